@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# What `cmake --install` puts in place: the programs, the example modelets with their
+# configurations, the public headers, and what an author of modelets needs to build against them by
+# pkg-config or by CMake. Everything is found relative to the prefix, so it may be moved as a whole.
+
+include(CMakePackageConfigHelpers)
+
+foreach(program shoald shoal-worker shoalctl)
+    if(TARGET ${program})
+        install(TARGETS ${program} RUNTIME)
+    endif()
+endforeach()
+
+# Modelets live in lib/shoal beside bin/, in the build folder as in the prefix.
+get_property(modelets GLOBAL PROPERTY SHOAL_MODELETS)
+foreach(modelet IN LISTS modelets)
+    install(TARGETS ${modelet} LIBRARY DESTINATION lib/shoal)
+endforeach()
+
+install(DIRECTORY include/shoal TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
+# Each example is a folder that shoald can be started on, its modelets linked beside the file.
+install(DIRECTORY ${CMAKE_BINARY_DIR}/examples/ DESTINATION share/shoal/examples
+    FILES_MATCHING PATTERN "*.yaml" PATTERN "*.ubj" PATTERN CMakeFiles EXCLUDE)
+install(CODE "
+    file(GLOB links ${CMAKE_BINARY_DIR}/examples/*/lib*.so)
+    foreach(link IN LISTS links)
+        cmake_path(GET link FILENAME name)
+        cmake_path(GET link PARENT_PATH folder)
+        cmake_path(GET folder FILENAME example)
+        file(CREATE_LINK ../../../../lib/shoal/\${name}
+            \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share/shoal/examples/\${example}/\${name} SYMBOLIC)
+    endforeach()")
+install(FILES LICENSE TYPE DOC)
+if(EXISTS ${CMAKE_SOURCE_DIR}/NOTICE)
+    install(FILES NOTICE TYPE DOC)
+endif()
+
+# A header alone is the same on every architecture: share/, not lib/.
+configure_file(cmake/shoal-modelet.pc.in shoal-modelet.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/shoal-modelet.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)
+
+set(package ${CMAKE_INSTALL_DATADIR}/cmake/ShoalModelet)
+configure_package_config_file(cmake/ShoalModeletConfig.cmake.in ShoalModeletConfig.cmake
+    INSTALL_DESTINATION ${package} PATH_VARS CMAKE_INSTALL_INCLUDEDIR)
+write_basic_package_version_file(ShoalModeletConfigVersion.cmake
+    COMPATIBILITY SameMajorVersion ARCH_INDEPENDENT)
+install(FILES ${CMAKE_BINARY_DIR}/ShoalModeletConfig.cmake
+    ${CMAKE_BINARY_DIR}/ShoalModeletConfigVersion.cmake DESTINATION ${package})

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Third-party libraries, one imported target each, all from Debian packages. Each is linked by the
+# one module that may include it (tests/tidy checks the includes). The names of the packages stand
+# in `dev`.
+
+function(shoal_find_library target header)
+    set(found "")
+    foreach(library IN LISTS ARGN)
+        find_library(SHOAL_LIB_${library} ${library} REQUIRED)
+        list(APPEND found ${SHOAL_LIB_${library}})
+    endforeach()
+    find_path(SHOAL_INC_${target} ${header} REQUIRED)
+    add_library(${target} INTERFACE IMPORTED)
+    target_link_libraries(${target} INTERFACE ${found})
+    if(NOT SHOAL_INC_${target} STREQUAL /usr/include)
+        target_include_directories(${target} SYSTEM INTERFACE ${SHOAL_INC_${target}})
+    endif()
+endfunction()
+
+# pkg-config's answer for gRPC names some eighty libraries; the C core needs these two.
+shoal_find_library(grpc grpc/grpc.h grpc gpr)
+shoal_find_library(event event2/event.h event_core event_pthreads)
+shoal_find_library(yaml yaml.h yaml)
+shoal_find_library(protobuf_c protobuf-c/protobuf-c.h protobuf-c)
+shoal_find_library(xgboost xgboost/c_api.h xgboost)
+shoal_find_library(cmocka cmocka.h cmocka)
+if(SHOAL_JEMALLOC AND NOT SHOAL_SANITIZE)
+    shoal_find_library(jemalloc jemalloc/jemalloc.h jemalloc)
+else()
+    add_library(jemalloc INTERFACE IMPORTED)
+endif()
+
+find_program(PROTOC protoc REQUIRED)
+find_program(PROTOC_GEN_C protoc-gen-c REQUIRED)
+
+# The Python that Debian's packages are for, whatever else is first in the path.
+find_program(PYTHON3 python3 PATHS /usr/bin NO_DEFAULT_PATH)
+find_program(PYTHON3 python3 REQUIRED)

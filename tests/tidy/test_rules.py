@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Each rule of tidy.py finds what it is there for, and nothing in what only looks like it.
+
+A small tree is written into a temporary folder for each case. BROKEN: exactly one finding, of the
+rule that is named, at the line that is named. FINE: none at all. A rule without a broken case
+fails the test, so a new rule cannot come without one.
+"""
+
+import os
+import tempfile
+import unittest
+
+import tidy
+
+SPDX = "/* SPDX-License-Identifier: Apache-2.0 */\n"
+HEADER = SPDX + "/* What it is. */\n#pragma once\n"
+TEST = SPDX + "/* What it proves. */\n"
+
+
+def function(name, lines):
+    return f"int\n{name}(void)\n{{\n" + "    name();\n" * (lines - 3) + "}\n"
+
+
+# rule, line, {path: text}
+BROKEN = [
+    ("layers", 2, {"src/base/a.c": SPDX + '#include "shm/ring.h"\n'}),
+    ("layers", 2, {"src/shm/a.c": SPDX + '#include "rpc/rpc.h"\n'}),
+    ("layers", 2, {"src/rpc/a.c": SPDX + '#include "shm/ring.h"\n'}),
+    ("layers", 2, {"src/worker/a.c": SPDX + '#include "coordinator/roster.h"\n'}),
+    ("layers", 2, {"src/coordinator/a.c": SPDX + '#include "worker/batch.h"\n'}),
+    ("layers", 2, {"src/ctl/a.c": SPDX + '#include "coordinator/config.h"\n'}),
+    ("layers", 2, {"src/base/a.c": SPDX + "#include <shoal/modelet.h>\n"}),
+    ("layers", 2, {"src/mesh/core/a.c": SPDX + '#include "coordinator/config.h"\n'}),
+    ("layers", 2, {"src/shm/a.c": SPDX + '#include "ring.h"\n'}),
+    ("layers", 2, {"examples/echo/echo.c": SPDX + '#include "base/check.h"\n'}),
+    ("layers", 2, {"examples/digits/client.c": SPDX + '#include "shm/ring.h"\n'}),
+    ("libraries", 2, {"src/coordinator/front.c": SPDX + "#include <grpc/grpc.h>\n"}),
+    ("libraries", 2, {"src/coordinator/http.c": SPDX + "#include <event2/event.h>\n"}),
+    ("libraries", 2, {"src/coordinator/main.c": SPDX + "#include <yaml.h>\n"}),
+    ("libraries", 2, {"src/coordinator/main.c": SPDX + "#include <dlfcn.h>\n"}),
+    ("libraries", 2, {"src/coordinator/dispatch.c": SPDX + '#include "inference/oip.pb-c.h"\n'}),
+    ("libraries", 2, {"src/rpc/call.c": SPDX + "#include <protobuf-c/protobuf-c.h>\n"}),
+    ("libraries", 2, {"src/worker/step.c": SPDX + "#include <linux/futex.h>\n"}),
+    ("libraries", 2, {"src/worker/step.c": SPDX + "#include <xgboost/c_api.h>\n"}),
+    ("libraries", 2, {"src/shm/arena.c": SPDX + "#include <jemalloc/jemalloc.h>\n"}),
+    ("libraries", 2, {"src/base/clock.c": SPDX + "#include <cmocka.h>\n"}),
+    ("atomics", 2, {"src/coordinator/a.c": SPDX + "#include <stdatomic.h>\n"}),
+    ("atomics", 2, {"src/coordinator/a.c": SPDX + "static _Atomic int shared;\n"}),
+    ("atomics", 2, {"src/worker/a.c": SPDX + "int x = __atomic_load_n(p, 5);\n"}),
+    ("function-length", 3, {"src/base/a.c": SPDX + function("long_one", 71)}),
+    ("function-length", 2, {"src/base/a.c": SPDX + "int long_one(void) {\n" + "a;\n" * 70 + "}\n"}),
+    ("function-length", 6, {"src/base/a.c": SPDX + "struct a {\n    int b;\n};\n" +
+                            function("after_a_struct", 90)}),
+    ("function-length", 3, {"src/base/a.c": SPDX + "int\nbranches(void)\n{\n#if A\n    if (a) {\n"
+                            "#else\n    if (b) {\n#endif\n    }\n" + "a;\n" * 70 + "}\n"}),
+    ("file-length", 801, {"src/base/a.c": SPDX + "int a;\n" * 800}),
+    ("columns", 2, {"src/base/a.c": SPDX + "/* " + "x" * 95 + " */\n"}),
+    ("banned", 2, {"src/base/a.c": SPDX + "strcpy(a, b);\n"}),
+    ("banned", 2, {"tests/unit/a.c": SPDX + "sprintf(a, b);\n"}),
+    ("banned", 2, {"src/base/a.c": SPDX + "char *a = alloca(3);\n"}),
+    ("banned", 2, {"src/base/a.c": SPDX + "volatile int a;\n"}),
+    ("sleep", 3, {"tests/unit/test_a.c": TEST + "usleep(1);\n"}),
+    ("sleep", 5, {"tests/unit/test_a.c": TEST + "int\nhope(void)\n{ nanosleep(a, b); }\n"}),
+    ("sleep", 2, {"tests/integration/test_a.py": "# SPDX-License-Identifier: Apache-2.0\n"
+                  "time.sleep(1)\n"}),
+    ("sleep", 2, {"tests/integration/test_a.sh": "# SPDX-License-Identifier: Apache-2.0\nsleep 1\n"}),
+    ("unfinished", 1, {"README.md": "TO" "DO: write\n"}),
+    ("unfinished", 2, {"src/base/a.c": SPDX + "/* FIX" "ME */\n"}),
+    ("licence", 1, {"src/base/a.c": "int a;\n"}),
+    ("licence", 1, {"tests/a.py": "#!/usr/bin/env python3\nimport os\n"}),
+    ("licence", 1, {"src/base/CMakeLists.txt": "shoal_library(shoal_base)\n"}),
+    ("header", 1, {"src/base/a.h": SPDX + "/* What. */\n#ifndef SHOAL_A_H\n#define SHOAL_A_H\n#endif\n"}),
+    ("header", 1, {"include/shoal/a.h": HEADER}),
+    ("opening", 2, {"src/base/a.h": SPDX + "#pragma once\n/* Too late. */\n"}),
+    ("opening", 2, {"tests/unit/test_a.c": SPDX + "#include <stddef.h>\n"}),
+    ("counters", 2, {"src/shm/counters.def": SPDX + "COUNTER(STAGE, RUN_AGAIN, \"...\")\n",
+                     "tests/unit/test_a.c": TEST + "run_again(); STAGE_RUN_AGAIN_TWICE();\n"}),
+]
+
+FINE = [
+    {"src/worker/a.c": SPDX + '#include "shm/ring.h"\n#include <shoal/modelet.h>\n#include <stdio.h>\n'},
+    {"src/base/a.c": SPDX + '/* #include "shm/ring.h" */\n// #include <grpc/grpc.h>\n'},
+    {"tests/unit/test_a.c": TEST + '#include <grpc/grpc.h>\n#include "rpc/rpc.h"\n#include "local.h"\n'},
+    {"src/shm/a.c": SPDX + "#include <stdatomic.h>\nstatic _Atomic int a;\n"},
+    {"src/base/a.c": SPDX + function("short_one", 70)},
+    {"src/base/a.c": SPDX + "static const int a[] = {\n" + "    1,\n" * 100 + "};\n"},
+    {"src/base/a.c": SPDX + function("one", 40) + function("two", 40)},
+    {"src/base/a.c": SPDX + 'const char *a = "strcpy(volatile _Atomic)"; /* alloca(3) */\n'},
+    {"src/base/a.c": SPDX + 'static volatile sig_atomic_t stop;\n__asm__ volatile("nop");\n'},
+    {"tests/unit/wait.c": SPDX + "void\nwait_for(int a)\n{\n    usleep(a);\n}\n"},
+    {"tests/integration/a.py": "# SPDX-License-Identifier: Apache-2.0\ndef wait_until(f):\n    x()\n"
+     "    time.sleep(1)\n"},
+    {"tests/integration/a.sh": "# SPDX-License-Identifier: Apache-2.0\nwait_for() {\n    sleep 1\n}\n"},
+    {"tests/a.sh": "# SPDX-License-Identifier: Apache-2.0\nmktemp -d /tmp/a.XX" "XXXX\n"},
+    {"tests/a.sh": "#!/usr/bin/env bash\n# SPDX-License-Identifier: Apache-2.0\n"},
+    {"src/base/a.h": HEADER},
+    {"include/shoal/a.h": SPDX + "/* What. */\n#ifndef SHOAL_A_H\n#define SHOAL_A_H\n#endif\n"},
+    {"src/shm/counters.def": SPDX + "COUNTER(STAGE, RUN_AGAIN, COUNT)\n",
+     "tests/integration/a.py": "# SPDX-License-Identifier: Apache-2.0\nexpect('run_again', 1)\n"},
+    {"src/shm/counters.def": SPDX + "COUNTER(STAGE, RUN_AGAIN, COUNT)\n",
+     "tests/unit/test_a.c": TEST + "assert_int_equal(value[STAGE_RUN_AGAIN], 1);\n"},
+    {"build/a.c": "no licence\n", ".git/config": "no licence\n"},
+]
+
+
+def findings_in(tree):
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in tree.items():
+            os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                file.write(text)
+        return [(rule, line) for _, line, rule, _ in tidy.findings(tidy.read_tree(root))]
+
+
+class Rules(unittest.TestCase):
+    def test_broken(self):
+        for rule, line, tree in BROKEN:
+            with self.subTest(rule=rule, tree=tree):
+                self.assertEqual(findings_in(tree), [(rule, line)])
+
+    def test_fine(self):
+        for tree in FINE:
+            with self.subTest(tree=tree):
+                self.assertEqual(findings_in(tree), [])
+
+    def test_every_rule_has_a_broken_case(self):
+        planted = {rule for rule, _, _ in BROKEN}
+        self.assertEqual(planted, set(tidy.FILE_RULES) | set(tidy.TREE_RULES))
+
+    def test_exceptions_are_needed(self):
+        """An exception that nothing uses any more is taken out of the table."""
+        sources = tidy.read_tree(os.environ.get("SHOAL_SOURCE_DIR", "."))
+        for rule, files, reason in tidy.EXCEPTIONS:
+            with self.subTest(rule=rule, files=files):
+                self.assertTrue(reason)
+                excused = [source for source in sources if source.under(*files)]
+                self.assertTrue(any(list(tidy.FILE_RULES[rule](source)) for source in excused))
+
+
+if __name__ == "__main__":
+    unittest.main()

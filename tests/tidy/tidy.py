@@ -1,0 +1,375 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Rules that are read off the sources: who may include whom, lengths, words that are banned.
+
+    tidy.py [ROOT]      prints FILE:LINE: RULE: what to do; exit code 1 if there is any
+
+Each rule is a function that takes a Source and yields (line, what to do); those that need the whole
+tree take all sources. The tables at the top are the rules' data: a new module, library or exception
+is a line there, with its reason. test_rules.py plants a violation of every rule and sees it found.
+"""
+
+import fnmatch
+import os
+import re
+import sys
+
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 800
+COLUMNS_MAX = 100
+
+# Folder of a module -> modules whose headers it may include. `shoal` is the public <shoal/*.h>.
+LAYERS = {
+    "src/base": {"base"},
+    "src/shm": {"base", "shm", "shoal"},
+    "src/rpc": {"base", "rpc"},
+    "src/worker": {"base", "shm", "worker", "shoal"},
+    "src/coordinator": {"base", "shm", "rpc", "mesh", "coordinator", "shoal"},
+    "src/ctl": {"base", "shm", "rpc", "ctl", "shoal"},
+    "src/mesh/core": {"base", "mesh"},
+    "src/mesh/etcd": {"base", "mesh"},
+    "src/mesh/edge": {"base", "mesh"},
+    "include/shoal": {"shoal"},
+}
+
+# What an include of a third-party library looks like -> the only files under src/, include/ and
+# examples/ that may hold it. Tests may look past these walls, the product may not.
+LIBRARIES = [
+    (r"<grpc/", ["src/rpc/*"]),
+    (r"<event2/", ["src/coordinator/loop.*"]),
+    (r"<yaml\.h>", ["src/coordinator/config*.c"]),
+    (r"<protobuf-c/|\.pb-c\.h|\"descriptors\.h\"",
+     ["src/coordinator/oip*", "src/coordinator/health*", "src/coordinator/reflection*", "src/ctl/*",
+      "examples/*/client*.c"]),
+    (r"<dlfcn\.h>", ["src/worker/modelet.c"]),
+    (r"<linux/futex\.h>", ["src/shm/*"]),
+    (r"<jemalloc/", ["src/worker/*"]),
+    (r"<xgboost/", ["examples/*"]),
+    (r"<cmocka\.h>", []),
+]
+
+# Words of C that no file may use -> what to do instead.
+BANNED = [
+    (r"\b(strcpy|strcat|sprintf|vsprintf|gets)\s*\(",
+     "no bounds: use snprintf, or memcpy with a size"),
+    (r"\balloca\s*\(", "the stack has no limit check: use an array with a named size"),
+    (r"(?<!asm )(?<!asm__ )\bvolatile\b(?!\s+sig_atomic_t)",
+     "not for sharing: _Atomic with an explicit order, in src/shm"),
+]
+
+# Shared words belong to src/shm; everyone else goes through its functions.
+ATOMICS = r"<stdatomic\.h>|\b(_Atomic|atomic_\w+\s*\(|__atomic_\w+|__sync_\w+)"
+ATOMICS_HOME = ["src/shm/*", "tests/*"]
+
+# (rule, files) that are allowed all the same, each with its reason.
+EXCEPTIONS = [
+    ("atomics", ["src/rpc/*"], "a call is ended by another thread than its queue's: private words"),
+    ("atomics", [f"src/coordinator/{name}.*" for name in (
+        "admit", "front", "gather", "lane", "pipeline", "roster")],
+     "front, gather and loop threads of the one process hand state to each other without a lock"),
+    ("sleep", ["tests/tidy/test_rules.py"], "plants them"),
+]
+
+SLEEPS = {
+    ".c": r"\b(sleep|usleep|nanosleep|clock_nanosleep|thrd_sleep)\s*\(",
+    ".h": r"\b(sleep|usleep|nanosleep|clock_nanosleep|thrd_sleep)\s*\(",
+    ".py": r"\btime\.sleep\s*\(",
+    ".sh": r"^[ \t]*sleep\b|[;&|]\s*sleep\b|\bdo sleep\b",
+}
+
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")
+LICENSED = (".c", ".h", ".def", ".py", ".sh", ".cmake", ".proto", ".pml")
+LICENSED_NAMES = ("CMakeLists.txt", "dev", "run")
+SKIPPED_FOLDERS = {".git", "build", "__pycache__"}
+
+
+class Source:
+    """A text file: its path relative to the root, its lines, and its code without comments."""
+
+    def __init__(self, root, path):
+        self.path = path
+        self.name = os.path.basename(path)
+        self.suffix = os.path.splitext(path)[1]
+        with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
+            self.text = file.read()
+        self.lines = self.text.splitlines()
+        self.is_c = self.suffix in (".c", ".h", ".def")
+        self.code = blank_comments(self.text) if self.is_c else self.text
+
+    def under(self, *patterns):
+        return any(fnmatch.fnmatch(self.path, pattern) for pattern in patterns)
+
+    def find(self, pattern, text=None):
+        """(line number, match) of every match of the pattern in the code."""
+        text = self.code if text is None else text
+        for match in re.finditer(pattern, text, re.MULTILINE):
+            yield text.count("\n", 0, match.start()) + 1, match
+
+    def includes(self):
+        # Comments are blanked, strings are not a matter here: an include has no other quotes.
+        for line, match in self.find(r'^[ \t]*#\s*include\s+(<[^>]+>|"[^"]+")', blank_comments(
+                self.text, strings=False)):
+            yield line, match.group(1)
+
+
+def blank_comments(text, strings=True):
+    """C code with comments, and the insides of strings, replaced by spaces; lines stay in place."""
+    def blank(match):
+        word = match.group(0)
+        if word.startswith("/"):
+            return re.sub(r"[^\n]", " ", word)
+        return word[0] + " " * (len(word) - 2) + word[-1] if strings else word
+    return re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", blank, text,
+                  flags=re.DOTALL)
+
+
+def module_of(path):
+    folders = [folder for folder in LAYERS if path.startswith(folder + "/")]
+    return max(folders, key=len) if folders else None
+
+
+# ---- rules on one file ----
+
+def rule_layers(source):
+    folder = module_of(source.path)
+    for line, include in source.includes():
+        name = include[1:-1]
+        if name.endswith(".pb-c.h") or name == "descriptors.h":
+            continue
+        if include.startswith('"') and source.path.startswith("src/") and "/" not in name:
+            yield line, f'write "{os.path.dirname(source.path)[4:]}/{name}": name the module'
+            continue
+        module = name.split("/")[0]
+        known = {other.split("/")[1] for other in LAYERS if other.startswith("src/")} | {"shoal"}
+        if module not in known or (include.startswith("<") and module != "shoal"):
+            continue
+        if folder is not None and module not in LAYERS[folder]:
+            yield line, f"{folder} may not include {module}/: see LAYERS in tests/tidy/tidy.py"
+        if source.path.startswith("examples/") and module not in example_modules(source):
+            yield line, f"a modelet knows <shoal/modelet.h> alone, not {module}/"
+
+
+def example_modules(source):
+    return {"shoal", "base", "rpc"} if source.name.startswith("client") else {"shoal"}
+
+
+def rule_libraries(source):
+    if not source.under("src/*", "include/*", "examples/*"):
+        return
+    for line, include in source.includes():
+        for pattern, homes in LIBRARIES:
+            if re.search(pattern, include) and not source.under(*homes):
+                where = ", ".join(homes) or "tests"
+                yield line, f"{include} belongs to {where} alone: go through that module"
+
+
+def rule_atomics(source):
+    if source.is_c and not source.under(*ATOMICS_HOME):
+        for line, match in source.find(ATOMICS):
+            yield line, f"{match.group(0).strip('( ')} outside src/shm: use what shm offers"
+
+
+def functions(code):
+    """(name, first line, last line) of each function: a brace at depth 0 that follows a `)`."""
+    code = drop_directives(code)
+    depth, start, opened, line = 0, 0, None, 1
+    for at, char in enumerate(code):
+        if char == "\n":
+            line += 1
+        elif char == "{":
+            if depth == 0 and code[start:at].rstrip().endswith(")"):
+                head = re.search(r"\b(?!__attribute__)(\w+)\s*\(", code[start:at])
+                first = code.count("\n", 0, start + head.start()) + 1
+                opened = (head.group(1), first)
+            depth += 1
+        elif char == "}":
+            depth = max(0, depth - 1)
+            if depth == 0:
+                if opened:
+                    yield (*opened, line)
+                opened, start = None, at + 1
+        elif char == ";" and depth == 0:
+            start = at + 1
+
+
+def drop_directives(code):
+    """Blanks preprocessor lines, and all branches of an #if but its first: braces stay balanced."""
+    kept, skipping, continued = [], [], False
+    for line in code.split("\n"):
+        word = re.match(r"\s*#\s*(\w+)", line)
+        if word and not continued:
+            if word.group(1).startswith("if"):
+                skipping.append(False)
+            elif word.group(1).startswith("el") and skipping:
+                skipping[-1] = True
+            elif word.group(1) == "endif" and skipping:
+                skipping.pop()
+        directive = bool(word) or continued
+        continued = directive and line.endswith("\\")
+        kept.append("" if directive or any(skipping) else line)
+    return "\n".join(kept)
+
+
+def rule_function_length(source):
+    if source.is_c:
+        for name, first, last in functions(source.code):
+            if last - first + 1 > FUNCTION_LINES_MAX:
+                yield first, (f"{name} has {last - first + 1} lines, more than {FUNCTION_LINES_MAX}: "
+                              "leave the control flow, move the steps out")
+
+
+def rule_file_length(source):
+    if source.is_c and len(source.lines) > FILE_LINES_MAX:
+        yield len(source.lines), f"more than {FILE_LINES_MAX} lines: a file is one idea, split it"
+
+
+def rule_columns(source):
+    if source.is_c:
+        for number, line in enumerate(source.lines, 1):
+            if len(line) > COLUMNS_MAX:
+                yield number, f"{len(line)} columns, more than {COLUMNS_MAX}"
+
+
+def rule_banned(source):
+    if source.is_c:
+        for pattern, instead in BANNED:
+            for line, match in source.find(pattern):
+                yield line, f"{match.group(0).strip('( ')}: {instead}"
+
+
+def enclosing_function(source, line):
+    """Name of the function around a line: of C by its braces, else the last head above it."""
+    if source.is_c:
+        around = [name for name, first, last in functions(source.code) if first <= line <= last]
+        return around[0] if around else ""
+    heads = [match.group(1) for _, match in source.find(
+        r"^[ \t]*(?:def )?(\w+)\([^)\n]*\)[^\n]*[:{]$", "\n".join(source.lines[:line]))]
+    return heads[-1] if heads else ""
+
+
+def rule_sleep(source):
+    pattern = SLEEPS.get(source.suffix)
+    if pattern and source.under("tests/*"):
+        for line, _ in source.find(pattern):
+            if not enclosing_function(source, line).startswith("wait_"):
+                yield line, "a test waits on a condition with a deadline: pause only in a wait_...()"
+
+
+def rule_unfinished(source):
+    for number, line in enumerate(source.lines, 1):
+        match = UNFINISHED.search(line)
+        if match:
+            yield number, f"{match.group(1)}: do it, or write it under the DESIGN's open questions"
+
+
+def rule_licence(source):
+    if source.suffix not in LICENSED and source.name not in LICENSED_NAMES:
+        return
+    head = source.lines[:1] if not source.text.startswith("#!") else source.lines[1:2]
+    if not head or not re.fullmatch(
+            r"(/\* |# |// )SPDX-License-Identifier: Apache-2\.0( \*/)?", head[0]):
+        yield 1, "the first line is the SPDX-License-Identifier"
+
+
+def rule_header(source):
+    if source.suffix != ".h":
+        return
+    public = source.under("include/*")
+    guarded = re.search(r"^#ifndef SHOAL_\w+_H$", source.text, re.MULTILINE)
+    once = re.search(r"^#pragma once$", source.text, re.MULTILINE)
+    if public and (once or not guarded):
+        yield 1, "a public header has an include guard SHOAL_<NAME>_H (other compilers read it)"
+    if not public and (guarded or not once):
+        yield 1, "a header of ours has #pragma once, not a guard"
+
+
+def rule_opening(source):
+    """Headers say what the module is, tests what they prove: the first thing below the licence."""
+    is_test = source.under("tests/*") and source.name.startswith("test_") and source.suffix == ".c"
+    if source.suffix != ".h" and not is_test:
+        return
+    rest = [line for line in source.lines[1:] if line.strip()]
+    if not rest or not rest[0].startswith("/*"):
+        yield 2, "open with a comment: " + ("what it proves and how" if is_test else "what this is")
+
+
+# ---- rules on the whole tree ----
+
+def rule_counters(sources):
+    """COUNTER(SCOPE, ID, ...) is asserted as SCOPE_ID in C, or by the name that shoalctl prints."""
+    tests = "\n".join(source.text for source in sources if source.under("tests/*")
+                      and not source.under("tests/tidy/*"))
+    for source in sources:
+        if not source.under("src/*.def"):
+            continue
+        for line, match in source.find(r"^[ \t]*COUNTER\(\s*(\w+)\s*,\s*(\w+)"):
+            scope, name = match.groups()
+            printed = name.lower()
+            if not re.search(rf"\b{scope}_{name}\b|[\"'./\[]{printed}[\"'./\]]", tests):
+                yield source, line, f"no test asserts the {scope.lower()}'s counter {printed}"
+
+
+FILE_RULES = {
+    "layers": rule_layers,
+    "libraries": rule_libraries,
+    "atomics": rule_atomics,
+    "function-length": rule_function_length,
+    "file-length": rule_file_length,
+    "columns": rule_columns,
+    "banned": rule_banned,
+    "sleep": rule_sleep,
+    "unfinished": rule_unfinished,
+    "licence": rule_licence,
+    "header": rule_header,
+    "opening": rule_opening,
+}
+TREE_RULES = {
+    "counters": rule_counters,
+}
+
+
+def excepted(rule, source):
+    return any(rule == other and source.under(*files) for other, files, _ in EXCEPTIONS)
+
+
+def is_text(path):
+    with open(path, "rb") as file:
+        return b"\0" not in file.read(4096)
+
+
+def read_tree(root):
+    sources = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
+        for name in sorted(files):
+            path = os.path.join(folder, name)
+            if not os.path.islink(path) and name != "LICENSE" and is_text(path):
+                sources.append(Source(root, os.path.relpath(path, root)))
+    return sources
+
+
+def findings(sources):
+    """(path, line, rule, what to do) of everything that breaks a rule, in the order of the files."""
+    found = []
+    for rule, function in FILE_RULES.items():
+        for source in sources:
+            if not excepted(rule, source):
+                found += [(source.path, line, rule, what) for line, what in function(source)]
+    for rule, function in TREE_RULES.items():
+        found += [(source.path, line, rule, what) for source, line, what in function(sources)
+                  if not excepted(rule, source)]
+    return sorted(found)
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "../..")
+    sources = read_tree(root)
+    found = findings(sources)
+    for path, line, rule, what in found:
+        print(f"{path}:{line}: {rule}: {what}")
+    print(f"{len(sources)} files, {len(FILE_RULES) + len(TREE_RULES)} rules, {len(found)} findings")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
