@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The modelet ABI, version 1: what a plug-in (`lib<name>.so`) and Shoal promise each other.
+ *
+ * A modelet is the code of one stage of a pipeline. It is loaded into worker processes only, one
+ * instance per worker, so a modelet that crashes takes one worker with it and never the service.
+ * It exports one symbol, a constant named `shoal_modelet`. The smallest useful one, whole:
+ *
+ *     #include <shoal/modelet.h>
+ *
+ *     static int
+ *     run(void *instance, void *model, struct shoal_batch *batch)
+ *     {
+ *         for (uint32_t i = 0; i < batch->count; i++) {
+ *             struct shoal_item *item = batch->items[i];
+ *             item->status = batch->host->forward(item, 0, "output");
+ *         }
+ *         return SHOAL_OK;
+ *     }
+ *
+ *     const struct shoal_modelet shoal_modelet = {SHOAL_MODELET_HEADER, .name = "echo", .run = run};
+ *
+ *     cc -shared -fPIC $(pkg-config --cflags shoal-modelet) echo.c -o libecho.so
+ *
+ * Life in a worker: `open` once → `describe` → `load` (if a model is configured) → `run` any number
+ * of times → `unload` → `close`. Only `run` is required. All are called on one thread, except that
+ * with SHOAL_RUN_DURING_LOAD `load` and `unload` of other models may run on a second thread while
+ * `run` is busy. A worker that is killed calls nothing more.
+ *
+ * Ownership. What the host passes in belongs to the host and is valid until the function returns,
+ * unless it is said to live longer. What the modelet creates belongs to the modelet: `*instance`
+ * goes back to `close`, `*model` to `unload`, each exactly once, and only if the function that
+ * created it returned SHOAL_OK. No memory is freed across the boundary.
+ *
+ * Errors are the numbers of gRPC's status codes. A function that fails returns one and may put a
+ * text into `error`; both reach the caller (from `run`) or the log (from the others) unchanged.
+ *
+ * Versions. `abi_version` and the sizes in SHOAL_MODELET_HEADER are compared before any function
+ * of the plug-in is called, and the host's tables carry their own size, so each side sees what the
+ * other was compiled with. Within version 1 structures only grow at the end. A plug-in compiled
+ * with an older header runs; one compiled with a newer one is refused by name of the field.
+ */
+#ifndef SHOAL_MODELET_H
+#define SHOAL_MODELET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SHOAL_ABI_VERSION 1u
+
+/* Status numbers of gRPC (grpc.io, "Status codes"). SHOAL_UNSET is what every item starts with:
+ * an item still unset when `run` returns SHOAL_OK fails alone, with INTERNAL. */
+enum shoal_status {
+    SHOAL_UNSET = -1,
+    SHOAL_OK = 0,
+    SHOAL_CANCELLED = 1,
+    SHOAL_UNKNOWN = 2,
+    SHOAL_INVALID_ARGUMENT = 3,
+    SHOAL_DEADLINE_EXCEEDED = 4,
+    SHOAL_NOT_FOUND = 5,
+    SHOAL_ALREADY_EXISTS = 6,
+    SHOAL_PERMISSION_DENIED = 7,
+    SHOAL_RESOURCE_EXHAUSTED = 8,
+    SHOAL_FAILED_PRECONDITION = 9,
+    SHOAL_ABORTED = 10,
+    SHOAL_OUT_OF_RANGE = 11,
+    SHOAL_UNIMPLEMENTED = 12,
+    SHOAL_INTERNAL = 13,
+    SHOAL_UNAVAILABLE = 14,
+    SHOAL_DATA_LOSS = 15,
+    SHOAL_UNAUTHENTICATED = 16
+};
+
+/* Tensor element types of the Open Inference Protocol. Elements are little-endian, row-major,
+ * without padding. A BYTES element is a 4-byte length followed by that many bytes. */
+enum shoal_datatype {
+    SHOAL_BOOL = 1,
+    SHOAL_UINT8,
+    SHOAL_UINT16,
+    SHOAL_UINT32,
+    SHOAL_UINT64,
+    SHOAL_INT8,
+    SHOAL_INT16,
+    SHOAL_INT32,
+    SHOAL_INT64,
+    SHOAL_FP16,
+    SHOAL_FP32,
+    SHOAL_FP64,
+    SHOAL_BYTES,
+    SHOAL_BF16,
+    SHOAL_DATATYPE_END
+};
+
+#define SHOAL_RANK_MAX 8         /* dimensions of a tensor */
+#define SHOAL_TENSORS_MAX 64     /* inputs, or outputs, of an item */
+#define SHOAL_NAME_BYTES_MAX 127 /* of a tensor, a parameter, a model id; without the final zero */
+
+/* Caller-supplied room for a text; empty on entry. A longer text is cut. */
+struct shoal_error {
+    char text[256];
+};
+
+/* A tensor as it lies in memory. `data` is aligned to 64 bytes. Its memory is the item's: valid
+ * until `run` returns. It may be changed in place by the modelet (see `forward`). */
+struct shoal_tensor {
+    const char *name; /* terminated */
+    uint32_t datatype;
+    uint32_t rank;
+    int64_t shape[SHOAL_RANK_MAX]; /* rank of them, each >= 0 */
+    void *data;
+    size_t bytes;
+};
+
+/* One request, as one stage sees it. */
+struct shoal_item {
+    int32_t status; /* modelet: SHOAL_OK, or an error for this item alone; SHOAL_UNSET on entry */
+    uint32_t input_count;
+    const struct shoal_tensor *inputs;
+    int64_t deadline_ns; /* CLOCK_MONOTONIC; INT64_MAX without one */
+    /* Appended fields follow here in later headers. The host keeps its own state elsewhere. */
+};
+
+struct shoal_batch {
+    const struct shoal_host *host;
+    uint32_t count; /* 1 … batch_size of the stage; always 1 without SHOAL_RUNS_BATCHES */
+    uint32_t reserved;
+    struct shoal_item *const *items;
+    struct shoal_error *error; /* for the text when `run` fails as a whole */
+};
+
+enum shoal_parameter_type { SHOAL_PARAMETER_BOOL = 1, SHOAL_PARAMETER_INT64, SHOAL_PARAMETER_STRING,
+                            SHOAL_PARAMETER_DOUBLE, SHOAL_PARAMETER_UINT64 };
+
+/* A parameter of the request, as the caller sent it. */
+struct shoal_parameter {
+    uint32_t type;
+    uint32_t string_bytes;
+    const char *string; /* SHOAL_PARAMETER_STRING: terminated */
+    union {
+        int64_t int64; /* also BOOL: 0 or 1 */
+        uint64_t uint64;
+        double float64;
+    } value;
+};
+
+enum shoal_log_level { SHOAL_LOG_ERROR, SHOAL_LOG_WARN, SHOAL_LOG_INFO, SHOAL_LOG_DEBUG };
+
+/*
+ * What the host does for a modelet. The table lives as long as the worker. Functions that take an
+ * item may only be called during the `run` that was given the item, on its thread; the others
+ * at any time on any thread of the modelet. Only ever appended to; check `struct_size` before using
+ * a function that a newer header added.
+ */
+struct shoal_host {
+    uint32_t abi_version;
+    uint32_t struct_size;
+
+    /* Adds an output tensor and lends its memory: to be filled by the modelet before `run` returns.
+     * NULL when it can't be had (name taken or too long, unknown type, too many, too large, arena
+     * full): then the item's status and text are set already; go on with the next item. For
+     * SHOAL_BYTES use `output_bytes`. */
+    void *(*output)(struct shoal_item *item, const char *name, uint32_t datatype, uint32_t rank,
+                    const int64_t *shape);
+
+    /* The same with the size stated: how a SHOAL_BYTES tensor is made. */
+    void *(*output_bytes)(struct shoal_item *item, const char *name, uint32_t datatype,
+                          uint32_t rank, const int64_t *shape, size_t bytes);
+
+    /* Makes input `index` an output named `name` without copying; what the modelet has changed in
+     * its data is seen by the next stage. Note that an item that runs again after a worker's
+     * death would see the change too: declare SHOAL_CHANGES_INPUTS if you do that, and the item is then
+     * failed instead of being run again. Returns SHOAL_OK or the error set on the item. */
+    int32_t (*forward)(struct shoal_item *item, uint32_t index, const char *name);
+
+    /* Fails one item: sets its status (SHOAL_OK and SHOAL_UNSET are taken as SHOAL_UNKNOWN) and text.
+     * Returns the status. */
+    int32_t (*fail)(struct shoal_item *item, int32_t status, const char *format, ...)
+#if defined(__GNUC__)
+        __attribute__((format(printf, 3, 4)))
+#endif
+        ;
+
+    /* A parameter of the request by name: 1 if there is one, else 0. */
+    int (*parameter)(struct shoal_item *item, const char *name, struct shoal_parameter *value);
+
+    /* 1 if nobody waits for this item any more (the caller went away or its deadline passed): a long
+     * `run` may ask and give up. One load from memory. */
+    int (*cancelled)(struct shoal_item *item);
+
+    /* Writes one line to the service's log. */
+    void (*log)(enum shoal_log_level level, const char *format, ...)
+#if defined(__GNUC__)
+        __attribute__((format(printf, 2, 3)))
+#endif
+        ;
+
+    /* A path from the configuration, taken relative to the configuration file. Writes at most
+     * `room` bytes, terminated; returns SHOAL_OK or SHOAL_OUT_OF_RANGE when it does not fit. */
+    int32_t (*resolve_path)(const char *path, char *resolved, size_t room);
+};
+
+/* The `params` of the stage, in the order of the configuration. Valid until `open` returns. */
+struct shoal_param {
+    const char *name;
+    const char *value; /* the scalar as written, terminated */
+};
+
+struct shoal_open {
+    uint32_t struct_size;
+    uint32_t param_count;
+    const struct shoal_param *params;
+    const struct shoal_host *host; /* valid until `close` has returned */
+    uint32_t batch_size;           /* the stage's; 0 or 1: singletons */
+    uint32_t worker_index;         /* of this worker in its stage */
+    uint32_t worker_count;         /* in the stage */
+    uint32_t reserved;
+};
+
+#define SHOAL_DATATYPE_ANY 0u         /* in a spec: any type */
+#define SHOAL_RANK_ANY UINT32_C(0xffff) /* in a spec: any number of dimensions */
+
+/* What a stage takes and gives: for checking requests before they run, and for model metadata. */
+struct shoal_tensor_spec {
+    const char *name; /* valid until `close` */
+    uint32_t datatype; /* or SHOAL_DATATYPE_ANY */
+    uint32_t rank;     /* or SHOAL_RANK_ANY */
+    int64_t shape[SHOAL_RANK_MAX]; /* -1: any */
+};
+
+struct shoal_io {
+    uint32_t struct_size;
+    uint32_t input_count;
+    uint32_t output_count;
+    uint32_t reserved;
+    const struct shoal_tensor_spec *inputs; /* valid until `close` */
+    const struct shoal_tensor_spec *outputs;
+    const char *platform; /* "xgboost", …; may be NULL */
+};
+
+struct shoal_model {
+    uint32_t struct_size;
+    uint32_t reserved;
+    const char *id;
+    const char *path; /* absolute */
+    const char *key;  /* the registrar's own words about the model; "" if none */
+};
+
+enum shoal_ability {
+    SHOAL_RUNS_BATCHES = 1u << 0,    /* `run` takes more than one item */
+    SHOAL_RUN_DURING_LOAD = 1u << 1, /* `load`/`unload` may overlap `run` on another thread */
+    SHOAL_CHANGES_INPUTS = 1u << 2,  /* writes to the data of its inputs: never run an item twice */
+    SHOAL_ABILITIES_ALL = (1u << 3) - 1
+};
+
+struct shoal_modelet {
+    /* SHOAL_MODELET_HEADER fills these. */
+    uint32_t abi_version;
+    uint32_t struct_size;
+    uint32_t host_size;
+    uint32_t batch_size;
+    uint32_t item_size;
+    uint32_t tensor_size;
+
+    uint32_t abilities;   /* of enum shoal_ability, or'ed */
+    uint32_t workers_max; /* workers that one stage may have; 0: any number */
+    const char *name;     /* required */
+    const char *version;  /* shown in model metadata; may be NULL */
+
+    /* Makes the instance of this worker. NULL: nothing to prepare, `instance` is NULL. Takes as long
+     * as it needs, within the stage's start time-out. */
+    int (*open)(const struct shoal_open *open, void **instance, struct shoal_error *error);
+
+    /* Fills `io`, which is zeroed but for its size. NULL: inputs are not checked. */
+    int (*describe)(void *instance, struct shoal_io *io, struct shoal_error *error);
+
+    /* Loads a model; `*model` is then given to `run` with items for it. NULL: the modelet has one
+     * built-in model, and `model` is NULL. */
+    int (*load)(void *instance, const struct shoal_model *spec, void **model,
+                struct shoal_error *error);
+    void (*unload)(void *instance, void *model);
+
+    /* Bytes that a loaded model holds; an estimate before it is loaded. Optional; 0: not known. */
+    uint64_t (*size)(void *instance, void *model);
+    uint64_t (*predict_size)(void *instance, const struct shoal_model *spec);
+
+    /* Runs a batch; never called twice at once in a worker. Returns SHOAL_OK when each item has
+     * its own status; anything else fails the batch as a whole, whatever the items say: it is then run
+     * again in halves, so that a culprit is found and fails alone. */
+    int (*run)(void *instance, void *model, struct shoal_batch *batch);
+
+    void (*close)(void *instance);
+
+    /* Abilities added later, by name; NULL when the modelet has none. */
+    const void *(*extension)(const char *name);
+};
+
+#define SHOAL_MODELET_HEADER                                                                       \
+    .abi_version = SHOAL_ABI_VERSION, .struct_size = sizeof(struct shoal_modelet),                 \
+    .host_size = sizeof(struct shoal_host), .batch_size = sizeof(struct shoal_batch),              \
+    .item_size = sizeof(struct shoal_item), .tensor_size = sizeof(struct shoal_tensor)
+
+/* The one symbol a modelet exports. Visible even under -fvisibility=hidden. */
+#if defined(__GNUC__)
+__attribute__((visibility("default")))
+#endif
+extern const struct shoal_modelet shoal_modelet;
+
+/* Bytes of one element; 0 for SHOAL_BYTES and for what is no type. */
+static inline size_t
+shoal_datatype_bytes(uint32_t datatype)
+{
+    static const unsigned char bytes[SHOAL_DATATYPE_END] = {
+        [SHOAL_BOOL] = 1,  [SHOAL_UINT8] = 1, [SHOAL_UINT16] = 2, [SHOAL_UINT32] = 4,
+        [SHOAL_UINT64] = 8, [SHOAL_INT8] = 1,  [SHOAL_INT16] = 2,  [SHOAL_INT32] = 4,
+        [SHOAL_INT64] = 8, [SHOAL_FP16] = 2,  [SHOAL_FP32] = 4,   [SHOAL_FP64] = 8,
+        [SHOAL_BYTES] = 0, [SHOAL_BF16] = 2,
+    };
+    return datatype < SHOAL_DATATYPE_END ? bytes[datatype] : 0;
+}
+
+/* Elements of a tensor: the product of its dimensions, 1 for a scalar. The host has checked
+ * that it does not overflow. */
+static inline size_t
+shoal_tensor_elements(const struct shoal_tensor *tensor)
+{
+    size_t elements = 1;
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        elements *= (size_t)tensor->shape[i];
+    return elements;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

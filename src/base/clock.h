@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The one clock: CLOCK_MONOTONIC in nanoseconds, the same in all processes of a machine, which is
+ * why it may travel in shared memory. `_ns` after a noun like deadline or time is a point on it,
+ * after timeout, wait or duration a length.
+ */
+#pragma once
+
+#include <stdint.h>
+
+enum { NS_PER_US = 1000, NS_PER_MS = 1000000 };
+#define NS_PER_S 1000000000LL
+
+/* A deadline that never comes. */
+#define TIME_NEVER_NS INT64_MAX
+
+int64_t clock_now_ns(void);
