@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The configuration file, parsed and checked as a whole. One table (config_keys.c) names every key
+ * with type, range, default, unit and meaning; the parser, the errors and the manual
+ * (`shoald --help-config`) are made from it. The result is plain data that lives until config_free.
+ *
+ * How a file becomes a `struct config`: config_yaml.c makes a tree of it (libyaml's events, with
+ * aliases, tags and anything too deep or too large refused), config_read.c fills the structs by the
+ * table, config_check.c judges what the table can't say. All of them report every mistake they
+ * find, with its line, and go on.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "shm/layout.h"
+
+enum {
+    CONFIG_CPUS_MAX = STAGE_WORKERS_MAX,
+    CONFIG_PIPELINES_MAX = 64,
+    CONFIG_LISTEN_MAX = 16,
+    CONFIG_PARAMS_MAX = 64,
+    CONFIG_NAME_BYTES_MAX = 63,
+    CONFIG_FILE_BYTES_MAX = 1 << 20,
+};
+
+struct config_param {
+    char *name;
+    char *value; /* the scalar as written */
+};
+
+struct config_stage {
+    char *name;
+    char *modelet; /* the path of the file, found */
+    int *cpus;     /* one worker per element; NULL: not pinned */
+    uint32_t worker_count;
+    uint32_t batch_size;   /* 0: singletons */
+    int64_t batch_wait_ns; /* 0: take what is there */
+    int64_t start_timeout_ns;
+    uint32_t halvings_max;
+    uint32_t attempts_max; /* deaths of workers that a request survives, plus one */
+    char *model_id;        /* NULL: no model to load through `load` */
+    char *model_path;      /* NULL: not given */
+    char *model_key;       /* NULL: not given */
+    struct config_param *params;
+    uint32_t param_count;
+    int line;
+};
+
+struct config_pipeline {
+    char *name;
+    uint32_t slot_count;
+    uint64_t arena_bytes;       /* 0: chosen from slots and message size */
+    int64_t default_timeout_ns; /* of a request without a deadline; 0: none */
+    int64_t spin_ns;            /* longest look for work before sleeping */
+    struct config_stage *stages;
+    uint32_t stage_count;
+    int line;
+};
+
+struct config {
+    char *path;
+    char *directory; /* of the file, absolute: relative paths start here */
+    char **listen;   /* relative unix paths are made absolute */
+    uint32_t listen_count;
+    int *cpus; /* of the coordinator; NULL: not pinned */
+    uint32_t cpu_count;
+    uint32_t front_threads;
+    uint64_t message_bytes_max;
+    int64_t drain_timeout_ns; /* grace between SIGTERM and stopping the workers */
+    int64_t keepalive_time_ns;
+    int64_t keepalive_timeout_ns;
+    char *counters; /* path of the counters' file; NULL: the default */
+    char *log_level;
+    struct config_pipeline *pipelines;
+    uint32_t pipeline_count;
+};
+
+/* All mistakes of a file, by line, each "FILE:LINE: what is wrong and what is right". */
+struct config_errors {
+    char **lines;
+    uint32_t count;
+};
+
+enum config_pinning {
+    CONFIG_PIN,    /* every CPU named must exist */
+    CONFIG_NO_PIN, /* `shoald --no-pin`: the same workers, on whatever CPUs there are; cpus is NULL
+                    */
+};
+
+enum config_modelets {
+    CONFIG_MODELETS_FIND,   /* each must exist */
+    CONFIG_MODELETS_UNSEEN, /* only the form is checked; a bare file name stays as written */
+};
+
+/* Zero is what `shoald` does. */
+struct config_options {
+    enum config_pinning pinning;
+    enum config_modelets modelets;
+};
+
+/*
+ * Reads and checks a file: syntax, unknown and duplicate keys, types, ranges, names, that modelets
+ * and CPUs exist, and what no single key shows (two pipelines of one name, a batch larger than the
+ * slots, …). A bare name of a modelet is searched in the file's folder, the folders of
+ * SHOAL_MODELET_PATH, and lib/shoal beside the folder of the running program. `options` NULL: none.
+ * STATUS_OK, or INVALID_ARGUMENT with every mistake in `errors`, or why the file can't be read.
+ * Both `config` and `errors` may be freed after any result.
+ */
+enum status config_load(const char *path, const struct config_options *options,
+                        struct config *config, struct config_errors *errors,
+                        struct error *error) WARN_UNUSED;
+/* The same with the file's text given; `path` names it, and says where relative paths start. */
+enum status config_parse(const char *path, const char *text, size_t size,
+                         const struct config_options *options, struct config *config,
+                         struct config_errors *errors, struct error *error) WARN_UNUSED;
+void config_free(struct config *config);
+void config_errors_free(struct config_errors *errors);
+
+/* The manual: every key with type, range, default, unit and meaning, as text or as Markdown. */
+enum config_manual_form { CONFIG_MANUAL_TEXT, CONFIG_MANUAL_MARKDOWN };
+void config_print_manual(FILE *out, enum config_manual_form form);

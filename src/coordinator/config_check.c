@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the table can't say: keys that exclude or need each other, names that must differ, and what
+ * must exist outside the file (CPUs, modelets).
+ */
+#include <arpa/inet.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "coordinator/config_tree.h"
+#include "shm/counters.h"
+
+/* ---- pipelines and stages ---- */
+
+void
+config_check_stage(struct config_reader *reader, const struct config_pipeline *pipeline,
+                   struct config_stage *stage, const struct config_given *given)
+{
+    struct report *report = reader->report;
+    const struct node *const *nodes = given->nodes;
+    for (uint32_t i = 0; i < pipeline->stage_count && stage->name != NULL; i++) {
+        const struct config_stage *other = &pipeline->stages[i];
+        if (other->name != NULL && strcmp(other->name, stage->name) == 0) {
+            report_add(report, nodes[KEY_STAGE_NAME]->line,
+                       "a stage named \"%s\" begins in line %d: give this one another name",
+                       stage->name, other->line);
+            break;
+        }
+    }
+    if (nodes[KEY_STAGE_CPUS] != NULL && nodes[KEY_WORKERS] != NULL)
+        report_add(report, nodes[KEY_WORKERS]->key_line,
+                   "`workers` and `cpus` exclude each other: `cpus` says how many by its length");
+    if (stage->batch_size > pipeline->slot_count)
+        report_add(report, nodes[KEY_BATCH_SIZE]->line,
+                   "`batch_size` is %u, more than the pipeline's %u `slots`: a batch could never "
+                   "get full",
+                   stage->batch_size, pipeline->slot_count);
+    if (stage->batch_wait_ns > 0 && stage->batch_size == 0 && !given->refused[KEY_BATCH_SIZE])
+        report_add(report, nodes[KEY_BATCH_WAIT_MS]->line,
+                   "`batch_wait_ms` without a `batch_size` above 0: requests run one at a time "
+                   "then, and wait for nobody");
+    if (stage->modelet != NULL)
+        stage->modelet = config_find_modelet(reader, stage->modelet, nodes[KEY_MODELET]->line);
+    if (stage->model_path != NULL)
+        stage->model_path = config_resolve(reader->config, stage->model_path);
+}
+
+void
+config_check_pipeline(struct config_reader *reader, const struct config_pipeline *pipeline,
+                      const struct config_given *given)
+{
+    const struct config *config = reader->config;
+    for (uint32_t i = 0; i < config->pipeline_count && pipeline->name != NULL; i++) {
+        const struct config_pipeline *other = &config->pipelines[i];
+        if (other->name != NULL && strcmp(other->name, pipeline->name) == 0) {
+            report_add(reader->report, given->nodes[KEY_PIPELINE_NAME]->line,
+                       "a pipeline named \"%s\" begins in line %d: give this one another name",
+                       pipeline->name, other->line);
+            break;
+        }
+    }
+    struct region_plan plan = {.slot_count = pipeline->slot_count};
+    struct error error = ERROR_NONE;
+    if (pipeline->arena_bytes > 0 &&
+        plan_arena(&plan, config->message_bytes_max, pipeline->arena_bytes, &error) != STATUS_OK)
+        report_add(reader->report, given->nodes[KEY_ARENA_MIB]->line, "`arena_mib`: %s",
+                   error.text);
+}
+
+void
+config_check_top(struct config_reader *reader, const struct config_given *given)
+{
+    struct config *config = reader->config;
+    if (config->counters == NULL)
+        return;
+    config->counters = config_resolve(config, config->counters);
+    if (strlen(config->counters) > COUNTERS_PATH_BYTES_MAX)
+        report_add(reader->report, given->nodes[KEY_COUNTERS]->line,
+                   "`counters`: a path of %zu bytes (%s): must be at most %d",
+                   strlen(config->counters), config->counters, COUNTERS_PATH_BYTES_MAX);
+}
+
+/* ---- addresses ---- */
+
+enum { UNIX_PATH_BYTES_MAX = sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1 };
+
+static bool
+is_port(const char *text)
+{
+    size_t length = strlen(text);
+    return length >= 1 && length <= 5 && strspn(text, "0123456789") == length &&
+           atoi(text) <= UINT16_MAX;
+}
+
+static bool
+is_host(const char *host, size_t length)
+{
+    char text[256];
+    if (length == 0 || length >= sizeof(text))
+        return false;
+    memcpy(text, host, length);
+    text[length] = '\0';
+    if (text[0] != '[')
+        return text[strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                 "0123456789.-_")] == '\0';
+    struct in6_addr ignored;
+    if (text[length - 1] != ']')
+        return false;
+    text[length - 1] = '\0';
+    char *interface = strchr(text, '%');
+    if (interface != NULL)
+        *interface = '\0';
+    return inet_pton(AF_INET6, text + 1, &ignored) == 1;
+}
+
+static char *
+check_unix(struct config_reader *reader, const struct node *node, const char *path)
+{
+    char *resolved = config_resolve(reader->config, must_copy(path));
+    size_t length = strlen(resolved);
+    char *address = NULL;
+    if (path[0] == '\0')
+        report_add(reader->report, node->line, "`listen`: \"unix:\" needs a path behind it");
+    else if (length > UNIX_PATH_BYTES_MAX)
+        report_add(reader->report, node->line,
+                   "`listen`: a unix path of %zu bytes (%s): must be at most %d", length, resolved,
+                   UNIX_PATH_BYTES_MAX);
+    else
+        address = must_format("unix:%s", resolved);
+    free(resolved);
+    return address;
+}
+
+static char *
+check_tcp(struct config_reader *reader, const struct node *node)
+{
+    char shown[REPORT_VALUE_BYTES];
+    const char *colon = strrchr(node->text, ':');
+    if (colon == NULL || !is_host(node->text, (size_t)(colon - node->text))) {
+        report_add(reader->report, node->line,
+                   "`listen`: %s is no address: \"port:8033\", \"127.0.0.1:8033\", \"[::1]:8033\" "
+                   "and \"unix:/path\" are",
+                   text_show(node->text, shown));
+        return NULL;
+    }
+    if (!is_port(colon + 1)) {
+        report_add(reader->report, node->line, "`listen`: the port in %s must be 0 to 65535",
+                   text_show(node->text, shown));
+        return NULL;
+    }
+    return must_copy(node->text);
+}
+
+char *
+config_check_address(struct config_reader *reader, const struct node *node)
+{
+    const struct config *config = reader->config;
+    char shown[REPORT_VALUE_BYTES];
+    if (node->kind != NODE_SCALAR || node_is_null(node)) {
+        report_add(reader->report, node->line,
+                   "`listen` must list addresses such as \"port:8033\", not %s",
+                   node_show(node, shown));
+        return NULL;
+    }
+    for (const char *c = node->text; *c != '\0'; c++)
+        if ((unsigned char)*c <= 0x20 || *c == 0x7f) {
+            report_add(reader->report, node->line,
+                       "`listen`: %s holds a space or a control character",
+                       text_show(node->text, shown));
+            return NULL;
+        }
+    char *address = strncmp(node->text, "unix:", 5) == 0 ? check_unix(reader, node, node->text + 5)
+                                                         : check_tcp(reader, node);
+    for (uint32_t i = 0; i < config->listen_count && address != NULL; i++)
+        if (strcmp(config->listen[i], address) == 0) {
+            report_add(reader->report, node->line, "`listen`: %s is there twice",
+                       text_show(node->text, shown));
+            free(address);
+            address = NULL;
+        }
+    return address;
+}
+
+/* ---- CPUs ---- */
+
+/* "0-3,6": the CPUs of a set. */
+static void
+set_text(const cpu_set_t *set, char *text, size_t room)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int cpu = 0; cpu < CPU_SETSIZE && used < room; cpu++) {
+        if (!CPU_ISSET(cpu, set))
+            continue;
+        int last = cpu;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set))
+            last++;
+        const char *comma = used > 0 ? "," : "";
+        used +=
+            (size_t)(last > cpu ? snprintf(text + used, room - used, "%s%d-%d", comma, cpu, last)
+                                : snprintf(text + used, room - used, "%s%d", comma, cpu));
+        cpu = last;
+    }
+}
+
+void
+config_check_cpu(struct config_reader *reader, int line, int cpu)
+{
+    if (reader->options.pinning == CONFIG_NO_PIN)
+        return;
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    if (sched_getaffinity(0, sizeof(own), &own) != 0 || CPU_ISSET(cpu, &own))
+        return;
+    /* Not one we run on; we may be pinned ourselves: only the kernel knows what else it would
+     * grant. */
+    cpu_set_t wanted;
+    CPU_ZERO(&wanted);
+    CPU_SET(cpu, &wanted);
+    if (sched_setaffinity(0, sizeof(wanted), &wanted) == 0) {
+        (void)sched_setaffinity(0, sizeof(own), &own);
+        return;
+    }
+    char text[256];
+    set_text(&own, text, sizeof(text));
+    report_add(
+        reader->report, line,
+        "CPU %d does not exist or is not for us: there are %s (or start shoald with --no-pin)", cpu,
+        text);
+}
+
+/* ---- files ---- */
+
+char *
+config_resolve(const struct config *config, char *path)
+{
+    if (path[0] == '/')
+        return path;
+    const char *slash = strcmp(config->directory, "/") == 0 ? "" : "/";
+    char *resolved = must_format("%s%s%s", config->directory, slash, path);
+    free(path);
+    return resolved;
+}
+
+static bool
+is_file(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, R_OK) == 0;
+}
+
+/* Folders, colons between them, that a bare name is searched in. */
+static char *
+search_places(const struct config *config)
+{
+    char program[PATH_MAX];
+    const char *listed = getenv("SHOAL_MODELET_PATH");
+    ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    program[length > 0 ? length : 0] = '\0';
+    for (int up = 0; up < 2; up++) { /* of <prefix>/bin/shoald the prefix */
+        char *slash = strrchr(program, '/');
+        if (slash != NULL)
+            *slash = '\0';
+    }
+    return must_format("%s:%s:%s/lib/shoal", config->directory, listed != NULL ? listed : "",
+                       program);
+}
+
+char *
+config_find_modelet(struct config_reader *reader, char *modelet, int line)
+{
+    bool bare = strchr(modelet, '/') == NULL;
+    if (!bare)
+        modelet = config_resolve(reader->config, modelet);
+    if (reader->options.modelets == CONFIG_MODELETS_UNSEEN)
+        return modelet;
+    if (!bare) {
+        if (!is_file(modelet))
+            report_add(reader->report, line,
+                       "`modelet`: no file %s that can be read (relative paths start at %s)",
+                       modelet, reader->config->directory);
+        return modelet;
+    }
+    char *places = search_places(reader->config);
+    char *tried = must_copy("");
+    char *found = NULL;
+    char *rest = NULL;
+    for (char *place = strtok_r(places, ":", &rest); place != NULL && found == NULL;
+         place = strtok_r(NULL, ":", &rest)) {
+        char *path = must_format("%s/%s", place, modelet);
+        char *longer = must_format("%s%s%s", tried, tried[0] != '\0' ? ", " : "", place);
+        free(tried);
+        tried = longer;
+        if (is_file(path))
+            found = path;
+        else
+            free(path);
+    }
+    if (found == NULL)
+        report_add(reader->report, line, "`modelet`: no file %s in any of %s", modelet, tried);
+    free(places);
+    free(tried);
+    if (found == NULL)
+        return modelet;
+    free(modelet);
+    return found;
+}

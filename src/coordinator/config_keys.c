@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/config_keys.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/config.h"
+#include "shm/counters.h"
+
+#define TOP(field) offsetof(struct config, field)
+#define PIPELINE(field) offsetof(struct config_pipeline, field)
+#define STAGE(field) offsetof(struct config_stage, field)
+
+enum { PATH_BYTES_MAX = 4095, HOUR_MS = 3600 * 1000, MIB = 1 << 20 };
+
+const struct config_key config_keys[KEY_COUNT] = {
+    /* clang-format off */
+[KEY_LISTEN] = {WHERE_TOP, CONFIG_ADDRESSES, OPTIONAL, "listen", 1, CONFIG_LISTEN_MAX,
+    NULL, "port:8033", NULL, FIELD_NONE, 0, TOP(listen),
+    "Addresses for gRPC: `port:8033` (all interfaces), `127.0.0.1:8033`, `[::1]:8033`, "
+    "`unix:/run/shoal/grpc.sock` (at most 107 bytes). Port 0: any free one."},
+[KEY_CPUS] = {WHERE_TOP, CONFIG_CPUS, OPTIONAL, "cpus", 1, CONFIG_CPUS_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(cpus),
+    "CPUs that the coordinator runs on. Left out: not pinned."},
+[KEY_FRONT_THREADS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "front_threads", 1, 16, NULL,
+    "1", NULL, FIELD_U32, 1, TOP(front_threads),
+    "Threads that take calls, each with a completion queue of its own."},
+[KEY_MESSAGE_MIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "message_mib", 1, 2047, "MiB",
+    "16", NULL, FIELD_U64, MIB, TOP(message_bytes_max),
+    "Largest message taken or sent; larger ones get RESOURCE_EXHAUSTED."},
+[KEY_DRAIN_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "drain_timeout_ms", 0, HOUR_MS,
+    "ms", "30000", NULL, FIELD_I64, NS_PER_MS, TOP(drain_timeout_ns),
+    "How long SIGTERM lets requests in flight finish before the workers are stopped."},
+[KEY_KEEPALIVE_TIME_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "keepalive_time_ms", 0,
+    24 * HOUR_MS, "ms", "60000", NULL, FIELD_I64, NS_PER_MS, TOP(keepalive_time_ns),
+    "A client that has been silent for so long is pinged. 0: never."},
+[KEY_KEEPALIVE_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "keepalive_timeout_ms", 1,
+    HOUR_MS, "ms", "20000", NULL, FIELD_I64, NS_PER_MS, TOP(keepalive_timeout_ns),
+    "A client that leaves a ping unanswered for so long is disconnected."},
+[KEY_COUNTERS] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "counters", 1, COUNTERS_PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(counters),
+    "File of the counters, which `shoalctl stat` reads. Left out: `/run/shoal/counters` for root, "
+    "else `shoal/counters` in `$XDG_RUNTIME_DIR`, or `/tmp/shoal-<uid>/counters`."},
+[KEY_LOG_LEVEL] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "log_level", 0, 0, NULL,
+    "info", "error|warn|info|debug", FIELD_NONE, 0, TOP(log_level),
+    "What is logged on stderr: this and what is graver."},
+[KEY_PIPELINES] = {WHERE_TOP, CONFIG_PIPELINES, REQUIRED, "pipelines", 1, CONFIG_PIPELINES_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(pipelines), "What is served."},
+
+[KEY_PIPELINE_NAME] = {WHERE_PIPELINE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(name),
+    "The model name that callers use; no other pipeline may have it."},
+[KEY_SLOTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "slots", 1, SLOTS_MAX, "requests",
+    "1024", NULL, FIELD_U32, 1, PIPELINE(slot_count),
+    "Requests in flight at most; more get RESOURCE_EXHAUSTED at once."},
+[KEY_ARENA_MIB] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "arena_mib", 0, MIB, "MiB",
+    "0", NULL, FIELD_U64, MIB, PIPELINE(arena_bytes),
+    "Memory for the tensors of requests in flight. 0: chosen from `slots` and `message_mib`."},
+[KEY_DEFAULT_TIMEOUT_MS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "default_timeout_ms", 0,
+    24 * HOUR_MS, "ms", "0", NULL, FIELD_I64, NS_PER_MS, PIPELINE(default_timeout_ns),
+    "Deadline of requests that come without one. 0: none."},
+[KEY_SPIN_US] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "spin_us", 0, 1000, "µs",
+    "50", NULL, FIELD_I64, NS_PER_US, PIPELINE(spin_ns),
+    "How long workers look for work before they sleep, at most. 0: not at all."},
+[KEY_STAGES] = {WHERE_PIPELINE, CONFIG_STAGES, REQUIRED, "stages", 1, STAGES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, PIPELINE(stages), "What a request passes through, in this order."},
+
+[KEY_STAGE_NAME] = {WHERE_STAGE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, STAGE(name),
+    "What the stage is called in counters and logs; no other stage of the pipeline may have it."},
+[KEY_MODELET] = {WHERE_STAGE, CONFIG_TEXT, REQUIRED, "modelet", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, STAGE(modelet),
+    "The plug-in: a path, relative to this file; or a bare file name, searched in this file's "
+    "folder, the folders of `$SHOAL_MODELET_PATH`, and `lib/shoal` beside the folder of `shoald`."},
+[KEY_WORKERS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "workers", 1, STAGE_WORKERS_MAX,
+    "processes", "1", NULL, FIELD_U32, 1, STAGE(worker_count),
+    "Workers that are not pinned. Not together with `cpus`."},
+[KEY_STAGE_CPUS] = {WHERE_STAGE, CONFIG_CPUS, OPTIONAL, "cpus", 1, STAGE_WORKERS_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, STAGE(cpus),
+    "One worker per element, pinned to that CPU; one CPU may come several times."},
+[KEY_BATCH_SIZE] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "batch_size", 0, 4096, "requests",
+    "0", NULL, FIELD_U32, 1, STAGE(batch_size),
+    "Requests that the modelet is given together, at most; not more than `slots`. 0: one at a "
+    "time."},
+[KEY_BATCH_WAIT_MS] = {WHERE_STAGE, CONFIG_DECIMAL, OPTIONAL, "batch_wait_ms", 0, 60000, "ms",
+    "0", NULL, FIELD_I64, NS_PER_MS, STAGE(batch_wait_ns),
+    "How long the oldest request of a batch waits at this stage for others; fractions are allowed. "
+    "0: what is there goes. Only with `batch_size`."},
+[KEY_START_TIMEOUT_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "start_timeout_ms", 1, HOUR_MS,
+    "ms", "30000", NULL, FIELD_I64, NS_PER_MS, STAGE(start_timeout_ns),
+    "A worker that is not ready by then is killed, and started again after a while."},
+[KEY_HALVINGS_MAX] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "halvings_max", 0, 16, NULL,
+    "12", NULL, FIELD_U32, 1, STAGE(halvings_max),
+    "How often a batch that failed as a whole is cut in two to find the culprit. 0: never."},
+[KEY_ATTEMPTS_MAX] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "attempts_max", 1, 8, NULL,
+    "2", NULL, FIELD_U32, 1, STAGE(attempts_max),
+    "How often a request is run when workers die of it; 1: it is not run again."},
+[KEY_PARAMS] = {WHERE_STAGE, CONFIG_PARAMS, OPTIONAL, "params", 0, CONFIG_PARAMS_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, STAGE(params),
+    "The modelet's own parameters, passed on as written."},
+[KEY_MODEL] = {WHERE_STAGE, CONFIG_MODEL, OPTIONAL, "model", 0, 0, NULL,
+    NULL, NULL, FIELD_NONE, 0, 0, "The model that the modelet is to load."},
+
+[KEY_MODEL_ID] = {WHERE_MODEL, CONFIG_TEXT, REQUIRED, "id", 1, 1024, NULL,
+    NULL, NULL, FIELD_NONE, 0, STAGE(model_id), "Its name to the modelet."},
+[KEY_MODEL_PATH] = {WHERE_MODEL, CONFIG_TEXT, OPTIONAL, "path", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, STAGE(model_path), "Its file, relative to this file."},
+[KEY_MODEL_KEY] = {WHERE_MODEL, CONFIG_TEXT, OPTIONAL, "key", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, STAGE(model_key), "What else the modelet is to be told of it."},
+    /* clang-format on */
+};
+
+static const char *const where_names[WHERE_COUNT] = {
+    [WHERE_TOP] = "the top level",
+    [WHERE_PIPELINE] = "a pipeline",
+    [WHERE_STAGE] = "a stage",
+    [WHERE_MODEL] = "a stage's model",
+};
+
+static const char *const type_names[] = {
+    [CONFIG_NAME] = "a name",
+    [CONFIG_TEXT] = "text",
+    [CONFIG_CHOICE] = "a word",
+    [CONFIG_INTEGER] = "an integer",
+    [CONFIG_DECIMAL] = "a number",
+    [CONFIG_ADDRESSES] = "a list of addresses",
+    [CONFIG_CPUS] = "a list of CPU numbers",
+    [CONFIG_PARAMS] = "a map of names to single values",
+    [CONFIG_MODEL] = "a map",
+    [CONFIG_STAGES] = "a list of stages",
+    [CONFIG_PIPELINES] = "a list of pipelines",
+};
+
+const char *
+config_where_name(enum config_where where)
+{
+    return where_names[where];
+}
+
+const char *
+config_type_name(enum config_type type)
+{
+    return type_names[type];
+}
+
+const struct config_key *
+config_key_find(enum config_where where, const char *name)
+{
+    for (size_t i = 0; i < KEY_COUNT; i++)
+        if (config_keys[i].where == where && strcmp(config_keys[i].name, name) == 0)
+            return &config_keys[i];
+    return NULL;
+}
+
+/* Nobody means a key by something longer. */
+enum { TYPO_BYTES_MAX = 32 };
+
+/* How many letters must be put in, taken out or changed to make one word of the other. */
+static size_t
+edit_distance(const char *a, const char *b)
+{
+    size_t previous[TYPO_BYTES_MAX + 1];
+    size_t current[TYPO_BYTES_MAX + 1];
+    size_t columns = strlen(b);
+    CHECK(columns <= TYPO_BYTES_MAX);
+    for (size_t j = 0; j <= columns; j++)
+        previous[j] = j;
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        current[0] = i;
+        for (size_t j = 1; j <= columns; j++) {
+            size_t change = previous[j - 1] + (a[i - 1] != b[j - 1]);
+            size_t other = 1 + (previous[j] < current[j - 1] ? previous[j] : current[j - 1]);
+            current[j] = change < other ? change : other;
+        }
+        memcpy(previous, current, sizeof(previous));
+    }
+    return previous[columns];
+}
+
+const struct config_key *
+config_key_nearest(enum config_where where, const char *name)
+{
+    size_t length = strlen(name);
+    if (length > TYPO_BYTES_MAX)
+        return NULL;
+    const struct config_key *nearest = NULL;
+    size_t least = 1 + (length < 3 ? 1 : length / 3 + 1); /* more than that is another word */
+    for (size_t i = 0; i < KEY_COUNT; i++) {
+        size_t distance = edit_distance(name, config_keys[i].name);
+        bool here = config_keys[i].where == where;
+        if ((here && distance < least) || (!here && distance == 0)) {
+            nearest = &config_keys[i];
+            least = distance;
+        }
+    }
+    return nearest;
+}
+
+void
+config_range_text(const struct config_key *key, char *text, size_t room)
+{
+    const char *gap = key->unit != NULL ? " " : "";
+    const char *unit = key->unit != NULL ? key->unit : "";
+    switch (key->type) {
+    case CONFIG_INTEGER:
+    case CONFIG_DECIMAL:
+        snprintf(text, room, "%.0f to %.0f%s%s", key->min, key->max, gap, unit);
+        break;
+    case CONFIG_NAME:
+        snprintf(text, room, "%.0f to %.0f letters, digits, `.`, `_`, `-`", key->min, key->max);
+        break;
+    case CONFIG_CHOICE: snprintf(text, room, "%s", key->choices); break;
+    case CONFIG_ADDRESSES:
+    case CONFIG_CPUS:
+    case CONFIG_PARAMS:
+    case CONFIG_STAGES:
+    case CONFIG_PIPELINES: snprintf(text, room, "%.0f to %.0f elements", key->min, key->max); break;
+    case CONFIG_TEXT:
+    case CONFIG_MODEL: text[0] = '\0'; break;
+    }
+}

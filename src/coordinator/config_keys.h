@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every key of the configuration, once: config_read.c parses by this table, errors quote it, the
+ * manual prints it. A new key is a line in config_keys.c and a field in config.h; what it may not
+ * be together with other keys is said in config_check.c.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The maps of a file. */
+enum config_where { WHERE_TOP, WHERE_PIPELINE, WHERE_STAGE, WHERE_MODEL, WHERE_COUNT };
+
+enum config_type {
+    CONFIG_NAME,      /* letters, digits and ._- */
+    CONFIG_TEXT,      /* any scalar but an empty one */
+    CONFIG_CHOICE,    /* one of the words in `choices` */
+    CONFIG_INTEGER,   /* times `factor` into the field */
+    CONFIG_DECIMAL,   /* the same, fractions allowed */
+    CONFIG_ADDRESSES, /* list of what can be listened on */
+    CONFIG_CPUS,      /* list of CPU numbers */
+    CONFIG_PARAMS,    /* map of scalars under names of the modelet's own */
+    CONFIG_MODEL,     /* the map WHERE_MODEL, into the same struct */
+    CONFIG_STAGES,    /* list of WHERE_STAGE */
+    CONFIG_PIPELINES, /* list of WHERE_PIPELINE */
+};
+
+enum config_need { OPTIONAL, REQUIRED };
+/* What a number is stored as. */
+enum config_field { FIELD_NONE, FIELD_U32, FIELD_U64, FIELD_I64 };
+
+struct config_key {
+    enum config_where where;
+    enum config_type type;
+    enum config_need need;
+    const char *name;
+    double min, max;  /* of a number, a text's bytes, a list's length */
+    const char *unit; /* NULL: none */
+    const char
+        *fallback; /* the default as one would write it; a list's: its only element; or NULL */
+    const char *choices; /* "a|b|c" */
+    enum config_field field;
+    int64_t factor;
+    size_t offset; /* in struct config, config_pipeline or config_stage */
+    const char *help;
+};
+
+/* Position of each key in the table; config_read reads a map's keys in this order. */
+enum config_key_index {
+    KEY_LISTEN,
+    KEY_CPUS,
+    KEY_FRONT_THREADS,
+    KEY_MESSAGE_MIB,
+    KEY_DRAIN_TIMEOUT_MS,
+    KEY_KEEPALIVE_TIME_MS,
+    KEY_KEEPALIVE_TIMEOUT_MS,
+    KEY_COUNTERS,
+    KEY_LOG_LEVEL,
+    KEY_PIPELINES,
+    KEY_PIPELINE_NAME,
+    KEY_SLOTS,
+    KEY_ARENA_MIB,
+    KEY_DEFAULT_TIMEOUT_MS,
+    KEY_SPIN_US,
+    KEY_STAGES,
+    KEY_STAGE_NAME,
+    KEY_MODELET,
+    KEY_WORKERS,
+    KEY_STAGE_CPUS,
+    KEY_BATCH_SIZE,
+    KEY_BATCH_WAIT_MS,
+    KEY_START_TIMEOUT_MS,
+    KEY_HALVINGS_MAX,
+    KEY_ATTEMPTS_MAX,
+    KEY_PARAMS,
+    KEY_MODEL,
+    KEY_MODEL_ID,
+    KEY_MODEL_PATH,
+    KEY_MODEL_KEY,
+    KEY_COUNT,
+};
+
+extern const struct config_key config_keys[KEY_COUNT];
+
+/* "the top level", "a pipeline", … */
+const char *config_where_name(enum config_where where);
+
+/* NULL: no such key there. */
+const struct config_key *config_key_find(enum config_where where, const char *name);
+/* The key that was probably meant: of that place, or the very same name of another; or NULL. */
+const struct config_key *config_key_nearest(enum config_where where, const char *name);
+
+/* "an integer", "a list of CPU numbers": what the key takes. */
+const char *config_type_name(enum config_type type);
+/* "1 to 65535", "0 to 60000 ms", "error|warn|info|debug"; "" if nothing is to be said. */
+void config_range_text(const struct config_key *key, char *text, size_t room);

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/front.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/oip.h"
+#include "coordinator/services.h"
+#include "rpc/rpc.h"
+
+enum { FRONT_THREADS_MAX = 16, ARMED_CALLS = 512, CONCURRENT_STREAMS_MAX = 4096,
+       METADATA_BYTES_MAX = 64 * 1024 };
+
+/* A blocked step returns at least so often, to look whether the rings have been left alone. */
+#define FRONT_BLOCK_NS (NS_PER_S / 2)
+
+struct front_thread {
+    struct front *front;
+    uint32_t queue;
+    pthread_t thread;
+    struct payload_builder builder;
+    struct payload_view view;
+    struct spin spin;
+    struct lane *lanes[CONFIG_PIPELINES_MAX]; /* those it gathers for now, each with a reference */
+    uint32_t lane_count;
+    struct lane *described; /* whose info the last answer was packed from */
+};
+
+struct front {
+    struct front_options options;
+    struct rpc_server *server;
+    struct health *health;
+    struct oip_node node;
+    _Atomic bool node_ready;
+    struct front_thread *threads;
+    uint32_t thread_count;
+    bool started;
+    bool stopped;
+};
+
+/* The thread that runs now: callbacks of rpc.h run on the thread that steps the queue. */
+static _Thread_local struct front_thread *current_thread;
+
+/* ---- inference ---- */
+
+static void
+sink_tagged(void *call, uint64_t tag)
+{
+    rpc_call_set_tag(call, tag);
+}
+
+static void
+sink_reply(void *call, const struct rpc_piece *pieces, size_t piece_count)
+{
+    rpc_call_reply(call, pieces, piece_count);
+}
+
+static void
+sink_fail(void *call, enum status status, const char *text)
+{
+    rpc_call_finish(call, status, text);
+}
+
+static const struct request_sink rpc_sink = {sink_tagged, sink_reply, sink_fail};
+
+static struct pipeline *
+find_pipeline(const struct front *front, const char *name, size_t name_bytes)
+{
+    for (uint32_t i = 0; i < front->options.pipeline_count; i++) {
+        const char *candidate = front->options.pipelines[i]->options.pipeline->name;
+        if (strlen(candidate) == name_bytes && memcmp(candidate, name, name_bytes) == 0)
+            return front->options.pipelines[i];
+    }
+    return NULL;
+}
+
+static enum status
+infer(struct front *front, struct rpc_call *call, const struct rpc_message *message,
+      struct error *error)
+{
+    char room[SHOAL_NAME_BYTES_MAX + 1];
+    const char *name;
+    size_t name_bytes;
+    if (!oip_skim_model_name(message, room, sizeof(room), &name, &name_bytes))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "request is not a valid ModelInferRequest");
+    struct pipeline *pipeline = find_pipeline(front, name, name_bytes);
+    if (pipeline == NULL)
+        return error_set(error, STATUS_NOT_FOUND, "model \"%.*s\" is not known to this node",
+                         (int)(name_bytes < 200 ? name_bytes : 200), name);
+    return pipeline_submit(pipeline, message, rpc_call_deadline_ns(call), &rpc_sink, call,
+                           &current_thread->builder, error);
+}
+
+static void
+on_infer(void *context, struct rpc_call *call, const struct rpc_message *message)
+{
+    struct front *front = context;
+    counter_add_shared(front->options.counters, NODE_CALLS, 1);
+    struct error error = ERROR_NONE;
+    if (infer(front, call, message, &error) == STATUS_OK)
+        return; /* the sink answers; the call may be gone already */
+    counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
+    rpc_call_finish(call, error.status, error.text);
+}
+
+static void
+on_infer_cancel(void *context, uint64_t tag)
+{
+    struct front *front = context;
+    uint32_t number = tag_pipeline(tag);
+    if (tag != 0 && number < front->options.pipeline_count)
+        pipeline_cancel(front->options.pipelines[number], tag);
+}
+
+/* ---- the small methods ---- */
+
+static bool
+node_is_ready(void *context)
+{
+    struct front *front = context;
+    return atomic_load(&front->node_ready);
+}
+
+static enum status
+describe_model(void *context, const char *name, struct oip_model_info *info, bool *ready,
+               struct error *error)
+{
+    struct front *front = context;
+    struct pipeline *pipeline = find_pipeline(front, name, strlen(name));
+    if (pipeline == NULL)
+        return error_set(error, STATUS_NOT_FOUND, "model \"%.200s\" is not known to this node",
+                         name);
+    struct lane *lane = pipeline_lane(pipeline);
+    *ready = lane != NULL && atomic_load(&lane->dead_stages) == 0 &&
+             !atomic_load(&pipeline->draining);
+    if (lane == NULL) {
+        *info = (struct oip_model_info){
+            .name = pipeline->options.pipeline->name, .version = "1", .platform = ""};
+        return STATUS_OK;
+    }
+    *info = lane->info;
+    /* What info points to lives as long as the lane. Kept until this thread's next question, which
+     * comes after the answer was packed. */
+    if (current_thread->described != NULL)
+        lane_unref(current_thread->described);
+    current_thread->described = lane;
+    return STATUS_OK;
+}
+
+static void
+answer(struct front *front, enum oip_method method, struct rpc_call *call,
+       const struct rpc_message *message)
+{
+    counter_add_shared(front->options.counters, NODE_CALLS, 1);
+    void *response = NULL;
+    size_t response_bytes = 0;
+    struct error error = ERROR_NONE;
+    if (oip_answer(method, &front->node, message, &response, &response_bytes, &error) !=
+        STATUS_OK) {
+        counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
+        rpc_call_finish(call, error.status, error.text);
+        return;
+    }
+    struct rpc_piece piece = {.data = response, .bytes = response_bytes};
+    rpc_call_reply(call, &piece, 1);
+    free(response);
+}
+
+#define OIP_HANDLER(name, method)                                                           \
+    static void name(void *context, struct rpc_call *call, const struct rpc_message *message) \
+    {                                                                                       \
+        answer(context, method, call, message);                                             \
+    }
+
+OIP_HANDLER(on_server_live, OIP_SERVER_LIVE)
+OIP_HANDLER(on_server_ready, OIP_SERVER_READY)
+OIP_HANDLER(on_server_metadata, OIP_SERVER_METADATA)
+OIP_HANDLER(on_model_ready, OIP_MODEL_READY)
+OIP_HANDLER(on_model_metadata, OIP_MODEL_METADATA)
+
+static void
+on_health_check(void *context, struct rpc_call *call, const struct rpc_message *message)
+{
+    struct front *front = context;
+    health_on_check(front->health, call, message);
+}
+
+static void
+on_health_watch(void *context, struct rpc_call *call, const struct rpc_message *message)
+{
+    struct front *front = context;
+    health_on_watch(front->health, call, message);
+}
+
+static void
+on_health_cancel(void *context, uint64_t tag)
+{
+    struct front *front = context;
+    health_on_cancel(front->health, tag);
+}
+
+/* A reflection stream has no state but the call, and only the stepping thread ends it: so here, unlike
+ * for inference, the call itself can be the tag. */
+static void
+on_reflection(void *context, struct rpc_call *call, const struct rpc_message *message)
+{
+    (void)context;
+    rpc_call_set_tag(call, (uint64_t)(uintptr_t)call);
+    reflection_on_message(REFLECTION_V1, call, message);
+}
+
+static void
+on_reflection_alpha(void *context, struct rpc_call *call, const struct rpc_message *message)
+{
+    (void)context;
+    rpc_call_set_tag(call, (uint64_t)(uintptr_t)call);
+    reflection_on_message(REFLECTION_V1ALPHA, call, message);
+}
+
+static void
+on_reflection_end(void *context, struct rpc_call *call)
+{
+    (void)context;
+    rpc_call_finish(call, STATUS_OK, NULL);
+}
+
+static void
+on_reflection_cancel(void *context, uint64_t tag)
+{
+    (void)context;
+    if (tag != 0)
+        rpc_call_finish((struct rpc_call *)(uintptr_t)tag, STATUS_CANCELLED, NULL);
+}
+
+#define OIP "/inference.GRPCInferenceService/"
+#define REFLECT "ServerReflection/ServerReflectionInfo"
+
+static const struct rpc_method methods[] = {
+    {OIP "ModelInfer", RPC_UNARY, true, on_infer, NULL, on_infer_cancel},
+    {OIP "ServerLive", RPC_UNARY, false, on_server_live, NULL, NULL},
+    {OIP "ServerReady", RPC_UNARY, false, on_server_ready, NULL, NULL},
+    {OIP "ServerMetadata", RPC_UNARY, false, on_server_metadata, NULL, NULL},
+    {OIP "ModelReady", RPC_UNARY, false, on_model_ready, NULL, NULL},
+    {OIP "ModelMetadata", RPC_UNARY, false, on_model_metadata, NULL, NULL},
+    {"/grpc.health.v1.Health/Check", RPC_UNARY, false, on_health_check, NULL, NULL},
+    {"/grpc.health.v1.Health/Watch", RPC_SERVER_STREAM, false, on_health_watch, NULL,
+     on_health_cancel},
+    {"/grpc.reflection.v1." REFLECT, RPC_BIDI_STREAM, false, on_reflection, on_reflection_end,
+     on_reflection_cancel},
+    {"/grpc.reflection.v1alpha." REFLECT, RPC_BIDI_STREAM, false, on_reflection_alpha,
+     on_reflection_end, on_reflection_cancel},
+};
+
+/* ---- the threads ---- */
+
+/* Takes references on the lanes that have requests in flight: this thread gathers for them now. */
+static void
+take_lanes(struct front_thread *thread)
+{
+    const struct front_options *options = &thread->front->options;
+    for (uint32_t i = 0; i < options->pipeline_count; i++) {
+        struct lane *lane = pipeline_lane(options->pipelines[i]);
+        if (lane == NULL)
+            continue;
+        /* the pipeline's reference and ours do not count */
+        if (atomic_load_explicit(&lane->refs, memory_order_relaxed) > 2)
+            thread->lanes[thread->lane_count++] = lane;
+        else
+            lane_unref(lane);
+    }
+}
+
+static void
+leave_lanes(struct front_thread *thread)
+{
+    for (uint32_t i = 0; i < thread->lane_count; i++)
+        lane_unref(thread->lanes[i]);
+    thread->lane_count = 0;
+}
+
+static uint32_t
+gather(struct front_thread *thread)
+{
+    uint32_t answered = 0;
+    for (uint32_t i = 0; i < thread->lane_count; i++) {
+        struct lane *lane = thread->lanes[i];
+        /* While we look ourselves, the workers need not wake the gather thread. */
+        struct shm_doorbell *bell = &lane->region.header->coordinator_bell;
+        if (atomic_load_explicit(&bell->asleep, memory_order_relaxed) != 0)
+            doorbell_cancel(bell);
+        answered += lane_gather(lane, &thread->view);
+    }
+    return answered;
+}
+
+/* Before this thread blocks: the gather threads, if they sleep, are to be woken again from now on. False:
+ * something came in meanwhile. */
+static bool
+hand_over_gathering(struct front_thread *thread)
+{
+    bool nothing_waits = true;
+    for (uint32_t i = 0; i < thread->lane_count; i++) {
+        struct lane *lane = thread->lanes[i];
+        if (atomic_load(&lane->gather_asleep))
+            doorbell_prepare(&lane->region.header->coordinator_bell);
+        if (lane_has_answers(lane))
+            nothing_waits = false;
+    }
+    return nothing_waits;
+}
+
+/* Looks at queue and rings in turn until nothing has come for as long as looking is worth while. */
+static int
+poll_both(struct front_thread *thread)
+{
+    int64_t quiet_since_ns = clock_now_ns();
+    for (;;) {
+        int events = rpc_server_step(thread->front->server, thread->queue, 0);
+        uint32_t answers = gather(thread);
+        if (events < 0)
+            return -1;
+        if (events + (int)answers > 0) {
+            leave_lanes(thread);
+            take_lanes(thread);
+            if (thread->lane_count == 0)
+                return 0;
+            quiet_since_ns = clock_now_ns();
+            spin_rewarded(&thread->spin);
+        } else if (clock_now_ns() - quiet_since_ns >= thread->spin.budget_ns) {
+            spin_in_vain(&thread->spin);
+            return 0;
+        } else {
+            spin_pause();
+        }
+    }
+}
+
+static void *
+front_main(void *context)
+{
+    struct front_thread *thread = context;
+    current_thread = thread;
+    prctl(PR_SET_NAME, "shoald:front");
+    int events = 0;
+    while (events >= 0) {
+        take_lanes(thread);
+        if (thread->lane_count > 0 && poll_both(thread) < 0)
+            break;
+        if (thread->lane_count > 0 && !hand_over_gathering(thread)) {
+            leave_lanes(thread);
+            continue;
+        }
+        int64_t asleep_ns = clock_now_ns();
+        events = rpc_server_step(thread->front->server, thread->queue,
+                                 asleep_ns + FRONT_BLOCK_NS);
+        spin_after_sleep(&thread->spin, clock_now_ns() - asleep_ns);
+        leave_lanes(thread);
+    }
+    leave_lanes(thread);
+    if (thread->described != NULL)
+        lane_unref(thread->described);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static struct rpc_server_options
+server_options(struct front *front)
+{
+    const struct config *config = front->options.config;
+    bool replaced = front->options.listen_count > 0;
+    return (struct rpc_server_options){
+        .listen = replaced ? front->options.listen : (const char *const *)config->listen,
+        .listen_count = replaced ? front->options.listen_count : config->listen_count,
+        .queue_count = config->front_threads,
+        .message_bytes_max = config->message_bytes_max,
+        .metadata_bytes_max = METADATA_BYTES_MAX,
+        .concurrent_streams_max = CONCURRENT_STREAMS_MAX,
+        .armed_calls = ARMED_CALLS,
+        .keepalive_time_ns = config->keepalive_time_ns,
+        .keepalive_timeout_ns = config->keepalive_timeout_ns,
+        .methods = methods,
+        .method_count = ARRAY_COUNT(methods),
+        .context = front,
+    };
+}
+
+enum status
+front_create(const struct front_options *options, struct front **created, struct error *error)
+{
+    struct front *front = calloc(1, sizeof(*front));
+    CHECK(front != NULL);
+    front->options = *options;
+    front->health = health_create();
+    front->node = (struct oip_node){node_is_ready, describe_model, front};
+    health_set(front->health, "", false);
+    for (uint32_t i = 0; i < options->pipeline_count; i++)
+        health_set(front->health, options->pipelines[i]->options.pipeline->name, false);
+    struct rpc_server_options server = server_options(front);
+    enum status status = rpc_server_create(&server, &front->server, error);
+    if (status != STATUS_OK) {
+        health_destroy(front->health);
+        free(front);
+        return status;
+    }
+    front->thread_count = options->config->front_threads;
+    CHECK(front->thread_count >= 1 && front->thread_count <= FRONT_THREADS_MAX);
+    front->threads = calloc(front->thread_count, sizeof(*front->threads));
+    CHECK(front->threads != NULL);
+    *created = front;
+    return STATUS_OK;
+}
+
+void
+front_start(struct front *front)
+{
+    int64_t spin_ns = 0;
+    for (uint32_t i = 0; i < front->options.pipeline_count; i++)
+        if (front->options.pipelines[i]->options.pipeline->spin_ns > spin_ns)
+            spin_ns = front->options.pipelines[i]->options.pipeline->spin_ns;
+    for (uint32_t i = 0; i < front->thread_count; i++) {
+        struct front_thread *thread = &front->threads[i];
+        thread->front = front;
+        thread->queue = i;
+        spin_init(&thread->spin, spin_ns);
+        CHECK(pthread_create(&thread->thread, NULL, front_main, thread) == 0);
+    }
+    front->started = true;
+}
+
+void
+front_set_serving(struct front *front, const char *pipeline, bool serving)
+{
+    health_set(front->health, pipeline, serving);
+}
+
+void
+front_set_node_ready(struct front *front, bool ready)
+{
+    atomic_store(&front->node_ready, ready);
+    health_set(front->health, "", ready);
+}
+
+void
+front_stop(struct front *front)
+{
+    if (front->stopped)
+        return;
+    front->stopped = true;
+    rpc_server_stop(front->server);
+    health_end_watches(front->health);
+}
+
+void
+front_destroy(struct front *front)
+{
+    front_stop(front);
+    rpc_server_cancel_all(front->server);
+    if (!front->started) /* nobody steps the queues: only the end of each is to be seen */
+        front_start(front);
+    for (uint32_t i = 0; i < front->thread_count; i++)
+        CHECK(pthread_join(front->threads[i].thread, NULL) == 0);
+    rpc_server_destroy(front->server);
+    health_destroy(front->health);
+    free(front->threads);
+    free(front);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The gRPC front: the server's threads, which take calls, find the pipeline they name and submit to it.
+ * The thread that received a call dispatches it; while requests are in flight it also gathers and answers,
+ * so that under load no other thread has to be woken (DESIGN.md, "Who gathers").
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "coordinator/config.h"
+#include "coordinator/pipeline.h"
+#include "shm/counters.h"
+
+struct front;
+
+struct front_options {
+    const struct config *config;
+    const char *const *listen; /* replaces the configuration's list when listen_count > 0 */
+    uint32_t listen_count;
+    struct pipeline *const *pipelines;
+    uint32_t pipeline_count;
+    _Atomic uint64_t *counters; /* of the node */
+};
+
+/* Binds all addresses. Calls are taken from front_start on. */
+enum status front_create(const struct front_options *options, struct front **front,
+                         struct error *error) WARN_UNUSED;
+void front_start(struct front *front);
+
+/* For health and readiness. Any thread. */
+void front_set_serving(struct front *front, const char *pipeline, bool serving);
+void front_set_node_ready(struct front *front, bool ready);
+
+/* Takes no more calls. Loop thread; a second time does nothing. */
+void front_stop(struct front *front);
+/* Stops, cancels what is still there, waits for the threads, frees everything. */
+void front_destroy(struct front *front);

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The way out: tickets come back through the result ring and the error ring, are paired with the request
+ * they belong to, and answered on the call itself. Any thread may do it; for each request one does.
+ *
+ * Results are read first. A turn takes a bounded number of each kind, so errors can't starve behind results.
+ */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/lane.h"
+#include "coordinator/pipeline.h"
+#include "shm/slot.h"
+
+enum { RESULTS_PER_TURN = 64, ERRORS_PER_TURN = 32 };
+
+/* Makes this thread the one that answers; false: another was faster. */
+static bool
+claim_answer(struct request *request)
+{
+    uint32_t in_flight = REQUEST_IN_FLIGHT;
+    return atomic_compare_exchange_strong(&request->state, &in_flight, REQUEST_ANSWERED);
+}
+
+/* The last hold on an answered request is gone: its slot and blocks are free again. */
+static void
+request_release(void *context)
+{
+    struct request *request = context;
+    if (atomic_fetch_sub_explicit(&request->holds, 1, memory_order_acq_rel) != 1)
+        return;
+    struct lane *lane = request->lane;
+    struct shm_ticket ticket = {(uint32_t)(request - lane->requests), request->generation};
+    uint8_t place = request->place;
+    atomic_store_explicit(&request->state, REQUEST_NONE, memory_order_release);
+    if (atomic_load(&lane->state) != LANE_CONDEMNED &&
+        slot_release(&lane->region, ticket, place, PARTY_COORDINATOR) != STATUS_OK)
+        lane_report_corrupt(lane, "slot of an answered request");
+    lane_unref(lane);
+}
+
+static void
+count_answer(struct request *request, enum counter counter)
+{
+    struct lane *lane = request->lane;
+    counter_add_shared(lane->pipeline->counters, counter, 1);
+    histogram_record_shared(lane->pipeline->counters, PIPELINE_LATENCY,
+                            (uint64_t)(clock_now_ns() - request->arrived_ns));
+}
+
+/* Ends a request whose answer this thread has claimed. */
+static void
+answer_failure(struct request *request, enum status status, const char *text)
+{
+    atomic_store_explicit(&request->holds, 1, memory_order_relaxed);
+    count_answer(request, PIPELINE_REPLIES_FAILED);
+    request->sink->fail(request->call, status, text);
+    request_release(request);
+}
+
+static void
+answer_result(struct lane *lane, struct request *request, const struct payload_view *view)
+{
+    struct rpc_piece pieces[OIP_PIECES_MAX];
+    size_t piece_count;
+    size_t lent_count;
+    struct error error = ERROR_NONE;
+    enum status status = oip_encode_response(request->oip, &lane->info, view, request_release,
+                                             request, pieces, &piece_count, &lent_count, &error);
+    if (status != STATUS_OK) {
+        answer_failure(request, status, error.text);
+        return;
+    }
+    atomic_store_explicit(&request->holds, (uint32_t)lent_count + 1, memory_order_relaxed);
+    count_answer(request, PIPELINE_REPLIES_OK);
+    request->sink->reply(request->call, pieces, piece_count);
+    request_release(request);
+}
+
+/* Claims a slot that came back and finds its request. NULL: there was nothing, or it can't be. */
+static struct request *
+take_back(struct lane *lane, uint8_t place, struct shm_ticket *ticket)
+{
+    switch (slot_pop(&lane->region, place, PARTY_COORDINATOR, ticket)) {
+    case RING_OK: break;
+    case RING_EMPTY:
+    case RING_LOST: return NULL;
+    case RING_CORRUPT: lane_report_corrupt(lane, "ring of answers"); return NULL;
+    }
+    struct request *request = lane_request(lane, *ticket);
+    if (request == NULL || !claim_answer(request)) {
+        /* not in flight here: forged; or the lane is being condemned and it was answered */
+        lane_report_corrupt(lane, "ticket of no request in flight");
+        return NULL;
+    }
+    request->place = place;
+    return request;
+}
+
+static bool
+gather_result(struct lane *lane, struct payload_view *view)
+{
+    struct shm_ticket ticket;
+    uint8_t place = region_result_place(&lane->region);
+    struct request *request = take_back(lane, place, &ticket);
+    if (request == NULL)
+        return false;
+    const struct shm_slot *slot = region_slot(&lane->region, ticket.index);
+    struct error error = ERROR_NONE;
+    if (payload_read(&lane->region, &slot->payload[place & 1], view, &error) != STATUS_OK) {
+        lane_report_corrupt(lane, error.text);
+        answer_failure(request, STATUS_UNAVAILABLE, "the result was destroyed in shared memory");
+        return true;
+    }
+    answer_result(lane, request, view);
+    return true;
+}
+
+static bool
+gather_error(struct lane *lane)
+{
+    struct shm_ticket ticket;
+    struct request *request = take_back(lane, PLACE_ERROR, &ticket);
+    if (request == NULL)
+        return false;
+    const struct shm_slot *slot = region_slot(&lane->region, ticket.index);
+    uint32_t number = atomic_load_explicit(&slot->status, memory_order_relaxed);
+    char text[SLOT_TEXT_BYTES];
+    memcpy(text, slot->text, sizeof(text)); /* once; a worker may be writing */
+    text[sizeof(text) - 1] = '\0';
+    enum status status = status_from_number((long)number);
+    answer_failure(request, status == STATUS_OK ? STATUS_INTERNAL : status, text);
+    return true;
+}
+
+uint32_t
+lane_gather(struct lane *lane, struct payload_view *view)
+{
+    if (atomic_load_explicit(&lane->state, memory_order_relaxed) == LANE_CONDEMNED)
+        return 0; /* everything in it has been answered, or is being */
+    uint32_t results = 0;
+    while (results < RESULTS_PER_TURN && gather_result(lane, view))
+        results++;
+    uint32_t errors = 0;
+    while (errors < ERRORS_PER_TURN && gather_error(lane))
+        errors++;
+    return results + errors;
+}
+
+void
+lane_fail_stage(struct lane *lane, uint32_t stage, const char *text)
+{
+    struct shm_ticket ticket;
+    struct request *request;
+    while ((request = take_back(lane, (uint8_t)stage, &ticket)) != NULL)
+        answer_failure(request, STATUS_UNAVAILABLE, text);
+}
+
+void
+lane_fail_all(struct lane *lane, enum status status, const char *text)
+{
+    for (uint32_t i = 0; i < lane->region.slots.count; i++)
+        if (claim_answer(&lane->requests[i]))
+            answer_failure(&lane->requests[i], status, text);
+}

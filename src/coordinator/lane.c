@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/lane.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "coordinator/pipeline.h"
+#include "shm/slot.h"
+
+/* A sleep ends by itself after this: a waker can be killed between its push and its wake. */
+#define GATHER_SLEEP_NS (NS_PER_S / 2)
+
+static enum status
+plan_for(const struct pipeline *pipeline, struct region_plan *plan, struct error *error)
+{
+    const struct config_pipeline *config = pipeline->options.pipeline;
+    *plan = (struct region_plan){.slot_count = config->slot_count,
+                                 .stage_count = config->stage_count};
+    for (uint32_t i = 0; i < config->stage_count; i++)
+        plan->worker_counts[i] = config->stages[i].worker_count;
+    uint64_t message_bytes = pipeline->options.config->message_bytes_max;
+    uint64_t arena_bytes = config->arena_bytes;
+    if (arena_bytes == 0)
+        /* the ladder of classes needs less than three of the largest; the rest is for company */
+        arena_bytes = 4 * message_bytes + 2 * BLOCK_BYTES_MIN * (uint64_t)config->slot_count * 2 +
+                      (16u << 20);
+    return plan_arena(plan, message_bytes, arena_bytes, error);
+}
+
+bool
+lane_has_answers(const struct lane *lane)
+{
+    struct shm_ring results = region_slot_ring(&lane->region, region_result_place(&lane->region));
+    struct shm_ring errors = region_slot_ring(&lane->region, PLACE_ERROR);
+    return ring_has_cell(&results) || ring_has_cell(&errors);
+}
+
+/* One turn of the gather thread that found nothing: looks a while longer, then sleeps. */
+static void
+gather_rest(struct lane *lane, struct spin *spin)
+{
+    int64_t began_ns = clock_now_ns();
+    while (clock_now_ns() - began_ns < spin->budget_ns) {
+        if (lane_has_answers(lane)) {
+            spin_rewarded(spin);
+            return;
+        }
+        spin_pause();
+    }
+    spin_in_vain(spin);
+    struct shm_doorbell *bell = &lane->region.header->coordinator_bell;
+    atomic_store_explicit(&lane->gather_asleep, true, memory_order_relaxed);
+    uint32_t prepared = doorbell_prepare(bell);
+    if (lane_has_answers(lane) || atomic_load(&lane->gather_stop)) {
+        doorbell_cancel(bell);
+    } else {
+        int64_t asleep_ns = clock_now_ns();
+        doorbell_sleep(bell, prepared, GATHER_SLEEP_NS);
+        spin_after_sleep(spin, clock_now_ns() - asleep_ns);
+    }
+    atomic_store_explicit(&lane->gather_asleep, false, memory_order_relaxed);
+}
+
+static void *
+gather_main(void *context)
+{
+    struct lane *lane = context;
+    prctl(PR_SET_NAME, "shoald:gather");
+    struct payload_view *view = calloc(1, sizeof(*view));
+    CHECK(view != NULL);
+    struct spin spin;
+    spin_init(&spin, lane->pipeline->options.pipeline->spin_ns);
+    while (!atomic_load(&lane->gather_stop))
+        if (lane_gather(lane, view) == 0)
+            gather_rest(lane, &spin);
+    free(view);
+    return NULL;
+}
+
+static void
+requests_create(struct lane *lane)
+{
+    uint32_t count = lane->region.slots.count;
+    lane->requests = calloc(count, sizeof(*lane->requests));
+    CHECK(lane->requests != NULL);
+    for (uint32_t i = 0; i < count; i++) {
+        lane->requests[i].lane = lane;
+        lane->requests[i].oip = oip_request_create();
+    }
+}
+
+static void
+requests_destroy(struct lane *lane)
+{
+    for (uint32_t i = 0; i < lane->region.slots.count; i++)
+        oip_request_destroy(lane->requests[i].oip);
+    free(lane->requests);
+    lane->requests = NULL;
+}
+
+enum status
+lane_open(struct lane *lane, struct pipeline *pipeline, uint32_t number, uint64_t generation,
+          struct error *error)
+{
+    CHECK(atomic_load(&lane->state) == LANE_UNUSED);
+    struct region_plan plan;
+    enum status status = plan_for(pipeline, &plan, error);
+    if (status == STATUS_OK)
+        status = region_create(&lane->region, &plan, generation, error);
+    if (status != STATUS_OK)
+        return status;
+    lane->number = number;
+    lane->pipeline = pipeline;
+    lane->party_next = PARTY_COORDINATOR + 1;
+    lane->info = (struct oip_model_info){.name = pipeline->options.pipeline->name,
+                                         .version = "1",
+                                         .platform = lane->platform};
+    lane->platform[0] = '\0';
+    lane->specs = NULL;
+    atomic_store(&lane->dead_stages, 0);
+    atomic_store(&lane->corrupt_reported, false);
+    atomic_store(&lane->gather_stop, false);
+    atomic_store(&lane->gather_asleep, false);
+    requests_create(lane);
+    CHECK(pthread_create(&lane->gather_thread, NULL, gather_main, lane) == 0);
+    atomic_store(&lane->refs, 1);
+    atomic_store(&lane->state, LANE_STARTING);
+    return STATUS_OK;
+}
+
+void
+lane_close(struct lane *lane)
+{
+    CHECK(atomic_load(&lane->refs) == 0);
+    atomic_store(&lane->gather_stop, true);
+    doorbell_ring(&lane->region.header->coordinator_bell);
+    CHECK(pthread_join(lane->gather_thread, NULL) == 0);
+    requests_destroy(lane);
+    region_detach(&lane->region);
+    free(lane->specs);
+    lane->specs = NULL;
+    atomic_store(&lane->state, LANE_UNUSED);
+}
+
+bool
+lane_ref(struct lane *lane)
+{
+    uint64_t refs = atomic_load_explicit(&lane->refs, memory_order_relaxed);
+    while (refs != 0)
+        if (atomic_compare_exchange_weak_explicit(&lane->refs, &refs, refs + 1,
+                                                  memory_order_acquire, memory_order_relaxed))
+            return true;
+    return false;
+}
+
+void
+lane_unref(struct lane *lane)
+{
+    /* the last one is seen by the loop thread, which looks at its condemned lanes on a timer */
+    uint64_t before = atomic_fetch_sub_explicit(&lane->refs, 1, memory_order_acq_rel);
+    CHECK(before != 0);
+}
+
+struct request *
+lane_request(struct lane *lane, struct shm_ticket ticket)
+{
+    if (ticket.index >= lane->region.slots.count)
+        return NULL;
+    struct request *request = &lane->requests[ticket.index];
+    if (atomic_load_explicit(&request->state, memory_order_acquire) != REQUEST_IN_FLIGHT ||
+        request->generation != ticket.generation)
+        return NULL;
+    return request;
+}
+
+void
+lane_cancel(struct lane *lane, struct shm_ticket ticket)
+{
+    if (ticket.index >= lane->region.slots.count)
+        return;
+    slot_cancel(&lane->region, ticket);
+    counter_add_shared(lane->pipeline->counters, PIPELINE_CANCELLED, 1);
+}
+
+struct corrupt_report {
+    struct lane *lane;
+    char what[128];
+};
+
+static void
+condemn_reported(void *context)
+{
+    struct corrupt_report *report = context;
+    pipeline_condemn(report->lane->pipeline, report->lane, report->what);
+    lane_unref(report->lane);
+    free(report);
+}
+
+void
+lane_report_corrupt(struct lane *lane, const char *what)
+{
+    if (atomic_exchange(&lane->corrupt_reported, true) || !lane_ref(lane))
+        return;
+    struct corrupt_report *report = calloc(1, sizeof(*report));
+    CHECK(report != NULL);
+    report->lane = lane;
+    snprintf(report->what, sizeof(report->what), "%s", what);
+    loop_post(lane->pipeline->options.loop, condemn_reported, report);
+}

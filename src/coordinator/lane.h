@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A lane: one region with the requests in it and the seats of its workers. A pipeline serves through one
+ * lane; when a region is found corrupt the lane is condemned and the pipeline goes on in a new one.
+ *
+ * Threads. `lane_submit` and `lane_cancel` are called by front threads, `lane_gather` by front threads and by
+ * the lane's own gather thread, everything else by the loop thread. The request path takes no lock:
+ * the region's words decide who has a slot, `request.state` (private, one CAS) decides who answers.
+ *
+ * Lifetime. `refs` counts the requests in the lane, and one for the pipeline. Lane structs are never freed
+ * while front threads run, so that a stale pointer or tag can be tried with lane_ref and refused; the
+ * region is unmapped when the last reference goes.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "coordinator/config.h"
+#include "coordinator/oip.h"
+#include "shm/counters.h"
+#include "shm/doorbell.h"
+#include "shm/handshake.h"
+#include "shm/region.h"
+
+/* How a request is answered: by exactly one of these, once, on any thread. `call` is the submitter's. */
+struct request_sink {
+    /* Before the request can be answered: the tag for lane_cancel. May be NULL. */
+    void (*tagged)(void *call, uint64_t tag);
+    void (*reply)(void *call, const struct rpc_piece *pieces, size_t piece_count);
+    void (*fail)(void *call, enum status status, const char *text);
+};
+
+enum request_state {
+    REQUEST_NONE,      /* the slot is not in use */
+    REQUEST_ADMITTED,  /* a front thread is writing it */
+    REQUEST_IN_FLIGHT, /* in the stages; who changes this answers */
+    REQUEST_ANSWERED,  /* answered; memory may still be lent to the reply */
+};
+
+/* The coordinator's private half of a slot. */
+struct request {
+    _Atomic uint32_t state;      /* enum request_state */
+    uint32_t generation;         /* of the slot's use now, or of its last */
+    _Atomic uint32_t holds;      /* pieces lent to the reply, plus one until it was handed over */
+    uint8_t place;               /* from which the slot was claimed for answering */
+    uint32_t deaths;             /* of workers that were running it; loop thread */
+    struct lane *lane;
+    const struct request_sink *sink;
+    void *call;
+    int64_t arrived_ns;
+    struct oip_request *oip;
+};
+
+enum lane_state { LANE_UNUSED, LANE_STARTING, LANE_SERVING, LANE_CONDEMNED };
+
+struct pipeline;
+
+struct lane {
+    _Atomic uint32_t state; /* enum lane_state; the loop thread writes */
+    _Atomic uint64_t refs;
+    uint32_t number; /* in the pipeline; part of tags */
+    struct pipeline *pipeline;
+    struct region region;
+    struct request *requests; /* one per slot */
+    struct oip_model_info info;
+    struct oip_spec *specs; /* what info points to */
+    char platform[HANDSHAKE_NAME_BYTES];
+    _Atomic uint64_t dead_stages; /* bit i: stage i has no worker and none will come soon */
+    _Atomic bool corrupt_reported;
+    uint32_t party_next;
+
+    pthread_t gather_thread;
+    bool gather_started;
+    _Atomic bool gather_stop;
+    _Atomic bool gather_asleep; /* the gather thread is, or is about to be, in doorbell_sleep */
+};
+
+/* Creates region and requests, and starts the gather thread. The lane is then LANE_STARTING with one
+ * reference. */
+enum status lane_open(struct lane *lane, struct pipeline *pipeline, uint32_t number,
+                      uint64_t generation, struct error *error) WARN_UNUSED;
+
+/* A reference, if the lane is still in use. */
+bool lane_ref(struct lane *lane);
+void lane_unref(struct lane *lane);
+
+/* When the last reference is gone (the caller has made sure): joins the gather thread and frees everything.
+ * The struct may then be opened again. */
+void lane_close(struct lane *lane);
+
+/*
+ * Admits, decodes, copies and dispatches one request. STATUS_OK: the sink will answer, or has answered
+ * already. Otherwise it was refused, the sink was not called, and `error` is the answer.
+ * `deadline_ns` TIME_NEVER_NS: none. `builder` is the calling thread's.
+ */
+enum status lane_submit(struct lane *lane, const struct rpc_message *message, int64_t deadline_ns,
+                        int64_t now_ns, const struct request_sink *sink, void *call,
+                        struct payload_builder *builder, struct error *error) WARN_UNUSED;
+
+/* Nobody waits for this one any more. Outdated generations are harmless. */
+void lane_cancel(struct lane *lane, struct shm_ticket ticket);
+
+/* Answers what has come back, at most a bounded number; returns how many. `view` is the caller's. */
+uint32_t lane_gather(struct lane *lane, struct payload_view *view);
+
+/* True if there is something to gather. For deciding whether to sleep, after a full fence. */
+bool lane_has_answers(const struct lane *lane);
+
+/* Fails everything that waits at a stage which nobody serves. */
+void lane_fail_stage(struct lane *lane, uint32_t stage, const char *text);
+
+/* Fails everything in flight: the region is to be dropped. No worker may be alive. */
+void lane_fail_all(struct lane *lane, enum status status, const char *text);
+
+/* A thread met what cannot be: the loop thread is told, once, to condemn the lane. */
+void lane_report_corrupt(struct lane *lane, const char *what);
+
+/* The lane's request for a ticket that came out of the region, or NULL if there is none such. */
+struct request *lane_request(struct lane *lane, struct shm_ticket ticket);

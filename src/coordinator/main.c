@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "coordinator/config.h"
+#include "coordinator/node.h"
+
+#ifndef SHOAL_VERSION
+#define SHOAL_VERSION "0.1.0"
+#endif
+
+enum { LISTEN_MAX = 16, EXIT_USAGE = 2, PATH_BYTES = 4096 };
+
+static const char usage[] =
+    "Usage: shoald [OPTION]... CONFIG\n"
+    "Serves the pipelines that CONFIG (YAML) describes over gRPC, until SIGTERM or SIGINT.\n"
+    "\n"
+    "  --check            check CONFIG, print every mistake with its line, start nothing\n"
+    "  --listen ADDRESS   listen here instead of where CONFIG says; may be repeated:\n"
+    "                     port:8033, 127.0.0.1:8033, [::1]:8033, unix:/run/shoal/grpc.sock\n"
+    "  --counters PATH    file of the counters, which shoalctl reads\n"
+    "  --no-pin           leave every process unpinned, whatever `cpus` says\n"
+    "  --log-level LEVEL  error, warn, info or debug\n"
+    "  --worker PROGRAM   the worker program (default: shoal-worker beside this program)\n"
+    "  --help-config      the manual of the configuration: every key, type, range and default\n"
+    "  --help-config=markdown   the same as a table\n"
+    "  --version\n"
+    "  --help\n"
+    "\n"
+    "SIGTERM and SIGINT drain: no new requests, those in flight are finished, then the workers are\n"
+    "stopped. A second SIGINT stops at once.\n"
+    "Exit codes: 0 clean stop, 1 failure while serving, 2 refused to start, 130 second SIGINT.\n";
+
+enum option_id { OPTION_CHECK = 1, OPTION_LISTEN, OPTION_COUNTERS, OPTION_NO_PIN, OPTION_LOG_LEVEL,
+                 OPTION_WORKER, OPTION_HELP_CONFIG, OPTION_VERSION, OPTION_HELP };
+
+static const struct option long_options[] = {
+    {"check", no_argument, NULL, OPTION_CHECK},
+    {"listen", required_argument, NULL, OPTION_LISTEN},
+    {"counters", required_argument, NULL, OPTION_COUNTERS},
+    {"no-pin", no_argument, NULL, OPTION_NO_PIN},
+    {"log-level", required_argument, NULL, OPTION_LOG_LEVEL},
+    {"worker", required_argument, NULL, OPTION_WORKER},
+    {"help-config", optional_argument, NULL, OPTION_HELP_CONFIG},
+    {"version", no_argument, NULL, OPTION_VERSION},
+    {"help", no_argument, NULL, OPTION_HELP},
+    {NULL, 0, NULL, 0},
+};
+
+struct arguments {
+    struct node_options node;
+    const char *listen[LISTEN_MAX];
+    bool check;
+    int exit_code; /* -1: go on */
+};
+
+static int
+usage_error(const char *text, const char *value)
+{
+    fprintf(stderr, "shoald: %s%s\nTry `shoald --help`.\n", text, value);
+    return EXIT_USAGE;
+}
+
+static void
+take_option(struct arguments *arguments, int id)
+{
+    struct node_options *node = &arguments->node;
+    switch ((enum option_id)id) {
+    case OPTION_CHECK: arguments->check = true; break;
+    case OPTION_LISTEN:
+        if (node->listen_count == LISTEN_MAX)
+            arguments->exit_code = usage_error("too many --listen", "");
+        else
+            arguments->listen[node->listen_count++] = optarg;
+        break;
+    case OPTION_COUNTERS: node->counters_path = optarg; break;
+    case OPTION_NO_PIN: node->pin = false; break;
+    case OPTION_LOG_LEVEL:
+        node->log_level = log_level_from_name(optarg);
+        if (node->log_level < 0)
+            arguments->exit_code = usage_error("--log-level: error, warn, info or debug, not ", optarg);
+        break;
+    case OPTION_WORKER: node->worker_program = optarg; break;
+    case OPTION_HELP_CONFIG:
+        config_print_manual(stdout, optarg != NULL && strcmp(optarg, "markdown") == 0
+                                        ? CONFIG_MANUAL_MARKDOWN
+                                        : CONFIG_MANUAL_TEXT);
+        arguments->exit_code = EXIT_SUCCESS;
+        break;
+    case OPTION_VERSION:
+        printf("shoald %s\n", SHOAL_VERSION);
+        arguments->exit_code = EXIT_SUCCESS;
+        break;
+    case OPTION_HELP:
+        fputs(usage, stdout);
+        arguments->exit_code = EXIT_SUCCESS;
+        break;
+    default: arguments->exit_code = usage_error("unknown option", ""); break;
+    }
+}
+
+/* The worker program beside this one. */
+static void
+find_worker(char *path, size_t room)
+{
+    ssize_t bytes = readlink("/proc/self/exe", path, room - 1);
+    CHECK(bytes > 0);
+    path[bytes] = '\0';
+    char *slash = strrchr(path, '/');
+    CHECK(slash != NULL);
+    snprintf(slash + 1, room - (size_t)(slash + 1 - path), "shoal-worker");
+}
+
+int
+main(int argc, char **argv)
+{
+    static char worker[PATH_BYTES];
+    find_worker(worker, sizeof(worker));
+    struct arguments arguments = {.node = {.pin = true, .log_level = -1, .worker_program = worker},
+                                  .exit_code = -1};
+    arguments.node.listen = arguments.listen;
+    int id;
+    while (arguments.exit_code < 0 &&
+           (id = getopt_long(argc, argv, "", long_options, NULL)) != -1)
+        take_option(&arguments, id);
+    if (arguments.exit_code >= 0)
+        return arguments.exit_code;
+    if (argc - optind != 1)
+        return usage_error("exactly one configuration file is wanted", "");
+    if (access(arguments.node.worker_program, X_OK) != 0)
+        return usage_error("no worker program at ", arguments.node.worker_program);
+    arguments.node.config_path = argv[optind];
+    return arguments.check ? node_check(&arguments.node) : node_run(&arguments.node);
+}

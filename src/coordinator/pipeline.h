@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A pipeline: a configured chain of stages under a name that callers use. It owns up to LANES_MAX lanes, of
+ * which one serves, and the roster of worker processes of each. Loop thread, except where said otherwise.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "coordinator/config.h"
+#include "coordinator/lane.h"
+#include "coordinator/loop.h"
+#include "coordinator/roster.h"
+#include "shm/counters.h"
+
+enum { LANES_MAX = 4 };
+
+/* What a pipeline tells its owner. All on the loop thread. */
+struct pipeline_events {
+    void (*serving)(void *context, struct pipeline *pipeline);     /* ready for requests */
+    void (*not_serving)(void *context, struct pipeline *pipeline); /* until `serving` again */
+    /* The first start failed for good: bad plug-in, worker does not come up. */
+    void (*start_failed)(void *context, struct pipeline *pipeline, const struct error *error);
+    void (*stopped)(void *context, struct pipeline *pipeline); /* after pipeline_stop */
+    void *context;
+};
+
+struct pipeline_options {
+    const struct config *config;
+    const struct config_pipeline *pipeline;
+    const char *worker_program;
+    struct loop *loop;
+    struct counters *counters;
+    uint32_t scope;                          /* the pipeline's, in the counters */
+    const uint32_t *stage_scopes;            /* one per stage */
+    const uint32_t *const *worker_scopes;    /* [stage][worker] */
+    bool pin;                                /* false: ignore all `cpus` */
+    uint32_t log_level;
+    const struct pipeline_events *events;
+};
+
+struct pipeline {
+    struct pipeline_options options;
+    uint32_t index; /* in the node; part of tags */
+    uint32_t slot_count;
+    _Atomic(struct lane *) serving; /* what front threads submit to; NULL: not serving */
+    _Atomic bool draining;
+    struct lane lanes[LANES_MAX];
+    struct roster *rosters[LANES_MAX]; /* the workers of each lane */
+    uint64_t region_generation;
+    bool started_once; /* a lane has served: a failure to start is no longer fatal */
+    bool stopping;
+    uint32_t resets_in_a_row;
+    struct loop_timer *restart_timer;
+    _Atomic uint64_t *counters; /* values of the pipeline's scope */
+};
+
+enum status pipeline_create(const struct pipeline_options *options, uint32_t index,
+                            struct pipeline **pipeline, struct error *error) WARN_UNUSED;
+/* After `stopped`, when no front thread runs any more. */
+void pipeline_destroy(struct pipeline *pipeline);
+
+/* Makes the first lane and starts its workers; the events say how it went. */
+enum status pipeline_start(struct pipeline *pipeline, struct error *error) WARN_UNUSED;
+
+/* New requests are refused; batches close at once. */
+void pipeline_drain(struct pipeline *pipeline);
+/* Requests in flight. Any thread. */
+uint64_t pipeline_in_flight(struct pipeline *pipeline);
+/* Fails what is still in flight and stops the workers: by SIGTERM, after a while by SIGKILL. */
+void pipeline_stop(struct pipeline *pipeline);
+/* Kills the workers at once, without waiting for anything: the process is about to end. */
+void pipeline_kill(struct pipeline *pipeline);
+
+/* A lane was found corrupt: drops it and goes on in a new one. */
+void pipeline_condemn(struct pipeline *pipeline, struct lane *lane, const char *why);
+
+/* Called by the roster. */
+void pipeline_on_lane_ready(struct pipeline *pipeline, struct lane *lane);
+void pipeline_on_start_failed(struct pipeline *pipeline, struct lane *lane,
+                              const struct error *error);
+void pipeline_on_roster_stopped(struct pipeline *pipeline, struct lane *lane);
+
+/* Gauges and heartbeat for the counters' file. */
+void pipeline_publish(struct pipeline *pipeline);
+
+/* Request path, front threads. The pipeline's lane with a reference, or NULL. */
+struct lane *pipeline_lane(struct pipeline *pipeline);
+
+/* The same submission for every front: gRPC, a bench. See lane_submit. */
+enum status pipeline_submit(struct pipeline *pipeline, const struct rpc_message *message,
+                            int64_t deadline_ns, const struct request_sink *sink, void *call,
+                            struct payload_builder *builder, struct error *error) WARN_UNUSED;
+void pipeline_cancel(struct pipeline *pipeline, uint64_t tag);
+
+/* Tags: which request of which lane. 0 is none. */
+static inline uint64_t
+tag_pack(uint32_t pipeline, uint32_t lane, struct shm_ticket ticket)
+{
+    return (uint64_t)ticket.generation << 32 | (uint64_t)pipeline << 24 | (uint64_t)lane << 16 |
+           ticket.index;
+}
+
+static inline uint32_t
+tag_pipeline(uint64_t tag)
+{
+    return (uint32_t)(tag >> 24 & 0xff);
+}
+
+static inline uint32_t
+tag_lane(uint64_t tag)
+{
+    return (uint32_t)(tag >> 16 & 0xff);
+}
+
+static inline struct shm_ticket
+tag_ticket(uint64_t tag)
+{
+    return (struct shm_ticket){.index = (uint32_t)(tag & 0xffff),
+                               .generation = (uint32_t)(tag >> 32)};
+}

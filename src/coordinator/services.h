@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The two small services every generic gRPC client expects: grpc.health.v1.Health (Check, Watch) and server
+ * reflection (v1 and v1alpha), as handlers for rpc.h. Not thread-safe: health_set may be called from any
+ * thread, the handlers run on the stepping threads; one mutex, off the inference path, covers both.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "rpc/rpc.h"
+
+struct health;
+
+struct health *health_create(void);
+/* After the server is gone. */
+void health_destroy(struct health *health);
+
+/* Sets "" (the node) or a model's name, known from then on, to SERVING or NOT_SERVING; watchers are told. */
+void health_set(struct health *health, const char *service, bool serving);
+/* Ends all Watch streams with UNAVAILABLE: a server that stops must not wait for its watchers. */
+void health_end_watches(struct health *health);
+
+void health_on_check(struct health *health, struct rpc_call *call,
+                     const struct rpc_message *message);
+void health_on_watch(struct health *health, struct rpc_call *call,
+                     const struct rpc_message *message);
+/* For calls whose user pointer health set: the watcher is gone. */
+void health_on_cancel(struct health *health, uint64_t tag);
+
+enum reflection_version { REFLECTION_V1, REFLECTION_V1ALPHA };
+/* Answers from the descriptors built into the program (proto/descriptors.h). */
+void reflection_on_message(enum reflection_version version, struct rpc_call *call,
+                           const struct rpc_message *message);

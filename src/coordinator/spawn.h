@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Starting one worker process, by posix_spawn of shoal-worker: never a bare fork from a process with gRPC's
+ * threads and a large heap. The child gets the three descriptors of handshake.h and nothing else.
+ */
+#pragma once
+
+#include <sys/types.h>
+
+#include "base/error.h"
+#include "shm/handshake.h"
+
+struct spawned {
+    pid_t pid;
+    int pidfd;
+    int control; /* our end of the control socket */
+};
+
+/* Starts the program and sends it `start`. On failure nothing is left behind. */
+enum status spawn_worker(const char *program, int region_fd, int counters_fd,
+                         const struct handshake_start *start, struct spawned *spawned,
+                         struct error *error) WARN_UNUSED;

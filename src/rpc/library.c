@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Start and end of the library, its log, and its kinds of value. */
+#include <grpc/support/log.h>
+#include <grpc/support/time.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "rpc/internal.h"
+
+_Thread_local bool rpc_library_log_quiet;
+
+static void
+on_library_log(gpr_log_func_args *line)
+{
+    if (rpc_library_log_quiet || !gpr_should_log(line->severity))
+        return;
+    const char *slash = strrchr(line->file, '/');
+    const char *file = slash != NULL ? slash + 1 : line->file;
+    if (line->severity == GPR_LOG_SEVERITY_ERROR)
+        log_warn("rpc_library place=%s:%d text=\"%s\"", file, line->line, line->message);
+    else
+        log_debug("rpc_library place=%s:%d text=\"%s\"", file, line->line, line->message);
+}
+
+void
+rpc_init(void)
+{
+    gpr_set_log_function(on_library_log);
+    grpc_init();
+}
+
+void
+rpc_shutdown(void)
+{
+    grpc_shutdown();
+}
+
+gpr_timespec
+rpc_time_to_core(int64_t time_ns)
+{
+    if (time_ns == TIME_NEVER_NS)
+        return gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    if (time_ns <= 0)
+        return gpr_inf_past(GPR_CLOCK_MONOTONIC);
+    return gpr_time_from_nanos(time_ns, GPR_CLOCK_MONOTONIC);
+}
+
+/* The library's monotonic clock is CLOCK_MONOTONIC, as ours is. */
+int64_t
+rpc_time_from_core(gpr_timespec time)
+{
+    gpr_timespec monotonic = gpr_convert_clock_type(time, GPR_CLOCK_MONOTONIC);
+    if (monotonic.tv_sec >= INT64_MAX / NS_PER_S)
+        return TIME_NEVER_NS;
+    if (monotonic.tv_sec < 0)
+        return 0;
+    return monotonic.tv_sec * NS_PER_S + monotonic.tv_nsec;
+}
+
+int
+rpc_limit_to_core(size_t limit)
+{
+    return limit > INT_MAX ? INT_MAX : (int)limit;
+}
+
+/* The library ends the process when it gets no memory, so nothing is won by more care here. */
+void *
+rpc_allocate(size_t count, size_t bytes)
+{
+    void *memory = calloc(count, bytes);
+    CHECK(memory != NULL || count == 0);
+    return memory;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shm/doorbell.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/* Not the PRIVATE forms: the word is shared between processes. */
+static long
+futex(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *timeout)
+{
+    return syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
+}
+
+uint32_t
+doorbell_prepare(struct shm_doorbell *bell)
+{
+    uint32_t sequence = atomic_load_explicit(&bell->sequence, memory_order_relaxed);
+    atomic_store_explicit(&bell->asleep, 1, memory_order_relaxed);
+    /* pairs with the fence in doorbell_ring: our flag is seen, or their work is */
+    atomic_thread_fence(memory_order_seq_cst);
+    return sequence;
+}
+
+void
+doorbell_cancel(struct shm_doorbell *bell)
+{
+    atomic_store_explicit(&bell->asleep, 0, memory_order_relaxed);
+}
+
+bool
+doorbell_sleep(struct shm_doorbell *bell, uint32_t prepared, int64_t timeout_ns)
+{
+    bool rung = true;
+    if (timeout_ns > 0) {
+        struct timespec timeout = {.tv_sec = timeout_ns / NS_PER_S,
+                                   .tv_nsec = timeout_ns % NS_PER_S};
+        /* EAGAIN: the sequence has moved on since prepare, so the bell was rung already */
+        if (futex(&bell->sequence, FUTEX_WAIT, prepared, &timeout) != 0 && errno != EAGAIN)
+            rung = false;
+    } else {
+        rung = atomic_load_explicit(&bell->sequence, memory_order_relaxed) != prepared;
+    }
+    atomic_store_explicit(&bell->asleep, 0, memory_order_relaxed);
+    return rung;
+}
+
+bool
+doorbell_ring(struct shm_doorbell *bell)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&bell->asleep, memory_order_relaxed) == 0)
+        return false;
+    /* of several wakers one does the system call */
+    if (atomic_exchange_explicit(&bell->asleep, 0, memory_order_relaxed) == 0)
+        return false;
+    atomic_fetch_add_explicit(&bell->sequence, 1, memory_order_release);
+    futex(&bell->sequence, FUTEX_WAKE, 1, NULL);
+    return true;
+}
+
+void
+spin_init(struct spin *spin, int64_t limit_ns)
+{
+    spin->limit_ns = limit_ns;
+    spin->budget_ns = limit_ns < SPIN_BUDGET_MIN_NS ? limit_ns : SPIN_BUDGET_MIN_NS;
+}
+
+static void
+spin_grow(struct spin *spin)
+{
+    spin->budget_ns *= 2;
+    if (spin->budget_ns > spin->limit_ns)
+        spin->budget_ns = spin->limit_ns;
+}
+
+void
+spin_rewarded(struct spin *spin)
+{
+    spin_grow(spin);
+}
+
+void
+spin_in_vain(struct spin *spin)
+{
+    spin->budget_ns /= 2;
+    if (spin->budget_ns < SPIN_BUDGET_MIN_NS)
+        spin->budget_ns = spin->limit_ns < SPIN_BUDGET_MIN_NS ? spin->limit_ns : SPIN_BUDGET_MIN_NS;
+}
+
+void
+spin_after_sleep(struct spin *spin, int64_t slept_ns)
+{
+    if (slept_ns < spin->limit_ns)
+        spin_grow(spin);
+}

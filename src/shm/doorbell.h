@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sleeping and waking, the whole protocol in one place. Each process has one doorbell and is the only
+ * one to sleep on it; anybody may ring it.
+ *
+ *     sleeper                               waker
+ *     doorbell_prepare(): asleep = 1        makes work visible
+ *                         full fence        doorbell_ring(): full fence
+ *     looks for work once more                               asleep? → 0, sequence++, FUTEX_WAKE
+ *     none: doorbell_sleep()
+ *     some: doorbell_cancel()
+ *
+ * The fences forbid the one bad outcome: that the sleeper does not see the work and the waker does not
+ * see the flag. A bell whose owner is awake costs the waker a fence and a load. A waker that
+ * is killed half way loses the wake; so every sleep ends by itself after a while, and repair rings.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/layout.h"
+
+/* Says that the caller is about to sleep; returns what to give to doorbell_sleep. */
+uint32_t doorbell_prepare(struct shm_doorbell *bell);
+/* Not going to sleep after all. */
+void doorbell_cancel(struct shm_doorbell *bell);
+/* Sleeps until rung, or for `timeout_ns`. False: it was the time-out (or a signal). */
+bool doorbell_sleep(struct shm_doorbell *bell, uint32_t prepared, int64_t timeout_ns);
+
+/* Wakes the owner if it sleeps. The work must have been made visible before. True if it slept. */
+bool doorbell_ring(struct shm_doorbell *bell);
+
+/*
+ * How long to look before sleeping: private to the process. Rewarded looking doubles the budget, vain
+ * looking halves it; a sleep that turns out shorter than the limit shows that looking would have
+ * been rewarded. A limit of 0 (the other side runs on the same CPU) means never to spin.
+ */
+struct spin {
+    int64_t limit_ns;
+    int64_t budget_ns;
+};
+
+enum { SPIN_BUDGET_MIN_NS = 1000, SPIN_LIMIT_DEFAULT_NS = 50 * 1000 };
+
+void spin_init(struct spin *spin, int64_t limit_ns);
+void spin_rewarded(struct spin *spin);
+void spin_in_vain(struct spin *spin);
+void spin_after_sleep(struct spin *spin, int64_t slept_ns);
+
+/* One pause between two looks. */
+static inline void
+spin_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}

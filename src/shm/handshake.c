@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shm/handshake.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/check.h"
+
+/* A message of a type has one size; 0 for what is no type. */
+static uint32_t
+message_bytes(uint32_t type)
+{
+    switch (type) {
+    case HANDSHAKE_START: return sizeof(struct handshake_start);
+    case HANDSHAKE_READY: return sizeof(struct handshake_ready);
+    case HANDSHAKE_FAILED: return sizeof(struct handshake_failed);
+    default: return 0;
+    }
+}
+
+enum status
+handshake_send(int fd, const void *message, uint32_t bytes, struct error *error)
+{
+    const struct handshake_header *header = message;
+    CHECK(header->version == HANDSHAKE_VERSION);
+    CHECK(header->bytes == bytes && bytes == message_bytes(header->type));
+    ssize_t sent;
+    do
+        sent = send(fd, message, bytes, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    if (sent >= 0)
+        return STATUS_OK; /* a packet goes whole or not at all */
+    if (errno == EPIPE || errno == ECONNRESET)
+        return error_set(error, STATUS_UNAVAILABLE, "handshake: the other side has closed");
+    return error_set_errno(error, "handshake: sending %u bytes", bytes);
+}
+
+static enum status
+receive_failed(struct error *error)
+{
+    if (errno == ECONNRESET)
+        return error_set(error, STATUS_UNAVAILABLE, "handshake: the other side has closed");
+    if (errno == EAGAIN) /* a socket with a receive time-out, or one that does not block */
+        return error_set(error, STATUS_DEADLINE_EXCEEDED, "handshake: no message in time");
+    return error_set_errno(error, "handshake: receiving");
+}
+
+enum status
+handshake_receive(int fd, void *message, uint32_t room, struct error *error)
+{
+    CHECK(room >= sizeof(struct handshake_header));
+    ssize_t received;
+    do
+        received = recv(fd, message, room, MSG_TRUNC); /* MSG_TRUNC: the packet's whole length */
+    while (received < 0 && errno == EINTR);
+    if (received < 0)
+        return receive_failed(error);
+    if (received == 0)
+        return error_set(error, STATUS_UNAVAILABLE, "handshake: the other side has closed");
+    struct handshake_header header;
+    if ((size_t)received < sizeof(header) || (size_t)received > room)
+        return error_set(error, STATUS_DATA_LOSS, "handshake: a message of %zd bytes, room for %u",
+                         received, room);
+    memcpy(&header, message, sizeof(header));
+    if (header.version != HANDSHAKE_VERSION)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "handshake: version %u, this program speaks %u: coordinator and worker "
+                         "are of different builds",
+                         header.version, HANDSHAKE_VERSION);
+    uint32_t expected = message_bytes(header.type);
+    if (expected == 0)
+        return error_set(error, STATUS_DATA_LOSS, "handshake: message type %u does not exist",
+                         header.type);
+    if (header.bytes != expected || (size_t)received != expected)
+        return error_set(error, STATUS_DATA_LOSS,
+                         "handshake: message type %u has %u bytes, not %zd (it says %u)",
+                         header.type, expected, received, header.bytes);
+    return STATUS_OK;
+}
+
+static bool
+terminated(const char *string, size_t room)
+{
+    return strnlen(string, room) < room;
+}
+
+/* `which` is "input" or "output". */
+static enum status
+tensors_validate(const struct handshake_tensor *tensors, uint32_t count, const char *which,
+                 struct error *error)
+{
+    if (count > SHOAL_TENSORS_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%u %ss; at most %d", count, which,
+                         SHOAL_TENSORS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct handshake_tensor *tensor = &tensors[i];
+        if (!terminated(tensor->name, sizeof(tensor->name)) || tensor->name[0] == '\0')
+            return error_set(error, STATUS_INVALID_ARGUMENT, "%s %u: a name has 1 to %d bytes",
+                             which, i, SHOAL_NAME_BYTES_MAX);
+        for (uint32_t k = 0; k < i; k++)
+            if (strcmp(tensors[k].name, tensor->name) == 0)
+                return error_set(error, STATUS_INVALID_ARGUMENT, "%s \"%s\": declared twice", which,
+                                 tensor->name);
+        if (tensor->datatype == 0 || tensor->datatype >= SHOAL_DATATYPE_END)
+            return error_set(error, STATUS_INVALID_ARGUMENT, "%s \"%s\": no such datatype: %u",
+                             which, tensor->name, tensor->datatype);
+        if (tensor->rank > SHOAL_RANK_MAX)
+            return error_set(error, STATUS_INVALID_ARGUMENT, "%s \"%s\": rank %u; at most %d",
+                             which, tensor->name, tensor->rank, SHOAL_RANK_MAX);
+        for (uint32_t k = 0; k < tensor->rank; k++)
+            if (tensor->shape[k] < -1)
+                return error_set(error, STATUS_INVALID_ARGUMENT, "%s \"%s\": dimension %u is %lld",
+                                 which, tensor->name, k, (long long)tensor->shape[k]);
+    }
+    return STATUS_OK;
+}
+
+enum status
+handshake_ready_validate(const struct handshake_ready *ready, struct error *error)
+{
+    if (ready->header.type != HANDSHAKE_READY || ready->header.bytes != sizeof(*ready))
+        return error_set(error, STATUS_INVALID_ARGUMENT, "no ready message: type %u, %u bytes",
+                         ready->header.type, ready->header.bytes);
+    if ((ready->abilities & ~(uint32_t)SHOAL_ABILITIES_ALL) != 0)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "abilities %#x: unknown bits",
+                         ready->abilities);
+    if (!terminated(ready->name, sizeof(ready->name)) || ready->name[0] == '\0')
+        return error_set(error, STATUS_INVALID_ARGUMENT, "the modelet's name has 1 to %d bytes",
+                         HANDSHAKE_NAME_BYTES - 1);
+    if (!terminated(ready->modelet_version, sizeof(ready->modelet_version)) ||
+        !terminated(ready->platform, sizeof(ready->platform)))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "the modelet's version and platform have at most %d bytes",
+                         HANDSHAKE_NAME_BYTES - 1);
+    enum status status = tensors_validate(ready->inputs, ready->input_count, "input", error);
+    if (status != STATUS_OK)
+        return status;
+    return tensors_validate(ready->outputs, ready->output_count, "output", error);
+}

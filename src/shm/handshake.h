@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a coordinator hands to a worker, all of it: three descriptors at fixed numbers, one message
+ * that says what to do, and the worker's one message back. The control socket is a SOCK_SEQPACKET pair; a
+ * message is one of the structs below, whole, in one packet.
+ *
+ *     coordinator                          worker
+ *     posix_spawn shoal-worker       →     dies with its coordinator from its first line on
+ *     handshake_start                →     attaches, pins and names itself, loads the modelet
+ *                                    ←     handshake_ready, or handshake_failed and exit code 2
+ *     closes the socket, or SIGTERM  →     finishes its batch, closes the modelet, exit code 0
+ *
+ * The worker also leaves when the socket closes. What comes back was written by a process that runs foreign
+ * code: the coordinator validates it (handshake_ready_validate) before it believes a byte.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include <shoal/modelet.h>
+
+#include "base/error.h"
+#include "shm/layout.h"
+
+enum { HANDSHAKE_FD_REGION = 3, HANDSHAKE_FD_COUNTERS = 4, HANDSHAKE_FD_CONTROL = 5 };
+
+#define HANDSHAKE_VERSION 1u
+
+enum handshake_type { HANDSHAKE_START = 1, HANDSHAKE_READY, HANDSHAKE_FAILED };
+
+enum {
+    HANDSHAKE_PARAMS_MAX = 32,
+    HANDSHAKE_NAME_BYTES = 64,
+    HANDSHAKE_VALUE_BYTES = 512,
+    HANDSHAKE_PATH_BYTES = 1024,
+    CPU_NONE = -1,
+};
+
+struct handshake_header {
+    uint32_t version;
+    uint32_t type;
+    uint32_t bytes; /* of the whole message: the struct's size */
+    uint32_t reserved;
+};
+
+struct handshake_param {
+    char name[HANDSHAKE_NAME_BYTES];
+    char value[HANDSHAKE_VALUE_BYTES];
+};
+
+struct handshake_start {
+    struct handshake_header header;
+    int32_t coordinator_pid; /* the parent that the worker must still have */
+    int32_t cpu;             /* to pin to; CPU_NONE: do not pin */
+    uint32_t party;
+    uint32_t stage_index;
+    uint32_t worker_index;
+    uint32_t worker_count;
+    uint32_t counters_scope; /* of this worker's seat */
+    uint32_t batch_size;     /* 0 or 1: singletons */
+    int64_t batch_wait_ns;
+    int64_t spin_limit_ns;
+    uint32_t halvings_max; /* how often a batch that failed as a whole may be run in halves */
+    uint32_t log_level;
+    char pipeline[HANDSHAKE_NAME_BYTES];
+    char stage[HANDSHAKE_NAME_BYTES];
+    char modelet_path[HANDSHAKE_PATH_BYTES];
+    char directory[HANDSHAKE_PATH_BYTES]; /* of the configuration: relative paths start here */
+    char model_id[SHOAL_NAME_BYTES_MAX + 1]; /* "": no model to load */
+    char model_path[HANDSHAKE_PATH_BYTES];
+    char model_key[HANDSHAKE_VALUE_BYTES];
+    uint32_t param_count;
+    uint32_t reserved;
+    struct handshake_param params[HANDSHAKE_PARAMS_MAX];
+};
+
+struct handshake_tensor {
+    char name[SHOAL_NAME_BYTES_MAX + 1];
+    uint32_t datatype;
+    uint32_t rank;
+    int64_t shape[SHOAL_RANK_MAX];
+};
+
+struct handshake_ready {
+    struct handshake_header header;
+    uint32_t abilities;
+    uint32_t workers_max;
+    uint32_t input_count; /* 0: the modelet does not say what it takes */
+    uint32_t output_count;
+    char name[HANDSHAKE_NAME_BYTES];
+    char modelet_version[HANDSHAKE_NAME_BYTES];
+    char platform[HANDSHAKE_NAME_BYTES];
+    struct handshake_tensor inputs[SHOAL_TENSORS_MAX];
+    struct handshake_tensor outputs[SHOAL_TENSORS_MAX];
+};
+
+struct handshake_failed {
+    struct handshake_header header;
+    uint32_t status;
+    char text[ERROR_TEXT_MAX];
+};
+
+/* One packet, blocking; EINTR is retried. */
+enum status handshake_send(int fd, const void *message, uint32_t bytes,
+                           struct error *error) WARN_UNUSED;
+
+/* Receives one packet of at most `room` bytes into `message`, which starts with a handshake_header, and
+ * checks version and length. UNAVAILABLE: the other side closed. */
+enum status handshake_receive(int fd, void *message, uint32_t room,
+                              struct error *error) WARN_UNUSED;
+
+/* Every string terminated, every count and type within its limits. */
+enum status handshake_ready_validate(const struct handshake_ready *ready,
+                                     struct error *error) WARN_UNUSED;

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Puts right what a dead process left behind. Only the coordinator repairs, only after proof of death,
+ * and beside live processes that go on working. DESIGN.md, "Death", has the passes and why they suffice.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "shm/region.h"
+
+enum repair_verdict {
+    REPAIR_RUN_AGAIN,
+    REPAIR_FAIL,    /* with the status and text that the judge set */
+    REPAIR_CORRUPT, /* no such request is in flight: the region can't be trusted */
+};
+
+struct repair_judge {
+    /* What becomes of a request that the dead party was running at `stage`. */
+    enum repair_verdict (*judge)(void *context, struct shm_ticket ticket, uint8_t stage,
+                                 struct error *error);
+    void *context;
+};
+
+struct repair_report {
+    uint32_t run_again;       /* slots pushed to the same stage again */
+    uint32_t failed;          /* slots pushed to PLACE_ERROR */
+    uint32_t pushed;          /* slots and blocks whose push the dead one owed */
+    uint32_t blocks_released; /* blocks that no valid payload named */
+};
+
+/*
+ * `dead` is the party, `self` the one who repairs. A dead worker sat at `worker_index` of `stage`; for a
+ * party that had no seat `stage` is STAGES_MAX. DATA_LOSS: the region is corrupt and is to be dropped;
+ * RESOURCE_EXHAUSTED: no memory for the scan, try again.
+ */
+enum status region_repair(const struct region *region, uint16_t dead, uint16_t self,
+                          uint32_t stage, uint32_t worker_index, const struct repair_judge *judge,
+                          struct repair_report *report, struct error *error) WARN_UNUSED;

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shm/ring.h"
+
+#include "base/check.h"
+
+/* Turns after which a push or pop gives up: all cells many times over. */
+#define TURNS_MAX(ring) (16 * (ring)->cell_count)
+
+uint32_t
+ring_cells_for(uint32_t objects)
+{
+    uint32_t cells = RING_CELLS_MIN;
+    while (cells < 2 * objects)
+        cells *= 2;
+    return cells;
+}
+
+size_t
+ring_bytes(uint32_t cell_count)
+{
+    return sizeof(struct shm_ring_shared) + cell_count * sizeof(_Atomic uint64_t);
+}
+
+void
+ring_init(struct shm_ring *ring)
+{
+    CHECK(ring->cell_count >= RING_CELLS_MIN);
+    CHECK(ring->cell_count == UINT32_C(1) << ring->cell_count_log2);
+    atomic_store_explicit(&ring->shared->head, 0, memory_order_relaxed);
+    atomic_store_explicit(&ring->shared->tail, 0, memory_order_relaxed);
+    for (uint32_t i = 0; i < ring->cell_count; i++)
+        atomic_store_explicit(&ring->shared->cells[i], cell_empty(0), memory_order_relaxed);
+}
+
+static _Atomic uint64_t *
+cell_at(const struct shm_ring *ring, uint64_t position)
+{
+    return &ring->shared->cells[position & (ring->cell_count - 1)];
+}
+
+/*
+ * How many laps `cell` is ahead of `position`, as a signed distance modulo 2^23. Zero: the cell is
+ * in the lap of the position. Negative: the position is ahead of what the cell has seen.
+ */
+static int32_t
+lap_ahead(const struct shm_ring *ring, uint64_t cell, uint64_t position)
+{
+    uint64_t lap = position >> ring->cell_count_log2;
+    uint32_t distance = (uint32_t)((cell_lap(cell) - lap) & CELL_LAP_MASK);
+    return (int32_t)(distance << (32 - CELL_LAP_BITS)) >> (32 - CELL_LAP_BITS);
+}
+
+/* A hint only moves forward. Two parties may race here and the smaller value may win: it is a hint. */
+static void
+hint_advance(_Atomic uint64_t *hint, uint64_t position)
+{
+    if ((int64_t)(position - atomic_load_explicit(hint, memory_order_relaxed)) > 0)
+        atomic_store_explicit(hint, position, memory_order_relaxed);
+}
+
+/*
+ * Where to look next when the cell at `position` has been used in later laps than the hint knew: the
+ * cell was emptied `laps` times since, so the hint lies at least so many laps less one cell behind.
+ */
+static uint64_t
+position_after_lag(const struct shm_ring *ring, uint64_t position, int32_t laps)
+{
+    return position + ((uint64_t)(laps - 1) << ring->cell_count_log2) + 1;
+}
+
+enum ring_result
+ring_fill_cell(const struct shm_ring *ring, struct shm_ticket ticket)
+{
+    uint64_t position = atomic_load_explicit(&ring->shared->tail, memory_order_relaxed);
+    /* Each turn either fills a cell or has seen another party's progress. */
+    for (uint32_t tries = 0; tries < TURNS_MAX(ring); tries++) {
+        _Atomic uint64_t *slot = cell_at(ring, position);
+        uint64_t cell = atomic_load_explicit(slot, memory_order_acquire);
+        int32_t ahead = lap_ahead(ring, cell, position);
+        if (ahead > 0) { /* the tail hint lags by whole laps */
+            position = position_after_lag(ring, position, ahead);
+        } else if (ahead < 0) { /* not emptied since the last lap: full, or the hint was garbage */
+            return RING_CORRUPT;
+        } else if (cell_is_full(cell)) { /* somebody filled it and has not moved the hint yet */
+            position++;
+        } else {
+            uint64_t lap = position >> ring->cell_count_log2;
+            /* release: whoever sees the cell sees the word that was made waiting before it */
+            if (atomic_compare_exchange_strong_explicit(slot, &cell, cell_full(lap, ticket),
+                                                        memory_order_acq_rel,
+                                                        memory_order_relaxed)) {
+                hint_advance(&ring->shared->tail, position + 1);
+                return RING_OK;
+            }
+        }
+    }
+    return RING_CORRUPT;
+}
+
+enum ring_result
+ring_push(const struct shm_ring *ring, const struct shm_objects *objects, uint32_t index,
+          uint64_t held, uint32_t generation, uint16_t party)
+{
+    CHECK(index < objects->count);
+    struct shm_word waiting = {.generation = generation, .place = ring->place, .party = party};
+    /* release: the popper that claims it sees all that the holder wrote into the object */
+    if (!atomic_compare_exchange_strong_explicit(object_word(objects, index), &held,
+                                                 word_pack(waiting), memory_order_acq_rel,
+                                                 memory_order_relaxed))
+        return RING_LOST;
+    return ring_fill_cell(ring, (struct shm_ticket){index, generation});
+}
+
+/* Claims the object that a full cell names, if it waits in this ring under that generation. */
+static bool
+claim(_Atomic uint64_t *word, uint64_t seen, uint16_t party)
+{
+    struct shm_word held = word_unpack(seen);
+    held.held = true;
+    held.party = party;
+    return atomic_compare_exchange_strong_explicit(word, &seen, word_pack(held),
+                                                   memory_order_acq_rel, memory_order_relaxed);
+}
+
+enum ring_result
+ring_pop(const struct shm_ring *ring, const struct shm_objects *objects, uint16_t party,
+         struct shm_ticket *taken)
+{
+    uint64_t position = atomic_load_explicit(&ring->shared->head, memory_order_relaxed);
+    /* Each turn drops a cell, takes one, or has seen another party's progress. The bound is for a
+     * hostile party that refills as fast as we drop. */
+    for (uint32_t tries = 0; tries < TURNS_MAX(ring); tries++) {
+        _Atomic uint64_t *slot = cell_at(ring, position);
+        uint64_t cell = atomic_load_explicit(slot, memory_order_acquire);
+        int32_t ahead = lap_ahead(ring, cell, position);
+        if (ahead > 0) { /* the head hint lags */
+            position = position_after_lag(ring, position, ahead);
+            continue;
+        }
+        if (ahead < 0)
+            return RING_CORRUPT;
+        if (!cell_is_full(cell)) {
+            /* so that a hint left behind by a death does not look like work for ever */
+            hint_advance(&ring->shared->head, position);
+            return RING_EMPTY;
+        }
+        uint32_t index = cell_index(cell);
+        if (index >= objects->count)
+            return RING_CORRUPT;
+        _Atomic uint64_t *word = object_word(objects, index);
+        uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
+        if (!word_possible(seen))
+            return RING_CORRUPT;
+        struct shm_word state = word_unpack(seen);
+        bool claimed = !state.held && state.place == ring->place &&
+                       cell_names(cell, index, state.generation) &&
+                       claim(word, seen, party);
+        /* Whether we claimed it or it has moved on: this cell has done its work. If the CAS fails,
+         * another popper has emptied it for us. */
+        uint64_t lap = position >> ring->cell_count_log2;
+        atomic_compare_exchange_strong_explicit(slot, &cell, cell_empty(lap + 1),
+                                                memory_order_acq_rel, memory_order_relaxed);
+        hint_advance(&ring->shared->head, position + 1);
+        if (claimed) {
+            if (taken != NULL)
+                *taken = (struct shm_ticket){index, state.generation};
+            return RING_OK;
+        }
+        position++;
+    }
+    return RING_LOST;
+}
+
+bool
+ring_has_cell(const struct shm_ring *ring)
+{
+    uint64_t position = atomic_load_explicit(&ring->shared->head, memory_order_relaxed);
+    uint64_t cell = atomic_load_explicit(cell_at(ring, position), memory_order_acquire);
+    return cell_is_full(cell) || lap_ahead(ring, cell, position) != 0;
+}
+
+uint32_t
+ring_depth(const struct shm_ring *ring)
+{
+    uint64_t head = atomic_load_explicit(&ring->shared->head, memory_order_relaxed);
+    uint64_t tail = atomic_load_explicit(&ring->shared->tail, memory_order_relaxed);
+    int64_t depth = (int64_t)(tail - head);
+    if (depth < 0)
+        return 0;
+    return depth > ring->cell_count ? ring->cell_count : (uint32_t)depth;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shm/slot.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "shm/arena.h"
+
+static uint64_t
+held_word(struct shm_ticket ticket, uint8_t place, uint16_t party)
+{
+    return word_pack((struct shm_word){
+        .generation = ticket.generation, .place = place, .held = true, .party = party});
+}
+
+enum ring_result
+slot_acquire(const struct region *region, uint16_t party, struct shm_ticket *ticket)
+{
+    return slot_pop(region, PLACE_FREE, party, ticket);
+}
+
+enum ring_result
+slot_pop(const struct region *region, uint8_t place, uint16_t party, struct shm_ticket *ticket)
+{
+    struct shm_ring ring = region_slot_ring(region, place);
+    return ring_pop(&ring, &region->slots, party, ticket);
+}
+
+enum ring_result
+slot_push(const struct region *region, struct shm_ticket ticket, uint8_t from, uint8_t place,
+          uint16_t party, int64_t now_ns)
+{
+    CHECK(ticket.index < region->slots.count);
+    struct shm_ring ring = region_slot_ring(region, place);
+    atomic_store_explicit(&region_slot(region, ticket.index)->enqueued_ns, now_ns,
+                          memory_order_relaxed);
+    return ring_push(&ring, &region->slots, ticket.index, held_word(ticket, from, party),
+                     ticket.generation, party);
+}
+
+/* Gives back what one descriptor names. Blocks that the other one names too are met twice, and blocks
+ * of a hostile descriptor may be anybody's: arena_release gives back only what this slot holds. */
+static enum status
+release_blocks(const struct region *region, uint32_t slot, const struct shm_payload *payload,
+               uint16_t party)
+{
+    struct shm_payload copy = *payload; /* once: a hostile worker may be writing */
+    if (copy.block_count > PAYLOAD_BLOCKS_MAX)
+        return STATUS_DATA_LOSS;
+    for (uint32_t i = 0; i < copy.block_count; i++)
+        if (arena_release(region, slot, copy.blocks[i], party) == STATUS_DATA_LOSS)
+            return STATUS_DATA_LOSS;
+    return STATUS_OK;
+}
+
+enum status
+slot_release(const struct region *region, struct shm_ticket ticket, uint8_t from, uint16_t party)
+{
+    CHECK(ticket.index < region->slots.count);
+    struct shm_slot *slot = region_slot(region, ticket.index);
+    for (uint32_t i = 0; i < 2; i++) {
+        if (release_blocks(region, ticket.index, &slot->payload[i], party) != STATUS_OK)
+            return STATUS_DATA_LOSS;
+        slot->payload[i].block_count = 0;
+    }
+    struct shm_ring ring = region_slot_ring(region, PLACE_FREE);
+    enum ring_result result =
+        ring_push(&ring, &region->slots, ticket.index, held_word(ticket, from, party),
+                  generation_next(ticket.generation), party);
+    return result == RING_OK ? STATUS_OK : STATUS_DATA_LOSS;
+}
+
+void
+slot_cancel(const struct region *region, struct shm_ticket ticket)
+{
+    CHECK(ticket.index < region->slots.count);
+    atomic_store_explicit(&region_slot(region, ticket.index)->cancelled, ticket.generation,
+                          memory_order_relaxed);
+}
+
+void
+slot_set_failure(struct shm_slot *slot, uint8_t place, enum status status, const char *text)
+{
+    size_t bytes = strnlen(text, SLOT_TEXT_BYTES - 1);
+    memcpy(slot->text, text, bytes);
+    slot->text[bytes] = '\0';
+    atomic_store_explicit(&slot->failed_place, place, memory_order_relaxed);
+    atomic_store_explicit(&slot->status, (uint32_t)status, memory_order_relaxed);
+}
+
+uint32_t
+slots_used(const struct region *region)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < region->slots.count; i++) {
+        struct shm_word word = word_unpack(
+            atomic_load_explicit(object_word(&region->slots, i), memory_order_relaxed));
+        if (word.held || word.place != PLACE_FREE)
+            used++;
+    }
+    return used;
+}

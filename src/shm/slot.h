@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The life of a slot: acquired by the coordinator from the free ring, pushed from stage to stage by
+ * whoever holds it, claimed by the next, released by the coordinator. Whoever holds a slot also holds its
+ * blocks and may write its fields (layout.h). Each function is one transition of the word.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shm/region.h"
+
+/* The coordinator takes a free slot. RING_EMPTY: all are in flight. */
+enum ring_result slot_acquire(const struct region *region, uint16_t party,
+                              struct shm_ticket *ticket) WARN_UNUSED;
+
+/* Claims the next slot that waits at a place: a stage, the result place or PLACE_ERROR. */
+enum ring_result slot_pop(const struct region *region, uint8_t place, uint16_t party,
+                          struct shm_ticket *ticket) WARN_UNUSED;
+
+/*
+ * Pushes a slot on. `from` is the place it was claimed from. The caller must have written payload[place
+ * & 1] (for PLACE_ERROR: status and text) before. Notifying is the caller's: many pushes may share one.
+ */
+enum ring_result slot_push(const struct region *region, struct shm_ticket ticket, uint8_t from,
+                           uint8_t place, uint16_t party, int64_t now_ns) WARN_UNUSED;
+
+/* Gives back every block that either payload descriptor names, and the slot itself. DATA_LOSS: corrupt. */
+enum status slot_release(const struct region *region, struct shm_ticket ticket, uint8_t from,
+                         uint16_t party) WARN_UNUSED;
+
+/* Nobody waits for this request any more. Coordinator only; harmless when the ticket is outdated. */
+void slot_cancel(const struct region *region, struct shm_ticket ticket);
+
+/* One relaxed load. */
+static inline bool
+slot_cancelled(const struct shm_slot *slot, uint32_t generation)
+{
+    return atomic_load_explicit(&slot->cancelled, memory_order_relaxed) == generation;
+}
+
+/* Writes status and text (cut to fit) for the way through PLACE_ERROR. */
+void slot_set_failure(struct shm_slot *slot, uint8_t place, enum status status, const char *text);
+
+/* How many slots are not free. Reads every word: for people and for tests. */
+uint32_t slots_used(const struct region *region);

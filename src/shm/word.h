@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The two 64-bit words that everything shared turns on: an object's word, which alone decides where
+ * a slot or a block is and who has it, and a ring's cell, which is a hint to it. DESIGN.md has the
+ * drawing and the rules. Pure packing and unpacking; nothing here touches memory.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A slot or block index with its generation: names one use of it, and never another. */
+struct shm_ticket {
+    uint32_t index;
+    uint32_t generation;
+};
+
+enum {
+    PARTY_NONE = 0,        /* nobody: the party of objects in a fresh region */
+    PARTY_COORDINATOR = 1, /* workers count up from 2, never reused in a region */
+    PARTY_MAX = 0xffff,
+
+    PLACE_FREE = 0xff,  /* ring of slots nobody uses */
+    PLACE_ERROR = 0xfe, /* ring of failed slots, to the coordinator */
+    /* Stages are places 0 …; the result ring is the place after the last stage. */
+};
+
+struct shm_word {
+    uint32_t generation;
+    uint8_t place;
+    bool held;
+    uint16_t party;
+};
+
+static inline uint64_t
+word_pack(struct shm_word word)
+{
+    return (uint64_t)word.generation << 32 | (uint64_t)word.held << 24 |
+           (uint64_t)word.place << 16 | word.party;
+}
+
+static inline struct shm_word
+word_unpack(uint64_t packed)
+{
+    return (struct shm_word){
+        .generation = (uint32_t)(packed >> 32),
+        .held = packed >> 24 & 1,
+        .place = (uint8_t)(packed >> 16),
+        .party = (uint16_t)packed,
+    };
+}
+
+/* False for bits that no honest party ever sets. */
+static inline bool
+word_possible(uint64_t packed)
+{
+    return (packed >> 25 & 0x7f) == 0 && packed >> 32 != 0;
+}
+
+/* The generation after this one; 0 is skipped. */
+static inline uint32_t
+generation_next(uint32_t generation)
+{
+    return generation + 1 == 0 ? 1 : generation + 1;
+}
+
+/* ---- cells ---- */
+
+#define CELL_FULL (UINT64_C(1) << 63)
+enum { CELL_LAP_BITS = 23, CELL_GENERATION_BITS = 24, CELL_INDEX_BITS = 16 };
+#define CELL_LAP_MASK ((UINT64_C(1) << CELL_LAP_BITS) - 1)
+#define CELL_GENERATION_MASK ((UINT64_C(1) << CELL_GENERATION_BITS) - 1)
+#define CELL_INDEX_MASK ((UINT64_C(1) << CELL_INDEX_BITS) - 1)
+
+static inline uint64_t
+cell_empty(uint64_t lap)
+{
+    return (lap & CELL_LAP_MASK) << (CELL_GENERATION_BITS + CELL_INDEX_BITS);
+}
+
+static inline uint64_t
+cell_full(uint64_t lap, struct shm_ticket ticket)
+{
+    return CELL_FULL | cell_empty(lap) |
+           (ticket.generation & CELL_GENERATION_MASK) << CELL_INDEX_BITS |
+           (ticket.index & CELL_INDEX_MASK);
+}
+
+static inline bool
+cell_is_full(uint64_t cell)
+{
+    return (cell & CELL_FULL) != 0;
+}
+
+static inline uint64_t
+cell_lap(uint64_t cell)
+{
+    return cell >> (CELL_GENERATION_BITS + CELL_INDEX_BITS) & CELL_LAP_MASK;
+}
+
+static inline uint32_t
+cell_index(uint64_t cell)
+{
+    return (uint32_t)(cell & CELL_INDEX_MASK);
+}
+
+static inline bool
+cell_names(uint64_t cell, uint32_t index, uint32_t generation)
+{
+    return cell_index(cell) == index &&
+           (cell >> CELL_INDEX_BITS & CELL_GENERATION_MASK) == (generation & CELL_GENERATION_MASK);
+}

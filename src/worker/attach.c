@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/worker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+/* Between the end of a sleep and its time: the kernel's default of 50 µs is much of a batch_wait.
+ */
+enum { TIMER_SLACK_NS = 1000 };
+
+void
+worker_bind_to_parent(void)
+{
+    CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+}
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t stop_requested;
+static struct shm_doorbell *stop_bell;
+
+/*
+ * Rings our own bell: if the signal comes between the last look at the flag and the sleep, the
+ * sequence has moved on and the sleep does not begin.
+ */
+static void
+on_stop(int number)
+{
+    (void)number;
+    int saved = errno;
+    stop_requested = 1;
+    doorbell_ring(stop_bell);
+    errno = saved;
+}
+
+static void
+set_signal(int number, void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    CHECK(sigaction(number, &action, NULL) == 0);
+}
+
+/* Whatever was inherited. Until we serve, SIGTERM simply ends the process: nothing is held yet. */
+static void
+reset_signals(void)
+{
+    set_signal(SIGTERM, SIG_DFL);
+    set_signal(SIGINT, SIG_IGN); /* a terminal sends it to the whole group; the coordinator acts */
+    set_signal(SIGPIPE, SIG_IGN);
+    sigset_t none;
+    sigemptyset(&none);
+    CHECK(sigprocmask(SIG_SETMASK, &none, NULL) == 0);
+}
+
+void
+worker_catch_stop(const struct worker *worker)
+{
+    stop_bell = &worker->seat.worker->bell;
+    set_signal(SIGTERM, on_stop);
+}
+
+bool
+worker_stop_requested(void)
+{
+    return stop_requested != 0;
+}
+
+bool
+worker_control_closed(void)
+{
+    struct pollfd control = {.fd = HANDSHAKE_FD_CONTROL, .events = POLLRDHUP};
+    return poll(&control, 1, 0) > 0 &&
+           (control.revents & (POLLHUP | POLLRDHUP | POLLERR | POLLNVAL)) != 0;
+}
+
+/* ---- what we were told ---- */
+
+static enum status
+string_check(const char *string, size_t room, const char *field, struct error *error)
+{
+    if (strnlen(string, room) < room)
+        return STATUS_OK;
+    return error_set(error, STATUS_DATA_LOSS, "handshake_start.%s is not terminated", field);
+}
+
+static enum status
+strings_check(const struct handshake_start *start, struct error *error)
+{
+    const struct {
+        const char *string;
+        size_t room;
+        const char *field;
+    } strings[] = {
+        {start->pipeline, sizeof(start->pipeline), "pipeline"},
+        {start->stage, sizeof(start->stage), "stage"},
+        {start->modelet_path, sizeof(start->modelet_path), "modelet_path"},
+        {start->directory, sizeof(start->directory), "directory"},
+        {start->model_id, sizeof(start->model_id), "model_id"},
+        {start->model_path, sizeof(start->model_path), "model_path"},
+        {start->model_key, sizeof(start->model_key), "model_key"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(strings); i++)
+        if (string_check(strings[i].string, strings[i].room, strings[i].field, error) != STATUS_OK)
+            return error->status;
+    if (start->param_count > HANDSHAKE_PARAMS_MAX)
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start.param_count is %u; at most %d",
+                         start->param_count, HANDSHAKE_PARAMS_MAX);
+    for (uint32_t i = 0; i < start->param_count; i++) {
+        const struct handshake_param *param = &start->params[i];
+        if (string_check(param->name, sizeof(param->name), "params.name", error) != STATUS_OK ||
+            string_check(param->value, sizeof(param->value), "params.value", error) != STATUS_OK)
+            return error->status;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+receive_start(struct handshake_start *start, struct error *error)
+{
+    enum status status = handshake_receive(HANDSHAKE_FD_CONTROL, start, sizeof(*start), error);
+    if (status != STATUS_OK)
+        return status;
+    if (start->header.type != HANDSHAKE_START)
+        return error_set(error, STATUS_DATA_LOSS, "handshake: message type %u instead of a start",
+                         start->header.type);
+    status = strings_check(start, error);
+    if (status != STATUS_OK)
+        return status;
+    /* It may have died before we asked to die with it. */
+    if (getppid() != start->coordinator_pid)
+        return error_set(error, STATUS_ABORTED, "the coordinator (pid %d) is gone",
+                         (int)start->coordinator_pid);
+    return STATUS_OK;
+}
+
+/* ---- the process ---- */
+
+static void
+name_process(const struct handshake_start *start)
+{
+    static char name[HANDSHAKE_NAME_BYTES + 16]; /* the log keeps it */
+    snprintf(name, sizeof(name), "shoal:%s.%u", start->stage, start->worker_index);
+    log_init(name, start->log_level <= LOG_DEBUG ? (enum log_level)start->log_level : LOG_INFO);
+    prctl(PR_SET_NAME, name); /* cut to 15 bytes */
+}
+
+static enum status
+pin_process(int32_t cpu, struct error *error)
+{
+    if (cpu == CPU_NONE)
+        return STATUS_OK;
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    if (cpu >= 0 && cpu < CPU_SETSIZE)
+        CPU_SET((size_t)cpu, &cpus);
+    if (sched_setaffinity(0, sizeof(cpus), &cpus) != 0)
+        return error_set_errno(error, "pinning to CPU %d", (int)cpu);
+    return STATUS_OK;
+}
+
+/* Nothing but the standard streams and our three is to be open, and what a modelet starts is not to
+ * get ours. */
+static void
+close_inherited(void)
+{
+    close_range(HANDSHAKE_FD_CONTROL + 1, ~0u, 0);
+    for (int fd = HANDSHAKE_FD_REGION; fd <= HANDSHAKE_FD_CONTROL; fd++)
+        fcntl(fd, F_SETFD, FD_CLOEXEC); /* one that is not open is found out by its first use */
+}
+
+/* ---- region and counters ---- */
+
+static enum status
+seat_check(const struct worker *worker, struct error *error)
+{
+    const struct handshake_start *start = &worker->start;
+    const struct region_plan *plan = &worker->region.layout.plan;
+    if (start->stage_index >= plan->stage_count ||
+        start->worker_index >= plan->worker_counts[start->stage_index])
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start: no seat %u in stage %u",
+                         start->worker_index, start->stage_index);
+    if (start->party <= PARTY_COORDINATOR || start->party > PARTY_MAX)
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start.party is %u", start->party);
+    if (start->batch_size > plan->slot_count)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "batch_size is %u, but at most %u requests (slots) are in flight",
+                         start->batch_size, plan->slot_count);
+    if (start->batch_wait_ns < 0 || start->spin_limit_ns < 0)
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start: a negative time");
+    const struct counters *counters = &worker->counters;
+    if (start->counters_scope >= counters->scope_count ||
+        counters->header->scopes[start->counters_scope].kind != SCOPE_WORKER)
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start.counters_scope %u is no worker",
+                         start->counters_scope);
+    return STATUS_OK;
+}
+
+enum status
+worker_attach(struct worker *worker, struct error *error)
+{
+    log_init("shoal-worker", LOG_INFO);
+    reset_signals();
+    close_inherited();
+    prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
+    enum status status = receive_start(&worker->start, error);
+    if (status != STATUS_OK)
+        return status;
+    const struct handshake_start *start = &worker->start;
+    name_process(start);
+    status = pin_process(start->cpu, error);
+    if (status != STATUS_OK)
+        return status;
+    status = region_attach(&worker->region, HANDSHAKE_FD_REGION, error);
+    if (status == STATUS_OK)
+        status = counters_attach(&worker->counters, HANDSHAKE_FD_COUNTERS, error);
+    if (status == STATUS_OK)
+        status = seat_check(worker, error);
+    if (status != STATUS_OK)
+        return status;
+    seat_init(&worker->seat, &worker->region, start->stage_index, start->worker_index,
+              &worker->counters, start->counters_scope);
+    worker->party = (uint16_t)start->party;
+    worker->place = (uint8_t)start->stage_index;
+    spin_init(&worker->spin, start->spin_limit_ns);
+    seat_gauge(&worker->seat, WORKER_PID, (uint64_t)getpid());
+    seat_alive(&worker->seat, clock_now_ns());
+    return STATUS_OK;
+}
+
+enum status
+worker_prepare(struct worker *worker, struct handshake_ready *ready, struct error *error)
+{
+    const struct handshake_start *start = &worker->start;
+    enum status status = modelet_load_file(&worker->modelet, start->modelet_path, error);
+    if (status == STATUS_OK)
+        status = modelet_suits(&worker->modelet, start, error);
+    if (status != STATUS_OK)
+        return status;
+    uint32_t size = start->batch_size > 1 ? start->batch_size : 1;
+    batch_init(&worker->batch, size, start->batch_wait_ns);
+    worker->items = calloc(size, sizeof(worker->items[0]));
+    worker->shown = calloc(size, sizeof(struct shoal_item *));
+    if (worker->items == NULL || worker->shown == NULL)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory for batches of %u items",
+                         size);
+    worker->host = host_table(worker->modelet.table.name, start->directory);
+    return modelet_start(&worker->modelet, start, worker->host, ready, error);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/batch.h"
+
+#include "base/check.h"
+#include "base/clock.h"
+
+void
+batch_init(struct batch *batch, uint32_t size, int64_t wait_ns)
+{
+    CHECK(size >= 1 && wait_ns >= 0);
+    *batch = (struct batch){.size = size, .wait_ns = wait_ns};
+    batch_begin(batch);
+}
+
+void
+batch_begin(struct batch *batch)
+{
+    batch->count = 0;
+    batch->refused = false;
+    batch->oldest_ns = TIME_NEVER_NS;
+    batch->tightest_ns = TIME_NEVER_NS;
+}
+
+bool
+batch_offer(struct batch *batch, struct batch_item item, int64_t now_ns)
+{
+    if (batch->count > 0 && item.model != batch->model)
+        batch->refused = true;
+    if (batch_full(batch) || batch->refused)
+        return false;
+    /* Another process wrote it: an item from the future has just arrived, and is not waited for. */
+    int64_t enqueued_ns = item.enqueued_ns < now_ns ? item.enqueued_ns : now_ns;
+    if (enqueued_ns < batch->oldest_ns)
+        batch->oldest_ns = enqueued_ns;
+    if (item.deadline_ns < batch->tightest_ns)
+        batch->tightest_ns = item.deadline_ns;
+    batch->model = item.model;
+    batch->count++;
+    return true;
+}
+
+/* time + length, TIME_NEVER_NS if that lies beyond it. */
+static int64_t
+time_after(int64_t time_ns, int64_t length_ns)
+{
+    int64_t sum;
+    return __builtin_add_overflow(time_ns, length_ns, &sum) ? TIME_NEVER_NS : sum;
+}
+
+static int64_t
+time_before(int64_t time_ns, int64_t length_ns)
+{
+    int64_t difference;
+    return __builtin_sub_overflow(time_ns, length_ns, &difference) ? INT64_MIN : difference;
+}
+
+struct batch_due
+batch_due(const struct batch *batch, struct batch_moment moment)
+{
+    if (batch->count == 0)
+        return (struct batch_due){BATCH_OPEN, TIME_NEVER_NS};
+    if (batch->size == 1)
+        return (struct batch_due){BATCH_CLOSED_SINGLE, 0};
+    if (batch_full(batch) || batch->refused)
+        return (struct batch_due){BATCH_CLOSED_FULL, 0};
+    if (moment.draining)
+        return (struct batch_due){BATCH_CLOSED_DRAINING, 0};
+    int64_t wait_over_ns = time_after(batch->oldest_ns, batch->wait_ns);
+    if (wait_over_ns <= moment.now_ns)
+        return (struct batch_due){BATCH_CLOSED_WAIT, 0};
+    int64_t start_ns = batch->tightest_ns == TIME_NEVER_NS
+                           ? TIME_NEVER_NS
+                           : time_before(batch->tightest_ns, moment.run_expected_ns);
+    if (start_ns <= moment.now_ns)
+        return (struct batch_due){BATCH_CLOSED_DEADLINE, 0};
+    return (struct batch_due){BATCH_OPEN, wait_over_ns < start_ns ? wait_over_ns : start_ns};
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * When a batch closes. Pure: time and circumstances are arguments, nothing is waited for. The
+ * caller offers what there is and then asks; the rules, in the order in which they are looked at:
+ *
+ *  1. A batch holds items of one model. The next one of another model closes it as if it were full.
+ *  2. It closes when it has `size` items. A size of 1 makes singletons.
+ *  3. It closes at once when the stage drains.
+ *  4. It closes when its oldest item has been at the stage for `wait`. So time that an item spent
+ * in the ring while the workers were busy counts, and no item waits longer than `wait` for company.
+ *     A wait of 0 takes what is there.
+ *  5. It closes when the tightest deadline in it leaves only the time that a run is expected to
+ * take.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum batch_state {
+    BATCH_OPEN,
+    BATCH_CLOSED_SINGLE,
+    BATCH_CLOSED_FULL,
+    BATCH_CLOSED_WAIT,
+    BATCH_CLOSED_DEADLINE,
+    BATCH_CLOSED_DRAINING,
+};
+
+struct batch {
+    uint32_t size;   /* at least 1 */
+    int64_t wait_ns; /* >= 0 */
+
+    uint32_t count;
+    bool refused;        /* an item of another model waits to be offered again */
+    uint32_t model;      /* of all items */
+    int64_t oldest_ns;   /* the least time of arrival at the stage */
+    int64_t tightest_ns; /* the least deadline */
+};
+
+struct batch_item {
+    uint32_t model;
+    int64_t enqueued_ns;
+    int64_t deadline_ns;
+};
+
+struct batch_moment {
+    int64_t now_ns;
+    int64_t run_expected_ns; /* what is to be left before a deadline */
+    bool draining;
+};
+
+struct batch_due {
+    enum batch_state state;
+    int64_t look_again_ns; /* BATCH_OPEN: when it closes if nothing is offered before */
+};
+
+/* An empty batch. */
+void batch_init(struct batch *batch, uint32_t size, int64_t wait_ns);
+/* Empties it for the next round. */
+void batch_begin(struct batch *batch);
+
+static inline bool
+batch_full(const struct batch *batch)
+{
+    return batch->count == batch->size;
+}
+
+/* Takes an item; false: offer it again to the next batch. */
+bool batch_offer(struct batch *batch, struct batch_item item, int64_t now_ns);
+
+/* To be asked when all that is there was offered. An empty batch is open and due never. */
+struct batch_due batch_due(const struct batch *batch, struct batch_moment moment);

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/host.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "shm/seat.h"
+#include "shm/slot.h"
+
+/* `log` and `resolve_path` are given no item; a worker has one modelet. */
+static const char *log_name = "?";
+static const char *config_directory = "/";
+
+static void item_fail_va(struct item *item, enum status status, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
+
+static void
+item_fail_va(struct item *item, enum status status, const char *format, va_list args)
+{
+    item->shown.status = (int32_t)status;
+    vsnprintf(item->text, sizeof(item->text), format, args);
+}
+
+void
+item_fail(struct item *item, enum status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    item_fail_va(item, status, format, args);
+    va_end(args);
+}
+
+/* An output that can't be had. */
+static enum status
+item_refuse(struct item *item, const struct error *error)
+{
+    if (item->refused == STATUS_OK) /* the first reason is the reason */
+        item_fail(item, error->status, "modelet %s: %s", log_name, error->text);
+    item->refused = error->status;
+    return error->status;
+}
+
+static void *
+host_add(struct item *item, const struct shoal_tensor *tensor)
+{
+    void *data;
+    struct error error = ERROR_NONE;
+    if (builder_add(&item->builder, tensor, &data, &error) == STATUS_OK)
+        return data;
+    item_refuse(item, &error);
+    return NULL;
+}
+
+/* The arguments of `output` as a tensor; refused when even that can't be made of them. */
+static bool
+tensor_init(struct item *item, struct shoal_tensor *tensor, const char *name, uint32_t datatype,
+            uint32_t rank, const int64_t *shape)
+{
+    struct error error = ERROR_NONE;
+    if (name == NULL)
+        error_set(&error, STATUS_INVALID_ARGUMENT, "an output without a name");
+    else if (rank > SHOAL_RANK_MAX)
+        error_set(&error, STATUS_INVALID_ARGUMENT, "output \"%.32s\": rank %u; at most %d", name,
+                  rank, SHOAL_RANK_MAX);
+    if (error.status != STATUS_OK) {
+        item_refuse(item, &error);
+        return false;
+    }
+    *tensor = (struct shoal_tensor){.name = name, .datatype = datatype, .rank = rank};
+    if (rank > 0)
+        memcpy(tensor->shape, shape, rank * sizeof(shape[0]));
+    return true;
+}
+
+static void *
+host_output(struct shoal_item *shown, const char *name, uint32_t datatype, uint32_t rank,
+            const int64_t *shape)
+{
+    struct item *item = item_of(shown);
+    struct shoal_tensor tensor;
+    if (!tensor_init(item, &tensor, name, datatype, rank, shape))
+        return NULL;
+    struct error error = ERROR_NONE;
+    uint64_t bytes;
+    if (datatype == SHOAL_BYTES)
+        error_set(&error, STATUS_INVALID_ARGUMENT,
+                  "output \"%.32s\": a BYTES tensor is made with output_bytes", name);
+    else if (!tensor_bytes_for(datatype, rank, shape, &bytes))
+        error_set(&error, STATUS_INVALID_ARGUMENT,
+                  "output \"%.32s\": a negative dimension, or a product that overflows", name);
+    if (error.status != STATUS_OK) {
+        item_refuse(item, &error);
+        return NULL;
+    }
+    tensor.bytes = bytes;
+    return host_add(item, &tensor);
+}
+
+static void *
+host_output_bytes(struct shoal_item *shown, const char *name, uint32_t datatype, uint32_t rank,
+                  const int64_t *shape, size_t bytes)
+{
+    struct item *item = item_of(shown);
+    struct shoal_tensor tensor;
+    if (!tensor_init(item, &tensor, name, datatype, rank, shape))
+        return NULL;
+    tensor.bytes = bytes;
+    return host_add(item, &tensor);
+}
+
+static int32_t
+host_forward(struct shoal_item *shown, uint32_t index, const char *name)
+{
+    struct item *item = item_of(shown);
+    struct error error = ERROR_NONE;
+    if (name == NULL)
+        error_set(&error, STATUS_INVALID_ARGUMENT, "an output without a name");
+    else if (builder_forward(&item->builder, &item->view, index, name, &error) == STATUS_OK)
+        return SHOAL_OK;
+    return (int32_t)item_refuse(item, &error);
+}
+
+__attribute__((format(printf, 3, 4))) static int32_t
+host_fail(struct shoal_item *shown, int32_t status, const char *format, ...)
+{
+    struct item *item = item_of(shown);
+    enum status ours = status_from_number(status);
+    if (ours == STATUS_OK)
+        ours = STATUS_UNKNOWN;
+    va_list args;
+    va_start(args, format);
+    item_fail_va(item, ours, format, args);
+    va_end(args);
+    return (int32_t)ours;
+}
+
+static int
+host_parameter(struct shoal_item *shown, const char *name, struct shoal_parameter *value)
+{
+    return payload_parameter_find(&item_of(shown)->view, name, value);
+}
+
+static int
+host_cancelled(struct shoal_item *shown)
+{
+    const struct item *item = item_of(shown);
+    if (slot_cancelled(item->slot, item->ticket.generation))
+        return 1;
+    return shown->deadline_ns != TIME_NEVER_NS && shown->deadline_ns <= clock_now_ns();
+}
+
+__attribute__((format(printf, 2, 3))) static void
+host_log(enum shoal_log_level level, const char *format, ...)
+{
+    char text[768];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    static const enum log_level levels[] = {
+        [SHOAL_LOG_ERROR] = LOG_ERROR,
+        [SHOAL_LOG_WARN] = LOG_WARN,
+        [SHOAL_LOG_INFO] = LOG_INFO,
+        [SHOAL_LOG_DEBUG] = LOG_DEBUG,
+    };
+    unsigned number = (unsigned)level <= SHOAL_LOG_DEBUG ? (unsigned)level : SHOAL_LOG_DEBUG;
+    log_line(levels[number], "modelet_log modelet=%s text=\"%s\"", log_name, text);
+}
+
+static int32_t
+host_resolve_path(const char *path, char *resolved, size_t room)
+{
+    bool absolute = path[0] == '/';
+    int bytes = snprintf(resolved, room, "%s%s%s", absolute ? "" : config_directory,
+                         absolute ? "" : "/", path);
+    return bytes >= 0 && (size_t)bytes < room ? SHOAL_OK : SHOAL_OUT_OF_RANGE;
+}
+
+static const struct shoal_host table = {
+    .abi_version = SHOAL_ABI_VERSION,
+    .struct_size = sizeof(struct shoal_host),
+    .output = host_output,
+    .output_bytes = host_output_bytes,
+    .forward = host_forward,
+    .fail = host_fail,
+    .parameter = host_parameter,
+    .cancelled = host_cancelled,
+    .log = host_log,
+    .resolve_path = host_resolve_path,
+};
+
+const struct shoal_host *
+host_table(const char *modelet_name, const char *directory)
+{
+    log_name = modelet_name;
+    config_directory = directory;
+    return &table;
+}

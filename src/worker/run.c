@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a claimed slot to a slot passed on: the item's way through the modelet.
+ *
+ * Every item that is taken is passed on exactly once: to the next stage or the results with a new
+ * payload, or to the errors with status and text. A failed item keeps its input payload only; what
+ * it had acquired for outputs goes back to the arena.
+ */
+#include "worker/worker.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "shm/former.h"
+#include "shm/slot.h"
+
+/* The weight of the newest run in the moving average: 1/8. */
+enum { RUN_AVERAGE_SHIFT = 3 };
+
+static struct shm_payload *
+payload_at(struct shm_slot *slot, uint8_t place)
+{
+    return &slot->payload[place & 1];
+}
+
+/* ---- passing on ---- */
+
+static void
+region_corrupt(struct worker *worker, const char *what)
+{
+    if (!worker->corrupt)
+        log_error("region_corrupt pipeline=%s what=\"%s\"", worker->start.pipeline, what);
+    worker->corrupt = true;
+}
+
+static void
+push(struct worker *worker, struct shm_ticket ticket, uint8_t place, int64_t now_ns)
+{
+    if (place >= region_result_place(&worker->region))
+        worker->owes_coordinator_bell = true;
+    if (slot_push(&worker->region, ticket, worker->place, place, worker->party, now_ns) != RING_OK)
+        region_corrupt(worker, "push");
+}
+
+void
+bells_ring(struct worker *worker)
+{
+    if (worker->owes_coordinator_bell)
+        doorbell_ring(&worker->region.header->coordinator_bell);
+    worker->owes_coordinator_bell = false;
+}
+
+/* With the status and text that the item has. */
+static void
+push_failed(struct worker *worker, struct item *item, int64_t now_ns)
+{
+    slot_set_failure(item->slot, worker->place, status_from_number(item->shown.status), item->text);
+    push(worker, item->ticket, PLACE_ERROR, now_ns);
+}
+
+/* ---- taking ---- */
+
+/* Nobody waits for it any more: one load, and a comparison. */
+static bool
+item_is_dropped(struct worker *worker, struct item *item, int64_t now_ns)
+{
+    if (slot_cancelled(item->slot, item->ticket.generation)) {
+        seat_count(&worker->seat, WORKER_ITEMS_CANCELLED, 1);
+        item_fail(item, STATUS_CANCELLED, "cancelled before stage %s ran it", worker->start.stage);
+        return true;
+    }
+    if (item->shown.deadline_ns <= now_ns) {
+        seat_count(&worker->seat, WORKER_ITEMS_LATE, 1);
+        item_fail(item, STATUS_DEADLINE_EXCEEDED, "its deadline passed before stage %s ran it",
+                  worker->start.stage);
+        return true;
+    }
+    return false;
+}
+
+static bool
+item_is_unreadable(struct worker *worker, struct item *item)
+{
+    struct error error = ERROR_NONE;
+    if (payload_read(&worker->region, payload_at(item->slot, worker->place), &item->view, &error) ==
+        STATUS_OK)
+        return false;
+    seat_count(&worker->seat, WORKER_ITEMS_FAILED, 1);
+    item_fail(item, STATUS_INTERNAL, "stage %s: %s", worker->start.stage, error.text);
+    return true;
+}
+
+bool
+item_take(struct worker *worker, struct shm_ticket ticket, int64_t now_ns)
+{
+    struct item *item = &worker->items[worker->batch.count];
+    item->ticket = ticket;
+    item->slot = region_slot(&worker->region, ticket.index);
+    item->enqueued_ns = slot_enqueued_ns(item->slot);
+    item->shown.deadline_ns = slot_deadline_ns(item->slot);
+    seat_count(&worker->seat, WORKER_ITEMS, 1);
+    if (item_is_dropped(worker, item, now_ns) || item_is_unreadable(worker, item)) {
+        push_failed(worker, item, now_ns);
+        return false;
+    }
+    item->shown.input_count = item->view.tensor_count;
+    item->shown.inputs = item->view.tensors;
+    worker->shown[worker->batch.count] = &item->shown;
+    /* One model per worker: the offer can only be refused by a full batch. */
+    CHECK(batch_offer(&worker->batch,
+                      (struct batch_item){.enqueued_ns = item->enqueued_ns,
+                                          .deadline_ns = item->shown.deadline_ns},
+                      now_ns));
+    return true;
+}
+
+/* ---- after a run ---- */
+
+static void
+item_abandon(struct worker *worker, struct item *item)
+{
+    builder_abandon(&item->builder, payload_at(item->slot, worker->place + 1));
+}
+
+/* Turns what the modelet said of an item into what becomes of it. */
+static void
+item_judge(struct worker *worker, struct item *item)
+{
+    const char *name = worker->modelet.table.name;
+    struct shoal_item *shown = &item->shown;
+    if (item->refused != STATUS_OK)
+        shown->status = (int32_t)item->refused;
+    else if (shown->status == SHOAL_UNSET)
+        item_fail(item, STATUS_INTERNAL, "modelet %s left the item unset", name);
+    else if (shown->status == SHOAL_OK && item->builder.tensor_count == 0)
+        item_fail(item, STATUS_INTERNAL, "modelet %s gave no output", name);
+    else if (shown->status != SHOAL_OK && item->text[0] == '\0')
+        item_fail(item, status_from_number(shown->status), "modelet %s gave no reason", name);
+}
+
+static enum status
+item_seal(struct worker *worker, struct item *item, struct error *error)
+{
+    enum status status = builder_carry_parameters(&item->builder, &item->view, error);
+    if (status != STATUS_OK)
+        return status;
+    return builder_seal(&item->builder, payload_at(item->slot, worker->place + 1), error);
+}
+
+static void
+item_pass_on(struct worker *worker, struct item *item, int64_t now_ns)
+{
+    bool unset = item->refused == STATUS_OK && item->shown.status == SHOAL_UNSET;
+    item_judge(worker, item);
+    struct error error = ERROR_NONE;
+    if (item->shown.status == SHOAL_OK && item_seal(worker, item, &error) != STATUS_OK)
+        item_fail(item, error.status, "stage %s: %s", worker->start.stage, error.text);
+    if (item->refused == STATUS_DATA_LOSS || error.status == STATUS_DATA_LOSS)
+        region_corrupt(worker, "arena");
+    if (item->shown.status == SHOAL_OK) {
+        seat_count(&worker->seat, WORKER_ITEMS_OK, 1);
+        push(worker, item->ticket, worker->place + 1, now_ns);
+        return;
+    }
+    seat_count(&worker->seat, unset ? WORKER_ITEMS_UNSET : WORKER_ITEMS_FAILED, 1);
+    item_abandon(worker, item);
+    push_failed(worker, item, now_ns);
+}
+
+/* Once for many items, not once for each. */
+static void
+notify(struct worker *worker)
+{
+    if (worker->place + 1u < region_result_place(&worker->region))
+        stage_notify(&worker->region, worker->place + 1u);
+    bells_ring(worker);
+}
+
+/* ---- running ---- */
+
+/* A fresh start, the first time and again in a half. */
+static void
+item_begin(struct worker *worker, struct item *item)
+{
+    item->shown.status = SHOAL_UNSET;
+    item->refused = STATUS_OK;
+    item->text[0] = '\0';
+    builder_init(&item->builder, &worker->region, item->ticket.index, worker->party,
+                 &item->view.payload, payload_at(item->slot, worker->place + 1));
+}
+
+/* Calls the modelet; returns what it returned. */
+static int
+call_run(struct worker *worker, struct shoal_item **shown, uint32_t count,
+         struct shoal_error *error, int64_t *ended_ns)
+{
+    struct shoal_batch batch = {
+        .host = worker->host, .count = count, .items = shown, .error = error};
+    int64_t began_ns = clock_now_ns();
+    seat_run_began(&worker->seat, began_ns, count);
+    int status = worker->modelet.table.run(worker->modelet.instance, worker->modelet.model, &batch);
+    *ended_ns = clock_now_ns();
+    seat_run_ended(&worker->seat);
+    int64_t took_ns = *ended_ns - began_ns;
+    seat_record(&worker->seat, WORKER_RUN, (uint64_t)took_ns);
+    if (worker->run_expected_ns == 0)
+        worker->run_expected_ns = took_ns;
+    worker->run_expected_ns += (took_ns - worker->run_expected_ns) / (1 << RUN_AVERAGE_SHIFT);
+    return status;
+}
+
+/* All of a group that failed as a whole and is not halved: the modelet's own code and text. */
+static void
+group_fail(struct shoal_item **shown, uint32_t count, int status, struct shoal_error *theirs)
+{
+    theirs->text[sizeof(theirs->text) - 1] = '\0';
+    for (uint32_t i = 0; i < count; i++) {
+        struct item *item = item_of(shown[i]);
+        item->refused = STATUS_OK;
+        item_fail(item, status_from_number(status), "%s", theirs->text);
+    }
+}
+
+static bool
+may_halve(const struct worker *worker, uint32_t count)
+{
+    return count > 1 && worker->halvings_left > 0 &&
+           !(worker->modelet.table.abilities & SHOAL_CHANGES_INPUTS);
+}
+
+/* A group that fails as a whole is run again in halves, as often as the stage allows. Recursion as
+ * deep as the batch can be halved: 16 at most. */
+static void
+group_run(struct worker *worker, struct shoal_item **shown, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        item_begin(worker, item_of(shown[i]));
+    struct shoal_error theirs;
+    theirs.text[0] = '\0';
+    int64_t now_ns;
+    int status = call_run(worker, shown, count, &theirs, &now_ns);
+    if (status != SHOAL_OK && may_halve(worker, count)) {
+        worker->halvings_left--;
+        for (uint32_t i = 0; i < count; i++)
+            item_abandon(worker, item_of(shown[i]));
+        group_run(worker, shown, count / 2);
+        group_run(worker, shown + count / 2, count - count / 2);
+        return;
+    }
+    if (status != SHOAL_OK)
+        group_fail(shown, count, status, &theirs);
+    for (uint32_t i = 0; i < count; i++)
+        item_pass_on(worker, item_of(shown[i]), now_ns);
+    notify(worker);
+}
+
+/* Fails those that nobody waits for any more since they were taken; returns how many are left. */
+static uint32_t
+drop_items(struct worker *worker, int64_t now_ns)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < worker->batch.count; i++) {
+        struct item *item = item_of(worker->shown[i]);
+        if (item_is_dropped(worker, item, now_ns))
+            push_failed(worker, item, now_ns);
+        else
+            worker->shown[kept++] = worker->shown[i];
+    }
+    return kept;
+}
+
+static void
+count_batch(struct worker *worker, enum batch_state closed, uint32_t count, int64_t now_ns)
+{
+    static const enum counter reasons[] = {
+        [BATCH_CLOSED_SINGLE] = WORKER_CLOSED_SINGLE,
+        [BATCH_CLOSED_FULL] = WORKER_CLOSED_FULL,
+        [BATCH_CLOSED_WAIT] = WORKER_CLOSED_WAIT,
+        [BATCH_CLOSED_DEADLINE] = WORKER_CLOSED_DEADLINE,
+        [BATCH_CLOSED_DRAINING] = WORKER_CLOSED_DRAINING,
+    };
+    seat_count(&worker->seat, WORKER_BATCHES, 1);
+    seat_count(&worker->seat, reasons[closed], 1);
+    seat_record(&worker->seat, WORKER_BATCH_ITEMS, count);
+    for (uint32_t i = 0; i < count; i++) {
+        int64_t waited_ns = now_ns - item_of(worker->shown[i])->enqueued_ns;
+        seat_record(&worker->seat, WORKER_WAIT, waited_ns > 0 ? (uint64_t)waited_ns : 0);
+    }
+}
+
+void
+batch_run(struct worker *worker, enum batch_state closed)
+{
+    CHECK(closed != BATCH_OPEN);
+    int64_t now_ns = clock_now_ns();
+    uint32_t count = drop_items(worker, now_ns);
+    if (count > 0) {
+        count_batch(worker, closed, count, now_ns);
+        worker->halvings_left = worker->start.halvings_max;
+        group_run(worker, worker->shown, count);
+        if (worker->halvings_left < worker->start.halvings_max)
+            seat_count(&worker->seat, WORKER_BATCHES_HALVED, 1);
+    }
+    bells_ring(worker);
+    batch_begin(&worker->batch);
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The worker's loop: take the role of former, gather a batch, leave the role, run, pass on. Each
+ * step returns how much it did; a turn that did nothing rests. Of the two ways to rest, a former
+ * whose batch is open waits for company until the batch is due; whoever has nothing at all looks
+ * for a while, then leaves the role and sleeps until it is appointed.
+ */
+#include "worker/worker.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "shm/former.h"
+#include "shm/slot.h"
+
+/* A sleeper looks after itself this often: sign of life, control socket. */
+static const int64_t SLEEP_NS_MAX = 500 * (int64_t)NS_PER_MS;
+
+/* Left before a deadline beyond the run itself: for waking up and for passing on. */
+static const int64_t DEADLINE_MARGIN_NS = NS_PER_MS;
+
+/* Items dropped in one turn, at most, before an open batch is looked at again. */
+enum { DROPS_MAX = 256 };
+
+static bool
+ring_holds_work(const struct worker *worker)
+{
+    struct shm_ring ring = region_slot_ring(&worker->region, worker->place);
+    return ring_has_cell(&ring);
+}
+
+/* ---- steps ---- */
+
+/* Sign of life; every now and then a look at the control socket. True: it is time to stop. */
+static bool
+look_after(struct worker *worker, int64_t now_ns)
+{
+    seat_alive(&worker->seat, now_ns);
+    if (worker_stop_requested())
+        return true;
+    if (now_ns < worker->control_look_ns)
+        return false;
+    worker->control_look_ns = now_ns + SLEEP_NS_MAX;
+    return worker_control_closed();
+}
+
+static bool
+take_role(struct worker *worker)
+{
+    if (!worker->former)
+        worker->former =
+            former_take(&worker->region, worker->place, worker->start.worker_index, worker->party);
+    return worker->former;
+}
+
+static void
+leave_role(struct worker *worker)
+{
+    if (worker->former)
+        former_leave(&worker->region, worker->place, worker->start.worker_index, worker->party);
+    worker->former = false;
+}
+
+/* Takes what is there, as far as the batch has room. */
+static uint32_t
+gather(struct worker *worker, int64_t now_ns)
+{
+    uint32_t taken = 0;
+    uint32_t dropped = 0;
+    while (!batch_full(&worker->batch) && dropped < DROPS_MAX && !worker->corrupt) {
+        struct shm_ticket ticket;
+        enum ring_result result = slot_pop(&worker->region, worker->place, worker->party, &ticket);
+        if (result == RING_CORRUPT) {
+            log_error("region_corrupt pipeline=%s what=\"pop\"", worker->start.pipeline);
+            worker->corrupt = true;
+        }
+        if (result != RING_OK)
+            break;
+        if (item_take(worker, ticket, now_ns))
+            taken++;
+        else
+            dropped++;
+    }
+    if (dropped > 0)
+        bells_ring(worker);
+    return taken + dropped;
+}
+
+static struct batch_due
+due(const struct worker *worker, int64_t now_ns)
+{
+    return batch_due(&worker->batch,
+                     (struct batch_moment){
+                         .now_ns = now_ns,
+                         .run_expected_ns = worker->run_expected_ns + DEADLINE_MARGIN_NS,
+                         .draining = seat_draining(&worker->seat) || worker_stop_requested(),
+                     });
+}
+
+/* One turn of work; 0: there was nothing to do. */
+static uint32_t
+work(struct worker *worker, int64_t now_ns)
+{
+    if (!take_role(worker))
+        return 0;
+    uint32_t done = gather(worker, now_ns);
+    enum batch_state closed = due(worker, now_ns).state;
+    if (closed == BATCH_OPEN || worker->corrupt)
+        return done;
+    leave_role(worker);
+    done += worker->batch.count;
+    batch_run(worker, closed);
+    return done;
+}
+
+/* ---- rest ---- */
+
+/* Looks for work as long as the spin's budget and `until_ns` allow. True: there is some. */
+static bool
+spin(struct worker *worker, int64_t until_ns)
+{
+    if (worker->spin.budget_ns == 0)
+        return ring_holds_work(worker);
+    int64_t end_ns = clock_now_ns() + worker->spin.budget_ns;
+    int64_t now_ns;
+    do {
+        if (ring_holds_work(worker)) {
+            spin_rewarded(&worker->spin);
+            return true;
+        }
+        spin_pause();
+        now_ns = clock_now_ns();
+    } while (now_ns < end_ns && now_ns < until_ns && !worker_stop_requested());
+    if (now_ns >= end_ns)
+        spin_in_vain(&worker->spin);
+    return false;
+}
+
+/* After doorbell_prepare, and when the last look found nothing. */
+static void
+sleep_until(struct worker *worker, uint32_t prepared, int64_t until_ns)
+{
+    int64_t now_ns = clock_now_ns();
+    int64_t longest_ns = until_ns - now_ns;
+    if (longest_ns > SLEEP_NS_MAX)
+        longest_ns = SLEEP_NS_MAX;
+    if (doorbell_sleep(&worker->seat.worker->bell, prepared, longest_ns))
+        spin_after_sleep(&worker->spin, clock_now_ns() - now_ns);
+}
+
+/* The role is ours and the batch open: more may come until it is due. */
+static void
+wait_for_company(struct worker *worker)
+{
+    int64_t until_ns = due(worker, clock_now_ns()).look_again_ns;
+    if (spin(worker, until_ns))
+        return;
+    struct shm_doorbell *bell = &worker->seat.worker->bell;
+    uint32_t prepared = doorbell_prepare(bell);
+    if (ring_holds_work(worker) || due(worker, clock_now_ns()).state != BATCH_OPEN)
+        doorbell_cancel(bell);
+    else
+        sleep_until(worker, prepared, until_ns);
+}
+
+static void
+sleep_for_work(struct worker *worker)
+{
+    const struct region *region = &worker->region;
+    uint32_t index = worker->start.worker_index;
+    struct shm_doorbell *bell = &worker->seat.worker->bell;
+    idle_enter(region, worker->place, index);
+    uint32_t prepared = doorbell_prepare(bell);
+    if (worker_stop_requested() ||
+        stage_wants_former(region, worker->place, index, worker->party)) {
+        doorbell_cancel(bell);
+    } else {
+        seat_count(&worker->seat, WORKER_SLEEPS, 1);
+        sleep_until(worker, prepared, TIME_NEVER_NS);
+    }
+    idle_leave(region, worker->place, index);
+}
+
+static void
+rest(struct worker *worker)
+{
+    if (worker->batch.count > 0) {
+        wait_for_company(worker);
+        return;
+    }
+    if (worker->former && spin(worker, TIME_NEVER_NS))
+        return;
+    leave_role(worker);
+    sleep_for_work(worker);
+}
+
+/* ---- the loop ---- */
+
+enum worker_exit
+worker_serve(struct worker *worker)
+{
+    for (;;) {
+        int64_t now_ns = clock_now_ns();
+        bool stop = look_after(worker, now_ns);
+        if (stop && worker->batch.count > 0) {
+            leave_role(worker);
+            batch_run(worker, BATCH_CLOSED_DRAINING);
+        }
+        if (worker->corrupt)
+            return EXIT_CORRUPT;
+        if (stop)
+            break;
+        if (work(worker, now_ns) == 0)
+            rest(worker);
+    }
+    leave_role(worker);
+    return EXIT_STOPPED;
+}

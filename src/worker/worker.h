@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker process: everything it has, made at start, and the steps of its life in order. One
+ * process, one thread, one seat of one stage, one modelet.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "shm/counters.h"
+#include "shm/doorbell.h"
+#include "shm/handshake.h"
+#include "shm/region.h"
+#include "shm/seat.h"
+#include "worker/batch.h"
+#include "worker/host.h"
+#include "worker/modelet.h"
+
+enum worker_exit {
+    EXIT_STOPPED = 0, /* asked to */
+    EXIT_REFUSED = 2, /* could not start: handshake, descriptors, modelet */
+    EXIT_CORRUPT = 3, /* the region is not to be trusted: the coordinator builds a new one */
+};
+
+struct worker {
+    struct handshake_start start;
+    struct region region;
+    struct counters counters;
+    struct seat seat;
+    struct modelet modelet;
+    const struct shoal_host *host;
+    uint16_t party;
+    uint8_t place; /* of this stage; the next one is place + 1, the results' after the last */
+
+    struct batch batch;
+    struct item *items;        /* one per position of the batch */
+    struct shoal_item **shown; /* those that are in the batch, as the modelet sees them */
+    int64_t run_expected_ns;   /* moving average of how long `run` takes */
+    uint32_t halvings_left;    /* of the batch that runs */
+
+    bool former;                /* we have the role */
+    bool owes_coordinator_bell; /* something was pushed to it, and its bell not rung yet */
+    bool corrupt;
+    struct spin spin;
+    int64_t control_look_ns; /* when to look at the control socket again */
+};
+
+/* ---- attach.c ---- */
+
+/* The very first step: from here on the process dies with its coordinator. */
+void worker_bind_to_parent(void);
+
+/* Receives what to do, checks it, names and pins the process, attaches region and counters. */
+enum status worker_attach(struct worker *worker, struct error *error) WARN_UNUSED;
+
+/* Loads and starts the modelet and makes all the memory that serving needs. */
+enum status worker_prepare(struct worker *worker, struct handshake_ready *ready,
+                           struct error *error) WARN_UNUSED;
+
+/* Catches SIGTERM from now on. */
+void worker_catch_stop(const struct worker *worker);
+/* SIGTERM has come. */
+bool worker_stop_requested(void);
+/* The coordinator has closed its end of the control socket. */
+bool worker_control_closed(void);
+
+/* ---- step.c ---- */
+
+/* Serves until it is asked to stop, or the region turns out to be corrupt. */
+enum worker_exit worker_serve(struct worker *worker);
+
+/* ---- run.c ---- */
+
+/* Prepares the next position of the batch for a slot that was claimed; fails it at once, and
+ * returns false, when it is not to be run: cancelled, late, or unreadable. */
+bool item_take(struct worker *worker, struct shm_ticket ticket, int64_t now_ns);
+
+/* Runs the closed batch and passes every item of it on. */
+void batch_run(struct worker *worker, enum batch_state closed);
+
+/* Rings the coordinator's bell if something was pushed to it. */
+void bells_ring(struct worker *worker);

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What integration tests share: a real `shoald` in a folder of its own, and waiting with a deadline.
+
+    with Shoald(node(pipeline("echo", stage("libecho.so")))) as shoald:
+        client = Client(shoald.target)
+
+A configuration is a dict (JSON is YAML), a text, or the path of a file. Each daemon listens on a unix
+socket in its folder, has its counters there, and is gone when the block is left, or when this
+process dies. Leaving the block is itself a test: the daemon must still run, stop within a bound when
+told, exit with 0, print no sanitizer report, and leave nothing behind.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+SOURCE = pathlib.Path(os.environ.get("SHOAL_SOURCE_DIR",
+                                     pathlib.Path(__file__).resolve().parents[2]))
+BUILD = pathlib.Path(os.environ.get("SHOAL_BUILD_DIR", SOURCE / "build" / "dev"))
+BIN = BUILD / "bin"
+MODELETS = BUILD / "tests" / "modelets"
+EXAMPLES = BUILD / "examples"
+
+WAIT_SECONDS = 60  # of anything that is sure to happen: these machines are small and busy
+SANITIZER = re.compile(r"(Sanitizer|runtime error:|\bCHECK\b)")
+
+
+def wait_until(condition, what, seconds=WAIT_SECONDS):
+    """Waits for a condition and returns its value; fails, saying what did not happen."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
+        time.sleep(0.005)
+
+
+def draw_seed():
+    """The seed of this run, printed so that it can be run again."""
+    seed = int(os.environ.get("SHOAL_SEED", random.SystemRandom().randrange(1 << 32)))
+    print(f"SHOAL_SEED={seed}", flush=True)
+    return seed
+
+
+def main():
+    """What a test file ends with: the first failure ends it, as it is the most basic one."""
+    unittest.main(verbosity=2, failfast=True)
+
+
+# ---- configurations ----
+
+def stage(modelet, name=None, **keys):
+    name = name or re.sub(r"^lib|\.so$", "", pathlib.Path(modelet).name)
+    return {"name": name, "modelet": str(modelet), **keys}
+
+
+def pipeline(name, *stages, **keys):
+    return {"name": name, **keys, "stages": list(stages)}
+
+
+def node(*pipelines, **keys):
+    return {**keys, "pipelines": list(pipelines)}
+
+
+# ---- processes, from /proc ----
+
+def read_proc(pid, name):
+    try:
+        return pathlib.Path(f"/proc/{pid}/{name}").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def is_alive(pid):
+    """True if there is such a process; one that only waits to be reaped is none."""
+    stat = read_proc(pid, "stat")
+    return stat != "" and stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def children(pid):
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        stat = read_proc(entry.name, "stat") if entry.name.isdigit() else ""
+        fields = stat.rpartition(")")[2].split()
+        if len(fields) > 1 and int(fields[1]) == pid and fields[0] not in "ZX":
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Worker:
+    pipeline: str
+    stage: str
+    index: int
+    pid: int
+
+
+WORKER_READY = re.compile(r"worker_ready pipeline=(\S+) stage=(\S+) worker=(\d+) pid=(\d+)")
+
+
+class Shoald:
+    """One daemon. `args`: more options; `folder`: one that is kept, instead of a new one."""
+
+    def __init__(self, config, args=(), folder=None, env=None, listen=None, counters=True):
+        self.own_folder = folder is None
+        self.folder = pathlib.Path(folder or tempfile.mkdtemp(prefix="shoal-test."))
+        self.config = self.write_config(config)
+        self.socket = self.folder / "grpc.sock"
+        self.target = f"unix:{self.socket}"
+        self.counters = self.folder / "counters"
+        self.command = [str(BIN / "shoald"), *args]
+        for address in [self.target] if listen is None else listen:
+            self.command += ["--listen", str(address)]
+        if counters:
+            self.command += ["--counters", str(self.counters)]
+        self.command.append(str(self.config))
+        self.env = {**os.environ, "SHOAL_MODELET_PATH": f"{MODELETS}:{BUILD / 'lib' / 'shoal'}",
+                    **(env or {})}
+        self.process = None
+        self.lines = []
+        self.code = None
+
+    def write_config(self, config):
+        if isinstance(config, pathlib.Path):
+            return config
+        path = self.folder / "shoald.yaml"
+        path.write_text(config if isinstance(config, str) else json.dumps(config, indent=1))
+        return path
+
+    # ---- life ----
+
+    def start(self):
+        """Starts the daemon, which dies with this process, and reads what it logs."""
+        self.lines = []
+        self.code = None
+        self.process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "prlimit", "--core=0", *self.command],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=self.env, cwd=self.folder)
+        self.reader = threading.Thread(target=self.read, args=(self.process.stdout,), daemon=True)
+        self.reader.start()
+        return self
+
+    def read(self, stream):
+        for line in stream:
+            self.lines.append(line.decode(errors="replace").rstrip("\n"))
+        stream.close()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    @property
+    def stderr(self):
+        return "\n".join(list(self.lines))
+
+    def wait_log(self, pattern, count=1, seconds=WAIT_SECONDS):
+        """Waits for the count-th line that matches; returns the match. Fails if shoald ends first."""
+        expression = re.compile(pattern)
+
+        def look():
+            over = self.process.poll() is not None and not self.reader.is_alive()
+            found = [match for match in map(expression.search, list(self.lines)) if match]
+            if len(found) >= count:
+                return found[count - 1]
+            if over:
+                raise AssertionError(f"shoald ended with {self.process.poll()} and never logged "
+                                     f"/{pattern}/\n{self.stderr}")
+            return None
+        return wait_until(look, lambda: f"log line /{pattern}/ in\n{self.stderr}", seconds)
+
+    def wait_ready(self):
+        self.wait_log(r"\bready pipelines=")
+        return self
+
+    def wait_exit(self, seconds=WAIT_SECONDS):
+        """Waits for the end; returns the exit code (negative: the signal)."""
+        wait_until(lambda: self.process.poll() is not None,
+                   lambda: f"the end of shoald; its log:\n{self.stderr}", seconds)
+        self.reader.join(WAIT_SECONDS)
+        self.code = self.process.returncode
+        return self.code
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def terminate(self, seconds=WAIT_SECONDS):
+        self.signal(signal.SIGTERM)
+        return self.wait_exit(seconds)
+
+    def kill(self):
+        self.signal(signal.SIGKILL)
+        return self.wait_exit()
+
+    def __enter__(self):
+        try:
+            return self.start().wait_ready()
+        except BaseException:
+            self.discard()
+            raise
+
+    def __exit__(self, kind, *_):
+        try:
+            if kind is not None:
+                print(f"--- the log of shoald:\n{self.stderr}\n---", flush=True)
+            elif self.code is None:
+                self.check_still_runs()
+                code = self.terminate()
+                assert code == 0, f"exit code {code} after SIGTERM; its log:\n{self.stderr}"
+                self.check_nothing_left()
+            if kind is None:
+                self.check_log()
+        finally:
+            self.discard()
+
+    def discard(self):
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self.own_folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ---- what must hold ----
+
+    def check_still_runs(self):
+        assert self.process.poll() is None, f"shoald has ended by itself:\n{self.stderr}"
+
+    def check_log(self):
+        found = [line for line in self.lines if SANITIZER.search(line)]
+        assert not found, f"a sanitizer or an assertion spoke:\n{self.stderr}"
+
+    def check_nothing_left(self):
+        """After a clean stop: no process, no socket, no file of counters."""
+        left = [worker for worker in self.all_workers() if is_alive(worker.pid)]
+        assert not left, f"still alive after shoald: {left}"
+        assert not self.socket.exists(), f"{self.socket} was left behind"
+        assert not self.counters.exists(), f"{self.counters} was left behind"
+
+    # ---- what can be seen ----
+
+    def all_workers(self):
+        """Every worker that ever was ready, in the order of their readiness."""
+        found = map(WORKER_READY.search, list(self.lines))
+        return [Worker(m[1], m[2], int(m[3]), int(m[4])) for m in found if m]
+
+    def workers(self, pipeline=None, stage=None):
+        """The latest worker of each seat."""
+        seats = {}
+        for worker in self.all_workers():
+            if pipeline in (None, worker.pipeline) and stage in (None, worker.stage):
+                seats[worker.pipeline, worker.stage, worker.index] = worker
+        return list(seats.values())
+
+    def wait_successor(self, worker):
+        """Waits until another process than `worker` is ready in its seat; returns it."""
+        def look():
+            now = [other for other in self.workers(worker.pipeline, worker.stage)
+                   if other.index == worker.index and other.pid != worker.pid]
+            return now[0] if now else None
+        return wait_until(look, lambda: f"a successor of {worker}; the log:\n{self.stderr}")
+
+
+def run_shoald(config, args=(), folder=None, seconds=WAIT_SECONDS, **options):
+    """Runs a daemon that is expected to end by itself; returns (exit code, what it printed)."""
+    shoald = Shoald(config, args, folder, **options)
+    try:
+        code = shoald.start().wait_exit(seconds)
+        shoald.check_log()
+        return code, shoald.stderr
+    finally:
+        shoald.discard()

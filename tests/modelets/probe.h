@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The modelet `probe` does what each request tells it to, and says in its output what it has seen.
+ * So one plug-in shows a worker every way in which a modelet can behave or misbehave.
+ *
+ * Input: one INT64 tensor "probe" of [PROBE_WORDS]: command, argument, and what is to come back.
+ * Output: one INT64 tensor "probe" of [PROBE_WORDS + PROBE_FACTS]: the input, then the facts.
+ * Params of the stage: fail = open | describe | load     that function fails with OUT_OF_RANGE and
+ * a text describe = inputs                 declares its tensors; "nonsense": with a datatype that
+ * is none trace = PATH                      appends a line to this file for each call but run
+ */
+#pragma once
+
+enum probe_command {
+    PROBE_ECHO = 0,
+    PROBE_FAIL,        /* fails the item by host->fail with status `argument` */
+    PROBE_FAIL_SILENT, /* sets the item's status to `argument`, no text */
+    PROBE_UNSET,       /* leaves the item as it is */
+    PROBE_FAIL_BATCH,  /* `run` returns `argument`, whatever else is in the batch */
+    PROBE_NO_OUTPUT,   /* OK, without an output */
+    PROBE_CRASH,       /* writes to address 0 */
+    PROBE_EXIT,        /* ends the process with code `argument` */
+    PROBE_HANG,        /* never comes back */
+    PROBE_SLOW,        /* takes `argument` ms longer */
+    PROBE_WAIT,        /* until the caller is gone, as host->cancelled tells */
+    PROBE_TWICE,       /* a second output of the same name, and says OK all the same */
+    PROBE_TOO_LARGE,   /* an output of `argument` bytes, and says OK all the same */
+    PROBE_WASTE,       /* an output of `argument` bytes, then fails with ABORTED */
+    PROBE_FORWARD,     /* the output is the input itself, without a copy; no facts */
+    PROBE_FORWARD_BAD, /* forwards an input that is not there, and says OK all the same */
+    PROBE_PARAMETER,   /* like PROBE_ECHO; fact PARAMETER is the request's parameter "probe" */
+    PROBE_LOG,         /* like PROBE_ECHO, and logs a line */
+    PROBE_COMMANDS,
+};
+
+enum { PROBE_WORDS = 3 };
+
+enum probe_fact {
+    PROBE_BATCH_COUNT = PROBE_WORDS, /* items of this run */
+    PROBE_RUNS,                      /* runs of this worker so far, this one included */
+    PROBE_ITEMS,                     /* items of all these runs */
+    PROBE_WORKER,                    /* index of the worker */
+    PROBE_PID,
+    PROBE_MODEL, /* 1 if `run` was given what `load` made */
+    PROBE_PARAMETER_VALUE,
+    PROBE_END,
+};

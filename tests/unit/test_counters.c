@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The counters' file: what the creator and an attached writer count, a reader sees; a node is told
+ * live from dead, by the lock alone, SIGKILL included; two nodes can't have one file, and nobody's
+ * other file is replaced; of a file whose layout is spoilt in any one place, the reader says what
+ * is wrong instead of reading outside it. Histograms: each bucket starts where the one before ends,
+ * and quantiles are off by at most a bucket.
+ */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/check.h"
+#include "shm/counters.h"
+
+static const struct counters_spec scopes[] = {
+    {SCOPE_NODE, 0, "node"}, {SCOPE_PIPELINE, 0, "digits"}, {SCOPE_STAGE, 1, "classify"},
+    {SCOPE_WORKER, 2, "0"},  {SCOPE_WORKER, 2, "1"},        {SCOPE_STAGE, 1, "label"},
+    {SCOPE_WORKER, 5, "0"},
+};
+enum { SCOPES = ARRAY_COUNT(scopes), NODE = 0, PIPELINE = 1, STAGE = 2, WORKER = 4 };
+
+static char folder[64];
+static char path[128];
+
+static int
+folder_make(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof(folder), "/tmp/shoal-counters-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/run/counters", folder);
+    return 0;
+}
+
+static int
+folder_remove(void **state)
+{
+    (void)state;
+    char command[256];
+    snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+    assert_int_equal(system(command), 0);
+    return 0;
+}
+
+static struct counters
+create(void)
+{
+    struct counters counters;
+    struct error error = ERROR_NONE;
+    if (counters_create(&counters, path, scopes, SCOPES, &error) != STATUS_OK)
+        fail_msg("%s", error.text);
+    return counters;
+}
+
+static struct counters
+open_expecting(bool live)
+{
+    struct counters counters;
+    struct error error = ERROR_NONE;
+    bool is_live = !live;
+    if (counters_open(&counters, path, &is_live, &error) != STATUS_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(is_live, live);
+    return counters;
+}
+
+static void
+assert_open_fails(enum status status, const char *text)
+{
+    struct counters counters;
+    struct error error = ERROR_NONE;
+    bool live;
+    assert_int_equal(counters_open(&counters, path, &live, &error), status);
+    if (strstr(error.text, text) == NULL)
+        fail_msg("\"%s\" is not in \"%s\"", text, error.text);
+    assert_null(counters.base);
+    counters_close(&counters);
+}
+
+static void
+assert_create_fails(enum status status, const char *text)
+{
+    struct counters counters;
+    struct error error = ERROR_NONE;
+    assert_int_equal(counters_create(&counters, path, scopes, SCOPES, &error), status);
+    if (strstr(error.text, text) == NULL)
+        fail_msg("\"%s\" is not in \"%s\"", text, error.text);
+    counters_close(&counters);
+}
+
+/* ---- the table ---- */
+
+static void
+test_table(void **state)
+{
+    (void)state;
+    uint32_t next[SCOPE_COUNT] = {0};
+    for (size_t i = 0; i < COUNTER_TABLE_COUNT; i++) {
+        const struct counter_entry *entry = &counter_table[i];
+        assert_int_equal(counter_offset[i], next[entry->scope]);
+        next[entry->scope] += entry->type == TYPE_HISTOGRAM ? HISTOGRAM_WORDS : 1;
+        assert_true(entry->name[0] != '\0' && entry->help[0] != '\0');
+        for (const char *c = entry->name; *c != '\0'; c++)
+            assert_true((*c >= 'a' && *c <= 'z') || *c == '_');
+    }
+    assert_string_equal(counter_table[NODE_CALLS].name, "calls");
+    assert_string_equal(counter_table[WORKER_BATCH_ITEMS].name, "batch_items");
+    assert_int_equal(counter_table[WORKER_WAIT].unit, UNIT_NS);
+}
+
+/* ---- histograms ---- */
+
+static void
+test_buckets(void **state)
+{
+    (void)state;
+    for (uint64_t value = 0; value < 8; value++)
+        assert_int_equal(histogram_bucket(value), value);
+    assert_int_equal(histogram_bucket(8), 8);
+    assert_int_equal(histogram_bucket(9), 8);
+    assert_int_equal(histogram_bucket(10), 9);
+    assert_int_equal(histogram_bucket(15), 11);
+    assert_int_equal(histogram_bucket(16), 12);
+    assert_int_equal(histogram_bucket_floor(0), 0);
+    for (uint32_t bucket = 1; bucket < HISTOGRAM_BUCKETS; bucket++) {
+        uint64_t floor = histogram_bucket_floor(bucket);
+        assert_int_equal(histogram_bucket(floor), bucket);
+        assert_int_equal(histogram_bucket(floor - 1), bucket - 1);
+        /* four per power of two: no bucket is wider than a quarter of where it starts */
+        uint64_t width = floor - histogram_bucket_floor(bucket - 1);
+        assert_true(bucket <= 8 || width * 4 <= histogram_bucket_floor(bucket - 1));
+    }
+    assert_int_equal(histogram_bucket(UINT64_MAX), HISTOGRAM_BUCKETS - 1);
+}
+
+static void
+test_quantiles(void **state)
+{
+    (void)state;
+    static _Atomic uint64_t values[4 * HISTOGRAM_WORDS];
+    _Atomic uint64_t *words = values + counter_offset[WORKER_RUN];
+    uint64_t copy[HISTOGRAM_WORDS] = {0};
+    assert_int_equal(histogram_quantile(copy, 0.5), 0);
+    for (uint64_t value = 1; value <= 100000; value++) {
+        if (value % 2)
+            histogram_record(values, WORKER_RUN, value);
+        else
+            histogram_record_shared(values, WORKER_RUN, value);
+    }
+    for (size_t i = 0; i < HISTOGRAM_WORDS; i++)
+        copy[i] = words[i];
+    assert_int_equal(copy[0], 100000);
+    assert_int_equal(copy[1], UINT64_C(100000) * 100001 / 2);
+    static const double quantiles[] = {0, 0.01, 0.25, 0.5, 0.9, 0.99, 0.999, 1};
+    uint64_t last = 0;
+    for (size_t i = 0; i < ARRAY_COUNT(quantiles); i++) {
+        uint64_t found = histogram_quantile(copy, quantiles[i]);
+        double right = quantiles[i] * 100000;
+        assert_true(found >= last);
+        /* the last bucket is not full: evenly spread values miss by its width at most */
+        assert_true((double)found <= right * 1.25 + 1 && (double)found >= right * 0.8 - 1);
+        last = found;
+    }
+    assert_true(histogram_quantile(copy, 0.5) > 49000 && histogram_quantile(copy, 0.5) < 51000);
+    assert_int_equal(histogram_quantile(copy, -1), histogram_quantile(copy, 0));
+    assert_int_equal(histogram_quantile(copy, 7), histogram_quantile(copy, 1));
+    memset(copy, 0xff, sizeof(copy)); /* spoilt words give some figure, no more */
+    assert_true(histogram_quantile(copy, 1) <= histogram_bucket_floor(HISTOGRAM_BUCKETS - 1));
+    memset(copy, 0, sizeof(copy));
+    copy[2 + 5] = 3;
+    assert_int_equal(histogram_quantile(copy, 0), 5);
+    assert_int_equal(histogram_quantile(copy, 1), 5);
+}
+
+/* ---- creating, attaching, reading ---- */
+
+static void
+test_shared(void **state)
+{
+    (void)state;
+    mode_t mask = umask(0077);
+    struct counters writer = create();
+    umask(mask);
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 07777, 0644);
+    assert_int_equal(info.st_size, writer.bytes);
+
+    struct counters worker;
+    struct error error = ERROR_NONE;
+    int fd = dup(writer.fd);
+    assert_int_equal(counters_attach(&worker, fd, &error), STATUS_OK);
+    assert_int_equal(fcntl(fd, F_GETFD), -1); /* closed: it can't be used to cut the file */
+    counter_add(counters_values(&writer, NODE), NODE_CALLS, 3);
+    counter_add_shared(counters_values(&writer, PIPELINE), PIPELINE_REQUESTS, 4);
+    counter_set(counters_values(&writer, STAGE), STAGE_RESTARTS, 5);
+    counter_add(counters_values(&worker, WORKER), WORKER_ITEMS, 6);
+    histogram_record(counters_values(&worker, WORKER), WORKER_RUN, 1000);
+    atomic_store(&writer.header->state, NODE_READY);
+
+    struct counters reader = open_expecting(true);
+    assert_int_equal(reader.header->pid, getpid());
+    assert_int_equal(reader.header->state, NODE_READY);
+    assert_true(reader.header->started_unix_ns > 0 && reader.header->heartbeat_ns > 0);
+    assert_int_equal(reader.scope_count, SCOPES);
+    for (uint32_t i = 0; i < SCOPES; i++) {
+        assert_string_equal(reader.scopes[i].name, scopes[i].name);
+        assert_int_equal(reader.scopes[i].kind, scopes[i].kind);
+        assert_int_equal(reader.scopes[i].parent, scopes[i].parent);
+        assert_int_equal((uintptr_t)counters_values(&reader, i) % 64, 0);
+    }
+    assert_int_equal(counter_get(counters_values(&reader, NODE), NODE_CALLS), 3);
+    assert_int_equal(counter_get(counters_values(&reader, PIPELINE), PIPELINE_REQUESTS), 4);
+    assert_int_equal(counter_get(counters_values(&reader, STAGE), STAGE_RESTARTS), 5);
+    assert_int_equal(counter_get(counters_values(&reader, WORKER), WORKER_ITEMS), 6);
+    assert_int_equal(counter_get(counters_values(&reader, WORKER - 1), WORKER_ITEMS), 0);
+    assert_int_equal(counter_get(counters_values(&reader, WORKER), WORKER_RUN), 1);
+    /* The last word of the last scope is within the file. */
+    histogram_record(counters_values(&writer, SCOPES - 1), WORKER_RUN, UINT64_MAX);
+
+    counters_close(&worker);
+    assert_int_equal(access(path, F_OK), 0); /* it was the worker's view only */
+    counters_close(&writer);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(counter_get(counters_values(&reader, NODE), NODE_CALLS), 3);
+    counters_close(&reader);
+}
+
+static void
+test_hostile_writer(void **state)
+{
+    (void)state;
+    struct counters writer = create();
+    struct counters reader = open_expecting(true);
+    _Atomic uint64_t *values = counters_values(&writer, WORKER);
+    memset(writer.base, 0xff, writer.bytes);
+    assert_ptr_equal(counters_values(&writer, WORKER), values);
+    assert_int_equal((uintptr_t)counters_values(&reader, WORKER) - (uintptr_t)reader.base,
+                     (uintptr_t)values - (uintptr_t)writer.base);
+    assert_string_equal(reader.scopes[WORKER].name, "1");
+    counters_close(&reader);
+    counters_close(&writer);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+/* ---- live, dead, two of them ---- */
+
+static void
+test_two_nodes(void **state)
+{
+    (void)state;
+    struct counters writer = create();
+    char text[256];
+    snprintf(text, sizeof(text), "pid %d has %s", (int)getpid(), path);
+    assert_create_fails(STATUS_FAILED_PRECONDITION, text);
+    struct counters reader = open_expecting(true); /* unharmed, and reading does not lock */
+    assert_create_fails(STATUS_FAILED_PRECONDITION, text);
+    counters_close(&reader);
+    counters_close(&writer);
+    writer = create();
+    counters_close(&writer);
+}
+
+/* Another process that has the file until it is killed. */
+static pid_t
+node_start(void)
+{
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct counters counters;
+        struct error error;
+        if (counters_create(&counters, path, scopes, SCOPES, &error) != STATUS_OK)
+            _exit(1);
+        counter_add(counters_values(&counters, NODE), NODE_CALLS, 77);
+        (void)!write(ready[1], "r", 1);
+        for (;;)
+            pause();
+    }
+    char byte;
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    return pid;
+}
+
+static void
+node_kill(pid_t pid)
+{
+    int status;
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+}
+
+static void
+test_dead_node(void **state)
+{
+    (void)state;
+    pid_t pid = node_start();
+    struct counters reader = open_expecting(true);
+    assert_int_equal(reader.header->pid, pid);
+    assert_create_fails(STATUS_FAILED_PRECONDITION, "pid ");
+    node_kill(pid);
+    counters_close(&reader);
+    reader = open_expecting(false);
+    assert_int_equal(counter_get(counters_values(&reader, NODE), NODE_CALLS), 77);
+
+    struct counters writer = create(); /* a new file: the reader of the old one sees no change */
+    assert_int_equal(counter_get(counters_values(&reader, NODE), NODE_CALLS), 77);
+    struct counters other = open_expecting(true);
+    assert_int_equal(counter_get(counters_values(&other, NODE), NODE_CALLS), 0);
+    counters_close(&other);
+    counters_close(&reader);
+    counters_close(&writer);
+}
+
+/* A worker that outlives its coordinator for a moment does not make it look alive. */
+static void
+test_lock_is_not_inherited(void **state)
+{
+    (void)state;
+    struct counters writer = create();
+    int kept = dup(writer.fd);
+    char saved[256];
+    snprintf(saved, sizeof(saved), "%s.kept", path);
+    assert_int_equal(link(path, saved), 0);
+    counters_close(&writer);
+    assert_int_equal(rename(saved, path), 0);
+    struct counters reader = open_expecting(false);
+    counters_close(&reader);
+    close(kept);
+}
+
+static void
+write_file(const char *text)
+{
+    char command[128];
+    snprintf(command, sizeof(command), "%s/run", folder);
+    mkdir(command, 0755);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void
+test_other_files(void **state)
+{
+    (void)state;
+    write_file("root:x:0:0:root:/root:/bin/bash\n");
+    assert_create_fails(STATUS_FAILED_PRECONDITION, "is no file of counters");
+    assert_open_fails(STATUS_FAILED_PRECONDITION, "too few");
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_size, 32);
+    write_file(""); /* a node that was killed while it made the file */
+    assert_open_fails(STATUS_FAILED_PRECONDITION, "too few");
+    char fresh[160];
+    snprintf(fresh, sizeof(fresh), "%s.new", path);
+    assert_int_equal(symlink("/etc/passwd", fresh), 0);
+    struct counters writer = create();
+    counters_close(&writer);
+    assert_int_equal(access(fresh, F_OK), -1);
+
+    assert_int_equal(symlink("elsewhere", path), 0);
+    assert_create_fails(STATUS_INTERNAL, path);
+    unlink(path);
+    assert_int_equal(mkdir(path, 0755), 0);
+    assert_create_fails(STATUS_INTERNAL, path);
+    assert_open_fails(STATUS_FAILED_PRECONDITION, "not a file");
+    rmdir(path);
+    assert_open_fails(STATUS_NOT_FOUND, path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_open_fails(STATUS_FAILED_PRECONDITION, "not a file");
+    assert_create_fails(STATUS_FAILED_PRECONDITION, "is no file of counters");
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/no/such/counters", folder);
+    assert_create_fails(STATUS_NOT_FOUND, "making the folder");
+}
+
+static void
+test_paths(void **state)
+{
+    (void)state;
+    struct counters counters;
+    struct error error = ERROR_NONE;
+    char long_path[400];
+    memset(long_path, 'x', sizeof(long_path));
+    long_path[0] = '/';
+    long_path[sizeof(long_path) - 1] = '\0';
+    assert_int_equal(counters_create(&counters, long_path, scopes, SCOPES, &error),
+                     STATUS_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "must be at most"));
+    char text[256];
+    counters_default_path(text, sizeof(text));
+    if (geteuid() == 0) {
+        assert_string_equal(text, "/run/shoal/counters");
+        return;
+    }
+    assert_int_equal(setenv("XDG_RUNTIME_DIR", "/run/user/7", 1), 0);
+    counters_default_path(text, sizeof(text));
+    assert_string_equal(text, "/run/user/7/shoal/counters");
+    assert_int_equal(unsetenv("XDG_RUNTIME_DIR"), 0);
+    counters_default_path(text, sizeof(text));
+    assert_non_null(strstr(text, "/tmp/shoal-"));
+}
+
+/* ---- corrupt files ---- */
+
+struct spoil {
+    size_t at;
+    size_t bytes; /* of the field at `at`; 0: the file is cut there */
+    uint64_t value;
+    const char *text;
+};
+
+#define HEADER(field) offsetof(struct counters_header, field), sizeof(uint64_t)
+#define HEADER32(field) offsetof(struct counters_header, field), sizeof(uint32_t)
+#define SCOPE_AT(index, field)                                                                     \
+    sizeof(struct counters_header) + (index) * sizeof(struct counters_scope) +                     \
+        offsetof(struct counters_scope, field)
+
+static const struct spoil spoils[] = {
+    {HEADER(magic), 1, "not a file of Shoal's counters"},
+    {HEADER(table_hash), 1, "different builds"},
+    {HEADER(file_bytes), 1 << 30, "the size is not"},
+    {HEADER32(scope_count), 0, "more scopes"},
+    {HEADER32(scope_count), UINT32_MAX, "more scopes"},
+    {HEADER32(scope_count), 1 << 19, "more scopes"},
+    {HEADER32(scope_count), SCOPES + 1, "outside the file"},
+    {SCOPE_AT(0, kind), 4, SCOPE_PIPELINE, "wrong kind"},
+    {SCOPE_AT(0, parent), 4, 1, "wrong parent"},
+    {SCOPE_AT(1, kind), 4, SCOPE_NODE, "wrong kind"},
+    {SCOPE_AT(1, kind), 4, SCOPE_COUNT, "wrong kind"},
+    {SCOPE_AT(3, parent), 4, 1, "wrong parent"},
+    {SCOPE_AT(3, parent), 4, 3, "wrong parent"},
+    {SCOPE_AT(3, parent), 4, 5, "wrong parent"},
+    {SCOPE_AT(3, parent), 4, UINT32_MAX, "wrong parent"},
+    {SCOPE_AT(1, name), 4, 0x0a1b4141, "not plain text"},
+    {SCOPE_AT(2, values_offset), 8, 0, "outside the file"},
+    {SCOPE_AT(2, values_offset), 8, 1 << 30, "outside the file"},
+    {SCOPE_AT(2, values_offset), 8, UINT64_MAX - 63, "outside the file"},
+    {SCOPE_AT(2, values_offset), 8, 64 * 64 + 8, "outside the file"},
+    {sizeof(struct counters_header) - 1, 0, 0, "too few"},
+    {sizeof(struct counters_header), 0, 0, "the size is not"},
+    {4096, 0, 0, "the size is not"},
+};
+
+static void
+test_corrupt(void **state)
+{
+    (void)state;
+    struct counters writer = create();
+    char *whole = malloc(writer.bytes);
+    assert_non_null(whole);
+    memcpy(whole, writer.base, writer.bytes);
+    size_t bytes = writer.bytes;
+    counters_close(&writer);
+    for (size_t i = 0; i < ARRAY_COUNT(spoils); i++) {
+        char *copy = malloc(bytes);
+        assert_non_null(copy);
+        memcpy(copy, whole, bytes);
+        memcpy(copy + spoils[i].at, &spoils[i].value, spoils[i].bytes);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fwrite(copy, 1, spoils[i].bytes == 0 ? spoils[i].at : bytes, file);
+        fclose(file);
+        free(copy);
+        bool other = strstr(spoils[i].text, "builds") || strstr(spoils[i].text, "not a file") ||
+                     strstr(spoils[i].text, "too few");
+        assert_open_fails(other ? STATUS_FAILED_PRECONDITION : STATUS_DATA_LOSS, spoils[i].text);
+        int fd = open(path, O_RDWR);
+        struct counters worker;
+        struct error error;
+        assert_int_not_equal(counters_attach(&worker, fd, &error), STATUS_OK);
+        assert_int_equal(close(fd), 0); /* it stays the caller's */
+    }
+    /* a name that fills its field has no end */
+    memset(whole + (SCOPE_AT(1, name)), 'x', COUNTERS_NAME_BYTES);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fwrite(whole, 1, bytes, file);
+    fclose(file);
+    assert_open_fails(STATUS_DATA_LOSS, "without an end");
+    struct counters again = create(); /* corrupt or not, its node is dead */
+    counters_close(&again);
+    free(whole);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_quantiles),
+        cmocka_unit_test_setup_teardown(test_shared, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_hostile_writer, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_two_nodes, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_dead_node, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_lock_is_not_inherited, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_other_files, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_paths, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_corrupt, folder_make, folder_remove),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The messages between coordinator and worker: what was sent arrives whole, and nothing else is
+ * taken for one, whatever its version, type or length; a ready message is believed only when every
+ * string in it ends and every count, type, rank and dimension is within its limits. Each case
+ * spoils one thing of a message that is right.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "shm/handshake.h"
+
+union message {
+    struct handshake_header header;
+    struct handshake_start start;
+    struct handshake_ready ready;
+    struct handshake_failed failed;
+};
+
+static union message message;
+static union message received;
+
+static void
+pair_open(int ends[2])
+{
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    struct timeval short_time = {.tv_usec = 20000};
+    assert_int_equal(setsockopt(ends[1], SOL_SOCKET, SO_RCVTIMEO, &short_time, sizeof(short_time)),
+                     0);
+}
+
+static void
+message_begin(uint32_t type, uint32_t bytes)
+{
+    memset(&message, 0, sizeof(message));
+    message.header = (struct handshake_header){HANDSHAKE_VERSION, type, bytes, 0};
+}
+
+static void
+test_each_type_arrives_whole(void **state)
+{
+    (void)state;
+    const struct {
+        uint32_t type;
+        uint32_t bytes;
+    } types[] = {
+        {HANDSHAKE_START, sizeof(struct handshake_start)},
+        {HANDSHAKE_READY, sizeof(struct handshake_ready)},
+        {HANDSHAKE_FAILED, sizeof(struct handshake_failed)},
+    };
+    int ends[2];
+    pair_open(ends);
+    struct error error = ERROR_NONE;
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        message_begin(types[i].type, types[i].bytes);
+        ((char *)&message)[types[i].bytes - 1] = (char)(i + 1);
+        assert_int_equal(handshake_send(ends[0], &message, types[i].bytes, &error), STATUS_OK);
+        assert_int_equal(handshake_receive(ends[1], &received, sizeof(received), &error),
+                         STATUS_OK);
+        assert_memory_equal(&message, &received, types[i].bytes);
+    }
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* Sends the first `bytes` of the message as they are. */
+static void
+assert_not_taken(uint32_t bytes, uint32_t room, enum status status, const char *text)
+{
+    int ends[2];
+    pair_open(ends);
+    assert_int_equal(send(ends[0], &message, bytes, 0), bytes);
+    struct error error = ERROR_NONE;
+    assert_int_equal(handshake_receive(ends[1], &received, room, &error), status);
+    if (strstr(error.text, text) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", error.text, text);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void
+test_anything_else_is_refused(void **state)
+{
+    (void)state;
+    const uint32_t right = sizeof(struct handshake_failed);
+    message_begin(HANDSHAKE_FAILED, right);
+    assert_not_taken(3, sizeof(received), STATUS_DATA_LOSS, "3 bytes");
+    assert_not_taken(right - 1, sizeof(received), STATUS_DATA_LOSS, "has");
+    assert_not_taken(right + 1, sizeof(received), STATUS_DATA_LOSS, "has");
+    assert_not_taken(right, right - 1, STATUS_DATA_LOSS, "room for");
+    message.header.bytes = right - 1;
+    assert_not_taken(right, sizeof(received), STATUS_DATA_LOSS, "it says");
+    message.header.bytes = right;
+    message.header.type = 77;
+    assert_not_taken(right, sizeof(received), STATUS_DATA_LOSS, "type 77");
+    message.header.type = HANDSHAKE_START; /* a type that is there, in the length of another */
+    assert_not_taken(right, sizeof(received), STATUS_DATA_LOSS, "type 1");
+    message.header.type = HANDSHAKE_FAILED;
+    message.header.version = 9;
+    assert_not_taken(right, sizeof(received), STATUS_FAILED_PRECONDITION, "version 9");
+}
+
+static void
+test_closed_or_silent(void **state)
+{
+    (void)state;
+    struct error error = ERROR_NONE;
+    int ends[2];
+    pair_open(ends);
+    assert_int_equal(handshake_receive(ends[1], &received, sizeof(received), &error),
+                     STATUS_DEADLINE_EXCEEDED);
+    close(ends[0]);
+    assert_int_equal(handshake_receive(ends[1], &received, sizeof(received), &error),
+                     STATUS_UNAVAILABLE);
+    message_begin(HANDSHAKE_FAILED, sizeof(struct handshake_failed));
+    assert_int_equal(handshake_send(ends[1], &message, sizeof(struct handshake_failed), &error),
+                     STATUS_UNAVAILABLE); /* and no SIGPIPE */
+    close(ends[1]);
+    int pipe_ends[2]; /* what is no socket at all */
+    assert_int_equal(pipe(pipe_ends), 0);
+    assert_int_not_equal(handshake_receive(pipe_ends[0], &received, sizeof(received), &error),
+                         STATUS_OK);
+    assert_int_not_equal(
+        handshake_send(pipe_ends[1], &message, sizeof(struct handshake_failed), &error), STATUS_OK);
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+}
+
+/* ---- handshake_ready_validate ---- */
+
+static struct handshake_ready *
+ready_right(void)
+{
+    message_begin(HANDSHAKE_READY, sizeof(struct handshake_ready));
+    struct handshake_ready *ready = &message.ready;
+    ready->abilities = SHOAL_RUNS_BATCHES;
+    snprintf(ready->name, sizeof(ready->name), "modelet");
+    ready->input_count = 2;
+    ready->inputs[0] = (struct handshake_tensor){
+        .name = "a", .datatype = SHOAL_FP32, .rank = 2, .shape = {-1, 64}};
+    ready->inputs[1] = (struct handshake_tensor){.name = "b", .datatype = SHOAL_BYTES};
+    ready->output_count = 1;
+    ready->outputs[0] =
+        (struct handshake_tensor){.name = "a", .datatype = SHOAL_BF16, .rank = SHOAL_RANK_MAX};
+    return ready;
+}
+
+static void
+assert_refused(const char *text)
+{
+    struct error error = ERROR_NONE;
+    assert_int_equal(handshake_ready_validate(&message.ready, &error), STATUS_INVALID_ARGUMENT);
+    if (strstr(error.text, text) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", error.text, text);
+}
+
+static void
+test_ready_right(void **state)
+{
+    (void)state;
+    struct error error = ERROR_NONE;
+    struct handshake_ready *ready = ready_right();
+    assert_int_equal(handshake_ready_validate(ready, &error), STATUS_OK);
+    memset(ready->name, 'n', sizeof(ready->name) - 1);
+    memset(ready->modelet_version, 'v', sizeof(ready->modelet_version) - 1);
+    memset(ready->platform, 'p', sizeof(ready->platform) - 1);
+    memset(ready->inputs[0].name, 't', sizeof(ready->inputs[0].name) - 1);
+    assert_int_equal(handshake_ready_validate(ready, &error), STATUS_OK);
+    /* what lies behind the counts is nobody's business */
+    ready->inputs[2].datatype = 1000;
+    assert_int_equal(handshake_ready_validate(ready, &error), STATUS_OK);
+}
+
+static void
+test_ready_wrong(void **state)
+{
+    (void)state;
+    ready_right()->header.type = HANDSHAKE_FAILED;
+    assert_refused("type 3");
+    ready_right()->header.bytes = 5;
+    assert_refused("5 bytes");
+    ready_right()->abilities = SHOAL_ABILITIES_ALL + 1;
+    assert_refused("abilities");
+    ready_right()->name[0] = '\0';
+    assert_refused("name");
+    memset(ready_right()->name, 'x', HANDSHAKE_NAME_BYTES);
+    assert_refused("name");
+    memset(ready_right()->modelet_version, 'x', HANDSHAKE_NAME_BYTES);
+    assert_refused("version");
+    memset(ready_right()->platform, 'x', HANDSHAKE_NAME_BYTES);
+    assert_refused("platform");
+    ready_right()->input_count = SHOAL_TENSORS_MAX + 1;
+    assert_refused("65 inputs");
+    ready_right()->output_count = UINT32_MAX;
+    assert_refused("outputs");
+    ready_right()->inputs[1].name[0] = '\0';
+    assert_refused("input 1");
+    memset(ready_right()->inputs[1].name, 'x', sizeof(message.ready.inputs[1].name));
+    assert_refused("input 1");
+    ready_right()->inputs[1].name[0] = 'a';
+    assert_refused("\"a\": declared twice");
+    ready_right()->inputs[1].datatype = 0;
+    assert_refused("\"b\": no such datatype: 0");
+    ready_right()->outputs[0].datatype = SHOAL_DATATYPE_END;
+    assert_refused("\"a\": no such datatype");
+    ready_right()->outputs[0].rank = SHOAL_RANK_MAX + 1;
+    assert_refused("rank 9");
+    ready_right()->inputs[0].shape[1] = -2;
+    assert_refused("dimension 1 is -2");
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_type_arrives_whole),
+        cmocka_unit_test(test_anything_else_is_refused),
+        cmocka_unit_test(test_closed_or_silent),
+        cmocka_unit_test(test_ready_right),
+        cmocka_unit_test(test_ready_wrong),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls that end early: the caller cancels, its deadline passes, its connection dies, the server
+ * stops or cancels everything. Each is told to the user once, by tag, and only if the user knows of
+ * the call and has not ended it; ending it afterwards is harmless and gives back what was lent.
+ * A caller that dies at a chosen byte is a plain socket that speaks just enough HTTP/2.
+ *
+ * ctest: timeout=120 tsan
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "test_rpc_rig.h"
+
+/* ---- a connection by hand ---- */
+
+static int
+raw_connect(const struct rig *rig)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", rig->unix_target + strlen("unix:"));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    return fd;
+}
+
+static void
+raw_write(int fd, const void *data, size_t bytes)
+{
+    assert_int_equal(write(fd, data, bytes), bytes);
+}
+
+static void
+raw_frame(int fd, unsigned char type, unsigned char flags, unsigned char stream, const void *data,
+          size_t bytes)
+{
+    unsigned char header[9] = {(unsigned char)(bytes >> 16),
+                               (unsigned char)(bytes >> 8),
+                               (unsigned char)bytes,
+                               type,
+                               flags,
+                               0,
+                               0,
+                               0,
+                               stream};
+    raw_write(fd, header, sizeof(header));
+    raw_write(fd, data, bytes);
+}
+
+static void
+raw_begin(int fd)
+{
+    static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    raw_write(fd, preface, strlen(preface));
+    raw_frame(fd, 4, 0, 0, "", 0); /* SETTINGS */
+}
+
+/* HEADERS of a call, as literals that are not indexed. */
+static void
+raw_open(int fd, const char *method)
+{
+    const char *const fields[] = {":method", "POST",     ":scheme",      "http",
+                                  ":path",   method,     ":authority",   "x",
+                                  "te",      "trailers", "content-type", "application/grpc"};
+    unsigned char block[512];
+    size_t used = 0;
+    for (size_t i = 0; i < ARRAY_COUNT(fields); i++) {
+        if (i % 2 == 0)
+            block[used++] = 0;
+        size_t length = strlen(fields[i]);
+        block[used++] = (unsigned char)length;
+        memcpy(block + used, fields[i], length);
+        used += length;
+    }
+    raw_frame(fd, 1, 4, 1, block, used); /* END_HEADERS */
+}
+
+/* ---- one call each ---- */
+
+static void
+test_cancel(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, NULL);
+    static const char *const methods[] = {"/t.T/Hold", "/t.T/HoldCold"};
+    for (unsigned i = 0; i < 40; i++) {
+        struct caller caller;
+        caller_open(&caller, i % 4 < 2 ? rig->unix_target : rig->tcp_target, methods[i % 2]);
+        caller_send(&caller, "m", 1);
+        caller_half_close(&caller);
+        rig_wait(rig, &rig->held_count, i + 1);
+        grpc_call_cancel(caller.call, NULL);
+        rig_wait(rig, &rig->cancels, i + 1);
+        assert_int_equal(rig->cancelled_tag, 1000 + i);
+        caller_close(&caller);
+        rig_end_held(rig, i, STATUS_ABORTED, "too late");
+    }
+    rig_stop(rig);
+}
+
+static void
+test_deadline(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, NULL);
+    struct caller caller;
+    caller_open_with(&caller, rig->unix_target, "/t.T/Hold", clock_now_ns() + 100 * NS_PER_MS, NULL,
+                     0);
+    caller_send(&caller, "m", 1);
+    caller_half_close(&caller);
+    rig_wait(rig, &rig->held_count, 1);
+    assert_int_equal(caller_status(&caller), STATUS_DEADLINE_EXCEEDED);
+    rig_wait(rig, &rig->cancels, 1);
+    assert_int_equal(rig->cancelled_tag, 1000);
+    /* A reply that comes too late goes nowhere, and gives back what it was lent. */
+    struct rpc_span span = {"late", 4};
+    struct rpc_message message = {&span, 1, 4};
+    struct rpc_piece piece = lent_piece(rig, &message);
+    rpc_call_reply(rig->held[0], &piece, 1);
+    rig_wait(rig, &rig->released, 1);
+    caller_close(&caller);
+    rig_stop(rig);
+}
+
+/* The caller is gone while the reply is on its way: the call is ended by both at the same time. */
+static void
+test_reply_races_with_cancel(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, NULL);
+    enum { ROUNDS = 200 };
+    static unsigned char zeros[65536];
+    struct rpc_span span = {zeros, sizeof(zeros)};
+    struct rpc_message message = {&span, 1, sizeof(zeros)};
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        struct caller caller;
+        caller_open(&caller, rig->unix_target, "/t.T/Hold");
+        caller_send(&caller, "m", 1);
+        rig_wait(rig, &rig->held_count, i + 1);
+        struct rpc_piece piece = lent_piece(rig, &message);
+        grpc_call_cancel(caller.call, NULL);
+        rpc_call_reply(rig->held[i], &piece, 1);
+        caller_close(&caller);
+    }
+    rig_wait(rig, &rig->released, ROUNDS);
+    rig_stop(rig);
+}
+
+static void
+test_vanish(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, NULL);
+    static const char *const methods[] = {"/t.T/Hold", "/t.T/HoldCold", "/t.T/HoldStream",
+                                          "/t.T/HoldBidi"};
+    for (unsigned i = 0; i < ARRAY_COUNT(methods); i++) {
+        int fd = raw_connect(rig);
+        raw_begin(fd);
+        raw_open(fd, methods[i]);
+        raw_frame(fd, 0, 0, 1, "\0\0\0\0\1m", 6);
+        rig_wait(rig, &rig->held_count, i + 1);
+        close(fd);
+        rig_wait(rig, &rig->cancels, i + 1);
+        assert_int_equal(rig->cancelled_tag, 1000 + i);
+        rig_end_held(rig, i, STATUS_CANCELLED, NULL);
+    }
+    rig_stop(rig);
+}
+
+/* A connection that dies before the message is whole: the user never hears of the call. */
+static void
+test_vanish_in_a_message(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, NULL);
+    static const char *const methods[] = {"/t.T/Hold", "/t.T/HoldCold", "/t.T/HoldStream",
+                                          "/t.T/HoldBidi"};
+    static const char message[] = "\0\0\0\0\5hel";
+    for (unsigned i = 0; i < ARRAY_COUNT(methods); i++)
+        for (size_t bytes = 0; bytes < sizeof(message); bytes++) {
+            int fd = raw_connect(rig);
+            raw_begin(fd);
+            raw_open(fd, methods[i]);
+            if (bytes > 0)
+                raw_frame(fd, 0, 0, 1, message, bytes - 1);
+            close(fd);
+        }
+    /* Nor do those that were before it matter to a call that is whole. */
+    struct error error;
+    assert_int_equal(rig_call(rig->unix_target, "/t.T/Echo", "x", 1, &error), STATUS_OK);
+    rpc_server_stop(rig->server);
+    rig_join(rig);
+    assert_int_equal(rig->held_count, 0);
+    assert_int_equal(rig->cancels, 0);
+    rig_destroy(rig);
+}
+
+static void
+test_nonsense(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, NULL);
+    static const char *const nonsense[] = {"GET / HTTP/1.1\r\n\r\n", "",
+                                           "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nxxxxxxxxxxxx"};
+    for (size_t i = 0; i < ARRAY_COUNT(nonsense); i++) {
+        int fd = raw_connect(rig);
+        raw_write(fd, nonsense[i], strlen(nonsense[i]) + 1);
+        close(fd);
+    }
+    struct error error;
+    assert_int_equal(rig_call(rig->unix_target, "/t.T/Echo", "x", 1, &error), STATUS_OK);
+    rig_stop(rig);
+}
+
+static void
+adjust_keepalive(struct rpc_server_options *options)
+{
+    options->keepalive_time_ns = 100 * NS_PER_MS;
+    options->keepalive_timeout_ns = 100 * NS_PER_MS;
+}
+
+/* A caller that is there but answers no ping is given up, with its call. */
+static void
+test_keepalive(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, adjust_keepalive);
+    int fd = raw_connect(rig);
+    raw_begin(fd);
+    raw_open(fd, "/t.T/Hold");
+    raw_frame(fd, 0, 0, 1, "\0\0\0\0\1m", 6);
+    rig_wait(rig, &rig->held_count, 1);
+    rig_wait(rig, &rig->cancels, 1);
+    rig_end_held(rig, 0, STATUS_CANCELLED, NULL);
+    char buffer[512];
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    ssize_t got;
+    do
+        assert_int_equal(poll(&poll_fd, 1, PATIENCE_S * 1000), 1);
+    while ((got = read(fd, buffer, sizeof(buffer))) > 0);
+    close(fd);
+    rig_stop(rig);
+}
+
+/* ---- many calls at once ---- */
+
+struct crowd_call {
+    grpc_call *call;
+    grpc_metadata_array initial;
+    grpc_metadata_array trailing;
+    grpc_byte_buffer *message;
+    grpc_status_code status;
+    grpc_slice text;
+};
+
+struct crowd {
+    grpc_channel *channel;
+    grpc_completion_queue *queue;
+    unsigned count;
+    unsigned taken;
+    unsigned statuses[STATUS_COUNT];
+    struct crowd_call calls[2000];
+};
+
+static void
+crowd_start_call(struct crowd *crowd, struct crowd_call *call, const char *method)
+{
+    grpc_slice path = grpc_slice_from_static_string(method);
+    call->call =
+        grpc_channel_create_call(crowd->channel, NULL, GRPC_PROPAGATE_DEFAULTS, crowd->queue, path,
+                                 NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    struct rpc_piece piece = {.data = "m", .bytes = 1};
+    grpc_byte_buffer *request = rpc_message_to_core(&piece, 1);
+    grpc_op ops[] = {
+        {.op = GRPC_OP_SEND_INITIAL_METADATA},
+        {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = request},
+        {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
+        {.op = GRPC_OP_RECV_INITIAL_METADATA,
+         .data.recv_initial_metadata.recv_initial_metadata = &call->initial},
+        {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &call->message},
+        {.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
+         .data.recv_status_on_client = {.trailing_metadata = &call->trailing,
+                                        .status = &call->status,
+                                        .status_details = &call->text}},
+    };
+    assert_int_equal(grpc_call_start_batch(call->call, ops, ARRAY_COUNT(ops), call, NULL),
+                     GRPC_CALL_OK);
+    grpc_byte_buffer_destroy(request);
+}
+
+static struct crowd *
+crowd_start(const char *target, const char *method, unsigned count)
+{
+    struct crowd *crowd = calloc(1, sizeof(*crowd));
+    assert_non_null(crowd);
+    assert_true(count <= ARRAY_COUNT(crowd->calls));
+    crowd->count = count;
+    grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
+    crowd->channel = grpc_channel_create(target, credentials, NULL);
+    grpc_channel_credentials_release(credentials);
+    crowd->queue = grpc_completion_queue_create_for_next(NULL);
+    for (unsigned i = 0; i < count; i++)
+        crowd_start_call(crowd, &crowd->calls[i], method);
+    return crowd;
+}
+
+/* Waits for one result at most until `deadline_ns`. */
+static bool
+crowd_take(struct crowd *crowd, int64_t deadline_ns)
+{
+    grpc_event event =
+        grpc_completion_queue_next(crowd->queue, rpc_time_to_core(deadline_ns), NULL);
+    if (event.type != GRPC_OP_COMPLETE)
+        return false;
+    struct crowd_call *call = event.tag;
+    crowd->taken++;
+    crowd->statuses[call->status]++;
+    grpc_slice_unref(call->text);
+    grpc_metadata_array_destroy(&call->initial);
+    grpc_metadata_array_destroy(&call->trailing);
+    grpc_byte_buffer_destroy(call->message);
+    grpc_call_unref(call->call);
+    call->call = NULL;
+    return true;
+}
+
+/* Lets the calls out until the server has `wanted` of them. */
+static void
+crowd_until(struct crowd *crowd, struct rig *rig, const unsigned *counter, unsigned wanted)
+{
+    int64_t deadline_ns = clock_now_ns() + PATIENCE_S * NS_PER_S;
+    while (rig_read(rig, counter) < wanted) {
+        assert_true(clock_now_ns() < deadline_ns);
+        crowd_take(crowd, clock_now_ns() + NS_PER_MS);
+    }
+}
+
+static void
+crowd_cancel(struct crowd *crowd)
+{
+    for (unsigned i = 0; i < crowd->count; i++)
+        if (crowd->calls[i].call != NULL)
+            grpc_call_cancel(crowd->calls[i].call, NULL);
+}
+
+/* Takes all results; `statuses` says how many there were of each. */
+static void
+crowd_end(struct crowd *crowd, unsigned statuses[STATUS_COUNT])
+{
+    while (crowd->taken < crowd->count)
+        assert_true(crowd_take(crowd, clock_now_ns() + PATIENCE_S * NS_PER_S));
+    memcpy(statuses, crowd->statuses, sizeof(crowd->statuses));
+    grpc_completion_queue_shutdown(crowd->queue);
+    while (grpc_completion_queue_next(crowd->queue, rpc_time_to_core(TIME_NEVER_NS), NULL).type !=
+           GRPC_QUEUE_SHUTDOWN)
+        continue;
+    grpc_completion_queue_destroy(crowd->queue);
+    grpc_channel_destroy(crowd->channel);
+    free(crowd);
+}
+
+static void
+stop_with_calls_under_way(size_t queue_count)
+{
+    struct rig *rig = rig_start(queue_count, NULL);
+    enum { CALLS = 2000 };
+    struct crowd *crowd = crowd_start(rig->unix_target, "/t.T/Hold", CALLS);
+    crowd_until(crowd, rig, &rig->held_count, CALLS);
+    rpc_server_stop(rig->server);
+    struct caller late;
+    caller_open(&late, rig->tcp_target, "/t.T/Echo");
+    assert_int_equal(caller_status(&late), STATUS_UNAVAILABLE);
+    caller_close(&late);
+    for (unsigned i = 0; i < CALLS; i++)
+        rig_end_held(rig, i, STATUS_ABORTED, "in time");
+    unsigned statuses[STATUS_COUNT];
+    crowd_end(crowd, statuses);
+    assert_int_equal(statuses[STATUS_ABORTED], CALLS);
+    assert_int_equal(rig_read(rig, &rig->cancels), 0);
+    rig_join(rig);
+    rig_destroy(rig);
+}
+
+static void
+test_stop_lets_calls_end(void **state)
+{
+    (void)state;
+    stop_with_calls_under_way(1);
+    stop_with_calls_under_way(3);
+}
+
+static void
+test_cancel_all(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(2, NULL);
+    enum { CALLS = 1000 };
+    struct crowd *crowd = crowd_start(rig->unix_target, "/t.T/Hold", CALLS);
+    crowd_until(crowd, rig, &rig->held_count, CALLS);
+    rpc_server_stop(rig->server);
+    rpc_server_cancel_all(rig->server);
+    rig_wait(rig, &rig->cancels, CALLS);
+    for (unsigned i = 0; i < CALLS; i++)
+        rig_end_held(rig, i, STATUS_ABORTED, "nobody reads this");
+    unsigned statuses[STATUS_COUNT];
+    crowd_end(crowd, statuses);
+    assert_int_equal(statuses[STATUS_OK], 0);
+    assert_int_equal(rig_read(rig, &rig->cancels), CALLS);
+    rig_join(rig);
+    rig_destroy(rig);
+}
+
+/* A connection that does not answer holds the end up until everything is cancelled. */
+static void
+test_cancel_all_ends_idle_connections(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, NULL);
+    int fd = raw_connect(rig);
+    raw_begin(fd);
+    char buffer[512];
+    assert_true(read(fd, buffer, sizeof(buffer)) > 0);
+    int64_t start_ns = clock_now_ns();
+    rpc_server_stop(rig->server);
+    rpc_server_cancel_all(rig->server);
+    rig_join(rig);
+    assert_true(clock_now_ns() - start_ns < 10 * NS_PER_S);
+    close(fd);
+    rig_destroy(rig);
+}
+
+/* Calls arrive, are answered, held and refused while the server stops. None is left without an
+ * answer, and no object is left over. */
+static void
+test_stop_races_with_calls(void **state)
+{
+    (void)state;
+    for (unsigned round = 0; round < 10; round++) {
+        struct rig *rig = rig_start(1 + round % 2, NULL);
+        struct crowd *crowd = crowd_start(rig->unix_target, "/t.T/Echo", 1000);
+        crowd_until(crowd, rig, &rig->messages, 1);
+        rpc_server_stop(rig->server);
+        if (round % 3 == 2)
+            rpc_server_cancel_all(rig->server);
+        if (round % 5 == 4)
+            crowd_cancel(crowd);
+        unsigned statuses[STATUS_COUNT];
+        crowd_end(crowd, statuses);
+        assert_int_equal(
+            statuses[STATUS_OK] + statuses[STATUS_UNAVAILABLE] + statuses[STATUS_CANCELLED], 1000);
+        rig_join(rig);
+        rig_wait(rig, &rig->released, rig->messages);
+        rig_destroy(rig);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_reply_races_with_cancel),
+        cmocka_unit_test(test_vanish),
+        cmocka_unit_test(test_vanish_in_a_message),
+        cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_keepalive),
+        cmocka_unit_test(test_stop_lets_calls_end),
+        cmocka_unit_test(test_cancel_all),
+        cmocka_unit_test(test_cancel_all_ends_idle_connections),
+        cmocka_unit_test(test_stop_races_with_calls),
+    };
+    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+}
