@@ -14,6 +14,7 @@ config=$SHOAL_BUILD_DIR/examples/digits/digits.yaml
 folder=$(mktemp -d "${TMPDIR:-/tmp}/shoal-demo.XXXXXX")
 address=unix:$folder/grpc.sock
 log=$folder/shoald.log
+counters=$folder/counters
 server=
 
 finish() {
@@ -35,7 +36,7 @@ if taskset -c 0 true 2>/dev/null && taskset -c 1 true 2>/dev/null; then
     pinning=
 fi
 
-"$bin/shoald" --listen "$address" $pinning "$config" >"$log" 2>&1 &
+"$bin/shoald" --listen "$address" --counters "$counters" $pinning "$config" >"$log" 2>&1 &
 server=$!
 "$bin/digits-client" --target "$address" --data "$here/data/digits.csv" --wait 30 --rounds 20 "$@" &
 client=$!
@@ -51,7 +52,7 @@ fi
 [ $code = 0 ] || die "digits-client ended with exit code $code"
 
 echo
-"$bin/shoalctl" stat --config "$config"
+"$bin/shoalctl" stat --counters "$counters"
 
 kill -TERM "$server"
 for ((i = 0; i < 300; i++)); do

@@ -71,6 +71,18 @@ scale_item(const struct number *factor, const struct shoal_host *host, struct sh
 }
 
 static int
+scale_describe(void *instance, struct shoal_io *io, struct shoal_error *error)
+{
+    (void)instance;
+    (void)error;
+    static const struct shoal_tensor_spec x = {"x", SHOAL_DATATYPE_ANY, SHOAL_RANK_ANY, {0}};
+    io->inputs = &x;
+    io->outputs = &x;
+    io->input_count = io->output_count = 1;
+    return SHOAL_OK;
+}
+
+static int
 scale_run(void *instance, void *model, struct shoal_batch *batch)
 {
     (void)model;
@@ -82,6 +94,6 @@ scale_run(void *instance, void *model, struct shoal_batch *batch)
 const struct shoal_modelet shoal_modelet = {
     SHOAL_MODELET_HEADER, .abilities = SHOAL_RUNS_BATCHES,
     .name = "scale",      .version = "1",
-    .open = scale_open,   .run = scale_run,
-    .close = scale_close,
+    .open = scale_open,   .describe = scale_describe,
+    .run = scale_run,     .close = scale_close,
 };

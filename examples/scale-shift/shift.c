@@ -71,6 +71,19 @@ shift_item(const struct number *offset, const struct shoal_host *host, struct sh
 }
 
 static int
+shift_describe(void *instance, struct shoal_io *io, struct shoal_error *error)
+{
+    (void)instance;
+    (void)error;
+    static const struct shoal_tensor_spec x = {"x", SHOAL_DATATYPE_ANY, SHOAL_RANK_ANY, {0}};
+    static const struct shoal_tensor_spec y = {"y", SHOAL_DATATYPE_ANY, SHOAL_RANK_ANY, {0}};
+    io->inputs = &x;
+    io->outputs = &y;
+    io->input_count = io->output_count = 1;
+    return SHOAL_OK;
+}
+
+static int
 shift_run(void *instance, void *model, struct shoal_batch *batch)
 {
     (void)model;
@@ -82,6 +95,6 @@ shift_run(void *instance, void *model, struct shoal_batch *batch)
 const struct shoal_modelet shoal_modelet = {
     SHOAL_MODELET_HEADER, .abilities = SHOAL_RUNS_BATCHES,
     .name = "shift",      .version = "1",
-    .open = shift_open,   .run = shift_run,
-    .close = shift_close,
+    .open = shift_open,   .describe = shift_describe,
+    .run = shift_run,     .close = shift_close,
 };

@@ -17,13 +17,14 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "shm/handshake.h"
 #include "shm/layout.h"
 
 enum {
     CONFIG_CPUS_MAX = STAGE_WORKERS_MAX,
     CONFIG_PIPELINES_MAX = 64,
     CONFIG_LISTEN_MAX = 16,
-    CONFIG_PARAMS_MAX = 64,
+    CONFIG_PARAMS_MAX = HANDSHAKE_PARAMS_MAX,
     CONFIG_NAME_BYTES_MAX = 63,
     CONFIG_FILE_BYTES_MAX = 1 << 20,
 };

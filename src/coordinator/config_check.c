@@ -15,8 +15,32 @@
 
 #include "coordinator/config_tree.h"
 #include "shm/counters.h"
+#include "shm/handshake.h"
 
 /* ---- pipelines and stages ---- */
+
+/* All that a worker is told goes into one message of fixed size: see shm/handshake.h. */
+static void
+check_length(struct config_reader *reader, int line, const char *what, const char *text, size_t room)
+{
+    if (text != NULL && strlen(text) >= room)
+        report_add(reader->report, line, "%s has %zu bytes: must be at most %zu", what,
+                   strlen(text), room - 1);
+}
+
+static void
+check_lengths(struct config_reader *reader, const struct config_stage *stage, int modelet_line)
+{
+    check_length(reader, modelet_line, "`modelet`", stage->modelet, HANDSHAKE_PATH_BYTES);
+    check_length(reader, stage->line, "`model`: `id`", stage->model_id, SHOAL_NAME_BYTES_MAX + 1);
+    check_length(reader, stage->line, "`model`: `path`", stage->model_path, HANDSHAKE_PATH_BYTES);
+    check_length(reader, stage->line, "`model`: `key`", stage->model_key, HANDSHAKE_VALUE_BYTES);
+    for (uint32_t i = 0; i < stage->param_count; i++) {
+        const struct config_param *param = &stage->params[i];
+        check_length(reader, stage->line, "`params`: a name", param->name, HANDSHAKE_NAME_BYTES);
+        check_length(reader, stage->line, "`params`: a value", param->value, HANDSHAKE_VALUE_BYTES);
+    }
+}
 
 void
 config_check_stage(struct config_reader *reader, const struct config_pipeline *pipeline,
@@ -49,6 +73,8 @@ config_check_stage(struct config_reader *reader, const struct config_pipeline *p
         stage->modelet = config_find_modelet(reader, stage->modelet, nodes[KEY_MODELET]->line);
     if (stage->model_path != NULL)
         stage->model_path = config_resolve(reader->config, stage->model_path);
+    if (nodes[KEY_MODELET] != NULL)
+        check_lengths(reader, stage, nodes[KEY_MODELET]->line);
 }
 
 void
@@ -77,6 +103,7 @@ void
 config_check_top(struct config_reader *reader, const struct config_given *given)
 {
     struct config *config = reader->config;
+    check_length(reader, 1, "the folder's path", config->directory, HANDSHAKE_PATH_BYTES);
     if (config->counters == NULL)
         return;
     config->counters = config_resolve(config, config->counters);
@@ -122,6 +149,7 @@ is_host(const char *host, size_t length)
 static char *
 check_unix(struct config_reader *reader, const struct node *node, const char *path)
 {
+    char shown[REPORT_VALUE_BYTES];
     char *resolved = config_resolve(reader->config, must_copy(path));
     size_t length = strlen(resolved);
     char *address = NULL;
@@ -129,8 +157,8 @@ check_unix(struct config_reader *reader, const struct node *node, const char *pa
         report_add(reader->report, node->line, "`listen`: \"unix:\" needs a path behind it");
     else if (length > UNIX_PATH_BYTES_MAX)
         report_add(reader->report, node->line,
-                   "`listen`: a unix path of %zu bytes (%s): must be at most %d", length, resolved,
-                   UNIX_PATH_BYTES_MAX);
+                   "`listen`: a unix path of %zu bytes (%s): must be at most %d", length,
+                   text_show(resolved, shown), UNIX_PATH_BYTES_MAX);
     else
         address = must_format("unix:%s", resolved);
     free(resolved);

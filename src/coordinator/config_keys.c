@@ -190,7 +190,7 @@ config_key_nearest(enum config_where where, const char *name)
     for (size_t i = 0; i < KEY_COUNT; i++) {
         size_t distance = edit_distance(name, config_keys[i].name);
         bool here = config_keys[i].where == where;
-        if ((here && distance < least) || (!here && distance == 0)) {
+        if (distance < least && (here || distance == 0)) {
             nearest = &config_keys[i];
             least = distance;
         }

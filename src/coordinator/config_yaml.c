@@ -249,7 +249,7 @@ expect(struct builder *builder, yaml_event_type_t wanted)
     if (!found && event.type == YAML_DOCUMENT_START_EVENT)
         stop(builder, line, "a second document: a configuration is one");
     else if (!found)
-        stop(builder, line, "the file is empty: at least `pipelines` is needed");
+        stop(builder, 1, "the file is empty: at least `pipelines` is needed");
     yaml_event_delete(&event);
     return found;
 }
@@ -269,19 +269,42 @@ build_document(struct builder *builder)
     return tree;
 }
 
-struct node *
-tree_read(const char *text, size_t size, struct report *report)
+/* What libyaml shall not even see: NULs end a text early, each %TAG is compared with all others. */
+static bool
+bytes_refused(const char *text, size_t size, struct report *report)
 {
     if (size > CONFIG_FILE_BYTES_MAX) {
         report_add(report, 1, "more than %d KiB: that is no configuration",
                    CONFIG_FILE_BYTES_MAX / 1024);
-        return NULL;
+        return true;
     }
-    const char *nul = size > 0 ? memchr(text, '\0', size) : NULL;
+    const char *nul = memchr(text, '\0', size);
     if (nul != NULL) {
         report_add(report, line_of(text, (size_t)(nul - text)),
                    "a NUL byte: the file must be UTF-8 text");
+        return true;
+    }
+    static const char directive[] = "%TAG";
+    const char *tag = memmem(text, size, directive, strlen(directive));
+    while (tag != NULL && tag > text && tag[-1] != '\n' && tag[-1] != '\r')
+        tag = memmem(tag + 1, size - (size_t)(tag + 1 - text), directive, strlen(directive));
+    if (tag == NULL)
+        return false;
+    report_add(report, line_of(text, (size_t)(tag - text)), "%%TAG: tags are not supported");
+    return true;
+}
+
+struct node *
+tree_read(const char *text, size_t size, struct report *report)
+{
+    if (size == 0)
+        text = ""; /* it may be NULL */
+    if (bytes_refused(text, size, report))
         return NULL;
+    static const char mark[] = "\xef\xbb\xbf"; /* editors may put it first; libyaml stumbles */
+    if (size >= 3 && memcmp(text, mark, 3) == 0) {
+        text += 3;
+        size -= 3;
     }
     struct builder builder = {.report = report, .input = text, .input_bytes = size};
     CHECK(yaml_parser_initialize(&builder.parser));

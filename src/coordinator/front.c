@@ -5,15 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <time.h>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "coordinator/gatherer.h"
 #include "coordinator/oip.h"
 #include "coordinator/services.h"
 #include "rpc/rpc.h"
 
 enum { FRONT_THREADS_MAX = 16, ARMED_CALLS = 512, CONCURRENT_STREAMS_MAX = 4096,
        METADATA_BYTES_MAX = 64 * 1024 };
+
+/* How long replies on their way may take at the end. Longer than it takes to write them to a client that
+ * reads; one that does not is cut off. */
+#define LAST_REPLIES_NS (NS_PER_S / 2)
 
 /* A blocked step returns at least so often, to look whether the rings have been left alone. */
 #define FRONT_BLOCK_NS (NS_PER_S / 2)
@@ -23,11 +29,8 @@ struct front_thread {
     uint32_t queue;
     pthread_t thread;
     struct payload_builder builder;
-    struct payload_view view;
-    struct spin spin;
-    struct lane *lanes[CONFIG_PIPELINES_MAX]; /* those it gathers for now, each with a reference */
-    uint32_t lane_count;
-    struct lane *described; /* whose info the last answer was packed from */
+    struct gatherer gatherer;
+    struct lane *described; /* whose info the answer is being packed from */
 };
 
 struct front {
@@ -39,7 +42,6 @@ struct front {
     struct front_thread *threads;
     uint32_t thread_count;
     bool started;
-    bool stopped;
 };
 
 /* The thread that runs now: callbacks of rpc.h run on the thread that steps the queue. */
@@ -144,10 +146,8 @@ describe_model(void *context, const char *name, struct oip_model_info *info, boo
         return STATUS_OK;
     }
     *info = lane->info;
-    /* What info points to lives as long as the lane. Kept until this thread's next question, which
-     * comes after the answer was packed. */
-    if (current_thread->described != NULL)
-        lane_unref(current_thread->described);
+    /* What info points to lives as long as the lane: kept until the answer is packed. */
+    CHECK(current_thread->described == NULL);
     current_thread->described = lane;
     return STATUS_OK;
 }
@@ -160,8 +160,12 @@ answer(struct front *front, enum oip_method method, struct rpc_call *call,
     void *response = NULL;
     size_t response_bytes = 0;
     struct error error = ERROR_NONE;
-    if (oip_answer(method, &front->node, message, &response, &response_bytes, &error) !=
-        STATUS_OK) {
+    enum status status =
+        oip_answer(method, &front->node, message, &response, &response_bytes, &error);
+    if (current_thread->described != NULL)
+        lane_unref(current_thread->described);
+    current_thread->described = NULL;
+    if (status != STATUS_OK) {
         counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
         rpc_call_finish(call, error.status, error.text);
         return;
@@ -258,86 +262,12 @@ static const struct rpc_method methods[] = {
 
 /* ---- the threads ---- */
 
-/* Takes references on the lanes that have requests in flight: this thread gathers for them now. */
-static void
-take_lanes(struct front_thread *thread)
-{
-    const struct front_options *options = &thread->front->options;
-    for (uint32_t i = 0; i < options->pipeline_count; i++) {
-        struct lane *lane = pipeline_lane(options->pipelines[i]);
-        if (lane == NULL)
-            continue;
-        /* the pipeline's reference and ours do not count */
-        if (atomic_load_explicit(&lane->refs, memory_order_relaxed) > 2)
-            thread->lanes[thread->lane_count++] = lane;
-        else
-            lane_unref(lane);
-    }
-}
-
-static void
-leave_lanes(struct front_thread *thread)
-{
-    for (uint32_t i = 0; i < thread->lane_count; i++)
-        lane_unref(thread->lanes[i]);
-    thread->lane_count = 0;
-}
-
-static uint32_t
-gather(struct front_thread *thread)
-{
-    uint32_t answered = 0;
-    for (uint32_t i = 0; i < thread->lane_count; i++) {
-        struct lane *lane = thread->lanes[i];
-        /* While we look ourselves, the workers need not wake the gather thread. */
-        struct shm_doorbell *bell = &lane->region.header->coordinator_bell;
-        if (atomic_load_explicit(&bell->asleep, memory_order_relaxed) != 0)
-            doorbell_cancel(bell);
-        answered += lane_gather(lane, &thread->view);
-    }
-    return answered;
-}
-
-/* Before this thread blocks: the gather threads, if they sleep, are to be woken again from now on. False:
- * something came in meanwhile. */
-static bool
-hand_over_gathering(struct front_thread *thread)
-{
-    bool nothing_waits = true;
-    for (uint32_t i = 0; i < thread->lane_count; i++) {
-        struct lane *lane = thread->lanes[i];
-        if (atomic_load(&lane->gather_asleep))
-            doorbell_prepare(&lane->region.header->coordinator_bell);
-        if (lane_has_answers(lane))
-            nothing_waits = false;
-    }
-    return nothing_waits;
-}
-
-/* Looks at queue and rings in turn until nothing has come for as long as looking is worth while. */
+/* What there is on the queue, without waiting. */
 static int
-poll_both(struct front_thread *thread)
+step_queue(void *context)
 {
-    int64_t quiet_since_ns = clock_now_ns();
-    for (;;) {
-        int events = rpc_server_step(thread->front->server, thread->queue, 0);
-        uint32_t answers = gather(thread);
-        if (events < 0)
-            return -1;
-        if (events + (int)answers > 0) {
-            leave_lanes(thread);
-            take_lanes(thread);
-            if (thread->lane_count == 0)
-                return 0;
-            quiet_since_ns = clock_now_ns();
-            spin_rewarded(&thread->spin);
-        } else if (clock_now_ns() - quiet_since_ns >= thread->spin.budget_ns) {
-            spin_in_vain(&thread->spin);
-            return 0;
-        } else {
-            spin_pause();
-        }
-    }
+    struct front_thread *thread = context;
+    return rpc_server_step(thread->front->server, thread->queue, 0);
 }
 
 static void *
@@ -348,22 +278,18 @@ front_main(void *context)
     prctl(PR_SET_NAME, "shoald:front");
     int events = 0;
     while (events >= 0) {
-        take_lanes(thread);
-        if (thread->lane_count > 0 && poll_both(thread) < 0)
-            break;
-        if (thread->lane_count > 0 && !hand_over_gathering(thread)) {
-            leave_lanes(thread);
-            continue;
+        if (gatherer_take(&thread->gatherer)) {
+            if (!gatherer_poll(&thread->gatherer, step_queue, thread))
+                break;
+            if (!gatherer_hand_over(&thread->gatherer))
+                continue;
         }
         int64_t asleep_ns = clock_now_ns();
         events = rpc_server_step(thread->front->server, thread->queue,
                                  asleep_ns + FRONT_BLOCK_NS);
-        spin_after_sleep(&thread->spin, clock_now_ns() - asleep_ns);
-        leave_lanes(thread);
+        gatherer_woke(&thread->gatherer, clock_now_ns() - asleep_ns);
     }
-    leave_lanes(thread);
-    if (thread->described != NULL)
-        lane_unref(thread->described);
+    gatherer_leave(&thread->gatherer);
     return NULL;
 }
 
@@ -419,15 +345,12 @@ front_create(const struct front_options *options, struct front **created, struct
 void
 front_start(struct front *front)
 {
-    int64_t spin_ns = 0;
-    for (uint32_t i = 0; i < front->options.pipeline_count; i++)
-        if (front->options.pipelines[i]->options.pipeline->spin_ns > spin_ns)
-            spin_ns = front->options.pipelines[i]->options.pipeline->spin_ns;
     for (uint32_t i = 0; i < front->thread_count; i++) {
         struct front_thread *thread = &front->threads[i];
         thread->front = front;
         thread->queue = i;
-        spin_init(&thread->spin, spin_ns);
+        gatherer_init(&thread->gatherer, front->options.pipelines,
+                      front->options.pipeline_count);
         CHECK(pthread_create(&thread->thread, NULL, front_main, thread) == 0);
     }
     front->started = true;
@@ -446,25 +369,34 @@ front_set_node_ready(struct front *front, bool ready)
     health_set(front->health, "", ready);
 }
 
-void
-front_stop(struct front *front)
+/* Joins the threads, which end when the server has nothing left to do; false: not within the time. */
+static bool
+join_threads(struct front *front, int64_t timeout_ns)
 {
-    if (front->stopped)
-        return;
-    front->stopped = true;
-    rpc_server_stop(front->server);
-    health_end_watches(front->health);
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    int64_t nanoseconds = until.tv_nsec + timeout_ns;
+    until.tv_sec += nanoseconds / NS_PER_S;
+    until.tv_nsec = nanoseconds % NS_PER_S;
+    while (front->thread_count > 0) {
+        if (pthread_timedjoin_np(front->threads[front->thread_count - 1].thread, NULL, &until) != 0)
+            return false;
+        front->thread_count--;
+    }
+    return true;
 }
 
 void
 front_destroy(struct front *front)
 {
-    front_stop(front);
-    rpc_server_cancel_all(front->server);
+    rpc_server_stop(front->server);
+    health_end_watches(front->health);
     if (!front->started) /* nobody steps the queues: only the end of each is to be seen */
         front_start(front);
-    for (uint32_t i = 0; i < front->thread_count; i++)
-        CHECK(pthread_join(front->threads[i].thread, NULL) == 0);
+    if (!join_threads(front, LAST_REPLIES_NS)) {
+        rpc_server_cancel_all(front->server);
+        CHECK(join_threads(front, NS_PER_S * 3600));
+    }
     rpc_server_destroy(front->server);
     health_destroy(front->health);
     free(front->threads);

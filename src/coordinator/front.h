@@ -33,7 +33,8 @@ void front_start(struct front *front);
 void front_set_serving(struct front *front, const char *pipeline, bool serving);
 void front_set_node_ready(struct front *front, bool ready);
 
-/* Takes no more calls. Loop thread; a second time does nothing. */
-void front_stop(struct front *front);
-/* Stops, cancels what is still there, waits for the threads, frees everything. */
+/*
+ * Ends the front, which until then answers every call, if only with a refusal: stops listening, lets
+ * replies that are on their way go out, cancels what is left after a while, and frees everything.
+ */
 void front_destroy(struct front *front);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Open Inference Protocol's messages, as bytes in and bytes out: no gRPC here, no threads, no clock.
+ * The Open Inference Protocol's messages, as bytes in and bytes out: no gRPC here, no threads, no
+ * clock.
  *
- * A ModelInferRequest arrives as spans that lie anywhere. Decoding goes over them once: everything but raw
- * tensor contents is gathered into the request's own small memory and unpacked there; raw contents are
- * only noted, and copied once, straight into the arena, by oip_copy_tensors.
+ * A ModelInferRequest arrives as spans that lie anywhere. Decoding goes over them once: everything
+ * but the tensors' elements, raw or typed, is gathered into the request's own small memory and
+ * unpacked there; the elements are only noted, checked where they lie, and copied once, straight
+ * into the arena, by oip_copy_tensors.
  */
 #pragma once
 
@@ -28,7 +30,7 @@ struct oip_spec {
 
 struct oip_model_info {
     const char *name;
-    const char *version;  /* the one there is: "1" */
+    const char *version; /* the one there is: "1" */
     const char *platform;
     const struct oip_spec *inputs; /* count 0: not known, anything is taken */
     uint32_t input_count;
@@ -43,9 +45,9 @@ struct oip_request *oip_request_create(void);
 void oip_request_destroy(struct oip_request *request);
 
 /*
- * Decodes and checks all that can be checked without knowing the model: well-formed, limits, names, types,
- * shapes, byte counts, raw and typed contents not mixed, no duplicates. INVALID_ARGUMENT naming the
- * tensor and the rule. `message` need only live until oip_copy_tensors.
+ * Decodes and checks all that can be checked without knowing the model: well-formed, limits, names,
+ * types, shapes, byte counts, raw and typed contents not mixed, no duplicates. INVALID_ARGUMENT
+ * naming the tensor and the rule. `message` need only live until oip_copy_tensors.
  */
 enum status oip_decode(struct oip_request *request, const struct rpc_message *message,
                        struct error *error) WARN_UNUSED;
@@ -54,13 +56,15 @@ enum status oip_decode(struct oip_request *request, const struct rpc_message *me
 const char *oip_model_name(const struct oip_request *request);
 const char *oip_model_version(const struct oip_request *request);
 
-/* Only the model's name, for routing before a request object is taken: found by a skim of the top level.
- * False: malformed. `name` points into the message when it lies in one span, else into `room`. */
+/* Only the model's name, for routing before a request object is taken: found by a skim of the top
+ * level. False: malformed. `name` points into the message when it lies in one span, else into
+ * `room`. */
 bool oip_skim_model_name(const struct rpc_message *message, char *room, size_t room_bytes,
                          const char **name, size_t *name_bytes);
 
-/* The request against what the model takes: missing, unknown, wrong type, wrong shape; and requested
- * outputs against what it gives. INVALID_ARGUMENT naming tensor and rule; NOT_FOUND for the version. */
+/* The request against what the model takes: missing, unknown, wrong type, wrong shape; and
+ * requested outputs against what it gives. INVALID_ARGUMENT naming tensor and rule; NOT_FOUND for
+ * the version. */
 enum status oip_check_model(const struct oip_request *request, const struct oip_model_info *model,
                             struct error *error) WARN_UNUSED;
 
@@ -72,10 +76,10 @@ enum status oip_copy_tensors(struct oip_request *request, const struct rpc_messa
                              struct payload_builder *builder, struct error *error) WARN_UNUSED;
 
 /*
- * The response. Fills `pieces`: first the packed fields (in the request's own memory, valid until the
- * next decode), then per raw output its tag and length and its data, lent from the arena with
- * `release(release_context)` set on every lent piece. Outputs: those requested, in that order, or all.
- * INVALID_ARGUMENT naming a requested output that the last stage did not give. Returns through
+ * The response. Fills `pieces`: first the packed fields (in the request's own memory, valid until
+ * the next decode), then per raw output its tag and length and its data, lent from the arena with
+ * `release(release_context)` set on every lent piece. Outputs: those requested, in that order, or
+ * all. INVALID_ARGUMENT naming a requested output that the last stage did not give. Returns through
  * `lent_count` how many releases there will be.
  */
 enum { OIP_PIECES_MAX = 2 * SHOAL_TENSORS_MAX + 1 };
@@ -87,8 +91,13 @@ enum status oip_encode_response(struct oip_request *request, const struct oip_mo
 
 /* ---- the five small methods: request in, packed response out (malloc'ed, caller frees) ---- */
 
-enum oip_method { OIP_SERVER_LIVE, OIP_SERVER_READY, OIP_SERVER_METADATA, OIP_MODEL_READY,
-                  OIP_MODEL_METADATA };
+enum oip_method {
+    OIP_SERVER_LIVE,
+    OIP_SERVER_READY,
+    OIP_SERVER_METADATA,
+    OIP_MODEL_READY,
+    OIP_MODEL_METADATA
+};
 
 /* The node's view of its models. */
 struct oip_node {

@@ -9,8 +9,8 @@
 struct answer {
     const struct oip_node *node;
     const struct rpc_message *message;
-    void **response;
-    size_t *response_bytes;
+    void *packed; /* the response */
+    size_t packed_bytes;
     struct oip_gather gather;
     struct oip_scratch scratch;
 };
@@ -22,8 +22,8 @@ pack(struct answer *answer, const ProtobufCMessage *message, struct error *error
     unsigned char *packed = malloc(bytes > 0 ? bytes : 1);
     if (packed == NULL)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to encode the response");
-    *answer->response_bytes = protobuf_c_message_pack(message, packed);
-    *answer->response = packed;
+    answer->packed_bytes = protobuf_c_message_pack(message, packed);
+    answer->packed = packed;
     return STATUS_OK;
 }
 
@@ -109,11 +109,13 @@ model_ready(struct answer *answer, struct error *error)
     return pack(answer, &response.base, error);
 }
 
+static const int64_t any_shape[] = {-1};
+
 static Inference__ModelMetadataResponse__TensorMetadata **
 tensor_metadata(struct answer *answer, const struct oip_spec *specs, uint32_t count)
 {
-    Inference__ModelMetadataResponse__TensorMetadata **list =
-        oip_scratch_allocate(&answer->scratch, count * sizeof(*list));
+    Inference__ModelMetadataResponse__TensorMetadata **list = oip_scratch_allocate(
+        &answer->scratch, count * sizeof(Inference__ModelMetadataResponse__TensorMetadata *));
     Inference__ModelMetadataResponse__TensorMetadata *metadata =
         oip_scratch_allocate(&answer->scratch, count * sizeof(*metadata));
     if (list == NULL || metadata == NULL)
@@ -122,9 +124,12 @@ tensor_metadata(struct answer *answer, const struct oip_spec *specs, uint32_t co
         const struct oip_spec *spec = &specs[i];
         inference__model_metadata_response__tensor_metadata__init(&metadata[i]);
         metadata[i].name = oip_loose(spec->name);
-        metadata[i].datatype = oip_loose(oip_datatype_name(spec->datatype));
-        metadata[i].n_shape = spec->rank < SHOAL_RANK_MAX ? spec->rank : SHOAL_RANK_MAX;
-        metadata[i].shape = oip_loose(spec->shape);
+        /* The protocol has no word for "any": no name for the type, one open dimension. */
+        bool any_rank = spec->rank == SHOAL_RANK_ANY;
+        metadata[i].datatype = oip_loose(
+            spec->datatype == SHOAL_DATATYPE_ANY ? "" : oip_datatype_name(spec->datatype));
+        metadata[i].n_shape = any_rank ? 1 : spec->rank;
+        metadata[i].shape = oip_loose(any_rank ? any_shape : spec->shape);
         list[i] = &metadata[i];
     }
     return list;
@@ -163,9 +168,12 @@ oip_answer(enum oip_method method, const struct oip_node *node, const struct rpc
         [OIP_MODEL_METADATA] = model_metadata,
     };
     CHECK((size_t)method < ARRAY_COUNT(methods));
-    struct answer answer = {
-        .node = node, .message = message, .response = response, .response_bytes = response_bytes};
+    struct answer answer = {.node = node, .message = message};
     enum status status = methods[method](&answer, error);
+    if (status == STATUS_OK) {
+        *response = answer.packed;
+        *response_bytes = answer.packed_bytes;
+    }
     oip_gather_fini(&answer.gather);
     oip_scratch_fini(&answer.scratch);
     return status;

@@ -141,31 +141,46 @@ narrow(const struct typed_pass *pass, uint64_t bits)
     }
 }
 
-static enum status
+/* A copy of a known size is one instruction. */
+static void
+store(unsigned char *to, int64_t value, size_t bytes)
+{
+    switch (bytes) {
+    case 1: memcpy(to, &value, 1); return;
+    case 2: memcpy(to, &value, 2); return;
+    case 4: memcpy(to, &value, 4); return;
+    default: memcpy(to, &value, 8); return;
+    }
+}
+
+static bool
 pass_integer(struct typed_pass *pass, uint64_t bits, struct error *error)
 {
     int64_t value = narrow(pass, bits);
-    if (value < pass->form->min || value > pass->form->max)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "element %llu, %lld, is out of %s's range",
-                         (unsigned long long)pass->elements, (long long)value,
-                         oip_datatype_name(pass->datatype));
+    if (value < pass->form->min || value > pass->form->max) {
+        (void)error_set(error, STATUS_INVALID_ARGUMENT, "element %llu, %lld, is out of %s's range",
+                        (unsigned long long)pass->elements, (long long)value,
+                        oip_datatype_name(pass->datatype));
+        return false;
+    }
     if (pass->to != NULL)
-        memcpy(place(pass, pass->element_bytes), &value, pass->element_bytes);
+        store(place(pass, pass->element_bytes), value, pass->element_bytes);
     pass->elements++;
     pass->bytes += pass->element_bytes;
-    return STATUS_OK;
+    return true;
 }
 
 static enum status
 pass_integers(struct typed_pass *pass, struct wire_cursor cursor, struct error *error)
 {
     while (cursor.left > 0) {
-        uint64_t bits;
-        if (!wire_varint(&cursor, &bits))
+        uint64_t bits[WIRE_VARINTS_AT_ONCE];
+        size_t count = wire_varints(&cursor, bits);
+        if (count == 0)
             return error_set(error, STATUS_INVALID_ARGUMENT, "malformed, or cut short");
-        enum status status = pass_integer(pass, bits, error);
-        if (status != STATUS_OK)
-            return status;
+        for (size_t i = 0; i < count; i++)
+            if (!pass_integer(pass, bits[i], error))
+                return error->status;
     }
     return STATUS_OK;
 }
@@ -174,6 +189,7 @@ static enum status
 pass_floats(struct typed_pass *pass, struct wire_cursor cursor, struct error *error)
 {
     uint64_t bytes = cursor.left;
+    CHECK(pass->element_bytes > 0);
     if (bytes % pass->element_bytes != 0)
         return error_set(error, STATUS_INVALID_ARGUMENT, "%llu bytes are no whole number of %s",
                          (unsigned long long)bytes, oip_datatype_name(pass->datatype));
@@ -213,7 +229,7 @@ pass_field(struct typed_pass *pass, const struct wire_field *field, struct error
     case WIRE_VARINT:
         if (field->type == WIRE_BYTES)
             return pass_integers(pass, field->data, error);
-        return pass_integer(pass, field->value, error);
+        return pass_integer(pass, field->value, error) ? STATUS_OK : error->status;
     case WIRE_BYTES: return pass_string(pass, field->data, error);
     default: break;
     }

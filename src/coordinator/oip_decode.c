@@ -153,8 +153,8 @@ check_input(struct oip_request *request, const struct rpc_message *message, uint
 {
     struct oip_input *input = &request->inputs[index];
     const struct oip_gather *gather = &request->gather;
-    uint64_t elements;
-    uint64_t bytes;
+    uint64_t elements = 0;
+    uint64_t bytes = 0;
     *input = (struct oip_input){0};
     enum status status =
         check_type(request->message->inputs[index], &input->tensor, &elements, &bytes, error);

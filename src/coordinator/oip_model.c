@@ -43,6 +43,8 @@ format_shape(char text[SHAPE_TEXT_BYTES], uint32_t rank, const int64_t *shape)
 static bool
 shape_fits(const struct shoal_tensor *tensor, const struct oip_spec *spec)
 {
+    if (spec->rank == SHOAL_RANK_ANY)
+        return true;
     bool fits = tensor->rank == spec->rank;
     for (uint32_t i = 0; fits && i < spec->rank; i++)
         fits = spec->shape[i] == -1 || spec->shape[i] == tensor->shape[i];
@@ -58,7 +60,7 @@ check_input(const struct shoal_tensor *tensor, const struct oip_model_info *mode
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "tensor \"%s\": model \"%s\" has no such input", tensor->name,
                          model->name);
-    if (tensor->datatype != spec->datatype)
+    if (spec->datatype != SHOAL_DATATYPE_ANY && tensor->datatype != spec->datatype)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "tensor \"%s\": datatype %s, the model takes %s", tensor->name,
                          oip_datatype_name(tensor->datatype), oip_datatype_name(spec->datatype));

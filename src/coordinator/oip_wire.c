@@ -96,6 +96,41 @@ wire_varint(struct wire_cursor *cursor, uint64_t *value)
     return false;
 }
 
+/* Where the longest varint fits, no byte needs a look at what is left. Bytes of it, 0 if it is
+ * longer. */
+static size_t
+varint_at(const unsigned char *data, uint64_t *value)
+{
+    uint64_t bits = 0;
+    for (unsigned i = 0; i < WIRE_VARINT_BYTES_MAX; i++) {
+        bits |= (uint64_t)(data[i] & 0x7f) << 7 * i;
+        if (data[i] < 0x80) {
+            *value = bits;
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+size_t
+wire_varints(struct wire_cursor *cursor, uint64_t values[WIRE_VARINTS_AT_ONCE])
+{
+    const unsigned char *data = NULL;
+    size_t run = wire_run(cursor, &data);
+    size_t at = 0;
+    size_t count = 0;
+    while (count < WIRE_VARINTS_AT_ONCE && run - at >= WIRE_VARINT_BYTES_MAX) {
+        size_t bytes = varint_at(data + at, &values[count]);
+        if (bytes == 0)
+            break;
+        at += bytes;
+        count++;
+    }
+    step(cursor, at);
+    /* Near the end of a span, or malformed: one at a time. */
+    return count > 0 ? count : wire_varint(cursor, values);
+}
+
 enum wire_result
 wire_next(struct wire_cursor *cursor, struct wire_field *field)
 {

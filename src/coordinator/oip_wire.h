@@ -29,6 +29,9 @@ struct wire_field {
     struct wire_cursor data; /* BYTES: what is inside */
 };
 
+/* For loops over many: the cursor is looked at once for all of them. */
+enum { WIRE_VARINTS_AT_ONCE = 64 };
+
 enum wire_result { WIRE_END, WIRE_FIELD, WIRE_MALFORMED };
 
 /* The message as a whole. */
@@ -39,6 +42,10 @@ enum wire_result wire_next(struct wire_cursor *cursor, struct wire_field *field)
 
 /* False: cut short, or longer than 10 bytes. */
 bool wire_varint(struct wire_cursor *cursor, uint64_t *value) WARN_UNUSED;
+
+/* As many varints as lie together here, up to WIRE_VARINTS_AT_ONCE; 0: see wire_varint, or the end.
+ */
+size_t wire_varints(struct wire_cursor *cursor, uint64_t values[WIRE_VARINTS_AT_ONCE]) WARN_UNUSED;
 
 /* The bytes that lie together here, at most `left`; 0 only at the end. */
 size_t wire_run(struct wire_cursor *cursor, const unsigned char **data);

@@ -86,6 +86,19 @@ pipeline_start(struct pipeline *pipeline, struct error *error)
     return STATUS_OK;
 }
 
+/* Tells the owner when it has changed whether requests can be served. */
+void
+pipeline_on_stages_changed(struct pipeline *pipeline)
+{
+    struct lane *lane = atomic_load(&pipeline->serving);
+    bool serving = lane != NULL && atomic_load(&lane->dead_stages) == 0;
+    if (serving == pipeline->told_serving)
+        return;
+    pipeline->told_serving = serving;
+    const struct pipeline_events *events = pipeline->options.events;
+    (serving ? events->serving : events->not_serving)(events->context, pipeline);
+}
+
 void
 pipeline_on_lane_ready(struct pipeline *pipeline, struct lane *lane)
 {
@@ -95,7 +108,7 @@ pipeline_on_lane_ready(struct pipeline *pipeline, struct lane *lane)
     log_info("pipeline_serving pipeline=%s region=%llu bytes=%llu", lane->info.name,
              (unsigned long long)pipeline->region_generation,
              (unsigned long long)lane->region.layout.region_bytes);
-    pipeline->options.events->serving(pipeline->options.events->context, pipeline);
+    pipeline_on_stages_changed(pipeline);
 }
 
 /* Takes a lane out of service: no new requests, everything in flight fails, workers end. */
@@ -103,11 +116,10 @@ static void
 retire(struct pipeline *pipeline, struct lane *lane, enum status status, const char *text)
 {
     struct lane *serving = lane;
-    bool was_serving = atomic_compare_exchange_strong(&pipeline->serving, &serving, NULL);
+    (void)atomic_compare_exchange_strong(&pipeline->serving, &serving, NULL);
     atomic_store(&lane->state, LANE_CONDEMNED);
     lane_fail_all(lane, status, text);
-    if (was_serving)
-        pipeline->options.events->not_serving(pipeline->options.events->context, pipeline);
+    pipeline_on_stages_changed(pipeline);
 }
 
 void

@@ -51,6 +51,7 @@ struct pipeline {
     struct roster *rosters[LANES_MAX]; /* the workers of each lane */
     uint64_t region_generation;
     bool started_once; /* a lane has served: a failure to start is no longer fatal */
+    bool told_serving; /* the last of `serving` and `not_serving` that was told */
     bool stopping;
     uint32_t resets_in_a_row;
     struct loop_timer *restart_timer;
@@ -79,6 +80,8 @@ void pipeline_condemn(struct pipeline *pipeline, struct lane *lane, const char *
 
 /* Called by the roster. */
 void pipeline_on_lane_ready(struct pipeline *pipeline, struct lane *lane);
+/* A stage has lost its last worker, or has one again. */
+void pipeline_on_stages_changed(struct pipeline *pipeline);
 void pipeline_on_start_failed(struct pipeline *pipeline, struct lane *lane,
                               const struct error *error);
 void pipeline_on_roster_stopped(struct pipeline *pipeline, struct lane *lane);

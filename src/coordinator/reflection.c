@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "coordinator/reflection_files.h"
 #include "coordinator/services.h"
+#include "descriptors.h"
 #include "grpc/reflection/v1/reflection.pb-c.h"
 
 enum { QUESTION_BYTES_MAX = 4096 };
@@ -148,7 +149,7 @@ reflection_on_message(enum reflection_version version, struct rpc_call *call,
                         "request is not a valid ServerReflectionRequest");
         return;
     }
-    reflection_files_read(&question.files);
+    reflection_files_read(&question.files, shoal_descriptors, shoal_descriptors_size);
     answer(&question);
     grpc__reflection__v1__server_reflection_request__free_unpacked(question.request, NULL);
 }

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "descriptors.h"
 
 /* Field numbers of google/protobuf/descriptor.proto. */
 enum {
@@ -54,9 +53,9 @@ text_is(struct wire_cursor cursor, const char *text, size_t bytes)
 }
 
 void
-reflection_files_read(struct reflection_files *set)
+reflection_files_read(struct reflection_files *set, const void *data, size_t bytes)
 {
-    set->span = (struct rpc_span){shoal_descriptors, shoal_descriptors_size};
+    set->span = (struct rpc_span){data, bytes};
     set->count = 0;
     struct wire_cursor cursor = {.spans = &set->span, .left = set->span.bytes};
     struct wire_field field;

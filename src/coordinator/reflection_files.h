@@ -2,7 +2,7 @@
 /*
  * The proto files that the program was built with, looked at where they are embedded: a
  * FileDescriptorSet, walked as bytes. It is a few kilobytes and asked for by people, so nothing is
- * indexed; reading it takes microseconds.
+ * indexed; reading it takes microseconds. A set that cannot be read is a broken build: CHECK.
  */
 #pragma once
 
@@ -23,7 +23,8 @@ struct reflection_files {
     struct reflection_file files[REFLECTION_FILES_MAX];
 };
 
-void reflection_files_read(struct reflection_files *set);
+/* The set keeps pointing into the bytes, a serialized FileDescriptorSet with its imports. */
+void reflection_files_read(struct reflection_files *set, const void *data, size_t bytes);
 
 /* NULL: there is none. */
 const struct reflection_file *reflection_file_by_name(const struct reflection_files *set,

@@ -240,6 +240,7 @@ seat_on_ready(struct seat *seat, const struct handshake_ready *ready)
     atomic_fetch_and(&seat->roster->lane->dead_stages, ~(UINT64_C(1) << seat->stage));
     stage_notify(&seat->roster->lane->region, seat->stage);
     roster_check_complete(seat->roster);
+    pipeline_on_stages_changed(seat->roster->pipeline);
 }
 
 union handshake_message {
@@ -364,6 +365,7 @@ stage_check_dead(struct seat *seat, const char *why)
     snprintf(text, sizeof(text), "stage \"%s\" has no worker: the last one was %s",
              seat_config(seat)->name, why);
     lane_fail_stage(lane, seat->stage, text);
+    pipeline_on_stages_changed(roster->pipeline);
 }
 
 static void

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The two small services every generic gRPC client expects: grpc.health.v1.Health (Check, Watch) and server
- * reflection (v1 and v1alpha), as handlers for rpc.h. Not thread-safe: health_set may be called from any
- * thread, the handlers run on the stepping threads; one mutex, off the inference path, covers both.
+ * The two small services every generic gRPC client expects: grpc.health.v1.Health (Check, Watch)
+ * and server reflection (v1 and v1alpha), as handlers for rpc.h. Not thread-safe: health_set may be
+ * called from any thread, the handlers run on the stepping threads; one mutex, off the inference
+ * path, covers both.
  */
 #pragma once
 
@@ -16,7 +17,8 @@ struct health *health_create(void);
 /* After the server is gone. */
 void health_destroy(struct health *health);
 
-/* Sets "" (the node) or a model's name, known from then on, to SERVING or NOT_SERVING; watchers are told. */
+/* Sets "" (the node) or a model's name, known from then on, to SERVING or NOT_SERVING; watchers are
+ * told. */
 void health_set(struct health *health, const char *service, bool serving);
 /* Ends all Watch streams with UNAVAILABLE: a server that stops must not wait for its watchers. */
 void health_end_watches(struct health *health);

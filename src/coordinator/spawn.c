@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -17,6 +19,9 @@ extern char **environ;
 
 /* Descriptors to hand over are moved up here first, so that dup2 to 3, 4, 5 overwrites none of them. */
 enum { SPAWN_FD_ABOVE = 10 };
+
+/* What spawn_keep_cpus saw; empty: workers start where the coordinator is. */
+static cpu_set_t kept_cpus;
 
 struct child_fds {
     int region;
@@ -61,11 +66,31 @@ spawn_process(const char *program, const struct child_fds *fds, pid_t *pid)
     return code;
 }
 
+void
+spawn_keep_cpus(void)
+{
+    if (sched_getaffinity(0, sizeof(kept_cpus), &kept_cpus) != 0)
+        CPU_ZERO(&kept_cpus);
+}
+
+/* A child starts on its parent's CPUs, and posix_spawn has no attribute for others. */
+static int
+spawn_on_kept_cpus(const char *program, const struct child_fds *fds, pid_t *pid)
+{
+    cpu_set_t own;
+    bool moved = CPU_COUNT(&kept_cpus) > 0 && sched_getaffinity(0, sizeof(own), &own) == 0 &&
+                 sched_setaffinity(0, sizeof(kept_cpus), &kept_cpus) == 0;
+    int code = spawn_process(program, fds, pid);
+    if (moved)
+        (void)sched_setaffinity(0, sizeof(own), &own);
+    return code;
+}
+
 static enum status
 start_process(const char *program, const struct child_fds *fds, struct spawned *spawned,
               struct error *error)
 {
-    int code = spawn_process(program, fds, &spawned->pid);
+    int code = spawn_on_kept_cpus(program, fds, &spawned->pid);
     if (code != 0) {
         errno = code;
         return error_set_errno(error, "starting %s", program);

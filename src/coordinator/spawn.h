@@ -16,6 +16,10 @@ struct spawned {
     int control; /* our end of the control socket */
 };
 
+/* Workers start on the CPUs that the calling thread may use now: to be called before the coordinator
+ * pins itself, else those that are not pinned would share its CPUs. */
+void spawn_keep_cpus(void);
+
 /* Starts the program and sends it `start`. On failure nothing is left behind. */
 enum status spawn_worker(const char *program, int region_fd, int counters_fd,
                          const struct handshake_start *start, struct spawned *spawned,

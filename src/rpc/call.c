@@ -292,7 +292,7 @@ rpc_call_on_event(struct rpc_call *call, enum rpc_event event, bool ok)
         return;
     }
     if (event == RPC_EVENT_SENT) {
-        rpc_stream_on_sent(call, ok);
+        rpc_stream_on_sent(call);
         return;
     }
     if (event == RPC_EVENT_RECEIVED)

@@ -158,7 +158,8 @@ grpc_slice rpc_text_to_core(const char *text);
 /* ---- stream.c: the sending half of streams ---- */
 
 void rpc_stream_begin(struct rpc_call *call);
-void rpc_stream_on_sent(struct rpc_call *call, bool ok);
+/* Also of a message that failed: the call is then CLOSED soon, and the rest dropped. */
+void rpc_stream_on_sent(struct rpc_call *call);
 /* Nothing that waits will be sent any more: the bytes go back to who lent them. */
 void rpc_stream_drop(struct rpc_call *call);
 void rpc_stream_finish(struct rpc_call *call, enum status status, const char *text);

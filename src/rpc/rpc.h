@@ -124,10 +124,14 @@ int rpc_server_step(struct rpc_server *server, size_t queue_index, int64_t deadl
  * one; what the waker wrote before is seen after that step. Harmless after the end of the queue. */
 void rpc_server_wake(struct rpc_server *server, size_t queue_index);
 
-/* Stops listening and takes no more calls (UNAVAILABLE); those under way go on. Streams that only
- * end when the client says so are for the user to finish. Then clients are asked to close their
- * connections; one that does not answer holds up the end for 20 s, or until rpc_server_cancel_all.
- * Call once, from any thread. */
+/*
+ * Stops listening and takes no more calls; those under way go on. Streams that only end when the
+ * client says so are for the user to finish. New connections and calls get UNAVAILABLE; calls that
+ * have reached the library but not yet the user get CANCELLED from it, and in rare races one of
+ * them gets no answer. Then clients are asked to close their connections; one that does not answer
+ * holds up the end for 20 s. So call rpc_server_cancel_all after a grace time, always: it ends
+ * both. Call once, from any thread.
+ */
 void rpc_server_stop(struct rpc_server *server);
 
 /* After rpc_server_stop: cancels every call under way, each gets on_cancel and is still to be ended

@@ -122,11 +122,9 @@ rpc_stream_drop(struct rpc_call *call)
 }
 
 void
-rpc_stream_on_sent(struct rpc_call *call, bool ok)
+rpc_stream_on_sent(struct rpc_call *call)
 {
     struct rpc_stream *stream = call->stream;
-    if (!ok)
-        rpc_stream_drop(call);
     pthread_mutex_lock(&stream->lock);
     grpc_byte_buffer *sent = call->sending;
     grpc_byte_buffer *next = stream_pop(stream);

@@ -30,6 +30,7 @@ enum {
     AT_##scope##_##id, END_##scope##_##id = AT_##scope##_##id + WORDS_##type - 1,
 #include "shm/counters.def"
 #undef COUNTER
+    /* NOLINTBEGIN(bugprone-macro-parentheses): terms of sums */
     WORDS_NODE = 0
 #define COUNTER(scope, id, type, unit, help) +(SCOPE_##scope == SCOPE_NODE) * WORDS_##type
 #include "shm/counters.def"
@@ -50,6 +51,7 @@ enum {
 #include "shm/counters.def"
 #undef COUNTER
     ,
+    /* NOLINTEND(bugprone-macro-parentheses) */
     FIRST_NODE = 0,
     FIRST_PIPELINE = FIRST_NODE + WORDS_NODE,
     FIRST_STAGE = FIRST_PIPELINE + WORDS_PIPELINE,
@@ -107,12 +109,19 @@ lower_names(void)
                 *c = (char)(*c + ('a' - 'A'));
 }
 
+/* FNV-1a, of words and of texts. */
 static uint64_t
-hash_bytes(uint64_t hash, const void *data, size_t size)
+hash_word(uint64_t hash, uint64_t word)
 {
-    for (const unsigned char *byte = data; size > 0; size--, byte++)
-        hash = (hash ^ *byte) * UINT64_C(0x100000001b3);
-    return hash;
+    return (hash ^ word) * UINT64_C(0x100000001b3);
+}
+
+static uint64_t
+hash_text(uint64_t hash, const char *text)
+{
+    for (; *text != '\0'; text++)
+        hash = hash_word(hash, (unsigned char)*text);
+    return hash_word(hash, 0);
 }
 
 /* Whatever moves a value or changes its meaning changes this; the help text does not. */
@@ -120,14 +129,16 @@ static uint64_t
 table_hash(void)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    uint64_t sizes[] = {sizeof(struct counters_header), sizeof(struct counters_scope),
-                        HISTOGRAM_WORDS};
-    hash = hash_bytes(hash, sizes, sizeof(sizes));
+    hash = hash_word(hash, sizeof(struct counters_header));
+    hash = hash_word(hash, sizeof(struct counters_scope));
+    hash = hash_word(hash, HISTOGRAM_WORDS);
     for (size_t i = 0; i < COUNTER_TABLE_COUNT; i++) {
         const struct counter_entry *entry = &counter_table[i];
-        uint32_t kind[] = {entry->scope, entry->type, entry->unit, counter_offset[i]};
-        hash = hash_bytes(hash, kind, sizeof(kind));
-        hash = hash_bytes(hash, entry->name, strlen(entry->name) + 1);
+        hash = hash_word(hash, entry->scope);
+        hash = hash_word(hash, entry->type);
+        hash = hash_word(hash, entry->unit);
+        hash = hash_word(hash, counter_offset[i]);
+        hash = hash_text(hash, entry->name);
     }
     return hash;
 }
@@ -205,8 +216,7 @@ header_validate(const struct counters_header *header, uint64_t bytes, struct err
                          (unsigned long long)header->table_hash, (unsigned long long)table_hash());
     if (header->file_bytes != bytes)
         return wrong(error, "the size is not what the header says");
-    if (header->scope_count < 1 || header->scope_count > SCOPES_MAX ||
-        scopes_end(header->scope_count) > bytes)
+    if (header->scope_count < 1 || scopes_end(header->scope_count) > bytes)
         return wrong(error, "more scopes than the file has room for");
     return STATUS_OK;
 }
@@ -221,7 +231,7 @@ view_validate(struct counters *counters, struct error *error)
     if (status != STATUS_OK)
         return status;
     size_t scopes_bytes = header.scope_count * sizeof(struct counters_scope);
-    counters->scopes = malloc(scopes_bytes);
+    counters->scopes = calloc(header.scope_count, sizeof(struct counters_scope));
     if (counters->scopes == NULL)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "counters: out of memory");
     memcpy(counters->scopes, counters->header->scopes, scopes_bytes);

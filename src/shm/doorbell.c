@@ -58,9 +58,15 @@ doorbell_ring(struct shm_doorbell *bell)
     /* of several wakers one does the system call */
     if (atomic_exchange_explicit(&bell->asleep, 0, memory_order_relaxed) == 0)
         return false;
+    doorbell_wake(bell);
+    return true;
+}
+
+void
+doorbell_wake(struct shm_doorbell *bell)
+{
     atomic_fetch_add_explicit(&bell->sequence, 1, memory_order_release);
     futex(&bell->sequence, FUTEX_WAKE, 1, NULL);
-    return true;
 }
 
 void

@@ -12,7 +12,8 @@
  *
  * The fences forbid the one bad outcome: that the sleeper does not see the work and the waker does not
  * see the flag. A bell whose owner is awake costs the waker a fence and a load. A waker that
- * is killed half way loses the wake; so every sleep ends by itself after a while, and repair rings.
+ * is killed half way leaves a sleeper whose flag is clear, and whom no doorbell_ring would wake any
+ * more: so repair wakes whether the flag is set or not, and every sleep ends by itself after a while.
  */
 #pragma once
 
@@ -30,6 +31,9 @@ bool doorbell_sleep(struct shm_doorbell *bell, uint32_t prepared, int64_t timeou
 
 /* Wakes the owner if it sleeps. The work must have been made visible before. True if it slept. */
 bool doorbell_ring(struct shm_doorbell *bell);
+
+/* Wakes the owner whatever the flag says: for repair. */
+void doorbell_wake(struct shm_doorbell *bell);
 
 /*
  * How long to look before sleeping: private to the process. Rewarded looking doubles the budget, vain

@@ -35,30 +35,50 @@ stage_has_work(const struct region *region, uint32_t stage_index)
     return ring_has_cell(&ring);
 }
 
-/* Gives the free role to a worker that is idle, if there is one, and wakes it. */
+/* True if the worker that has been appointed sleeps, or is about to look and will see it. */
+static bool
+appointment_holds(struct shm_stage *stage, struct shm_worker *worker, uint32_t index,
+                  uint16_t party)
+{
+    return (atomic_load_explicit(&stage->idle, memory_order_acquire) & UINT64_C(1) << index) != 0 &&
+           atomic_load_explicit(&worker->party, memory_order_acquire) == party;
+}
+
+/*
+ * Gives the free role to a worker that is idle, if there is one, and wakes it.
+ *
+ * The worker may be awake after all, and by now busy with a batch, or dead and its seat taken by
+ * another: then the role must not wait for it, and goes back. If it has just seen its appointment
+ * there are two formers for one batch, which makes that batch smaller and nothing else.
+ */
 static void
 appoint_idle(const struct region *region, uint32_t stage_index)
 {
     struct shm_stage *stage = region_stage(region, stage_index);
-    uint64_t idle;
-    while ((idle = atomic_load_explicit(&stage->idle, memory_order_acquire)) != 0) {
+    uint64_t seats = ~UINT64_C(0) >> (64 - region->layout.plan.worker_counts[stage_index]);
+    /* Each turn ends it or has seen a worker wake up; the bound is for hostile bitmaps. */
+    for (uint32_t turns = 0; turns < 2 * STAGE_WORKERS_MAX; turns++) {
+        uint64_t idle = atomic_load_explicit(&stage->idle, memory_order_acquire) & seats;
+        if (idle == 0)
+            return; /* all are at work, and look at the ring when they are done */
         uint32_t index = (uint32_t)__builtin_ctzll(idle);
-        if (index >= region->layout.plan.worker_counts[stage_index])
-            return; /* a bit that no honest worker sets */
         struct shm_worker *worker = region_worker(region, stage_index, index);
-        uint16_t party = (uint16_t)atomic_load_explicit(&worker->party, memory_order_relaxed);
+        uint16_t party = (uint16_t)atomic_load_explicit(&worker->party, memory_order_acquire);
+        if (party == PARTY_NONE) { /* repair is emptying this seat */
+            seats &= ~(UINT64_C(1) << index);
+            continue;
+        }
         if (!former_change(stage, FORMER_NONE, former_word(index, party)))
             return; /* somebody has the role */
         doorbell_ring(&worker->bell);
-        if (atomic_load_explicit(&stage->idle, memory_order_acquire) & UINT64_C(1) << index)
+        if (appointment_holds(stage, worker, index, party) ||
+            !former_change(stage, former_word(index, party), FORMER_NONE))
             return;
-        /* It was awake after all, and may by now be busy with a batch: then the role must not wait
-         * for it. If it has just seen its appointment there are two formers for one batch, which
-         * makes that batch smaller and nothing else. */
-        if (!former_change(stage, former_word(index, party), FORMER_NONE))
-            return;
+        /* pairs with the one in doorbell_prepare: we see the idle bit of whoever saw the role taken */
+        atomic_thread_fence(memory_order_seq_cst);
+        if (!stage_has_work(region, stage_index))
+            return; /* else we and a worker that finds nothing could go on like this */
     }
-    /* none is idle: all are at work, and look at the ring when they are done */
 }
 
 void
@@ -113,11 +133,35 @@ stage_wants_former(const struct region *region, uint32_t stage_index, uint32_t w
     return former == former_word(worker_index, party);
 }
 
+/* In this order: who appoints the dead one after its role was taken sees that the seat is empty. */
 void
 former_evict(const struct region *region, uint32_t stage_index, uint32_t worker_index,
              uint16_t dead)
 {
     struct shm_stage *stage = region_stage(region, stage_index);
-    former_change(stage, former_word(worker_index, dead), FORMER_NONE);
+    struct shm_worker *worker = region_worker(region, stage_index, worker_index);
+    uint32_t party = dead;
+    atomic_compare_exchange_strong_explicit(&worker->party, &party, PARTY_NONE,
+                                            memory_order_acq_rel, memory_order_relaxed);
     idle_leave(region, stage_index, worker_index);
+    atomic_thread_fence(memory_order_seq_cst);
+    former_change(stage, former_word(worker_index, dead), FORMER_NONE);
+}
+
+void
+stages_awaken(const struct region *region)
+{
+    const struct region_plan *plan = &region->layout.plan;
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        struct shm_stage *stage = region_stage(region, s);
+        uint32_t former = atomic_load_explicit(&stage->former, memory_order_acquire);
+        uint32_t index = former >> 16;
+        if (former != FORMER_NONE &&
+            (index >= plan->worker_counts[s] ||
+             atomic_load_explicit(&region_worker(region, s, index)->party, memory_order_acquire) !=
+                 (former & PARTY_MAX)))
+            former_change(stage, former, FORMER_NONE);
+        for (uint32_t i = 0; i < plan->worker_counts[s]; i++)
+            doorbell_wake(&region_worker(region, s, i)->bell);
+    }
 }

@@ -41,6 +41,10 @@ void idle_leave(const struct region *region, uint32_t stage, uint32_t worker_ind
 bool stage_wants_former(const struct region *region, uint32_t stage, uint32_t worker_index,
                         uint16_t party);
 
-/* Takes role and idle bit from a party that is proved dead. */
+/* Empties the seat of a party that is proved dead: its party, its idle bit, its role. */
 void former_evict(const struct region *region, uint32_t stage, uint32_t worker_index,
                   uint16_t dead);
+
+/* Makes every worker look for work again, whatever a dead party began and did not finish: appointed
+ * somebody who is no more, or took a sleeper's flag and did not wake him. */
+void stages_awaken(const struct region *region);

@@ -103,9 +103,11 @@ tensors_validate(const struct handshake_tensor *tensors, uint32_t count, const c
             if (strcmp(tensors[k].name, tensor->name) == 0)
                 return error_set(error, STATUS_INVALID_ARGUMENT, "%s \"%s\": declared twice", which,
                                  tensor->name);
-        if (tensor->datatype == 0 || tensor->datatype >= SHOAL_DATATYPE_END)
+        if (tensor->datatype >= SHOAL_DATATYPE_END) /* 0 is SHOAL_DATATYPE_ANY */
             return error_set(error, STATUS_INVALID_ARGUMENT, "%s \"%s\": no such datatype: %u",
                              which, tensor->name, tensor->datatype);
+        if (tensor->rank == SHOAL_RANK_ANY)
+            continue;
         if (tensor->rank > SHOAL_RANK_MAX)
             return error_set(error, STATUS_INVALID_ARGUMENT, "%s \"%s\": rank %u; at most %d",
                              which, tensor->name, tensor->rank, SHOAL_RANK_MAX);

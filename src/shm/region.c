@@ -81,7 +81,7 @@ place_fresh(const struct shm_ring *ring, const struct shm_objects *objects, uint
 {
     struct shm_word word = {.generation = 1, .place = ring->place, .party = PARTY_COORDINATOR};
     atomic_store_explicit(object_word(objects, index), word_pack(word), memory_order_relaxed);
-    CHECK(ring_fill_cell(ring, (struct shm_ticket){index, 1}) == RING_OK);
+    CHECK(ring_fill_cell(ring, index, word) == RING_OK);
 }
 
 static void
@@ -124,6 +124,17 @@ write_header(struct region *region, uint64_t generation)
     header->checksum = region_checksum(header);
 }
 
+/* A signal interrupts the allocation of much memory; what was allocated stays so. */
+static bool
+allocate(int fd, size_t bytes)
+{
+    int result;
+    do
+        result = fallocate(fd, 0, 0, (off_t)bytes);
+    while (result != 0 && errno == EINTR);
+    return result == 0;
+}
+
 enum status
 region_create(struct region *region, const struct region_plan *plan, uint64_t generation,
               struct error *error)
@@ -137,7 +148,7 @@ region_create(struct region *region, const struct region_plan *plan, uint64_t ge
     if (region->fd < 0)
         return error_set_errno(error, "memfd_create");
     /* fallocate, because a size alone would be a promise that is broken later by SIGBUS */
-    if (ftruncate(region->fd, (off_t)bytes) != 0 || fallocate(region->fd, 0, 0, (off_t)bytes) != 0) {
+    if (ftruncate(region->fd, (off_t)bytes) != 0 || !allocate(region->fd, bytes)) {
         status = error_set_errno(error, "allocating a region of %zu bytes", bytes);
         goto failed;
     }

@@ -61,7 +61,7 @@ forget_pushed(struct repair *repair, const struct shm_objects *objects, struct s
             return corrupt(repair, "index in a cell:", index);
         struct shm_word word = word_unpack(repair->judged[index]);
         if (repair->judged[index] != 0 && word.place == ring.place &&
-            cell_names(cell, index, word.generation))
+            cell_names(cell, index, word))
             repair->judged[index] = 0;
     }
     return STATUS_OK;
@@ -79,7 +79,7 @@ push_owed(struct repair *repair, const struct shm_objects *objects, struct shm_r
                                                  word_pack(word), memory_order_acq_rel,
                                                  memory_order_relaxed))
         return STATUS_OK; /* claimed meanwhile: nothing is owed */
-    if (ring_fill_cell(&ring, (struct shm_ticket){index, word.generation}) != RING_OK)
+    if (ring_fill_cell(&ring, index, word) != RING_OK)
         return corrupt(repair, "ring of place", ring.place);
     repair->report->pushed++;
     return STATUS_OK;
@@ -256,14 +256,6 @@ repair_held(struct repair *repair)
     return status;
 }
 
-static void
-notify_all(const struct region *region)
-{
-    for (uint32_t i = 0; i < region->layout.plan.stage_count; i++)
-        stage_notify(region, i);
-    doorbell_ring(&region->header->coordinator_bell);
-}
-
 enum status
 region_repair(const struct region *region, uint16_t dead, uint16_t self, uint32_t stage,
               uint32_t worker_index, const struct repair_judge *judge,
@@ -289,6 +281,7 @@ region_repair(const struct region *region, uint16_t dead, uint16_t self, uint32_
     free(repair.judged);
     if (stage < STAGES_MAX)
         former_evict(region, stage, worker_index, dead);
-    notify_all(region);
+    stages_awaken(region);
+    doorbell_wake(&region->header->coordinator_bell);
     return status;
 }

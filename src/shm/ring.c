@@ -69,7 +69,7 @@ position_after_lag(const struct shm_ring *ring, uint64_t position, int32_t laps)
 }
 
 enum ring_result
-ring_fill_cell(const struct shm_ring *ring, struct shm_ticket ticket)
+ring_fill_cell(const struct shm_ring *ring, uint32_t index, struct shm_word waiting)
 {
     uint64_t position = atomic_load_explicit(&ring->shared->tail, memory_order_relaxed);
     /* Each turn either fills a cell or has seen another party's progress. */
@@ -86,7 +86,7 @@ ring_fill_cell(const struct shm_ring *ring, struct shm_ticket ticket)
         } else {
             uint64_t lap = position >> ring->cell_count_log2;
             /* release: whoever sees the cell sees the word that was made waiting before it */
-            if (atomic_compare_exchange_strong_explicit(slot, &cell, cell_full(lap, ticket),
+            if (atomic_compare_exchange_strong_explicit(slot, &cell, cell_full(lap, index, waiting),
                                                         memory_order_acq_rel,
                                                         memory_order_relaxed)) {
                 hint_advance(&ring->shared->tail, position + 1);
@@ -102,13 +102,19 @@ ring_push(const struct shm_ring *ring, const struct shm_objects *objects, uint32
           uint64_t held, uint32_t generation, uint16_t party)
 {
     CHECK(index < objects->count);
-    struct shm_word waiting = {.generation = generation, .place = ring->place, .party = party};
-    /* release: the popper that claims it sees all that the holder wrote into the object */
-    if (!atomic_compare_exchange_strong_explicit(object_word(objects, index), &held,
-                                                 word_pack(waiting), memory_order_acq_rel,
-                                                 memory_order_relaxed))
+    _Atomic uint64_t *word = object_word(objects, index);
+    uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+    if (!word_same_hold(seen, held))
         return RING_LOST;
-    return ring_fill_cell(ring, (struct shm_ticket){index, generation});
+    struct shm_word waiting = {.generation = generation,
+                               .turn = (word_unpack(seen).turn + 1) & WORD_TURN_MAX,
+                               .place = ring->place,
+                               .party = party};
+    /* release: the popper that claims it sees all that the holder wrote into the object */
+    if (!atomic_compare_exchange_strong_explicit(word, &seen, word_pack(waiting),
+                                                 memory_order_acq_rel, memory_order_relaxed))
+        return RING_LOST;
+    return ring_fill_cell(ring, index, waiting);
 }
 
 /* Claims the object that a full cell names, if it waits in this ring under that generation. */
@@ -153,8 +159,7 @@ ring_pop(const struct shm_ring *ring, const struct shm_objects *objects, uint16_
             return RING_CORRUPT;
         struct shm_word state = word_unpack(seen);
         bool claimed = !state.held && state.place == ring->place &&
-                       cell_names(cell, index, state.generation) &&
-                       claim(word, seen, party);
+                       cell_names(cell, index, state) && claim(word, seen, party);
         /* Whether we claimed it or it has moved on: this cell has done its work. If the CAS fails,
          * another popper has emptied it for us. */
         uint64_t lap = position >> ring->cell_count_log2;

@@ -64,8 +64,9 @@ object_word(const struct shm_objects *objects, uint32_t index)
 }
 
 /*
- * Pushes an object. `held` is the word with which the caller holds it, `generation` the one it is to
- * have while it waits (the next one when it is released, else the same), `party` the caller.
+ * Pushes an object. `held` is the word with which the caller holds it (the turn in it does not count),
+ * `generation` the one it is to have while it waits (the next one when it is released, else the
+ * same), `party` the caller.
  */
 enum ring_result ring_push(const struct shm_ring *ring, const struct shm_objects *objects,
                            uint32_t index, uint64_t held, uint32_t generation,
@@ -84,6 +85,7 @@ bool ring_has_cell(const struct shm_ring *ring);
 /* How many cells lie between the hints, at most the number of cells: for people, not for decisions. */
 uint32_t ring_depth(const struct shm_ring *ring);
 
-/* Only step 2 of a push: fills a cell for an object whose word says already that it waits here. For
- * repair, which owes the push in the name of a dead party. */
-enum ring_result ring_fill_cell(const struct shm_ring *ring, struct shm_ticket ticket) WARN_UNUSED;
+/* Only step 2 of a push: fills a cell for an object whose word, `waiting`, says already that it waits
+ * here. For repair, which owes the push in the name of a dead party. */
+enum ring_result ring_fill_cell(const struct shm_ring *ring, uint32_t index,
+                                struct shm_word waiting) WARN_UNUSED;

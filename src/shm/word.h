@@ -27,16 +27,19 @@ enum {
 
 struct shm_word {
     uint32_t generation;
+    uint8_t turn; /* counts the pushes, modulo 2^7: tells one push of a use from the next */
     uint8_t place;
     bool held;
     uint16_t party;
 };
 
+enum { WORD_TURN_BITS = 7, WORD_TURN_MAX = (1 << WORD_TURN_BITS) - 1 };
+
 static inline uint64_t
 word_pack(struct shm_word word)
 {
-    return (uint64_t)word.generation << 32 | (uint64_t)word.held << 24 |
-           (uint64_t)word.place << 16 | word.party;
+    return (uint64_t)word.generation << 32 | (uint64_t)(word.turn & WORD_TURN_MAX) << 25 |
+           (uint64_t)word.held << 24 | (uint64_t)word.place << 16 | word.party;
 }
 
 static inline struct shm_word
@@ -44,17 +47,25 @@ word_unpack(uint64_t packed)
 {
     return (struct shm_word){
         .generation = (uint32_t)(packed >> 32),
+        .turn = packed >> 25 & WORD_TURN_MAX,
         .held = packed >> 24 & 1,
         .place = (uint8_t)(packed >> 16),
         .party = (uint16_t)packed,
     };
 }
 
-/* False for bits that no honest party ever sets. */
+/* False for a word that no honest party ever writes. */
 static inline bool
 word_possible(uint64_t packed)
 {
-    return (packed >> 25 & 0x7f) == 0 && packed >> 32 != 0;
+    return packed >> 32 != 0;
+}
+
+/* True if the two differ in nothing but the turn. */
+static inline bool
+word_same_hold(uint64_t a, uint64_t b)
+{
+    return ((a ^ b) & ~((uint64_t)WORD_TURN_MAX << 25)) == 0;
 }
 
 /* The generation after this one; 0 is skipped. */
@@ -67,23 +78,29 @@ generation_next(uint32_t generation)
 /* ---- cells ---- */
 
 #define CELL_FULL (UINT64_C(1) << 63)
-enum { CELL_LAP_BITS = 23, CELL_GENERATION_BITS = 24, CELL_INDEX_BITS = 16 };
+enum { CELL_LAP_BITS = 23, CELL_STAMP_BITS = 24, CELL_INDEX_BITS = 16 };
 #define CELL_LAP_MASK ((UINT64_C(1) << CELL_LAP_BITS) - 1)
-#define CELL_GENERATION_MASK ((UINT64_C(1) << CELL_GENERATION_BITS) - 1)
+#define CELL_STAMP_MASK ((UINT64_C(1) << CELL_STAMP_BITS) - 1)
 #define CELL_INDEX_MASK ((UINT64_C(1) << CELL_INDEX_BITS) - 1)
+
+/* What a cell keeps of a word: the generation's low bits and the turn, which is to say one push. */
+static inline uint32_t
+word_stamp(struct shm_word word)
+{
+    return (word.generation << WORD_TURN_BITS | word.turn) & (uint32_t)CELL_STAMP_MASK;
+}
 
 static inline uint64_t
 cell_empty(uint64_t lap)
 {
-    return (lap & CELL_LAP_MASK) << (CELL_GENERATION_BITS + CELL_INDEX_BITS);
+    return (lap & CELL_LAP_MASK) << (CELL_STAMP_BITS + CELL_INDEX_BITS);
 }
 
 static inline uint64_t
-cell_full(uint64_t lap, struct shm_ticket ticket)
+cell_full(uint64_t lap, uint32_t index, struct shm_word word)
 {
-    return CELL_FULL | cell_empty(lap) |
-           (ticket.generation & CELL_GENERATION_MASK) << CELL_INDEX_BITS |
-           (ticket.index & CELL_INDEX_MASK);
+    return CELL_FULL | cell_empty(lap) | (uint64_t)word_stamp(word) << CELL_INDEX_BITS |
+           (index & CELL_INDEX_MASK);
 }
 
 static inline bool
@@ -95,7 +112,7 @@ cell_is_full(uint64_t cell)
 static inline uint64_t
 cell_lap(uint64_t cell)
 {
-    return cell >> (CELL_GENERATION_BITS + CELL_INDEX_BITS) & CELL_LAP_MASK;
+    return cell >> (CELL_STAMP_BITS + CELL_INDEX_BITS) & CELL_LAP_MASK;
 }
 
 static inline uint32_t
@@ -104,9 +121,10 @@ cell_index(uint64_t cell)
     return (uint32_t)(cell & CELL_INDEX_MASK);
 }
 
+/* True if the cell was filled by the push that made this word. */
 static inline bool
-cell_names(uint64_t cell, uint32_t index, uint32_t generation)
+cell_names(uint64_t cell, uint32_t index, struct shm_word word)
 {
     return cell_index(cell) == index &&
-           (cell >> CELL_INDEX_BITS & CELL_GENERATION_MASK) == (generation & CELL_GENERATION_MASK);
+           (cell >> CELL_INDEX_BITS & CELL_STAMP_MASK) == word_stamp(word);
 }

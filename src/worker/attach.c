@@ -202,7 +202,7 @@ seat_check(const struct worker *worker, struct error *error)
         return error_set(error, STATUS_DATA_LOSS, "handshake_start: a negative time");
     const struct counters *counters = &worker->counters;
     if (start->counters_scope >= counters->scope_count ||
-        counters->header->scopes[start->counters_scope].kind != SCOPE_WORKER)
+        counters->scopes[start->counters_scope].kind != SCOPE_WORKER)
         return error_set(error, STATUS_DATA_LOSS, "handshake_start.counters_scope %u is no worker",
                          start->counters_scope);
     return STATUS_OK;

@@ -75,6 +75,23 @@ tensor_init(struct item *item, struct shoal_tensor *tensor, const char *name, ui
     return true;
 }
 
+/* The size that follows from type and shape. */
+static enum status
+plain_bytes(const struct shoal_tensor *tensor, size_t *bytes, struct error *error)
+{
+    uint64_t product;
+    if (tensor->datatype == SHOAL_BYTES)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "output \"%.32s\": a BYTES tensor is made with output_bytes",
+                         tensor->name);
+    if (!tensor_bytes_for(tensor->datatype, tensor->rank, tensor->shape, &product))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "output \"%.32s\": a negative dimension, or a product that overflows",
+                         tensor->name);
+    *bytes = product;
+    return STATUS_OK;
+}
+
 static void *
 host_output(struct shoal_item *shown, const char *name, uint32_t datatype, uint32_t rank,
             const int64_t *shape)
@@ -84,19 +101,10 @@ host_output(struct shoal_item *shown, const char *name, uint32_t datatype, uint3
     if (!tensor_init(item, &tensor, name, datatype, rank, shape))
         return NULL;
     struct error error = ERROR_NONE;
-    uint64_t bytes;
-    if (datatype == SHOAL_BYTES)
-        error_set(&error, STATUS_INVALID_ARGUMENT,
-                  "output \"%.32s\": a BYTES tensor is made with output_bytes", name);
-    else if (!tensor_bytes_for(datatype, rank, shape, &bytes))
-        error_set(&error, STATUS_INVALID_ARGUMENT,
-                  "output \"%.32s\": a negative dimension, or a product that overflows", name);
-    if (error.status != STATUS_OK) {
-        item_refuse(item, &error);
-        return NULL;
-    }
-    tensor.bytes = bytes;
-    return host_add(item, &tensor);
+    if (plain_bytes(&tensor, &tensor.bytes, &error) == STATUS_OK)
+        return host_add(item, &tensor);
+    item_refuse(item, &error);
+    return NULL;
 }
 
 static void *

@@ -226,14 +226,16 @@ copy_specs(const struct shoal_tensor_spec *specs, uint32_t count, struct handsha
     for (uint32_t i = 0; i < count; i++) {
         const char *name = specs[i].name != NULL ? specs[i].name : "";
         size_t bytes = strnlen(name, SHOAL_NAME_BYTES_MAX + 1);
-        if (bytes > SHOAL_NAME_BYTES_MAX || specs[i].rank > SHOAL_RANK_MAX)
+        bool any_rank = specs[i].rank == SHOAL_RANK_ANY;
+        if (bytes > SHOAL_NAME_BYTES_MAX || (specs[i].rank > SHOAL_RANK_MAX && !any_rank))
             return error_set(error, STATUS_FAILED_PRECONDITION,
                              "shoal_io.%s[%u]: a name has at most %d bytes, a rank is at most %d",
                              field, i, SHOAL_NAME_BYTES_MAX, SHOAL_RANK_MAX);
         memcpy(tensors[i].name, name, bytes);
         tensors[i].datatype = specs[i].datatype;
         tensors[i].rank = specs[i].rank;
-        memcpy(tensors[i].shape, specs[i].shape, specs[i].rank * sizeof(specs[i].shape[0]));
+        if (!any_rank)
+            memcpy(tensors[i].shape, specs[i].shape, specs[i].rank * sizeof(specs[i].shape[0]));
     }
     return STATUS_OK;
 }

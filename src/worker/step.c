@@ -100,9 +100,7 @@ due(const struct worker *worker, int64_t now_ns)
 static uint32_t
 work(struct worker *worker, int64_t now_ns)
 {
-    if (!take_role(worker))
-        return 0;
-    uint32_t done = gather(worker, now_ns);
+    uint32_t done = take_role(worker) ? gather(worker, now_ns) : 0;
     enum batch_state closed = due(worker, now_ns).state;
     if (closed == BATCH_OPEN || worker->corrupt)
         return done;
@@ -147,19 +145,26 @@ sleep_until(struct worker *worker, uint32_t prepared, int64_t until_ns)
         spin_after_sleep(&worker->spin, clock_now_ns() - now_ns);
 }
 
-/* The role is ours and the batch open: more may come until it is due. */
+/*
+ * The batch is open: more may come until it is due. We sleep with our idle bit set, though we have
+ * the role: should it be taken back while we sleep, the next push finds us by that bit.
+ */
 static void
 wait_for_company(struct worker *worker)
 {
     int64_t until_ns = due(worker, clock_now_ns()).look_again_ns;
-    if (spin(worker, until_ns))
+    if (worker->former && spin(worker, until_ns))
         return;
     struct shm_doorbell *bell = &worker->seat.worker->bell;
+    idle_enter(&worker->region, worker->place, worker->start.worker_index);
+    bool more = take_role(worker);
     uint32_t prepared = doorbell_prepare(bell);
-    if (ring_holds_work(worker) || due(worker, clock_now_ns()).state != BATCH_OPEN)
+    more = more && ring_holds_work(worker);
+    if (more || due(worker, clock_now_ns()).state != BATCH_OPEN)
         doorbell_cancel(bell);
     else
         sleep_until(worker, prepared, until_ns);
+    idle_leave(&worker->region, worker->place, worker->start.worker_index);
 }
 
 static void
@@ -212,6 +217,7 @@ worker_serve(struct worker *worker)
         if (work(worker, now_ns) == 0)
             rest(worker);
     }
+    take_role(worker); /* we may have been appointed while we slept */
     leave_role(worker);
     return EXIT_STOPPED;
 }

@@ -206,10 +206,14 @@ listen_on(const char *address)
         printf("listening %.*s:%d\n", (int)(colon - address), address, port);
 }
 
+static const char usage[] =
+    "Usage: echo_server [--cpu N] [--generic] [--method NAME] [--help] unix:PATH|IP:PORT...\n";
+
 static const struct option OPTIONS[] = {
     {"cpu", required_argument, NULL, 'c'},
     {"generic", no_argument, NULL, 'g'},
     {"method", required_argument, NULL, 'm'},
+    {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
 
@@ -223,11 +227,12 @@ main(int argc, char **argv)
         case 'c': bench_pin((int)bench_number("cpu", optarg, 0, CPU_SETSIZE - 1)); break;
         case 'g': method = NULL; break;
         case 'm': method = optarg; break;
-        default: return 2;
+        case 'h': fputs(usage, stdout); return 0;
+        default: BENCH_FAIL("%s", usage);
         }
     }
     if (optind >= argc)
-        BENCH_FAIL("usage: echo_server [--cpu N] [--generic] [--method NAME] unix:PATH|IP:PORT...");
+        BENCH_FAIL("%s", usage);
 
     sigset_t signals;
     sigemptyset(&signals);

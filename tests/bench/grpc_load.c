@@ -130,7 +130,7 @@ channels_connect(void)
     for (uint64_t i = 0; i < options.channels; i++) {
         load.channels[i] = channel_open((int)i);
         load.methods[i] = grpc_channel_register_call(load.channels[i], options.method, NULL, NULL);
-        uint64_t end_ns = bench_now_ns() + STALL_S * NS_PER_S;
+        uint64_t end_ns = bench_now_ns() + STALL_S * BENCH_NS_PER_S;
         for (;;) {
             grpc_connectivity_state state =
                 grpc_channel_check_connectivity_state(load.channels[i], 1);
@@ -358,17 +358,15 @@ static const struct option OPTIONS[] = {
     {"server-pid", required_argument, NULL, 'p'},
     {"cpu", required_argument, NULL, 'C'},
     {"json", no_argument, NULL, 'j'},
+    {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
 
-static void
-usage(void)
-{
-    BENCH_FAIL("usage: grpc_load --target ADDRESS --message FILE (--requests N | --seconds S)\n"
-               "  [--method /service/rpc] [--outstanding N] [--channels N] [--warmup REQUESTS]\n"
-               "  [--expect FILE] [--expect-tail FILE] [--expect-bytes N] [--server-pid PID]...\n"
-               "  [--cpu N] [--json]");
-}
+static const char usage[] =
+    "Usage: grpc_load --target ADDRESS --message FILE (--requests N | --seconds S)\n"
+    "  [--method /service/rpc] [--outstanding N] [--channels N] [--warmup REQUESTS]\n"
+    "  [--expect FILE] [--expect-tail FILE] [--expect-bytes N] [--server-pid PID]...\n"
+    "  [--cpu N] [--json] [--help]\n";
 
 static void
 parse(int argc, char **argv)
@@ -397,12 +395,13 @@ parse(int argc, char **argv)
             options.server_pids[options.server_pid_count++] =
                 (pid_t)bench_number("server-pid", optarg, 1, INT32_MAX);
             break;
-        default: usage();
+        case 'h': fputs(usage, stdout); exit(0);
+        default: BENCH_FAIL("%s", usage);
         }
     }
     if (optind != argc || options.target == NULL || options.message_path == NULL ||
         (options.requests == 0 && !(options.seconds > 0)))
-        usage();
+        BENCH_FAIL("%s", usage);
     if (options.channels == 0)
         options.channels = options.outstanding == 1 ? 1 : 4;
 }

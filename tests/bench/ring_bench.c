@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rings between two threads pinned to two cores: a plain ring, the same with cached indices, and
- * Shoal's. Two figures:
+ * Rings between two threads pinned to two cores: a plain ring, the same with cached indices, the same
+ * with a record of a cache line per item, and Shoal's. Two figures:
  *
  *     stream  ns per item when one thread pushes and the other pops as fast as they can
  *     hop     ns one way when a single item goes to and fro through two rings: what a lone
@@ -16,7 +16,7 @@
  * has claimed its last use. The plain rings have nearly as many cells, so that each may run ahead
  * about as far.
  *
- *     ring_bench [--rounds N] [--items N] [--cpus A,B] [--json]
+ *     ring_bench [--rounds N] [--items N] [--cpus A,B] [--json] [--help]
  */
 #include "samples.h"
 
@@ -60,6 +60,7 @@ struct round {
 
 /* [0] leads from the first thread to the second, [1] back. */
 static struct ring_plain plain[2];
+static struct ring_record record[2];
 static struct shm_ring ring[2];
 static struct shm_objects objects = {.stride = OBJECT_STRIDE, .count = OBJECTS};
 
@@ -87,6 +88,15 @@ plain_init(void)
 {
     ring_plain_init(&plain[0]);
     ring_plain_init(&plain[1]);
+}
+
+static void
+record_init(void)
+{
+    for (uint8_t i = 0; i < 2; i++) {
+        atomic_store(&record[i].head, 0);
+        atomic_store(&record[i].tail, 0);
+    }
 }
 
 /* Once: the memory. Every round: empty rings, and all objects held, ready to be pushed. */
@@ -189,14 +199,17 @@ shoal_pop(struct shm_ring *from, uint64_t *item)
 
 BODIES(ring_plain, plain)
 BODIES(ring_cached, plain)
+BODIES(ring_record, record)
 BODIES(shoal, ring)
 
 static const struct test TESTS[] = {
     {"plain", "stream", plain_init, ring_plain_produce, ring_plain_consume, 1, 1},
     {"plain_cached", "stream", plain_init, ring_cached_produce, ring_cached_consume, 1, 1},
+    {"plain_record", "stream", record_init, ring_record_produce, ring_record_consume, 1, 1},
     {"shoal", "stream", shoal_init, shoal_produce, shoal_consume, 1, 1},
     {"plain", "hop", plain_init, ring_plain_ping, ring_plain_pong, 20, 2},
     {"plain_cached", "hop", plain_init, ring_cached_ping, ring_cached_pong, 20, 2},
+    {"plain_record", "hop", record_init, ring_record_ping, ring_record_pong, 20, 2},
     {"shoal", "hop", shoal_init, shoal_ping, shoal_pong, 20, 2},
 };
 #define TEST_COUNT (sizeof(TESTS) / sizeof(TESTS[0]))
@@ -280,11 +293,15 @@ print_test(const struct test *test, double *ns, uint64_t rounds, bool json)
            (unsigned long long)rounds);
 }
 
+static const char usage[] =
+    "Usage: ring_bench [--rounds N] [--items N] [--cpus A,B] [--json] [--help]\n";
+
 static const struct option OPTIONS[] = {
     {"rounds", required_argument, NULL, 'r'},
     {"items", required_argument, NULL, 'i'},
     {"cpus", required_argument, NULL, 'c'},
     {"json", no_argument, NULL, 'j'},
+    {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
 
@@ -302,11 +319,12 @@ main(int argc, char **argv)
         case 'r': rounds = bench_number("rounds", optarg, 1, ROUNDS_MAX); break;
         case 'i': items = bench_number("items", optarg, 1, 1000000000); break;
         case 'j': json = true; break;
+        case 'h': fputs(usage, stdout); return 0;
         case 'c':
             if (sscanf(optarg, "%d,%d", &cpus[0], &cpus[1]) != 2)
                 BENCH_FAIL("--cpus: want two numbers, \"A,B\"");
             break;
-        default: return 2;
+        default: BENCH_FAIL("%s", usage);
         }
     }
     if (cpus[0] < 0)

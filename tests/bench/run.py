@@ -3,10 +3,11 @@
 """Measures Shoal against plain yardsticks in one run, and prints the ratios next to their goals.
 
     python3 tests/bench/run.py --build build/release [--json FILE] [--quick] [--only CELL]
-                                [--rounds N] [--placement free]
+                                [--rounds N] [--seconds S] [--placement free]
 
 Cells:
-  ring     Shoal's ring, a plain ring and one with cached indices, between two threads on two cores
+  ring     Shoal's ring, a plain ring, one with cached indices and one that carries a record of a
+           cache line per item, between two threads on two cores; judged against the plain one
   service  two stages, scale and shift: a Python service without a network; Shoal without a network
            (pipeline_bench submits as the front does); Shoal through gRPC
   echo     a bare gRPC C core echo server and Shoal's one-stage echo pipeline: same client, same
@@ -114,7 +115,7 @@ class Setting:
         self.build = Path(options.build).resolve()
         self.pinned = options.placement == "pinned"
         self.rounds = 2 if options.quick else options.rounds
-        self.seconds = 0.5 if options.quick else 1.5
+        self.seconds = options.seconds or (0.5 if options.quick else 1.5)
         self.directory = directory
         self.port = free_port()
 
@@ -257,7 +258,8 @@ def bare_echo(setting):
 
 
 def shoal(setting, transports, model, values, expected):
-    command = [setting.program("bin", "shoald"), "--config", setting.config()]
+    command = [setting.program("bin", "shoald"), "--counters", f"{setting.directory}/counters"]
+    command += [setting.config()]
     every = {"unix": f"unix:{setting.directory}/shoal.sock", "tcp": f"127.0.0.1:{setting.port}"}
     targets = {name: every[name] for name in transports}
     with Server(command, setting.directory / "shoal.log") as server:
@@ -287,6 +289,7 @@ def shoal_scale_shift(setting):
     """pipeline_bench prints the same lines as python_service.py, of the same closed loop."""
     command = [setting.program("bench", "pipeline_bench"), "--config", setting.config()]
     command += ["--pipeline", "scale-shift", "--seconds", str(setting.seconds), "--json"]
+    command += ["--counters", f"{setting.directory}/counters"]
     return keyed(run_json(command + ["--outstanding", ",".join(map(str, OUTSTANDING))]))
 
 
@@ -425,6 +428,8 @@ def parse(arguments):
     parser.add_argument("--json", metavar="FILE", help="write everything that was measured")
     parser.add_argument("--quick", action="store_true", help="2 short rounds")
     parser.add_argument("--rounds", type=int, default=5, help="default 5")
+    parser.add_argument("--seconds", type=float,
+                        help="measured time of each figure; default 1.5, quick 0.5")
     parser.add_argument("--only", choices=sorted(CELLS), help="one cell")
     parser.add_argument("--placement", choices=["pinned", "free"], default="pinned",
                         help="pinned (default): servers on CPU 0, workers and client on CPU 1")

@@ -17,7 +17,7 @@
 
 #include <sys/types.h>
 
-#define NS_PER_S 1000000000ull
+#define BENCH_NS_PER_S 1000000000ull
 
 #define BENCH_FAIL(...)                                                                            \
     do {                                                                                           \
@@ -32,7 +32,7 @@ bench_clock_ns(clockid_t clock)
     struct timespec now;
     if (clock_gettime(clock, &now) != 0)
         BENCH_FAIL("clock_gettime: %s", strerror(errno));
-    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+    return (uint64_t)now.tv_sec * BENCH_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
 static inline uint64_t

@@ -66,7 +66,8 @@ class Client(open_inference.Client):
             for tensor, (*_, contents) in zip(tensors, inputs):
                 tensor["contents"] = contents
         if parameters:
-            fields["parameters"] = parameters
+            fields["parameters"] = {name: self.type("inference.InferParameter")(**value)
+                                    for name, value in parameters.items()}
         return {"model_name": model, "inputs": tensors,
                 "outputs": [{"name": name} for name in outputs], **fields}
 

@@ -55,9 +55,22 @@ def draw_seed():
     return seed
 
 
+class LoaderInOrder(unittest.TestLoader):
+    """Runs tests in the order in which they are written: the most basic first."""
+
+    def getTestCaseNames(self, case):
+        return sorted(super().getTestCaseNames(case),
+                      key=lambda name: getattr(case, name).__code__.co_firstlineno)
+
+    def loadTestsFromModule(self, module, **_):
+        cases = [case for case in vars(module).values()
+                 if isinstance(case, type) and issubclass(case, unittest.TestCase)]
+        return self.suiteClass(map(self.loadTestsFromTestCase, cases))
+
+
 def main():
-    """What a test file ends with: the first failure ends it, as it is the most basic one."""
-    unittest.main(verbosity=2, failfast=True)
+    """What a test file ends with."""
+    unittest.main(verbosity=2, testLoader=LoaderInOrder())
 
 
 # ---- configurations ----
@@ -80,7 +93,7 @@ def node(*pipelines, **keys):
 def read_proc(pid, name):
     try:
         return pathlib.Path(f"/proc/{pid}/{name}").read_text()
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:  # gone, or not ours to look at
         return ""
 
 
@@ -256,6 +269,43 @@ class Shoald:
         assert not self.counters.exists(), f"{self.counters} was left behind"
 
     # ---- what can be seen ----
+
+    def stat(self):
+        """The counters, as the operator sees them."""
+        done = subprocess.run([BIN / "shoalctl", "stat", "--json", "--counters", self.counters],
+                              capture_output=True, text=True, timeout=WAIT_SECONDS)
+        assert done.returncode == 0, f"shoalctl stat: {done.returncode}: {done.stderr}"
+        return json.loads(done.stdout)
+
+    def pipeline_stat(self, name):
+        return next(one for one in self.stat()["pipelines"] if one["name"] == name)
+
+    def stage_stat(self, pipeline, name):
+        return next(one for one in self.pipeline_stat(pipeline)["stages"] if one["name"] == name)
+
+    def wait_stat(self, name, condition, what):
+        """Waits until a pipeline's counters fulfil a condition; gauges are only written every now
+        and then. Returns them."""
+        last = {}
+
+        def look():
+            last.update(self.pipeline_stat(name))
+            return condition(last)
+        wait_until(look, lambda: f"{what}; the counters: {last}\nthe log:\n{self.stderr}")
+        return last
+
+    def wait_all_returned(self, name):
+        """Waits until no slot and no block is in use, and finds that each request got one answer."""
+        after = time.monotonic_ns()
+
+        def look(stat):
+            heartbeat = time.monotonic_ns() - self.stat()["heartbeat_age_ns"]
+            return heartbeat > after and stat["slots_used"] == 0 and stat["blocks_used"] == 0
+        stat = self.wait_stat(name, look, "all slots and blocks to be given back")
+        answered = sum(stat[key] for key in stat
+                       if key.startswith("replies_") or key.startswith("rejected_"))
+        assert answered == stat["requests"], f"{stat['requests']} requests, {answered} ends: {stat}"
+        return stat
 
     def all_workers(self):
         """Every worker that ever was ready, in the order of their readiness."""

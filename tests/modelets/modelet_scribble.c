@@ -103,4 +103,5 @@ describe(void *instance, struct shoal_io *io, struct shoal_error *error)
 }
 
 const struct shoal_modelet shoal_modelet = {
-    SHOAL_MODELET_HEADER, .name = "scribble", .describe = describe, .run = run};
+    SHOAL_MODELET_HEADER, .abilities = SHOAL_RUNS_BATCHES, .name = "scribble",
+    .describe = describe, .run = run};

@@ -1,104 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The counters' file: what the creator and an attached writer count, a reader sees; a node is told
- * live from dead, by the lock alone, SIGKILL included; two nodes can't have one file, and nobody's
- * other file is replaced; of a file whose layout is spoilt in any one place, the reader says what
- * is wrong instead of reading outside it. Histograms: each bucket starts where the one before ends,
- * and quantiles are off by at most a bucket.
+ * The counters' file: what the creator and an attached writer count, a reader sees; nobody's other
+ * file is replaced; of a file whose layout is spoilt in any one place, the reader says what is
+ * wrong instead of reading outside it. Histograms: each bucket starts where the one before ends,
+ * and quantiles are off by at most a bucket. Whose the file is: test_counters_life.c.
  */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-#include "base/check.h"
 #include "shm/counters.h"
-
-static const struct counters_spec scopes[] = {
-    {SCOPE_NODE, 0, "node"}, {SCOPE_PIPELINE, 0, "digits"}, {SCOPE_STAGE, 1, "classify"},
-    {SCOPE_WORKER, 2, "0"},  {SCOPE_WORKER, 2, "1"},        {SCOPE_STAGE, 1, "label"},
-    {SCOPE_WORKER, 5, "0"},
-};
-enum { SCOPES = ARRAY_COUNT(scopes), NODE = 0, PIPELINE = 1, STAGE = 2, WORKER = 4 };
-
-static char folder[64];
-static char path[128];
-
-static int
-folder_make(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof(folder), "/tmp/shoal-counters-XXXXXX");
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof(path), "%s/run/counters", folder);
-    return 0;
-}
-
-static int
-folder_remove(void **state)
-{
-    (void)state;
-    char command[256];
-    snprintf(command, sizeof(command), "rm -rf '%s'", folder);
-    assert_int_equal(system(command), 0);
-    return 0;
-}
-
-static struct counters
-create(void)
-{
-    struct counters counters;
-    struct error error = ERROR_NONE;
-    if (counters_create(&counters, path, scopes, SCOPES, &error) != STATUS_OK)
-        fail_msg("%s", error.text);
-    return counters;
-}
-
-static struct counters
-open_expecting(bool live)
-{
-    struct counters counters;
-    struct error error = ERROR_NONE;
-    bool is_live = !live;
-    if (counters_open(&counters, path, &is_live, &error) != STATUS_OK)
-        fail_msg("%s", error.text);
-    assert_int_equal(is_live, live);
-    return counters;
-}
-
-static void
-assert_open_fails(enum status status, const char *text)
-{
-    struct counters counters;
-    struct error error = ERROR_NONE;
-    bool live;
-    assert_int_equal(counters_open(&counters, path, &live, &error), status);
-    if (strstr(error.text, text) == NULL)
-        fail_msg("\"%s\" is not in \"%s\"", text, error.text);
-    assert_null(counters.base);
-    counters_close(&counters);
-}
-
-static void
-assert_create_fails(enum status status, const char *text)
-{
-    struct counters counters;
-    struct error error = ERROR_NONE;
-    assert_int_equal(counters_create(&counters, path, scopes, SCOPES, &error), status);
-    if (strstr(error.text, text) == NULL)
-        fail_msg("\"%s\" is not in \"%s\"", text, error.text);
-    counters_close(&counters);
-}
+#include "test_counters_rig.h"
 
 /* ---- the table ---- */
 
@@ -255,96 +166,7 @@ test_hostile_writer(void **state)
     assert_int_equal(access(path, F_OK), -1);
 }
 
-/* ---- live, dead, two of them ---- */
-
-static void
-test_two_nodes(void **state)
-{
-    (void)state;
-    struct counters writer = create();
-    char text[256];
-    snprintf(text, sizeof(text), "pid %d has %s", (int)getpid(), path);
-    assert_create_fails(STATUS_FAILED_PRECONDITION, text);
-    struct counters reader = open_expecting(true); /* unharmed, and reading does not lock */
-    assert_create_fails(STATUS_FAILED_PRECONDITION, text);
-    counters_close(&reader);
-    counters_close(&writer);
-    writer = create();
-    counters_close(&writer);
-}
-
-/* Another process that has the file until it is killed. */
-static pid_t
-node_start(void)
-{
-    int ready[2];
-    assert_int_equal(pipe(ready), 0);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        struct counters counters;
-        struct error error;
-        if (counters_create(&counters, path, scopes, SCOPES, &error) != STATUS_OK)
-            _exit(1);
-        counter_add(counters_values(&counters, NODE), NODE_CALLS, 77);
-        (void)!write(ready[1], "r", 1);
-        for (;;)
-            pause();
-    }
-    char byte;
-    close(ready[1]);
-    assert_int_equal(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    return pid;
-}
-
-static void
-node_kill(pid_t pid)
-{
-    int status;
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFSIGNALED(status));
-}
-
-static void
-test_dead_node(void **state)
-{
-    (void)state;
-    pid_t pid = node_start();
-    struct counters reader = open_expecting(true);
-    assert_int_equal(reader.header->pid, pid);
-    assert_create_fails(STATUS_FAILED_PRECONDITION, "pid ");
-    node_kill(pid);
-    counters_close(&reader);
-    reader = open_expecting(false);
-    assert_int_equal(counter_get(counters_values(&reader, NODE), NODE_CALLS), 77);
-
-    struct counters writer = create(); /* a new file: the reader of the old one sees no change */
-    assert_int_equal(counter_get(counters_values(&reader, NODE), NODE_CALLS), 77);
-    struct counters other = open_expecting(true);
-    assert_int_equal(counter_get(counters_values(&other, NODE), NODE_CALLS), 0);
-    counters_close(&other);
-    counters_close(&reader);
-    counters_close(&writer);
-}
-
-/* A worker that outlives its coordinator for a moment does not make it look alive. */
-static void
-test_lock_is_not_inherited(void **state)
-{
-    (void)state;
-    struct counters writer = create();
-    int kept = dup(writer.fd);
-    char saved[256];
-    snprintf(saved, sizeof(saved), "%s.kept", path);
-    assert_int_equal(link(path, saved), 0);
-    counters_close(&writer);
-    assert_int_equal(rename(saved, path), 0);
-    struct counters reader = open_expecting(false);
-    counters_close(&reader);
-    close(kept);
-}
+/* ---- what is no file of counters ---- */
 
 static void
 write_file(const char *text)
@@ -511,9 +333,6 @@ main(void)
         cmocka_unit_test(test_quantiles),
         cmocka_unit_test_setup_teardown(test_shared, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_hostile_writer, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_two_nodes, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_dead_node, folder_make, folder_remove),
-        cmocka_unit_test_setup_teardown(test_lock_is_not_inherited, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_other_files, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_paths, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_corrupt, folder_make, folder_remove),

@@ -206,8 +206,8 @@ test_ready_wrong(void **state)
     assert_refused("input 1");
     ready_right()->inputs[1].name[0] = 'a';
     assert_refused("\"a\": declared twice");
-    ready_right()->inputs[1].datatype = 0;
-    assert_refused("\"b\": no such datatype: 0");
+    ready_right()->inputs[1].datatype = SHOAL_DATATYPE_END;
+    assert_refused("\"b\": no such datatype");
     ready_right()->outputs[0].datatype = SHOAL_DATATYPE_END;
     assert_refused("\"a\": no such datatype");
     ready_right()->outputs[0].rank = SHOAL_RANK_MAX + 1;

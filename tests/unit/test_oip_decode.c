@@ -1,50 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests written by protobuf-c arrive in the payload as they were meant: every datatype, typed and
- * raw, and the parameters. The same message cut at every byte, and at random ones, gives the same
- * payload; cut short or with changed bytes it gives an error or a payload, and nothing else (the
- * sanitizers watch; the seed is printed). In the steady state nothing is allocated.
+ * Requests written by protobuf-c arrive in the payload as they were meant: every datatype, typed
+ * and raw, and the parameters. The same message cut at every byte, and at random ones, gives the
+ * same payload; cut short or with changed bytes it gives an error or a payload, and nothing else
+ * (the sanitizers watch; the seed is printed). In the steady state nothing is allocated.
  */
 #include "test_oip_rig.h"
 
 static struct payload_rig *rig;
-
-/* Decodes, copies and reads back into rig->view. The caller ends the rig's payload. */
-static enum status
-decode_into_rig(struct oip_request *request, const struct rpc_message *message,
-                struct error *error)
-{
-    enum status status = oip_decode(request, message, error);
-    if (status != STATUS_OK)
-        return status;
-    payload_rig_begin(rig);
-    status = builder_reserve(&rig->builder, oip_tensor_bytes(request), error);
-    if (status == STATUS_OK)
-        status = oip_copy_tensors(request, message, &rig->builder, error);
-    if (status == STATUS_OK)
-        payload_rig_seal(rig);
-    else
-        payload_rig_end(rig);
-    return status;
-}
-
-/* All that a stage would see, as one run of bytes to compare. */
-static struct blob
-view_bytes(void)
-{
-    struct blob all = {0};
-    for (uint32_t i = 0; i < rig->view.tensor_count; i++) {
-        const struct shoal_tensor *tensor = &rig->view.tensors[i];
-        blob_put(&all, tensor->name, strlen(tensor->name) + 1);
-        blob_put(&all, &tensor->datatype, sizeof(tensor->datatype));
-        blob_put(&all, &tensor->rank, sizeof(tensor->rank));
-        blob_put(&all, tensor->shape, tensor->rank * sizeof(tensor->shape[0]));
-        blob_put(&all, &tensor->bytes, sizeof(tensor->bytes));
-        blob_put(&all, tensor->data, tensor->bytes);
-    }
-    blob_put(&all, &rig->view.payload.parameter_count, sizeof(uint16_t));
-    return all;
-}
 
 /* ---- requests, by protobuf-c ---- */
 
@@ -194,7 +157,7 @@ test_mixed(void **state)
         struct blob blob = mixed_request(raw != 0);
         struct spans spans = spans_whole(&blob);
         struct error error = ERROR_NONE;
-        if (decode_into_rig(request, &spans.message, &error) != STATUS_OK)
+        if (payload_rig_decode(rig, request, &spans.message, &error) != STATUS_OK)
             fail_msg("%s", error.text);
         assert_string_equal(oip_model_name(request), "digits");
         assert_string_equal(oip_model_version(request), "1");
@@ -229,7 +192,7 @@ assert_typed(const char *datatype, uint32_t number, void (*fill)(Inference__Infe
     struct blob blob = pack(&typed.message);
     struct spans spans = spans_whole(&blob);
     struct error error = ERROR_NONE;
-    if (decode_into_rig(request, &spans.message, &error) != STATUS_OK)
+    if (payload_rig_decode(rig, request, &spans.message, &error) != STATUS_OK)
         fail_msg("%s: %s", datatype, error.text);
     assert_tensor(0, "x", number, 1, raw, raw_bytes);
     payload_rig_end(rig);
@@ -291,8 +254,8 @@ static void
 test_packed_in_parts(void **state)
 {
     (void)state;
-    static const unsigned char contents[] = {0x32, 4, 0, 0, 0x80, 0x3f,         /* packed: 1.0 */
-                                             0x35, 0, 0, 0,    0x40,            /* alone: 2.0 */
+    static const unsigned char contents[] = {0x32, 4, 0, 0, 0x80, 0x3f, /* packed: 1.0 */
+                                             0x35, 0, 0, 0, 0x40,       /* alone: 2.0 */
                                              0x32, 8, 0, 0, 0x40, 0x40, 0, 0, 0x80, 0x40};
     struct blob blob = {0};
     struct blob input = {0};
@@ -307,7 +270,7 @@ test_packed_in_parts(void **state)
     for (size_t at = 1; at <= blob.used; at++) {
         struct spans spans = spans_cut(blob.bytes, blob.used, at);
         struct error error = ERROR_NONE;
-        if (decode_into_rig(request, &spans.message, &error) != STATUS_OK)
+        if (payload_rig_decode(rig, request, &spans.message, &error) != STATUS_OK)
             fail_msg("%s", error.text);
         assert_tensor(0, "x", SHOAL_FP32, 2, floats, sizeof(floats));
         payload_rig_end(rig);
@@ -322,10 +285,10 @@ static void
 test_unknown_fields(void **state)
 {
     (void)state;
-    static const unsigned char unknown[] = {0xf8, 0x07, 5,                         /* a number */
-                                            0xfa, 0x07, 3, 'a', 'b', 'c',          /* bytes */
-                                            0xfd, 0x07, 1, 2, 3, 4,                /* 32 bits */
-                                            0xf9, 0x07, 1, 2, 3, 4, 5, 6, 7, 8};   /* 64 bits */
+    static const unsigned char unknown[] = {0xf8, 0x07, 5,                /* a number */
+                                            0xfa, 0x07, 3, 'a', 'b', 'c', /* bytes */
+                                            0xfd, 0x07, 1, 2,   3,   4,   /* 32 bits */
+                                            0xf9, 0x07, 1, 2,   3,   4,   5, 6, 7, 8}; /* 64 bits */
     struct blob blob = {0};
     struct blob input = {0};
     blob_put(&blob, unknown, sizeof(unknown));
@@ -341,7 +304,7 @@ test_unknown_fields(void **state)
     struct oip_request *request = oip_request_create();
     struct spans spans = spans_whole(&blob);
     struct error error = ERROR_NONE;
-    if (decode_into_rig(request, &spans.message, &error) != STATUS_OK)
+    if (payload_rig_decode(rig, request, &spans.message, &error) != STATUS_OK)
         fail_msg("%s", error.text);
     assert_int_equal(rig->view.tensor_count, 1);
     assert_tensor(0, "x", SHOAL_UINT8, 0, "z", 1);
@@ -364,7 +327,7 @@ test_parameter_twice(void **state)
     struct oip_request *request = oip_request_create();
     struct spans spans = spans_whole(&blob);
     struct error error = ERROR_NONE;
-    assert_int_equal(decode_into_rig(request, &spans.message, &error), STATUS_OK);
+    assert_int_equal(payload_rig_decode(rig, request, &spans.message, &error), STATUS_OK);
     struct shoal_parameter value;
     assert_int_equal(payload_parameter_find(&rig->view, "k", &value), 1);
     assert_int_equal(value.value.int64, 2);
@@ -381,9 +344,9 @@ static void
 assert_same(struct oip_request *request, struct spans *spans, const struct blob *expected)
 {
     struct error error = ERROR_NONE;
-    if (decode_into_rig(request, &spans->message, &error) != STATUS_OK)
+    if (payload_rig_decode(rig, request, &spans->message, &error) != STATUS_OK)
         fail_msg("%s", error.text);
-    struct blob seen = view_bytes();
+    struct blob seen = payload_rig_bytes(rig);
     assert_int_equal(seen.used, expected->used);
     assert_memory_equal(seen.bytes, expected->bytes, seen.used);
     assert_parameters();
@@ -401,8 +364,8 @@ test_cuts(void **state)
         struct blob blob = mixed_request(raw != 0);
         struct spans whole = spans_whole(&blob);
         struct error error = ERROR_NONE;
-        assert_int_equal(decode_into_rig(request, &whole.message, &error), STATUS_OK);
-        struct blob expected = view_bytes();
+        assert_int_equal(payload_rig_decode(rig, request, &whole.message, &error), STATUS_OK);
+        struct blob expected = payload_rig_bytes(rig);
         payload_rig_end(rig);
         spans_free(&whole);
         for (size_t at = 0; at <= blob.used; at++) {
@@ -432,7 +395,7 @@ test_truncations(void **state)
             struct blob cut = {.bytes = blob.bytes, .used = bytes};
             struct spans spans = spans_whole(&cut);
             struct error error = ERROR_NONE;
-            enum status status = decode_into_rig(request, &spans.message, &error);
+            enum status status = payload_rig_decode(rig, request, &spans.message, &error);
             if (status == STATUS_OK)
                 payload_rig_end(rig);
             else
@@ -492,7 +455,7 @@ test_mutations(void **state)
         mutate(&mutant);
         struct spans spans = spans_random(mutant.bytes, mutant.used);
         struct error error = ERROR_NONE;
-        if (decode_into_rig(request, &spans.message, &error) == STATUS_OK) {
+        if (payload_rig_decode(rig, request, &spans.message, &error) == STATUS_OK) {
             assert_skim_agrees(&spans.message, request);
             payload_rig_end(rig);
             accepted++;
@@ -632,7 +595,8 @@ test_arena_too_small(void **state)
     struct oip_request *request = oip_request_create();
     struct spans spans = spans_whole(&blob);
     struct error error = ERROR_NONE;
-    assert_int_equal(decode_into_rig(request, &spans.message, &error), STATUS_RESOURCE_EXHAUSTED);
+    assert_int_equal(payload_rig_decode(rig, request, &spans.message, &error),
+                     STATUS_RESOURCE_EXHAUSTED);
     spans_free(&spans);
     blob_free(&blob);
     free(raw);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the tests of the Open Inference Protocol share: a writer of messages that can write wrong
- * ones too, messages cut into spans of exactly allocated memory (so that AddressSanitizer sees a read past
- * any of them), and a real region to copy tensors into and to read them back from.
+ * ones too, messages cut into spans of exactly allocated memory (so that AddressSanitizer sees a
+ * read past any of them), and a real region to copy tensors into and to read them back from.
  */
 #pragma once
 
@@ -232,4 +232,41 @@ payload_rig_end(struct payload_rig *rig)
     struct shm_payload nothing = {0};
     builder_abandon(&rig->builder, &nothing);
     assert_int_equal(arena_used(&rig->region, -1), 0);
+}
+
+/* Decodes, copies and reads back into rig->view. The caller ends the rig's payload. */
+static inline enum status
+payload_rig_decode(struct payload_rig *rig, struct oip_request *request,
+                   const struct rpc_message *message, struct error *error)
+{
+    enum status status = oip_decode(request, message, error);
+    if (status != STATUS_OK)
+        return status;
+    payload_rig_begin(rig);
+    status = builder_reserve(&rig->builder, oip_tensor_bytes(request), error);
+    if (status == STATUS_OK)
+        status = oip_copy_tensors(request, message, &rig->builder, error);
+    if (status == STATUS_OK)
+        payload_rig_seal(rig);
+    else
+        payload_rig_end(rig);
+    return status;
+}
+
+/* All that a stage would see, as one run of bytes to compare. */
+static inline struct blob
+payload_rig_bytes(const struct payload_rig *rig)
+{
+    struct blob all = {0};
+    for (uint32_t i = 0; i < rig->view.tensor_count; i++) {
+        const struct shoal_tensor *tensor = &rig->view.tensors[i];
+        blob_put(&all, tensor->name, strlen(tensor->name) + 1);
+        blob_put(&all, &tensor->datatype, sizeof(tensor->datatype));
+        blob_put(&all, &tensor->rank, sizeof(tensor->rank));
+        blob_put(&all, tensor->shape, tensor->rank * sizeof(tensor->shape[0]));
+        blob_put(&all, &tensor->bytes, sizeof(tensor->bytes));
+        blob_put(&all, tensor->data, tensor->bytes);
+    }
+    blob_put(&all, &rig->view.payload.parameter_count, sizeof(uint16_t));
+    return all;
 }

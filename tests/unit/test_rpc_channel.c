@@ -81,7 +81,9 @@ test_gives_up_at_the_deadline(void **state)
         assert_int_equal(rpc_channel_create(nobody[i], &channel, &attempt.error), STATUS_OK);
         int64_t start_ns = clock_now_ns();
         attempt_make(&attempt, channel, 100 * NS_PER_MS);
-        if (attempt.status != STATUS_DEADLINE_EXCEEDED && attempt.status != STATUS_UNAVAILABLE)
+        /* The first two are addresses where somebody may still come; the others cannot be. */
+        if (attempt.status != STATUS_DEADLINE_EXCEEDED &&
+            (i < 2 || attempt.status != STATUS_UNAVAILABLE))
             fail_msg("%s: %s", nobody[i], status_name(attempt.status));
         assert_int_equal(attempt.status, attempt.error.status);
         assert_true(strlen(attempt.error.text) > 0);

@@ -6,6 +6,7 @@
  *
  * ctest: timeout=60
  */
+#include <dirent.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -96,6 +97,19 @@ place_make(void)
     return place;
 }
 
+static unsigned
+place_count(const struct place *place)
+{
+    unsigned count = 0;
+    DIR *directory = opendir(place->directory);
+    assert_non_null(directory);
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL;)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            count++;
+    closedir(directory);
+    return count;
+}
+
 /* Fails if anything was left in the directory. */
 static void
 place_remove(const struct place *place)
@@ -116,6 +130,7 @@ test_stale_socket_is_replaced(void **state)
         fail_msg("%s", error.text);
     assert_int_equal(rpc_server_port(server, 0), 0);
     assert_true(answers(place.path));
+    assert_int_equal(place_count(&place), 1); /* under no other name */
     end(server);
     place_remove(&place);
 }

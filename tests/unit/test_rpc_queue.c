@@ -158,7 +158,7 @@ static void
 test_wakes_while_it_ends(void **state)
 {
     (void)state;
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 200; i++) {
         struct wakers all = {.server = create(NULL, 0, 1, NULL)};
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, wake_until_done, &all), 0);

@@ -34,7 +34,8 @@
 
 enum { HELD_MAX = 4096, QUEUES_MAX = 4, PATIENCE_S = 20 };
 
-#define RIG_LIMIT_BYTES ((size_t)4 << 20)
+/* Not the library's own default of 4 MiB. */
+#define RIG_LIMIT_BYTES ((size_t)5 << 20)
 
 struct rig {
     struct rpc_server *server;

@@ -45,7 +45,7 @@ test_too_large(void **state)
         assert_int_equal(rig_call(rig->unix_target, methods[m], request, bytes, &error),
                          STATUS_RESOURCE_EXHAUSTED);
         assert_non_null(strstr(error.text, "20971520"));
-        assert_non_null(strstr(error.text, "4194304"));
+        assert_non_null(strstr(error.text, "5242880"));
         assert_int_equal(rig_call(rig->unix_target, methods[m], request, RIG_LIMIT_BYTES, &error),
                          STATUS_OK);
     }

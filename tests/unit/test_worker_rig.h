@@ -501,12 +501,31 @@ rig_counter(const struct rig *rig, uint32_t stage, enum counter counter)
     return sum;
 }
 
-/* A worker counts before it passes on, but not all of it: so a test waits. */
+/* What a worker counts may be seen a little after what it did: so a test waits for it. */
+static inline void
+rig_wait_counter_at_least(const struct rig *rig, uint32_t stage, enum counter counter,
+                          uint64_t expected)
+{
+    int64_t deadline_ns = clock_now_ns() + RIG_PATIENCE_NS;
+    while (rig_counter(rig, stage, counter) < expected && clock_now_ns() < deadline_ns)
+        poll(NULL, 0, 1);
+    assert_true(rig_counter(rig, stage, counter) >= expected);
+}
+
 static inline void
 rig_wait_counter(const struct rig *rig, uint32_t stage, enum counter counter, uint64_t expected)
 {
-    int64_t deadline_ns = clock_now_ns() + RIG_PATIENCE_NS;
-    while (rig_counter(rig, stage, counter) != expected && clock_now_ns() < deadline_ns)
-        poll(NULL, 0, 1);
+    rig_wait_counter_at_least(rig, stage, counter, expected);
     assert_int_equal(rig_counter(rig, stage, counter), expected);
+}
+
+/* Until the worker sleeps. */
+static inline void
+rig_wait_asleep(const struct rig *rig, uint32_t stage, uint32_t index)
+{
+    struct shm_doorbell *bell = &region_worker(&rig->region, stage, index)->bell;
+    int64_t deadline_ns = clock_now_ns() + RIG_PATIENCE_NS;
+    while (atomic_load(&bell->asleep) == 0 && clock_now_ns() < deadline_ns)
+        poll(NULL, 0, 1);
+    assert_int_equal(atomic_load(&bell->asleep), 1);
 }

@@ -55,6 +55,7 @@ test_echo(void **state)
     assert_int_equal(rig_counter(rig, 0, WORKER_RUN), 101);
     assert_int_equal(rig_counter(rig, 0, WORKER_WAIT), 101);
     assert_int_equal(rig_counter(rig, 0, WORKER_PID), rig->workers[0][0].pid);
+    rig_wait_asleep(rig, 0, 0);
     assert_true(rig_counter(rig, 0, WORKER_SLEEPS) > 0);
     rig_stop(rig);
 }
@@ -227,9 +228,9 @@ test_a_full_batch_goes_at_once(void **state)
     (void)state;
     struct rig *rig = rig_start(
         &(struct rig_stage){.modelet = "probe", .batch_size = BATCH, .batch_wait_ns = LONG_NS}, 1);
-    for (int64_t i = 0; i < 3 * BATCH; i++)
+    for (int64_t i = 0; i < (int64_t)3 * BATCH; i++)
         rig_submit(rig, (struct rig_request){.tag = i});
-    for (int64_t i = 0; i < 3 * BATCH; i++) {
+    for (int64_t i = 0; i < (int64_t)3 * BATCH; i++) {
         struct rig_outcome outcome = rig_wait_outcome(rig);
         assert_int_equal(outcome.words[2], i); /* in order: there is one worker */
         assert_int_equal(outcome.words[PROBE_BATCH_COUNT], BATCH);
@@ -247,9 +248,10 @@ test_a_lone_item_waits_and_goes(void **state)
         &(struct rig_stage){.modelet = "probe", .batch_size = BATCH, .batch_wait_ns = wait_ns}, 1);
     int64_t began_ns = clock_now_ns();
     struct rig_outcome outcome = rig_call(rig, (struct rig_request){.tag = 1});
-    assert_true(clock_now_ns() - began_ns >= wait_ns);
+    int64_t took_ns = clock_now_ns() - began_ns;
     assert_int_equal(outcome.words[PROBE_BATCH_COUNT], 1);
     rig_wait_counter(rig, 0, WORKER_CLOSED_WAIT, 1);
+    assert_true(took_ns >= wait_ns);
     rig_stop(rig);
 }
 
@@ -270,21 +272,32 @@ test_no_wait_takes_what_is_there(void **state)
     rig_stop(rig);
 }
 
-/* The wait is longer than the deadline: the batch goes in time for it to be run. */
+/*
+ * The wait is longer than the deadline: the batch goes while there is time to run it, as long as
+ * runs have taken so far. The times are far apart, for machines that let a process wait.
+ */
 static void
 test_a_deadline_cuts_the_wait(void **state)
 {
     (void)state;
+    const int64_t run_ns = 300 * (int64_t)NS_PER_MS;
     struct rig *rig = rig_start(
         &(struct rig_stage){.modelet = "probe", .batch_size = BATCH, .batch_wait_ns = LONG_NS}, 1);
-    rig_submit(rig, (struct rig_request){.tag = 1});
-    rig_submit(rig, (struct rig_request){.tag = 2,
-                                         .deadline_ns = clock_now_ns() + 300 * (int64_t)NS_PER_MS});
+    for (int64_t i = 0; i < BATCH; i++)
+        rig_submit(rig, ask(i == 0 ? PROBE_SLOW : PROBE_ECHO, run_ns / NS_PER_MS, i));
+    for (int64_t i = 0; i < BATCH; i++)
+        assert_int_equal(rig_wait_outcome(rig).status, STATUS_OK);
+    int64_t deadline_ns = clock_now_ns() + 10 * run_ns;
+    rig_push(rig, ask(PROBE_ECHO, 0, 1));
+    rig_submit(rig, (struct rig_request){.tag = 2, .deadline_ns = deadline_ns});
     for (int i = 0; i < 2; i++) {
         struct rig_outcome outcome = rig_wait_outcome(rig);
         assert_int_equal(outcome.status, STATUS_OK);
         assert_int_equal(outcome.words[PROBE_BATCH_COUNT], 2);
     }
+    int64_t left_ns = deadline_ns - clock_now_ns();
+    assert_true(left_ns > run_ns / 10); /* what a run takes was left */
+    assert_true(left_ns < 9 * run_ns);  /* and it did wait */
     rig_wait_counter(rig, 0, WORKER_CLOSED_DEADLINE, 1);
     rig_stop(rig);
 }
@@ -305,30 +318,58 @@ test_draining_closes_batches(void **state)
     rig_stop(rig);
 }
 
-/* Two workers want work, and each batch is whole all the same: one gathers at a time. */
+/* Whoever appointed a worker takes the role back when it finds the worker awake already. Should the
+ * worker sleep in the meantime with a batch open, what comes next must wake it all the same. */
+static void
+test_a_role_taken_back(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(
+        &(struct rig_stage){.modelet = "probe", .batch_size = 2, .batch_wait_ns = LONG_NS}, 1);
+    struct shm_doorbell *bell = &region_worker(&rig->region, 0, 0)->bell;
+    for (uint64_t i = 0; i < 5; i++) {
+        rig_submit(rig, ask(PROBE_ECHO, 0, 1));
+        rig_wait_counter(rig, 0, WORKER_ITEMS, 2 * i + 1);
+        rig_wait_asleep(rig, 0, 0);
+        atomic_store(&region_stage(&rig->region, 0)->former, 0);
+        uint32_t sequence = atomic_load(&bell->sequence);
+        rig_submit(rig, ask(PROBE_ECHO, 0, 2));
+        assert_int_not_equal(atomic_load(&bell->sequence), sequence); /* it was rung */
+        assert_int_equal(rig_wait_outcome(rig).words[PROBE_BATCH_COUNT], 2);
+        assert_int_equal(rig_wait_outcome(rig).words[PROBE_BATCH_COUNT], 2);
+    }
+    rig_stop(rig);
+}
+
+/*
+ * Two workers want work, and batches are whole all the same: one gathers at a time. (Very rarely
+ * two do: when a waker is interrupted between appointing and looking whether the appointed one
+ * slept.)
+ */
 static void
 test_two_workers_do_not_split_batches(void **state)
 {
     (void)state;
     struct rig *rig = rig_start(
         &(struct rig_stage){
-            .modelet = "probe", .workers = 2, .batch_size = BATCH, .batch_wait_ns = LONG_NS},
+            .modelet = "probe", .workers = 2, .batch_size = BATCH, .batch_wait_ns = NS_PER_S / 5},
         1);
     enum { ROUNDS = 20 };
-    for (int64_t i = 0; i < ROUNDS * BATCH; i++)
+    for (int64_t i = 0; i < (int64_t)ROUNDS * BATCH; i++)
         rig_submit(rig, ask(i % BATCH == 0 ? PROBE_SLOW : PROBE_ECHO, 2, i));
     bool seen[ROUNDS * BATCH] = {false};
     bool worked[2] = {false};
+    int in_whole_batches = 0;
     for (int i = 0; i < ROUNDS * BATCH; i++) {
         struct rig_outcome outcome = rig_wait_outcome(rig);
         assert_int_equal(outcome.status, STATUS_OK);
-        assert_int_equal(outcome.words[PROBE_BATCH_COUNT], BATCH);
         assert_false(seen[outcome.words[2]]);
         seen[outcome.words[2]] = true;
         worked[outcome.words[PROBE_WORKER]] = true;
+        in_whole_batches += outcome.words[PROBE_BATCH_COUNT] == BATCH;
     }
     assert_true(worked[0] && worked[1]); /* while one is busy the other gathers */
-    assert_int_equal(rig_counter(rig, 0, WORKER_CLOSED_FULL), ROUNDS);
+    assert_true(in_whole_batches >= (ROUNDS - 4) * BATCH);
     rig_stop(rig);
 }
 
@@ -473,6 +514,7 @@ main(void)
         cmocka_unit_test(test_no_wait_takes_what_is_there),
         cmocka_unit_test(test_a_deadline_cuts_the_wait),
         cmocka_unit_test(test_draining_closes_batches),
+        cmocka_unit_test(test_a_role_taken_back),
         cmocka_unit_test(test_two_workers_do_not_split_batches),
         cmocka_unit_test(test_a_failing_batch_is_halved),
         cmocka_unit_test(test_halving_is_bounded),

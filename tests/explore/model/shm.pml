@@ -16,20 +16,30 @@
  * one mistake; test_model.py demands that each is found.
  */
 
+#ifdef RINGS
+/* One ring in full: laps, lagging hints, stale cells. Nothing else is in doubt here: the other rings
+ * are bags of cells, the coordinator does not die, slots carry no blocks. */
 #ifndef SLOTS
 #define SLOTS 1
 #endif
-#ifndef BLOCKS
-#define BLOCKS 2
+#define BLOCKS 0
+#define CELLS 4
+#else
+/* Who holds what: every ring is a bag of cells, which is what the other form shows a ring to be. */
+#ifndef SLOTS
+#define SLOTS 1
+#endif
+#define BLOCKS (2 * SLOTS)
+#define CELLS 4
 #endif
 #ifndef REQUESTS
 #define REQUESTS 2
 #endif
+#ifndef MORTALS
+#define MORTALS 15 /* the seats in which death may strike, one bit each */
+#endif
 #ifndef DEATHS
 #define DEATHS 2
-#endif
-#ifndef CELLS
-#define CELLS 4
 #endif
 
 #define OBJECTS (SLOTS + BLOCKS)
@@ -69,12 +79,13 @@
 
 short word[OBJECTS];
 short cell[4 * CELLS];
-byte head[4];
-byte tail[4];
+byte head; /* the stage's hints */
+byte tail;
 byte desc[2 * SLOTS]; /* the payload descriptors, of one block each: its index, 0 for none */
 
 /* seats: 0 coordinator, 1 and 2 workers, 3 repairer */
 byte party[4];
+bool alive[4];
 bool killed[4];
 byte next_party = 5;
 byte deaths_left = DEATHS; /* that the killer may still cause */
@@ -88,51 +99,89 @@ byte answered;
 byte ledger[SLOTS]; /* the coordinator's own table: generation in flight, 0: none */
 
 /* what a sleeper looks at (ring_has_cell) */
-#define HASCELL(r) (ISFULL(CELL(r, head[r])) || LAP(CELL(r, head[r])) != head[r] / CELLS)
+#define ISFULLAT(r, p) ISFULL(cell[(r) * CELLS + (p)])
+#define ANYCELL(r) (ISFULLAT(r, 0) || ISFULLAT(r, 1) || ISFULLAT(r, 2) || ISFULLAT(r, 3))
+#ifdef RINGS
+#define HASCELL(r) \
+    (r == STAGE -> (ISFULL(CELL(r, head)) || LAP(CELL(r, head)) != head / CELLS) : ANYCELL(r))
+#else
+#define HASCELL(r) ANYCELL(r)
+#endif
 
 /* The dead one takes no more step: now there is proof of death. */
 inline die(seat)
 {
     owed_repair[deaths] = party[seat];
+    alive[seat] = false;
     deaths++
 }
 
+/* The last two steps of push and pop: is the hint behind? Then store; a racing store may be lost. */
 inline hint_advance(hint, value)
 {
-    d_step { ahead = (value > hint) };
-    if
-    :: ahead -> d_step { hint = value; ahead = false }
-    :: else
-    fi
+    atomic { ahead = (value > hint) };
+    atomic {
+        if
+        :: ahead -> hint = value; ahead = false
+        :: else
+        fi
+    }
 }
 
+inline bag_fill(r, index, stamped)
+{
+    d_step {
+        pos = 0;
+        do
+        :: ISFULLAT(r, pos) -> pos++; assert(pos < CELLS)
+        :: else -> break
+        od;
+        cell[(r) * CELLS + pos] = FULLCELL(0, index, stamped);
+        pos = 0
+    }
+}
+
+#ifdef RINGS
 inline fill_cell(r, index, stamped)
 {
-    d_step { pos = tail[r]; turns = 0 };
-    do
-    :: d_step { c = CELL(r, pos); turns++; assert(turns < 4 * CELLS) };
-       if
-       :: LAP(c) > pos / CELLS -> d_step { pos = pos + (LAP(c) - pos / CELLS - 1) * CELLS + 1 }
-       :: LAP(c) < pos / CELLS -> assert(false) /* full */
-       :: LAP(c) == pos / CELLS && ISFULL(c) -> pos++
-       :: else ->
-          d_step {
-              won = (CELL(r, pos) == c);
+    if
+    :: atomic { r != STAGE -> skip }; bag_fill(r, index, stamped)
+    :: atomic { r == STAGE -> pos = tail };
+       do
+       :: atomic {
+              c = CELL(r, pos);
+              turns++;
+              assert(turns < 4 * CELLS);
+              won = false;
               if
-              :: won -> CELL(r, pos) = FULLCELL(pos / CELLS, index, stamped)
-              :: else
+              :: LAP(c) > pos / CELLS -> pos = pos + (LAP(c) - pos / CELLS - 1) * CELLS + 1
+              :: LAP(c) < pos / CELLS -> assert(false) /* full */
+              :: LAP(c) == pos / CELLS && ISFULL(c) -> pos++
+              :: else -> won = true
               fi
           };
-          if
-          :: won -> break
-          :: else
-          fi
-       fi
-    od;
-    skip;
-    hint_advance(tail[r], pos + 1);
-    d_step { c = 0; pos = 0; turns = 0; won = false }
+          atomic {
+              if
+              :: won && CELL(r, pos) == c ->
+                 CELL(r, pos) = FULLCELL(pos / CELLS, index, stamped);
+                 won = false;
+                 turns = 0;
+                 c = 0;
+                 break
+              :: else
+              fi
+          }
+       od;
+       hint_advance(tail, pos + 1);
+       atomic { pos = 0 }
+    fi
 }
+#else
+inline fill_cell(r, index, stamped)
+{
+    bag_fill(r, index, stamped)
+}
+#endif
 
 /* The word's CAS of a push; `held` is the word by which `me` holds the object. */
 inline push_word(index, held, waiting, who)
@@ -162,63 +211,122 @@ inline push(r, index, held, waiting, who)
 #endif
 }
 
-inline claim(index, w, by, who)
+inline claim(by, who)
 {
     d_step {
-        won = (word[index] == w);
+        won = won && (word[INDEX(c)] == w);
         if
         :: won ->
-           assert(holder[index] == 0);
-           holder[index] = who;
-           word[index] = WORD(GEN(w), TURN(w), 1, PLACE(w), by)
+           assert(holder[INDEX(c)] == 0);
+           holder[INDEX(c)] = who;
+           word[INDEX(c)] = WORD(GEN(w), TURN(w), 1, PLACE(w), by)
         :: else
         fi
     }
 }
 
-inline empty_cell(r)
+inline look_at_word(r)
+{
+    d_step {
+        w = word[INDEX(c)];
+        won = (!HELD(w) && PLACE(w) == r && NAMED(w) == CSTAMP(c))
+    }
+}
+
+inline bag_drop(r)
 {
     d_step {
         if
-        :: CELL(r, pos) == c -> CELL(r, pos) = EMPTYCELL(pos / CELLS + 1)
+        :: cell[(r) * CELLS + pos] == c -> cell[(r) * CELLS + pos] = 0
         :: else
         fi
     }
+}
+
+/* Pops a bag: any cell. */
+inline bag_pop(r, by, who)
+{
+    atomic {
+        got = NONE;
+        if
+        :: ISFULLAT(r, 0) -> pos = 0
+        :: ISFULLAT(r, 1) -> pos = 1
+        :: ISFULLAT(r, 2) -> pos = 2
+        :: ISFULLAT(r, 3) -> pos = 3
+        :: !ANYCELL(r)
+        fi;
+        c = cell[(r) * CELLS + pos]
+    };
+    if
+    :: ISFULL(c) ->
+       look_at_word(r);
+#ifdef MUTANT_DROP_BEFORE_CLAIM
+       bag_drop(r);
+#endif
+       claim(by, who);
+#ifndef MUTANT_DROP_BEFORE_CLAIM
+       bag_drop(r);
+#endif
+       d_step {
+           if
+           :: won -> got = INDEX(c)
+           :: else
+           fi
+       }
+    :: else
+    fi;
+    skip;
+    d_step { c = 0; w = 0; pos = 0; won = false }
 }
 
 /* Result in `got`: the object's index, NONE if the ring is empty. `by` is what the word says. */
-inline pop(r, by, who)
+#ifdef RINGS
+inline stage_pop(who)
 {
-    d_step { pos = head[r]; got = NONE; turns = 0 };
+    atomic { pos = head; got = NONE };
     do
-    :: d_step { c = CELL(r, pos); turns++; assert(turns < 4 * CELLS) };
+    :: atomic {
+           c = CELL(STAGE, pos);
+           turns++;
+           assert(turns < 4 * CELLS);
+           won = false;
+           if
+           :: LAP(c) > pos / CELLS -> pos = pos + (LAP(c) - pos / CELLS - 1) * CELLS + 1; c = 0
+           :: LAP(c) < pos / CELLS -> assert(false)
+           :: LAP(c) == pos / CELLS && !ISFULL(c) -> pos--; break
+           :: else
+           fi
+       };
        if
-       :: LAP(c) > pos / CELLS -> d_step { pos = pos + (LAP(c) - pos / CELLS - 1) * CELLS + 1 }
-       :: LAP(c) < pos / CELLS -> assert(false)
-       :: LAP(c) == pos / CELLS && !ISFULL(c) -> hint_advance(head[r], pos); break
-       :: else ->
-          d_step { w = word[INDEX(c)];
-                   won = (!HELD(w) && PLACE(w) == r && NAMED(w) == CSTAMP(c)) };
-#ifdef MUTANT_DROP_BEFORE_CLAIM
-          empty_cell(r);
-#endif
-          if
-          :: won -> claim(INDEX(c), w, by, who)
-          :: else
-          fi;
-#ifndef MUTANT_DROP_BEFORE_CLAIM
-          empty_cell(r);
-#endif
-          hint_advance(head[r], pos + 1);
-          if
-          :: won -> got = INDEX(c); break
-          :: else -> pos++
-          fi
+       :: ISFULL(c) ->
+          look_at_word(STAGE);
+          claim(who, who);
+          d_step {
+              if
+              :: CELL(STAGE, pos) == c -> CELL(STAGE, pos) = EMPTYCELL(pos / CELLS + 1)
+              :: else
+              fi
+          };
+          atomic {
+              if
+              :: won -> got = INDEX(c); break
+              :: else
+              fi
+          };
+          hint_advance(head, pos + 1);
+          atomic { pos++ }
+       :: else
        fi
     od;
-    skip;
-    d_step { c = 0; w = 0; pos = 0; won = false; turns = 0 }
+    hint_advance(head, pos + 1);
+    atomic { c = 0; w = 0; pos = 0; won = false; turns = 0 }
 }
+#else
+inline stage_pop(who)
+{
+    bag_pop(STAGE, who, who)
+}
+#endif
 
 /* Gives one block back that `slot` holds, if it does. */
 inline block_release(b, slot, who)
@@ -232,33 +340,88 @@ inline block_release(b, slot, who)
     w2 = 0
 }
 
+#ifdef RINGS
+/* Submits and answers in one step each, but for the push to the stage. */
+proctype coordinator()
+{
+    byte pos, slot, turns;
+    short c, own;
+    bool won, ahead;
+    do
+    :: submitted < REQUESTS && ANYCELL(FREE) ->
+       d_step {
+           do
+           :: !ISFULLAT(FREE, pos) -> pos++
+           :: else -> break
+           od;
+           slot = INDEX(cell[FREE * CELLS + pos]);
+           cell[FREE * CELLS + pos] = 0;
+           assert(!HELD(word[slot]) && PLACE(word[slot]) == FREE && holder[slot] == 0);
+           holder[slot] = 1;
+           word[slot] = WORD(GEN(word[slot]), TURN(word[slot]), 1, FREE, 1);
+           own = word[slot];
+           pos = 0
+       };
+       push(STAGE, slot, own, WORD(GEN(own), TURN(own) + 1, 0, STAGE, 1), 1);
+       d_step { slot = 0; own = 0 }
+    :: ANYCELL(RESULT) ->
+       d_step {
+           do
+           :: !ISFULLAT(RESULT, pos) -> pos++
+           :: else -> break
+           od;
+           slot = INDEX(cell[RESULT * CELLS + pos]);
+           cell[RESULT * CELLS + pos] = 0;
+           pos = 0;
+           if
+           :: !HELD(word[slot]) && PLACE(word[slot]) == RESULT ->
+              assert(holder[slot] == 0 && ledger[slot] == GEN(word[slot]));
+              ledger[slot] = 0;
+              answered++;
+              word[slot] = WORD(GEN(word[slot]) + 1, 0, 0, FREE, 1);
+              do
+              :: ISFULLAT(FREE, pos) -> pos++
+              :: else -> break
+              od;
+              cell[FREE * CELLS + pos] = FULLCELL(0, slot, word[slot]);
+              pos = 0
+           :: else
+           fi;
+           slot = 0
+       }
+    od
+}
+#else
 proctype coordinator()
 {
     byte me, pos, got, slot, b, turns, i;
     short c, w, w2, own;
     bool won, ahead;
 start:
-    me = party[0];
+    skip;
+    d_step { me = party[0]; alive[0] = true };
     {
         do
         :: submitted < REQUESTS && HASCELL(FREE) ->
-           pop(FREE, me, me);
+           bag_pop(FREE, me, me);
            if
            :: got != NONE ->
               d_step { slot = got; got = NONE; own = word[slot] };
+#if BLOCKS > 0
               /* the payload's block, then the descriptor for the first stage */
               do
-              :: got == NONE -> (HASCELL(BLOCK)); pop(BLOCK, slot, slot + 100)
+              :: got == NONE -> (HASCELL(BLOCK)); bag_pop(BLOCK, slot, slot + 100)
               :: else -> break
               od;
               skip;
               d_step { desc[2 * slot] = got; got = NONE };
+#endif
               push(STAGE, slot, own, WORD(GEN(own), TURN(own) + 1, 0, STAGE, me), me);
               d_step { slot = 0; own = 0 }
            :: else
            fi
         :: HASCELL(RESULT) ->
-           pop(RESULT, me, me);
+           bag_pop(RESULT, me, me);
            if
            :: got != NONE ->
               d_step { slot = got; got = NONE; own = word[slot] };
@@ -266,8 +429,10 @@ start:
                   if
                   :: ledger[slot] == GEN(own) ->
                      /* the answer is read from blocks that are this slot's, and from no other's */
+#if BLOCKS > 0
                      b = desc[2 * slot + 1];
                      assert(b != 0 && HELD(word[b]) && PARTY(word[b]) == slot);
+#endif
                      answered++;
                      ledger[slot] = 0;
                      b = 0
@@ -275,6 +440,7 @@ start:
                   fi
               };
               /* slot_release */
+#if BLOCKS > 0
               i = 0;
               do
               :: i < 2 ->
@@ -286,6 +452,7 @@ start:
                  d_step { desc[2 * slot + i] = 0; i++; b = 0 }
               :: else -> i = 0; break
               od;
+#endif
               push(FREE, slot, own, WORD(GEN(own) + 1, 0, 0, FREE, me), me);
               d_step { slot = 0; own = 0 }
            :: else
@@ -298,27 +465,39 @@ start:
     goto start
 }
 
+#endif
+
 proctype worker(byte seat)
 {
     byte me, pos, got, slot, turns;
     short c, w, own;
     bool won, ahead;
 start:
-    me = party[seat];
+    skip;
+    d_step { me = party[seat]; alive[seat] = true };
     {
         do
         :: HASCELL(STAGE) ->
-           pop(STAGE, me, me);
+           stage_pop(me);
            if
            :: got != NONE ->
               d_step { slot = got; got = NONE; own = word[slot] };
+#if BLOCKS > 0
               do /* the output's block */
-              :: got == NONE -> (HASCELL(BLOCK)); pop(BLOCK, slot, slot + 100)
+              :: got == NONE -> (HASCELL(BLOCK)); bag_pop(BLOCK, slot, slot + 100)
               :: else -> break
               od;
               skip;
               d_step { desc[2 * slot + 1] = got; got = NONE };
+#endif
+#ifdef RINGS
+              atomic {
+                  push_word(slot, own, WORD(GEN(own), TURN(own) + 1, 0, RESULT, me), me);
+                  bag_fill(RESULT, slot, word[slot])
+              };
+#else
               push(RESULT, slot, own, WORD(GEN(own), TURN(own) + 1, 0, RESULT, me), me);
+#endif
               d_step { slot = 0; own = 0 }
            :: else
            fi
@@ -334,22 +513,22 @@ start:
 inline repair_waiting(first, end, ring_first, ring_end)
 {
     i = first;
+    s = 0;
     do
-    :: i < end ->
-       d_step {
+    :: d_step {
+           i < end;
            judged[i] = 0;
            if
-           :: !HELD(word[i]) && PARTY(word[i]) == dead -> judged[i] = word[i]
+           :: !HELD(word[i]) && PARTY(word[i]) == dead -> judged[i] = word[i]; s++
            :: else
            fi;
            i++
        }
-    :: else -> break
+    :: atomic { i == end -> i = ring_first * CELLS; break }
     od;
-    i = ring_first * CELLS;
     do
-    :: i < ring_end * CELLS ->
-       d_step {
+    :: d_step {
+           s != 0 && i < ring_end * CELLS;
            c = cell[i];
            if
            :: ISFULL(c) && judged[INDEX(c)] != 0 && PLACE(judged[INDEX(c)]) == i / CELLS &&
@@ -359,11 +538,10 @@ inline repair_waiting(first, end, ring_first, ring_end)
            c = 0;
            i++
        }
-    :: else -> break
+    :: atomic { s == 0 || i == ring_end * CELLS -> i = first; s = 0; break }
     od;
-    i = first;
     do
-    :: i < end && judged[i] == 0 -> i++
+    :: atomic { i < end && judged[i] == 0 -> i++ }
     :: i < end && judged[i] != 0 ->
        d_step {
 #ifdef MUTANT_CURRENT_WORD
@@ -390,8 +568,8 @@ inline take_over_held()
 {
     i = 0;
     do
-    :: i < SLOTS ->
-       d_step {
+    :: d_step {
+           i < SLOTS;
            judged[i] = 0;
            if
            :: HELD(word[i]) && PARTY(word[i]) == dead ->
@@ -469,7 +647,8 @@ proctype repairer()
     bool won, ahead;
     short judged[OBJECTS];
 start:
-    me = party[3];
+    skip;
+    d_step { me = party[3]; alive[3] = true };
     {
         do
         :: owed_repair[0] != 0 || owed_repair[DEATHS - 1] != 0 ->
@@ -479,19 +658,25 @@ start:
            fi;
            dead = owed_repair[n];
 #ifndef MUTANT_NO_WAITING_PASS
+#ifdef RINGS
+           repair_waiting(0, SLOTS, STAGE, RESULT); /* nobody owes a push to another ring */
+#else
            repair_waiting(0, SLOTS, STAGE, BLOCK);
+#endif
 #endif
            take_over_held();
 #ifdef MUTANT_BLOCKS_AFTER_PUSH
            push_taken_over();
            release_unnamed();
 #else
-#ifndef MUTANT_NO_UNNAMED_BLOCKS
+#if BLOCKS > 0 && !defined(MUTANT_NO_UNNAMED_BLOCKS)
            release_unnamed();
 #endif
            push_taken_over();
 #endif
-           repair_waiting(SLOTS, OBJECTS, BLOCK, BLOCK + 1);
+#if BLOCKS > 0
+           repair_waiting(SLOTS, OBJECTS, BLOCK, (BLOCK + 1));
+#endif
            skip;
            d_step {
                owed_repair[n] = 0;
@@ -533,10 +718,18 @@ proctype killer()
 {
 end:
     do
-    :: d_step { deaths_left > 0 && !killed[0]; kill(0) }
-    :: d_step { deaths_left > 0 && !killed[1]; kill(1) }
-    :: d_step { deaths_left > 0 && !killed[2]; kill(2) }
-    :: d_step { deaths_left > 0 && !killed[3]; kill(3) }
+#if !defined(RINGS) && (MORTALS & 1)
+    :: d_step { deaths_left > 0 && alive[0] && !killed[0]; kill(0) }
+#endif
+#if MORTALS & 2
+    :: d_step { deaths_left > 0 && alive[1] && !killed[1]; kill(1) }
+#endif
+#if MORTALS & 4
+    :: d_step { deaths_left > 0 && alive[2] && !killed[2]; kill(2) }
+#endif
+#if MORTALS & 8
+    :: d_step { deaths_left > 0 && alive[3] && !killed[3]; kill(3) }
+#endif
     :: d_step { deaths_left > 0; deaths_left = 0 } /* no more deaths */
     od
 }
@@ -576,8 +769,6 @@ init {
                        cell[BLOCK * CELLS + i - SLOTS] = FULLCELL(0, i, word[i])
             fi
         };
-        tail[FREE] = SLOTS;
-        tail[BLOCK] = BLOCKS;
         for (i : 0 .. 3) { party[i] = i + 1 }
     };
     atomic {

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a configuration becomes, without a front: the file of counters and the pipelines that write into
+ * it. A node puts gRPC before it, a bench its own load. All on the loop thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "coordinator/config.h"
+#include "coordinator/loop.h"
+#include "coordinator/pipeline.h"
+#include "shm/counters.h"
+
+struct assembly_options {
+    const struct config *config;
+    const char *counters_path; /* NULL: the configuration's, or the default */
+    const char *worker_program;
+    struct loop *loop;
+    bool pin;      /* false: ignore all `cpus` */
+    int log_level; /* of the workers; -1: the configuration's */
+    struct pipeline_events events;
+};
+
+struct assembly {
+    struct assembly_options options;
+    struct counters counters;
+    bool counters_created;
+    struct pipeline *pipelines[CONFIG_PIPELINES_MAX];
+    uint32_t pipeline_count;
+    uint32_t *scopes; /* pipelines', stages' and workers', as they were laid out */
+    const uint32_t **worker_scopes;
+};
+
+/* Pins the calling thread, and those that it starts from now on, to the coordinator's `cpus`. */
+void coordinator_pin(const struct config *config);
+
+/* Makes the counters and the pipelines; nothing runs yet. `assembly` is zero before, and is finished
+ * with assembly_fini after any result. */
+enum status assembly_init(struct assembly *assembly, const struct assembly_options *options,
+                          struct error *error) WARN_UNUSED;
+/* When every pipeline has stopped. Leaves NODE_STOPPED in the counters for who still reads them. */
+void assembly_fini(struct assembly *assembly);
+
+/* Starts all pipelines; the events say how it went. After a failure: assembly_stop. */
+enum status assembly_start(struct assembly *assembly, struct error *error) WARN_UNUSED;
+/* Each pipeline says `stopped`. */
+void assembly_stop(struct assembly *assembly);
+
+void assembly_set_state(struct assembly *assembly, enum node_state state);
+/* Heartbeat and gauges. */
+void assembly_publish(struct assembly *assembly);
+/* Requests in flight in all pipelines. */
+uint64_t assembly_in_flight(struct assembly *assembly);

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/ctl.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "ctl/json.h"
+
+static const struct ctl_command *const commands[] = {
+    &infer_command,
+    &status_command,
+    &stat_command,
+    &top_command,
+};
+
+enum { COMMAND_COUNT = sizeof commands / sizeof commands[0], WORD_MAX = 32, OPTIONS_MAX = 32 };
+
+void *
+ctl_allocate(size_t count, size_t bytes)
+{
+    void *memory = calloc(count > 0 ? count : 1, bytes > 0 ? bytes : 1);
+    CHECK(memory != NULL);
+    return memory;
+}
+
+const char *
+ctl_target_default(void)
+{
+    const char *target = getenv("SHOAL_TARGET");
+    return target != NULL && target[0] != '\0' ? target : "127.0.0.1:8033";
+}
+
+int
+ctl_fail(enum ctl_exit code, bool json, const struct error *error)
+{
+    const char *text = error->text[0] != '\0' ? error->text : status_name(error->status);
+    fflush(stdout);
+    fprintf(stderr, "shoalctl: %s\n", text);
+    if (json) {
+        struct json writer;
+        json_init(&writer, stdout);
+        json_object_begin(&writer);
+        json_field_string(&writer, "error", text);
+        json_field_string(&writer, "status", status_name(error->status));
+        json_field_uint(&writer, "code", error->status);
+        json_object_end(&writer);
+        putchar('\n');
+    }
+    return code;
+}
+
+/* ---- what was probably meant ---- */
+
+/* Letters to insert, drop or change until `a` is `b`. */
+static size_t
+distance(const char *a, const char *b)
+{
+    size_t a_length = strnlen(a, WORD_MAX);
+    size_t b_length = strnlen(b, WORD_MAX);
+    size_t rows[2][WORD_MAX + 1];
+    for (size_t j = 0; j <= b_length; j++)
+        rows[0][j] = j;
+    for (size_t i = 1; i <= a_length; i++) {
+        size_t *row = rows[i % 2];
+        const size_t *above = rows[(i + 1) % 2];
+        row[0] = i;
+        for (size_t j = 1; j <= b_length; j++) {
+            size_t best = above[j - 1] + (a[i - 1] != b[j - 1]);
+            if (above[j] + 1 < best)
+                best = above[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return rows[a_length % 2][b_length];
+}
+
+const char *
+ctl_nearest(const char *word, const char *const *known, size_t known_count)
+{
+    const char *nearest = NULL;
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < known_count; i++) {
+        size_t steps = distance(word, known[i]);
+        if (steps < least) {
+            least = steps;
+            nearest = known[i];
+        }
+    }
+    /* Half of the word may be wrong, not more: `xyz` means nothing that we know. */
+    return nearest != NULL && least <= (strnlen(nearest, WORD_MAX) + 1) / 2 ? nearest : NULL;
+}
+
+/* ---- options ---- */
+
+static void
+option_help(const struct ctl_option *option)
+{
+    char left[64];
+    snprintf(left, sizeof left, "--%s%s%s", option->name, option->value != NULL ? " " : "",
+             option->value != NULL ? option->value : "");
+    const char *line = option->help;
+    for (;;) {
+        size_t length = strcspn(line, "\n");
+        printf("  %-24s %.*s\n", left, (int)length, line);
+        left[0] = '\0';
+        if (line[length] == '\0')
+            return;
+        line += length + 1;
+    }
+}
+
+static void
+command_help(const struct ctl_command *command)
+{
+    printf("usage: shoalctl %s %s\n\n%s.\n", command->name, command->arguments, command->summary);
+    if (command->about != NULL)
+        printf("\n%s", command->about);
+    printf("\nOptions:\n");
+    for (size_t i = 0; i < command->option_count; i++)
+        option_help(&command->options[i]);
+    option_help(&(struct ctl_option){"help", NULL, "this text"});
+    printf("\nExit codes:\n"
+           "%s"
+           "  2  a wrong option or argument\n"
+           "  3  no node could be reached there, or a file could not be read\n"
+           "  4  a deadline passed\n"
+           "\nExample:\n%s",
+           command->exits != NULL ? command->exits
+                                  : "  0  all is well\n  1  the node answered with an error\n",
+           command->example);
+}
+
+static int
+usage_error(const struct ctl_command *command, const char *text)
+{
+    fprintf(stderr, "shoalctl %s: %s; see shoalctl %s --help\n", command->name, text,
+            command->name);
+    return CTL_USAGE;
+}
+
+/* `given` starts with "--" and may go on with "=value". */
+static int
+option_unknown(const struct ctl_command *command, const char *given)
+{
+    const char *names[OPTIONS_MAX];
+    char text[256];
+    char word[WORD_MAX + 1];
+    for (size_t i = 0; i < command->option_count; i++)
+        names[i] = command->options[i].name;
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(given, "="), given);
+    const char *nearest = NULL;
+    if (strncmp(word, "--", 2) == 0)
+        nearest = ctl_nearest(word + 2, names, command->option_count);
+    if (nearest != NULL && strcmp(nearest, word + 2) == 0) {
+        snprintf(text, sizeof text, "%s takes no value", word);
+        return usage_error(command, text);
+    }
+    snprintf(text, sizeof text, "unknown option %s%s%s", word, nearest != NULL ? ", meant --" : "",
+             nearest != NULL ? nearest : "");
+    return usage_error(command, text);
+}
+
+static void
+known_fill(const struct ctl_command *command, struct option known[OPTIONS_MAX + 2])
+{
+    CHECK(command->option_count <= OPTIONS_MAX);
+    size_t count = 0;
+    for (; count < command->option_count; count++)
+        known[count] = (struct option){
+            .name = command->options[count].name,
+            .has_arg = command->options[count].value != NULL ? required_argument : no_argument,
+            .val = 'o'};
+    known[count++] = (struct option){.name = "help", .has_arg = no_argument, .val = 'h'};
+    known[count] = (struct option){0};
+}
+
+int
+ctl_options_read(const struct ctl_command *command, const struct ctl_reader *reader, int argc,
+                 char **argv)
+{
+    struct option known[OPTIONS_MAX + 2];
+    known_fill(command, known);
+    opterr = 0;
+    optind = 0; /* glibc: start anew */
+    for (;;) {
+        struct error error = ERROR_NONE;
+        int index = 0;
+        int at = optind > 0 ? optind : 1;
+        int option = getopt_long(argc, argv, "-:", known, &index);
+        if (option == -1)
+            break;
+        switch (option) {
+        case 'h': command_help(command); return CTL_OK;
+        case ':': {
+            char text[256];
+            snprintf(text, sizeof text, "%.64s wants a value", argv[at]);
+            return usage_error(command, text);
+        }
+        case '?': return option_unknown(command, argv[at]);
+        case 'o':
+            if (reader->on_option(reader->settings, (size_t)index, optarg, &error) == STATUS_OK)
+                continue;
+            error_prefix(&error, "--%s", known[index].name);
+            return usage_error(command, error.text);
+        default:
+            if (reader->on_argument(reader->settings, optarg, &error) != STATUS_OK)
+                return usage_error(command, error.text);
+        }
+    }
+    for (; optind < argc; optind++) {
+        struct error error = ERROR_NONE;
+        if (reader->on_argument(reader->settings, argv[optind], &error) != STATUS_OK)
+            return usage_error(command, error.text);
+    }
+    return -1;
+}
+
+enum status
+ctl_read_whole(const char *text, int64_t least, int64_t most, int64_t *number, struct error *error)
+{
+    char *end;
+    errno = 0;
+    long long read = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || read < least || read > most)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "\"%.32s\" is no whole number from %" PRId64 " to %" PRId64, text, least,
+                         most);
+    *number = read;
+    return STATUS_OK;
+}
+
+enum status
+ctl_read_seconds(const char *text, int64_t *duration_ns, struct error *error)
+{
+    enum { SECONDS_MAX = 1000000 };
+    char *end;
+    double seconds = strtod(text, &end);
+    if (end == text || *end != '\0' || !isfinite(seconds) || seconds <= 0 || seconds > SECONDS_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "\"%.32s\" is no number of seconds, more than 0 and at most %d", text,
+                         SECONDS_MAX);
+    *duration_ns = (int64_t)(seconds * (double)NS_PER_S);
+    return STATUS_OK;
+}
+
+/* ---- the program ---- */
+
+static void
+help(FILE *out)
+{
+    fputs("usage: shoalctl COMMAND [options]\n\n", out);
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+    fputs("\nshoalctl COMMAND --help tells more; --version prints the version.\n"
+          "A node is found by its address ($SHOAL_TARGET, else 127.0.0.1:8033) or on its own\n"
+          "machine by its counters file.\n"
+          "Exit codes: 0 all is well, 1 the node answered with an error or is not as asked,\n"
+          "2 wrong usage, 3 no node or file there, 4 a deadline passed.\n",
+          out);
+}
+
+/* What could not be written was not said: that must not look like success. */
+static int
+output_finish(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    fprintf(stderr, "shoalctl: writing: %s\n", strerror(errno));
+    return code == CTL_OK ? CTL_UNREACHABLE : code;
+}
+
+int
+ctl_run(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : "";
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+        help(stdout);
+        return CTL_OK;
+    }
+    if (strcmp(word, "--version") == 0) {
+        puts("shoalctl " SHOAL_VERSION);
+        return CTL_OK;
+    }
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(word, commands[i]->name) == 0)
+            return output_finish(commands[i]->run(argc - 1, argv + 1));
+    if (word[0] == '\0') {
+        help(stderr);
+        return CTL_USAGE;
+    }
+    const char *names[COMMAND_COUNT];
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        names[i] = commands[i]->name;
+    const char *nearest = ctl_nearest(word, names, COMMAND_COUNT);
+    fprintf(stderr, "shoalctl: no command \"%.32s\"%s%s; see shoalctl --help\n", word,
+            nearest != NULL ? ", meant " : "", nearest != NULL ? nearest : "");
+    return CTL_USAGE;
+}

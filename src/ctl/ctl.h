@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shoalctl: what an operator asks of a node. Each command is one entry of a table (what it is
+ * called, what it does, its options, what it runs); the table makes the dispatch, the help and the
+ * parser.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+/* What scripts may build on. */
+enum ctl_exit {
+    CTL_OK = 0,
+    CTL_NEGATIVE = 1,    /* the node answered with an error, or is not as was asked */
+    CTL_USAGE = 2,       /* wrong option or argument */
+    CTL_UNREACHABLE = 3, /* no node there, or a file that cannot be read or written */
+    CTL_LATE = 4,        /* a deadline passed */
+};
+
+struct ctl_option {
+    const char *name;
+    const char *value; /* what stands for its value in the help; NULL: it takes none */
+    const char *help;  /* may have several lines */
+};
+
+struct ctl_command {
+    const char *name;
+    const char *arguments; /* in the usage line, after the name */
+    const char *summary;   /* one line */
+    const char *about;     /* paragraphs, each line ending in \n; NULL: the summary says it all */
+    const char *exits;     /* what 0 and 1 mean here; NULL: the general meaning */
+    const char *example;
+    const struct ctl_option *options;
+    size_t option_count;
+    int (*run)(int argc, char **argv); /* argv[0] is the command's name */
+};
+
+extern const struct ctl_command infer_command, stat_command, status_command, top_command;
+
+/* The whole program. */
+int ctl_run(int argc, char **argv);
+
+/* The known word that `word` was probably meant to be; NULL if none is near. */
+const char *ctl_nearest(const char *word, const char *const *known, size_t known_count);
+
+/*
+ * Goes through argv. `on_option` gets the option's index in the command's table and its value,
+ * `on_argument` all else; what they return in `error` is told to the user. Returns -1 to go on,
+ * else the exit code of the program: help was printed, or something is wrong.
+ */
+struct ctl_reader {
+    enum status (*on_option)(void *settings, size_t index, const char *value, struct error *error);
+    enum status (*on_argument)(void *settings, const char *value, struct error *error);
+    void *settings;
+};
+
+int ctl_options_read(const struct ctl_command *command, const struct ctl_reader *reader, int argc,
+                     char **argv);
+
+/* A number within limits, or an error that names them. */
+enum status ctl_read_whole(const char *text, int64_t least, int64_t most, int64_t *number,
+                           struct error *error) WARN_UNUSED;
+/* Seconds, with a fraction if wanted, as nanoseconds; more than 0. */
+enum status ctl_read_seconds(const char *text, int64_t *duration_ns,
+                             struct error *error) WARN_UNUSED;
+
+/* Says on stderr what went wrong, with `json` also as an object on stdout; returns `code`. */
+int ctl_fail(enum ctl_exit code, bool json, const struct error *error);
+
+/* $SHOAL_TARGET, or 127.0.0.1:8033. */
+const char *ctl_target_default(void);
+
+/* Zeroed memory; there is always some, a tool that has none cannot go on. */
+void *ctl_allocate(size_t count, size_t bytes);

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shoalctl infer: reads tensors, sends them as one request or one per some rows, prints the
+ * answers. Answers go to stdout, what was measured to stderr.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "ctl/client.h"
+#include "ctl/ctl.h"
+#include "ctl/figure.h"
+#include "ctl/input.h"
+#include "ctl/message.h"
+
+/* How long a node may take to answer that it is there: as long as it may to a request, but a tight
+ * deadline for requests does not make a node that has to be connected to first unreachable. */
+#define REACH_NS_MIN (1 * NS_PER_S)
+#define REACH_NS_MAX (5 * NS_PER_S)
+
+enum infer_option {
+    INFER_TARGET,
+    INFER_INPUT,
+    INFER_OUTPUT,
+    INFER_PARAM,
+    INFER_PARAM_STRING,
+    INFER_ID,
+    INFER_VERSION,
+    INFER_ROWS,
+    INFER_EACH_ROW,
+    INFER_HEADER,
+    INFER_COLUMNS,
+    INFER_TYPED,
+    INFER_REPEAT,
+    INFER_TIMEOUT,
+    INFER_FULL,
+    INFER_JSON
+};
+
+static const struct ctl_option options[] = {
+    [INFER_TARGET] = {"target", "ADDRESS",
+                      "unix:/path or host:port; default $SHOAL_TARGET, else "
+                      "127.0.0.1:8033"},
+    [INFER_INPUT] = {"input", "TENSOR", "repeated: one for each tensor of the model; see above"},
+    [INFER_OUTPUT] = {"output", "NAME", "repeated: answer with these tensors alone, in this order"},
+    [INFER_PARAM] = {"param", "KEY=VALUE",
+                     "repeated: true or false, a whole number, a number, or "
+                     "else text"},
+    [INFER_PARAM_STRING] = {"param-string", "KEY=TEXT", "the same, never taken for a number"},
+    [INFER_ID] = {"id", "TEXT", "an id that comes back with the answer"},
+    [INFER_VERSION] = {"model-version", "TEXT", "default: the node's choice"},
+    [INFER_ROWS] = {"rows-per-request", "N",
+                    "CSV rows go in requests of N each; default: all in "
+                    "one"},
+    [INFER_EACH_ROW] = {"each-row", NULL, "--rows-per-request 1"},
+    [INFER_HEADER] = {"csv-header", NULL, "the first CSV row holds names, not values"},
+    [INFER_COLUMNS] = {"csv-columns", "A-B", "take columns A to B, counting from 1, of CSV rows"},
+    [INFER_TYPED] = {"typed", NULL, "send typed contents instead of raw bytes"},
+    [INFER_REPEAT] = {"repeat", "N", "send all N times, print the last answers"},
+    [INFER_TIMEOUT] = {"timeout-ms", "N", "deadline of a request; default 10000"},
+    [INFER_FULL] = {"full", NULL, "print all values of large tensors"},
+    [INFER_JSON] = {"json", NULL,
+                    "print each answer as a line of JSON, in the protocol's REST form"},
+};
+
+struct infer {
+    const char *target;
+    struct request request;
+    const char *inputs[INPUTS_MAX];
+    struct input_options csv;
+    int64_t rows_per_request; /* 0: all */
+    int64_t repeat_count;
+    int64_t timeout_ms;
+    bool full;
+    bool json;
+};
+
+static const struct ctl_command *const self = &infer_command;
+
+/* ---- options ---- */
+
+static enum status
+parameter_add(struct request *request, const char *text, enum parameter_form form,
+              struct error *error)
+{
+    if (request->parameter_count == PARAMETERS_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d", PARAMETERS_MAX);
+    enum status status =
+        parameter_read(text, form, &request->parameters[request->parameter_count], error);
+    request->parameter_count += status == STATUS_OK;
+    return status;
+}
+
+static enum status
+columns_read(struct input_options *csv, const char *text, struct error *error)
+{
+    char *end;
+    errno = 0;
+    unsigned long first = strtoul(text, &end, 10);
+    unsigned long last = first;
+    if (*end == '-')
+        last = strtoul(end + 1, &end, 10);
+    if (errno != 0 || *end != '\0' || first == 0 || last < first)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.32s\" is no A-B with 1 <= A <= B",
+                         text);
+    csv->csv_column_first = first;
+    csv->csv_column_last = last;
+    return STATUS_OK;
+}
+
+/* Appends one more of the words that may be repeated. */
+static enum status
+word_add(const char **words, size_t *count, const char *word, struct error *error)
+{
+    if (*count == INPUTS_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d", INPUTS_MAX);
+    words[(*count)++] = word;
+    return STATUS_OK;
+}
+
+static enum status
+on_option(void *settings, size_t index, const char *value, struct error *error)
+{
+    struct infer *infer = settings;
+    struct request *request = &infer->request;
+    switch ((enum infer_option)index) {
+    case INFER_TARGET: infer->target = value; break;
+    case INFER_INPUT: return word_add(infer->inputs, &request->input_count, value, error);
+    case INFER_OUTPUT:
+        if (request->output_count == INPUTS_MAX)
+            return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d", INPUTS_MAX);
+        request->outputs[request->output_count++] = (char *)(uintptr_t)value;
+        break;
+    case INFER_PARAM: return parameter_add(request, value, PARAMETER_ANY, error);
+    case INFER_PARAM_STRING: return parameter_add(request, value, PARAMETER_TEXT, error);
+    case INFER_ID: request->id = (char *)(uintptr_t)value; break;
+    case INFER_VERSION: request->version = (char *)(uintptr_t)value; break;
+    case INFER_ROWS: return ctl_read_whole(value, 1, INT32_MAX, &infer->rows_per_request, error);
+    case INFER_EACH_ROW: infer->rows_per_request = 1; break;
+    case INFER_HEADER: infer->csv.csv_header = true; break;
+    case INFER_COLUMNS: return columns_read(&infer->csv, value, error);
+    case INFER_TYPED: request->typed = true; break;
+    case INFER_REPEAT: return ctl_read_whole(value, 1, 100000000, &infer->repeat_count, error);
+    case INFER_TIMEOUT: return ctl_read_whole(value, 1, 86400000, &infer->timeout_ms, error);
+    case INFER_FULL: infer->full = true; break;
+    case INFER_JSON: infer->json = true; break;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+on_argument(void *settings, const char *value, struct error *error)
+{
+    struct infer *infer = settings;
+    if (infer->request.model[0] != '\0')
+        return error_set(error, STATUS_INVALID_ARGUMENT, "more than one model: \"%.64s\"", value);
+    infer->request.model = (char *)(uintptr_t)value;
+    return STATUS_OK;
+}
+
+/* ---- what is sent ---- */
+
+/* Which rows there are, and how many go into each request. */
+struct split {
+    size_t row_count; /* 0: no CSV, one request */
+    size_t rows_per_request;
+};
+
+static enum status
+split_tensor(const struct tensor *tensor, int64_t rows_per_request, struct split *split,
+             struct error *error)
+{
+    if (tensor->row_count == 0)
+        return STATUS_OK;
+    if (split->row_count != 0 && split->row_count != tensor->row_count)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "input %.64s has %zu rows, one before it %zu", tensor->name,
+                         tensor->row_count, split->row_count);
+    split->row_count = tensor->row_count;
+    split->rows_per_request = rows_per_request > 0 ? (size_t)rows_per_request : split->row_count;
+    int64_t wanted = tensor->shape[0];
+    if (wanted != DIMENSION_ANY && ((uint64_t)wanted != split->rows_per_request ||
+                                    split->row_count % split->rows_per_request != 0))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "input %.64s: the shape wants %" PRId64 " rows in each request, there are "
+                         "%zu in requests of %zu; -1 takes any number",
+                         tensor->name, wanted, split->row_count, split->rows_per_request);
+    return STATUS_OK;
+}
+
+static enum status
+inputs_read(struct infer *infer, struct split *split, struct error *error)
+{
+    struct request *request = &infer->request;
+    for (size_t i = 0; i < request->input_count; i++) {
+        enum status status = input_read(infer->inputs[i], &infer->csv, &request->inputs[i], error);
+        if (status == STATUS_OK)
+            status = split_tensor(&request->inputs[i], infer->rows_per_request, split, error);
+        if (status != STATUS_OK)
+            return status;
+    }
+    if (split->row_count == 0 && infer->rows_per_request > 0)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "rows are divided among requests, but no input is a CSV file");
+    return STATUS_OK;
+}
+
+static void
+infer_free(struct infer *infer)
+{
+    struct request *request = &infer->request;
+    for (size_t i = 0; i < request->input_count; i++)
+        tensor_free(&request->inputs[i]);
+    for (size_t i = 0; i < request->parameter_count; i++)
+        parameter_free(&request->parameters[i]);
+}
+
+/* ---- sending ---- */
+
+struct timing {
+    int64_t *durations_ns;
+    size_t count;
+};
+
+static int
+compare_ns(const void *a, const void *b)
+{
+    int64_t left = *(const int64_t *)a;
+    int64_t right = *(const int64_t *)b;
+    return (left > right) - (left < right);
+}
+
+static void
+timing_print(struct timing *timing, int64_t duration_ns)
+{
+    char least[FIGURE_ROOM], p50[FIGURE_ROOM], p99[FIGURE_ROOM], most[FIGURE_ROOM];
+    size_t count = timing->count;
+    qsort(timing->durations_ns, count, sizeof *timing->durations_ns, compare_ns);
+    figure_duration(least, timing->durations_ns[0]);
+    figure_duration(p50, timing->durations_ns[count / 2]);
+    figure_duration(p99, timing->durations_ns[count * 99 / 100]);
+    figure_duration(most, timing->durations_ns[count - 1]);
+    fprintf(stderr, "%zu requests, one at a time: least %s, p50 %s, p99 %s, most %s, %.0f/s\n",
+            count, least, p50, p99, most,
+            (double)count * (double)NS_PER_S / (double)(duration_ns > 0 ? duration_ns : 1));
+}
+
+/* One request; prints its answer if `shown`. */
+static enum status
+send_one(const struct infer *infer, struct client *client, size_t row_first, size_t row_count,
+         bool shown, struct timing *timing, struct error *error)
+{
+    uint8_t *packed = NULL;
+    size_t packed_bytes = 0;
+    void *response = NULL;
+    size_t response_bytes = 0;
+    struct answer answer;
+    enum status status =
+        request_pack(&infer->request, row_first, row_count, &packed, &packed_bytes, error);
+    CHECK(status == STATUS_OK); /* tried before anything was sent */
+    int64_t start_ns = clock_now_ns();
+    status = client_call_packed(client, "ModelInfer", packed, packed_bytes,
+                                start_ns + infer->timeout_ms * NS_PER_MS, &response,
+                                &response_bytes, error);
+    if (status == STATUS_OK)
+        timing->durations_ns[timing->count++] = clock_now_ns() - start_ns;
+    if (status == STATUS_OK)
+        status = answer_unpack(&answer, response, response_bytes, error);
+    if (status == STATUS_OK) {
+        if (shown && infer->json)
+            answer_json(&answer, stdout);
+        else if (shown)
+            answer_print(&answer, infer->full, stdout);
+        answer_free(&answer);
+    }
+    free(packed);
+    free(response);
+    return status;
+}
+
+static enum status
+send_all(const struct infer *infer, struct client *client, const struct split *split,
+         struct error *error)
+{
+    size_t rows = split->row_count > 0 ? split->row_count : 1;
+    size_t step = split->row_count > 0 ? split->rows_per_request : 1;
+    size_t per_round = (rows + step - 1) / step;
+    size_t total = per_round * (size_t)infer->repeat_count;
+    struct timing timing = {.durations_ns = ctl_allocate(total, sizeof *timing.durations_ns)};
+    int64_t start_ns = clock_now_ns();
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < total && status == STATUS_OK; i++) {
+        size_t row_first = i % per_round * step;
+        size_t row_count = rows - row_first < step ? rows - row_first : step;
+        bool shown = i >= total - per_round;
+        if (shown && !infer->json && per_round > 1)
+            printf("%srequest %zu\n", i % per_round > 0 ? "\n" : "", i % per_round + 1);
+        status = send_one(infer, client, row_first, row_count, shown, &timing, error);
+        if (status != STATUS_OK && total > 1)
+            error_prefix(error, "request %zu of %zu", i + 1, total);
+    }
+    if (total > 1 && timing.count > 0)
+        timing_print(&timing, clock_now_ns() - start_ns);
+    free(timing.durations_ns);
+    return status;
+}
+
+/* Before anybody is bothered: can these tensors be put into a message at all? */
+static enum status
+request_try(const struct infer *infer, const struct split *split, struct error *error)
+{
+    uint8_t *packed = NULL;
+    size_t packed_bytes;
+    enum status status =
+        request_pack(&infer->request, 0, split->row_count > 0, &packed, &packed_bytes, error);
+    free(packed);
+    return status;
+}
+
+static int
+infer_node(const struct infer *infer, const struct split *split)
+{
+    struct client client;
+    struct error error = ERROR_NONE;
+    enum ctl_exit code = CTL_OK;
+    int64_t reach_ns = infer->timeout_ms * NS_PER_MS;
+    reach_ns = reach_ns > REACH_NS_MIN ? reach_ns : REACH_NS_MIN;
+    reach_ns = reach_ns < REACH_NS_MAX ? reach_ns : REACH_NS_MAX;
+    rpc_init();
+    enum status status = client_open(&client, infer->target, &error);
+    if (status == STATUS_OK)
+        status = client_reach(&client, clock_now_ns() + reach_ns, &error);
+    if (status != STATUS_OK) {
+        code = CTL_UNREACHABLE;
+    } else {
+        status = send_all(infer, &client, split, &error);
+        if (status != STATUS_OK) {
+            code = status == STATUS_DEADLINE_EXCEEDED ? CTL_LATE : CTL_NEGATIVE;
+            error_prefix(&error, "%.64s: %s", infer->request.model, status_name(status));
+        }
+    }
+    if (code != CTL_OK)
+        ctl_fail(code, infer->json, &error);
+    client_close(&client);
+    rpc_shutdown();
+    return code;
+}
+
+static int
+infer_run(int argc, char **argv)
+{
+    static char nothing[] = "";
+    struct infer *infer = ctl_allocate(1, sizeof *infer);
+    struct error error = ERROR_NONE;
+    struct split split = {0};
+    infer->target = ctl_target_default();
+    infer->request.model = infer->request.version = infer->request.id = nothing;
+    infer->repeat_count = 1;
+    infer->timeout_ms = 10000;
+    struct ctl_reader reader = {on_option, on_argument, infer};
+    int code = ctl_options_read(self, &reader, argc, argv);
+    if (code >= 0)
+        goto out;
+    if (infer->request.model[0] == '\0') {
+        error_set(&error, STATUS_INVALID_ARGUMENT, "infer: which model? See shoalctl infer --help");
+        code = ctl_fail(CTL_USAGE, infer->json, &error);
+        goto out;
+    }
+    enum status status = inputs_read(infer, &split, &error);
+    if (status == STATUS_OK)
+        status = request_try(infer, &split, &error);
+    if (status == STATUS_OK)
+        code = infer_node(infer, &split);
+    else
+        code = ctl_fail(status == STATUS_INVALID_ARGUMENT ? CTL_USAGE : CTL_UNREACHABLE,
+                        infer->json, &error);
+out:
+    infer_free(infer);
+    free(infer);
+    return code;
+}
+
+const struct ctl_command infer_command = {
+    .name = "infer",
+    .arguments = "MODEL --input TENSOR ... [options]",
+    .summary = "Send tensors to a model and print what comes back",
+    .about = "A tensor is written as\n"
+             "  NAME=DATATYPE[2,3]:1,2,3,4,5,6  with its values; in text of BYTES \\, is a comma,\n"
+             "                                  \\\\ \\n \\t \\xHH are what they usually are\n"
+             "  NAME=DATATYPE[2,3]@FILE         with raw bytes of a file, \"-\": of stdin;\n"
+             "                                  for BYTES[1] the whole file is the one element\n"
+             "  NAME=DATATYPE[-1,64]@csv:FILE   with the rows of a CSV file, \"-\" for stdin\n"
+             "Datatypes: BOOL, UINT8 to UINT64, INT8 to INT64, FP16, BF16, FP32, FP64, BYTES.\n"
+             "One dimension may be -1: as many as there are values.\n",
+    .exits = "  0  every request was answered\n"
+             "  1  the node answered with an error; the first ends the run\n",
+    .example = "  shoalctl infer scale-shift --input 'x=FP32[3]:1,2,3'\n"
+               "  shoalctl infer digits --input 'image=FP32[-1,64]@csv:digits.csv' \\\n"
+               "      --csv-columns 1-64 --each-row --json\n",
+    .options = options,
+    .option_count = ARRAY_COUNT(options),
+    .run = infer_run,
+};

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/report.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "ctl/figure.h"
+
+static double
+histogram_mean(const uint64_t *words)
+{
+    return words[0] > 0 ? (double)words[1] / (double)words[0] : 0;
+}
+
+static int64_t
+quantile(const uint64_t *words, double share)
+{
+    uint64_t value = histogram_quantile(words, share);
+    return value < INT64_MAX ? (int64_t)value : INT64_MAX;
+}
+
+static double
+per_second(const struct snapshot *snapshot, uint64_t count)
+{
+    return (double)count * (double)NS_PER_S / (double)snapshot->interval_ns;
+}
+
+/* ---- tables ---- */
+
+/* "name 12,345", with the rate behind it if the figures are of an interval. */
+static void
+figure_named(const struct snapshot *snapshot, const char *name, uint64_t count, FILE *out)
+{
+    char room[FIGURE_ROOM];
+    figure_count(room, count);
+    fprintf(out, "  %s %s", name, room);
+    if (snapshot->interval_ns > 0 && count > 0)
+        fprintf(out, " (%.1f/s)", per_second(snapshot, count));
+}
+
+/* A dash where nothing was measured. */
+static void
+duration_cell(struct table *table, const uint64_t *histogram, double share)
+{
+    if (histogram[0] == 0)
+        table_add(table, "-");
+    else
+        table_add_duration(table, quantile(histogram, share));
+}
+
+static void
+pipeline_head(const struct snapshot *snapshot, const struct snapshot_scope *pipeline, FILE *out)
+{
+    static const struct {
+        enum counter counter;
+        const char *name;
+    } ends[] =
+        {
+            {PIPELINE_REQUESTS, "requests"},           {PIPELINE_REPLIES_OK, "ok"},
+            {PIPELINE_REPLIES_FAILED, "failed"},       {PIPELINE_CANCELLED, "cancelled"},
+            {PIPELINE_RUN_AGAIN, "run again"},         {PIPELINE_POISON, "poison"},
+            {PIPELINE_REGION_RESETS, "region resets"},
+        },
+      refusals[] = {
+          {PIPELINE_REJECTED_INVALID, "invalid"},
+          {PIPELINE_REJECTED_FULL, "full"},
+          {PIPELINE_REJECTED_UNAVAILABLE, "unavailable"},
+          {PIPELINE_REJECTED_LATE, "late"},
+      };
+    const uint64_t *latency = snapshot_histogram(pipeline, PIPELINE_LATENCY);
+    fprintf(out, "\npipeline %s\n", pipeline->name);
+    for (size_t i = 0; i < ARRAY_COUNT(ends); i++)
+        figure_named(snapshot, ends[i].name, snapshot_value(pipeline, ends[i].counter), out);
+    fputs("\n  refused:", out);
+    for (size_t i = 0; i < ARRAY_COUNT(refusals); i++)
+        figure_named(snapshot, refusals[i].name, snapshot_value(pipeline, refusals[i].counter),
+                     out);
+    fprintf(out, "\n  in flight %" PRIu64 " of %" PRIu64 "  blocks %" PRIu64 " of %" PRIu64,
+            snapshot_value(pipeline, PIPELINE_SLOTS_USED),
+            snapshot_value(pipeline, PIPELINE_SLOTS_MAX),
+            snapshot_value(pipeline, PIPELINE_BLOCKS_USED),
+            snapshot_value(pipeline, PIPELINE_BLOCKS_MAX));
+    if (latency[0] > 0) {
+        char p50[FIGURE_ROOM], p99[FIGURE_ROOM];
+        figure_duration(p50, quantile(latency, 0.5));
+        figure_duration(p99, quantile(latency, 0.99));
+        fprintf(out, "  latency p50 %s p99 %s", p50, p99);
+    }
+    putc('\n', out);
+}
+
+/* The worker that was silent the longest, of those that are there. */
+static void
+heartbeat_cell(struct table *table, const struct snapshot *snapshot,
+               const struct snapshot_scope *stage)
+{
+    uint32_t parent = snapshot_index(snapshot, stage);
+    int64_t oldest_ns = -1;
+    for (const struct snapshot_scope *worker = NULL;
+         (worker = snapshot_next(snapshot, SCOPE_WORKER, parent, worker)) != NULL;) {
+        if (snapshot_value(worker, WORKER_PID) == 0)
+            continue;
+        int64_t age_ns =
+            snapshot_age_ns(snapshot, (int64_t)snapshot_value(worker, WORKER_HEARTBEAT));
+        oldest_ns = age_ns > oldest_ns ? age_ns : oldest_ns;
+    }
+    if (oldest_ns < 0)
+        table_add(table, "-");
+    else
+        table_add_duration(table, oldest_ns);
+}
+
+static void
+work_row(struct table *table, const struct snapshot *snapshot, const struct snapshot_scope *stage,
+         const struct snapshot_scope *workers)
+{
+    const uint64_t *wait = snapshot_histogram(workers, WORKER_WAIT);
+    const uint64_t *run = snapshot_histogram(workers, WORKER_RUN);
+    table_add(table, "%s", stage->name);
+    table_add(table, "%" PRIu64 "/%" PRIu64, snapshot_value(stage, STAGE_WORKERS_LIVE),
+              snapshot_value(stage, STAGE_WORKERS_WANTED));
+    table_add_count(table, snapshot_value(stage, STAGE_DEPTH));
+    table_add_count(table, snapshot_value(workers, WORKER_ITEMS));
+    if (snapshot->interval_ns > 0)
+        table_add(table, "%.1f", per_second(snapshot, snapshot_value(workers, WORKER_ITEMS)));
+    table_add_count(table, snapshot_value(workers, WORKER_ITEMS_FAILED) +
+                               snapshot_value(workers, WORKER_ITEMS_UNSET));
+    table_add_count(table, snapshot_value(workers, WORKER_ITEMS_LATE) +
+                               snapshot_value(workers, WORKER_ITEMS_CANCELLED));
+    duration_cell(table, wait, 0.5);
+    duration_cell(table, wait, 0.99);
+    duration_cell(table, run, 0.5);
+    duration_cell(table, run, 0.99);
+    table_add_count(table, snapshot_value(stage, STAGE_RESTARTS));
+    heartbeat_cell(table, snapshot, stage);
+}
+
+static void
+batch_row(struct table *table, const struct snapshot_scope *stage,
+          const struct snapshot_scope *workers)
+{
+    static const enum counter counts[] = {
+        WORKER_CLOSED_SINGLE,   WORKER_CLOSED_FULL,    WORKER_CLOSED_WAIT, WORKER_CLOSED_DEADLINE,
+        WORKER_CLOSED_DRAINING, WORKER_BATCHES_HALVED, WORKER_SLEEPS};
+    const uint64_t *items = snapshot_histogram(workers, WORKER_BATCH_ITEMS);
+    table_add(table, "%s", stage->name);
+    table_add_count(table, snapshot_value(workers, WORKER_BATCHES));
+    if (items[0] == 0)
+        table_add(table, "-");
+    else
+        table_add(table, "%.1f", histogram_mean(items));
+    for (size_t i = 0; i < ARRAY_COUNT(counts); i++)
+        table_add_count(table, snapshot_value(workers, counts[i]));
+}
+
+static void
+stages_print(const struct snapshot *snapshot, const struct snapshot_scope *pipeline, FILE *out)
+{
+    static const char *const work_since_start[] = {
+        "stage",    "workers", "depth",   "items",    "failed",    "dropped", "wait p50",
+        "wait p99", "run p50", "run p99", "restarts", "heartbeat", NULL};
+    static const char *const work_of_interval[] = {
+        "stage",    "workers",  "depth",   "items",   "items/s",  "failed",    "dropped",
+        "wait p50", "wait p99", "run p50", "run p99", "restarts", "heartbeat", NULL};
+    static const char *const batch_headings[] = {"stage",  "batches", "mean",     "single",
+                                                 "full",   "wait",    "deadline", "draining",
+                                                 "halved", "sleeps",  NULL};
+    struct table work, batches;
+    table_init(&work, 1, snapshot->interval_ns > 0 ? work_of_interval : work_since_start);
+    table_init(&batches, 1, batch_headings);
+    uint32_t parent = snapshot_index(snapshot, pipeline);
+    for (const struct snapshot_scope *stage = NULL;
+         (stage = snapshot_next(snapshot, SCOPE_STAGE, parent, stage)) != NULL;) {
+        struct snapshot_scope workers = snapshot_workers(snapshot, stage);
+        work_row(&work, snapshot, stage, &workers);
+        batch_row(&batches, stage, &workers);
+        free(workers.words);
+    }
+    table_print(&work, out);
+    putc('\n', out);
+    table_print(&batches, out);
+    table_free(&work);
+    table_free(&batches);
+}
+
+void
+report_node_line(const struct snapshot *snapshot, FILE *out)
+{
+    char room[FIGURE_ROOM];
+    char ago[FIGURE_ROOM];
+    int64_t since_ns;
+    if (snapshot->live) {
+        figure_duration(room, snapshot->taken_unix_ns - snapshot->started_unix_ns);
+        figure_duration(ago, snapshot_age_ns(snapshot, snapshot->heartbeat_ns));
+        fprintf(out, "%s, pid %" PRId32 ", up %s, heartbeat %s ago\n",
+                node_state_name(snapshot->state), snapshot->pid, room, ago);
+    } else if (!snapshot_death_unix_ns(snapshot, &since_ns)) {
+        fprintf(out, "dead, was pid %" PRId32 ", since before this machine was started\n",
+                snapshot->pid);
+    } else {
+        figure_time(room, since_ns);
+        figure_duration(ago, snapshot->taken_unix_ns - since_ns);
+        fprintf(out, "dead, was %s with pid %" PRId32 ", since %s (%s ago)\n",
+                node_state_name(snapshot->state), snapshot->pid, room, ago);
+    }
+}
+
+void
+report_print(const struct snapshot *snapshot, const char *pipeline, FILE *out)
+{
+    const struct snapshot_scope *node = &snapshot->scopes[0];
+    fputs("node ", out);
+    report_node_line(snapshot, out);
+    if (snapshot->interval_ns > 0) {
+        char room[FIGURE_ROOM];
+        figure_duration(room, snapshot->interval_ns);
+        fprintf(out, "  in the last %s:", room);
+    }
+    figure_named(snapshot, "calls", snapshot_value(node, NODE_CALLS), out);
+    figure_named(snapshot, "refused", snapshot_value(node, NODE_CALLS_REFUSED), out);
+    putc('\n', out);
+    for (const struct snapshot_scope *scope = NULL;
+         (scope = snapshot_next(snapshot, SCOPE_PIPELINE, 0, scope)) != NULL;) {
+        if (pipeline != NULL && strcmp(pipeline, scope->name) != 0)
+            continue;
+        pipeline_head(snapshot, scope, out);
+        putc('\n', out);
+        stages_print(snapshot, scope, out);
+    }
+}
+
+/* ---- JSON ---- */
+
+static void
+histogram_json(const uint64_t *words, struct json *json)
+{
+    json_object_begin(json);
+    json_field_uint(json, "count", words[0]);
+    json_field_uint(json, "sum", words[1]);
+    json_field_double(json, "mean", histogram_mean(words));
+    json_field_int(json, "p50", quantile(words, 0.5));
+    json_field_int(json, "p90", quantile(words, 0.9));
+    json_field_int(json, "p99", quantile(words, 0.99));
+    json_object_end(json);
+}
+
+/* All counters of a scope, each by its name; `gauges`: those too. */
+static void
+counters_json(const struct snapshot_scope *scope, bool gauges, struct json *json)
+{
+    for (uint32_t i = 0; i < COUNTER_TABLE_COUNT; i++) {
+        if (counter_table[i].scope != scope->kind ||
+            (counter_table[i].type == TYPE_GAUGE && !gauges) || i == WORKER_HEARTBEAT)
+            continue;
+        json_key(json, counter_table[i].name);
+        if (counter_table[i].type == TYPE_HISTOGRAM)
+            histogram_json(snapshot_histogram(scope, (enum counter)i), json);
+        else
+            json_uint(json, snapshot_value(scope, (enum counter)i));
+    }
+}
+
+static void
+worker_json(const struct snapshot *snapshot, const struct snapshot_scope *worker, struct json *json)
+{
+    json_object_begin(json);
+    json_field_string(json, "name", worker->name);
+    json_field_int(json, "heartbeat_age_ns",
+                   snapshot_age_ns(snapshot, (int64_t)snapshot_value(worker, WORKER_HEARTBEAT)));
+    counters_json(worker, true, json);
+    json_object_end(json);
+}
+
+static void
+stage_json(const struct snapshot *snapshot, const struct snapshot_scope *stage, struct json *json)
+{
+    struct snapshot_scope workers = snapshot_workers(snapshot, stage);
+    uint32_t index = snapshot_index(snapshot, stage);
+    json_object_begin(json);
+    json_field_string(json, "name", stage->name);
+    counters_json(stage, true, json);
+    counters_json(&workers, false, json);
+    json_key(json, "workers");
+    json_array_begin(json);
+    for (const struct snapshot_scope *worker = NULL;
+         (worker = snapshot_next(snapshot, SCOPE_WORKER, index, worker)) != NULL;)
+        worker_json(snapshot, worker, json);
+    json_array_end(json);
+    json_object_end(json);
+    free(workers.words);
+}
+
+void
+report_node_json(const struct snapshot *snapshot, struct json *json)
+{
+    int64_t since_ns;
+    json_field_bool(json, "live", snapshot->live);
+    json_field_string(json, "state", node_state_name(snapshot->state));
+    json_field_int(json, "pid", snapshot->pid);
+    json_field_int(json, "started_unix_ns", snapshot->started_unix_ns);
+    if (snapshot->live)
+        json_field_int(json, "heartbeat_age_ns", snapshot_age_ns(snapshot, snapshot->heartbeat_ns));
+    else if (snapshot_death_unix_ns(snapshot, &since_ns))
+        json_field_int(json, "dead_since_unix_ns", since_ns);
+}
+
+void
+report_json(const struct snapshot *snapshot, const char *pipeline, FILE *out)
+{
+    struct json json;
+    json_init(&json, out);
+    json_object_begin(&json);
+    report_node_json(snapshot, &json);
+    if (snapshot->interval_ns > 0)
+        json_field_int(&json, "interval_ns", snapshot->interval_ns);
+    counters_json(&snapshot->scopes[0], true, &json);
+    json_key(&json, "pipelines");
+    json_array_begin(&json);
+    for (const struct snapshot_scope *scope = NULL;
+         (scope = snapshot_next(snapshot, SCOPE_PIPELINE, 0, scope)) != NULL;) {
+        if (pipeline != NULL && strcmp(pipeline, scope->name) != 0)
+            continue;
+        json_object_begin(&json);
+        json_field_string(&json, "name", scope->name);
+        counters_json(scope, true, &json);
+        json_key(&json, "stages");
+        json_array_begin(&json);
+        for (const struct snapshot_scope *stage = NULL;
+             (stage = snapshot_next(snapshot, SCOPE_STAGE, snapshot_index(snapshot, scope),
+                                    stage)) != NULL;)
+            stage_json(snapshot, stage, &json);
+        json_array_end(&json);
+        json_object_end(&json);
+    }
+    json_array_end(&json);
+    json_object_end(&json);
+    putc('\n', out);
+    fflush(out);
+}
+
+/* ---- the manual ---- */
+
+static const char *const scope_names[] = {"node", "pipeline", "stage", "worker"};
+static const char *const type_names[] = {"count", "gauge", "histogram"};
+static const char *const unit_names[] = {"", "ns", "items", "bytes"};
+
+void
+report_manual(FILE *out)
+{
+    static const char *const headings[] = {"scope", "name", "type", "unit", "meaning", NULL};
+    struct table table;
+    table_init(&table, 5, headings);
+    for (uint32_t i = 0; i < COUNTER_TABLE_COUNT; i++) {
+        table_add(&table, "%s", scope_names[counter_table[i].scope]);
+        table_add(&table, "%s", counter_table[i].name);
+        table_add(&table, "%s", type_names[counter_table[i].type]);
+        table_add(&table, "%s", unit_names[counter_table[i].unit]);
+        table_add(&table, "%s", counter_table[i].help);
+    }
+    table_print(&table, out);
+    table_free(&table);
+}
+
+void
+report_manual_json(FILE *out)
+{
+    struct json json;
+    json_init(&json, out);
+    json_array_begin(&json);
+    for (uint32_t i = 0; i < COUNTER_TABLE_COUNT; i++) {
+        json_object_begin(&json);
+        json_field_string(&json, "scope", scope_names[counter_table[i].scope]);
+        json_field_string(&json, "name", counter_table[i].name);
+        json_field_string(&json, "type", type_names[counter_table[i].type]);
+        json_field_string(&json, "unit", unit_names[counter_table[i].unit]);
+        json_field_string(&json, "meaning", counter_table[i].help);
+        json_object_end(&json);
+    }
+    json_array_end(&json);
+    putc('\n', out);
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/snapshot.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "ctl/ctl.h"
+
+static uint32_t
+counter_words(uint32_t counter)
+{
+    return counter_table[counter].type == TYPE_HISTOGRAM ? HISTOGRAM_WORDS : 1;
+}
+
+static uint32_t
+scope_words(enum counter_scope kind)
+{
+    uint32_t words = 0;
+    for (uint32_t i = 0; i < COUNTER_TABLE_COUNT; i++)
+        if (counter_table[i].scope == kind)
+            words += counter_words(i);
+    return words;
+}
+
+/* ---- reading ---- */
+
+static int64_t
+unix_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+void
+snapshot_take(struct snapshot *snapshot, const struct counters *counters, bool live)
+{
+    const struct counters_header *header = counters->header;
+    size_t total = 0;
+    for (uint32_t i = 0; i < counters->scope_count; i++)
+        total += scope_words((enum counter_scope)counters->scopes[i].kind);
+    *snapshot = (struct snapshot){
+        .live = live,
+        .pid = header->pid,
+        .started_unix_ns = header->started_unix_ns,
+        .heartbeat_ns = header->heartbeat_ns,
+        .taken_ns = clock_now_ns(),
+        .taken_unix_ns = unix_now_ns(),
+        .scope_count = counters->scope_count,
+        .scopes = ctl_allocate(counters->scope_count, sizeof *snapshot->scopes),
+        .words = ctl_allocate(total, sizeof *snapshot->words),
+    };
+    uint32_t state = header->state;
+    snapshot->state = state <= NODE_STOPPED ? (enum node_state)state : NODE_STOPPED;
+    uint64_t *words = snapshot->words;
+    for (uint32_t i = 0; i < counters->scope_count; i++) {
+        struct snapshot_scope *scope = &snapshot->scopes[i];
+        scope->kind = (enum counter_scope)counters->scopes[i].kind;
+        scope->parent = counters->scopes[i].parent;
+        memcpy(scope->name, counters->scopes[i].name, sizeof scope->name);
+        scope->words = words;
+        uint32_t count = scope_words(scope->kind);
+        for (uint32_t word = 0; word < count; word++)
+            words[word] = counters_values(counters, i)[word];
+        words += count;
+    }
+}
+
+enum status
+snapshot_read(struct snapshot *snapshot, const char *path, struct error *error)
+{
+    struct counters counters;
+    bool live;
+    *snapshot = (struct snapshot){0};
+    enum status status = counters_open(&counters, path, &live, error);
+    if (status != STATUS_OK)
+        return status;
+    snapshot_take(snapshot, &counters, live);
+    counters_close(&counters);
+    return STATUS_OK;
+}
+
+void
+snapshot_free(struct snapshot *snapshot)
+{
+    free(snapshot->scopes);
+    free(snapshot->words);
+    *snapshot = (struct snapshot){0};
+}
+
+/* ---- arithmetic ---- */
+
+bool
+snapshot_same_node(const struct snapshot *a, const struct snapshot *b)
+{
+    return a->pid == b->pid && a->started_unix_ns == b->started_unix_ns &&
+           a->scope_count == b->scope_count;
+}
+
+static void
+counter_subtract(uint64_t *words, const uint64_t *before, uint32_t counter)
+{
+    if (counter_table[counter].type == TYPE_GAUGE)
+        return;
+    for (uint32_t i = 0; i < counter_words(counter); i++) {
+        uint32_t at = counter_offset[counter] + i;
+        words[at] = words[at] >= before[at] ? words[at] - before[at] : 0;
+    }
+}
+
+void
+snapshot_copy(struct snapshot *copy, const struct snapshot *snapshot)
+{
+    size_t total = 0;
+    for (uint32_t i = 0; i < snapshot->scope_count; i++)
+        total += scope_words(snapshot->scopes[i].kind);
+    *copy = *snapshot;
+    copy->scopes = ctl_allocate(snapshot->scope_count, sizeof *copy->scopes);
+    copy->words = ctl_allocate(total, sizeof *copy->words);
+    memcpy(copy->scopes, snapshot->scopes, snapshot->scope_count * sizeof *copy->scopes);
+    memcpy(copy->words, snapshot->words, total * sizeof *copy->words);
+    for (uint32_t i = 0; i < snapshot->scope_count; i++)
+        copy->scopes[i].words = copy->words + (snapshot->scopes[i].words - snapshot->words);
+}
+
+void
+snapshot_subtract(struct snapshot *difference, const struct snapshot *now,
+                  const struct snapshot *before)
+{
+    snapshot_copy(difference, now);
+    difference->interval_ns = now->taken_ns - before->taken_ns;
+    for (uint32_t i = 0; i < now->scope_count && i < before->scope_count; i++)
+        for (uint32_t counter = 0; counter < COUNTER_TABLE_COUNT; counter++)
+            if (counter_table[counter].scope == now->scopes[i].kind &&
+                now->scopes[i].kind == before->scopes[i].kind)
+                counter_subtract(difference->scopes[i].words, before->scopes[i].words, counter);
+}
+
+uint64_t
+snapshot_value(const struct snapshot_scope *scope, enum counter counter)
+{
+    return scope->words[counter_offset[counter]];
+}
+
+const uint64_t *
+snapshot_histogram(const struct snapshot_scope *scope, enum counter counter)
+{
+    return scope->words + counter_offset[counter];
+}
+
+uint32_t
+snapshot_index(const struct snapshot *snapshot, const struct snapshot_scope *scope)
+{
+    return (uint32_t)(scope - snapshot->scopes);
+}
+
+const struct snapshot_scope *
+snapshot_next(const struct snapshot *snapshot, enum counter_scope kind, uint32_t parent,
+              const struct snapshot_scope *after)
+{
+    for (uint32_t i = after != NULL ? snapshot_index(snapshot, after) + 1 : 0;
+         i < snapshot->scope_count; i++)
+        if (snapshot->scopes[i].kind == kind && snapshot->scopes[i].parent == parent)
+            return &snapshot->scopes[i];
+    return NULL;
+}
+
+struct snapshot_scope
+snapshot_workers(const struct snapshot *snapshot, const struct snapshot_scope *stage)
+{
+    struct snapshot_scope sum = {.kind = SCOPE_WORKER};
+    uint32_t parent = snapshot_index(snapshot, stage);
+    sum.words = ctl_allocate(scope_words(SCOPE_WORKER), sizeof *sum.words);
+    for (const struct snapshot_scope *worker = NULL;
+         (worker = snapshot_next(snapshot, SCOPE_WORKER, parent, worker)) != NULL;)
+        for (uint32_t counter = 0; counter < COUNTER_TABLE_COUNT; counter++)
+            if (counter_table[counter].scope == SCOPE_WORKER &&
+                counter_table[counter].type != TYPE_GAUGE)
+                for (uint32_t i = 0; i < counter_words(counter); i++)
+                    sum.words[counter_offset[counter] + i] +=
+                        worker->words[counter_offset[counter] + i];
+    return sum;
+}
+
+/* ---- life and death ---- */
+
+int64_t
+snapshot_reference_ns(const struct snapshot *snapshot)
+{
+    return snapshot->live ? snapshot->taken_ns : snapshot->heartbeat_ns;
+}
+
+int64_t
+snapshot_age_ns(const struct snapshot *snapshot, int64_t sign_of_life_ns)
+{
+    int64_t age_ns;
+    if (__builtin_sub_overflow(snapshot_reference_ns(snapshot), sign_of_life_ns, &age_ns))
+        return 0;
+    return age_ns > 0 ? age_ns : 0;
+}
+
+bool
+snapshot_death_unix_ns(const struct snapshot *snapshot, int64_t *unix_ns)
+{
+    int64_t ago_ns;
+    if (__builtin_sub_overflow(snapshot->taken_ns, snapshot->heartbeat_ns, &ago_ns) || ago_ns < 0)
+        return false;
+    *unix_ns = snapshot->taken_unix_ns - ago_ns;
+    /* The monotonic clock starts anew with the machine: a sign of life from before the node's own
+     * start tells of another clock. The second forgives a calendar that was set in between. */
+    return *unix_ns >= snapshot->started_unix_ns - NS_PER_S;
+}
+
+bool
+snapshot_pipeline_ready(const struct snapshot *snapshot, const struct snapshot_scope *pipeline)
+{
+    if (!snapshot->live || snapshot->state != NODE_READY)
+        return false;
+    uint32_t parent = snapshot_index(snapshot, pipeline);
+    for (const struct snapshot_scope *stage = NULL;
+         (stage = snapshot_next(snapshot, SCOPE_STAGE, parent, stage)) != NULL;)
+        if (snapshot_value(stage, STAGE_WORKERS_LIVE) == 0)
+            return false;
+    return true;
+}
+
+const char *
+node_state_name(enum node_state state)
+{
+    static const char *const names[] = {"starting", "ready", "draining", "stopped"};
+    return names[state];
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shoalctl stat: the counters of a node, read from its file without asking anybody.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "ctl/ctl.h"
+#include "ctl/report.h"
+#include "ctl/watch.h"
+
+/* ---- again and again ---- */
+
+static enum status
+pipeline_find(const struct snapshot *snapshot, const char *name, struct error *error)
+{
+    if (name == NULL)
+        return STATUS_OK;
+    for (const struct snapshot_scope *scope = NULL;
+         (scope = snapshot_next(snapshot, SCOPE_PIPELINE, 0, scope)) != NULL;)
+        if (strcmp(scope->name, name) == 0)
+            return STATUS_OK;
+    return error_set(error, STATUS_NOT_FOUND, "the node has no pipeline \"%.64s\"", name);
+}
+
+enum status
+watch_step(struct watch *watch, struct snapshot *shown, struct error *error)
+{
+    struct snapshot now;
+    enum status status = snapshot_read(&now, watch->path, error);
+    if (status != STATUS_OK)
+        return status == STATUS_NOT_FOUND ? (error->status = STATUS_UNAVAILABLE) : status;
+    status = pipeline_find(&now, watch->pipeline, error);
+    if (status != STATUS_OK) {
+        snapshot_free(&now);
+        return status;
+    }
+    if (watch->last.scopes != NULL && snapshot_same_node(&now, &watch->last))
+        snapshot_subtract(shown, &now, &watch->last);
+    else
+        snapshot_copy(shown, &now);
+    snapshot_free(&watch->last);
+    watch->last = now;
+    return STATUS_OK;
+}
+
+void
+watch_free(struct watch *watch)
+{
+    snapshot_free(&watch->last);
+}
+
+int64_t
+watch_next_ns(const struct watch *watch, int64_t last_ns)
+{
+    int64_t now_ns = clock_now_ns();
+    int64_t next_ns = last_ns + watch->interval_ns;
+    return next_ns > now_ns ? next_ns : now_ns + watch->interval_ns;
+}
+
+static int
+watch_fail(const struct watch *watch, const struct error *error)
+{
+    enum ctl_exit code = error->status == STATUS_NOT_FOUND ? CTL_NEGATIVE : CTL_UNREACHABLE;
+    return ctl_fail(code, watch->json, error);
+}
+
+static void
+shown_print(const struct watch *watch, const struct snapshot *shown)
+{
+    if (watch->json)
+        report_json(shown, watch->pipeline, stdout);
+    else
+        report_print(shown, watch->pipeline, stdout);
+    fflush(stdout);
+}
+
+/* False: a signal says that it is enough. */
+static bool
+wait_until(int64_t deadline_ns, const sigset_t *signals)
+{
+    for (;;) {
+        int64_t left_ns = deadline_ns - clock_now_ns();
+        if (left_ns <= 0)
+            return true;
+        struct timespec left = {left_ns / NS_PER_S, left_ns % NS_PER_S};
+        if (sigtimedwait(signals, NULL, &left) > 0)
+            return false;
+    }
+}
+
+int
+watch_print(struct watch *watch)
+{
+    struct error error = ERROR_NONE;
+    struct snapshot shown;
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    CHECK(sigprocmask(SIG_BLOCK, &signals, NULL) == 0);
+    int code = CTL_OK;
+    if (watch_step(watch, &shown, &error) != STATUS_OK)
+        return watch_fail(watch, &error);
+    snapshot_free(&shown);
+    int64_t next_ns = clock_now_ns();
+    for (int64_t i = 0; watch->count == 0 || i < watch->count; i++) {
+        next_ns = watch_next_ns(watch, next_ns);
+        if (!wait_until(next_ns, &signals))
+            break;
+        if (watch_step(watch, &shown, &error) != STATUS_OK) {
+            code = watch_fail(watch, &error);
+            break;
+        }
+        if (i > 0 && !watch->json)
+            putchar('\n');
+        shown_print(watch, &shown);
+        snapshot_free(&shown);
+    }
+    watch_free(watch);
+    return code;
+}
+
+/* ---- the command ---- */
+
+enum stat_option {
+    STAT_COUNTERS,
+    STAT_PIPELINE,
+    STAT_INTERVAL,
+    STAT_COUNT,
+    STAT_HELP_COUNTERS,
+    STAT_JSON
+};
+
+static const struct ctl_option options[] = {
+    [STAT_COUNTERS] = {"counters", "PATH",
+                       "the node's counters file; default /run/shoal/counters "
+                       "for root, else\n$XDG_RUNTIME_DIR/shoal/counters or "
+                       "/tmp/shoal-<uid>/counters"},
+    [STAT_PIPELINE] = {"pipeline", "NAME", "this pipeline alone"},
+    [STAT_INTERVAL] = {"interval", "SECONDS", "print what happened in each interval, with rates"},
+    [STAT_COUNT] = {"count", "N", "end after N intervals; default: when interrupted"},
+    [STAT_HELP_COUNTERS] = {"help-counters", NULL, "say what each counter means, and end"},
+    [STAT_JSON] = {"json", NULL, "one line of JSON with every counter; one per interval"},
+};
+
+struct stat_settings {
+    struct watch watch;
+    bool help_counters;
+};
+
+static enum status
+on_option(void *settings, size_t index, const char *value, struct error *error)
+{
+    struct stat_settings *stat = settings;
+    struct watch *watch = &stat->watch;
+    switch ((enum stat_option)index) {
+    case STAT_COUNTERS: watch->path = value; break;
+    case STAT_PIPELINE: watch->pipeline = value; break;
+    case STAT_INTERVAL: return ctl_read_seconds(value, &watch->interval_ns, error);
+    case STAT_COUNT: return ctl_read_whole(value, 1, INT32_MAX, &watch->count, error);
+    case STAT_HELP_COUNTERS: stat->help_counters = true; break;
+    case STAT_JSON: watch->json = true; break;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+on_argument(void *settings, const char *value, struct error *error)
+{
+    (void)settings;
+    return error_set(error, STATUS_INVALID_ARGUMENT, "takes no arguments, not \"%.64s\"", value);
+}
+
+static int
+stat_run(int argc, char **argv)
+{
+    char path[256];
+    struct stat_settings stat = {.watch.path = path};
+    struct watch *watch = &stat.watch;
+    struct error error = ERROR_NONE;
+    counters_default_path(path, sizeof path);
+    struct ctl_reader reader = {on_option, on_argument, &stat};
+    int code = ctl_options_read(&stat_command, &reader, argc, argv);
+    if (code >= 0)
+        return code;
+    if (watch->count > 0 && watch->interval_ns == 0) {
+        error_set(&error, STATUS_INVALID_ARGUMENT, "stat: --count N wants --interval SECONDS");
+        return ctl_fail(CTL_USAGE, watch->json, &error);
+    }
+    if (stat.help_counters) {
+        if (watch->json)
+            report_manual_json(stdout);
+        else
+            report_manual(stdout);
+        return CTL_OK;
+    }
+    if (watch->interval_ns > 0)
+        return watch_print(watch);
+    struct snapshot shown;
+    if (watch_step(watch, &shown, &error) != STATUS_OK)
+        return watch_fail(watch, &error);
+    shown_print(watch, &shown);
+    snapshot_free(&shown);
+    watch_free(watch);
+    return CTL_OK;
+}
+
+const struct ctl_command stat_command = {
+    .name = "stat",
+    .arguments = "[options]",
+    .summary = "Print the counters of the node on this machine, a table per pipeline",
+    .about =
+        "Reads the node's counters file and disturbs nobody. A node that was killed leaves its\n"
+        "file: then these are its last figures. All are since the node's start, but with\n"
+        "--interval. Of each stage: workers up and wanted, items that wait (depth), items taken,\n"
+        "failed by the modelet, dropped because late or cancelled; the wait in the stage and the\n"
+        "run of a batch; workers started again; the longest silence of a worker. Below, its\n"
+        "batches: their mean size, and what closed them.\n",
+    .exits = "  0  there are figures, of a live node or a dead one\n"
+             "  1  the node has no such pipeline\n",
+    .example = "  shoalctl stat --pipeline digits --interval 5\n",
+    .options = options,
+    .option_count = ARRAY_COUNT(options),
+    .run = stat_run,
+};

@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shoalctl status: is the node there, is it ready, and what of it is not. It looks at the node's
+ * counters file, asks the node itself, or both; all that is printed is collected first.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "ctl/client.h"
+#include "ctl/ctl.h"
+#include "ctl/datatype.h"
+#include "ctl/figure.h"
+#include "ctl/report.h"
+#include "ctl/snapshot.h"
+
+#define POLL_NS (20 * NS_PER_MS)
+
+enum { MODELS_MAX = 1024 };
+
+enum status_option { OPTION_TARGET, OPTION_COUNTERS, OPTION_WAIT, OPTION_TIMEOUT, OPTION_JSON };
+
+static const struct ctl_option options[] = {
+    [OPTION_TARGET] = {"target", "ADDRESS", "ask the node there too: unix:/path or host:port"},
+    [OPTION_COUNTERS] = {"counters", "PATH",
+                         "the node's counters file; default /run/shoal/counters "
+                         "for root, else\n$XDG_RUNTIME_DIR/shoal/counters or "
+                         "/tmp/shoal-<uid>/counters"},
+    [OPTION_WAIT] = {"wait-ready", "SECONDS", "wait until all that is asked for is ready"},
+    [OPTION_TIMEOUT] = {"timeout-ms", "N", "how long the node may take to answer; default 5000"},
+    [OPTION_JSON] = {"json", NULL, "one line of JSON"},
+};
+
+struct settings {
+    const char *target; /* NULL: do not ask */
+    const char
+        *counters; /* NULL: the default one, if it is there and the node is on this machine */
+    char counters_default[256];
+    const char *models[MODELS_MAX]; /* asked for by name; none: those in the file */
+    size_t model_count;
+    int64_t wait_ns;
+    int64_t timeout_ms;
+    bool json;
+};
+
+/* What one look has found. */
+struct model {
+    const char *name; /* the settings', or the snapshot's */
+    bool ready;
+    char why[96]; /* it is not */
+};
+
+struct look {
+    const char *path;         /* NULL: no file was looked at */
+    struct snapshot snapshot; /* empty if it could not be read */
+    struct error file_error;
+
+    struct error target_error; /* UNAVAILABLE: nobody there */
+    bool live;
+    bool ready;
+    Inference__ServerMetadataResponse *metadata;
+
+    struct model *models;
+    size_t model_count;
+};
+
+/* ---- asking the node ---- */
+
+struct asked {
+    struct client *client;
+    int64_t deadline_ns;
+};
+
+/* One of the small calls; NULL: it failed, and `error` says how. Free what comes back. */
+static void *
+ask(const struct asked *asked, const char *method, const ProtobufCMessage *request, size_t *bytes,
+    struct error *error)
+{
+    void *response = NULL;
+    if (client_call(asked->client, method, request, asked->deadline_ns, &response, bytes, error) !=
+        STATUS_OK) {
+        error_prefix(error, "%s: %s", method, status_name(error->status));
+        return NULL;
+    }
+    return response;
+}
+
+static bool
+ask_ready(const struct asked *asked, struct error *error)
+{
+    Inference__ServerReadyRequest request = INFERENCE__SERVER_READY_REQUEST__INIT;
+    size_t bytes;
+    void *packed = ask(asked, "ServerReady", &request.base, &bytes, error);
+    if (packed == NULL)
+        return false;
+    Inference__ServerReadyResponse *answer =
+        inference__server_ready_response__unpack(NULL, bytes, packed);
+    free(packed);
+    bool ready = answer != NULL && answer->ready;
+    inference__server_ready_response__free_unpacked(answer, NULL);
+    return ready;
+}
+
+static bool
+ask_live(const struct asked *asked, struct error *error)
+{
+    Inference__ServerLiveRequest request = INFERENCE__SERVER_LIVE_REQUEST__INIT;
+    size_t bytes;
+    void *packed = ask(asked, "ServerLive", &request.base, &bytes, error);
+    if (packed == NULL)
+        return false;
+    Inference__ServerLiveResponse *answer =
+        inference__server_live_response__unpack(NULL, bytes, packed);
+    free(packed);
+    bool live = answer != NULL && answer->live;
+    inference__server_live_response__free_unpacked(answer, NULL);
+    return live;
+}
+
+static Inference__ServerMetadataResponse *
+ask_metadata(const struct asked *asked, struct error *error)
+{
+    Inference__ServerMetadataRequest request = INFERENCE__SERVER_METADATA_REQUEST__INIT;
+    size_t bytes;
+    void *packed = ask(asked, "ServerMetadata", &request.base, &bytes, error);
+    if (packed == NULL)
+        return NULL;
+    Inference__ServerMetadataResponse *answer =
+        inference__server_metadata_response__unpack(NULL, bytes, packed);
+    free(packed);
+    return answer;
+}
+
+static void
+ask_model(const struct asked *asked, struct model *model)
+{
+    struct error error = ERROR_NONE;
+    Inference__ModelReadyRequest request = INFERENCE__MODEL_READY_REQUEST__INIT;
+    request.name = (char *)(uintptr_t)model->name;
+    size_t bytes;
+    void *packed = ask(asked, "ModelReady", &request.base, &bytes, &error);
+    model->ready = false;
+    if (packed == NULL) {
+        snprintf(model->why, sizeof model->why, "%.95s", error.text);
+        return;
+    }
+    Inference__ModelReadyResponse *answer =
+        inference__model_ready_response__unpack(NULL, bytes, packed);
+    free(packed);
+    model->ready = answer != NULL && answer->ready;
+    snprintf(model->why, sizeof model->why, "%s", model->ready ? "" : "not ready");
+    inference__model_ready_response__free_unpacked(answer, NULL);
+}
+
+static void
+look_at_target(struct look *look, struct client *client, int64_t deadline_ns)
+{
+    struct error *error = &look->target_error;
+    struct asked asked = {client, deadline_ns};
+    if (client_reach(client, deadline_ns, error) != STATUS_OK)
+        return;
+    look->live = ask_live(&asked, error);
+    if (error->status == STATUS_OK)
+        look->ready = ask_ready(&asked, error);
+    if (error->status == STATUS_OK)
+        look->metadata = ask_metadata(&asked, error);
+    for (size_t i = 0; i < look->model_count && error->status == STATUS_OK; i++)
+        ask_model(&asked, &look->models[i]);
+}
+
+/* ---- looking at the file ---- */
+
+static const struct snapshot_scope *
+pipeline_named(const struct snapshot *snapshot, const char *name)
+{
+    for (const struct snapshot_scope *scope = NULL;
+         (scope = snapshot_next(snapshot, SCOPE_PIPELINE, 0, scope)) != NULL;)
+        if (strcmp(scope->name, name) == 0)
+            return scope;
+    return NULL;
+}
+
+/* Which models there are to look at, and what the file says of them. */
+static void
+models_list(struct look *look, const struct settings *settings)
+{
+    const struct snapshot *snapshot = &look->snapshot;
+    look->models =
+        ctl_allocate(settings->model_count + snapshot->scope_count, sizeof *look->models);
+    for (size_t i = 0; i < settings->model_count; i++)
+        look->models[look->model_count++].name = settings->models[i];
+    if (settings->model_count == 0)
+        for (const struct snapshot_scope *scope = NULL;
+             (scope = snapshot_next(snapshot, SCOPE_PIPELINE, 0, scope)) != NULL;)
+            look->models[look->model_count++].name = scope->name;
+    for (size_t i = 0; i < look->model_count && snapshot->scopes != NULL; i++) {
+        struct model *model = &look->models[i];
+        const struct snapshot_scope *scope = pipeline_named(snapshot, model->name);
+        model->ready = scope != NULL && snapshot_pipeline_ready(snapshot, scope);
+        const char *why = "";
+        if (scope == NULL)
+            why = "not configured";
+        else if (!snapshot->live)
+            why = "the node is dead";
+        else if (!model->ready)
+            why = "a stage has no worker, or the node is not ready";
+        snprintf(model->why, sizeof model->why, "%s", why);
+    }
+}
+
+static bool
+target_is_here(const char *target)
+{
+    static const char *const here[] = {"unix:", "localhost:", "127.", "[::1]:", "ipv4:127."};
+    for (size_t i = 0; i < ARRAY_COUNT(here); i++)
+        if (strncmp(target, here[i], strlen(here[i])) == 0)
+            return true;
+    return false;
+}
+
+static void
+look_take(struct look *look, const struct settings *settings, struct client *client,
+          int64_t deadline_ns)
+{
+    *look = (struct look){0};
+    if (settings->counters != NULL) {
+        look->path = settings->counters;
+    } else if (settings->target == NULL || (target_is_here(settings->target) &&
+                                            access(settings->counters_default, R_OK) == 0)) {
+        look->path = settings->counters_default;
+    }
+    if (look->path != NULL &&
+        snapshot_read(&look->snapshot, look->path, &look->file_error) != STATUS_OK)
+        look->snapshot = (struct snapshot){0};
+    models_list(look, settings);
+    if (client != NULL)
+        look_at_target(look, client, deadline_ns);
+}
+
+static void
+look_free(struct look *look)
+{
+    snapshot_free(&look->snapshot);
+    if (look->metadata != NULL)
+        inference__server_metadata_response__free_unpacked(look->metadata, NULL);
+    free(look->models);
+    *look = (struct look){0};
+}
+
+/* ---- the verdict ---- */
+
+static bool
+all_ready(const struct look *look, const struct settings *settings)
+{
+    if (look->file_error.status != STATUS_OK || look->target_error.status != STATUS_OK)
+        return false;
+    if (look->path != NULL && (!look->snapshot.live || look->snapshot.state != NODE_READY))
+        return false;
+    if (settings->target != NULL && (!look->live || !look->ready))
+        return false;
+    for (size_t i = 0; i < look->model_count; i++)
+        if (!look->models[i].ready)
+            return false;
+    return true;
+}
+
+static enum ctl_exit
+verdict(const struct look *look, const struct settings *settings)
+{
+    if (look->target_error.status == STATUS_DEADLINE_EXCEEDED)
+        return CTL_LATE;
+    if (look->file_error.status != STATUS_OK || look->target_error.status == STATUS_UNAVAILABLE)
+        return CTL_UNREACHABLE;
+    return all_ready(look, settings) ? CTL_OK : CTL_NEGATIVE;
+}
+
+/* ---- printing ---- */
+
+static const char *
+worker_state(const struct snapshot *snapshot, const struct snapshot_scope *worker)
+{
+    if (snapshot_value(worker, WORKER_PID) == 0)
+        return "none";
+    if (!snapshot->live)
+        return "gone";
+    return snapshot_value(worker, WORKER_HEARTBEAT) == 0 ? "starting" : "up";
+}
+
+/* Calls `each` for every worker of the node. */
+static void
+workers_visit(const struct snapshot *snapshot,
+              void (*each)(void *context, const struct snapshot_scope *pipeline,
+                           const struct snapshot_scope *stage, const struct snapshot_scope *worker),
+              void *context)
+{
+    const struct snapshot_scope *pipeline = NULL;
+    while ((pipeline = snapshot_next(snapshot, SCOPE_PIPELINE, 0, pipeline)) != NULL) {
+        const struct snapshot_scope *stage = NULL;
+        uint32_t parent = snapshot_index(snapshot, pipeline);
+        while ((stage = snapshot_next(snapshot, SCOPE_STAGE, parent, stage)) != NULL) {
+            const struct snapshot_scope *worker = NULL;
+            uint32_t seat = snapshot_index(snapshot, stage);
+            while ((worker = snapshot_next(snapshot, SCOPE_WORKER, seat, worker)) != NULL)
+                each(context, pipeline, stage, worker);
+        }
+    }
+}
+
+struct workers_context {
+    const struct snapshot *snapshot;
+    struct table *table;
+    struct json *json;
+};
+
+static void
+worker_row(void *context, const struct snapshot_scope *pipeline, const struct snapshot_scope *stage,
+           const struct snapshot_scope *worker)
+{
+    const struct workers_context *self = context;
+    const char *state = worker_state(self->snapshot, worker);
+    int64_t heartbeat_ns = (int64_t)snapshot_value(worker, WORKER_HEARTBEAT);
+    table_add(self->table, "%s", pipeline->name);
+    table_add(self->table, "%s", stage->name);
+    table_add(self->table, "%s", worker->name);
+    table_add(self->table, "%s", state);
+    table_add(self->table, "%" PRIu64, snapshot_value(worker, WORKER_PID));
+    if (heartbeat_ns == 0)
+        table_add(self->table, "-");
+    else
+        table_add_duration(self->table, snapshot_age_ns(self->snapshot, heartbeat_ns));
+    table_add_count(self->table, snapshot_value(stage, STAGE_RESTARTS));
+}
+
+static void
+worker_object(void *context, const struct snapshot_scope *pipeline,
+              const struct snapshot_scope *stage, const struct snapshot_scope *worker)
+{
+    const struct workers_context *self = context;
+    struct json *json = self->json;
+    int64_t heartbeat_ns = (int64_t)snapshot_value(worker, WORKER_HEARTBEAT);
+    json_object_begin(json);
+    json_field_string(json, "pipeline", pipeline->name);
+    json_field_string(json, "stage", stage->name);
+    json_field_string(json, "worker", worker->name);
+    json_field_string(json, "state", worker_state(self->snapshot, worker));
+    json_field_uint(json, "pid", snapshot_value(worker, WORKER_PID));
+    if (heartbeat_ns != 0)
+        json_field_int(json, "heartbeat_age_ns", snapshot_age_ns(self->snapshot, heartbeat_ns));
+    json_field_uint(json, "stage_restarts", snapshot_value(stage, STAGE_RESTARTS));
+    json_object_end(json);
+}
+
+static void
+target_print(const struct look *look, const struct settings *settings)
+{
+    const Inference__ServerMetadataResponse *metadata = look->metadata;
+    printf("target %s  ", settings->target);
+    if (look->target_error.status != STATUS_OK) {
+        puts(look->target_error.text);
+        return;
+    }
+    printf("%s, %s", look->live ? "live" : "not live", look->ready ? "ready" : "not ready");
+    if (metadata != NULL) {
+        fputs(", server ", stdout);
+        text_print(metadata->name, strlen(metadata->name), stdout);
+        fputs(" version ", stdout);
+        text_print(metadata->version, strlen(metadata->version), stdout);
+        for (size_t i = 0; i < metadata->n_extensions; i++) {
+            fputs(i == 0 ? ", extensions " : " ", stdout);
+            text_print(metadata->extensions[i], strlen(metadata->extensions[i]), stdout);
+        }
+    }
+    putchar('\n');
+}
+
+static void
+look_print(const struct look *look, const struct settings *settings)
+{
+    static const char *const worker_headings[] = {
+        "pipeline", "stage", "worker", "state", "pid", "heartbeat", "stage restarts", NULL};
+    if (look->snapshot.scopes != NULL) {
+        fputs("node   ", stdout);
+        report_node_line(&look->snapshot, stdout);
+    }
+    if (look->path != NULL)
+        printf("file   %s\n",
+               look->file_error.status == STATUS_OK ? look->path : look->file_error.text);
+    if (settings->target != NULL)
+        target_print(look, settings);
+    for (size_t i = 0; i < look->model_count; i++) {
+        const struct model *model = &look->models[i];
+        printf("model  %s  %s\n", model->name, model->ready ? "ready" : model->why);
+    }
+    if (look->snapshot.scopes != NULL) {
+        struct table table;
+        struct workers_context context = {.snapshot = &look->snapshot, .table = &table};
+        table_init(&table, 4, worker_headings);
+        workers_visit(&look->snapshot, worker_row, &context);
+        putchar('\n');
+        table_print(&table, stdout);
+        table_free(&table);
+    }
+}
+
+static void
+target_json(const struct look *look, const struct settings *settings, struct json *json)
+{
+    json_key(json, "target");
+    json_object_begin(json);
+    json_field_string(json, "address", settings->target);
+    json_field_bool(json, "live", look->live);
+    json_field_bool(json, "ready", look->ready);
+    if (look->target_error.status != STATUS_OK)
+        json_field_string(json, "error", look->target_error.text);
+    if (look->metadata != NULL) {
+        json_field_string(json, "name", look->metadata->name);
+        json_field_string(json, "version", look->metadata->version);
+        json_key(json, "extensions");
+        json_array_begin(json);
+        for (size_t i = 0; i < look->metadata->n_extensions; i++)
+            json_string(json, look->metadata->extensions[i], strlen(look->metadata->extensions[i]));
+        json_array_end(json);
+    }
+    json_object_end(json);
+}
+
+static void
+node_json(const struct look *look, struct json *json)
+{
+    json_key(json, "node");
+    json_object_begin(json);
+    json_field_string(json, "path", look->path);
+    if (look->file_error.status != STATUS_OK)
+        json_field_string(json, "error", look->file_error.text);
+    else
+        report_node_json(&look->snapshot, json);
+    json_object_end(json);
+}
+
+static void
+look_json(const struct look *look, const struct settings *settings)
+{
+    struct json json;
+    struct workers_context context = {.snapshot = &look->snapshot, .json = &json};
+    json_init(&json, stdout);
+    json_object_begin(&json);
+    json_field_bool(&json, "ready", all_ready(look, settings));
+    if (look->path != NULL)
+        node_json(look, &json);
+    if (settings->target != NULL)
+        target_json(look, settings, &json);
+    json_key(&json, "models");
+    json_array_begin(&json);
+    for (size_t i = 0; i < look->model_count; i++) {
+        json_object_begin(&json);
+        json_field_string(&json, "name", look->models[i].name);
+        json_field_bool(&json, "ready", look->models[i].ready);
+        if (!look->models[i].ready)
+            json_field_string(&json, "why", look->models[i].why);
+        json_object_end(&json);
+    }
+    json_array_end(&json);
+    json_key(&json, "workers");
+    json_array_begin(&json);
+    workers_visit(&look->snapshot, worker_object, &context);
+    json_array_end(&json);
+    json_object_end(&json);
+    putchar('\n');
+}
+
+/* ---- the command ---- */
+
+static enum status
+on_option(void *given, size_t index, const char *value, struct error *error)
+{
+    struct settings *settings = given;
+    switch ((enum status_option)index) {
+    case OPTION_TARGET: settings->target = value; break;
+    case OPTION_COUNTERS: settings->counters = value; break;
+    case OPTION_WAIT: return ctl_read_seconds(value, &settings->wait_ns, error);
+    case OPTION_TIMEOUT: return ctl_read_whole(value, 1, 86400000, &settings->timeout_ms, error);
+    case OPTION_JSON: settings->json = true; break;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+on_argument(void *given, const char *value, struct error *error)
+{
+    struct settings *settings = given;
+    if (settings->model_count == MODELS_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d models", MODELS_MAX);
+    settings->models[settings->model_count++] = value;
+    return STATUS_OK;
+}
+
+static int
+status_show(const struct settings *settings, struct client *client)
+{
+    struct look look;
+    int64_t timeout_ns = settings->timeout_ms * NS_PER_MS;
+    int64_t until_ns = settings->wait_ns > 0 ? clock_now_ns() + settings->wait_ns : 0;
+    enum ctl_exit code;
+    for (;;) {
+        int64_t now_ns = clock_now_ns();
+        int64_t call_ns = now_ns + timeout_ns;
+        look_take(&look, settings, client,
+                  until_ns > now_ns && until_ns < call_ns ? until_ns : call_ns);
+        code = verdict(&look, settings);
+        if (code == CTL_OK || clock_now_ns() >= until_ns)
+            break;
+        look_free(&look);
+        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+    }
+    if (settings->json)
+        look_json(&look, settings);
+    else
+        look_print(&look, settings);
+    if (code != CTL_OK && settings->wait_ns > 0) {
+        fflush(stdout);
+        fprintf(stderr, "shoalctl: not ready after %.3g s\n",
+                (double)settings->wait_ns / (double)NS_PER_S);
+        code = CTL_LATE;
+    }
+    look_free(&look);
+    return code;
+}
+
+static int
+status_run(int argc, char **argv)
+{
+    struct settings *settings = ctl_allocate(1, sizeof *settings);
+    struct client client = {0};
+    struct error error = ERROR_NONE;
+    settings->timeout_ms = 5000;
+    counters_default_path(settings->counters_default, sizeof settings->counters_default);
+    struct ctl_reader reader = {on_option, on_argument, settings};
+    int code = ctl_options_read(&status_command, &reader, argc, argv);
+    if (code >= 0)
+        goto out;
+    if (settings->target == NULL && settings->counters == NULL && getenv("SHOAL_TARGET") != NULL)
+        settings->target = ctl_target_default();
+    if (settings->target == NULL) {
+        code = status_show(settings, NULL);
+        goto out;
+    }
+    rpc_init();
+    if (client_open(&client, settings->target, &error) == STATUS_OK)
+        code = status_show(settings, &client);
+    else
+        code = ctl_fail(CTL_UNREACHABLE, settings->json, &error);
+    client_close(&client);
+    rpc_shutdown();
+out:
+    free(settings);
+    return code;
+}
+
+const struct ctl_command status_command = {
+    .name = "status",
+    .arguments = "[MODEL ...] [options]",
+    .summary = "Say whether a node is there and ready, and what of it is not",
+    .about =
+        "Looks at the node's counters file on this machine, which also tells of a dead node,\n"
+        "and with --target (or $SHOAL_TARGET, unless --counters is given) asks the node itself.\n"
+        "With models named, those count; else all that the file knows. A remote node has no file\n"
+        "here, so its models have to be named.\n",
+    .exits = "  0  live and ready, its models too\n"
+             "  1  not ready, dead, or a model is not ready\n",
+    .example = "  shoalctl status --target unix:/tmp/shoal-digits.sock --wait-ready 10\n",
+    .options = options,
+    .option_count = ARRAY_COUNT(options),
+    .run = status_run,
+};

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A tensor in plain memory: name, type, shape and the bytes that travel. One read from rows of a
+ * CSV file knows where each row ends, so that it can be sent in parts.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "ctl/datatype.h"
+#include "ctl/json.h"
+
+enum { TENSOR_RANK_MAX = 8, DIMENSION_ANY = -1 };
+
+struct tensor {
+    char *name;
+    const struct datatype *type;
+    uint32_t rank;
+    int64_t shape[TENSOR_RANK_MAX]; /* of an input; shape[0] may still be DIMENSION_ANY for rows */
+    unsigned char *data;
+    size_t bytes;
+    size_t room;
+    size_t row_count; /* 0: sent whole with every request */
+    size_t *row_ends; /* row_count of them, as offsets into data */
+};
+
+void tensor_free(struct tensor *tensor);
+
+/* Appends an element of `bytes` bytes; BYTES gets its length in front. */
+void tensor_append(struct tensor *tensor, const void *element, size_t bytes);
+
+/* Elements that the shape asks for, DIMENSION_ANY left out. False: too many to count. */
+bool shape_elements(const int64_t *shape, uint32_t rank, uint64_t *elements);
+/* As "[2,64]". */
+void shape_text(char *room, size_t room_bytes, const int64_t *shape, uint32_t rank);
+
+/* Others' bytes: do they hold what type and shape say? DATA_LOSS naming the tensor. */
+enum status tensor_validate(const struct tensor *tensor, struct error *error) WARN_UNUSED;
+
+/* Both after tensor_validate. Prints name, type, shape, values; `full`: all of them. */
+void tensor_print(const struct tensor *tensor, bool full, FILE *out);
+void tensor_json(const struct tensor *tensor, struct json *json); /* the values, as a flat array */
+
+/* The element at *offset, which moves on behind it. */
+const unsigned char *tensor_next(const struct tensor *tensor, size_t *offset, size_t *bytes);

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shoalctl top: stat on a screen that is written anew each second. Without a terminal it is
+ * stat --interval.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "ctl/ctl.h"
+#include "ctl/report.h"
+#include "ctl/screen.h"
+#include "ctl/watch.h"
+
+enum top_option { TOP_COUNTERS, TOP_PIPELINE, TOP_INTERVAL, TOP_COUNT, TOP_JSON };
+
+static const struct ctl_option options[] = {
+    [TOP_COUNTERS] = {"counters", "PATH", "the node's counters file; see shoalctl stat --help"},
+    [TOP_PIPELINE] = {"pipeline", "NAME", "this pipeline alone"},
+    [TOP_INTERVAL] = {"interval", "SECONDS", "default 1"},
+    [TOP_COUNT] = {"count", "N", "end after N intervals; default: by q or Ctrl-C"},
+    [TOP_JSON] = {"json", NULL, "no screen, a line of JSON per interval: stat --interval --json"},
+};
+
+static enum status
+on_option(void *settings, size_t index, const char *value, struct error *error)
+{
+    struct watch *watch = settings;
+    switch ((enum top_option)index) {
+    case TOP_COUNTERS: watch->path = value; break;
+    case TOP_PIPELINE: watch->pipeline = value; break;
+    case TOP_INTERVAL: return ctl_read_seconds(value, &watch->interval_ns, error);
+    case TOP_COUNT: return ctl_read_whole(value, 1, INT32_MAX, &watch->count, error);
+    case TOP_JSON: watch->json = true; break;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+on_argument(void *settings, const char *value, struct error *error)
+{
+    (void)settings;
+    return error_set(error, STATUS_INVALID_ARGUMENT, "takes no arguments, not \"%.64s\"", value);
+}
+
+/* ---- the screen ---- */
+
+void
+screen_write(const char *text, size_t rows, size_t columns, FILE *out)
+{
+    fputs("\033[H", out);
+    for (size_t row = 0; row < rows && *text != '\0'; row++) {
+        size_t width = 0;
+        fputs(row > 0 ? "\r\n" : "", out);
+        for (; *text != '\0' && *text != '\n'; text++) {
+            width += (*text & 0xc0) != 0x80;
+            if (width <= columns)
+                putc(*text, out);
+        }
+        fputs("\033[K", out);
+        text += *text == '\n';
+    }
+    fputs("\033[J", out);
+    fflush(out);
+}
+
+static void
+show(struct watch *watch)
+{
+    struct winsize size = {.ws_row = 24, .ws_col = 80};
+    struct error error = ERROR_NONE;
+    struct snapshot shown;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    CHECK(memory != NULL);
+    /* A node that is gone may come back: wait for it, and say so. */
+    if (watch_step(watch, &shown, &error) == STATUS_OK) {
+        report_print(&shown, watch->pipeline, memory);
+        snapshot_free(&shown);
+    } else {
+        fprintf(memory, "%s\n", error.text);
+    }
+    CHECK(fclose(memory) == 0);
+    struct winsize real;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &real) == 0 && real.ws_row > 0 && real.ws_col > 0)
+        size = real;
+    screen_write(text, size.ws_row, size.ws_col, stdout);
+    free(text);
+}
+
+static volatile sig_atomic_t stopped;
+
+static void
+on_signal(int number)
+{
+    (void)number;
+    stopped = 1;
+}
+
+/* Until the time has come; false: the user wants no more. */
+static bool
+wait_or_key(int64_t deadline_ns, const sigset_t *unblocked)
+{
+    struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
+    for (;;) {
+        int64_t left_ns = deadline_ns - clock_now_ns();
+        if (left_ns <= 0)
+            return true;
+        struct timespec left = {left_ns / NS_PER_S, left_ns % NS_PER_S};
+        int ready = ppoll(&keys, 1, &left, unblocked);
+        if (stopped)
+            return false;
+        char key;
+        if (ready > 0 && read(STDIN_FILENO, &key, 1) != 1)
+            keys.fd = -1; /* no more keys; signals still end it */
+        else if (ready > 0 && (key == 'q' || key == 'Q'))
+            return false;
+    }
+}
+
+static void
+screen_run(struct watch *watch)
+{
+    struct termios before;
+    bool keys = tcgetattr(STDIN_FILENO, &before) == 0;
+    struct termios raw = before;
+    sigset_t blocked, unblocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGINT);
+    sigaddset(&blocked, SIGTERM);
+    sigaddset(&blocked, SIGHUP);
+    CHECK(sigprocmask(SIG_BLOCK, &blocked, &unblocked) == 0);
+    struct sigaction action = {.sa_handler = on_signal};
+    CHECK(sigaction(SIGINT, &action, NULL) == 0 && sigaction(SIGTERM, &action, NULL) == 0 &&
+          sigaction(SIGHUP, &action, NULL) == 0);
+    if (keys) {
+        raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    }
+    fputs("\033[?1049h\033[?25l", stdout); /* the other screen, no cursor */
+    int64_t next_ns = clock_now_ns();
+    show(watch);
+    for (int64_t i = 0; watch->count == 0 || i < watch->count; i++) {
+        next_ns = watch_next_ns(watch, next_ns);
+        if (!wait_or_key(next_ns, &unblocked))
+            break;
+        show(watch);
+    }
+    fputs("\033[?25h\033[?1049l", stdout);
+    fflush(stdout);
+    if (keys)
+        tcsetattr(STDIN_FILENO, TCSANOW, &before);
+}
+
+static int
+top_run(int argc, char **argv)
+{
+    char path[256];
+    struct watch watch = {.path = path, .interval_ns = NS_PER_S};
+    struct error error = ERROR_NONE;
+    struct snapshot first;
+    counters_default_path(path, sizeof path);
+    struct ctl_reader reader = {on_option, on_argument, &watch};
+    int code = ctl_options_read(&top_command, &reader, argc, argv);
+    if (code >= 0)
+        return code;
+    if (watch.json || !isatty(STDOUT_FILENO))
+        return watch_print(&watch);
+    if (watch_step(&watch, &first, &error) != STATUS_OK)
+        return ctl_fail(error.status == STATUS_NOT_FOUND ? CTL_NEGATIVE : CTL_UNREACHABLE, false,
+                        &error);
+    snapshot_free(&first);
+    watch_free(&watch); /* the first screen shows all since the start */
+    screen_run(&watch);
+    watch_free(&watch);
+    return CTL_OK;
+}
+
+const struct ctl_command top_command = {
+    .name = "top",
+    .arguments = "[options]",
+    .summary = "Show the counters of the node on this machine, anew each second",
+    .about =
+        "What `shoalctl stat` prints, of the last interval, on the whole screen; q or Ctrl-C ends\n"
+        "it. When stdout is no terminal it is `shoalctl stat --interval 1`.\n",
+    .exits = "  0  ended by q, Ctrl-C or --count\n"
+             "  1  the node has no such pipeline\n",
+    .example = "  shoalctl top --pipeline digits\n",
+    .options = options,
+    .option_count = ARRAY_COUNT(options),
+    .run = top_run,
+};

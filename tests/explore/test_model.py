@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+Runs the Promela models in model/ through Spin: every interleaving of the protocol's steps at small
+sizes, with deaths between any two of them. The models as they stand must have no error in their whole
+state space; each planted mistake (a MUTANT_ macro) must be found, or the models prove nothing.
+
+    test_model.py [--full]      --full: larger sizes too, for some minutes and gigabytes
+
+ctest: timeout=600
+"""
+
+import argparse
+import concurrent.futures
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "model")
+
+# model, sizes, what it shows. MORTALS is a bit set of seats: shm 1 coordinator, 2 and 4 workers,
+# 8 repairer; bell 1 and 2 workers, 4 pusher.
+PROOFS = [
+    ("shm", "RINGS DEATHS=1 REQUESTS=2 MORTALS=2", "one ring in full, two requests, a worker dies"),
+    ("shm", "RINGS DEATHS=2 REQUESTS=1 MORTALS=10", "one ring in full, worker and repairer die"),
+    ("shm", "DEATHS=1 REQUESTS=1 MORTALS=15", "slots and blocks, anybody dies"),
+    ("bell", "DEATHS=0 ITEMS=1", "bell and former, nobody dies"),
+    ("bell", "DEATHS=1 ITEMS=1 MORTALS=5", "bell and former, worker or pusher dies"),
+]
+PROOFS_FULL = [
+    ("shm", "RINGS DEATHS=2 REQUESTS=2 MORTALS=10", "one ring in full, two requests, two deaths"),
+    ("shm", "DEATHS=2 REQUESTS=1 MORTALS=10", "slots and blocks, worker and repairer die"),
+    ("shm", "DEATHS=1 REQUESTS=2 MORTALS=15", "slots and blocks, two requests, anybody dies"),
+    ("bell", "DEATHS=0 ITEMS=2", "bell and former, two items"),
+    ("bell", "DEATHS=2 ITEMS=1 MORTALS=5", "bell and former, worker and pusher die"),
+]
+MUTANTS = [
+    ("shm", "RINGS DEATHS=1 REQUESTS=1 MORTALS=0", "CELL_FIRST", "push fills the cell before the word"),
+    ("shm", "RINGS DEATHS=2 REQUESTS=1 MORTALS=10", "NO_TURN",
+     "a stale cell passes for the cell of a later push"),
+    ("shm", "DEATHS=1 REQUESTS=1 MORTALS=2", "DROP_BEFORE_CLAIM",
+     "pop empties the cell before it claims the object"),
+    ("shm", "DEATHS=1 REQUESTS=1 MORTALS=1", "CURRENT_WORD",
+     "repair changes the word that is there, not the one it judged"),
+    ("shm", "DEATHS=1 REQUESTS=1 MORTALS=1", "NO_WAITING_PASS",
+     "repair forgets the pushes that the dead one owed"),
+    ("shm", "DEATHS=1 REQUESTS=1 MORTALS=2", "NO_UNNAMED_BLOCKS",
+     "repair leaves blocks that no payload names"),
+    ("shm", "DEATHS=1 REQUESTS=1 MORTALS=2", "BLOCKS_AFTER_PUSH",
+     "repair gives blocks back when it has pushed their slot"),
+    ("bell", "DEATHS=0 ITEMS=1", "NO_LOOK_BEFORE_SLEEP", "a worker sleeps without a second look"),
+    ("bell", "DEATHS=0 ITEMS=2", "LEAVE_WITHOUT_LOOK", "a former leaves without a look at the ring"),
+    ("bell", "DEATHS=1 ITEMS=1 MORTALS=4", "NO_NOTIFY", "repair wakes nobody"),
+    ("bell", "DEATHS=1 ITEMS=1 MORTALS=4", "RING_ONLY", "repair wakes only whose flag is set"),
+    ("bell", "DEATHS=1 ITEMS=1 MORTALS=1", "ROLE_BEFORE_SEAT",
+     "repair takes the role before it empties the seat"),
+    ("bell", "DEATHS=2 ITEMS=1 MORTALS=5", "NO_STALE_FORMER",
+     "repair leaves the role to one who died before"),
+    ("bell", "DEATHS=1 ITEMS=2 MORTALS=1", "SEAT_ALONE",
+     "an appointment counts though another sits in the seat"),
+]
+# Spin searches depth first; a path is at most so many steps long.
+DEPTH_MAX = 3000000
+
+
+def verify(model, sizes, mutant=None):
+    """Runs one verification; returns (errors, states, seconds, output)."""
+    folder = tempfile.mkdtemp(prefix="shoal-model-")
+    began = time.monotonic()
+    try:
+        macros = ["-D" + word for word in sizes.split()]
+        if mutant:
+            macros.append("-DMUTANT_" + mutant)
+        source = os.path.join(MODELS, model + ".pml")
+        subprocess.run(["spin", "-a", *macros, source], cwd=folder, check=True,
+                       capture_output=True, text=True)
+        subprocess.run(["cc", "-O2", "-w", "-DSAFETY", "-DCOLLAPSE", "-DVECTORSZ=2048",
+                        "-DMEMLIM=12000", "-o", "pan", "pan.c"], cwd=folder, check=True)
+        run = subprocess.run(["./pan", "-E", f"-m{DEPTH_MAX}", "-w24"], cwd=folder,
+                             capture_output=True, text=True)
+        output = run.stdout + run.stderr
+        errors = re.search(r"errors: (\d+)", output)
+        states = re.search(r"([\d.e+]+) states, stored", output)
+        complete = "Search not completed" not in output and "max search depth too small" not in output
+        if errors is None or states is None or (not complete and errors.group(1) == "0"):
+            return None, 0, time.monotonic() - began, output
+        return int(errors.group(1)), int(float(states.group(1))), time.monotonic() - began, output
+    except subprocess.CalledProcessError as failure:
+        return None, 0, time.monotonic() - began, f"{failure}\n{failure.stdout}\n{failure.stderr}"
+    finally:
+        shutil.rmtree(folder)
+
+
+def reason(output):
+    found = re.search(r"assertion violated [^\n]*?(?= \(at depth)", output)
+    return found.group(0) if found else "an error"
+
+
+def run_proof(proof):
+    model, sizes, what = proof
+    errors, states, seconds, output = verify(model, sizes)
+    line = f"{model:4} {sizes:38} {states:>10} states {seconds:6.1f} s  {what}"
+    if errors == 0:
+        return True, "ok    " + line
+    return False, "ERROR " + line + "\n" + output
+
+
+def run_mutant(mutant):
+    model, sizes, name, what = mutant
+    errors, states, seconds, output = verify(model, sizes, name)
+    line = f"{model:4} {name:22} {states:>10} states {seconds:6.1f} s  {what}"
+    if errors:
+        return True, f"found {line}: {reason(output)}"
+    return False, "MISSED " + line + ("" if errors == 0 else "\n" + output)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Verify the models of src/shm with Spin")
+    parser.add_argument("--full", action="store_true", help="larger sizes too")
+    arguments = parser.parse_args()
+    if shutil.which("spin") is None:
+        print("spin is not installed: package spin", file=sys.stderr)
+        return 1
+    proofs = PROOFS + (PROOFS_FULL if arguments.full else [])
+    jobs = [(run_proof, proof) for proof in proofs] + [(run_mutant, mutant) for mutant in MUTANTS]
+    bad = 0
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        for good, line in pool.map(lambda job: job[0](job[1]), jobs):
+            print(line, flush=True)
+            bad += not good
+    print(f"{len(jobs) - bad} of {len(jobs)} as they must be")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Any bytes as a ModelInferRequest: what is accepted goes through the arena into a response, which
+ * must be one that protobuf-c reads, with the same names and the same contents; and the name that
+ * the skim found must be the one that was decoded. The first byte says how the rest is cut into
+ * spans.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "coordinator/oip.h"
+#include "coordinator/oip_request.h"
+#include "shm/payload.h"
+#include "shm/slot.h"
+
+enum { PARTY = 1, SPANS_MAX = 256 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct region region;
+static struct shm_ticket ticket;
+static struct oip_request *request;
+static struct payload_builder builder;
+static struct payload_view view;
+
+static void
+start(void)
+{
+    struct region_plan plan = {.slot_count = 1, .stage_count = 1, .worker_counts = {1}};
+    struct error error = ERROR_NONE;
+    CHECK(plan_arena(&plan, 1 << 20, 16 << 20, &error) == STATUS_OK);
+    CHECK(region_create(&region, &plan, 1, &error) == STATUS_OK);
+    CHECK(slot_acquire(&region, PARTY, &ticket) == RING_OK);
+    CHECK((request = oip_request_create()) != NULL);
+}
+
+/* Spans of 0 … `step` bytes, the last as long as it must be. */
+static struct rpc_message
+cut(const uint8_t *data, size_t size, unsigned step, struct rpc_span spans[SPANS_MAX])
+{
+    size_t count = 0;
+    for (size_t at = 0, bytes = 0; at < size; at += bytes, count++) {
+        bytes = step == 0 || count == SPANS_MAX - 1 ? size - at : count * 7 % (step + 1);
+        if (bytes > size - at)
+            bytes = size - at;
+        spans[count] = (struct rpc_span){data + at, bytes};
+    }
+    return (struct rpc_message){spans, count, size};
+}
+
+static void
+check_skim(const struct rpc_message *message)
+{
+    char room[SHOAL_NAME_BYTES_MAX];
+    const char *name;
+    size_t bytes;
+    if (strlen(oip_model_name(request)) > sizeof(room))
+        return;
+    CHECK(oip_skim_model_name(message, room, sizeof(room), &name, &bytes));
+    CHECK(bytes == strlen(oip_model_name(request)));
+    CHECK(memcmp(name, oip_model_name(request), bytes) == 0);
+}
+
+/* The response as one run of bytes, on the heap, exactly as long as it is. */
+static uint8_t *
+join(const struct rpc_piece *pieces, size_t count, size_t *bytes)
+{
+    *bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        *bytes += pieces[i].bytes;
+    uint8_t *joined = malloc(*bytes);
+    CHECK(joined != NULL);
+    for (size_t i = 0, at = 0; i < count; at += pieces[i].bytes, i++)
+        memcpy(joined + at, pieces[i].data, pieces[i].bytes);
+    return joined;
+}
+
+/* Answers with the inputs as outputs. */
+static void
+check_response(void)
+{
+    static const struct oip_model_info model = {.name = "m", .version = "1"};
+    struct rpc_piece pieces[OIP_PIECES_MAX];
+    size_t count;
+    size_t lent;
+    struct error error = ERROR_NONE;
+    if (oip_encode_response(request, &model, &view, NULL, NULL, pieces, &count, &lent, &error) !=
+        STATUS_OK) {
+        CHECK(error.status == STATUS_INVALID_ARGUMENT); /* a requested output is not there */
+        return;
+    }
+    size_t bytes;
+    uint8_t *joined = join(pieces, count, &bytes);
+    Inference__ModelInferResponse *response =
+        inference__model_infer_response__unpack(NULL, bytes, joined);
+    CHECK(response != NULL && response->n_outputs == response->n_raw_output_contents);
+    for (size_t i = 0; i < response->n_outputs; i++) {
+        uint32_t k = 0;
+        while (k < view.tensor_count &&
+               strcmp(view.tensors[k].name, response->outputs[i]->name) != 0)
+            k++;
+        CHECK(k < view.tensor_count);
+        CHECK(response->raw_output_contents[i].len == view.tensors[k].bytes);
+        CHECK(view.tensors[k].bytes == 0 ||
+              memcmp(response->raw_output_contents[i].data, view.tensors[k].data,
+                     view.tensors[k].bytes) == 0);
+    }
+    inference__model_infer_response__free_unpacked(response, NULL);
+    free(joined);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct rpc_span spans[SPANS_MAX];
+    if (request == NULL)
+        start();
+    if (size == 0)
+        return 0;
+    struct rpc_message message = cut(data + 1, size - 1, data[0], spans);
+    struct error error = ERROR_NONE;
+    if (oip_decode(request, &message, &error) != STATUS_OK)
+        return 0;
+    check_skim(&message);
+    builder_init(&builder, &region, ticket.index, PARTY, NULL, NULL);
+    struct shm_payload payload = {0};
+    if (builder_reserve(&builder, oip_tensor_bytes(request), &error) == STATUS_OK &&
+        oip_copy_tensors(request, &message, &builder, &error) == STATUS_OK &&
+        builder_seal(&builder, &payload, &error) == STATUS_OK) {
+        CHECK(payload_read(&region, &payload, &view, &error) == STATUS_OK);
+        check_response();
+    }
+    builder_abandon(&builder, &payload);
+    return 0;
+}

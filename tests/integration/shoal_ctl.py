@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs shoalctl as a user would: a command line, and what came of it."""
+
+import json
+import os
+import subprocess
+
+from shoal_fixture import BIN, SANITIZER, WAIT_SECONDS
+
+OK, NEGATIVE, USAGE, UNREACHABLE, LATE = range(5)
+
+
+class Done:
+    """What a command printed, and its exit code."""
+
+    def __init__(self, done, arguments):
+        self.code = done.returncode
+        self.out = done.stdout.decode()
+        self.err = done.stderr.decode()
+        self.told = f"shoalctl {' '.join(map(str, arguments))}: {self.code}\n{self.out}{self.err}"
+        assert not SANITIZER.search(self.err), f"a sanitizer or an assertion spoke: {self.told}"
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    @property
+    def json_lines(self):
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def environment(**changes):
+    """Ours, without what would choose a node behind the test's back."""
+    env = {name: value for name, value in os.environ.items()
+           if name not in ("SHOAL_TARGET", "XDG_RUNTIME_DIR")}
+    return {**env, **changes}
+
+
+def shoalctl(*arguments, code=OK, stdin=b"", env=None):
+    """Runs it; it must end with this code."""
+    done = Done(subprocess.run([BIN / "shoalctl", *map(str, arguments)], input=stdin,
+                               capture_output=True, timeout=WAIT_SECONDS,
+                               env=env or environment()), arguments)
+    assert done.code == code, f"exit code {code} was expected\n{done.told}"
+    return done

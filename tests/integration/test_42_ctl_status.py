@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""shoalctl status tells a node that is ready from one that starts, drains, is dead or is not there.
+
+A real node is looked at by its counters file and over gRPC, while it starts (its modelet hangs until
+told), while it serves, while it drains, and after SIGKILL. ctest: timeout=180
+"""
+
+import datetime
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import shoal_fixture
+from shoal_ctl import LATE, NEGATIVE, OK, UNREACHABLE, environment, shoalctl
+from shoal_fixture import BIN, MODELETS, Shoald, is_alive, node, pipeline, stage, wait_until
+
+ECHO = node(pipeline("echo", stage("libecho.so", name="first", workers=2),
+                     stage("libecho.so", name="second"), slots=16),
+            pipeline("other", stage("libecho.so"), slots=16))
+
+
+class TestReady(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shoald = cls.enterClassContext(Shoald(ECHO))
+
+    def test_by_the_file(self):
+        done = shoalctl("status", "--counters", self.shoald.counters, "--wait-ready", 30, "--json")
+        self.assertTrue(done.json["ready"])
+        self.assertEqual(done.json["node"]["pid"], self.shoald.pid)
+        self.assertEqual(done.json["node"]["state"], "ready")
+        self.assertLess(abs(done.json["node"]["started_unix_ns"] - time.time_ns()), 600e9)
+        self.assertNotIn("target", done.json)
+        self.assertEqual(done.json["models"], [{"name": "echo", "ready": True},
+                                               {"name": "other", "ready": True}])
+        workers = {(one["pipeline"], one["stage"], int(one["worker"])): one
+                   for one in done.json["workers"]}
+        self.assertEqual({seat: one["pid"] for seat, one in workers.items()},
+                         {(one.pipeline, one.stage, one.index): one.pid
+                          for one in self.shoald.workers()})
+        for one in workers.values():
+            self.assertEqual((one["state"], one["stage_restarts"]), ("up", 0))
+            self.assertLess(one["heartbeat_age_ns"], 60e9)
+
+    def test_by_the_file_for_people(self):
+        done = shoalctl("status", "--counters", self.shoald.counters, "--wait-ready", 30)
+        self.assertRegex(done.out, rf"(?m)^node   ready, pid {self.shoald.pid}, up .*heartbeat ")
+        self.assertRegex(done.out, r"(?m)^model  echo  ready$")
+        for worker in self.shoald.workers():
+            self.assertRegex(done.out, rf"(?m)^  {worker.pipeline} +{worker.stage} +{worker.index}"
+                                       rf" +up +{worker.pid} ")
+
+    def test_over_grpc(self):
+        done = shoalctl("status", "echo", "--target", self.shoald.target, "--counters",
+                        self.shoald.counters, "--wait-ready", 30, "--json")
+        target = done.json["target"]
+        self.assertEqual((target["live"], target["ready"], target["name"]), (True, True, "shoal"))
+        self.assertRegex(target["version"], r"^\d+\.\d+\.\d+$")
+        self.assertEqual(done.json["models"], [{"name": "echo", "ready": True}])
+        done = shoalctl("status", "echo", env=environment(SHOAL_TARGET=self.shoald.target))
+        self.assertRegex(done.out, r'(?m)^target unix:\S+  live, ready, server "shoal" version "\d')
+
+    def test_a_model_that_is_not_there(self):
+        done = shoalctl("status", "nobody", "--target", self.shoald.target, "--json", code=NEGATIVE)
+        self.assertIn("NOT_FOUND", done.json["models"][0]["why"])
+        done = shoalctl("status", "nobody", "--counters", self.shoald.counters, code=NEGATIVE)
+        self.assertIn("model  nobody  not configured", done.out)
+
+    def test_a_node_that_does_not_answer(self):
+        self.shoald.signal(signal.SIGSTOP)
+        try:
+            done = shoalctl("status", "--target", self.shoald.target, "--timeout-ms", 300,
+                            "--json", "--counters", self.shoald.counters, code=UNREACHABLE)
+            self.assertFalse(done.json["target"]["live"])
+            self.assertTrue(done.json["node"]["live"])  # it holds its lock all the same
+        finally:
+            self.shoald.signal(signal.SIGCONT)
+        shoalctl("status", "--target", self.shoald.target, "--wait-ready", 30)
+
+
+class TestLife(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.puppet = stage(MODELETS / "libpuppet.so", params={"folder": str(self.folder)})
+
+    def test_wait_ready_is_there_before_the_node(self):
+        shoald = Shoald(ECHO)
+        self.addCleanup(shoald.discard)
+        counters = shoald.counters
+        done = shoalctl("status", "--counters", counters, "--wait-ready", 0.1, code=LATE)
+        self.assertIn("not ready after 0.1 s", done.err)
+        waiting = subprocess.Popen(
+            [BIN / "shoalctl", "status", "--counters", counters, "--target", shoald.target,
+             "--wait-ready", "60", "--json"], stdout=subprocess.PIPE, env=environment())
+        with shoald:
+            out, _ = waiting.communicate(timeout=shoal_fixture.WAIT_SECONDS)
+            self.assertEqual(waiting.returncode, OK, out)
+            self.assertIn(b'"ready": true', out)
+
+    def test_starting_draining_and_a_worker_that_died(self):
+        hang = stage(MODELETS / "libpuppet.so", name="hang",
+                     params={"folder": str(self.folder), "open": "hang"})
+        shoald = Shoald(node(pipeline("slow", hang, slots=4)))
+        self.addCleanup(shoald.discard)
+        shoald.start()
+        wait_until(shoald.counters.exists, "the counters file")
+        done = shoalctl("status", "--counters", shoald.counters, "--json", code=NEGATIVE)
+        self.assertEqual(done.json["node"]["state"], "starting")
+        self.assertEqual(done.json["models"][0]["ready"], False)
+        wait_until(shoald.socket.exists, "the socket")
+        done = shoalctl("status", "slow", "--target", shoald.target, "--json", code=NEGATIVE)
+        self.assertEqual((done.json["target"]["live"], done.json["target"]["ready"]), (True, False))
+        self.assertEqual(done.json["models"][0]["ready"], False)
+        done = shoalctl("status", "--target", shoald.target, code=NEGATIVE)
+        self.assertIn("live, not ready", done.out)
+        shoald.kill()
+        with Shoald(node(pipeline("puppet", self.puppet, slots=4))) as shoald:
+            old, = shoald.workers()
+            busy = subprocess.Popen(
+                [BIN / "shoalctl", "infer", "puppet", "--target", shoald.target, "--input",
+                 "say=BYTES[1]:crash-once a"], stdout=subprocess.DEVNULL, env=environment())
+            new = shoald.wait_successor(old)
+            busy.wait(shoal_fixture.WAIT_SECONDS)
+            self.assertEqual(busy.returncode, OK)
+            worker, = shoalctl("status", "--counters", shoald.counters, "--wait-ready", 30,
+                               "--json").json["workers"]
+            self.assertEqual((worker["pid"], worker["stage_restarts"]), (new.pid, 1))
+            busy = subprocess.Popen(
+                [BIN / "shoalctl", "infer", "puppet", "--target", shoald.target, "--input",
+                 "say=BYTES[1]:hold b"], stdout=subprocess.DEVNULL, env=environment())
+            wait_until((self.folder / "b.held").exists, "the puppet to hold the request")
+            shoald.signal(signal.SIGTERM)
+            shoald.wait_log(r"\bdraining\b")
+            done = shoalctl("status", "--counters", shoald.counters, "--json", code=NEGATIVE)
+            self.assertEqual(done.json["node"]["state"], "draining")
+            (self.folder / "b.go").touch()
+            busy.wait(shoal_fixture.WAIT_SECONDS)
+            self.assertEqual(busy.returncode, OK)
+            self.assertEqual(shoald.wait_exit(), 0)
+            shoalctl("status", "--counters", shoald.counters, code=UNREACHABLE)
+
+    def test_dead(self):
+        shoald = Shoald(ECHO)
+        self.addCleanup(shoald.discard)
+        shoald.start().wait_ready()
+        workers = shoald.workers()
+        killed_ns = time.time_ns()
+        shoald.kill()
+        wait_until(lambda: not any(is_alive(one.pid) for one in workers), "the workers' end")
+        done = shoalctl("status", "--counters", shoald.counters, "--json", code=NEGATIVE)
+        self.assertEqual((done.json["ready"], done.json["node"]["live"]), (False, False))
+        self.assertLess(abs(done.json["node"]["dead_since_unix_ns"] - killed_ns), 30e9)
+        self.assertEqual({one["state"] for one in done.json["workers"]}, {"gone"})
+        self.assertEqual([one["why"] for one in done.json["models"]], ["the node is dead"] * 2)
+        done = shoalctl("status", "--counters", shoald.counters, code=NEGATIVE)
+        today = datetime.date.fromtimestamp(killed_ns / 1e9).isoformat()[:4]
+        self.assertRegex(done.out, rf"(?m)^node   dead, was ready with pid {shoald.pid}, since "
+                                   rf"{today}-\d\d-\d\d \d\d:\d\d:\d\d \(.* ago\)$")
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()

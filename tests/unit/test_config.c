@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The configuration, table driven: every key takes the ends of its range and what lies beyond is
+ * refused, naming range and unit, in the right line; so is every wrong type of every key; each rule
+ * between keys has a file that breaks it; all mistakes of a file come at once and in order.
+ * Defaults, units and paths arrive in the struct. What is not YAML, and what is too much, is in
+ * test_config_text.c; what needs files and CPUs, and the manual, in test_config_place.c.
+ */
+#include "coordinator/config_keys.h"
+#include "test_config_rig.h"
+
+/* ---- files with one line to be filled in ---- */
+
+struct frame {
+    const char *before;
+    const char *after;
+    int line; /* of what is filled in */
+};
+
+static const struct frame frames[WHERE_COUNT] = {
+    [WHERE_TOP] = {"", "\n" PIPELINES, 1},
+    [WHERE_PIPELINE] = {"pipelines:\n- name: p\n  ", "\n" STAGES, 3},
+    [WHERE_STAGE] = {"pipelines:\n- name: p\n  slots: 5000\n  stages:\n  - name: s\n"
+                     "    modelet: ./m.so\n    ",
+                     "\n", 7},
+    [WHERE_MODEL] = {"pipelines:\n- name: p\n  stages:\n  - name: s\n    modelet: ./m.so\n"
+                     "    model:\n      id: i\n      ",
+                     "\n", 8},
+};
+
+/* Keys that the frames hold already are tried by themselves. */
+static const struct frame required[KEY_COUNT] = {
+    [KEY_PIPELINES] = {"log_level: info\n", "\n", 2},
+    [KEY_PIPELINE_NAME] = {"pipelines:\n- ", "\n" STAGES, 2},
+    [KEY_STAGES] = {"pipelines:\n- name: p\n  ", "\n", 3},
+    [KEY_STAGE_NAME] = {"pipelines:\n- name: p\n  stages:\n  - ", "\n    modelet: ./m.so\n", 4},
+    [KEY_MODELET] = {"pipelines:\n- name: p\n  stages:\n  - name: s\n    ", "\n", 5},
+    [KEY_MODEL_ID] = {"pipelines:\n- name: p\n  stages:\n  - name: s\n    modelet: m\n    model:\n"
+                      "      ",
+                      "\n", 7},
+};
+
+static const struct frame *
+frame_of(size_t key)
+{
+    return required[key].before != NULL ? &required[key] : &frames[config_keys[key].where];
+}
+
+static char *
+fill(const struct frame *frame, const char *name, const char *value)
+{
+    char *text = NULL;
+    assert_true(asprintf(&text, "%s%s: %s%s", frame->before, name, value, frame->after) > 0);
+    return text;
+}
+
+static void
+expect_good(size_t key, const char *value)
+{
+    char *text = fill(frame_of(key), config_keys[key].name, value);
+    struct config config = rig_good(text);
+    config_free(&config);
+    free(text);
+}
+
+static void
+expect_bad(size_t key, const char *value, const char *part)
+{
+    char *text = fill(frame_of(key), config_keys[key].name, value);
+    rig_bad(text, frame_of(key)->line, part);
+    free(text);
+}
+
+/* ---- ranges and types ---- */
+
+/* As documented, written out once more: the table must not change by mistake. */
+static const struct {
+    enum config_key_index key;
+    const char *less, *least, *most, *more;
+    const char *range;
+} ranges[] = {
+    {KEY_FRONT_THREADS, "0", "1", "16", "17", "1 to 16"},
+    {KEY_MESSAGE_MIB, "0", "1", "2047", "2048", "1 to 2047 MiB"},
+    {KEY_DRAIN_TIMEOUT_MS, "-1", "0", "3600000", "3600001", "0 to 3600000 ms"},
+    {KEY_KEEPALIVE_TIME_MS, "-1", "0", "86400000", "86400001", "0 to 86400000 ms"},
+    {KEY_KEEPALIVE_TIMEOUT_MS, "0", "1", "3600000", "3600001", "1 to 3600000 ms"},
+    {KEY_SLOTS, "0", "1", "65535", "65536", "1 to 65535 requests"},
+    {KEY_ARENA_MIB, "-1", "0", "1048576", "1048577", "0 to 1048576 MiB"},
+    {KEY_DEFAULT_TIMEOUT_MS, "-1", "0", "86400000", "86400001", "0 to 86400000 ms"},
+    {KEY_SPIN_US, "-1", "0", "1000", "1001", "0 to 1000 µs"},
+    {KEY_WORKERS, "0", "1", "64", "65", "1 to 64 processes"},
+    {KEY_BATCH_SIZE, "-1", "0", "4096", "4097", "0 to 4096 requests"},
+    {KEY_BATCH_WAIT_MS, "-0.5", "0", "0.0", "60000.5", "0 to 60000 ms"},
+    {KEY_START_TIMEOUT_MS, "0", "1", "3600000", "3600001", "1 to 3600000 ms"},
+    {KEY_HALVINGS_MAX, "-1", "0", "16", "17", "0 to 16"},
+    {KEY_ATTEMPTS_MAX, "0", "1", "8", "9", "1 to 8"},
+};
+
+static void
+test_ranges(void **state)
+{
+    (void)state;
+    size_t numbers = 0;
+    for (size_t i = 0; i < KEY_COUNT; i++)
+        numbers += config_keys[i].type == CONFIG_INTEGER || config_keys[i].type == CONFIG_DECIMAL;
+    assert_int_equal(numbers, ARRAY_COUNT(ranges));
+    for (size_t i = 0; i < ARRAY_COUNT(ranges); i++) {
+        expect_bad(ranges[i].key, ranges[i].less, ranges[i].range);
+        expect_good(ranges[i].key, ranges[i].least);
+        expect_good(ranges[i].key, ranges[i].most);
+        expect_bad(ranges[i].key, ranges[i].more, ranges[i].range);
+        expect_bad(ranges[i].key, "99999999999999999999999", "out of range");
+    }
+}
+
+/* What a value of each type may not be; all start with what it must be. */
+static const struct {
+    enum config_type type;
+    const char *value;
+    const char *part;
+} wrong_types[] = {
+    {CONFIG_INTEGER, "many", "must be an integer ("},
+    {CONFIG_INTEGER, "1.5", "not \"1.5\""},
+    {CONFIG_INTEGER, "0x10", "not \"0x10\""},
+    {CONFIG_INTEGER, "1_0", "not \"1_0\""},
+    {CONFIG_INTEGER, "+1", "not \"+1\""},
+    {CONFIG_INTEGER, "1e1", "not \"1e1\""},
+    {CONFIG_INTEGER, "-a", "must be an integer"},
+    {CONFIG_INTEGER, "\"1\"", "not \"1\""},
+    {CONFIG_INTEGER, "", "not nothing"},
+    {CONFIG_INTEGER, "~", "not nothing"},
+    {CONFIG_INTEGER, "[1]", "not a list"},
+    {CONFIG_INTEGER, "{a: 1}", "not a map"},
+    {CONFIG_DECIMAL, "soon", "must be a number (0 to 60000 ms), not \"soon\""},
+    {CONFIG_DECIMAL, "1.", "not \"1.\""},
+    {CONFIG_DECIMAL, ".5", "not \".5\""},
+    {CONFIG_DECIMAL, "1.5.5", "not \"1.5.5\""},
+    {CONFIG_DECIMAL, ".inf", "not \".inf\""},
+    {CONFIG_DECIMAL, "nan", "not \"nan\""},
+    {CONFIG_DECIMAL, "[]", "not an empty list"},
+    {CONFIG_NAME, "a b", "must be a name (1 to 63 letters"},
+    {CONFIG_NAME, "a/b", "must be a name"},
+    {CONFIG_NAME, "ä", "must be a name"},
+    {CONFIG_NAME, "\"\"", "must be a name"},
+    {CONFIG_NAME, "\"a\\nb\"", "not \"a?b\""},
+    {CONFIG_NAME, "", "not nothing"},
+    {CONFIG_NAME, "[a]", "not a list"},
+    {CONFIG_NAME, "a234567890123456789012345678901234567890123456789012345678901234",
+     "must be a name"},
+    {CONFIG_TEXT, "", "must be text, not nothing"},
+    {CONFIG_TEXT, "null", "must be text, not nothing"},
+    {CONFIG_TEXT, "[a]", "must be text, not a list"},
+    {CONFIG_TEXT, "{}", "must be text, not an empty map"},
+    {CONFIG_TEXT, "\"\"", "must have 1 to "},
+    {CONFIG_TEXT, "\"a\\nb\"", "control character"},
+    {CONFIG_CHOICE, "loud", "must be a word (error|warn|info|debug), not \"loud\""},
+    {CONFIG_CHOICE, "warn|info", "must be a word"},
+    {CONFIG_CHOICE, "inf", "must be a word"},
+    {CONFIG_CHOICE, "[info]", "not a list"},
+    {CONFIG_ADDRESSES, "port:8033", "must be a list of addresses (1 to 16 elements), not \"port:"},
+    {CONFIG_ADDRESSES, "[]", "1 to 16 elements, not an empty list"},
+    {CONFIG_ADDRESSES, "[[]]", "not an empty list"},
+    {CONFIG_ADDRESSES, "[~]", "not nothing"},
+    {CONFIG_CPUS, "0", "must be a list of CPU numbers (1 to 64 elements), not \"0\""},
+    {CONFIG_CPUS, "[]", "1 to 64 elements, not an empty list"},
+    {CONFIG_CPUS, "[a]", "0 to 1023"},
+    {CONFIG_CPUS, "[1.0]", "not \"1.0\""},
+    {CONFIG_CPUS, "['1']", "not \"1\""},
+    {CONFIG_CPUS, "[0, -1]", "not \"-1\""},
+    {CONFIG_CPUS, "[1024]", "not \"1024\""},
+    {CONFIG_CPUS, "[99999999999999999999]", "not \"99999999999999999999\""},
+    {CONFIG_CPUS, "{0: 1}", "not a map"},
+    {CONFIG_PARAMS, "a", "must be a map of names to single values"},
+    {CONFIG_PARAMS, "[a]", "not a list"},
+    {CONFIG_PARAMS, "{a: [1]}", "parameter \"a\" must be a single value, not a list"},
+    {CONFIG_PARAMS, "{a: 1, b: 2, a: 3}", "parameter \"a\" is there twice"},
+    {CONFIG_PARAMS, "{'': 1}", "no name for a parameter"},
+    {CONFIG_PARAMS, "{\"a\\tb\": 1}", "\"a?b\" is no name for a parameter"},
+    {CONFIG_MODEL, "m.bin", "must be a map, not \"m.bin\""},
+    {CONFIG_MODEL, "{path: x}", "`id` is missing: a stage's model needs it (text)"},
+    {CONFIG_STAGES, "5", "must be a list of stages (1 to 16 elements), not \"5\""},
+    {CONFIG_STAGES, "[]", "1 to 16 elements, not an empty list"},
+    {CONFIG_STAGES, "[a]", "must list maps with keys, not \"a\""},
+    {CONFIG_STAGES, "{name: s, modelet: m}", "not a map"},
+    {CONFIG_PIPELINES, "", "must be a list of pipelines (1 to 64 elements), not nothing"},
+    {CONFIG_PIPELINES, "[]", "not an empty list"},
+    {CONFIG_PIPELINES, "[[]]", "must list maps with keys, not an empty list"},
+};
+
+static void
+test_types(void **state)
+{
+    (void)state;
+    for (size_t key = 0; key < KEY_COUNT; key++) {
+        size_t tried = 0;
+        for (size_t i = 0; i < ARRAY_COUNT(wrong_types); i++)
+            if (wrong_types[i].type == config_keys[key].type) {
+                expect_bad(key, wrong_types[i].value, wrong_types[i].part);
+                tried++;
+            }
+        assert_true(tried > 0);
+    }
+}
+
+static void
+test_texts(void **state)
+{
+    (void)state;
+    expect_good(KEY_PIPELINE_NAME, "A-z.0_9");
+    expect_good(KEY_PIPELINE_NAME, "12");
+    expect_good(KEY_PIPELINE_NAME, "\"null\"");
+    expect_good(KEY_STAGE_NAME, "a23456789012345678901234567890123456789012345678901234567890123");
+    static char longer[5000];
+    memset(longer, 'x', sizeof(longer) - 1);
+    expect_bad(KEY_MODELET, longer, "must have 1 to 4095 bytes, not 4999");
+    expect_bad(KEY_MODEL_PATH, longer, "must have 1 to 4095 bytes");
+    longer[1025] = '\0';
+    expect_bad(KEY_MODEL_ID, longer, "must have 1 to 1024 bytes, not 1025");
+    longer[245] = '\0';
+    expect_bad(KEY_COUNTERS, longer, "a path of 256 bytes (/etc/shoal/xxx");
+    longer[239] = '\0';
+    expect_good(KEY_COUNTERS, longer);
+    static const char *const levels[] = {"error", "warn", "info", "debug", "'info'"};
+    for (size_t i = 0; i < ARRAY_COUNT(levels); i++)
+        expect_good(KEY_LOG_LEVEL, levels[i]);
+}
+
+static void
+test_keys(void **state)
+{
+    (void)state;
+    char *text;
+    static const struct {
+        enum config_where where;
+        const char *key;
+        const char *part;
+    } unknown[] = {
+        {WHERE_TOP, "front_thread",
+         "\"front_thread\" is no key of the top level: did you mean "
+         "`front_threads`?"},
+        {WHERE_TOP, "Listen", "did you mean `listen`?"},
+        {WHERE_TOP, "batch_size", "\"batch_size\" is no key of the top level, but of a stage"},
+        {WHERE_TOP, "name", "but of a pipeline"},
+        {WHERE_TOP, "zebra", "`shoald --help-config` lists them all"},
+        {WHERE_TOP, "<<", "no key of the top level"},
+        {WHERE_TOP, "''", "\"\" is no key of the top level"},
+        {WHERE_TOP, "front_threads_front_threads_front_threads", "lists them all"},
+        {WHERE_PIPELINE, "slot", "did you mean `slots`?"},
+        {WHERE_STAGE, "batchsize",
+         "\"batchsize\" is no key of a stage: did you mean `batch_size`?"},
+        {WHERE_STAGE, "param", "did you mean `params`?"},
+        {WHERE_STAGE, "\"a\\eb\"", "\"a?b\" is no key"},
+        {WHERE_MODEL, "pat", "\"pat\" is no key of a stage's model: did you mean `path`?"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(unknown); i++) {
+        text = fill(&frames[unknown[i].where], unknown[i].key, "1");
+        rig_bad(text, frames[unknown[i].where].line, unknown[i].part);
+        free(text);
+    }
+    rig_bad(PIPELINES "front_threads: 1\nlog_level: info\nfront_threads: 1\n", 6,
+            "`front_threads` is there twice: first in line 4");
+    rig_bad(PIPELINES "  name: q\n", 4, "`name` is there twice: first in line 2");
+    rig_bad("front_threads: 2\n", 1, "`pipelines` is missing: the top level needs it (a list of");
+    rig_bad("pipelines:\n- slots: 1\n" STAGES, 2,
+            "`name` is missing: a pipeline needs it (a name)");
+    rig_bad("pipelines:\n- name: p\n", 2, "`stages` is missing");
+    rig_bad("pipelines:\n- name: p\n  stages:\n  - modelet: m\n", 4, "`name` is missing");
+    rig_bad("pipelines:\n- name: p\n  stages:\n  - {workers: 1,\n     name: s}\n", 4,
+            "`modelet` is missing: a stage needs it (text)");
+}
+
+/* ---- rules between keys ---- */
+
+#define STAGE(text)                                                                                \
+    "pipelines:\n- name: p\n  slots: 8\n  stages:\n  - name: s\n    modelet: m\n" text
+
+static void
+test_rules(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int line;
+        const char *part;
+    } cases[] = {
+        {PIPELINES "- name: q\n" STAGES "- name: p\n" STAGES, 6,
+         "a pipeline named \"p\" begins in line 2"},
+        {STAGE("  - modelet: m\n    name: s\n"), 8, "a stage named \"s\" begins in line 5"},
+        {STAGE("    workers: 2\n    cpus: [0]\n"), 7, "`workers` and `cpus` exclude each other"},
+        {STAGE("    batch_size: 9\n"), 7, "`batch_size` is 9, more than the pipeline's 8 `slots`"},
+        {"pipelines:\n- stages:\n  - {name: s, modelet: m, batch_size: 3}\n  name: p\n  slots: 2\n",
+         3, "more than the pipeline's 2 `slots`"},
+        {STAGE("    batch_wait_ms: 0.5\n"), 7, "`batch_wait_ms` without a `batch_size` above 0"},
+        {STAGE("    batch_wait_ms: 1\n    batch_size: 0\n"), 7, "`batch_wait_ms` without"},
+        {STAGE("    batch_wait_ms: 1\n    batch_size: x\n"), 8, "must be an integer"},
+        {"pipelines:\n- name: p\n  arena_mib: 9\n" STAGES, 3,
+         "`arena_mib`: an arena of 9 MiB is too small for messages of 16777216 bytes: at least"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++)
+        rig_bad(cases[i].text, cases[i].line, cases[i].part);
+    static const char *const fine[] = {
+        STAGE("    batch_size: 8\n    batch_wait_ms: 0.5\n"),
+        STAGE("    batch_wait_ms: 0\n"),
+        STAGE("    batch_size: 8\n    batch_wait_ms: 60000\n"),
+        STAGE("    batch_size: 8\n    batch_wait_ms: 0.000001\n"),
+        STAGE("  - {name: t, modelet: m}\n- name: q\n  stages: [{name: s, modelet: m}]\n"),
+        ("message_mib: 1\npipelines:\n- name: p\n  arena_mib: 9\n" STAGES),
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(fine); i++) {
+        struct config config = rig_good(fine[i]);
+        config_free(&config);
+    }
+}
+
+static void
+test_addresses(void **state)
+{
+    (void)state;
+    static const char *const good[] = {
+        "'port:8033'", "port:8033",      "port:0",      "127.0.0.1:65535",
+        "localhost:1", "my-host.x_y:80", "'[::1]:80'",  "'[fe80::1%eth0]:80'",
+        "unix:/a",     "unix:a/b.sock",  "'unix:/a:b'", "'[::]:0', port:1",
+    };
+    static const struct {
+        const char *value;
+        const char *part;
+    } bad[] = {
+        {"foo", "\"foo\" is no address: \"port:8033\""},
+        {"8033", "is no address"},
+        {"'::1:80'", "is no address"},
+        {"'[::1:80'", "is no address"},
+        {"'[::g]:80'", "is no address"},
+        {"'[127.0.0.1]:80'", "is no address"},
+        {"':80'", "is no address"},
+        {"'a/b:80'", "is no address"},
+        {"port:65536", "the port in \"port:65536\" must be 0 to 65535"},
+        {"'port:'", "the port in"},
+        {"port:-1", "the port in"},
+        {"port:123456", "the port in"},
+        {"'h:80x'", "the port in"},
+        {"'unix:'", "needs a path"},
+        {"'unix:/a b'", "a space"},
+        {"\"unix:/a\\nb\"", "a control character"},
+        {"unix:/a, 'unix:/a'", "\"unix:/a\" is there twice"},
+        {"unix:a, 'unix:/etc/shoal/a'", "\"unix:/etc/shoal/a\" is there twice"},
+        {"{port: 80}", "not a map"},
+    };
+    char list[512];
+    for (size_t i = 0; i < ARRAY_COUNT(good); i++) {
+        snprintf(list, sizeof(list), "[%s]", good[i]);
+        expect_good(KEY_LISTEN, list);
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
+        snprintf(list, sizeof(list), "[%s]", bad[i].value);
+        expect_bad(KEY_LISTEN, list, bad[i].part);
+    }
+    char path[200];
+    memset(path, 'x', sizeof(path));
+    snprintf(list, sizeof(list), "[unix:/%.106s]", path);
+    expect_good(KEY_LISTEN, list);
+    snprintf(list, sizeof(list), "[unix:/%.107s]", path);
+    expect_bad(KEY_LISTEN, list, "a unix path of 108 bytes (\"/xxx");
+    snprintf(list, sizeof(list), "[unix:%.96s]", path); /* with /etc/shoal/ before it */
+    expect_good(KEY_LISTEN, list);
+    snprintf(list, sizeof(list), "[unix:%.97s]", path);
+    expect_bad(KEY_LISTEN, list, "must be at most 107");
+}
+
+static void
+test_all_at_once(void **state)
+{
+    (void)state;
+    static const char text[] = "frontthreads: 1\n"
+                               "message_mib: 0\n"
+                               "cpus: [a,\n"
+                               "  0,\n"
+                               "  b]\n"
+                               "pipelines:\n"
+                               "- name: p\n"
+                               "  stages:\n"
+                               "  - {name: s, modelet: m, workers: no}\n"
+                               "  - {name: s, modelt: m}\n"
+                               "- name: p\n"
+                               "  stages: []\n";
+    static const int lines[] = {1, 2, 3, 5, 9, 10, 10, 10, 11, 12};
+    struct config config;
+    struct config_errors errors;
+    rig_parse(text, sizeof(text) - 1, &config, &errors);
+    if (errors.count != ARRAY_COUNT(lines))
+        rig_print(&errors);
+    assert_int_equal(errors.count, ARRAY_COUNT(lines));
+    for (uint32_t i = 0; i < errors.count; i++) {
+        char start[64];
+        snprintf(start, sizeof(start), RIG_PATH ":%d: ", lines[i]);
+        assert_int_equal(strncmp(errors.lines[i], start, strlen(start)), 0);
+    }
+    config_errors_free(&errors);
+    config_free(&config);
+}
+
+/* ---- what arrives ---- */
+
+static void
+test_defaults(void **state)
+{
+    (void)state;
+    struct config config = rig_good(PIPELINES);
+    assert_string_equal(config.path, RIG_PATH);
+    assert_int_equal(config.listen_count, 1);
+    assert_string_equal(config.listen[0], "port:8033");
+    assert_null(config.cpus);
+    assert_int_equal(config.front_threads, 1);
+    assert_int_equal(config.message_bytes_max, 16 << 20);
+    assert_int_equal(config.drain_timeout_ns, INT64_C(30000000000));
+    assert_int_equal(config.keepalive_time_ns, INT64_C(60000000000));
+    assert_int_equal(config.keepalive_timeout_ns, INT64_C(20000000000));
+    assert_null(config.counters);
+    assert_string_equal(config.log_level, "info");
+    assert_int_equal(config.pipeline_count, 1);
+    const struct config_pipeline *pipeline = &config.pipelines[0];
+    assert_int_equal(pipeline->slot_count, 1024);
+    assert_int_equal(pipeline->arena_bytes, 0);
+    assert_int_equal(pipeline->default_timeout_ns, 0);
+    assert_int_equal(pipeline->spin_ns, 50000);
+    assert_int_equal(pipeline->line, 2);
+    assert_int_equal(pipeline->stage_count, 1);
+    const struct config_stage *stage = &pipeline->stages[0];
+    assert_null(stage->cpus);
+    assert_int_equal(stage->worker_count, 1);
+    assert_int_equal(stage->batch_size, 0);
+    assert_int_equal(stage->batch_wait_ns, 0);
+    assert_int_equal(stage->start_timeout_ns, INT64_C(30000000000));
+    assert_int_equal(stage->halvings_max, 12);
+    assert_int_equal(stage->attempts_max, 2);
+    assert_null(stage->model_id);
+    assert_int_equal(stage->param_count, 0);
+    assert_int_equal(stage->line, 3);
+    config_free(&config);
+}
+
+static void
+test_values(void **state)
+{
+    (void)state;
+    struct config config = rig_good("listen: [\"unix:run/s\", \"[::1]:9\"]\n"
+                                    "front_threads: 3\n"
+                                    "message_mib: 2\n"
+                                    "drain_timeout_ms: 4\n"
+                                    "keepalive_time_ms: 5\n"
+                                    "keepalive_timeout_ms: 6\n"
+                                    "counters: run/counters\n"
+                                    "log_level: debug\n"
+                                    "pipelines:\n"
+                                    "- name: p\n"
+                                    "  slots: 7\n"
+                                    "  arena_mib: 800\n"
+                                    "  default_timeout_ms: 9\n"
+                                    "  spin_us: 10\n"
+                                    "  stages:\n"
+                                    "  - name: s\n"
+                                    "    modelet: ../m.so\n"
+                                    "    cpus: [3, 1, 3]\n"
+                                    "    batch_size: 5\n"
+                                    "    batch_wait_ms: 1.001\n"
+                                    "    start_timeout_ms: 11\n"
+                                    "    halvings_max: 3\n"
+                                    "    attempts_max: 4\n"
+                                    "    params: {b: 0x1F, a: \"2 \\n\", c: , d: ~}\n"
+                                    "    model: {id: m, path: m.bin, key: k}\n");
+    assert_int_equal(config.listen_count, 2);
+    assert_string_equal(config.listen[0], "unix:/etc/shoal/run/s");
+    assert_string_equal(config.listen[1], "[::1]:9");
+    assert_int_equal(config.front_threads, 3);
+    assert_int_equal(config.message_bytes_max, 2 << 20);
+    assert_int_equal(config.drain_timeout_ns, 4000000);
+    assert_int_equal(config.keepalive_time_ns, 5000000);
+    assert_int_equal(config.keepalive_timeout_ns, 6000000);
+    assert_string_equal(config.counters, "/etc/shoal/run/counters");
+    assert_string_equal(config.log_level, "debug");
+    const struct config_pipeline *pipeline = &config.pipelines[0];
+    assert_string_equal(pipeline->name, "p");
+    assert_int_equal(pipeline->slot_count, 7);
+    assert_int_equal(pipeline->arena_bytes, INT64_C(800) << 20);
+    assert_int_equal(pipeline->default_timeout_ns, 9000000);
+    assert_int_equal(pipeline->spin_ns, 10000);
+    const struct config_stage *stage = &pipeline->stages[0];
+    assert_string_equal(stage->name, "s");
+    assert_string_equal(stage->modelet, "/etc/shoal/../m.so");
+    assert_null(stage->cpus); /* --no-pin */
+    assert_int_equal(stage->worker_count, 3);
+    assert_int_equal(stage->batch_size, 5);
+    assert_int_equal(stage->batch_wait_ns, 1001000);
+    assert_int_equal(stage->start_timeout_ns, 11000000);
+    assert_int_equal(stage->halvings_max, 3);
+    assert_int_equal(stage->attempts_max, 4);
+    assert_int_equal(stage->param_count, 4);
+    static const char *const params[][2] = {{"b", "0x1F"}, {"a", "2 \n"}, {"c", ""}, {"d", "~"}};
+    for (size_t i = 0; i < ARRAY_COUNT(params); i++) {
+        assert_string_equal(stage->params[i].name, params[i][0]);
+        assert_string_equal(stage->params[i].value, params[i][1]);
+    }
+    assert_string_equal(stage->model_id, "m");
+    assert_string_equal(stage->model_path, "/etc/shoal/m.bin");
+    assert_string_equal(stage->model_key, "k");
+    config_free(&config);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranges),      cmocka_unit_test(test_types),
+        cmocka_unit_test(test_texts),       cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_rules),       cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_all_at_once), cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_values),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

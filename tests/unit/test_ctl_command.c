@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Proves what all commands of shoalctl stand on: options are read as their table says and mistakes
+ * are told with the word that was meant; JSON is valid whatever the strings and numbers are;
+ * figures and tables come out as people read them; a screen is cut to its size. All pure, on plain
+ * memory.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "ctl/ctl.h"
+#include "ctl/figure.h"
+#include "ctl/json.h"
+#include "ctl/screen.h"
+
+/* What a function writes to a stream, as text; the next call frees it. */
+static char *text;
+static size_t text_bytes;
+static FILE *stream;
+
+static FILE *
+text_begin(void)
+{
+    free(text);
+    text = NULL;
+    stream = open_memstream(&text, &text_bytes);
+    assert_non_null(stream);
+    return stream;
+}
+
+static const char *
+text_end(void)
+{
+    assert_int_equal(fclose(stream), 0);
+    return text;
+}
+
+static int
+text_free(void **state)
+{
+    (void)state;
+    free(text);
+    text = NULL;
+    return 0;
+}
+
+/* ---- options ---- */
+
+enum { OPTION_COLOR, OPTION_COUNT, OPTION_VERBOSE };
+
+static const struct ctl_option paint_options[] = {
+    [OPTION_COLOR] = {"color", "NAME", "a color"},
+    [OPTION_COUNT] = {"count", "N", "how many"},
+    [OPTION_VERBOSE] = {"verbose", NULL, "say more"},
+};
+
+static int
+paint_run(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    return 0;
+}
+
+static const struct ctl_command paint = {
+    .name = "paint",
+    .arguments = "WALL",
+    .summary = "Paint",
+    .example = "  shoalctl paint\n",
+    .options = paint_options,
+    .option_count = 3,
+    .run = paint_run,
+};
+
+struct painted {
+    const char *color;
+    int64_t count;
+    int verbose;
+    const char *walls[4];
+    size_t wall_count;
+};
+
+static enum status
+on_option(void *settings, size_t index, const char *value, struct error *error)
+{
+    struct painted *painted = settings;
+    switch (index) {
+    case OPTION_COLOR: painted->color = value; return STATUS_OK;
+    case OPTION_COUNT: return ctl_read_whole(value, 1, 9, &painted->count, error);
+    default:
+        assert_null(value);
+        painted->verbose++;
+        return STATUS_OK;
+    }
+}
+
+static enum status
+on_argument(void *settings, const char *value, struct error *error)
+{
+    struct painted *painted = settings;
+    if (painted->wall_count == 4)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "too many walls");
+    painted->walls[painted->wall_count++] = value;
+    return STATUS_OK;
+}
+
+/* Reads a command line of words; returns what ctl_options_read does. */
+static int
+paint_read(struct painted *painted, const char *words)
+{
+    static char line[256];
+    char *argv[16] = {line};
+    int argc = 0;
+    snprintf(line, sizeof line, "%s", words);
+    for (char *word = strtok(line, " "); word != NULL; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    argv[argc] = NULL;
+    memset(painted, 0, sizeof *painted);
+    struct ctl_reader reader = {on_option, on_argument, painted};
+    return ctl_options_read(&paint, &reader, argc, argv);
+}
+
+static void
+test_options_are_read_in_any_order(void **state)
+{
+    (void)state;
+    struct painted painted;
+    assert_int_equal(
+        paint_read(&painted, "paint north --color=red south --verbose --count 3 -- -x"), -1);
+    assert_string_equal(painted.color, "red");
+    assert_int_equal(painted.count, 3);
+    assert_int_equal(painted.verbose, 1);
+    assert_int_equal(painted.wall_count, 3);
+    assert_string_equal(painted.walls[1], "south");
+    assert_string_equal(painted.walls[2], "-x");
+}
+
+static void
+test_wrong_options_are_usage_errors(void **state)
+{
+    (void)state;
+    struct painted painted;
+    assert_int_equal(paint_read(&painted, "paint --colour red"), CTL_USAGE);
+    assert_int_equal(paint_read(&painted, "paint --count"), CTL_USAGE);
+    assert_int_equal(paint_read(&painted, "paint --count 10"), CTL_USAGE);
+    assert_int_equal(paint_read(&painted, "paint --count 3x"), CTL_USAGE);
+    assert_int_equal(paint_read(&painted, "paint --verbose=1"), CTL_USAGE);
+    assert_int_equal(paint_read(&painted, "paint -q"), CTL_USAGE);
+    assert_int_equal(paint_read(&painted, "paint a b c d e"), CTL_USAGE);
+    assert_int_equal(paint_read(&painted, "paint --help"), CTL_OK);
+}
+
+static void
+test_nearest_word(void **state)
+{
+    (void)state;
+    static const char *const known[] = {"infer", "status", "stat", "top"};
+    assert_string_equal(ctl_nearest("infre", known, 4), "infer");
+    assert_string_equal(ctl_nearest("inferr", known, 4), "infer");
+    assert_string_equal(ctl_nearest("statu", known, 4), "status");
+    assert_string_equal(ctl_nearest("sta", known, 4), "stat");
+    assert_string_equal(ctl_nearest("tpo", known, 4), "top");
+    assert_null(ctl_nearest("register", known, 4));
+    assert_null(ctl_nearest("xyzzy", known, 4));
+    assert_null(ctl_nearest("a-very-long-word-that-nobody-would-ever-type-as-a-command", known, 4));
+}
+
+static void
+test_seconds(void **state)
+{
+    (void)state;
+    struct error error = ERROR_NONE;
+    int64_t duration_ns = 0;
+    assert_int_equal(ctl_read_seconds("0.25", &duration_ns, &error), STATUS_OK);
+    assert_int_equal(duration_ns, NS_PER_S / 4);
+    assert_int_equal(ctl_read_seconds("0", &duration_ns, &error), STATUS_INVALID_ARGUMENT);
+    assert_int_equal(ctl_read_seconds("-1", &duration_ns, &error), STATUS_INVALID_ARGUMENT);
+    assert_int_equal(ctl_read_seconds("nan", &duration_ns, &error), STATUS_INVALID_ARGUMENT);
+    assert_int_equal(ctl_read_seconds("1s", &duration_ns, &error), STATUS_INVALID_ARGUMENT);
+    assert_int_equal(ctl_read_seconds("1e99", &duration_ns, &error), STATUS_INVALID_ARGUMENT);
+}
+
+/* ---- JSON ---- */
+
+static void
+test_json_structure(void **state)
+{
+    (void)state;
+    struct json json;
+    json_init(&json, text_begin());
+    json_object_begin(&json);
+    json_field_bool(&json, "a", true);
+    json_key(&json, "b");
+    json_array_begin(&json);
+    json_int(&json, -1);
+    json_uint(&json, UINT64_MAX);
+    json_object_begin(&json);
+    json_object_end(&json);
+    json_null(&json);
+    json_array_end(&json);
+    json_field_string(&json, "c", "d");
+    json_object_end(&json);
+    assert_string_equal(text_end(),
+                        "{\"a\": true, \"b\": [-1, 18446744073709551615, {}, null], \"c\": \"d\"}");
+}
+
+static const char *
+json_of(const char *bytes, size_t length)
+{
+    struct json json;
+    json_init(&json, text_begin());
+    json_string(&json, bytes, length);
+    return text_end();
+}
+
+static void
+test_json_strings_are_always_valid(void **state)
+{
+    (void)state;
+    assert_string_equal(json_of("a\"b\\c\n\t\r\x01\x7f", 10),
+                        "\"a\\\"b\\\\c\\n\\t\\r\\u0001\\u007f\"");
+    assert_string_equal(json_of("\0", 1), "\"\\u0000\"");
+    assert_string_equal(json_of("h\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\x9f", 12),
+                        "\"h\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\x9f\"");
+    /* overlong, surrogate, beyond the last, cut off, a lone trailing byte */
+    assert_string_equal(json_of("\xc0\xaf", 2), "\"\\ufffd\\ufffd\"");
+    assert_string_equal(json_of("\xed\xa0\x80", 3), "\"\\ufffd\\ufffd\\ufffd\"");
+    assert_string_equal(json_of("\xf4\x90\x80\x80", 4), "\"\\ufffd\\ufffd\\ufffd\\ufffd\"");
+    assert_string_equal(json_of("\xe2\x82", 2), "\"\\ufffd\\ufffd\"");
+    assert_string_equal(json_of("\x80z", 2), "\"\\ufffdz\"");
+}
+
+static void
+test_json_numbers_read_back_the_same(void **state)
+{
+    (void)state;
+    static const double doubles[] = {0, -0.0, 0.1, 1.0 / 3, 1e300, 5e-324, 123456789012345680};
+    static const float floats[] = {0, 0.1f, 1.0f / 3, 3.4028235e38f, 1e-45f, 16777216};
+    char room[NUMBER_ROOM];
+    for (size_t i = 0; i < sizeof doubles / sizeof doubles[0]; i++) {
+        number_text_double(room, doubles[i]);
+        assert_true(strtod(room, NULL) == doubles[i]);
+    }
+    for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++) {
+        number_text_float(room, floats[i]);
+        assert_true(strtof(room, NULL) == floats[i]);
+    }
+    number_text_double(room, 0.1);
+    assert_string_equal(room, "0.1");
+    number_text_float(room, 0.1f);
+    assert_string_equal(room, "0.1");
+    struct json json;
+    json_init(&json, text_begin());
+    json_array_begin(&json);
+    json_double(&json, (double)NAN);
+    json_double(&json, (double)INFINITY);
+    json_float(&json, -INFINITY);
+    json_array_end(&json);
+    assert_string_equal(text_end(), "[\"NaN\", \"Infinity\", \"-Infinity\"]");
+}
+
+/* ---- figures, tables, the screen ---- */
+
+static const char *
+duration(int64_t duration_ns)
+{
+    static char room[FIGURE_ROOM];
+    figure_duration(room, duration_ns);
+    return room;
+}
+
+static void
+test_durations_have_a_unit_that_fits(void **state)
+{
+    (void)state;
+    assert_string_equal(duration(-5), "0 ns");
+    assert_string_equal(duration(999), "999 ns");
+    assert_string_equal(duration(1000), "1.00 us");
+    assert_string_equal(duration(12345), "12.3 us");
+    assert_string_equal(duration(999499), "999 us");
+    assert_string_equal(duration(999500), "1.00 ms");
+    assert_string_equal(duration(1500 * NS_PER_MS), "1.50 s");
+    assert_string_equal(duration(125 * NS_PER_S), "2 min 5 s");
+    assert_string_equal(duration(7260 * NS_PER_S), "2 h 1 min");
+    assert_string_equal(duration(180000 * NS_PER_S), "2 d 2 h");
+    assert_string_equal(duration(INT64_MAX), "106751 d 23 h");
+}
+
+static void
+test_counts_are_grouped(void **state)
+{
+    (void)state;
+    char room[FIGURE_ROOM];
+    figure_count(room, 999);
+    assert_string_equal(room, "999");
+    figure_count(room, 1000);
+    assert_string_equal(room, "1,000");
+    figure_count(room, UINT64_MAX);
+    assert_string_equal(room, "18,446,744,073,709,551,615");
+}
+
+static void
+test_table_columns_line_up(void **state)
+{
+    (void)state;
+    static const char *const headings[] = {"name", "n", NULL};
+    struct table table;
+    table_init(&table, 1, headings);
+    table_add(&table, "a");
+    table_add_count(&table, 12345);
+    table_add(&table, "longer");
+    table_add_duration(&table, 7);
+    table_print(&table, text_begin());
+    table_free(&table);
+    assert_string_equal(text_end(), "  name         n\n"
+                                    "  a       12,345\n"
+                                    "  longer    7 ns\n");
+}
+
+static void
+test_screen_is_cut_to_its_size(void **state)
+{
+    (void)state;
+    screen_write("abcdef\nh\xc3\xa9llo\nthird\n", 2, 4, text_begin());
+    assert_string_equal(text_end(), "\033[Habcd\033[K\r\nh\xc3\xa9ll\033[K\033[J");
+    screen_write("one", 5, 80, text_begin());
+    assert_string_equal(text_end(), "\033[Hone\033[K\033[J");
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_options_are_read_in_any_order),
+        cmocka_unit_test(test_wrong_options_are_usage_errors),
+        cmocka_unit_test(test_nearest_word),
+        cmocka_unit_test(test_seconds),
+        cmocka_unit_test(test_json_structure),
+        cmocka_unit_test(test_json_strings_are_always_valid),
+        cmocka_unit_test(test_json_numbers_read_back_the_same),
+        cmocka_unit_test(test_durations_have_a_unit_that_fits),
+        cmocka_unit_test(test_counts_are_grouped),
+        cmocka_unit_test(test_table_columns_line_up),
+        cmocka_unit_test(test_screen_is_cut_to_its_size),
+    };
+    return cmocka_run_group_tests(tests, NULL, text_free);
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Health over a real server: Check and Watch of what is known and what is not, changes told once
+ * and in order, watchers that vanish, that do not read, and that a stopping server ends. A server
+ * that still had an open call at the end of a test would not stop, and the test would not end.
+ *
+ * ctest: timeout=120 tsan
+ */
+#include "test_rpc_rig.h"
+
+#include "coordinator/services.h"
+
+static struct health *health;
+
+static void
+on_check(void *context, struct rpc_call *call, const struct rpc_message *message)
+{
+    (void)context;
+    health_on_check(health, call, message);
+}
+
+static void
+on_watch(void *context, struct rpc_call *call, const struct rpc_message *message)
+{
+    (void)context;
+    health_on_watch(health, call, message);
+}
+
+static void
+on_gone(void *context, uint64_t tag)
+{
+    health_on_cancel(health, tag);
+    rig_count(context, &((struct rig *)context)->cancels);
+}
+
+#define CHECK_PATH "/grpc.health.v1.Health/Check"
+#define WATCH_PATH "/grpc.health.v1.Health/Watch"
+
+static const struct rpc_method methods[] = {
+    {CHECK_PATH, RPC_UNARY, false, on_check, NULL, NULL},
+    {WATCH_PATH, RPC_SERVER_STREAM, false, on_watch, NULL, on_gone},
+};
+
+static void
+adjust(struct rpc_server_options *options)
+{
+    options->methods = methods;
+    options->method_count = ARRAY_COUNT(methods);
+}
+
+static struct rig *
+start(size_t queue_count)
+{
+    health = health_create();
+    return rig_start(queue_count, adjust);
+}
+
+static void
+stop(struct rig *rig)
+{
+    health_end_watches(health);
+    rig_stop(rig);
+    health_destroy(health);
+}
+
+enum { UNKNOWN, SERVING, NOT_SERVING, SERVICE_UNKNOWN, REFUSED };
+
+/* A HealthCheckRequest, as bytes. */
+static size_t
+request_for(const char *service, unsigned char packed[256])
+{
+    size_t bytes = strlen(service);
+    CHECK(bytes < 128);
+    packed[0] = 0x0a;
+    packed[1] = (unsigned char)bytes;
+    memcpy(packed + 2, service, bytes);
+    return bytes + 2;
+}
+
+/* The state, or REFUSED with the error. */
+static int
+check(struct rig *rig, const void *request, size_t request_bytes, struct error *error)
+{
+    struct rpc_channel *channel;
+    *error = ERROR_NONE;
+    assert_int_equal(rpc_channel_create(rig->unix_target, &channel, error), STATUS_OK);
+    unsigned char *response = NULL;
+    void *received = NULL;
+    size_t bytes = 0;
+    enum status status =
+        rpc_channel_call(channel, CHECK_PATH, request, request_bytes,
+                         clock_now_ns() + PATIENCE_S * NS_PER_S, &received, &bytes, error);
+    response = received;
+    int state = UNKNOWN;
+    if (status != STATUS_OK) {
+        state = REFUSED;
+    } else {
+        assert_int_equal(bytes, 2);
+        assert_int_equal(response[0], 0x08);
+        state = response[1];
+    }
+    free(received);
+    rpc_channel_destroy(channel);
+    return state;
+}
+
+static int
+check_service(struct rig *rig, const char *service, struct error *error)
+{
+    unsigned char packed[256];
+    return check(rig, packed, request_for(service, packed), error);
+}
+
+static void
+test_check(void **state)
+{
+    (void)state;
+    struct rig *rig = start(1);
+    struct error error;
+    health_set(health, "", true);
+    health_set(health, "digits", false);
+    assert_int_equal(check_service(rig, "", &error), SERVING);
+    assert_int_equal(check(rig, "", 0, &error), SERVING);
+    assert_int_equal(check_service(rig, "digits", &error), NOT_SERVING);
+    health_set(health, "digits", true);
+    assert_int_equal(check_service(rig, "digits", &error), SERVING);
+    assert_int_equal(check_service(rig, "digit", &error), REFUSED);
+    assert_int_equal(error.status, STATUS_NOT_FOUND);
+    assert_string_equal(error.text, "service \"digit\": not known here");
+    assert_int_equal(check(rig, "\x0a\x05x", 3, &error), REFUSED);
+    assert_int_equal(error.status, STATUS_INVALID_ARGUMENT);
+    assert_string_equal(error.text, "request is not a valid HealthCheckRequest");
+    assert_int_equal(check(rig, "\x0a\x02\xff\xff", 4, &error), REFUSED);
+    assert_int_equal(error.status, STATUS_INVALID_ARGUMENT);
+    char large[131] = "\x0a\x80\x01"; /* a name of 128 bytes */
+    memset(large + 3, 'n', 128);
+    assert_int_equal(check(rig, large, sizeof(large), &error), REFUSED);
+    assert_string_equal(error.text, "service: a name has at most 127 bytes");
+    stop(rig);
+}
+
+static void
+watch(struct rig *rig, struct caller *caller, const char *service)
+{
+    unsigned char packed[256];
+    caller_open(caller, rig->unix_target, WATCH_PATH);
+    caller_send(caller, packed, request_for(service, packed));
+    caller_half_close(caller);
+}
+
+static void
+assert_told(struct caller *caller, int state)
+{
+    unsigned char bytes[16];
+    assert_int_equal(caller_receive(caller, bytes, sizeof(bytes)), 2);
+    assert_int_equal(bytes[0], 0x08);
+    assert_int_equal(bytes[1], state);
+}
+
+static void
+assert_ended(struct caller *caller, enum status status)
+{
+    assert_int_equal(caller_receive(caller, NULL, 0), -1);
+    assert_int_equal(caller_status(caller), status);
+    caller_close(caller);
+}
+
+/* Each change once, to its watchers alone; setting what is already so is no change. */
+static void
+test_watch(void **state)
+{
+    (void)state;
+    struct rig *rig = start(2);
+    health_set(health, "", false);
+    health_set(health, "digits", true);
+    struct caller node;
+    struct caller digits;
+    struct caller later;
+    watch(rig, &node, "");
+    watch(rig, &digits, "digits");
+    watch(rig, &later, "later");
+    assert_told(&node, NOT_SERVING);
+    assert_told(&digits, SERVING);
+    assert_told(&later, SERVICE_UNKNOWN);
+    health_set(health, "digits", true);
+    health_set(health, "digits", false);
+    health_set(health, "digits", false);
+    health_set(health, "digits", true);
+    assert_told(&digits, NOT_SERVING);
+    assert_told(&digits, SERVING);
+    health_set(health, "later", false);
+    health_set(health, "later", true);
+    assert_told(&later, NOT_SERVING);
+    assert_told(&later, SERVING);
+    health_set(health, "", true);
+    assert_told(&node, SERVING);
+    health_end_watches(health);
+    assert_ended(&node, STATUS_UNAVAILABLE);
+    assert_ended(&digits, STATUS_UNAVAILABLE);
+    assert_ended(&later, STATUS_UNAVAILABLE);
+    struct caller late;
+    watch(rig, &late, "");
+    assert_ended(&late, STATUS_UNAVAILABLE);
+    stop(rig);
+}
+
+static void
+test_watch_malformed(void **state)
+{
+    (void)state;
+    struct rig *rig = start(1);
+    struct caller caller;
+    caller_open(&caller, rig->unix_target, WATCH_PATH);
+    caller_send(&caller, "\x0a\x05x", 3);
+    assert_ended(&caller, STATUS_INVALID_ARGUMENT);
+    stop(rig);
+}
+
+/* The middle one of three vanishes; the others go on, and the server has nothing left of it. */
+static void
+test_watcher_vanishes(void **state)
+{
+    (void)state;
+    struct rig *rig = start(1);
+    struct caller callers[3];
+    health_set(health, "", true);
+    for (size_t i = 0; i < ARRAY_COUNT(callers); i++) {
+        watch(rig, &callers[i], "");
+        assert_told(&callers[i], SERVING);
+    }
+    caller_close(&callers[1]);
+    rig_wait(rig, &rig->cancels, 1);
+    health_set(health, "", false);
+    assert_told(&callers[0], NOT_SERVING);
+    assert_told(&callers[2], NOT_SERVING);
+    caller_close(&callers[0]);
+    caller_close(&callers[2]);
+    rig_wait(rig, &rig->cancels, 3);
+    rig_stop(rig); /* without health_end_watches: no call may be left to end */
+    health_destroy(health);
+}
+
+/* A watcher that reads nothing is ended once too much waits for it; what it then reads are whole
+ * states, in turns, and the reason. */
+static void
+test_slow_watcher(void **state)
+{
+    (void)state;
+    struct rig *rig = start(1);
+    struct caller slow;
+    health_set(health, "", true);
+    watch(rig, &slow, "");
+    assert_told(&slow, SERVING);
+    for (int i = 0; i < 100000; i++)
+        health_set(health, "", i % 2 != 0);
+    int expected = NOT_SERVING;
+    unsigned char bytes[16];
+    long length;
+    while ((length = caller_receive(&slow, bytes, sizeof(bytes))) >= 0) {
+        assert_int_equal(length, 2);
+        assert_int_equal(bytes[1], expected);
+        expected = expected == SERVING ? NOT_SERVING : SERVING;
+    }
+    assert_int_equal(caller_status(&slow), STATUS_RESOURCE_EXHAUSTED);
+    assert_int_equal(grpc_slice_str_cmp(slow.text, "too many unread states"), 0);
+    caller_close(&slow);
+    assert_int_equal(rig_read(rig, &rig->cancels), 0);
+    stop(rig);
+}
+
+static void *
+toggle(void *argument)
+{
+    (void)argument;
+    for (int i = 0; i < 2000; i++)
+        health_set(health, i % 3 == 0 ? "digits" : "", i % 2 == 0);
+    return NULL;
+}
+
+/* Two threads set states while watchers come and vanish, on two queues. */
+static void
+test_crowd(void **state)
+{
+    (void)state;
+    struct rig *rig = start(2);
+    pthread_t threads[2];
+    health_set(health, "", true);
+    for (size_t i = 0; i < ARRAY_COUNT(threads); i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, toggle, NULL), 0);
+    for (int i = 0; i < 60; i++) {
+        struct caller caller;
+        watch(rig, &caller, i % 2 == 0 ? "" : "digits");
+        unsigned char bytes[16];
+        assert_int_equal(caller_receive(&caller, bytes, sizeof(bytes)), 2);
+        caller_close(&caller);
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(threads); i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    stop(rig);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_check),           cmocka_unit_test(test_watch),
+        cmocka_unit_test(test_watch_malformed), cmocka_unit_test(test_watcher_vanishes),
+        cmocka_unit_test(test_slow_watcher),    cmocka_unit_test(test_crowd),
+    };
+    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sleeping and waking: a bell between two threads that must not lose a wake, the spin's budget on a
+ * script, and the former: who gets the role, who is appointed, and what is left when the appointed
+ * one has died or woken up by himself meanwhile. Repair's wake reaches a sleeper whose flag a dead
+ * waker took.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "shm/doorbell.h"
+#include "shm/former.h"
+#include "shm/repair.h"
+#include "shm/slot.h"
+
+enum { TURNS = 20000, ALICE = 10, BOB = 11, CAROL = 12 };
+#define LONG_NS (60 * NS_PER_S)
+
+/* ---- bells ---- */
+
+static struct shm_doorbell bells[2];
+static _Atomic uint32_t ball; /* whose turn it is; counts */
+
+/* Sleeps until the ball is ours, without a time-out that would hide a lost wake. */
+static void *
+play(void *argument)
+{
+    uint32_t me = (uint32_t)(uintptr_t)argument;
+    for (uint32_t n = 0; n < TURNS; n++) {
+        while (atomic_load(&ball) % 2 != me) {
+            uint32_t prepared = doorbell_prepare(&bells[me]);
+            if (atomic_load(&ball) % 2 == me)
+                doorbell_cancel(&bells[me]);
+            else
+                CHECK(doorbell_sleep(&bells[me], prepared, LONG_NS));
+        }
+        atomic_fetch_add(&ball, 1);
+        doorbell_ring(&bells[1 - me]);
+    }
+    return NULL;
+}
+
+static void
+test_no_lost_wake(void **state)
+{
+    (void)state;
+    pthread_t threads[2];
+    for (uintptr_t i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, play, (void *)i), 0);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_int_equal(atomic_load(&ball), 2 * TURNS);
+}
+
+static void
+test_bell_alone(void **state)
+{
+    (void)state;
+    struct shm_doorbell bell = {0};
+    assert_false(doorbell_ring(&bell)); /* awake: nothing to do, nothing remembered */
+    assert_int_equal(atomic_load(&bell.sequence), 0);
+    uint32_t prepared = doorbell_prepare(&bell);
+    assert_false(doorbell_sleep(&bell, prepared, 1000)); /* time-out */
+    assert_int_equal(atomic_load(&bell.asleep), 0);
+    prepared = doorbell_prepare(&bell);
+    assert_true(doorbell_ring(&bell)); /* between prepare and sleep */
+    assert_false(doorbell_ring(&bell)); /* one waker is enough */
+    assert_true(doorbell_sleep(&bell, prepared, LONG_NS));
+    prepared = doorbell_prepare(&bell);
+    doorbell_cancel(&bell);
+    assert_false(doorbell_ring(&bell));
+    assert_false(doorbell_sleep(&bell, doorbell_prepare(&bell), 0));
+    /* a waker took the flag and died; only the unconditional wake helps now */
+    prepared = doorbell_prepare(&bell);
+    atomic_store(&bell.asleep, 0);
+    assert_false(doorbell_ring(&bell));
+    doorbell_wake(&bell);
+    assert_true(doorbell_sleep(&bell, prepared, LONG_NS));
+}
+
+static void
+test_spin_budget(void **state)
+{
+    (void)state;
+    struct spin spin;
+    spin_init(&spin, 0);
+    spin_rewarded(&spin);
+    spin_in_vain(&spin);
+    spin_after_sleep(&spin, 0);
+    assert_int_equal(spin.budget_ns, 0); /* never */
+    spin_init(&spin, 10000);
+    assert_int_equal(spin.budget_ns, SPIN_BUDGET_MIN_NS);
+    spin_in_vain(&spin);
+    assert_int_equal(spin.budget_ns, SPIN_BUDGET_MIN_NS);
+    spin_rewarded(&spin);
+    assert_int_equal(spin.budget_ns, 2000);
+    spin_after_sleep(&spin, 9999);
+    assert_int_equal(spin.budget_ns, 4000);
+    spin_after_sleep(&spin, 10000);
+    assert_int_equal(spin.budget_ns, 4000);
+    spin_rewarded(&spin);
+    spin_rewarded(&spin);
+    assert_int_equal(spin.budget_ns, 10000);
+    spin_in_vain(&spin);
+    assert_int_equal(spin.budget_ns, 5000);
+    spin_init(&spin, 500);
+    assert_int_equal(spin.budget_ns, 500);
+    spin_in_vain(&spin);
+    assert_int_equal(spin.budget_ns, 500);
+}
+
+/* ---- the former: one stage, Alice and Bob in its seats ---- */
+
+static struct region region;
+static struct shm_stage *stage;
+
+static int
+set_up(void **state)
+{
+    (void)state;
+    struct region_plan plan = {.slot_count = 4,
+                               .stage_count = 1,
+                               .worker_counts = {2},
+                               .class_count = 1,
+                               .class_block_counts = {1},
+                               .class_block_bytes = {2048}};
+    struct error error = ERROR_NONE;
+    if (region_create(&region, &plan, 1, &error) != STATUS_OK)
+        return -1;
+    stage = region_stage(&region, 0);
+    atomic_store(&region_worker(&region, 0, 0)->party, ALICE);
+    atomic_store(&region_worker(&region, 0, 1)->party, BOB);
+    return 0;
+}
+
+static int
+tear_down(void **state)
+{
+    (void)state;
+    region_detach(&region);
+    return 0;
+}
+
+static void
+push_one(void)
+{
+    struct shm_ticket ticket;
+    assert_int_equal(slot_acquire(&region, PARTY_COORDINATOR, &ticket), RING_OK);
+    assert_int_equal(slot_push(&region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, 1), RING_OK);
+}
+
+static uint32_t
+go_to_rest(uint32_t index, uint16_t party)
+{
+    idle_enter(&region, 0, index);
+    uint32_t prepared = doorbell_prepare(&region_worker(&region, 0, index)->bell);
+    assert_false(stage_wants_former(&region, 0, index, party));
+    return prepared;
+}
+
+static bool
+was_rung(uint32_t index, uint32_t prepared)
+{
+    return atomic_load(&region_worker(&region, 0, index)->bell.sequence) != prepared;
+}
+
+static void
+test_one_former(void **state)
+{
+    (void)state;
+    assert_true(former_take(&region, 0, 0, ALICE));
+    assert_true(former_take(&region, 0, 0, ALICE));
+    assert_false(former_take(&region, 0, 1, BOB));
+    former_leave(&region, 0, 1, BOB); /* not his */
+    assert_false(former_take(&region, 0, 1, BOB));
+    former_leave(&region, 0, 0, ALICE);
+    assert_true(former_take(&region, 0, 1, BOB));
+}
+
+static void
+test_push_appoints_and_wakes_one(void **state)
+{
+    (void)state;
+    uint32_t alice = go_to_rest(0, ALICE), bob = go_to_rest(1, BOB);
+    push_one();
+    stage_notify(&region, 0);
+    assert_true(was_rung(0, alice));
+    assert_false(was_rung(1, bob));
+    push_one();
+    stage_notify(&region, 0); /* Alice is on her way */
+    assert_false(was_rung(1, bob));
+    assert_true(stage_wants_former(&region, 0, 0, ALICE));
+    assert_false(stage_wants_former(&region, 0, 1, BOB));
+    idle_leave(&region, 0, 0);
+    assert_true(former_take(&region, 0, 0, ALICE));
+    /* her batch is closed and there is more: Bob */
+    former_leave(&region, 0, 0, ALICE);
+    assert_true(was_rung(1, bob));
+    assert_true(stage_wants_former(&region, 0, 1, BOB));
+}
+
+static void
+test_push_rings_a_sleeping_former(void **state)
+{
+    (void)state;
+    assert_true(former_take(&region, 0, 1, BOB));
+    uint32_t bob = doorbell_prepare(&region_worker(&region, 0, 1)->bell);
+    push_one();
+    stage_notify(&region, 0);
+    assert_true(was_rung(1, bob));
+}
+
+static void
+test_no_sleep_while_work_waits(void **state)
+{
+    (void)state;
+    push_one();
+    idle_enter(&region, 0, 0);
+    doorbell_prepare(&region_worker(&region, 0, 0)->bell);
+    assert_true(stage_wants_former(&region, 0, 0, ALICE));
+    assert_true(former_take(&region, 0, 1, BOB));
+    assert_false(stage_wants_former(&region, 0, 0, ALICE)); /* Bob sees to it */
+}
+
+/* Nobody idle, or a bitmap that only a hostile modelet writes: nobody is appointed. */
+static void
+test_nobody_to_appoint(void **state)
+{
+    (void)state;
+    push_one();
+    stage_notify(&region, 0);
+    assert_int_equal(atomic_load(&stage->former), 0);
+    atomic_store(&stage->idle, ~UINT64_C(0) << 2);
+    stage_notify(&region, 0);
+    assert_int_equal(atomic_load(&stage->former), 0);
+    atomic_store(&stage->former, UINT32_MAX); /* a seat that does not exist */
+    stage_notify(&region, 0);
+}
+
+static void
+test_empty_seat_is_not_appointed(void **state)
+{
+    (void)state;
+    uint32_t alice = go_to_rest(0, ALICE), bob = go_to_rest(1, BOB);
+    atomic_store(&region_worker(&region, 0, 0)->party, PARTY_NONE);
+    push_one();
+    stage_notify(&region, 0);
+    assert_false(was_rung(0, alice));
+    assert_true(was_rung(1, bob));
+}
+
+static void
+repair(uint16_t dead, uint32_t index)
+{
+    struct repair_judge judge = {0};
+    struct repair_report report;
+    struct error error = ERROR_NONE;
+    assert_int_equal(region_repair(&region, dead, PARTY_COORDINATOR,
+                                   index < 2 ? 0 : STAGES_MAX, index < 2 ? index : 0, &judge,
+                                   &report, &error),
+                     STATUS_OK);
+}
+
+static void
+test_repair_empties_the_seat(void **state)
+{
+    (void)state;
+    idle_enter(&region, 0, 0);
+    assert_true(former_take(&region, 0, 0, ALICE));
+    repair(ALICE, 0);
+    assert_int_equal(atomic_load(&stage->former), 0);
+    assert_int_equal(atomic_load(&stage->idle), 0);
+    assert_int_equal(atomic_load(&region_worker(&region, 0, 0)->party), PARTY_NONE);
+    assert_true(former_take(&region, 0, 1, BOB));
+}
+
+/* A waker that took Bob's flag and died: repair wakes him though his flag is clear. */
+static void
+test_repair_wakes_whose_flag_was_taken(void **state)
+{
+    (void)state;
+    uint32_t bob = go_to_rest(1, BOB);
+    atomic_store(&region_worker(&region, 0, 1)->bell.asleep, 0);
+    uint32_t coordinator = doorbell_prepare(&region.header->coordinator_bell);
+    atomic_store(&region.header->coordinator_bell.asleep, 0);
+    repair(CAROL, 2);
+    assert_true(was_rung(1, bob));
+    assert_int_not_equal(atomic_load(&region.header->coordinator_bell.sequence), coordinator);
+}
+
+/* Alice died and was repaired; after that a pusher that had seen her idle appointed her, and died
+ * too. Repairing the pusher, who has no seat here, must free the role. */
+static void
+test_repair_frees_a_role_of_long_ago(void **state)
+{
+    (void)state;
+    uint32_t bob = go_to_rest(1, BOB);
+    repair(ALICE, 0);
+    atomic_store(&stage->former, 0 << 16 | ALICE);
+    repair(CAROL, 2);
+    assert_int_equal(atomic_load(&stage->former), 0);
+    assert_true(was_rung(1, bob));
+    /* the living keep theirs */
+    assert_true(former_take(&region, 0, 1, BOB));
+    repair(CAROL + 1, 2);
+    assert_false(former_take(&region, 0, 0, CAROL + 2));
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_lost_wake),
+        cmocka_unit_test(test_bell_alone),
+        cmocka_unit_test(test_spin_budget),
+        cmocka_unit_test_setup_teardown(test_one_former, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_push_appoints_and_wakes_one, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_push_rings_a_sleeping_former, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_sleep_while_work_waits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_nobody_to_appoint, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_empty_seat_is_not_appointed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_repair_empties_the_seat, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_repair_wakes_whose_flag_was_taken, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_repair_frees_a_role_of_long_ago, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Words, cells and rings on plain memory in one process: packing, order, all fill levels, laps and their
+ * wrap, hints that lag or are garbage, stale cells, and contents that no honest party writes, which
+ * must end in RING_CORRUPT and never in a hang or an access outside.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/check.h"
+#include "shm/ring.h"
+
+enum { OBJECTS = 32, CELLS = RING_CELLS_MIN, PARTY = 7, OTHER = 9, PLACE = 3 };
+
+static _Atomic uint64_t words[OBJECTS];
+static struct shm_objects objects = {
+    .first = (void *)(uintptr_t)words, .stride = sizeof(uint64_t), .count = OBJECTS};
+static struct shm_ring ring = {
+    .cell_count = CELLS, .cell_count_log2 = 6, .place = PLACE};
+
+static uint64_t
+held(uint32_t index)
+{
+    struct shm_word word = word_unpack(atomic_load(&words[index]));
+    return word_pack((struct shm_word){
+        .generation = word.generation, .place = word.place, .held = true, .party = PARTY});
+}
+
+/* All objects held by PARTY, the ring empty, as if it had turned `laps` times. */
+static int
+fresh_at(uint64_t laps)
+{
+    free(ring.shared);
+    /* exactly as large as it must be, so that ASan sees one byte too far */
+    ring.shared = aligned_alloc(64, ring_bytes(CELLS));
+    if (ring.shared == NULL)
+        return -1;
+    ring_init(&ring);
+    for (uint32_t i = 0; i < CELLS; i++)
+        atomic_store(&ring.shared->cells[i], cell_empty(laps));
+    atomic_store(&ring.shared->head, laps * CELLS);
+    atomic_store(&ring.shared->tail, laps * CELLS);
+    for (uint32_t i = 0; i < OBJECTS; i++)
+        atomic_store(&words[i], word_pack((struct shm_word){
+                                    .generation = 1, .place = PLACE, .held = true, .party = PARTY}));
+    return 0;
+}
+
+static int
+fresh(void **state)
+{
+    (void)state;
+    return fresh_at(0);
+}
+
+static int
+dispose(void **state)
+{
+    (void)state;
+    free(ring.shared);
+    ring.shared = NULL;
+    return 0;
+}
+
+static void
+push(uint32_t index)
+{
+    uint32_t generation = word_unpack(atomic_load(&words[index])).generation;
+    assert_int_equal(ring_push(&ring, &objects, index, held(index), generation, PARTY), RING_OK);
+}
+
+static void
+pop_expect(uint32_t index)
+{
+    struct shm_ticket ticket = {0};
+    assert_int_equal(ring_pop(&ring, &objects, PARTY, &ticket), RING_OK);
+    assert_int_equal(ticket.index, index);
+    assert_int_equal(atomic_load(&words[index]) >> 32, ticket.generation);
+}
+
+static void
+expect_empty(void)
+{
+    assert_int_equal(ring_pop(&ring, &objects, PARTY, NULL), RING_EMPTY);
+    assert_false(ring_has_cell(&ring));
+}
+
+/* ---- words and cells ---- */
+
+static void
+test_words(void **state)
+{
+    (void)state;
+    struct shm_word word = {
+        .generation = UINT32_MAX, .turn = 127, .place = PLACE_FREE, .held = true, .party = 0xfffe};
+    struct shm_word same = word_unpack(word_pack(word));
+    assert_int_equal(same.generation, UINT32_MAX);
+    assert_int_equal(same.turn, 127);
+    assert_int_equal(same.place, PLACE_FREE);
+    assert_true(same.held);
+    assert_int_equal(same.party, 0xfffe);
+    /* each field has bits of its own */
+    assert_int_equal(word_pack((struct shm_word){.turn = 1}), UINT64_C(1) << 25);
+    assert_int_equal(word_pack((struct shm_word){.held = true}), UINT64_C(1) << 24);
+    assert_int_equal(word_pack((struct shm_word){.turn = 128}), 0);
+    assert_false(word_possible(word_pack((struct shm_word){.held = true, .party = 1})));
+    assert_true(word_possible(word_pack((struct shm_word){.generation = 1})));
+    struct shm_word turned = word;
+    turned.turn = 0;
+    assert_true(word_same_hold(word_pack(word), word_pack(turned)));
+    turned.party = 1;
+    assert_false(word_same_hold(word_pack(word), word_pack(turned)));
+    assert_int_equal(generation_next(1), 2);
+    assert_int_equal(generation_next(UINT32_MAX), 1);
+}
+
+static void
+test_cells(void **state)
+{
+    (void)state;
+    struct shm_word word = {.generation = 0x12345678, .turn = 5};
+    uint64_t lap = CELL_LAP_MASK + 3;
+    uint64_t cell = cell_full(lap, 0xffff, word);
+    assert_true(cell_is_full(cell));
+    assert_int_equal(cell_lap(cell), 2); /* the lap wraps */
+    assert_int_equal(cell_index(cell), 0xffff);
+    assert_true(cell_names(cell, 0xffff, word));
+    assert_false(cell_names(cell, 0xfffe, word));
+    word.turn = 6; /* another push of the same use */
+    assert_false(cell_names(cell, 0xffff, word));
+    word.turn = 5;
+    word.generation++;
+    assert_false(cell_names(cell, 0xffff, word));
+    assert_false(cell_is_full(cell_empty(lap)));
+    assert_int_equal(cell_lap(cell_empty(lap)), 2);
+}
+
+/* ---- honest use ---- */
+
+static void
+test_order_and_levels(void **state)
+{
+    (void)state;
+    expect_empty();
+    static const uint32_t levels[] = {1, 2, OBJECTS / 2, OBJECTS - 1, OBJECTS};
+    for (uint32_t n = 0; n < ARRAY_COUNT(levels); n++) {
+        for (uint32_t i = 0; i < levels[n]; i++)
+            push(i);
+        assert_true(ring_has_cell(&ring));
+        assert_int_equal(ring_depth(&ring), levels[n]);
+        for (uint32_t i = 0; i < levels[n]; i++)
+            pop_expect(i);
+        expect_empty();
+        assert_int_equal(ring_depth(&ring), 0);
+    }
+}
+
+static void
+test_push_of_what_is_not_held(void **state)
+{
+    (void)state;
+    push(0);
+    /* it waits now, or another holds it, or it is of another generation */
+    assert_int_equal(ring_push(&ring, &objects, 0, held(0), 1, PARTY), RING_LOST);
+    pop_expect(0);
+    uint64_t another = word_pack(
+        (struct shm_word){.generation = 1, .place = PLACE, .held = true, .party = OTHER});
+    assert_int_equal(ring_push(&ring, &objects, 0, another, 1, OTHER), RING_LOST);
+    another = word_pack(
+        (struct shm_word){.generation = 2, .place = PLACE, .held = true, .party = PARTY});
+    assert_int_equal(ring_push(&ring, &objects, 0, another, 2, PARTY), RING_LOST);
+    expect_empty();
+}
+
+static void
+test_turn_counts_pushes(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2 * (WORD_TURN_MAX + 1); i++) {
+        assert_int_equal(word_unpack(atomic_load(&words[0])).turn, i & WORD_TURN_MAX);
+        push(0);
+        pop_expect(0);
+    }
+}
+
+/* The cell of a push that has been claimed says nothing of the next push of the same ticket. */
+static void
+test_stale_cell_names_no_later_push(void **state)
+{
+    (void)state;
+    push(0);
+    uint64_t stale = atomic_load(&ring.shared->cells[0]);
+    pop_expect(0);
+    /* the popper died before it emptied the cell; then the object was pushed again, but for its cell */
+    atomic_store(&ring.shared->cells[0], stale);
+    atomic_store(&ring.shared->head, 0);
+    struct shm_word again = word_unpack(atomic_load(&words[0]));
+    again.held = false;
+    again.turn++;
+    atomic_store(&words[0], word_pack(again));
+    assert_int_equal(ring_pop(&ring, &objects, PARTY, NULL), RING_EMPTY);
+    assert_int_equal(ring_fill_cell(&ring, 0, again), RING_OK);
+    pop_expect(0);
+    expect_empty();
+}
+
+static void
+turn_ring(uint32_t laps)
+{
+    for (uint32_t n = 0; n < laps * CELLS / 16; n++) {
+        for (uint32_t i = 0; i < 16; i++)
+            push((n + i) % OBJECTS);
+        for (uint32_t i = 0; i < 16; i++)
+            pop_expect((n + i) % OBJECTS);
+    }
+    expect_empty();
+}
+
+static void
+test_lap_wrap(void **state)
+{
+    (void)state;
+    /* the lap in the cells wraps at 2^23; the sign of a distance at 2^22 */
+    static const uint64_t starts[] = {CELL_LAP_MASK - 1, CELL_LAP_MASK / 2 - 1,
+                                      3 * (CELL_LAP_MASK + 1) - 2, UINT32_MAX - UINT64_C(2)};
+    for (uint32_t i = 0; i < ARRAY_COUNT(starts); i++) {
+        assert_int_equal(fresh_at(starts[i]), 0);
+        turn_ring(5);
+        assert_int_equal(atomic_load(&ring.shared->head), (starts[i] + 5) * CELLS);
+        assert_int_equal(atomic_load(&ring.shared->tail), (starts[i] + 5) * CELLS);
+    }
+}
+
+static void
+test_lagging_hints(void **state)
+{
+    (void)state;
+    static const uint64_t lags[] = {1, 5, CELLS - 1, CELLS, CELLS + 1, 3 * CELLS + 7, 10 * CELLS};
+    for (uint32_t n = 0; n < ARRAY_COUNT(lags); n++)
+        for (uint32_t which = 0; which < 3; which++) {
+            assert_int_equal(fresh_at(CELL_LAP_MASK - 5), 0);
+            turn_ring(11);
+            for (uint32_t i = 0; i < OBJECTS; i++)
+                push(i);
+            if (which != 1)
+                atomic_fetch_sub(&ring.shared->head, lags[n]);
+            if (which != 0)
+                atomic_fetch_sub(&ring.shared->tail, lags[n]);
+            assert_true(ring_has_cell(&ring));
+            pop_expect(0);
+            push(0);
+            for (uint32_t i = 1; i < OBJECTS; i++)
+                pop_expect(i);
+            pop_expect(0);
+            expect_empty();
+        }
+}
+
+/* An empty ring whose head hint lags looks as if it had work, once; then the hint is put right. */
+static void
+test_lagging_head_of_an_empty_ring(void **state)
+{
+    (void)state;
+    turn_ring(2);
+    atomic_fetch_sub(&ring.shared->head, 3);
+    assert_true(ring_has_cell(&ring));
+    assert_int_equal(ring_pop(&ring, &objects, PARTY, NULL), RING_EMPTY);
+    assert_false(ring_has_cell(&ring));
+}
+
+static void
+test_stale_cells_are_dropped(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++)
+        push(i);
+    /* 0 and 2 are claimed by another who has not emptied their cells */
+    for (uint32_t i = 0; i < 4; i += 2) {
+        struct shm_word word = word_unpack(atomic_load(&words[i]));
+        word.held = true;
+        word.party = OTHER;
+        atomic_store(&words[i], word_pack(word));
+    }
+    pop_expect(1);
+    pop_expect(3);
+    expect_empty();
+}
+
+/* ---- dishonest contents ---- */
+
+static void
+test_full_ring_is_corrupt(void **state)
+{
+    (void)state;
+    struct shm_word word = {.generation = 1, .place = PLACE, .party = PARTY};
+    for (uint32_t i = 0; i < CELLS; i++)
+        assert_int_equal(ring_fill_cell(&ring, i % OBJECTS, word), RING_OK);
+    assert_int_equal(ring_fill_cell(&ring, 0, word), RING_CORRUPT);
+}
+
+static void
+test_impossible_contents(void **state)
+{
+    (void)state;
+    struct shm_word word = {.generation = 1, .place = PLACE, .party = PARTY};
+    /* an index beyond the table */
+    assert_int_equal(ring_fill_cell(&ring, OBJECTS, word), RING_OK);
+    assert_int_equal(ring_pop(&ring, &objects, PARTY, NULL), RING_CORRUPT);
+    /* a word without a generation */
+    assert_int_equal(fresh_at(0), 0);
+    push(0);
+    atomic_store(&words[0], word_pack((struct shm_word){.place = PLACE}));
+    assert_int_equal(ring_pop(&ring, &objects, PARTY, NULL), RING_CORRUPT);
+    /* a head or tail ahead of every cell */
+    assert_int_equal(fresh_at(0), 0);
+    atomic_store(&ring.shared->head, 5 * CELLS);
+    assert_int_equal(ring_pop(&ring, &objects, PARTY, NULL), RING_CORRUPT);
+    atomic_store(&ring.shared->tail, 5 * CELLS);
+    assert_int_equal(ring_fill_cell(&ring, 0, word), RING_CORRUPT);
+}
+
+/* xorshift: the seed is printed and may be given */
+static uint64_t
+random_next(uint64_t *random)
+{
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    return *random;
+}
+
+/* Whatever stands in the shared memory: every call ends, and stays within it. */
+static void
+test_garbage(void **state)
+{
+    (void)state;
+    const char *given = getenv("SHOAL_SEED");
+    uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : 20261120;
+    print_message("SHOAL_SEED=%llu\n", (unsigned long long)seed);
+    uint64_t random = seed | 1;
+    uint32_t results[RING_CORRUPT + 1] = {0};
+    for (uint32_t round = 0; round < 3000; round++) {
+        assert_int_equal(fresh_at(random_next(&random) % 8), 0);
+        for (uint32_t i = 0; i < 20; i++)
+            push(i);
+        for (uint32_t n = random_next(&random) % 16; n > 0; n--) {
+            uint64_t value = random_next(&random);
+            switch (random_next(&random) % 6) {
+            case 0: atomic_store(&ring.shared->head, value); break;
+            case 1: atomic_store(&ring.shared->tail, value); break;
+            case 2: atomic_store(&ring.shared->cells[value % CELLS], random_next(&random)); break;
+            case 3: atomic_fetch_xor(&ring.shared->cells[value % CELLS], UINT64_C(1) << value / CELLS % 64); break;
+            case 4: atomic_store(&words[value % OBJECTS], random_next(&random)); break;
+            case 5: atomic_fetch_add(&ring.shared->head, value % 200); break;
+            }
+        }
+        for (uint32_t i = 0; i < 2 * CELLS; i++) {
+            results[ring_pop(&ring, &objects, OTHER, NULL)]++;
+            uint32_t index = (uint32_t)(random_next(&random) % OBJECTS);
+            uint64_t word = atomic_load(&words[index]);
+            results[ring_push(&ring, &objects, index, word, 1, OTHER)]++;
+            (void)ring_has_cell(&ring);
+            assert_in_range(ring_depth(&ring), 0, CELLS);
+        }
+    }
+    assert_true(results[RING_OK] > 0 && results[RING_CORRUPT] > 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_cells),
+        cmocka_unit_test_setup(test_order_and_levels, fresh),
+        cmocka_unit_test_setup(test_push_of_what_is_not_held, fresh),
+        cmocka_unit_test_setup(test_turn_counts_pushes, fresh),
+        cmocka_unit_test_setup(test_stale_cell_names_no_later_push, fresh),
+        cmocka_unit_test_setup(test_lap_wrap, fresh),
+        cmocka_unit_test_setup(test_lagging_hints, fresh),
+        cmocka_unit_test_setup(test_lagging_head_of_an_empty_ring, fresh),
+        cmocka_unit_test_setup(test_stale_cells_are_dropped, fresh),
+        cmocka_unit_test_setup(test_full_ring_is_corrupt, fresh),
+        cmocka_unit_test_setup(test_impossible_contents, fresh),
+        cmocka_unit_test_setup_teardown(test_garbage, fresh, dispose),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
