@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "coordinator/audit.h"
 #include "coordinator/pipeline.h"
 #include "shm/slot.h"
 
@@ -127,6 +128,7 @@ lane_open(struct lane *lane, struct pipeline *pipeline, uint32_t number, uint64_
     atomic_store(&lane->gather_stop, false);
     atomic_store(&lane->gather_asleep, false);
     requests_create(lane);
+    lane->audit = audit_create(lane->region.slots.count, lane->region.blocks.count);
     CHECK(pthread_create(&lane->gather_thread, NULL, gather_main, lane) == 0);
     atomic_store(&lane->refs, 1);
     atomic_store(&lane->state, LANE_STARTING);
@@ -141,6 +143,7 @@ lane_close(struct lane *lane)
     doorbell_ring(&lane->region.header->coordinator_bell);
     CHECK(pthread_join(lane->gather_thread, NULL) == 0);
     requests_destroy(lane);
+    audit_destroy(lane->audit);
     region_detach(&lane->region);
     free(lane->specs);
     lane->specs = NULL;

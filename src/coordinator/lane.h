@@ -57,6 +57,7 @@ struct request {
 
 enum lane_state { LANE_UNUSED, LANE_STARTING, LANE_SERVING, LANE_CONDEMNED };
 
+struct audit;
 struct pipeline;
 
 struct lane {
@@ -72,6 +73,7 @@ struct lane {
     _Atomic uint64_t dead_stages; /* bit i: stage i has no worker and none will come soon */
     _Atomic bool corrupt_reported;
     uint32_t party_next;
+    struct audit *audit;
 
     pthread_t gather_thread;
     bool gather_started;

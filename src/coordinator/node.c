@@ -81,6 +81,7 @@ update_ready(struct node *node)
     front_set_node_ready(node->front, ready);
     if (ready && node->phase == PHASE_STARTING) {
         node->phase = PHASE_SERVING;
+        assembly_publish(&node->assembly); /* who reads "ready" is to see the workers that are */
         assembly_set_state(&node->assembly, NODE_READY);
         log_info("ready pipelines=%u pid=%d", node->assembly.pipeline_count, (int)getpid());
     }

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "coordinator/audit.h"
 #include "shm/arena.h"
 #include "shm/former.h"
 #include "shm/slot.h"
@@ -258,6 +259,10 @@ pipeline_publish(struct pipeline *pipeline)
     }
     if (lane == NULL)
         return;
+    const char *lost =
+        audit_look(lane->audit, lane, pipeline->rosters[lane->number], clock_now_ns());
+    if (lost != NULL)
+        lane_report_corrupt(lane, lost);
     counter_set(pipeline->counters, PIPELINE_SLOTS_USED, atomic_load(&lane->refs) - 1);
     counter_set(pipeline->counters, PIPELINE_SLOTS_MAX, lane->region.slots.count);
     counter_set(pipeline->counters, PIPELINE_BLOCKS_USED, arena_used(&lane->region, -1));

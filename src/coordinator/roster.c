@@ -419,6 +419,8 @@ seat_on_death(void *context)
     seat_forget_process(seat);
     seat->state = SEAT_EMPTY;
     seat_repair(seat);
+    if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == HANDSHAKE_EXIT_CORRUPT)
+        lane_report_corrupt(roster->lane, "a worker found it so");
     if (roster->stopping) {
         if (roster_gone(roster))
             pipeline_on_roster_stopped(roster->pipeline, roster->lane);
@@ -583,6 +585,32 @@ void
 roster_kill(struct roster *roster)
 {
     roster_end(roster, SIGKILL);
+}
+
+struct shm_worker *
+roster_find(const struct roster *roster, uint16_t party, uint32_t *stage)
+{
+    for (uint32_t i = 0; i < roster->seat_count; i++) {
+        const struct seat *seat = &roster->seats[i];
+        if (seat->process.pid <= 0 || seat->party != party)
+            continue;
+        *stage = seat->stage;
+        return region_worker(&roster->lane->region, seat->stage, seat->index);
+    }
+    return NULL;
+}
+
+bool
+roster_all(const struct roster *roster, uint32_t stage,
+           bool (*is)(const struct shm_worker *worker, int64_t since_ns), int64_t since_ns)
+{
+    for (uint32_t i = 0; i < roster->seat_count; i++) {
+        const struct seat *seat = &roster->seats[i];
+        if (seat->stage == stage && seat->process.pid > 0 &&
+            !is(region_worker(&roster->lane->region, stage, seat->index), since_ns))
+            return false;
+    }
+    return true;
 }
 
 void

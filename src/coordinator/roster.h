@@ -32,4 +32,9 @@ void roster_kill(struct roster *roster);
 
 /* Live and ready workers of a stage. */
 uint32_t roster_live(const struct roster *roster, uint32_t stage);
+/* The seat of the process that is this party; NULL: it is none of those alive. */
+struct shm_worker *roster_find(const struct roster *roster, uint16_t party, uint32_t *stage);
+/* True if `is` holds for every process of a stage. */
+bool roster_all(const struct roster *roster, uint32_t stage,
+                bool (*is)(const struct shm_worker *worker, int64_t since_ns), int64_t since_ns);
 void roster_publish(struct roster *roster);

@@ -21,7 +21,7 @@ three_digits(char room[FIGURE_ROOM], double value, const char *unit)
 void
 figure_duration(char room[FIGURE_ROOM], int64_t duration_ns)
 {
-    enum { MINUTE = 60, HOUR = 3600, DAY = 86400 };
+    static const int64_t minute = 60, hour = 3600, day = 86400;
     int64_t seconds = duration_ns / NS_PER_S;
     double value = (double)duration_ns;
     if (duration_ns < 1000)
@@ -30,17 +30,17 @@ figure_duration(char room[FIGURE_ROOM], int64_t duration_ns)
         three_digits(room, value / 1e3, "us");
     else if (value < 999.5e6)
         three_digits(room, value / 1e6, "ms");
-    else if (seconds < 2 * MINUTE)
+    else if (seconds < 2 * minute)
         three_digits(room, value / 1e9, "s");
-    else if (seconds < 2 * HOUR)
-        snprintf(room, FIGURE_ROOM, "%" PRId64 " min %" PRId64 " s", seconds / MINUTE,
-                 seconds % MINUTE);
-    else if (seconds < 2 * DAY)
-        snprintf(room, FIGURE_ROOM, "%" PRId64 " h %" PRId64 " min", seconds / HOUR,
-                 seconds % HOUR / MINUTE);
+    else if (seconds < 2 * hour)
+        snprintf(room, FIGURE_ROOM, "%" PRId64 " min %" PRId64 " s", seconds / minute,
+                 seconds % minute);
+    else if (seconds < 2 * day)
+        snprintf(room, FIGURE_ROOM, "%" PRId64 " h %" PRId64 " min", seconds / hour,
+                 seconds % hour / minute);
     else
-        snprintf(room, FIGURE_ROOM, "%" PRId64 " d %" PRId64 " h", seconds / DAY,
-                 seconds % DAY / HOUR);
+        snprintf(room, FIGURE_ROOM, "%" PRId64 " d %" PRId64 " h", seconds / day,
+                 seconds % day / hour);
 }
 
 void

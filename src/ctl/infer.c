@@ -289,6 +289,7 @@ send_all(const struct infer *infer, struct client *client, const struct split *s
     size_t rows = split->row_count > 0 ? split->row_count : 1;
     size_t step = split->row_count > 0 ? split->rows_per_request : 1;
     size_t per_round = (rows + step - 1) / step;
+    CHECK(per_round > 0);
     size_t total = per_round * (size_t)infer->repeat_count;
     struct timing timing = {.durations_ns = ctl_allocate(total, sizeof *timing.durations_ns)};
     int64_t start_ns = clock_now_ns();

@@ -19,7 +19,7 @@
 #include "ctl/report.h"
 #include "ctl/snapshot.h"
 
-#define POLL_NS (20 * NS_PER_MS)
+#define POLL_NS (20LL * NS_PER_MS)
 
 enum { MODELS_MAX = 1024 };
 

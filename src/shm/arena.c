@@ -74,8 +74,8 @@ arena_release(const struct region *region, uint32_t slot, uint32_t block, uint16
     if (!word.held || word.party != slot)
         return STATUS_FAILED_PRECONDITION;
     struct shm_ring ring = region_class_ring(region, class_index);
-    switch (ring_push(&ring, &region->blocks, block, held, generation_next(word.generation),
-                      party)) {
+    switch (
+        ring_push(&ring, &region->blocks, block, held, generation_next(word.generation), party)) {
     case RING_OK: return STATUS_OK;
     case RING_LOST: return STATUS_FAILED_PRECONDITION;
     default: return STATUS_DATA_LOSS;

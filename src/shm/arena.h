@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks of memory for payloads, in size classes. A block is held by a slot, not by a process: whoever
- * holds the slot acquires and releases blocks for it. Lock-free, crash-safe: ring.h.
+ * Blocks of memory for payloads, in size classes. A block is held by a slot, not by a process:
+ * whoever holds the slot acquires and releases blocks for it. Lock-free, crash-safe: ring.h.
  */
 #pragma once
 
@@ -21,8 +21,8 @@ uint64_t arena_block_bytes(const struct region_layout *layout, uint32_t block);
 char *arena_block(const struct region *region, uint32_t block);
 
 /*
- * Acquires a block of at least `bytes` for a slot that the caller holds, from a larger class when the
- * fitting ones are empty. RESOURCE_EXHAUSTED: none is free, or none is so large; DATA_LOSS: the
+ * Acquires a block of at least `bytes` for a slot that the caller holds, from a larger class when
+ * the fitting ones are empty. RESOURCE_EXHAUSTED: none is free, or none is so large; DATA_LOSS: the
  * region is corrupt. No text: the caller knows whom it is for.
  */
 enum status arena_acquire(const struct region *region, uint32_t slot, uint64_t bytes,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sleeping and waking, the whole protocol in one place. Each process has one doorbell and is the only
- * one to sleep on it; anybody may ring it.
+ * Sleeping and waking, the whole protocol in one place. Each process has one doorbell and is the
+ * only one to sleep on it; anybody may ring it.
  *
  *     sleeper                               waker
  *     doorbell_prepare(): asleep = 1        makes work visible
@@ -10,10 +10,11 @@
  *     none: doorbell_sleep()
  *     some: doorbell_cancel()
  *
- * The fences forbid the one bad outcome: that the sleeper does not see the work and the waker does not
- * see the flag. A bell whose owner is awake costs the waker a fence and a load. A waker that
- * is killed half way leaves a sleeper whose flag is clear, and whom no doorbell_ring would wake any
- * more: so repair wakes whether the flag is set or not, and every sleep ends by itself after a while.
+ * The fences forbid the one bad outcome: that the sleeper does not see the work and the waker does
+ * not see the flag. A bell whose owner is awake costs the waker a fence and a load. A waker that is
+ * killed half way leaves a sleeper whose flag is clear, and whom no doorbell_ring would wake any
+ * more: so repair wakes whether the flag is set or not, and every sleep ends by itself after a
+ * while.
  */
 #pragma once
 
@@ -36,9 +37,9 @@ bool doorbell_ring(struct shm_doorbell *bell);
 void doorbell_wake(struct shm_doorbell *bell);
 
 /*
- * How long to look before sleeping: private to the process. Rewarded looking doubles the budget, vain
- * looking halves it; a sleep that turns out shorter than the limit shows that looking would have
- * been rewarded. A limit of 0 (the other side runs on the same CPU) means never to spin.
+ * How long to look before sleeping: private to the process. Rewarded looking doubles the budget,
+ * vain looking halves it; a sleep that turns out shorter than the limit shows that looking would
+ * have been rewarded. A limit of 0 (the other side runs on the same CPU) means never to spin.
  */
 struct spin {
     int64_t limit_ns;

@@ -74,7 +74,8 @@ appoint_idle(const struct region *region, uint32_t stage_index)
         if (appointment_holds(stage, worker, index, party) ||
             !former_change(stage, former_word(index, party), FORMER_NONE))
             return;
-        /* pairs with the one in doorbell_prepare: we see the idle bit of whoever saw the role taken */
+        /* pairs with the one in doorbell_prepare: we see the idle bit of whoever saw the role taken
+         */
         atomic_thread_fence(memory_order_seq_cst);
         if (!stage_has_work(region, stage_index))
             return; /* else we and a worker that finds nothing could go on like this */

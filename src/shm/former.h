@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Leader and followers of a stage: of its workers that want work exactly one, the former, gathers a
- * batch; the others sleep. So two workers do not each take half a batch, and a push wakes at most one
- * process, and none when the former is awake. DESIGN.md, "Sleeping and waking".
+ * batch; the others sleep. So two workers do not each take half a batch, and a push wakes at most
+ * one process, and none when the former is awake. DESIGN.md, "Sleeping and waking".
  */
 #pragma once
 
@@ -11,8 +11,8 @@
 
 #include "shm/region.h"
 
-/* Tries to take the role; true also if the caller has been appointed. `worker_index` is the caller's
- * index in the stage. */
+/* Tries to take the role; true also if the caller has been appointed. `worker_index` is the
+ * caller's index in the stage. */
 bool former_take(const struct region *region, uint32_t stage, uint32_t worker_index,
                  uint16_t party);
 
@@ -21,9 +21,9 @@ void former_leave(const struct region *region, uint32_t stage, uint32_t worker_i
                   uint16_t party);
 
 /*
- * After a push to the stage's ring: sees to it that somebody is awake for it. With a former in the role
- * that is its bell. Without one, an idle worker is appointed in its absence and woken: so that the pushes
- * that follow find a former, and wake nobody else.
+ * After a push to the stage's ring: sees to it that somebody is awake for it. With a former in the
+ * role that is its bell. Without one, an idle worker is appointed in its absence and woken: so that
+ * the pushes that follow find a former, and wake nobody else.
  */
 void stage_notify(const struct region *region, uint32_t stage);
 

@@ -26,6 +26,9 @@ enum { HANDSHAKE_FD_REGION = 3, HANDSHAKE_FD_COUNTERS = 4, HANDSHAKE_FD_CONTROL 
 
 #define HANDSHAKE_VERSION 1u
 
+/* With this exit code a worker says that it met what cannot be in the region. */
+enum { HANDSHAKE_EXIT_CORRUPT = 3 };
+
 enum handshake_type { HANDSHAKE_START = 1, HANDSHAKE_READY, HANDSHAKE_FAILED };
 
 enum {

@@ -76,8 +76,9 @@ layout_compute(const struct region_plan *plan, struct region_layout *layout, str
     for (uint32_t i = 0; i < plan->class_count; i++) {
         layout->first_block[i] = layout->block_count;
         layout->block_count += plan->class_block_counts[i];
-        /* Any block's ring must be able to hold a stale cell for it too: twice is in ring_cells_for.
-         * Indices in cells are those of all blocks, so one table of words serves all classes. */
+        /* Any block's ring must be able to hold a stale cell for it too: twice is in
+         * ring_cells_for. Indices in cells are those of all blocks, so one table of words serves
+         * all classes. */
         layout->class_ring_cells[i] = ring_cells_for(plan->class_block_counts[i]);
         layout->class_rings_offset[i] = offset;
         offset += round_up(ring_bytes(layout->class_ring_cells[i]), CACHE_LINE_BYTES);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The format of a region: what lies where, as a contract between processes of the same build. The plan
- * (how many of what) determines every offset, by pure computation. DESIGN.md describes the parts.
+ * The format of a region: what lies where, as a contract between processes of the same build. The
+ * plan (how many of what) determines every offset, by pure computation. DESIGN.md describes the
+ * parts.
  */
 #pragma once
 
@@ -51,22 +52,22 @@ struct shm_payload {
 };
 
 /*
- * A slot. `word` changes by CAS only (ring.h). `cancelled` is written by the coordinator at any time.
- * Everything else is written by the slot's holder only, and published by the CAS of `word` with
- * which it gives the slot away; the fields are atomics because the coordinator must be able to read
- * them while a hostile worker writes.
+ * A slot. `word` changes by CAS only (ring.h). `cancelled` is written by the coordinator at any
+ * time. Everything else is written by the slot's holder only, and published by the CAS of `word`
+ * with which it gives the slot away; the fields are atomics because the coordinator must be able to
+ * read them while a hostile worker writes.
  */
 struct shm_slot {
     _Alignas(64) _Atomic uint64_t word;
-    _Atomic uint64_t cancelled;  /* the generation whose caller is gone; 0: none */
-    _Atomic int64_t enqueued_ns; /* when it was pushed to the ring it waits in */
-    _Atomic int64_t deadline_ns; /* TIME_NEVER_NS: none */
-    _Atomic int64_t admitted_ns; /* when the coordinator took the request */
-    _Atomic uint32_t status;     /* of a failure, on the way through PLACE_ERROR */
+    _Atomic uint64_t cancelled;    /* the generation whose caller is gone; 0: none */
+    _Atomic int64_t enqueued_ns;   /* when it was pushed to the ring it waits in */
+    _Atomic int64_t deadline_ns;   /* TIME_NEVER_NS: none */
+    _Atomic int64_t admitted_ns;   /* when the coordinator took the request */
+    _Atomic uint32_t status;       /* of a failure, on the way through PLACE_ERROR */
     _Atomic uint32_t failed_place; /* the stage that failed it */
     uint64_t reserved[2];
-    struct shm_payload payload[2];      /* payload[place & 1] is the one for that place */
-    char text[SLOT_TEXT_BYTES];         /* of a failure; terminated unless hostile */
+    struct shm_payload payload[2]; /* payload[place & 1] is the one for that place */
+    char text[SLOT_TEXT_BYTES];    /* of a failure; terminated unless hostile */
 };
 
 /* The sleeper's side and the wakers' side of one process; doorbell.h. */
@@ -77,9 +78,10 @@ struct shm_doorbell {
 
 /* Who gathers, who sleeps: former.h. */
 struct shm_stage {
-    _Alignas(64) _Atomic uint32_t former; /* who gathers: index in the stage << 16 | party; 0: none */
-    _Atomic uint64_t idle;                /* bit i: worker i wants work and sleeps, or is about to */
-    _Atomic uint32_t draining;            /* 1: close batches at once; written by the coordinator */
+    _Alignas(
+        64) _Atomic uint32_t former; /* who gathers: index in the stage << 16 | party; 0: none */
+    _Atomic uint64_t idle;           /* bit i: worker i wants work and sleeps, or is about to */
+    _Atomic uint32_t draining;       /* 1: close batches at once; written by the coordinator */
 };
 
 /* A worker's seat: the process in it changes, the seat stays. */
@@ -137,10 +139,10 @@ enum status layout_compute(const struct region_plan *plan, struct region_layout 
                            struct error *error) WARN_UNUSED;
 
 /*
- * Chooses size classes and block counts: every class four times the one before, from BLOCK_BYTES_MIN to
- * one that holds a payload of `message_bytes_max`; two of the largest, as many small ones as
- * the slots can use, the rest evenly by bytes. Fails if `arena_bytes` does not suffice for that,
- * naming the least that does.
+ * Chooses size classes and block counts: every class four times the one before, from
+ * BLOCK_BYTES_MIN to one that holds a payload of `message_bytes_max`; two of the largest, as many
+ * small ones as the slots can use, the rest evenly by bytes. Fails if `arena_bytes` does not
+ * suffice for that, naming the least that does.
  */
 enum status plan_arena(struct region_plan *plan, uint64_t message_bytes_max, uint64_t arena_bytes,
                        struct error *error) WARN_UNUSED;

@@ -226,7 +226,8 @@ find_room(struct payload_builder *builder, uint64_t bytes, uint32_t *block, stru
     const struct region_layout *layout = &builder->region->layout;
     for (uint32_t i = 0; i < builder->block_count; i++) {
         if (builder->used_bytes[i] != UINT64_MAX &&
-            range_ok(builder->used_bytes[i], bytes, arena_block_bytes(layout, builder->blocks[i]))) {
+            range_ok(builder->used_bytes[i], bytes,
+                     arena_block_bytes(layout, builder->blocks[i]))) {
             *block = i;
             return STATUS_OK;
         }
@@ -244,8 +245,8 @@ add_string(struct payload_builder *builder, const char *string, size_t bytes, ui
            struct error *error)
 {
     if (bytes + 1 > sizeof(builder->strings) - builder->string_bytes)
-        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "names and strings of more than %zu bytes",
-                         sizeof(builder->strings));
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "names and strings of more than %zu bytes", sizeof(builder->strings));
     *offset = builder->string_bytes;
     memcpy(builder->strings + builder->string_bytes, string, bytes);
     builder->strings[builder->string_bytes + bytes] = '\0';
@@ -253,22 +254,23 @@ add_string(struct payload_builder *builder, const char *string, size_t bytes, ui
     return STATUS_OK;
 }
 
-/* Checks a new tensor's name and enters it. The offset of the name is from the strings' start until the
- * table is written. */
+/* Checks a new tensor's name and enters it. The offset of the name is from the strings' start until
+ * the table is written. */
 static enum status
 add_name(struct payload_builder *builder, const char *name, struct payload_tensor *tensor,
          struct error *error)
 {
     size_t bytes = strnlen(name, SHOAL_NAME_BYTES_MAX + 1);
     if (bytes == 0 || bytes > SHOAL_NAME_BYTES_MAX)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "tensor \"%.32s\": a name has 1 to %d bytes",
-                         name, SHOAL_NAME_BYTES_MAX);
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "tensor \"%.32s\": a name has 1 to %d bytes", name, SHOAL_NAME_BYTES_MAX);
     if (builder->tensor_count == SHOAL_TENSORS_MAX)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "tensor \"%s\": more than %d tensors",
                          name, SHOAL_TENSORS_MAX);
     for (uint32_t i = 0; i < builder->tensor_count; i++)
         if (strcmp(builder->strings + builder->tensors[i].name_offset, name) == 0)
-            return error_set(error, STATUS_ALREADY_EXISTS, "tensor \"%s\": the name is taken", name);
+            return error_set(error, STATUS_ALREADY_EXISTS, "tensor \"%s\": the name is taken",
+                             name);
     tensor->name_bytes = (uint8_t)bytes;
     return add_string(builder, name, bytes, &tensor->name_offset, error);
 }
@@ -314,9 +316,8 @@ builder_forward(struct payload_builder *builder, const struct payload_view *view
                          view->tensor_count);
     const struct shoal_tensor *input = &view->tensors[tensor_index];
     uint16_t source = view->payload.blocks[view->tensor_blocks[tensor_index]];
-    struct payload_tensor tensor = {.datatype = (uint8_t)input->datatype,
-                                    .rank = (uint8_t)input->rank,
-                                    .bytes = input->bytes};
+    struct payload_tensor tensor = {
+        .datatype = (uint8_t)input->datatype, .rank = (uint8_t)input->rank, .bytes = input->bytes};
     memcpy(tensor.shape, input->shape, sizeof(tensor.shape));
     tensor.offset = (uint64_t)((const char *)input->data - arena_block(builder->region, source));
     uint32_t block = 0;
@@ -414,10 +415,9 @@ release_spares(struct payload_builder *builder)
 enum status
 builder_seal(struct payload_builder *builder, struct shm_payload *payload, struct error *error)
 {
-    uint32_t table_bytes =
-        (uint32_t)(builder->tensor_count * sizeof(struct payload_tensor) +
-                   builder->parameter_count * sizeof(struct payload_parameter)) +
-        builder->string_bytes;
+    uint32_t table_bytes = (uint32_t)(builder->tensor_count * sizeof(struct payload_tensor) +
+                                      builder->parameter_count * sizeof(struct payload_parameter)) +
+                           builder->string_bytes;
     uint32_t block;
     enum status status = find_room(builder, table_bytes, &block, error);
     if (status != STATUS_OK)
@@ -444,8 +444,7 @@ builder_abandon(struct payload_builder *builder, struct shm_payload *overwritten
     overwritten->block_count = 0;
     for (uint32_t i = 0; i < builder->block_count; i++)
         if (builder->used_bytes[i] != UINT64_MAX)
-            (void)arena_release(builder->region, builder->slot, builder->blocks[i],
-                                builder->party);
+            (void)arena_release(builder->region, builder->slot, builder->blocks[i], builder->party);
     builder->block_count = 0;
     release_spares(builder);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a slot carries: named tensors and the request's parameters, in the arena's blocks. A payload is
- * written once, by a builder, and read in place. Nothing in it is believed: `payload_read` checks every
- * index, offset, length, type and name against the region's layout, and gives a private view.
+ * What a slot carries: named tensors and the request's parameters, in the arena's blocks. A payload
+ * is written once, by a builder, and read in place. Nothing in it is believed: `payload_read`
+ * checks every index, offset, length, type and name against the region's layout, and gives a
+ * private view.
  *
- * The table, at `table_offset` in one of the blocks: payload_tensor × tensor_count, payload_parameter ×
- * parameter_count, then the names and strings, each followed by a zero byte.
+ * The table, at `table_offset` in one of the blocks: payload_tensor × tensor_count,
+ * payload_parameter × parameter_count, then the names and strings, each followed by a zero byte.
  */
 #pragma once
 
@@ -46,7 +47,8 @@ struct payload_view {
     struct shoal_tensor tensors[SHOAL_TENSORS_MAX];
     uint8_t tensor_blocks[SHOAL_TENSORS_MAX]; /* block of each, index into payload.blocks */
     uint8_t name_bytes[SHOAL_TENSORS_MAX];
-    const struct payload_parameter *parameters; /* not validated one by one: payload_parameter_find */
+    const struct payload_parameter
+        *parameters; /* not validated one by one: payload_parameter_find */
     const char *table;
 };
 
@@ -58,13 +60,13 @@ enum status payload_read(const struct region *region, const struct shm_payload *
 int payload_parameter_find(const struct payload_view *view, const char *name,
                            struct shoal_parameter *parameter);
 
-/* Product of the dimensions times the element's size, checked; false: negative dimension or overflow.
- * For SHOAL_BYTES the number of elements. */
+/* Product of the dimensions times the element's size, checked; false: negative dimension or
+ * overflow. For SHOAL_BYTES the number of elements. */
 bool tensor_bytes_for(uint32_t datatype, uint32_t rank, const int64_t *shape, uint64_t *bytes);
 
 /*
- * Builds the payload for the next place of a slot that the caller holds. Blocks it acquires belong to
- * the slot at once; those that only the overwritten descriptor names are used first.
+ * Builds the payload for the next place of a slot that the caller holds. Blocks it acquires belong
+ * to the slot at once; those that only the overwritten descriptor names are used first.
  */
 struct payload_builder {
     const struct region *region;
@@ -75,7 +77,8 @@ struct payload_builder {
     uint8_t block_count;
     uint8_t spare_count;
     uint16_t blocks[PAYLOAD_BLOCKS_MAX];
-    uint64_t used_bytes[PAYLOAD_BLOCKS_MAX]; /* of each block; UINT64_MAX: forwarded, not ours to fill */
+    uint64_t
+        used_bytes[PAYLOAD_BLOCKS_MAX]; /* of each block; UINT64_MAX: forwarded, not ours to fill */
     uint16_t spares[PAYLOAD_BLOCKS_MAX];
     uint32_t string_bytes;
     struct payload_tensor tensors[SHOAL_TENSORS_MAX];
@@ -84,20 +87,21 @@ struct payload_builder {
 };
 
 /*
- * Starts a payload. `current` is the valid descriptor, `overwritten` the one of the other parity; both
- * NULL for a fresh slot.
+ * Starts a payload. `current` is the valid descriptor, `overwritten` the one of the other parity;
+ * both NULL for a fresh slot.
  */
 void builder_init(struct payload_builder *builder, const struct region *region, uint32_t slot,
                   uint16_t party, const struct shm_payload *current,
                   const struct shm_payload *overwritten);
 
-/* Acquires one block with room for `bytes` of tensors (alignment included) and the table, so that many
- * tensors of known size share it. Optional. */
+/* Acquires one block with room for `bytes` of tensors (alignment included) and the table, so that
+ * many tensors of known size share it. Optional. */
 enum status builder_reserve(struct payload_builder *builder, uint64_t bytes,
                             struct error *error) WARN_UNUSED;
 
-/* Adds a tensor and lends its memory. `bytes` must agree with type and shape unless it is SHOAL_BYTES.
- * INVALID_ARGUMENT, ALREADY_EXISTS or RESOURCE_EXHAUSTED, naming the tensor and the rule. */
+/* Adds a tensor and lends its memory. `bytes` must agree with type and shape unless it is
+ * SHOAL_BYTES. INVALID_ARGUMENT, ALREADY_EXISTS or RESOURCE_EXHAUSTED, naming the tensor and the
+ * rule. */
 enum status builder_add(struct payload_builder *builder, const struct shoal_tensor *tensor,
                         void **data, struct error *error) WARN_UNUSED;
 

@@ -152,7 +152,8 @@ region_create(struct region *region, const struct region_plan *plan, uint64_t ge
         status = error_set_errno(error, "allocating a region of %zu bytes", bytes);
         goto failed;
     }
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, region->fd, 0);
+    void *base =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, region->fd, 0);
     if (base == MAP_FAILED) {
         status = error_set_errno(error, "mapping a region of %zu bytes", bytes);
         goto failed;

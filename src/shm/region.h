@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A region: one memfd that holds everything a pipeline's processes share. The coordinator creates it
- * and hands the descriptor to its workers, who attach. `struct region` is each process's private
+ * A region: one memfd that holds everything a pipeline's processes share. The coordinator creates
+ * it and hands the descriptor to its workers, who attach. `struct region` is each process's private
  * view: the address, and the layout from its own computation, never from the shared memory.
  */
 #pragma once
@@ -23,8 +23,8 @@ struct region {
 
 /*
  * Makes a region: memory allocated and touched, sealed, every slot and block waiting in its free
- * ring. `generation` is written into the header, for telling regions of one pipeline apart. Fails with
- * RESOURCE_EXHAUSTED when the memory is not there.
+ * ring. `generation` is written into the header, for telling regions of one pipeline apart. Fails
+ * with RESOURCE_EXHAUSTED when the memory is not there.
  */
 enum status region_create(struct region *region, const struct region_plan *plan,
                           uint64_t generation, struct error *error) WARN_UNUSED;

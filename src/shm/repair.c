@@ -28,7 +28,8 @@ corrupt(struct repair *repair, const char *what, uint32_t index)
 
 /* ---- pushes that the dead one owed ---- */
 
-/* Notes the objects that wait with the dead one as party; returns how many, -1 if one is impossible. */
+/* Notes the objects that wait with the dead one as party; returns how many, -1 if one is
+ * impossible. */
 static int
 note_waiting(struct repair *repair, const struct shm_objects *objects)
 {
@@ -60,8 +61,7 @@ forget_pushed(struct repair *repair, const struct shm_objects *objects, struct s
         if (index >= objects->count)
             return corrupt(repair, "index in a cell:", index);
         struct shm_word word = word_unpack(repair->judged[index]);
-        if (repair->judged[index] != 0 && word.place == ring.place &&
-            cell_names(cell, index, word))
+        if (repair->judged[index] != 0 && word.place == ring.place && cell_names(cell, index, word))
             repair->judged[index] = 0;
     }
     return STATUS_OK;
@@ -181,8 +181,7 @@ release_unnamed_blocks(struct repair *repair)
 {
     const struct region *region = repair->region;
     for (uint32_t i = 0; i < region->blocks.count; i++) {
-        uint64_t seen =
-            atomic_load_explicit(object_word(&region->blocks, i), memory_order_acquire);
+        uint64_t seen = atomic_load_explicit(object_word(&region->blocks, i), memory_order_acquire);
         struct shm_word block = word_unpack(seen);
         if (!block.held || block.party >= region->slots.count || repair->judged[block.party] == 0)
             continue;
@@ -237,8 +236,8 @@ push_taken_over(struct repair *repair, uint32_t index)
             return status;
     }
     struct shm_ring ring = region_slot_ring(region, to);
-    if (ring_push(&ring, &region->slots, index, repair->judged[index], generation,
-                  repair->self) != RING_OK)
+    if (ring_push(&ring, &region->slots, index, repair->judged[index], generation, repair->self) !=
+        RING_OK)
         return corrupt(repair, "ring of place", to);
     return STATUS_OK;
 }
@@ -258,8 +257,8 @@ repair_held(struct repair *repair)
 
 enum status
 region_repair(const struct region *region, uint16_t dead, uint16_t self, uint32_t stage,
-              uint32_t worker_index, const struct repair_judge *judge,
-              struct repair_report *report, struct error *error)
+              uint32_t worker_index, const struct repair_judge *judge, struct repair_report *report,
+              struct error *error)
 {
     uint32_t objects =
         region->slots.count > region->blocks.count ? region->slots.count : region->blocks.count;

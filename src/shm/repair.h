@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Puts right what a dead process left behind. Only the coordinator repairs, only after proof of death,
- * and beside live processes that go on working. DESIGN.md, "Death", has the passes and why they suffice.
+ * Puts right what a dead process left behind. Only the coordinator repairs, only after proof of
+ * death, and beside live processes that go on working. DESIGN.md, "Death", has the passes and why
+ * they suffice.
  */
 #pragma once
 
@@ -30,10 +31,10 @@ struct repair_report {
 };
 
 /*
- * `dead` is the party, `self` the one who repairs. A dead worker sat at `worker_index` of `stage`; for a
- * party that had no seat `stage` is STAGES_MAX. DATA_LOSS: the region is corrupt and is to be dropped;
- * RESOURCE_EXHAUSTED: no memory for the scan, try again.
+ * `dead` is the party, `self` the one who repairs. A dead worker sat at `worker_index` of `stage`;
+ * for a party that had no seat `stage` is STAGES_MAX. DATA_LOSS: the region is corrupt and is to be
+ * dropped; RESOURCE_EXHAUSTED: no memory for the scan, try again.
  */
-enum status region_repair(const struct region *region, uint16_t dead, uint16_t self,
-                          uint32_t stage, uint32_t worker_index, const struct repair_judge *judge,
+enum status region_repair(const struct region *region, uint16_t dead, uint16_t self, uint32_t stage,
+                          uint32_t worker_index, const struct repair_judge *judge,
                           struct repair_report *report, struct error *error) WARN_UNUSED;

@@ -50,7 +50,8 @@ lap_ahead(const struct shm_ring *ring, uint64_t cell, uint64_t position)
     return (int32_t)(distance << (32 - CELL_LAP_BITS)) >> (32 - CELL_LAP_BITS);
 }
 
-/* A hint only moves forward. Two parties may race here and the smaller value may win: it is a hint. */
+/* A hint only moves forward. Two parties may race here and the smaller value may win: it is a hint.
+ */
 static void
 hint_advance(_Atomic uint64_t *hint, uint64_t position)
 {
@@ -59,8 +60,9 @@ hint_advance(_Atomic uint64_t *hint, uint64_t position)
 }
 
 /*
- * Where to look next when the cell at `position` has been used in later laps than the hint knew: the
- * cell was emptied `laps` times since, so the hint lies at least so many laps less one cell behind.
+ * Where to look next when the cell at `position` has been used in later laps than the hint knew:
+ * the cell was emptied `laps` times since, so the hint lies at least so many laps less one cell
+ * behind.
  */
 static uint64_t
 position_after_lag(const struct shm_ring *ring, uint64_t position, int32_t laps)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rings of tickets, over a table of objects (slots or blocks). `ring_push` hands an object that the
- * caller holds to a place, `ring_pop` claims one. Many processes may do both at once, and each may be
- * killed or stopped at any instruction; DESIGN.md proves why nothing is lost. Both work on plain memory
- * as well, which is how the tests run them between threads.
+ * caller holds to a place, `ring_pop` claims one. Many processes may do both at once, and each may
+ * be killed or stopped at any instruction; DESIGN.md proves why nothing is lost. Both work on plain
+ * memory as well, which is how the tests run them between threads.
  *
- * The structs here are private views: pointers into shared memory, and sizes that the caller has from
- * its own copy of the layout. What is read from the shared memory itself is believed only after it
- * was checked against these.
+ * The structs here are private views: pointers into shared memory, and sizes that the caller has
+ * from its own copy of the layout. What is read from the shared memory itself is believed only
+ * after it was checked against these.
  */
 #pragma once
 
@@ -20,8 +20,8 @@
 
 /* The shared part. head and tail are hints, counted in positions since the ring was made. */
 struct shm_ring_shared {
-    _Alignas(64) _Atomic uint64_t head; /* written by poppers */
-    _Alignas(64) _Atomic uint64_t tail; /* written by pushers */
+    _Alignas(64) _Atomic uint64_t head;    /* written by poppers */
+    _Alignas(64) _Atomic uint64_t tail;    /* written by pushers */
     _Alignas(64) _Atomic uint64_t cells[]; /* each by CAS, from any party */
 };
 
@@ -64,17 +64,17 @@ object_word(const struct shm_objects *objects, uint32_t index)
 }
 
 /*
- * Pushes an object. `held` is the word with which the caller holds it (the turn in it does not count),
- * `generation` the one it is to have while it waits (the next one when it is released, else the
- * same), `party` the caller.
+ * Pushes an object. `held` is the word with which the caller holds it (the turn in it does not
+ * count), `generation` the one it is to have while it waits (the next one when it is released, else
+ * the same), `party` the caller.
  */
 enum ring_result ring_push(const struct shm_ring *ring, const struct shm_objects *objects,
                            uint32_t index, uint64_t held, uint32_t generation,
                            uint16_t party) WARN_UNUSED;
 
 /*
- * Claims the object at the head. Its word is then held by `party` (for a slot the process, for a block
- * the slot's index) and `*taken`, if not NULL, names it.
+ * Claims the object at the head. Its word is then held by `party` (for a slot the process, for a
+ * block the slot's index) and `*taken`, if not NULL, names it.
  */
 enum ring_result ring_pop(const struct shm_ring *ring, const struct shm_objects *objects,
                           uint16_t party, struct shm_ticket *taken) WARN_UNUSED;
@@ -82,10 +82,11 @@ enum ring_result ring_pop(const struct shm_ring *ring, const struct shm_objects 
 /* True if a pop would look at a full cell. For deciding whether to sleep, after a full fence. */
 bool ring_has_cell(const struct shm_ring *ring);
 
-/* How many cells lie between the hints, at most the number of cells: for people, not for decisions. */
+/* How many cells lie between the hints, at most the number of cells: for people, not for decisions.
+ */
 uint32_t ring_depth(const struct shm_ring *ring);
 
-/* Only step 2 of a push: fills a cell for an object whose word, `waiting`, says already that it waits
- * here. For repair, which owes the push in the name of a dead party. */
+/* Only step 2 of a push: fills a cell for an object whose word, `waiting`, says already that it
+ * waits here. For repair, which owes the push in the name of a dead party. */
 enum ring_result ring_fill_cell(const struct shm_ring *ring, uint32_t index,
                                 struct shm_word waiting) WARN_UNUSED;

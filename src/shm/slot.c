@@ -38,8 +38,9 @@ slot_push(const struct region *region, struct shm_ticket ticket, uint8_t from, u
                      ticket.generation, party);
 }
 
-/* Gives back what one descriptor names. Blocks that the other one names too are met twice, and blocks
- * of a hostile descriptor may be anybody's: arena_release gives back only what this slot holds. */
+/* Gives back what one descriptor names. Blocks that the other one names too are met twice, and
+ * blocks of a hostile descriptor may be anybody's: arena_release gives back only what this slot
+ * holds. */
 static enum status
 release_blocks(const struct region *region, uint32_t slot, const struct shm_payload *payload,
                uint16_t party)
@@ -93,8 +94,8 @@ slots_used(const struct region *region)
 {
     uint32_t used = 0;
     for (uint32_t i = 0; i < region->slots.count; i++) {
-        struct shm_word word = word_unpack(
-            atomic_load_explicit(object_word(&region->slots, i), memory_order_relaxed));
+        struct shm_word word =
+            word_unpack(atomic_load_explicit(object_word(&region->slots, i), memory_order_relaxed));
         if (word.held || word.place != PLACE_FREE)
             used++;
     }

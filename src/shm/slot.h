@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The life of a slot: acquired by the coordinator from the free ring, pushed from stage to stage by
- * whoever holds it, claimed by the next, released by the coordinator. Whoever holds a slot also holds its
- * blocks and may write its fields (layout.h). Each function is one transition of the word.
+ * whoever holds it, claimed by the next, released by the coordinator. Whoever holds a slot also
+ * holds its blocks and may write its fields (layout.h). Each function is one transition of the
+ * word.
  */
 #pragma once
 
@@ -20,17 +21,20 @@ enum ring_result slot_pop(const struct region *region, uint8_t place, uint16_t p
                           struct shm_ticket *ticket) WARN_UNUSED;
 
 /*
- * Pushes a slot on. `from` is the place it was claimed from. The caller must have written payload[place
- * & 1] (for PLACE_ERROR: status and text) before. Notifying is the caller's: many pushes may share one.
+ * Pushes a slot on. `from` is the place it was claimed from. The caller must have written
+ * payload[place & 1] (for PLACE_ERROR: status and text) before. Notifying is the caller's: many
+ * pushes may share one.
  */
 enum ring_result slot_push(const struct region *region, struct shm_ticket ticket, uint8_t from,
                            uint8_t place, uint16_t party, int64_t now_ns) WARN_UNUSED;
 
-/* Gives back every block that either payload descriptor names, and the slot itself. DATA_LOSS: corrupt. */
+/* Gives back every block that either payload descriptor names, and the slot itself. DATA_LOSS:
+ * corrupt. */
 enum status slot_release(const struct region *region, struct shm_ticket ticket, uint8_t from,
                          uint16_t party) WARN_UNUSED;
 
-/* Nobody waits for this request any more. Coordinator only; harmless when the ticket is outdated. */
+/* Nobody waits for this request any more. Coordinator only; harmless when the ticket is outdated.
+ */
 void slot_cancel(const struct region *region, struct shm_ticket ticket);
 
 /* One relaxed load. */

@@ -28,7 +28,7 @@ PROOFS = [
     ("shm", "RINGS DEATHS=1 REQUESTS=2 MORTALS=2", "one ring in full, two requests, a worker dies"),
     ("shm", "RINGS DEATHS=2 REQUESTS=1 MORTALS=10", "one ring in full, worker and repairer die"),
     ("shm", "DEATHS=1 REQUESTS=1 MORTALS=15", "slots and blocks, anybody dies"),
-    ("bell", "DEATHS=0 ITEMS=1", "bell and former, nobody dies"),
+    ("bell", "SLOW DEATHS=0 ITEMS=2", "bell and former, nobody sleeps while work waits"),
     ("bell", "DEATHS=1 ITEMS=1 MORTALS=5", "bell and former, worker or pusher dies"),
 ]
 PROOFS_FULL = [
@@ -39,7 +39,8 @@ PROOFS_FULL = [
     ("bell", "DEATHS=2 ITEMS=1 MORTALS=5", "bell and former, worker and pusher die"),
 ]
 MUTANTS = [
-    ("shm", "RINGS DEATHS=1 REQUESTS=1 MORTALS=0", "CELL_FIRST", "push fills the cell before the word"),
+    ("shm", "RINGS DEATHS=1 REQUESTS=1 MORTALS=0", "CELL_FIRST",
+     "push fills the cell before the word"),
     ("shm", "RINGS DEATHS=2 REQUESTS=1 MORTALS=10", "NO_TURN",
      "a stale cell passes for the cell of a later push"),
     ("shm", "DEATHS=1 REQUESTS=1 MORTALS=2", "DROP_BEFORE_CLAIM",
@@ -53,11 +54,12 @@ MUTANTS = [
     ("shm", "DEATHS=1 REQUESTS=1 MORTALS=2", "BLOCKS_AFTER_PUSH",
      "repair gives blocks back when it has pushed their slot"),
     ("bell", "DEATHS=0 ITEMS=1", "NO_LOOK_BEFORE_SLEEP", "a worker sleeps without a second look"),
-    ("bell", "DEATHS=0 ITEMS=2", "LEAVE_WITHOUT_LOOK", "a former leaves without a look at the ring"),
+    ("bell", "SLOW DEATHS=0 ITEMS=2", "LEAVE_WITHOUT_LOOK",
+     "a former leaves without a look at the ring"),
     ("bell", "DEATHS=1 ITEMS=1 MORTALS=4", "NO_NOTIFY", "repair wakes nobody"),
     ("bell", "DEATHS=1 ITEMS=1 MORTALS=4", "RING_ONLY", "repair wakes only whose flag is set"),
-    ("bell", "DEATHS=1 ITEMS=1 MORTALS=1", "ROLE_BEFORE_SEAT",
-     "repair takes the role before it empties the seat"),
+    ("bell", "DEATHS=1 ITEMS=1 MORTALS=1", "ROLE_BEFORE_SEAT NO_STALE_FORMER",
+     "repair takes the role before it empties the seat, and looks at no other"),
     ("bell", "DEATHS=2 ITEMS=1 MORTALS=5", "NO_STALE_FORMER",
      "repair leaves the role to one who died before"),
     ("bell", "DEATHS=1 ITEMS=2 MORTALS=1", "SEAT_ALONE",
@@ -74,18 +76,22 @@ def verify(model, sizes, mutant=None):
     try:
         macros = ["-D" + word for word in sizes.split()]
         if mutant:
-            macros.append("-DMUTANT_" + mutant)
+            macros += ["-DMUTANT_" + name for name in mutant.split()]
         source = os.path.join(MODELS, model + ".pml")
         subprocess.run(["spin", "-a", *macros, source], cwd=folder, check=True,
                        capture_output=True, text=True)
         subprocess.run(["cc", "-O2", "-w", "-DSAFETY", "-DCOLLAPSE", "-DVECTORSZ=2048",
-                        "-DMEMLIM=12000", "-o", "pan", "pan.c"], cwd=folder, check=True)
+                        "-DMEMLIM=12000",
+                        # mutants: the order of search in which most are found sooner
+                        *(["-DREVERSE"] if mutant else []), "-o", "pan", "pan.c"],
+                       cwd=folder, check=True)
         run = subprocess.run(["./pan", "-E", f"-m{DEPTH_MAX}", "-w24"], cwd=folder,
                              capture_output=True, text=True)
         output = run.stdout + run.stderr
         errors = re.search(r"errors: (\d+)", output)
         states = re.search(r"([\d.e+]+) states, stored", output)
-        complete = "Search not completed" not in output and "max search depth too small" not in output
+        complete = ("Search not completed" not in output
+                    and "max search depth too small" not in output)
         if errors is None or states is None or (not complete and errors.group(1) == "0"):
             return None, 0, time.monotonic() - began, output
         return int(errors.group(1)), int(float(states.group(1))), time.monotonic() - began, output
@@ -112,7 +118,7 @@ def run_proof(proof):
 def run_mutant(mutant):
     model, sizes, name, what = mutant
     errors, states, seconds, output = verify(model, sizes, name)
-    line = f"{model:4} {name:22} {states:>10} states {seconds:6.1f} s  {what}"
+    line = f"{model:4} {name:32} {states:>10} states {seconds:6.1f} s  {what}"
     if errors:
         return True, f"found {line}: {reason(output)}"
     return False, "MISSED " + line + ("" if errors == 0 else "\n" + output)

@@ -17,7 +17,8 @@ rig_plan(uint32_t stages, uint32_t workers, uint32_t slots)
         .slot_count = slots,
         .stage_count = stages,
         .class_count = 2,
-        /* a slot holds at most three blocks; half of what all could want, so that both classes serve */
+        /* a slot holds at most three blocks; half of what all could want, so that both classes
+           serve */
         .class_block_counts = {slots + slots / 2, 2 * slots},
         .class_block_bytes = {SMALL_BYTES, LARGE_BYTES},
     };
@@ -29,11 +30,8 @@ rig_plan(uint32_t stages, uint32_t workers, uint32_t slots)
 static struct shoal_tensor
 serial_tensor(const char *name)
 {
-    return (struct shoal_tensor){.name = name,
-                                 .datatype = SHOAL_UINT64,
-                                 .rank = 1,
-                                 .shape = {1},
-                                 .bytes = sizeof(uint64_t)};
+    return (struct shoal_tensor){
+        .name = name, .datatype = SHOAL_UINT64, .rank = 1, .shape = {1}, .bytes = sizeof(uint64_t)};
 }
 
 /* What a stage makes of a serial number. */
@@ -126,7 +124,7 @@ rig_gather(const struct region *region, struct rig_ledger *ledger)
         return result;
     rig_answer(region, ledger, ticket, place);
     return slot_release(region, ticket, place, PARTY_COORDINATOR) == STATUS_OK ? RING_OK
-                                                                              : RING_CORRUPT;
+                                                                               : RING_CORRUPT;
 }
 
 enum ring_result

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the stress tests share: a small region, and the two halves of a pipeline in their plainest form.
- * `rig_submit` and `rig_gather` are the coordinator, with the private ledger by which it knows whom it has
- * answered; `rig_stage` is a worker's step. A request carries its serial number in a tensor, and each
- * stage forwards it and adds a tensor that follows from it, so that an answer proves which request it
- * belongs to and that its blocks were nobody else's.
+ * What the stress tests share: a small region, and the two halves of a pipeline in their plainest
+ * form. `rig_submit` and `rig_gather` are the coordinator, with the private ledger by which it
+ * knows whom it has answered; `rig_stage` is a worker's step. A request carries its serial number
+ * in a tensor, and each stage forwards it and adds a tensor that follows from it, so that an answer
+ * proves which request it belongs to and that its blocks were nobody else's.
  */
 #pragma once
 
@@ -33,10 +33,13 @@ struct rig_ledger {
 /* stages × workers, so many slots, two size classes of blocks. */
 struct region_plan rig_plan(uint32_t stages, uint32_t workers, uint32_t slots);
 
-/* Acquires a slot, writes a payload into it and pushes it to stage 0. RING_EMPTY: no slot or block. */
-enum ring_result rig_submit(const struct region *region, struct rig_ledger *ledger, uint64_t serial);
+/* Acquires a slot, writes a payload into it and pushes it to stage 0. RING_EMPTY: no slot or block.
+ */
+enum ring_result rig_submit(const struct region *region, struct rig_ledger *ledger,
+                            uint64_t serial);
 
-/* Pops one result or failure, checks and answers it, releases the slot. RING_EMPTY: there is none. */
+/* Pops one result or failure, checks and answers it, releases the slot. RING_EMPTY: there is none.
+ */
 enum ring_result rig_gather(const struct region *region, struct rig_ledger *ledger);
 
 /* Answers the ticket that was popped from `place`: checks it against the ledger. */
@@ -57,6 +60,6 @@ bool rig_payload_right(const struct region *region, const struct shm_payload *pa
 enum repair_verdict rig_judge(void *context, struct shm_ticket ticket, uint8_t stage,
                               struct error *error);
 
-/* With nobody else at work and nothing in flight: NULL if every slot and every block is free and can be
- * had, once each; else what is wrong. */
+/* With nobody else at work and nothing in flight: NULL if every slot and every block is free and
+ * can be had, once each; else what is wrong. */
 const char *rig_conserved(const struct region *region);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Death after every single instruction. A child performs one operation on a shared region under
- * ptrace, one instruction at a time. After each instruction the bytes of the region are what a SIGKILL at
- * this point would leave, so the parent keeps a copy, repairs, lets a survivor finish all work, and
- * checks that every request was answered once and every slot and block is free; then it puts the
- * bytes back and steps on. An instruction that changed no byte leaves what the one before it left, and
- * needs no second look. At the end of each operation, and at one point within it, the child is in fact killed.
+ * ptrace, one instruction at a time. After each instruction the bytes of the region are what a
+ * SIGKILL at this point would leave, so the parent keeps a copy, repairs, lets a survivor finish
+ * all work, and checks that every request was answered once and every slot and block is free; then
+ * it puts the bytes back and steps on. An instruction that changed no byte leaves what the one
+ * before it left, and needs no second look. At the end of each operation, and at one point within
+ * it, the child is in fact killed.
  *
- * Every operation runs at five fill levels of the ring it is about: empty, one, half, all but one, full.
- * Repair is stepped through in the same way, from every state that a death in the middle of a worker's
- * step leaves, and then repaired for both.
+ * Every operation runs at five fill levels of the ring it is about: empty, one, half, all but one,
+ * full. Repair is stepped through in the same way, from every state that a death in the middle of a
+ * worker's step leaves, and then repaired for both.
  *
  * This program and its copy of src/shm are built without sanitizers (CMakeLists.txt): their
  * instructions are not ours. ctest: timeout=300
@@ -40,8 +41,8 @@ enum { LEVELS = 5 };
 static const uint32_t level_items[LEVELS] = {0, 1, SLOTS / 2, SLOTS - 1, SLOTS};
 
 static struct region region;
-static char *pristine;  /* a fresh region */
-static char *restored;  /* the region as the stepped child left it */
+static char *pristine; /* a fresh region */
+static char *restored; /* the region as the stepped child left it */
 static struct rig_ledger ledger;
 
 /* What the operation's child works with: set up before it is forked. */
@@ -298,7 +299,8 @@ drain(void)
     }
 }
 
-/* Nobody else can be waiting in vain: the survivor's bell has been rung, the role is free or his. */
+/* Nobody else can be waiting in vain: the survivor's bell has been rung, the role is free or his.
+ */
 static void
 assert_awake(const uint32_t *sequences)
 {
@@ -389,8 +391,7 @@ kill_stepped(pid_t pid)
 
 /* Steps a child through `run`; calls `look` for every state that it leaves behind. */
 static struct stepped
-step_through(void (*run)(void), char *image, void (*look)(const void *context),
-             const void *context)
+step_through(void (*run)(void), char *image, void (*look)(const void *context), const void *context)
 {
     struct stepped stepped = {.pid = start_stepped(run)};
     struct rig_ledger before = ledger;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A storm of deaths among the living. One coordinator and some workers pass requests through three stages of
- * a region at full speed, asleep in between as in life, while SIGKILL and SIGSTOP strike the workers at
- * random moments. The coordinator repairs at once and starts a successor, and goes on submitting.
- * At the end everything is drained: nothing may be lost, answered twice, answered wrongly or leaked.
+ * A storm of deaths among the living. One coordinator and some workers pass requests through three
+ * stages of a region at full speed, asleep in between as in life, while SIGKILL and SIGSTOP strike
+ * the workers at random moments. The coordinator repairs at once and starts a successor, and goes
+ * on submitting. At the end everything is drained: nothing may be lost, answered twice, answered
+ * wrongly or leaked.
  *
  *     storm [--kills N] [--stops N] [--workers N] [--seed S] [--deadline SECONDS]
  *
@@ -155,9 +156,8 @@ worker_repair(struct storm *storm, uint32_t seat)
         storm_fail(storm, "a worker ended by itself");
     }
     int64_t began_ns = clock_now_ns();
-    if (region_repair(&storm->region, dead->party, PARTY_COORDINATOR,
-                      seat / storm->options.workers, seat % storm->options.workers, &judge,
-                      &report, &error) != STATUS_OK) {
+    if (region_repair(&storm->region, dead->party, PARTY_COORDINATOR, seat / storm->options.workers,
+                      seat % storm->options.workers, &judge, &report, &error) != STATUS_OK) {
         fprintf(stderr, "%s\n", error.text);
         storm_fail(storm, "repair failed");
     }
@@ -357,8 +357,7 @@ print_report(struct storm *storm)
                (long long)storm->repair_ns[storm->kills / 2] / NS_PER_US,
                (long long)storm->repair_ns[storm->kills - 1] / NS_PER_US);
     }
-    printf("longest time without an answer: %lld ms\n",
-           (long long)storm->pause_ns / NS_PER_MS);
+    printf("longest time without an answer: %lld ms\n", (long long)storm->pause_ns / NS_PER_MS);
     printf("lost 0, answered twice 0, wrong 0, leaked slots 0, leaked blocks 0\n");
 }
 

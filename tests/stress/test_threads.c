@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The code of src/shm between threads of one process, where ThreadSanitizer sees a wrong memory order that
- * between two processes passes in silence. One coordinator thread and several worker threads for
- * each of two stages pass requests through a region of few slots, so that rings turn often and all
- * parties meet at the same cells; blocks are few enough that acquiring one sometimes fails. Besides, threads
- * toss objects to and fro between two bare rings on plain memory.
- * ctest: timeout=120 tsan
+ * The code of src/shm between threads of one process, where ThreadSanitizer sees a wrong memory
+ * order that between two processes passes in silence. One coordinator thread and several worker
+ * threads for each of two stages pass requests through a region of few slots, so that rings turn
+ * often and all parties meet at the same cells; blocks are few enough that acquiring one sometimes
+ * fails. Besides, threads toss objects to and fro between two bare rings on plain memory. ctest:
+ * timeout=120 tsan
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -45,8 +45,7 @@ worker_turn(struct worker *worker)
     struct shm_doorbell *bell = &region_worker(region, worker->stage, worker->index)->bell;
     if (former_take(region, worker->stage, worker->index, worker->party)) {
         struct shm_ticket ticket;
-        enum ring_result result =
-            slot_pop(region, (uint8_t)worker->stage, worker->party, &ticket);
+        enum ring_result result = slot_pop(region, (uint8_t)worker->stage, worker->party, &ticket);
         former_leave(region, worker->stage, worker->index, worker->party);
         CHECK(result != RING_CORRUPT);
         if (result == RING_OK) {
@@ -164,8 +163,10 @@ struct object {
 
 static struct object table[OBJECTS];
 static struct shm_ring rings[2];
-static const struct shm_objects objects = { /* the word is an object's first member */
-    .first = (char *)table, .stride = sizeof(struct object), .count = OBJECTS};
+static const struct shm_objects objects = {/* the word is an object's first member */
+                                           .first = (char *)table,
+                                           .stride = sizeof(struct object),
+                                           .count = OBJECTS};
 
 static void
 rings_fill(void)

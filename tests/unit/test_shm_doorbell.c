@@ -71,7 +71,7 @@ test_bell_alone(void **state)
     assert_false(doorbell_sleep(&bell, prepared, 1000)); /* time-out */
     assert_int_equal(atomic_load(&bell.asleep), 0);
     prepared = doorbell_prepare(&bell);
-    assert_true(doorbell_ring(&bell)); /* between prepare and sleep */
+    assert_true(doorbell_ring(&bell));  /* between prepare and sleep */
     assert_false(doorbell_ring(&bell)); /* one waker is enough */
     assert_true(doorbell_sleep(&bell, prepared, LONG_NS));
     prepared = doorbell_prepare(&bell);
@@ -263,9 +263,8 @@ repair(uint16_t dead, uint32_t index)
     struct repair_judge judge = {0};
     struct repair_report report;
     struct error error = ERROR_NONE;
-    assert_int_equal(region_repair(&region, dead, PARTY_COORDINATOR,
-                                   index < 2 ? 0 : STAGES_MAX, index < 2 ? index : 0, &judge,
-                                   &report, &error),
+    assert_int_equal(region_repair(&region, dead, PARTY_COORDINATOR, index < 2 ? 0 : STAGES_MAX,
+                                   index < 2 ? index : 0, &judge, &report, &error),
                      STATUS_OK);
 }
 

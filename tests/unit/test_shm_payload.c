@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Payloads: what a builder writes a reader finds, over several stages with forwards and spare
- * blocks; the limits on names, tensors, blocks and strings; and tables that a hostile modelet wrote.
- * For these the region lies between two pages that nobody may touch, and what a reader accepts must
- * lie wholly in the blocks that the payload names.
+ * blocks; the limits on names, tensors, blocks and strings; and tables that a hostile modelet
+ * wrote. For these the region lies between two pages that nobody may touch, and what a reader
+ * accepts must lie wholly in the blocks that the payload names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,11 +71,8 @@ tear_down(void **state)
 static struct shoal_tensor
 bytes_tensor(const char *name, int64_t bytes)
 {
-    return (struct shoal_tensor){.name = name,
-                                 .datatype = SHOAL_UINT8,
-                                 .rank = 1,
-                                 .shape = {bytes},
-                                 .bytes = (size_t)bytes};
+    return (struct shoal_tensor){
+        .name = name, .datatype = SHOAL_UINT8, .rank = 1, .shape = {bytes}, .bytes = (size_t)bytes};
 }
 
 static void *
@@ -145,11 +142,8 @@ test_round_trip(void **state)
     struct shm_payload payloads[2] = {{.block_count = 0}};
     begin(NULL, NULL);
     assert_int_equal(builder_reserve(&builder, 700, &error), STATUS_OK);
-    struct shoal_tensor matrix = {.name = "matrix",
-                                  .datatype = SHOAL_FP32,
-                                  .rank = 3,
-                                  .shape = {2, 5, 7},
-                                  .bytes = 280};
+    struct shoal_tensor matrix = {
+        .name = "matrix", .datatype = SHOAL_FP32, .rank = 3, .shape = {2, 5, 7}, .bytes = 280};
     struct shoal_tensor words = {
         .name = "words", .datatype = SHOAL_BYTES, .rank = 2, .shape = {1, 2}, .bytes = 11};
     void *data;
@@ -191,7 +185,8 @@ test_round_trip(void **state)
     release_both(payloads);
 }
 
-/* Three stages: what one forwards stays where it is, what only the one before used is used again. */
+/* Three stages: what one forwards stays where it is, what only the one before used is used again.
+ */
 static void
 test_stages(void **state)
 {
@@ -383,9 +378,8 @@ test_limits(void **state)
 
     static char string[sizeof(builder.strings)];
     begin(NULL, NULL);
-    parameter = (struct shoal_parameter){.type = SHOAL_PARAMETER_STRING,
-                                         .string = string,
-                                         .string_bytes = sizeof(string)};
+    parameter = (struct shoal_parameter){
+        .type = SHOAL_PARAMETER_STRING, .string = string, .string_bytes = sizeof(string)};
     assert_int_equal(builder_parameter(&builder, "long", &parameter, &error),
                      STATUS_RESOURCE_EXHAUSTED);
     builder_abandon(&builder, &payloads[0]);
@@ -423,6 +417,7 @@ use_view(void)
         const struct shoal_tensor *tensor = &view.tensors[i];
         assert_true(in_blocks(&view.payload, tensor->data, tensor->bytes));
         assert_true(in_blocks(&view.payload, tensor->name, view.name_bytes[i] + 1u));
+        assert_int_equal(tensor->name[view.name_bytes[i]], '\0');
         assert_in_range(tensor->rank, 0, SHOAL_RANK_MAX);
         uint64_t bytes;
         assert_true(tensor_bytes_for(tensor->datatype, tensor->rank, tensor->shape, &bytes));
@@ -451,9 +446,8 @@ test_hostile_tables(void **state)
     uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : 20261121;
     print_message("SHOAL_SEED=%llu\n", (unsigned long long)seed);
     uint64_t random = seed | 1;
-    static const uint64_t edges[] = {0,          1,          0x7f,       0xff,
-                                     0x7fffffff, 0xffffffff, INT64_MAX, UINT64_MAX,
-                                     SMALL,      LARGE,      LARGE - 1, 64};
+    static const uint64_t edges[] = {0,         1,          0x7f,  0xff,  0x7fffffff, 0xffffffff,
+                                     INT64_MAX, UINT64_MAX, SMALL, LARGE, LARGE - 1,  64};
     struct shm_payload payloads[2] = {{.block_count = 0}};
     begin(NULL, NULL);
     add("first", 100, 1);
@@ -536,8 +530,8 @@ test_release_of_foreign_blocks(void **state)
     assert_int_equal(arena_acquire(&region, ticket.index + 1, 1, &foreign), STATUS_OK);
     assert_int_equal(arena_acquire(&region, ticket.index, 1, &own), STATUS_OK);
     struct shm_slot *slot = region_slot(&region, ticket.index);
-    slot->payload[0] = (struct shm_payload){.block_count = 2,
-                                            .blocks = {(uint16_t)foreign, (uint16_t)own}};
+    slot->payload[0] =
+        (struct shm_payload){.block_count = 2, .blocks = {(uint16_t)foreign, (uint16_t)own}};
     slot->payload[1] = slot->payload[0];
     assert_int_equal(slot_release(&region, ticket, PLACE_FREE, PARTY), STATUS_OK);
     assert_int_equal(arena_used(&region, -1), 1);

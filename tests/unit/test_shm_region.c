@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The format of a region: the limits of a plan and what is said about them, offsets that neither
- * overlap nor leave the region, how an arena is divided, and every reason for which a worker refuses
- * to attach.
+ * overlap nor leave the region, how an arena is divided, and every reason for which a worker
+ * refuses to attach.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -46,11 +46,11 @@ expect_refused(const struct region_plan *plan, const char *text)
         fail_msg("\"%s\" does not say \"%s\"", error.text, text);
 }
 
-#define REFUSED(change, text)                   \
-    do {                                        \
-        struct region_plan plan = small_plan(); \
-        change;                                 \
-        expect_refused(&plan, text);            \
+#define REFUSED(change, text)                                                                      \
+    do {                                                                                           \
+        struct region_plan plan = small_plan();                                                    \
+        change;                                                                                    \
+        expect_refused(&plan, text);                                                               \
     } while (0)
 
 static void
@@ -107,8 +107,8 @@ test_parts_do_not_overlap(void **state)
         for (uint32_t i = 0; i < plans[n].class_count; i++) {
             assert_true(l.arena_offset[i] >= end);
             assert_int_equal(l.arena_offset[i] % 4096, 0);
-            end = l.arena_offset[i] +
-                  plans[n].class_block_counts[i] * plans[n].class_block_bytes[i];
+            end =
+                l.arena_offset[i] + plans[n].class_block_counts[i] * plans[n].class_block_bytes[i];
         }
         assert_true(l.region_bytes >= end);
         assert_int_equal(l.stages_offset % 64 + l.workers_offset % 64 + l.slots_offset % 64 +
@@ -195,6 +195,33 @@ test_fresh_region(void **state)
     region_detach(&region); /* harmless */
 }
 
+/* Each use of a slot has a ticket of its own, and an old one moves nothing. */
+static void
+test_tickets(void **state)
+{
+    (void)state;
+    struct region region;
+    struct region_plan plan = small_plan();
+    struct error error = ERROR_NONE;
+    plan.slot_count = 1;
+    assert_int_equal(region_create(&region, &plan, 1, &error), STATUS_OK);
+    struct shm_ticket first, second;
+    assert_int_equal(slot_acquire(&region, PARTY_COORDINATOR, &first), RING_OK);
+    assert_int_equal(slot_release(&region, first, PLACE_FREE, PARTY_COORDINATOR), STATUS_OK);
+    assert_int_equal(slot_acquire(&region, PARTY_COORDINATOR, &second), RING_OK);
+    assert_int_equal(second.index, first.index);
+    assert_int_equal(second.generation, first.generation + 1);
+    assert_int_equal(slot_push(&region, first, PLACE_FREE, 0, PARTY_COORDINATOR, 1), RING_LOST);
+    assert_int_equal(slot_release(&region, first, PLACE_FREE, PARTY_COORDINATOR), STATUS_DATA_LOSS);
+    slot_cancel(&region, first); /* too late: harmless */
+    assert_false(slot_cancelled(region_slot(&region, 0), second.generation));
+    slot_cancel(&region, second);
+    assert_true(slot_cancelled(region_slot(&region, 0), second.generation));
+    assert_int_equal(slot_push(&region, second, PLACE_FREE, 0, PARTY_COORDINATOR, 77), RING_OK);
+    assert_int_equal(atomic_load(&region_slot(&region, 0)->enqueued_ns), 77);
+    region_detach(&region);
+}
+
 static void
 test_attach_shares(void **state)
 {
@@ -212,7 +239,8 @@ test_attach_shares(void **state)
     region_detach(&region);
 }
 
-/* A descriptor with the contents of a fresh region, changed by `spoil`; -1 bytes: as many as there are. */
+/* A descriptor with the contents of a fresh region, changed by `spoil`; -1 bytes: as many as there
+ * are. */
 static int
 spoiled(void (*spoil)(struct region_header *), int64_t bytes, int seals)
 {
@@ -389,15 +417,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_limits),
-        cmocka_unit_test(test_parts_do_not_overlap),
-        cmocka_unit_test(test_plan_arena),
-        cmocka_unit_test(test_plan_arena_names_enough),
-        cmocka_unit_test(test_fresh_region),
-        cmocka_unit_test(test_attach_shares),
-        cmocka_unit_test(test_attach_refuses),
-        cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_arena_corrupt),
+        cmocka_unit_test(test_plan_limits),   cmocka_unit_test(test_parts_do_not_overlap),
+        cmocka_unit_test(test_plan_arena),    cmocka_unit_test(test_plan_arena_names_enough),
+        cmocka_unit_test(test_fresh_region),  cmocka_unit_test(test_tickets),
+        cmocka_unit_test(test_attach_shares), cmocka_unit_test(test_attach_refuses),
+        cmocka_unit_test(test_arena),         cmocka_unit_test(test_arena_corrupt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

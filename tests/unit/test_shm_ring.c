@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Words, cells and rings on plain memory in one process: packing, order, all fill levels, laps and their
- * wrap, hints that lag or are garbage, stale cells, and contents that no honest party writes, which
- * must end in RING_CORRUPT and never in a hang or an access outside.
+ * Words, cells and rings on plain memory in one process: packing, order, all fill levels, laps and
+ * their wrap, hints that lag or are garbage, stale cells, and contents that no honest party writes,
+ * which must end in RING_CORRUPT and never in a hang or an access outside.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,8 +22,7 @@ enum { OBJECTS = 32, CELLS = RING_CELLS_MIN, PARTY = 7, OTHER = 9, PLACE = 3 };
 static _Atomic uint64_t words[OBJECTS];
 static struct shm_objects objects = {
     .first = (void *)(uintptr_t)words, .stride = sizeof(uint64_t), .count = OBJECTS};
-static struct shm_ring ring = {
-    .cell_count = CELLS, .cell_count_log2 = 6, .place = PLACE};
+static struct shm_ring ring = {.cell_count = CELLS, .cell_count_log2 = 6, .place = PLACE};
 
 static uint64_t
 held(uint32_t index)
@@ -48,8 +47,9 @@ fresh_at(uint64_t laps)
     atomic_store(&ring.shared->head, laps * CELLS);
     atomic_store(&ring.shared->tail, laps * CELLS);
     for (uint32_t i = 0; i < OBJECTS; i++)
-        atomic_store(&words[i], word_pack((struct shm_word){
-                                    .generation = 1, .place = PLACE, .held = true, .party = PARTY}));
+        atomic_store(&words[i],
+                     word_pack((struct shm_word){
+                         .generation = 1, .place = PLACE, .held = true, .party = PARTY}));
     return 0;
 }
 
@@ -170,11 +170,11 @@ test_push_of_what_is_not_held(void **state)
     /* it waits now, or another holds it, or it is of another generation */
     assert_int_equal(ring_push(&ring, &objects, 0, held(0), 1, PARTY), RING_LOST);
     pop_expect(0);
-    uint64_t another = word_pack(
-        (struct shm_word){.generation = 1, .place = PLACE, .held = true, .party = OTHER});
+    uint64_t another =
+        word_pack((struct shm_word){.generation = 1, .place = PLACE, .held = true, .party = OTHER});
     assert_int_equal(ring_push(&ring, &objects, 0, another, 1, OTHER), RING_LOST);
-    another = word_pack(
-        (struct shm_word){.generation = 2, .place = PLACE, .held = true, .party = PARTY});
+    another =
+        word_pack((struct shm_word){.generation = 2, .place = PLACE, .held = true, .party = PARTY});
     assert_int_equal(ring_push(&ring, &objects, 0, another, 2, PARTY), RING_LOST);
     expect_empty();
 }
@@ -198,7 +198,8 @@ test_stale_cell_names_no_later_push(void **state)
     push(0);
     uint64_t stale = atomic_load(&ring.shared->cells[0]);
     pop_expect(0);
-    /* the popper died before it emptied the cell; then the object was pushed again, but for its cell */
+    /* the popper died before it emptied the cell; then the object was pushed again, but for its
+     * cell */
     atomic_store(&ring.shared->cells[0], stale);
     atomic_store(&ring.shared->head, 0);
     struct shm_word again = word_unpack(atomic_load(&words[0]));
@@ -356,7 +357,10 @@ test_garbage(void **state)
             case 0: atomic_store(&ring.shared->head, value); break;
             case 1: atomic_store(&ring.shared->tail, value); break;
             case 2: atomic_store(&ring.shared->cells[value % CELLS], random_next(&random)); break;
-            case 3: atomic_fetch_xor(&ring.shared->cells[value % CELLS], UINT64_C(1) << value / CELLS % 64); break;
+            case 3:
+                atomic_fetch_xor(&ring.shared->cells[value % CELLS], UINT64_C(1)
+                                                                         << value / CELLS % 64);
+                break;
             case 4: atomic_store(&words[value % OBJECTS], random_next(&random)); break;
             case 5: atomic_fetch_add(&ring.shared->head, value % 200); break;
             }

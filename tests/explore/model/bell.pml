@@ -3,12 +3,13 @@
  * Sleeping, waking and the former, with a death possible between any two steps of pushers and workers.
  *
  * One stage: its ring is a count of waiting items. Two workers take the role, pop, leave it, rest
- * (step order of former.h and doorbell.h); two pushers push and notify. A dead worker is evicted, what
+ * (step order of former.h and doorbell.h); a pusher pushes and notifies. A dead worker is evicted, what
  * it held waits again, everybody is woken, and a new process with a new party takes the seat; a
  * dead pusher is replaced too.
  *
  * Checked: when nothing moves any more, nothing waits and everything was run. A sleep has no time-out
- * here, so a lost wake is a failure and not a delay.
+ * here, so a lost wake is a failure and not a delay. With SLOW a batch ends only when no item waits any
+ * more: then it also fails if one worker sleeps while work waits for the other, who is busy.
  */
 
 #ifndef ITEMS
@@ -200,7 +201,12 @@ start:
               };
               former_leave();
               if
+#ifdef SLOW /* a batch takes until all items are in somebody's hands */
+              :: atomic { in_hand[k] > 0 -> (waiting == 0 && pushed[0] == ITEMS) };
+                 atomic { in_hand[k]--; run_count++ }
+#else
               :: atomic { in_hand[k] > 0 -> in_hand[k]--; run_count++ }
+#endif
               :: else -> rest()
               fi
            :: else -> rest()
