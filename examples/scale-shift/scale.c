@@ -92,8 +92,6 @@ scale_run(void *instance, void *model, struct shoal_batch *batch)
 }
 
 const struct shoal_modelet shoal_modelet = {
-    SHOAL_MODELET_HEADER, .abilities = SHOAL_RUNS_BATCHES,
-    .name = "scale",      .version = "1",
-    .open = scale_open,   .describe = scale_describe,
-    .run = scale_run,     .close = scale_close,
+    SHOAL_MODELET_HEADER, .abilities = SHOAL_RUNS_BATCHES, .name = "scale",  .version = "1",
+    .open = scale_open,   .describe = scale_describe,      .run = scale_run, .close = scale_close,
 };

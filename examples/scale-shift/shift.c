@@ -93,8 +93,6 @@ shift_run(void *instance, void *model, struct shoal_batch *batch)
 }
 
 const struct shoal_modelet shoal_modelet = {
-    SHOAL_MODELET_HEADER, .abilities = SHOAL_RUNS_BATCHES,
-    .name = "shift",      .version = "1",
-    .open = shift_open,   .describe = shift_describe,
-    .run = shift_run,     .close = shift_close,
+    SHOAL_MODELET_HEADER, .abilities = SHOAL_RUNS_BATCHES, .name = "shift",  .version = "1",
+    .open = shift_open,   .describe = shift_describe,      .run = shift_run, .close = shift_close,
 };

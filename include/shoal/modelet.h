@@ -18,7 +18,8 @@
  *         return SHOAL_OK;
  *     }
  *
- *     const struct shoal_modelet shoal_modelet = {SHOAL_MODELET_HEADER, .name = "echo", .run = run};
+ *     const struct shoal_modelet shoal_modelet = {
+ *         SHOAL_MODELET_HEADER, .name = "echo", .run = run};
  *
  *     cc -shared -fPIC $(pkg-config --cflags shoal-modelet) echo.c -o libecho.so
  *
@@ -97,7 +98,8 @@ enum shoal_datatype {
 
 #define SHOAL_RANK_MAX 8         /* dimensions of a tensor */
 #define SHOAL_TENSORS_MAX 64     /* inputs, or outputs, of an item */
-#define SHOAL_NAME_BYTES_MAX 127 /* of a tensor, a parameter, a model id; without the final zero */
+#define SHOAL_NAME_BYTES_MAX 127 /* of a tensor, a parameter, a model id; without the final zero   \
+                                  */
 
 /* Caller-supplied room for a text; empty on entry. A longer text is cut. */
 struct shoal_error {
@@ -132,8 +134,13 @@ struct shoal_batch {
     struct shoal_error *error; /* for the text when `run` fails as a whole */
 };
 
-enum shoal_parameter_type { SHOAL_PARAMETER_BOOL = 1, SHOAL_PARAMETER_INT64, SHOAL_PARAMETER_STRING,
-                            SHOAL_PARAMETER_DOUBLE, SHOAL_PARAMETER_UINT64 };
+enum shoal_parameter_type {
+    SHOAL_PARAMETER_BOOL = 1,
+    SHOAL_PARAMETER_INT64,
+    SHOAL_PARAMETER_STRING,
+    SHOAL_PARAMETER_DOUBLE,
+    SHOAL_PARAMETER_UINT64
+};
 
 /* A parameter of the request, as the caller sent it. */
 struct shoal_parameter {
@@ -172,12 +179,12 @@ struct shoal_host {
 
     /* Makes input `index` an output named `name` without copying; what the modelet has changed in
      * its data is seen by the next stage. Note that an item that runs again after a worker's
-     * death would see the change too: declare SHOAL_CHANGES_INPUTS if you do that, and the item is then
-     * failed instead of being run again. Returns SHOAL_OK or the error set on the item. */
+     * death would see the change too: declare SHOAL_CHANGES_INPUTS if you do that, and the item is
+     * then failed instead of being run again. Returns SHOAL_OK or the error set on the item. */
     int32_t (*forward)(struct shoal_item *item, uint32_t index, const char *name);
 
-    /* Fails one item: sets its status (SHOAL_OK and SHOAL_UNSET are taken as SHOAL_UNKNOWN) and text.
-     * Returns the status. */
+    /* Fails one item: sets its status (SHOAL_OK and SHOAL_UNSET are taken as SHOAL_UNKNOWN) and
+     * text. Returns the status. */
     int32_t (*fail)(struct shoal_item *item, int32_t status, const char *format, ...)
 #if defined(__GNUC__)
         __attribute__((format(printf, 3, 4)))
@@ -187,8 +194,8 @@ struct shoal_host {
     /* A parameter of the request by name: 1 if there is one, else 0. */
     int (*parameter)(struct shoal_item *item, const char *name, struct shoal_parameter *value);
 
-    /* 1 if nobody waits for this item any more (the caller went away or its deadline passed): a long
-     * `run` may ask and give up. One load from memory. */
+    /* 1 if nobody waits for this item any more (the caller went away or its deadline passed): a
+     * long `run` may ask and give up. One load from memory. */
     int (*cancelled)(struct shoal_item *item);
 
     /* Writes one line to the service's log. */
@@ -220,14 +227,14 @@ struct shoal_open {
     uint32_t reserved;
 };
 
-#define SHOAL_DATATYPE_ANY 0u         /* in a spec: any type */
+#define SHOAL_DATATYPE_ANY 0u           /* in a spec: any type */
 #define SHOAL_RANK_ANY UINT32_C(0xffff) /* in a spec: any number of dimensions */
 
 /* What a stage takes and gives: for checking requests before they run, and for model metadata. */
 struct shoal_tensor_spec {
-    const char *name; /* valid until `close` */
-    uint32_t datatype; /* or SHOAL_DATATYPE_ANY */
-    uint32_t rank;     /* or SHOAL_RANK_ANY */
+    const char *name;              /* valid until `close` */
+    uint32_t datatype;             /* or SHOAL_DATATYPE_ANY */
+    uint32_t rank;                 /* or SHOAL_RANK_ANY */
     int64_t shape[SHOAL_RANK_MAX]; /* -1: any */
 };
 
@@ -270,8 +277,8 @@ struct shoal_modelet {
     const char *name;     /* required */
     const char *version;  /* shown in model metadata; may be NULL */
 
-    /* Makes the instance of this worker. NULL: nothing to prepare, `instance` is NULL. Takes as long
-     * as it needs, within the stage's start time-out. */
+    /* Makes the instance of this worker. NULL: nothing to prepare, `instance` is NULL. Takes as
+     * long as it needs, within the stage's start time-out. */
     int (*open)(const struct shoal_open *open, void **instance, struct shoal_error *error);
 
     /* Fills `io`, which is zeroed but for its size. NULL: inputs are not checked. */
@@ -288,8 +295,8 @@ struct shoal_modelet {
     uint64_t (*predict_size)(void *instance, const struct shoal_model *spec);
 
     /* Runs a batch; never called twice at once in a worker. Returns SHOAL_OK when each item has
-     * its own status; anything else fails the batch as a whole, whatever the items say: it is then run
-     * again in halves, so that a culprit is found and fails alone. */
+     * its own status; anything else fails the batch as a whole, whatever the items say: it is then
+     * run again in halves, so that a culprit is found and fails alone. */
     int (*run)(void *instance, void *model, struct shoal_batch *batch);
 
     void (*close)(void *instance);
@@ -314,10 +321,10 @@ static inline size_t
 shoal_datatype_bytes(uint32_t datatype)
 {
     static const unsigned char bytes[SHOAL_DATATYPE_END] = {
-        [SHOAL_BOOL] = 1,  [SHOAL_UINT8] = 1, [SHOAL_UINT16] = 2, [SHOAL_UINT32] = 4,
+        [SHOAL_BOOL] = 1,   [SHOAL_UINT8] = 1, [SHOAL_UINT16] = 2, [SHOAL_UINT32] = 4,
         [SHOAL_UINT64] = 8, [SHOAL_INT8] = 1,  [SHOAL_INT16] = 2,  [SHOAL_INT32] = 4,
-        [SHOAL_INT64] = 8, [SHOAL_FP16] = 2,  [SHOAL_FP32] = 4,   [SHOAL_FP64] = 8,
-        [SHOAL_BYTES] = 0, [SHOAL_BF16] = 2,
+        [SHOAL_INT64] = 8,  [SHOAL_FP16] = 2,  [SHOAL_FP32] = 4,   [SHOAL_FP64] = 8,
+        [SHOAL_BYTES] = 0,  [SHOAL_BF16] = 2,
     };
     return datatype < SHOAL_DATATYPE_END ? bytes[datatype] : 0;
 }

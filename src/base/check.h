@@ -10,7 +10,7 @@
 
 noreturn void check_failed(const char *file, int line, const char *function, const char *condition);
 
-#define CHECK(condition) \
+#define CHECK(condition)                                                                           \
     ((condition) ? (void)0 : check_failed(__FILE__, __LINE__, __func__, #condition))
 
 #define UNREACHABLE() check_failed(__FILE__, __LINE__, __func__, "unreachable")

@@ -36,7 +36,7 @@ enum status {
 };
 
 #define WARN_UNUSED __attribute__((warn_unused_result))
-#define PRINTF_LIKE(format_index, first_index) \
+#define PRINTF_LIKE(format_index, first_index)                                                     \
     __attribute__((format(printf, format_index, first_index)))
 
 enum { ERROR_TEXT_MAX = 512 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The way in: a request gets a slot, is decoded and checked, its tensors are copied into the arena, and its
- * ticket goes into the first stage's ring. All on the front thread that received it, without a lock, and,
- * once a slot's memory has grown to what requests need, without an allocation.
+ * The way in: a request gets a slot, is decoded and checked, its tensors are copied into the arena,
+ * and its ticket goes into the first stage's ring. All on the front thread that received it,
+ * without a lock, and, once a slot's memory has grown to what requests need, without an allocation.
  */
 #include "base/check.h"
 #include "base/clock.h"
@@ -34,8 +34,7 @@ take_slot(struct lane *lane, struct shm_ticket *ticket, struct request **request
     case RING_CORRUPT: return corrupt(lane, "free ring", error);
     }
     *request = &lane->requests[ticket->index];
-    uint32_t expected =
-        (*request)->generation == 0 ? 1 : generation_next((*request)->generation);
+    uint32_t expected = (*request)->generation == 0 ? 1 : generation_next((*request)->generation);
     uint32_t none = REQUEST_NONE;
     /* A worker may have faked a free slot: what is in flight is known here, not there. */
     if (ticket->generation != expected ||
@@ -86,8 +85,7 @@ dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, i
     atomic_store_explicit(&slot->deadline_ns, deadline_ns, memory_order_relaxed);
     atomic_store_explicit(&slot->admitted_ns, now_ns, memory_order_relaxed);
     if (request->sink->tagged != NULL)
-        request->sink->tagged(request->call,
-                              tag_pack(lane->pipeline->index, lane->number, ticket));
+        request->sink->tagged(request->call, tag_pack(lane->pipeline->index, lane->number, ticket));
     /* From here on another thread may answer at any moment. seq_cst: lane_fail_all, after it has
      * condemned the lane, sees this request, or we see below that the lane is condemned. */
     atomic_store(&request->state, REQUEST_IN_FLIGHT);

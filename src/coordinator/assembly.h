@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a configuration becomes, without a front: the file of counters and the pipelines that write into
- * it. A node puts gRPC before it, a bench its own load. All on the loop thread.
+ * What a configuration becomes, without a front: the file of counters and the pipelines that write
+ * into it. A node puts gRPC before it, a bench its own load. All on the loop thread.
  */
 #pragma once
 
@@ -36,8 +36,8 @@ struct assembly {
 /* Pins the calling thread, and those that it starts from now on, to the coordinator's `cpus`. */
 void coordinator_pin(const struct config *config);
 
-/* Makes the counters and the pipelines; nothing runs yet. `assembly` is zero before, and is finished
- * with assembly_fini after any result. */
+/* Makes the counters and the pipelines; nothing runs yet. `assembly` is zero before, and is to be
+ * finished with assembly_fini after any result. */
 enum status assembly_init(struct assembly *assembly, const struct assembly_options *options,
                           struct error *error) WARN_UNUSED;
 /* When every pipeline has stopped. Leaves NODE_STOPPED in the counters for who still reads them. */

@@ -33,7 +33,7 @@ struct look {
     const struct lane *lane;
     const struct roster *roster;
     int64_t now_ns;
-    bool awaken; /* something waits at a stage, and has for long */
+    bool awaken;                 /* something waits at a stage, and has for long */
     bool head_moved[STAGES_MAX]; /* since the last look something was taken from the stage's ring */
 };
 
@@ -91,8 +91,8 @@ forget_named(struct watched *watched, uint32_t count)
         watched[i].named = false;
 }
 
-/* True if a worker has looked for work long after `since_ns`: it gives its sign of life then, and never
- * while it runs a batch. */
+/* True if a worker has looked for work long after `since_ns`: it gives its sign of life then, and
+ * never while it runs a batch. */
 static bool
 has_moved_on(const struct shm_worker *worker, int64_t since_ns)
 {

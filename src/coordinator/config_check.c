@@ -21,7 +21,8 @@
 
 /* All that a worker is told goes into one message of fixed size: see shm/handshake.h. */
 static void
-check_length(struct config_reader *reader, int line, const char *what, const char *text, size_t room)
+check_length(struct config_reader *reader, int line, const char *what, const char *text,
+             size_t room)
 {
     if (text != NULL && strlen(text) >= room)
         report_add(reader->report, line, "%s has %zu bytes: must be at most %zu", what,

@@ -14,11 +14,15 @@
 #include "coordinator/services.h"
 #include "rpc/rpc.h"
 
-enum { FRONT_THREADS_MAX = 16, ARMED_CALLS = 512, CONCURRENT_STREAMS_MAX = 4096,
-       METADATA_BYTES_MAX = 64 * 1024 };
+enum {
+    FRONT_THREADS_MAX = 16,
+    ARMED_CALLS = 512,
+    CONCURRENT_STREAMS_MAX = 4096,
+    METADATA_BYTES_MAX = 64 * 1024
+};
 
-/* How long replies on their way may take at the end. Longer than it takes to write them to a client that
- * reads; one that does not is cut off. */
+/* How long replies on their way may take at the end. Longer than it takes to write them to a client
+ * that reads; one that does not is cut off. */
 #define LAST_REPLIES_NS (NS_PER_S / 2)
 
 /* A blocked step returns at least so often, to look whether the rings have been left alone. */
@@ -138,8 +142,8 @@ describe_model(void *context, const char *name, struct oip_model_info *info, boo
         return error_set(error, STATUS_NOT_FOUND, "model \"%.200s\" is not known to this node",
                          name);
     struct lane *lane = pipeline_lane(pipeline);
-    *ready = lane != NULL && atomic_load(&lane->dead_stages) == 0 &&
-             !atomic_load(&pipeline->draining);
+    *ready =
+        lane != NULL && atomic_load(&lane->dead_stages) == 0 && !atomic_load(&pipeline->draining);
     if (lane == NULL) {
         *info = (struct oip_model_info){
             .name = pipeline->options.pipeline->name, .version = "1", .platform = ""};
@@ -175,10 +179,10 @@ answer(struct front *front, enum oip_method method, struct rpc_call *call,
     free(response);
 }
 
-#define OIP_HANDLER(name, method)                                                           \
-    static void name(void *context, struct rpc_call *call, const struct rpc_message *message) \
-    {                                                                                       \
-        answer(context, method, call, message);                                             \
+#define OIP_HANDLER(name, method)                                                                  \
+    static void name(void *context, struct rpc_call *call, const struct rpc_message *message)      \
+    {                                                                                              \
+        answer(context, method, call, message);                                                    \
     }
 
 OIP_HANDLER(on_server_live, OIP_SERVER_LIVE)
@@ -208,8 +212,8 @@ on_health_cancel(void *context, uint64_t tag)
     health_on_cancel(front->health, tag);
 }
 
-/* A reflection stream has no state but the call, and only the stepping thread ends it: so here, unlike
- * for inference, the call itself can be the tag. */
+/* A reflection stream has no state but the call, and only the stepping thread ends it: so here,
+ * unlike for inference, the call itself can be the tag. */
 static void
 on_reflection(void *context, struct rpc_call *call, const struct rpc_message *message)
 {
@@ -285,8 +289,7 @@ front_main(void *context)
                 continue;
         }
         int64_t asleep_ns = clock_now_ns();
-        events = rpc_server_step(thread->front->server, thread->queue,
-                                 asleep_ns + FRONT_BLOCK_NS);
+        events = rpc_server_step(thread->front->server, thread->queue, asleep_ns + FRONT_BLOCK_NS);
         gatherer_woke(&thread->gatherer, clock_now_ns() - asleep_ns);
     }
     gatherer_leave(&thread->gatherer);
@@ -349,8 +352,7 @@ front_start(struct front *front)
         struct front_thread *thread = &front->threads[i];
         thread->front = front;
         thread->queue = i;
-        gatherer_init(&thread->gatherer, front->options.pipelines,
-                      front->options.pipeline_count);
+        gatherer_init(&thread->gatherer, front->options.pipelines, front->options.pipeline_count);
         CHECK(pthread_create(&thread->thread, NULL, front_main, thread) == 0);
     }
     front->started = true;
@@ -369,7 +371,8 @@ front_set_node_ready(struct front *front, bool ready)
     health_set(front->health, "", ready);
 }
 
-/* Joins the threads, which end when the server has nothing left to do; false: not within the time. */
+/* Joins the threads, which end when the server has nothing left to do; false: not within the time.
+ */
 static bool
 join_threads(struct front *front, int64_t timeout_ns)
 {

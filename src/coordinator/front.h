@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The gRPC front: the server's threads, which take calls, find the pipeline they name and submit to it.
- * The thread that received a call dispatches it; while requests are in flight it also gathers and answers,
- * so that under load no other thread has to be woken (DESIGN.md, "Who gathers").
+ * The gRPC front: the server's threads, which take calls, find the pipeline they name and submit to
+ * it. The thread that received a call dispatches it; while requests are in flight it also gathers
+ * and answers, so that under load no other thread has to be woken (DESIGN.md, "Who gathers").
  */
 #pragma once
 
@@ -34,7 +34,8 @@ void front_set_serving(struct front *front, const char *pipeline, bool serving);
 void front_set_node_ready(struct front *front, bool ready);
 
 /*
- * Ends the front, which until then answers every call, if only with a refusal: stops listening, lets
- * replies that are on their way go out, cancels what is left after a while, and frees everything.
+ * Ends the front, which until then answers every call, if only with a refusal: stops listening,
+ * lets replies that are on their way go out, cancels what is left after a while, and frees
+ * everything.
  */
 void front_destroy(struct front *front);

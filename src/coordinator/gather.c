@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The way out: tickets come back through the result ring and the error ring, are paired with the request
- * they belong to, and answered on the call itself. Any thread may do it; for each request one does.
+ * The way out: tickets come back through the result ring and the error ring, are paired with the
+ * request they belong to, and answered on the call itself. Any thread may do it; for each request
+ * one does.
  *
- * Results are read first. A turn takes a bounded number of each kind, so errors can't starve behind results.
+ * Results are read first. A turn takes a bounded number of each kind, so errors can't starve behind
+ * results.
  */
 #include <string.h>
 

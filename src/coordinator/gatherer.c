@@ -4,8 +4,7 @@
 #include "base/clock.h"
 
 void
-gatherer_init(struct gatherer *gatherer, struct pipeline *const *pipelines,
-              uint32_t pipeline_count)
+gatherer_init(struct gatherer *gatherer, struct pipeline *const *pipelines, uint32_t pipeline_count)
 {
     int64_t spin_ns = 0;
     for (uint32_t i = 0; i < pipeline_count; i++)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a thread that submits requests also answers them: while requests are in flight it looks at the rings
- * itself, in turn with whatever else it waits for, so that under load no other thread has to be woken;
- * before it blocks it hands over to the lanes' own gather threads (DESIGN.md, "Who gathers"). One per thread:
+ * How a thread that submits requests also answers them: while requests are in flight it looks at
+ * the rings itself, in turn with whatever else it waits for, so that under load no other thread has
+ * to be woken; before it blocks it hands over to the lanes' own gather threads (DESIGN.md, "Who
+ * gathers"). One per thread:
  *
  *     for (;;) {
  *         if (gatherer_take(g)) {
@@ -37,18 +38,19 @@ struct gatherer {
 void gatherer_init(struct gatherer *gatherer, struct pipeline *const *pipelines,
                    uint32_t pipeline_count);
 
-/* From now on this thread gathers for the lanes that have requests in flight. False: there are none. */
+/* From now on this thread gathers for the lanes that have requests in flight. False: there are
+ * none. */
 bool gatherer_take(struct gatherer *gatherer);
 
 /*
- * Calls `step` and gathers, in turn, until nothing is in flight or neither has found anything to do for as
- * long as looking is worth while. `step` does what else the thread has to do, without waiting, and
- * returns how much that was; negative: it is over. False: it was over.
+ * Calls `step` and gathers, in turn, until nothing is in flight or neither has found anything to do
+ * for as long as looking is worth while. `step` does what else the thread has to do, without
+ * waiting, and returns how much that was; negative: it is over. False: it was over.
  */
 bool gatherer_poll(struct gatherer *gatherer, int (*step)(void *context), void *context);
 
-/* Before the thread blocks: the lanes' gather threads are woken for answers again, and the lanes are left.
- * False: answers have come meanwhile, and it gathers on. */
+/* Before the thread blocks: the lanes' gather threads are woken for answers again, the lanes are
+ * left. False: answers have come meanwhile, and it gathers on. */
 bool gatherer_hand_over(struct gatherer *gatherer);
 
 /* After the thread was blocked: what that teaches about looking. */

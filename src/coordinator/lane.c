@@ -20,8 +20,8 @@ static enum status
 plan_for(const struct pipeline *pipeline, struct region_plan *plan, struct error *error)
 {
     const struct config_pipeline *config = pipeline->options.pipeline;
-    *plan = (struct region_plan){.slot_count = config->slot_count,
-                                 .stage_count = config->stage_count};
+    *plan =
+        (struct region_plan){.slot_count = config->slot_count, .stage_count = config->stage_count};
     for (uint32_t i = 0; i < config->stage_count; i++)
         plan->worker_counts[i] = config->stages[i].worker_count;
     uint64_t message_bytes = pipeline->options.config->message_bytes_max;
@@ -118,9 +118,8 @@ lane_open(struct lane *lane, struct pipeline *pipeline, uint32_t number, uint64_
     lane->number = number;
     lane->pipeline = pipeline;
     lane->party_next = PARTY_COORDINATOR + 1;
-    lane->info = (struct oip_model_info){.name = pipeline->options.pipeline->name,
-                                         .version = "1",
-                                         .platform = lane->platform};
+    lane->info = (struct oip_model_info){
+        .name = pipeline->options.pipeline->name, .version = "1", .platform = lane->platform};
     lane->platform[0] = '\0';
     lane->specs = NULL;
     atomic_store(&lane->dead_stages, 0);

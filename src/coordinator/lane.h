@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A lane: one region with the requests in it and the seats of its workers. A pipeline serves through one
- * lane; when a region is found corrupt the lane is condemned and the pipeline goes on in a new one.
+ * A lane: one region with the requests in it and the seats of its workers. A pipeline serves
+ * through one lane; when a region is found corrupt the lane is condemned and the pipeline goes on
+ * in a new one.
  *
- * Threads. `lane_submit` and `lane_cancel` are called by front threads, `lane_gather` by front threads and by
- * the lane's own gather thread, everything else by the loop thread. The request path takes no lock:
- * the region's words decide who has a slot, `request.state` (private, one CAS) decides who answers.
+ * Threads. `lane_submit` and `lane_cancel` are called by front threads, `lane_gather` by front
+ * threads and by the lane's own gather thread, everything else by the loop thread. The request path
+ * takes no lock: the region's words decide who has a slot, `request.state` (private, one CAS)
+ * decides who answers.
  *
- * Lifetime. `refs` counts the requests in the lane, and one for the pipeline. Lane structs are never freed
- * while front threads run, so that a stale pointer or tag can be tried with lane_ref and refused; the
- * region is unmapped when the last reference goes.
+ * Lifetime. `refs` counts the requests in the lane, and one for the pipeline. Lane structs are
+ * never freed while front threads run, so that a stale pointer or tag can be tried with lane_ref
+ * and refused; the region is unmapped when the last reference goes.
  */
 #pragma once
 
@@ -26,7 +28,8 @@
 #include "shm/handshake.h"
 #include "shm/region.h"
 
-/* How a request is answered: by exactly one of these, once, on any thread. `call` is the submitter's. */
+/* How a request is answered: by exactly one of these, once, on any thread. `call` is the
+ * submitter's. */
 struct request_sink {
     /* Before the request can be answered: the tag for lane_cancel. May be NULL. */
     void (*tagged)(void *call, uint64_t tag);
@@ -43,11 +46,11 @@ enum request_state {
 
 /* The coordinator's private half of a slot. */
 struct request {
-    _Atomic uint32_t state;      /* enum request_state */
-    uint32_t generation;         /* of the slot's use now, or of its last */
-    _Atomic uint32_t holds;      /* pieces lent to the reply, plus one until it was handed over */
-    uint8_t place;               /* from which the slot was claimed for answering */
-    uint32_t deaths;             /* of workers that were running it; loop thread */
+    _Atomic uint32_t state; /* enum request_state */
+    uint32_t generation;    /* of the slot's use now, or of its last */
+    _Atomic uint32_t holds; /* pieces lent to the reply, plus one until it was handed over */
+    uint8_t place;          /* from which the slot was claimed for answering */
+    uint32_t deaths;        /* of workers that were running it; loop thread */
     struct lane *lane;
     const struct request_sink *sink;
     void *call;
@@ -81,8 +84,8 @@ struct lane {
     _Atomic bool gather_asleep; /* the gather thread is, or is about to be, in doorbell_sleep */
 };
 
-/* Creates region and requests, and starts the gather thread. The lane is then LANE_STARTING with one
- * reference. */
+/* Creates region and requests, and starts the gather thread. The lane is then LANE_STARTING with
+ * one reference. */
 enum status lane_open(struct lane *lane, struct pipeline *pipeline, uint32_t number,
                       uint64_t generation, struct error *error) WARN_UNUSED;
 
@@ -90,13 +93,13 @@ enum status lane_open(struct lane *lane, struct pipeline *pipeline, uint32_t num
 bool lane_ref(struct lane *lane);
 void lane_unref(struct lane *lane);
 
-/* When the last reference is gone (the caller has made sure): joins the gather thread and frees everything.
- * The struct may then be opened again. */
+/* When the last reference is gone (the caller has made sure): joins the gather thread and frees
+ * everything. The struct may then be opened again. */
 void lane_close(struct lane *lane);
 
 /*
- * Admits, decodes, copies and dispatches one request. STATUS_OK: the sink will answer, or has answered
- * already. Otherwise it was refused, the sink was not called, and `error` is the answer.
+ * Admits, decodes, copies and dispatches one request. STATUS_OK: the sink will answer, or has
+ * answered already. Otherwise it was refused, the sink was not called, and `error` is the answer.
  * `deadline_ns` TIME_NEVER_NS: none. `builder` is the calling thread's.
  */
 enum status lane_submit(struct lane *lane, const struct rpc_message *message, int64_t deadline_ns,
@@ -106,7 +109,8 @@ enum status lane_submit(struct lane *lane, const struct rpc_message *message, in
 /* Nobody waits for this one any more. Outdated generations are harmless. */
 void lane_cancel(struct lane *lane, struct shm_ticket ticket);
 
-/* Answers what has come back, at most a bounded number; returns how many. `view` is the caller's. */
+/* Answers what has come back, at most a bounded number; returns how many. `view` is the caller's.
+ */
 uint32_t lane_gather(struct lane *lane, struct payload_view *view);
 
 /* True if there is something to gather. For deciding whether to sleep, after a full fence. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loop thread: descriptors, timers, signals and work handed over by other threads. The one place that
- * knows libevent. Everything runs on the thread that calls loop_run, except loop_post.
+ * The loop thread: descriptors, timers, signals and work handed over by other threads. The one
+ * place that knows libevent. Everything runs on the thread that calls loop_run, except loop_post.
  */
 #pragma once
 
@@ -36,6 +36,6 @@ void loop_timer_set(struct loop_timer *timer, int64_t timeout_ns);
 void loop_timer_clear(struct loop_timer *timer);
 void loop_timer_destroy(struct loop_timer *timer);
 
-/* From any thread: has `work` run on the loop thread soon. Posts are run in order; what was posted after
- * the loop has stopped is not run. */
+/* From any thread: has `work` run on the loop thread soon. Posts are run in order; what was posted
+ * after the loop has stopped is not run. */
 void loop_post(struct loop *loop, void (*work)(void *context), void *context);

@@ -33,12 +33,22 @@ static const char usage[] =
     "  --version\n"
     "  --help\n"
     "\n"
-    "SIGTERM and SIGINT drain: no new requests, those in flight are finished, then the workers are\n"
+    "SIGTERM and SIGINT drain: no new requests, those in flight are finished, then the workers "
+    "are\n"
     "stopped. A second SIGINT stops at once.\n"
     "Exit codes: 0 clean stop, 1 failure while serving, 2 refused to start, 130 second SIGINT.\n";
 
-enum option_id { OPTION_CHECK = 1, OPTION_LISTEN, OPTION_COUNTERS, OPTION_NO_PIN, OPTION_LOG_LEVEL,
-                 OPTION_WORKER, OPTION_HELP_CONFIG, OPTION_VERSION, OPTION_HELP };
+enum option_id {
+    OPTION_CHECK = 1,
+    OPTION_LISTEN,
+    OPTION_COUNTERS,
+    OPTION_NO_PIN,
+    OPTION_LOG_LEVEL,
+    OPTION_WORKER,
+    OPTION_HELP_CONFIG,
+    OPTION_VERSION,
+    OPTION_HELP
+};
 
 static const struct option long_options[] = {
     {"check", no_argument, NULL, OPTION_CHECK},
@@ -84,7 +94,8 @@ take_option(struct arguments *arguments, int id)
     case OPTION_LOG_LEVEL:
         node->log_level = log_level_from_name(optarg);
         if (node->log_level < 0)
-            arguments->exit_code = usage_error("--log-level: error, warn, info or debug, not ", optarg);
+            arguments->exit_code =
+                usage_error("--log-level: error, warn, info or debug, not ", optarg);
         break;
     case OPTION_WORKER: node->worker_program = optarg; break;
     case OPTION_HELP_CONFIG:
@@ -126,8 +137,7 @@ main(int argc, char **argv)
                                   .exit_code = -1};
     arguments.node.listen = arguments.listen;
     int id;
-    while (arguments.exit_code < 0 &&
-           (id = getopt_long(argc, argv, "", long_options, NULL)) != -1)
+    while (arguments.exit_code < 0 && (id = getopt_long(argc, argv, "", long_options, NULL)) != -1)
         take_option(&arguments, id);
     if (arguments.exit_code >= 0)
         return arguments.exit_code;

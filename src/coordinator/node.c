@@ -77,7 +77,8 @@ node_check(const struct node_options *options)
 static void
 update_ready(struct node *node)
 {
-    bool ready = node->serving_count == node->assembly.pipeline_count && node->phase <= PHASE_SERVING;
+    bool ready =
+        node->serving_count == node->assembly.pipeline_count && node->phase <= PHASE_SERVING;
     front_set_node_ready(node->front, ready);
     if (ready && node->phase == PHASE_STARTING) {
         node->phase = PHASE_SERVING;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A node: everything that one shoald is, from its configuration to its end. Exit codes: 0 after a clean
- * stop, 1 when something failed while it ran, 2 when it refused to start (configuration, plug-in, address).
+ * A node: everything that one shoald is, from its configuration to its end. Exit codes: 0 after a
+ * clean stop, 1 when something failed while it ran, 2 when it refused to start (configuration,
+ * plug-in, address).
  */
 #pragma once
 
@@ -14,8 +15,8 @@ struct node_options {
     uint32_t listen_count;
     const char *counters_path; /* NULL: the configuration's, or the default */
     const char *worker_program;
-    bool pin;                  /* false: ignore all `cpus` */
-    int log_level;             /* -1: the configuration's */
+    bool pin;      /* false: ignore all `cpus` */
+    int log_level; /* -1: the configuration's */
 };
 
 /* Reads and checks the configuration, prints every mistake to stderr. Returns the exit code. */

@@ -11,14 +11,15 @@
 #include "shm/former.h"
 #include "shm/slot.h"
 
-/* Between two resets of a region, so that a modelet that always destroys it does not keep us busy. */
+/* Between two resets of a region, so that a modelet that always destroys it does not keep us busy.
+ */
 enum { RESET_WAIT_FIRST_MS = 100, RESET_WAIT_MAX_MS = 10000, WORKER_GRACE_MS = 2000 };
 
 static void pipeline_restart(void *context);
 
 enum status
-pipeline_create(const struct pipeline_options *options, uint32_t index,
-                struct pipeline **created, struct error *error)
+pipeline_create(const struct pipeline_options *options, uint32_t index, struct pipeline **created,
+                struct error *error)
 {
     (void)error;
     struct pipeline *pipeline = calloc(1, sizeof(*pipeline));
@@ -78,8 +79,8 @@ pipeline_start(struct pipeline *pipeline, struct error *error)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED,
                          "replies of %d earlier regions are still being sent", LANES_MAX);
     struct lane *lane = &pipeline->lanes[number];
-    enum status status = lane_open(lane, pipeline, (uint32_t)number,
-                                   ++pipeline->region_generation, error);
+    enum status status =
+        lane_open(lane, pipeline, (uint32_t)number, ++pipeline->region_generation, error);
     if (status == STATUS_OK)
         status = roster_create(pipeline, lane, &pipeline->rosters[number], error);
     if (status != STATUS_OK)
@@ -186,8 +187,8 @@ pipeline_in_flight(struct pipeline *pipeline)
     uint64_t in_flight = 0;
     for (uint32_t i = 0; i < LANES_MAX; i++) {
         uint64_t refs = atomic_load(&pipeline->lanes[i].refs);
-        bool ours = atomic_load(&pipeline->lanes[i].state) != LANE_UNUSED &&
-                    pipeline->rosters[i] != NULL;
+        bool ours =
+            atomic_load(&pipeline->lanes[i].state) != LANE_UNUSED && pipeline->rosters[i] != NULL;
         in_flight += refs - (ours && refs > 0 ? 1 : 0);
     }
     return in_flight;

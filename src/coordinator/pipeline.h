@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pipeline: a configured chain of stages under a name that callers use. It owns up to LANES_MAX lanes, of
- * which one serves, and the roster of worker processes of each. Loop thread, except where said otherwise.
+ * A pipeline: a configured chain of stages under a name that callers use. It owns up to LANES_MAX
+ * lanes, of which one serves, and the roster of worker processes of each. Loop thread, except where
+ * said otherwise.
  */
 #pragma once
 
@@ -33,10 +34,10 @@ struct pipeline_options {
     const char *worker_program;
     struct loop *loop;
     struct counters *counters;
-    uint32_t scope;                          /* the pipeline's, in the counters */
-    const uint32_t *stage_scopes;            /* one per stage */
-    const uint32_t *const *worker_scopes;    /* [stage][worker] */
-    bool pin;                                /* false: ignore all `cpus` */
+    uint32_t scope;                       /* the pipeline's, in the counters */
+    const uint32_t *stage_scopes;         /* one per stage */
+    const uint32_t *const *worker_scopes; /* [stage][worker] */
+    bool pin;                             /* false: ignore all `cpus` */
     uint32_t log_level;
     const struct pipeline_events *events;
 };

@@ -35,7 +35,7 @@ struct seat {
     struct loop_watch *control_watch;
     struct loop_timer *timer; /* back-off, or the start time-out */
     bool start_timed_out;
-    bool refused;             /* it said handshake_failed: `refusal` is its own text */
+    bool refused; /* it said handshake_failed: `refusal` is its own text */
     struct error refusal;
     int64_t ready_ns;
     uint32_t quick_deaths; /* in a row */
@@ -260,7 +260,8 @@ seat_on_control(void *context)
     enum status status =
         handshake_receive(seat->process.control, message, sizeof(*message), &error);
     if (status == STATUS_OK && seat->state == SEAT_STARTING &&
-        message->header.type == HANDSHAKE_READY && message->header.bytes == sizeof(message->ready)) {
+        message->header.type == HANDSHAKE_READY &&
+        message->header.bytes == sizeof(message->ready)) {
         seat_on_ready(seat, &message->ready);
     } else if (status == STATUS_OK && seat->state == SEAT_STARTING &&
                message->header.type == HANDSHAKE_FAILED &&
@@ -291,17 +292,19 @@ judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct err
     const struct config_stage *config = &roster->pipeline->options.pipeline->stages[stage];
     request->deaths++;
     if (roster->abilities[stage] & SHOAL_CHANGES_INPUTS) {
-        error_set(error, STATUS_UNAVAILABLE,
-                  "a worker died while it ran this request in stage \"%s\", whose modelet changes its "
-                  "inputs: it can't be run again",
-                  config->name);
+        error_set(
+            error, STATUS_UNAVAILABLE,
+            "a worker died while it ran this request in stage \"%s\", whose modelet changes its "
+            "inputs: it can't be run again",
+            config->name);
         return REPAIR_FAIL;
     }
     if (request->deaths >= config->attempts_max) {
         counter_add_shared(roster->pipeline->counters, PIPELINE_POISON, 1);
-        error_set(error, STATUS_UNAVAILABLE,
-                  "%u workers died while they ran this request, the last in stage \"%s\" (modelet %s)",
-                  request->deaths, config->name, strrchr(config->modelet, '/') + 1);
+        error_set(
+            error, STATUS_UNAVAILABLE,
+            "%u workers died while they ran this request, the last in stage \"%s\" (modelet %s)",
+            request->deaths, config->name, strrchr(config->modelet, '/') + 1);
         return REPAIR_FAIL;
     }
     counter_add_shared(roster->pipeline->counters, PIPELINE_RUN_AGAIN, 1);
@@ -325,8 +328,8 @@ seat_repair(struct seat *seat)
     }
     log_info("worker_reclaimed pipeline=%s stage=%s worker=%u run_again=%u failed=%u pushed=%u "
              "blocks=%u us=%lld",
-             lane->info.name, seat_config(seat)->name, seat->index, report.run_again,
-             report.failed, report.pushed, report.blocks_released,
+             lane->info.name, seat_config(seat)->name, seat->index, report.run_again, report.failed,
+             report.pushed, report.blocks_released,
              (long long)((clock_now_ns() - began_ns) / NS_PER_US));
 }
 
@@ -432,8 +435,8 @@ seat_on_death(void *context)
         seat_on_failed_start(seat, why);
     if (roster->stopping) /* the failed start has stopped us */
         return;
-    bool quick = was_starting ||
-                 clock_now_ns() - seat->ready_ns < QUICK_DEATH_MS * (int64_t)NS_PER_MS;
+    bool quick =
+        was_starting || clock_now_ns() - seat->ready_ns < QUICK_DEATH_MS * (int64_t)NS_PER_MS;
     seat->quick_deaths = quick ? seat->quick_deaths + 1 : 0;
     counter_add_shared(counters_values(roster->pipeline->options.counters,
                                        roster->pipeline->options.stage_scopes[seat->stage]),
@@ -623,8 +626,7 @@ roster_publish(struct roster *roster)
         _Atomic uint64_t *values = counters_values(options->counters, options->stage_scopes[stage]);
         counter_set(values, STAGE_DEPTH, ring_depth(&ring));
         counter_set(values, STAGE_WORKERS_LIVE, roster_live(roster, stage));
-        counter_set(values, STAGE_WORKERS_WANTED,
-                    lane->region.layout.plan.worker_counts[stage]);
+        counter_set(values, STAGE_WORKERS_WANTED, lane->region.layout.plan.worker_counts[stage]);
     }
     for (uint32_t i = 0; i < roster->seat_count; i++) {
         const struct seat *seat = &roster->seats[i];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker processes of a lane: starting them, knowing when they are ready or dead, putting right what the
- * dead left, starting successors with back-off. Death is known by pidfd and nothing else. Loop thread.
+ * The worker processes of a lane: starting them, knowing when they are ready or dead, putting right
+ * what the dead left, starting successors with back-off. Death is known by pidfd and nothing else.
+ * Loop thread.
  */
 #pragma once
 
@@ -15,17 +16,24 @@ struct lane;
 struct pipeline;
 
 /*
- * Back-off: a worker that dies is replaced at once. One that has been ready for less than a second is a
- * quick death; after QUICK_DEATHS_MAX of them in a row its successor waits, twice as long each time.
+ * Back-off: a worker that dies is replaced at once. One that has been ready for less than a second
+ * is a quick death; after QUICK_DEATHS_MAX of them in a row its successor waits, twice as long each
+ * time.
  */
-enum { QUICK_DEATHS_MAX = 3, QUICK_DEATH_MS = 1000, BACKOFF_FIRST_MS = 100, BACKOFF_MAX_MS = 10000 };
+enum {
+    QUICK_DEATHS_MAX = 3,
+    QUICK_DEATH_MS = 1000,
+    BACKOFF_FIRST_MS = 100,
+    BACKOFF_MAX_MS = 10000
+};
 
 /* Starts a worker in every seat. */
 enum status roster_create(struct pipeline *pipeline, struct lane *lane, struct roster **roster,
                           struct error *error) WARN_UNUSED;
 void roster_destroy(struct roster *roster); /* when no process is left */
 
-/* SIGTERM to all, SIGKILL to those still there after `grace_ns`; then pipeline_on_roster_stopped. */
+/* SIGTERM to all, SIGKILL to those still there after `grace_ns`; then pipeline_on_roster_stopped.
+ */
 void roster_stop(struct roster *roster, int64_t grace_ns);
 /* SIGKILL to all; then, when the last is gone, pipeline_on_roster_stopped. */
 void roster_kill(struct roster *roster);

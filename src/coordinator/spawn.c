@@ -17,7 +17,8 @@
 
 extern char **environ;
 
-/* Descriptors to hand over are moved up here first, so that dup2 to 3, 4, 5 overwrites none of them. */
+/* Descriptors to hand over are moved up here first, so that dup2 to 3, 4, 5 overwrites none of
+ * them. */
 enum { SPAWN_FD_ABOVE = 10 };
 
 /* What spawn_keep_cpus saw; empty: workers start where the coordinator is. */

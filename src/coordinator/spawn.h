@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starting one worker process, by posix_spawn of shoal-worker: never a bare fork from a process with gRPC's
- * threads and a large heap. The child gets the three descriptors of handshake.h and nothing else.
+ * Starting one worker process, by posix_spawn of shoal-worker: never a bare fork from a process
+ * with gRPC's threads and a large heap. The child gets the three descriptors of handshake.h and
+ * nothing else.
  */
 #pragma once
 
@@ -16,8 +17,8 @@ struct spawned {
     int control; /* our end of the control socket */
 };
 
-/* Workers start on the CPUs that the calling thread may use now: to be called before the coordinator
- * pins itself, else those that are not pinned would share its CPUs. */
+/* Workers start on the CPUs that the calling thread may use now: to be called before the
+ * coordinator pins itself, else those that are not pinned would share its CPUs. */
 void spawn_keep_cpus(void);
 
 /* Starts the program and sends it `start`. On failure nothing is left behind. */

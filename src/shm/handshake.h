@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a coordinator hands to a worker, all of it: three descriptors at fixed numbers, one message
- * that says what to do, and the worker's one message back. The control socket is a SOCK_SEQPACKET pair; a
- * message is one of the structs below, whole, in one packet.
+ * that says what to do, and the worker's one message back. The control socket is a SOCK_SEQPACKET
+ * pair; a message is one of the structs below, whole, in one packet.
  *
  *     coordinator                          worker
  *     posix_spawn shoal-worker       →     dies with its coordinator from its first line on
@@ -10,8 +10,8 @@
  *                                    ←     handshake_ready, or handshake_failed and exit code 2
  *     closes the socket, or SIGTERM  →     finishes its batch, closes the modelet, exit code 0
  *
- * The worker also leaves when the socket closes. What comes back was written by a process that runs foreign
- * code: the coordinator validates it (handshake_ready_validate) before it believes a byte.
+ * The worker also leaves when the socket closes. What comes back was written by a process that runs
+ * foreign code: the coordinator validates it (handshake_ready_validate) before it believes a byte.
  */
 #pragma once
 
@@ -68,7 +68,7 @@ struct handshake_start {
     char pipeline[HANDSHAKE_NAME_BYTES];
     char stage[HANDSHAKE_NAME_BYTES];
     char modelet_path[HANDSHAKE_PATH_BYTES];
-    char directory[HANDSHAKE_PATH_BYTES]; /* of the configuration: relative paths start here */
+    char directory[HANDSHAKE_PATH_BYTES];    /* of the configuration: relative paths start here */
     char model_id[SHOAL_NAME_BYTES_MAX + 1]; /* "": no model to load */
     char model_path[HANDSHAKE_PATH_BYTES];
     char model_key[HANDSHAKE_VALUE_BYTES];
@@ -107,8 +107,8 @@ struct handshake_failed {
 enum status handshake_send(int fd, const void *message, uint32_t bytes,
                            struct error *error) WARN_UNUSED;
 
-/* Receives one packet of at most `room` bytes into `message`, which starts with a handshake_header, and
- * checks version and length. UNAVAILABLE: the other side closed. */
+/* Receives one packet of at most `room` bytes into `message`, which starts with a handshake_header,
+ * and checks version and length. UNAVAILABLE: the other side closed. */
 enum status handshake_receive(int fd, void *message, uint32_t room,
                               struct error *error) WARN_UNUSED;
 

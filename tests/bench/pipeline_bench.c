@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shoal without gRPC: a whole coordinator in this process, real workers beside it, and one thread that
- * submits into a pipeline and gathers its answers as a front thread does (coordinator/gatherer.h).
+ * Shoal without gRPC: a whole coordinator in this process, real workers beside it, and one thread
+ * that submits into a pipeline and gathers its answers as a front thread does
+ * (coordinator/gatherer.h).
  *
  * The loop is closed: N requests are outstanding, each answer is followed by the next request. A
  * request is a packed ModelInferRequest with one FP32 tensor of its own values; the pipeline is
- * expected to answer scale * x + shift, so an answer that went to the wrong caller is seen. One line
- * is printed for each N. Exit code 0 when all was answered right and once, 1 when something was
- * refused, failed, wrong or answered twice, 2 when nothing could be measured.
+ * expected to answer scale * x + shift, so an answer that went to the wrong caller is seen. One
+ * line is printed for each N. Exit code 0 when all was answered right and once, 1 when something
+ * was refused, failed, wrong or answered twice, 2 when nothing could be measured.
  *
  * Latency is from before the submission to the sink. CPU time is this process's and its workers'.
  */
@@ -126,7 +127,8 @@ copy_text(const char *text)
     return memcpy(allocate(bytes), text, bytes);
 }
 
-/* Packs the request once; only the tensor's contents, the message's last bytes, change from use to use. */
+/* Packs the request once; only the tensor's contents, the message's last bytes, change from use to
+ * use. */
 static void
 flight_init(struct flight *flight, uint32_t value)
 {
@@ -359,6 +361,8 @@ measure(uint64_t outstanding)
            samples_percentile_us(&load.samples, 50), samples_percentile_us(&load.samples, 99),
            cpu_us);
     fflush(stdout);
+    if (atomic_load(&load.twice) > 0)
+        fprintf(stderr, "requests were answered twice\n");
     if (load.wrong > 0 || atomic_load(&load.failed) > 0 || atomic_load(&load.twice) > 0)
         host.exit_code = 1;
 }

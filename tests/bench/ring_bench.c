@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rings between two threads pinned to two cores: a plain ring, the same with cached indices, the same
- * with a record of a cache line per item, and Shoal's. Two figures:
+ * Rings between two threads pinned to two cores: a plain ring, the same with cached indices, the
+ * same with a record of a cache line per item, and Shoal's. Two figures:
  *
  *     stream  ns per item when one thread pushes and the other pops as fast as they can
  *     hop     ns one way when a single item goes to and fro through two rings: what a lone

@@ -4,9 +4,9 @@
  * dies. Head and tail have a cache line each; the producer publishes by a release store of the
  * tail, the consumer by one of the head. `ring_plain` reads the other side's index on every
  * operation; `ring_cached` remembers it and reads it again only when the ring seems full or empty,
- * which is as cheap as a ring between two cores gets. `ring_record` is `ring_plain` with a record of a
- * cache line in each cell, all of it written and read: what it costs that an item is a request, not a
- * number, however little the ring itself does.
+ * which is as cheap as a ring between two cores gets. `ring_record` is `ring_plain` with a record
+ * of a cache line in each cell, all of it written and read: what it costs that an item is a
+ * request, not a number, however little the ring itself does.
  */
 #pragma once
 

@@ -65,7 +65,7 @@ ATOMICS_HOME = ["src/shm/*", "tests/*"]
 EXCEPTIONS = [
     ("atomics", ["src/rpc/*"], "a call is ended by another thread than its queue's: private words"),
     ("atomics", [f"src/coordinator/{name}.*" for name in (
-        "admit", "front", "gather", "lane", "pipeline", "roster")],
+        "admit", "assembly", "audit", "front", "gather", "gatherer", "lane", "pipeline", "roster")],
      "front, gather and loop threads of the one process hand state to each other without a lock"),
     ("sleep", ["tests/tidy/test_rules.py"], "plants them"),
 ]

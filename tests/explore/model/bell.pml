@@ -10,6 +10,10 @@
  * Checked: when nothing moves any more, nothing waits and everything was run. A sleep has no time-out
  * here, so a lost wake is a failure and not a delay. With SLOW a batch ends only when no item waits any
  * more: then it also fails if one worker sleeps while work waits for the other, who is busy.
+ *
+ * With COMPANY a batch has room for two, and a former who has one item sleeps on its bell, with the
+ * role, until a second comes or the batch is due. That time-out may come or not: so a batch may stay
+ * open at the end, but nothing may wait for the one who holds it, and a role that was accepted stays.
  */
 
 #ifndef ITEMS
@@ -25,9 +29,16 @@
 #define MORTALS 7 /* who may die: a bit for each worker, then one for the pusher */
 #endif
 #define SEATS 2
-#define FORMER(party, seat) ((party) * 2 + (seat))
+#define FORMER(party, seat) ((party) * 4 + (seat))
 #define SEAT(former) ((former) % 2)
-#define PARTY(former) ((former) / 2)
+#define PARTY(former) ((former) / 4)
+#ifdef MUTANT_NO_OFFER /* an appointment is the role itself, and taken back from whoever began */
+#define OFFER(party, seat) FORMER(party, seat)
+#define OFFERED(former) false
+#else
+#define OFFER(party, seat) (FORMER(party, seat) + 2)
+#define OFFERED(former) ((former) % 4 >= 2)
+#endif
 
 byte waiting; /* items in the ring */
 byte former;
@@ -85,7 +96,7 @@ inline appoint_idle()
        :: appointed != 0 ->
           atomic {
               if
-              :: former == 0 -> former = FORMER(appointed, seat)
+              :: former == 0 -> former = OFFER(appointed, seat)
               :: else -> break
               fi
           };
@@ -99,7 +110,7 @@ inline appoint_idle()
 #endif
           atomic {
               if
-              :: !flag && former == FORMER(appointed, seat) -> former = 0
+              :: !flag && former == OFFER(appointed, seat) -> former = 0
               :: else -> break
               fi
           };
@@ -162,6 +173,38 @@ inline former_leave()
 #endif
 }
 
+inline gather()
+{
+    atomic {
+        if
+        :: waiting > 0 -> waiting--; in_hand[k]++
+        :: else
+        fi
+    }
+}
+
+/* The batch is open: asleep with the role, and without the idle bit. */
+inline wait_for_company()
+{
+    rung[k] = false;
+    asleep[k] = true;
+#ifdef MUTANT_NO_LOOK_FOR_COMPANY
+    flag = false;
+#else
+    flag = (waiting > 0);
+#endif
+    if
+    :: !flag ->
+       atomic { in_futex[k] = !rung[k] };
+       if
+       :: (!in_futex[k])                           /* rung; in vain if it never is */
+       :: atomic { in_futex[k] = false; due = true } /* at whatever time */
+       fi
+    :: else
+    fi;
+    atomic { asleep[k] = false; flag = false }
+}
+
 inline rest()
 {
     idle[k] = true;
@@ -171,7 +214,7 @@ inline rest()
 #ifdef MUTANT_NO_LOOK_BEFORE_SLEEP
     flag = false;
 #else
-    flag = (seen == FORMER(me, k) || (seen == 0 && waiting > 0));
+    flag = (seen == FORMER(me, k) || seen == OFFER(me, k) || (seen == 0 && waiting > 0));
 #endif
     if
     :: !flag -> atomic { in_futex[k] = !rung[k] }; (!in_futex[k])
@@ -184,7 +227,7 @@ inline rest()
 proctype worker(byte k)
 {
     byte me, seen, seat, appointed;
-    bool flag;
+    bool flag, due;
     bool skip_seat[SEATS];
 start:
     skip;
@@ -192,20 +235,27 @@ start:
     {
         do
         :: if
-           :: atomic { former == 0 || former == FORMER(me, k) -> former = FORMER(me, k) };
-              atomic {
-                  if
-                  :: waiting > 0 -> waiting--; in_hand[k]++
-                  :: else
-                  fi
+           :: atomic {
+                  former == 0 || former == FORMER(me, k) || former == OFFER(me, k) ->
+                  former = FORMER(me, k)
               };
+              gather();
+#ifdef COMPANY
+              do
+              :: in_hand[k] == 1 && !due -> wait_for_company(); gather()
+              :: else -> break
+              od;
+              atomic { assert(former == FORMER(me, k)); due = false };
+#endif
               former_leave();
               if
 #ifdef SLOW /* a batch takes until all items are in somebody's hands */
               :: atomic { in_hand[k] > 0 -> (waiting == 0 && pushed[0] == ITEMS) };
                  atomic { in_hand[k]--; run_count++ }
 #else
-              :: atomic { in_hand[k] > 0 -> in_hand[k]--; run_count++ }
+              :: atomic {
+                     in_hand[k] > 0 -> run_count = run_count + in_hand[k]; in_hand[k] = 0
+                 }
 #endif
               :: else -> rest()
               fi
@@ -215,8 +265,8 @@ start:
     } unless { killed[k] };
     d_step {
         alive[k] = false; dead[k] = true; in_futex[k] = false;
-        me = 0; seen = 0; seat = 0; appointed = 0; flag = false; skip_seat[0] = false;
-        skip_seat[1] = false
+        me = 0; seen = 0; seat = 0; appointed = 0; flag = false; due = false;
+        skip_seat[0] = false; skip_seat[1] = false
     };
     (!dead[k]);
     goto start
@@ -227,11 +277,13 @@ inline former_evict()
     atomic { appointed = party[k] };
 #ifdef MUTANT_ROLE_BEFORE_SEAT
     atomic { if :: former == FORMER(appointed, k) -> former = 0 :: else fi };
+    atomic { if :: former == OFFER(appointed, k) -> former = 0 :: else fi };
 #endif
     atomic { party[k] = 0 };
     atomic { idle[k] = false };
 #ifndef MUTANT_ROLE_BEFORE_SEAT
     atomic { if :: former == FORMER(appointed, k) -> former = 0 :: else fi };
+    atomic { if :: former == OFFER(appointed, k) -> former = 0 :: else fi };
 #endif
     appointed = 0
 }
@@ -240,7 +292,11 @@ inline stages_awaken()
 {
 #ifndef MUTANT_NO_STALE_FORMER
     atomic { seen = former };
+#ifdef MUTANT_KEEP_OFFERS
     atomic { flag = (seen != 0 && party[SEAT(seen)] != PARTY(seen)) };
+#else
+    atomic { flag = (OFFERED(seen) || (seen != 0 && party[SEAT(seen)] != PARTY(seen))) };
+#endif
     atomic { if :: flag && former == seen -> former = 0 :: else fi; seen = 0; flag = false };
 #endif
 #ifdef MUTANT_RING_ONLY
@@ -314,7 +370,11 @@ proctype judge()
     timeout;
     d_step {
         assert(waiting == 0);
+#ifdef COMPANY
+        assert(run_count + in_hand[0] + in_hand[1] == ITEMS * PUSHERS)
+#else
         assert(run_count == ITEMS * PUSHERS)
+#endif
     }
 }
 
