@@ -292,8 +292,10 @@ pipeline_submit(struct pipeline *pipeline, const struct rpc_message *message, in
                 struct error *error)
 {
     const char *name = pipeline->options.pipeline->name;
-    if (atomic_load_explicit(&pipeline->draining, memory_order_relaxed))
+    if (atomic_load_explicit(&pipeline->draining, memory_order_relaxed)) {
+        counter_add_shared(pipeline->counters, PIPELINE_REJECTED_UNAVAILABLE, 1);
         return error_set(error, STATUS_UNAVAILABLE, "draining: this node is about to stop");
+    }
     struct lane *lane = pipeline_lane(pipeline);
     if (lane == NULL) {
         counter_add_shared(pipeline->counters, PIPELINE_REJECTED_UNAVAILABLE, 1);

@@ -24,7 +24,7 @@ former_take(const struct region *region, uint32_t stage_index, uint32_t worker_i
 {
     struct shm_stage *stage = region_stage(region, stage_index);
     uint32_t me = former_word(worker_index, party);
-    return former_change(stage, FORMER_NONE, me) ||
+    return former_change(stage, FORMER_NONE, me) || former_change(stage, me | FORMER_OFFERED, me) ||
            atomic_load_explicit(&stage->former, memory_order_acquire) == me;
 }
 
@@ -45,11 +45,11 @@ appointment_holds(struct shm_stage *stage, struct shm_worker *worker, uint32_t i
 }
 
 /*
- * Gives the free role to a worker that is idle, if there is one, and wakes it.
+ * Offers the free role to a worker that is idle, if there is one, and wakes it.
  *
  * The worker may be awake after all, and by now busy with a batch, or dead and its seat taken by
- * another: then the role must not wait for it, and goes back. If it has just seen its appointment
- * there are two formers for one batch, which makes that batch smaller and nothing else.
+ * another: then the role must not wait for it, and goes back. Unless it has just been accepted: who
+ * holds it may by now sleep with an open batch, and relies on being the one whom a push wakes.
  */
 static void
 appoint_idle(const struct region *region, uint32_t stage_index)
@@ -68,11 +68,12 @@ appoint_idle(const struct region *region, uint32_t stage_index)
             seats &= ~(UINT64_C(1) << index);
             continue;
         }
-        if (!former_change(stage, FORMER_NONE, former_word(index, party)))
+        uint32_t offer = former_word(index, party) | FORMER_OFFERED;
+        if (!former_change(stage, FORMER_NONE, offer))
             return; /* somebody has the role */
         doorbell_ring(&worker->bell);
         if (appointment_holds(stage, worker, index, party) ||
-            !former_change(stage, former_word(index, party), FORMER_NONE))
+            !former_change(stage, offer, FORMER_NONE))
             return;
         /* pairs with the one in doorbell_prepare: we see the idle bit of whoever saw the role taken
          */
@@ -104,7 +105,7 @@ stage_notify(const struct region *region, uint32_t stage_index)
         appoint_idle(region, stage_index);
         return;
     }
-    uint32_t index = former >> 16;
+    uint32_t index = (former & ~FORMER_OFFERED) >> 16;
     if (index < region->layout.plan.worker_counts[stage_index])
         doorbell_ring(&region_worker(region, stage_index, index)->bell);
 }
@@ -131,7 +132,7 @@ stage_wants_former(const struct region *region, uint32_t stage_index, uint32_t w
     uint32_t former = atomic_load_explicit(&stage->former, memory_order_acquire);
     if (former == FORMER_NONE)
         return stage_has_work(region, stage_index);
-    return former == former_word(worker_index, party);
+    return (former & ~FORMER_OFFERED) == former_word(worker_index, party);
 }
 
 /* In this order: who appoints the dead one after its role was taken sees that the seat is empty. */
@@ -147,6 +148,19 @@ former_evict(const struct region *region, uint32_t stage_index, uint32_t worker_
     idle_leave(region, stage_index, worker_index);
     atomic_thread_fence(memory_order_seq_cst);
     former_change(stage, former_word(worker_index, dead), FORMER_NONE);
+    former_change(stage, former_word(worker_index, dead) | FORMER_OFFERED, FORMER_NONE);
+}
+
+/* Is it an offer, whose maker may be dead and never look again, or the role of one without a seat?
+ */
+static bool
+role_is_doubtful(const struct region *region, uint32_t stage_index, uint32_t former)
+{
+    uint32_t index = former >> 16;
+    return (former & FORMER_OFFERED) != 0 ||
+           index >= region->layout.plan.worker_counts[stage_index] ||
+           atomic_load_explicit(&region_worker(region, stage_index, index)->party,
+                                memory_order_acquire) != (former & PARTY_MAX);
 }
 
 void
@@ -156,11 +170,7 @@ stages_awaken(const struct region *region)
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         struct shm_stage *stage = region_stage(region, s);
         uint32_t former = atomic_load_explicit(&stage->former, memory_order_acquire);
-        uint32_t index = former >> 16;
-        if (former != FORMER_NONE &&
-            (index >= plan->worker_counts[s] ||
-             atomic_load_explicit(&region_worker(region, s, index)->party, memory_order_acquire) !=
-                 (former & PARTY_MAX)))
+        if (former != FORMER_NONE && role_is_doubtful(region, s, former))
             former_change(stage, former, FORMER_NONE);
         for (uint32_t i = 0; i < plan->worker_counts[s]; i++)
             doorbell_wake(&region_worker(region, s, i)->bell);

@@ -76,12 +76,21 @@ struct shm_doorbell {
     _Atomic uint32_t asleep;
 };
 
-/* Who gathers, who sleeps: former.h. */
+/*
+ * Who gathers, who sleeps: former.h. The former word, 0 when there is none:
+ *
+ *     31      30        22 21     16 15         0
+ *     offered │ 0         │ index   │ party           index: of the worker in its stage
+ *
+ * Offered: the one named has not accepted the role yet. Anybody may take an offer back by a change
+ * from exactly this word; an accepted role is changed by its holder, or when that is proved dead.
+ */
+#define FORMER_OFFERED (UINT32_C(1) << 31)
+
 struct shm_stage {
-    _Alignas(
-        64) _Atomic uint32_t former; /* who gathers: index in the stage << 16 | party; 0: none */
-    _Atomic uint64_t idle;           /* bit i: worker i wants work and sleeps, or is about to */
-    _Atomic uint32_t draining;       /* 1: close batches at once; written by the coordinator */
+    _Alignas(64) _Atomic uint32_t former;
+    _Atomic uint64_t idle;     /* bit i: worker i wants work and sleeps, or is about to */
+    _Atomic uint32_t draining; /* 1: close batches at once; written by the coordinator */
 };
 
 /* A worker's seat: the process in it changes, the seat stays. */
