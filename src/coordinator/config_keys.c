@@ -62,7 +62,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     24 * HOUR_MS, "ms", "0", NULL, FIELD_I64, NS_PER_MS, PIPELINE(default_timeout_ns),
     "Deadline of requests that come without one. 0: none."},
 [KEY_SPIN_US] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "spin_us", 0, 1000, "µs",
-    "50", NULL, FIELD_I64, NS_PER_US, PIPELINE(spin_ns),
+    "200", NULL, FIELD_I64, NS_PER_US, PIPELINE(spin_ns),
     "How long workers look for work before they sleep, at most. 0: not at all."},
 [KEY_STAGES] = {WHERE_PIPELINE, CONFIG_STAGES, REQUIRED, "stages", 1, STAGES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(stages), "What a request passes through, in this order."},

@@ -65,16 +65,17 @@ gatherer_poll(struct gatherer *gatherer, int (*step)(void *context), void *conte
         int answers = gather(gatherer);
         if (events < 0)
             return false;
+        int64_t now_ns = clock_now_ns();
         if (events + answers > 0) {
             if (!gatherer_take(gatherer))
                 return true;
-            quiet_since_ns = clock_now_ns();
+            quiet_since_ns = now_ns;
             spin_rewarded(&gatherer->spin);
-        } else if (clock_now_ns() - quiet_since_ns >= gatherer->spin.budget_ns) {
+        } else if (now_ns - quiet_since_ns >= spin_budget(&gatherer->spin, now_ns)) {
             spin_in_vain(&gatherer->spin);
             return true;
         } else {
-            spin_pause();
+            (void)spin_pause(&gatherer->spin, now_ns);
         }
     }
 }

@@ -45,13 +45,14 @@ lane_has_answers(const struct lane *lane)
 static void
 gather_rest(struct lane *lane, struct spin *spin)
 {
-    int64_t began_ns = clock_now_ns();
-    while (clock_now_ns() - began_ns < spin->budget_ns) {
+    int64_t now_ns = clock_now_ns();
+    int64_t end_ns = now_ns + spin_budget(spin, now_ns);
+    while (now_ns < end_ns) {
         if (lane_has_answers(lane)) {
             spin_rewarded(spin);
             return;
         }
-        spin_pause();
+        now_ns = spin_pause(spin, now_ns);
     }
     spin_in_vain(spin);
     struct shm_doorbell *bell = &lane->region.header->coordinator_bell;

@@ -79,29 +79,6 @@ roster_live(const struct roster *roster, uint32_t stage)
 
 /* ---- starting ---- */
 
-/* Looking before sleeping is a loss where the other side needs the CPU to make progress. */
-static int64_t
-seat_spin_ns(const struct seat *seat)
-{
-    const struct pipeline_options *options = &seat->roster->pipeline->options;
-    const struct config_stage *stage = seat_config(seat);
-    if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
-        return 0;
-    if (!options->pin || stage->cpus == NULL)
-        return options->pipeline->spin_ns;
-    int cpu = stage->cpus[seat->index];
-    for (uint32_t i = 0; i < options->config->cpu_count; i++)
-        if (options->config->cpus[i] == cpu)
-            return 0;
-    for (uint32_t s = 0; s < options->pipeline->stage_count; s++) {
-        const struct config_stage *other = &options->pipeline->stages[s];
-        for (uint32_t i = 0; other->cpus != NULL && i < other->worker_count; i++)
-            if ((s != seat->stage || i != seat->index) && other->cpus[i] == cpu)
-                return 0;
-    }
-    return options->pipeline->spin_ns;
-}
-
 static void
 copy_text(char *to, size_t room, const char *from)
 {
@@ -124,7 +101,7 @@ fill_start(const struct seat *seat, struct handshake_start *start)
         .counters_scope = options->worker_scopes[seat->stage][seat->index],
         .batch_size = stage->batch_size,
         .batch_wait_ns = stage->batch_wait_ns,
-        .spin_limit_ns = seat_spin_ns(seat),
+        .spin_limit_ns = options->pipeline->spin_ns,
         .halvings_max = stage->halvings_max,
         .log_level = options->log_level,
         .param_count = stage->param_count,

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -73,6 +74,7 @@ void
 spin_init(struct spin *spin, int64_t limit_ns)
 {
     spin->limit_ns = limit_ns;
+    spin->barred_until_ns = 0;
     spin->budget_ns = limit_ns < SPIN_BUDGET_MIN_NS ? limit_ns : SPIN_BUDGET_MIN_NS;
 }
 
@@ -101,6 +103,23 @@ spin_in_vain(struct spin *spin)
 void
 spin_after_sleep(struct spin *spin, int64_t slept_ns)
 {
-    if (slept_ns < spin->limit_ns)
-        spin_grow(spin);
+    /* by more than it was: the vain look before this sleep has halved it */
+    if (slept_ns < spin->limit_ns && 2 * slept_ns > spin->budget_ns)
+        spin->budget_ns = 2 * slept_ns < spin->limit_ns ? 2 * slept_ns : spin->limit_ns;
+}
+
+int64_t
+spin_budget(const struct spin *spin, int64_t now_ns)
+{
+    return now_ns < spin->barred_until_ns ? 0 : spin->budget_ns;
+}
+
+int64_t
+spin_pause(struct spin *spin, int64_t now_ns)
+{
+    sched_yield();
+    int64_t after_ns = clock_now_ns();
+    if (after_ns - now_ns > SPIN_PAUSE_NS_MAX)
+        spin->barred_until_ns = after_ns + SPIN_BAR_FACTOR * (after_ns - now_ns);
+    return after_ns;
 }

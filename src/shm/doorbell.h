@@ -38,28 +38,36 @@ void doorbell_wake(struct shm_doorbell *bell);
 
 /*
  * How long to look before sleeping: private to the process. Rewarded looking doubles the budget,
- * vain looking halves it; a sleep that turns out shorter than the limit shows that looking would
- * have been rewarded. A limit of 0 (the other side runs on the same CPU) means never to spin.
+ * vain looking halves it; a sleep that turns out shorter than the limit shows how long looking
+ * would have had to last. A limit of 0 means never to spin.
+ *
+ * Who looks gives way between two looks (spin_pause): the process that is waited for may want this
+ * very CPU, and then pausing only keeps it from running. Where nobody wants it, that costs a few
+ * hundred nanoseconds. It costs much where somebody takes the CPU and keeps it: a sleeper is put
+ * before him when it is woken, who gave way is not. So giving way that lasted long bars looking,
+ * for many times as long.
  */
 struct spin {
     int64_t limit_ns;
     int64_t budget_ns;
+    int64_t barred_until_ns;
 };
 
-enum { SPIN_BUDGET_MIN_NS = 1000, SPIN_LIMIT_DEFAULT_NS = 50 * 1000 };
+enum {
+    SPIN_BUDGET_MIN_NS = 1000,
+    SPIN_LIMIT_DEFAULT_NS = 200 * 1000,
+    SPIN_PAUSE_NS_MAX =
+        2500 * 1000,      /* more than a neighbour takes that gives the CPU back by itself */
+    SPIN_BAR_FACTOR = 32, /* so that at most a thirty-second of the time is lost by giving way */
+};
 
 void spin_init(struct spin *spin, int64_t limit_ns);
 void spin_rewarded(struct spin *spin);
 void spin_in_vain(struct spin *spin);
 void spin_after_sleep(struct spin *spin, int64_t slept_ns);
 
-/* One pause between two looks. */
-static inline void
-spin_pause(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ __volatile__("yield");
-#endif
-}
+/* For how long to look from now on. */
+int64_t spin_budget(const struct spin *spin, int64_t now_ns);
+
+/* Between two looks; returns the time after it. */
+int64_t spin_pause(struct spin *spin, int64_t now_ns);

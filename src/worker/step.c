@@ -116,18 +116,17 @@ work(struct worker *worker, int64_t now_ns)
 static bool
 spin(struct worker *worker, int64_t until_ns)
 {
-    if (worker->spin.budget_ns == 0)
-        return ring_holds_work(worker);
-    int64_t end_ns = clock_now_ns() + worker->spin.budget_ns;
-    int64_t now_ns;
-    do {
+    int64_t now_ns = clock_now_ns();
+    int64_t end_ns = now_ns + spin_budget(&worker->spin, now_ns);
+    for (;;) {
         if (ring_holds_work(worker)) {
             spin_rewarded(&worker->spin);
             return true;
         }
-        spin_pause();
-        now_ns = clock_now_ns();
-    } while (now_ns < end_ns && now_ns < until_ns && !worker_stop_requested());
+        if (now_ns >= end_ns || now_ns >= until_ns || worker_stop_requested())
+            break;
+        now_ns = spin_pause(&worker->spin, now_ns);
+    }
     if (now_ns >= end_ns)
         spin_in_vain(&worker->spin);
     return false;

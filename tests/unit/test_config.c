@@ -421,7 +421,7 @@ test_defaults(void **state)
     assert_int_equal(pipeline->slot_count, 1024);
     assert_int_equal(pipeline->arena_bytes, 0);
     assert_int_equal(pipeline->default_timeout_ns, 0);
-    assert_int_equal(pipeline->spin_ns, 50000);
+    assert_int_equal(pipeline->spin_ns, 200000);
     assert_int_equal(pipeline->line, 2);
     assert_int_equal(pipeline->stage_count, 1);
     const struct config_stage *stage = &pipeline->stages[0];

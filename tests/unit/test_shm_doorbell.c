@@ -102,11 +102,14 @@ test_spin_budget(void **state)
     assert_int_equal(spin.budget_ns, SPIN_BUDGET_MIN_NS);
     spin_rewarded(&spin);
     assert_int_equal(spin.budget_ns, 2000);
-    spin_after_sleep(&spin, 9999);
-    assert_int_equal(spin.budget_ns, 4000);
     spin_after_sleep(&spin, 10000);
-    assert_int_equal(spin.budget_ns, 4000);
-    spin_rewarded(&spin);
+    assert_int_equal(spin.budget_ns, 2000);
+    spin_after_sleep(&spin, 3000); /* looking twice as long would have found it */
+    assert_int_equal(spin.budget_ns, 6000);
+    spin_after_sleep(&spin, 100);
+    assert_int_equal(spin.budget_ns, 6000);
+    spin_after_sleep(&spin, 9999);
+    assert_int_equal(spin.budget_ns, 10000);
     spin_rewarded(&spin);
     assert_int_equal(spin.budget_ns, 10000);
     spin_in_vain(&spin);
@@ -115,6 +118,23 @@ test_spin_budget(void **state)
     assert_int_equal(spin.budget_ns, 500);
     spin_in_vain(&spin);
     assert_int_equal(spin.budget_ns, 500);
+}
+
+/* Giving way that lasted long bars looking, for as many times as long as it lasted. */
+static void
+test_spin_barred(void **state)
+{
+    (void)state;
+    struct spin spin;
+    spin_init(&spin, 10000);
+    int64_t now_ns = clock_now_ns();
+    int64_t after_ns = spin_pause(&spin, now_ns);
+    assert_true(after_ns >= now_ns);
+    int64_t began_ns = after_ns - SPIN_PAUSE_NS_MAX - 1; /* as if it had begun that long ago */
+    after_ns = spin_pause(&spin, began_ns);
+    assert_true(spin.barred_until_ns >= after_ns + SPIN_BAR_FACTOR * (int64_t)SPIN_PAUSE_NS_MAX);
+    assert_int_equal(spin_budget(&spin, spin.barred_until_ns - 1), 0);
+    assert_int_equal(spin_budget(&spin, spin.barred_until_ns), SPIN_BUDGET_MIN_NS);
 }
 
 /* ---- the former: one stage, Alice and Bob in its seats ---- */
@@ -320,6 +340,7 @@ main(void)
         cmocka_unit_test(test_no_lost_wake),
         cmocka_unit_test(test_bell_alone),
         cmocka_unit_test(test_spin_budget),
+        cmocka_unit_test(test_spin_barred),
         cmocka_unit_test_setup_teardown(test_one_former, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_push_appoints_and_wakes_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_push_rings_a_sleeping_former, set_up, tear_down),
