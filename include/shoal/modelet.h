@@ -96,10 +96,11 @@ enum shoal_datatype {
     SHOAL_DATATYPE_END
 };
 
-#define SHOAL_RANK_MAX 8         /* dimensions of a tensor */
-#define SHOAL_TENSORS_MAX 64     /* inputs, or outputs, of an item */
-#define SHOAL_NAME_BYTES_MAX 127 /* of a tensor, a parameter, a model id; without the final zero   \
-                                  */
+#define SHOAL_RANK_MAX 8     /* dimensions of a tensor */
+#define SHOAL_TENSORS_MAX 64 /* inputs, or outputs, of an item */
+#define SHOAL_NAME_BYTES_MAX                                                                       \
+    127 /* of a tensor, a parameter, a model id; without the final zero                            \
+         */
 
 /* Caller-supplied room for a text; empty on entry. A longer text is cut. */
 struct shoal_error {

@@ -19,30 +19,32 @@ corrupt(struct lane *lane, const char *what, struct error *error)
                      lane->info.name);
 }
 
-/* A slot and the private request that belongs to it. */
-static enum status
-take_slot(struct lane *lane, struct shm_ticket *ticket, struct request **request,
-          struct error *error)
+/* A slot and the private request that belongs to it; NULL with the refusal in `error`. */
+static struct request *
+take_slot(struct lane *lane, struct shm_ticket *ticket, struct error *error)
 {
     switch (slot_acquire(&lane->region, PARTY_COORDINATOR, ticket)) {
     case RING_OK: break;
     case RING_EMPTY:
     case RING_LOST:
-        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
-                         "pipeline \"%s\" is full: all %u slots are in flight", lane->info.name,
-                         lane->region.slots.count);
-    case RING_CORRUPT: return corrupt(lane, "free ring", error);
+        (void)error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                        "pipeline \"%s\" is full: all %u slots are in flight", lane->info.name,
+                        lane->region.slots.count);
+        return NULL;
+    case RING_CORRUPT: (void)corrupt(lane, "free ring", error); return NULL;
     }
-    *request = &lane->requests[ticket->index];
-    uint32_t expected = (*request)->generation == 0 ? 1 : generation_next((*request)->generation);
+    struct request *request = &lane->requests[ticket->index];
+    uint32_t expected = request->generation == 0 ? 1 : generation_next(request->generation);
     uint32_t none = REQUEST_NONE;
     /* A worker may have faked a free slot: what is in flight is known here, not there. */
     if (ticket->generation != expected ||
-        !atomic_compare_exchange_strong_explicit(&(*request)->state, &none, REQUEST_ADMITTED,
-                                                 memory_order_acquire, memory_order_relaxed))
-        return corrupt(lane, "free slot", error);
-    (*request)->generation = expected;
-    return STATUS_OK;
+        !atomic_compare_exchange_strong_explicit(&request->state, &none, REQUEST_ADMITTED,
+                                                 memory_order_acquire, memory_order_relaxed)) {
+        (void)corrupt(lane, "free slot", error);
+        return NULL;
+    }
+    request->generation = expected;
+    return request;
 }
 
 static void
@@ -132,9 +134,9 @@ lane_submit(struct lane *lane, const struct rpc_message *message, int64_t deadli
         error_set(error, STATUS_DEADLINE_EXCEEDED, "the deadline had passed on arrival");
         return refuse(lane, error);
     }
-    struct shm_ticket ticket;
-    struct request *request;
-    if (take_slot(lane, &ticket, &request, error) != STATUS_OK)
+    struct shm_ticket ticket = {0};
+    struct request *request = take_slot(lane, &ticket, error);
+    if (request == NULL)
         return refuse(lane, error);
     if (fill_slot(lane, request, ticket, message, builder, error) != STATUS_OK) {
         give_slot_back(lane, request, ticket);

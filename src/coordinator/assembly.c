@@ -109,7 +109,7 @@ create_pipeline(struct assembly *assembly, uint32_t p, uint32_t *next_scope, str
     uint32_t *stage_scopes = &assembly->scopes[*next_scope];
     for (uint32_t s = 0; s < config->stage_count; s++)
         add_scope(assembly, next_scope);
-    const uint32_t **worker_scopes = &assembly->worker_scopes[p * STAGES_MAX];
+    const uint32_t **worker_scopes = &assembly->worker_scopes[(size_t)p * STAGES_MAX];
     for (uint32_t s = 0; s < config->stage_count; s++) {
         worker_scopes[s] = &assembly->scopes[*next_scope];
         for (uint32_t w = 0; w < config->stages[s].worker_count; w++)

@@ -28,8 +28,8 @@ plan_for(const struct pipeline *pipeline, struct region_plan *plan, struct error
     uint64_t arena_bytes = config->arena_bytes;
     if (arena_bytes == 0)
         /* the ladder of classes needs less than three of the largest; the rest is for company */
-        arena_bytes = 4 * message_bytes + 2 * BLOCK_BYTES_MIN * (uint64_t)config->slot_count * 2 +
-                      (16u << 20);
+        arena_bytes =
+            4 * message_bytes + UINT64_C(4) * BLOCK_BYTES_MIN * config->slot_count + (16u << 20);
     return plan_arena(plan, message_bytes, arena_bytes, error);
 }
 

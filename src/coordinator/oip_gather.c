@@ -122,7 +122,8 @@ static enum status
 copy_field(struct oip_gather *gather, const struct wire_field *field, struct error *error)
 {
     uint64_t payload_bytes = field->type == WIRE_BYTES ? field->value : 0;
-    enum status status = reserve(gather, 2 * WIRE_VARINT_BYTES_MAX + payload_bytes, error);
+    enum status status =
+        reserve(gather, UINT64_C(2) * WIRE_VARINT_BYTES_MAX + payload_bytes, error);
     if (status != STATUS_OK)
         return status;
     put_varint(gather, wire_tag(field->number, field->type));

@@ -160,7 +160,7 @@ learn_model_info(struct seat *seat, const struct handshake_ready *ready)
     if (atomic_load(&lane->state) != LANE_STARTING)
         return;
     if (lane->specs == NULL) {
-        lane->specs = calloc(2 * SHOAL_TENSORS_MAX, sizeof(*lane->specs));
+        lane->specs = calloc(2 * (size_t)SHOAL_TENSORS_MAX, sizeof(*lane->specs));
         CHECK(lane->specs != NULL);
     }
     if (seat->stage == 0) {

@@ -125,7 +125,7 @@ static enum status
 tcp_open(struct rpc_listener *listener, grpc_server *server, const char *address,
          struct error *error)
 {
-    struct tcp_address parsed;
+    struct tcp_address parsed = {0};
     enum status status = tcp_parse(address, &parsed, error);
     if (status != STATUS_OK)
         return status;

@@ -11,8 +11,9 @@
 
 #include "shm/region.h"
 
-/* Tries to take the role; true also if the caller has been appointed. `worker_index` is the
- * caller's index in the stage. */
+/* Tries to take the role, or accepts it if it is offered to the caller; true also if the caller has
+ * it. From then on nobody takes it away: the caller may sleep with it, and pushes ring its bell.
+ * `worker_index` is the caller's index in the stage. */
 bool former_take(const struct region *region, uint32_t stage, uint32_t worker_index,
                  uint16_t party);
 
@@ -22,7 +23,7 @@ void former_leave(const struct region *region, uint32_t stage, uint32_t worker_i
 
 /*
  * After a push to the stage's ring: sees to it that somebody is awake for it. With a former in the
- * role that is its bell. Without one, an idle worker is appointed in its absence and woken: so that
+ * role that is its bell. Without one, the role is offered to an idle worker, which is woken: so that
  * the pushes that follow find a former, and wake nobody else.
  */
 void stage_notify(const struct region *region, uint32_t stage);
@@ -45,6 +46,6 @@ bool stage_wants_former(const struct region *region, uint32_t stage, uint32_t wo
 void former_evict(const struct region *region, uint32_t stage, uint32_t worker_index,
                   uint16_t dead);
 
-/* Makes every worker look for work again, whatever a dead party began and did not finish: appointed
- * somebody who is no more, or took a sleeper's flag and did not wake him. */
+/* Makes every worker look for work again, whatever a dead party began and did not finish: offered
+ * the role to somebody who is busy or no more, or took a sleeper's flag and did not wake him. */
 void stages_awaken(const struct region *region);

@@ -356,7 +356,7 @@ builder_parameter(struct payload_builder *builder, const char *name,
                                       .value = parameter->value.uint64};
     enum status status = add_string(builder, name, name_bytes, &entry.name_offset, error);
     if (status == STATUS_OK && parameter->type == SHOAL_PARAMETER_STRING) {
-        uint32_t offset;
+        uint32_t offset = 0;
         status = add_string(builder, parameter->string, parameter->string_bytes, &offset, error);
         entry.value = (uint64_t)offset << 32 | parameter->string_bytes;
     }
@@ -418,7 +418,7 @@ builder_seal(struct payload_builder *builder, struct shm_payload *payload, struc
     uint32_t table_bytes = (uint32_t)(builder->tensor_count * sizeof(struct payload_tensor) +
                                       builder->parameter_count * sizeof(struct payload_parameter)) +
                            builder->string_bytes;
-    uint32_t block;
+    uint32_t block = 0;
     enum status status = find_room(builder, table_bytes, &block, error);
     if (status != STATUS_OK)
         return error_prefix(error, "payload table");

@@ -97,6 +97,7 @@ repair_waiting_slots(struct repair *repair)
     uint8_t extra_places[] = {PLACE_ERROR, PLACE_FREE};
     for (uint32_t n = 0; n < region->layout.slot_ring_count; n++) {
         uint32_t last = region->layout.plan.stage_count;
+        CHECK(n <= last + ARRAY_COUNT(extra_places));
         uint8_t place = n <= last ? (uint8_t)n : extra_places[n - last - 1];
         if (forget_pushed(repair, &region->slots, region_slot_ring(region, place)) != STATUS_OK)
             return STATUS_DATA_LOSS;

@@ -33,13 +33,14 @@ struct shm_word {
     uint16_t party;
 };
 
+#define WORD_HELD (UINT64_C(1) << 24)
 enum { WORD_TURN_BITS = 7, WORD_TURN_MAX = (1 << WORD_TURN_BITS) - 1 };
 
 static inline uint64_t
 word_pack(struct shm_word word)
 {
     return (uint64_t)word.generation << 32 | (uint64_t)(word.turn & WORD_TURN_MAX) << 25 |
-           (uint64_t)word.held << 24 | (uint64_t)word.place << 16 | word.party;
+           (word.held ? WORD_HELD : 0) | (uint64_t)word.place << 16 | word.party;
 }
 
 static inline struct shm_word

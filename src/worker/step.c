@@ -7,6 +7,7 @@
  */
 #include "worker/worker.h"
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "shm/former.h"
@@ -145,25 +146,22 @@ sleep_until(struct worker *worker, uint32_t prepared, int64_t until_ns)
 }
 
 /*
- * The batch is open: more may come until it is due. We sleep with our idle bit set, though we have
- * the role: should it be taken back while we sleep, the next push finds us by that bit.
+ * The batch is open: more may come until it is due. We sleep with the role: having accepted it, we
+ * are the one whom a push wakes until we leave it.
  */
 static void
 wait_for_company(struct worker *worker)
 {
     int64_t until_ns = due(worker, clock_now_ns()).look_again_ns;
-    if (worker->former && spin(worker, until_ns))
+    CHECK(worker->former); /* or a push would wake nobody */
+    if (spin(worker, until_ns))
         return;
     struct shm_doorbell *bell = &worker->seat.worker->bell;
-    idle_enter(&worker->region, worker->place, worker->start.worker_index);
-    bool more = take_role(worker);
     uint32_t prepared = doorbell_prepare(bell);
-    more = more && ring_holds_work(worker);
-    if (more || due(worker, clock_now_ns()).state != BATCH_OPEN)
+    if (ring_holds_work(worker) || due(worker, clock_now_ns()).state != BATCH_OPEN)
         doorbell_cancel(bell);
     else
         sleep_until(worker, prepared, until_ns);
-    idle_leave(&worker->region, worker->place, worker->start.worker_index);
 }
 
 static void

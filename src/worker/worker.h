@@ -19,9 +19,10 @@
 #include "worker/modelet.h"
 
 enum worker_exit {
-    EXIT_STOPPED = 0, /* asked to */
-    EXIT_REFUSED = 2, /* could not start: handshake, descriptors, modelet */
-    EXIT_CORRUPT = HANDSHAKE_EXIT_CORRUPT, /* the region is not to be trusted: the coordinator builds a new one */
+    EXIT_STOPPED = 0,                      /* asked to */
+    EXIT_REFUSED = 2,                      /* could not start: handshake, descriptors, modelet */
+    EXIT_CORRUPT = HANDSHAKE_EXIT_CORRUPT, /* the region is not to be trusted: the coordinator
+                                              builds a new one */
 };
 
 struct worker {

@@ -297,12 +297,9 @@ static const char usage[] =
     "Usage: ring_bench [--rounds N] [--items N] [--cpus A,B] [--json] [--help]\n";
 
 static const struct option OPTIONS[] = {
-    {"rounds", required_argument, NULL, 'r'},
-    {"items", required_argument, NULL, 'i'},
-    {"cpus", required_argument, NULL, 'c'},
-    {"json", no_argument, NULL, 'j'},
-    {"help", no_argument, NULL, 'h'},
-    {NULL, 0, NULL, 0},
+    {"rounds", required_argument, NULL, 'r'}, {"items", required_argument, NULL, 'i'},
+    {"cpus", required_argument, NULL, 'c'},   {"json", no_argument, NULL, 'j'},
+    {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
 };
 
 int

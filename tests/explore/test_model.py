@@ -30,6 +30,10 @@ PROOFS = [
     ("shm", "DEATHS=1 REQUESTS=1 MORTALS=15", "slots and blocks, anybody dies"),
     ("bell", "SLOW DEATHS=0 ITEMS=2", "bell and former, nobody sleeps while work waits"),
     ("bell", "DEATHS=1 ITEMS=1 MORTALS=5", "bell and former, worker or pusher dies"),
+    ("bell", "SLOW DEATHS=1 ITEMS=2 MORTALS=4", "the same, nobody sleeps though a pusher dies"),
+    ("bell", "SLOW COMPANY DEATHS=0 ITEMS=2", "a former waits for company, the other one is busy"),
+    ("bell", "COMPANY WORKERS=1 DEATHS=2 ITEMS=2 MORTALS=5",
+     "a former waits for company, worker and pusher die"),
 ]
 PROOFS_FULL = [
     ("shm", "RINGS DEATHS=2 REQUESTS=2 MORTALS=10", "one ring in full, two requests, two deaths"),
@@ -37,6 +41,8 @@ PROOFS_FULL = [
     ("shm", "DEATHS=1 REQUESTS=2 MORTALS=15", "slots and blocks, two requests, anybody dies"),
     ("bell", "DEATHS=0 ITEMS=2", "bell and former, two items"),
     ("bell", "DEATHS=2 ITEMS=1 MORTALS=5", "bell and former, worker and pusher die"),
+    ("bell", "COMPANY DEATHS=0 ITEMS=2", "a former waits for company, two workers"),
+    ("bell", "SLOW COMPANY DEATHS=0 ITEMS=3", "the same, three items, the other one is busy"),
 ]
 MUTANTS = [
     ("shm", "RINGS DEATHS=1 REQUESTS=1 MORTALS=0", "CELL_FIRST",
@@ -64,6 +70,12 @@ MUTANTS = [
      "repair leaves the role to one who died before"),
     ("bell", "DEATHS=1 ITEMS=2 MORTALS=1", "SEAT_ALONE",
      "an appointment counts though another sits in the seat"),
+    ("bell", "COMPANY WORKERS=1 DEATHS=0 ITEMS=2", "NO_OFFER",
+     "a role is taken back from one who has accepted it, and sleeps"),
+    ("bell", "COMPANY WORKERS=1 DEATHS=0 ITEMS=2", "NO_LOOK_FOR_COMPANY",
+     "a former sleeps with an open batch without a second look"),
+    ("bell", "SLOW DEATHS=1 ITEMS=2 MORTALS=4", "KEEP_OFFERS",
+     "repair leaves the role offered to one who is busy"),
 ]
 # Spin searches depth first; a path is at most so many steps long.
 DEPTH_MAX = 3000000

@@ -59,7 +59,9 @@ class TestRequests(ServiceTest):
         self.check_serves()
 
     def test_unknown_model(self):
+        before = self.shoald.stat()["calls_refused"]
         self.check_refused(self.client.start_raw("nobody", X), "NOT_FOUND", '"nobody"')
+        self.assertEqual(self.shoald.stat()["calls_refused"], before + 1)
         self.check_refused(self.client.start_raw("echo", X, model_version="2"), "NOT_FOUND", '"2"')
         self.check_refused(self.client.start_raw("n" * 127, X), "NOT_FOUND")
         code, text = failure(self.client.start_raw("n" * 100000, X))

@@ -81,7 +81,7 @@ class TestHealth(unittest.TestCase):
             self.assertEqual(watch.wait_end().name, "CANCELLED")
 
     def test_drain(self):
-        """SIGTERM: NOT_SERVING while what is in flight still runs; then the streams end."""
+        """SIGTERM: NOT_SERVING while what is in flight still runs; with the node the streams end."""
         node_watch = Watch(self.client, "")
         echo_watch = Watch(self.client, "echo")
         node_watch.wait("SERVING")
@@ -91,11 +91,11 @@ class TestHealth(unittest.TestCase):
         self.shoald.signal(signal.SIGTERM)
         node_watch.wait("SERVING", "NOT_SERVING")
         echo_watch.wait("SERVING", "NOT_SERVING")
-        self.assertEqual(node_watch.wait_end().name, "UNAVAILABLE")
-        self.assertEqual(echo_watch.wait_end().name, "UNAVAILABLE")
         self.assertFalse(held.done())
         (self.shoald.folder / "a.go").touch()
         held.result()
+        self.assertEqual(node_watch.wait_end().name, "UNAVAILABLE")
+        self.assertEqual(echo_watch.wait_end().name, "UNAVAILABLE")
         self.assertEqual(self.shoald.wait_exit(), 0, self.shoald.stderr)
 
     def test_many_watchers_that_go_away(self):

@@ -220,9 +220,7 @@ probe_run(void *instance, void *model, struct shoal_batch *batch)
 }
 
 const struct shoal_modelet shoal_modelet = {
-    SHOAL_MODELET_HEADER, .abilities = PROBE_ABILITIES,
-    .name = "probe",      .version = "7",
-    .open = probe_open,   .describe = probe_describe,
-    .load = probe_load,   .unload = probe_unload,
+    SHOAL_MODELET_HEADER, .abilities = PROBE_ABILITIES, .name = "probe",    .version = "7",
+    .open = probe_open,   .describe = probe_describe,   .load = probe_load, .unload = probe_unload,
     .run = probe_run,     .close = probe_close,
 };

@@ -143,8 +143,8 @@ puppet_describe(void *instance, struct shoal_io *io, struct shoal_error *error)
 
 /* Waits for the cue; 0: the item was given up instead. */
 static int
-hold(const struct puppet *self, struct shoal_batch *batch, struct shoal_item *item, const char *name,
-     int linger)
+hold(const struct puppet *self, struct shoal_batch *batch, struct shoal_item *item,
+     const char *name, int linger)
 {
     cue_give(self, name, ".held");
     while (!cue_given(self, name, ".go")) {
@@ -217,7 +217,6 @@ puppet_run(void *instance, void *model, struct shoal_batch *batch)
 }
 
 const struct shoal_modelet shoal_modelet = {
-    SHOAL_MODELET_HEADER,  .abilities = PUPPET_ABILITIES, .name = "puppet", .version = "1",
-    .open = puppet_open,   .describe = puppet_describe,   .run = puppet_run,
-    .close = puppet_close,
+    SHOAL_MODELET_HEADER, .abilities = PUPPET_ABILITIES, .name = "puppet",  .version = "1",
+    .open = puppet_open,  .describe = puppet_describe,   .run = puppet_run, .close = puppet_close,
 };

@@ -102,6 +102,5 @@ describe(void *instance, struct shoal_io *io, struct shoal_error *error)
     return SHOAL_OK;
 }
 
-const struct shoal_modelet shoal_modelet = {
-    SHOAL_MODELET_HEADER, .abilities = SHOAL_RUNS_BATCHES, .name = "scribble",
-    .describe = describe, .run = run};
+const struct shoal_modelet shoal_modelet = {SHOAL_MODELET_HEADER, .abilities = SHOAL_RUNS_BATCHES,
+                                            .name = "scribble", .describe = describe, .run = run};

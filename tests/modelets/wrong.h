@@ -18,5 +18,5 @@ run(void *instance, void *model, struct shoal_batch *batch)
     return SHOAL_OK;
 }
 
-const struct shoal_modelet shoal_modelet = {
-    SHOAL_MODELET_HEADER, .name = "wrong", .run = run, WRONG};
+const struct shoal_modelet shoal_modelet = {SHOAL_MODELET_HEADER, .name = "wrong", .run = run,
+                                            WRONG};

@@ -90,17 +90,45 @@ storm_fail(const struct storm *storm, const char *what)
 
 /* ---- workers ---- */
 
+enum { BATCH_MAX = 3, COMPANY_NS = 200 * 1000 };
+
+/* Gathers a batch; every now and then one that has room waits for company, asleep with the role. */
+static uint32_t
+worker_gather(const struct region *region, uint32_t stage, uint32_t index, uint16_t party,
+              struct shm_ticket *batch)
+{
+    struct shm_doorbell *bell = &region_worker(region, stage, index)->bell;
+    struct shm_ring ring = region_slot_ring(region, (uint8_t)stage);
+    int64_t end_ns = 0;
+    uint32_t count = 0;
+    for (;;) {
+        while (count < BATCH_MAX &&
+               slot_pop(region, (uint8_t)stage, party, &batch[count]) == RING_OK)
+            count++;
+        if (count == 0 || count == BATCH_MAX || batch[0].generation % 4 != 0)
+            return count;
+        int64_t now_ns = clock_now_ns();
+        if (end_ns == 0)
+            end_ns = now_ns + COMPANY_NS;
+        if (now_ns >= end_ns)
+            return count;
+        uint32_t prepared = doorbell_prepare(bell);
+        if (ring_has_cell(&ring))
+            doorbell_cancel(bell);
+        else
+            doorbell_sleep(bell, prepared, end_ns - now_ns);
+    }
+}
+
 /* What a worker does, without a modelet: role, batch, rest. */
 static void
 worker_turn(const struct region *region, uint32_t stage, uint32_t index, uint16_t party)
 {
     struct shm_doorbell *bell = &region_worker(region, stage, index)->bell;
     if (former_take(region, stage, index, party)) {
-        struct shm_ticket batch[3];
-        uint32_t count = 0;
-        while (count < ARRAY_COUNT(batch) &&
-               slot_pop(region, (uint8_t)stage, party, &batch[count]) == RING_OK)
-            count++;
+        struct shm_ticket batch[BATCH_MAX];
+        uint32_t count = worker_gather(region, stage, index, party, batch);
+        CHECK(atomic_load(&region_stage(region, stage)->former) == (index << 16 | party));
         former_leave(region, stage, index, party);
         for (uint32_t i = 0; i < count; i++)
             CHECK(rig_run(region, stage, party, batch[i]) == RING_OK);

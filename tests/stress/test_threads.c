@@ -24,6 +24,7 @@
 
 enum { STAGES = 2, WORKERS = 2, SLOTS = 6, REQUESTS = 20000 };
 #define DEADLINE_NS (100 * NS_PER_S)
+#define COMPANY_NS (100 * 1000)
 
 static _Atomic bool stop;
 
@@ -46,6 +47,11 @@ worker_turn(struct worker *worker)
     if (former_take(region, worker->stage, worker->index, worker->party)) {
         struct shm_ticket ticket;
         enum ring_result result = slot_pop(region, (uint8_t)worker->stage, worker->party, &ticket);
+        if (result == RING_OK && ticket.generation % 16 == 0) { /* as if it waited for company */
+            doorbell_sleep(bell, doorbell_prepare(bell), COMPANY_NS);
+            CHECK(atomic_load(&region_stage(region, worker->stage)->former) ==
+                  (worker->index << 16 | worker->party));
+        }
         former_leave(region, worker->stage, worker->index, worker->party);
         CHECK(result != RING_CORRUPT);
         if (result == RING_OK) {

@@ -172,7 +172,8 @@ test_counts(void **state)
             text_accepted(&text);
 
         out = text_begin(&text);
-        fputs("pipelines:\n- name: p\n  stages:\n  - name: s\n    modelet: m\n    params: { k: ", out);
+        fputs("pipelines:\n- name: p\n  stages:\n  - name: s\n    modelet: m\n    params: { k: ",
+              out);
         for (int i = 0; i < HANDSHAKE_VALUE_BYTES - 1 + more; i++)
             fputc('v', out);
         fputs(" }\n", out);

@@ -214,13 +214,16 @@ test_push_appoints_and_wakes_one(void **state)
     stage_notify(&region, 0);
     assert_true(was_rung(0, alice));
     assert_false(was_rung(1, bob));
+    assert_int_equal(atomic_load(&stage->former), FORMER_OFFERED | ALICE);
     push_one();
     stage_notify(&region, 0); /* Alice is on her way */
     assert_false(was_rung(1, bob));
     assert_true(stage_wants_former(&region, 0, 0, ALICE));
     assert_false(stage_wants_former(&region, 0, 1, BOB));
     idle_leave(&region, 0, 0);
+    assert_false(former_take(&region, 0, 1, BOB));
     assert_true(former_take(&region, 0, 0, ALICE));
+    assert_int_equal(atomic_load(&stage->former), ALICE); /* accepted: hers for good */
     /* her batch is closed and there is more: Bob */
     former_leave(&region, 0, 0, ALICE);
     assert_true(was_rung(1, bob));
@@ -232,6 +235,18 @@ test_push_rings_a_sleeping_former(void **state)
 {
     (void)state;
     assert_true(former_take(&region, 0, 1, BOB));
+    uint32_t bob = doorbell_prepare(&region_worker(&region, 0, 1)->bell);
+    push_one();
+    stage_notify(&region, 0);
+    assert_true(was_rung(1, bob));
+}
+
+/* Who made the offer has not rung yet, and never may: the next push does. */
+static void
+test_push_rings_one_with_an_offer(void **state)
+{
+    (void)state;
+    atomic_store(&stage->former, FORMER_OFFERED | 1 << 16 | BOB);
     uint32_t bob = doorbell_prepare(&region_worker(&region, 0, 1)->bell);
     push_one();
     stage_notify(&region, 0);
@@ -299,6 +314,12 @@ test_repair_empties_the_seat(void **state)
     assert_int_equal(atomic_load(&stage->idle), 0);
     assert_int_equal(atomic_load(&region_worker(&region, 0, 0)->party), PARTY_NONE);
     assert_true(former_take(&region, 0, 1, BOB));
+    former_leave(&region, 0, 1, BOB);
+    /* an offer that he did not live to accept */
+    atomic_store(&region_worker(&region, 0, 0)->party, ALICE);
+    atomic_store(&stage->former, FORMER_OFFERED | ALICE);
+    former_evict(&region, 0, 0, ALICE);
+    assert_int_equal(atomic_load(&stage->former), 0);
 }
 
 /* A waker that took Bob's flag and died: repair wakes him though his flag is clear. */
@@ -327,6 +348,10 @@ test_repair_frees_a_role_of_long_ago(void **state)
     repair(CAROL, 2);
     assert_int_equal(atomic_load(&stage->former), 0);
     assert_true(was_rung(1, bob));
+    /* an offer to Bob, who lives but may be busy: its maker may be the dead one */
+    atomic_store(&stage->former, FORMER_OFFERED | 1 << 16 | BOB);
+    repair(CAROL, 2);
+    assert_int_equal(atomic_load(&stage->former), 0);
     /* the living keep theirs */
     assert_true(former_take(&region, 0, 1, BOB));
     repair(CAROL + 1, 2);
@@ -344,6 +369,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_one_former, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_push_appoints_and_wakes_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_push_rings_a_sleeping_former, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_push_rings_one_with_an_offer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_sleep_while_work_waits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nobody_to_appoint, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_empty_seat_is_not_appointed, set_up, tear_down),

@@ -361,14 +361,15 @@ test_sigterm_in_a_run(void **state)
     rig_stop(rig);
 }
 
-/* Appointed as former while it sleeps, and asked to stop: it does not take the role along. */
+/* Offered the role while it sleeps, and asked to stop: it does not take the role along. */
 static void
 test_sigterm_gives_an_appointment_back(void **state)
 {
     (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
     rig_wait_asleep(rig, 0, 0);
-    atomic_store(&region_stage(&rig->region, 0)->former, rig->last_party); /* of seat 0 */
+    atomic_store(&region_stage(&rig->region, 0)->former,
+                 FORMER_OFFERED | rig->last_party); /* of seat 0 */
     rig_stop(rig); /* looks that nobody has the role */
 }
 
