@@ -23,8 +23,8 @@ void former_leave(const struct region *region, uint32_t stage, uint32_t worker_i
 
 /*
  * After a push to the stage's ring: sees to it that somebody is awake for it. With a former in the
- * role that is its bell. Without one, the role is offered to an idle worker, which is woken: so that
- * the pushes that follow find a former, and wake nobody else.
+ * role that is its bell. Without one, the role is offered to an idle worker, which is woken: so
+ * that the pushes that follow find a former, and wake nobody else.
  */
 void stage_notify(const struct region *region, uint32_t stage);
 

@@ -31,7 +31,7 @@ PROOFS = [
     ("bell", "SLOW DEATHS=0 ITEMS=2", "bell and former, nobody sleeps while work waits"),
     ("bell", "DEATHS=1 ITEMS=1 MORTALS=5", "bell and former, worker or pusher dies"),
     ("bell", "SLOW DEATHS=1 ITEMS=2 MORTALS=4", "the same, nobody sleeps though a pusher dies"),
-    ("bell", "SLOW COMPANY DEATHS=0 ITEMS=2", "a former waits for company, the other one is busy"),
+    ("bell", "SLOW COMPANY DEATHS=0 ITEMS=3", "a former waits for company, the other one is busy"),
     ("bell", "COMPANY WORKERS=1 DEATHS=2 ITEMS=2 MORTALS=5",
      "a former waits for company, worker and pusher die"),
 ]
@@ -42,7 +42,7 @@ PROOFS_FULL = [
     ("bell", "DEATHS=0 ITEMS=2", "bell and former, two items"),
     ("bell", "DEATHS=2 ITEMS=1 MORTALS=5", "bell and former, worker and pusher die"),
     ("bell", "COMPANY DEATHS=0 ITEMS=2", "a former waits for company, two workers"),
-    ("bell", "SLOW COMPANY DEATHS=0 ITEMS=3", "the same, three items, the other one is busy"),
+    ("bell", "COMPANY DEATHS=1 ITEMS=2 MORTALS=1", "the same, one of them dies"),
 ]
 MUTANTS = [
     ("shm", "RINGS DEATHS=1 REQUESTS=1 MORTALS=0", "CELL_FIRST",

@@ -299,16 +299,16 @@ drain(void)
     }
 }
 
-/* Nobody else can be waiting in vain: the survivor's bell has been rung, the role is free or his, and
- * not on offer. */
+/* Nobody else can be waiting in vain: the survivor's bell has been rung, the role is free or his,
+ * and not on offer. */
 static void
 assert_awake(const uint32_t *sequences)
 {
     uint32_t n = 0;
     for (uint32_t stage = 0; stage < STAGES; stage++) {
         uint32_t former = atomic_load(&region_stage(&region, stage)->former);
-        assert_true(former == 0 || ((former & FORMER_OFFERED) == 0 &&
-                                    (former & PARTY_MAX) == SURVIVOR));
+        assert_true(former == 0 ||
+                    ((former & FORMER_OFFERED) == 0 && (former & PARTY_MAX) == SURVIVOR));
         for (uint32_t i = 0; i < 2; i++)
             assert_int_not_equal(atomic_load(&region_worker(&region, stage, i)->bell.sequence),
                                  sequences[n++]);

@@ -368,8 +368,8 @@ test_sigterm_gives_an_appointment_back(void **state)
     (void)state;
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
     rig_wait_asleep(rig, 0, 0);
-    atomic_store(&region_stage(&rig->region, 0)->former,
-                 FORMER_OFFERED | rig->last_party); /* of seat 0 */
+    uint32_t offer = FORMER_OFFERED | rig->last_party; /* to seat 0 */
+    atomic_store(&region_stage(&rig->region, 0)->former, offer);
     rig_stop(rig); /* looks that nobody has the role */
 }
 

@@ -9,7 +9,8 @@
  *
  * Checked: when nothing moves any more, nothing waits and everything was run. A sleep has no time-out
  * here, so a lost wake is a failure and not a delay. With SLOW a batch ends only when no item waits any
- * more: then it also fails if one worker sleeps while work waits for the other, who is busy.
+ * more, or the other worker is busy too: then it also fails if one worker sleeps while work waits for
+ * the other, who is busy.
  *
  * With COMPANY a batch has room for two, and a former who has one item sleeps on its bell, with the
  * role, until a second comes or the batch is due. That time-out may come or not: so a batch may stay
@@ -55,6 +56,9 @@ bool alive[SEATS + PUSHERS];
 bool killed[SEATS + PUSHERS];
 bool dead[SEATS + PUSHERS];
 byte in_hand[SEATS]; /* items that the worker holds: its word says so */
+#ifdef SLOW
+bool busy[SEATS]; /* with a batch that is closed */
+#endif
 byte pushed[PUSHERS];
 byte run_count;
 byte deaths_left = DEATHS;
@@ -255,9 +259,10 @@ start:
 #endif
               former_leave();
               if
-#ifdef SLOW /* a batch takes until all items are in somebody's hands */
-              :: atomic { in_hand[k] > 0 -> (waiting == 0 && pushed[0] == ITEMS) };
-                 atomic { run_count = run_count + in_hand[k]; in_hand[k] = 0 }
+#ifdef SLOW /* a batch takes until all items are in somebody's hands, or the other is busy too */
+              :: atomic { in_hand[k] > 0 -> busy[k] = true };
+                 atomic { (waiting == 0 && pushed[0] == ITEMS) || busy[1 - k] };
+                 atomic { run_count = run_count + in_hand[k]; in_hand[k] = 0; busy[k] = false }
 #else
               :: atomic { in_hand[k] > 0 -> run_count = run_count + in_hand[k]; in_hand[k] = 0 }
 #endif
@@ -270,7 +275,10 @@ start:
     d_step {
         alive[k] = false; dead[k] = true; in_futex[k] = false;
         me = 0; seen = 0; seat = 0; appointed = 0; flag = false; due = false;
-        skip_seat[0] = false; skip_seat[1] = false
+        skip_seat[0] = false; skip_seat[1] = false;
+#ifdef SLOW
+        busy[k] = false
+#endif
     };
     (!dead[k]);
     goto start
