@@ -13,7 +13,12 @@
 
 /* Between two resets of a region, so that a modelet that always destroys it does not keep us busy.
  */
-enum { RESET_WAIT_FIRST_MS = 100, RESET_WAIT_MAX_MS = 10000, WORKER_GRACE_MS = 2000 };
+enum {
+    RESET_WAIT_FIRST_MS = 100,
+    RESET_WAIT_MAX_MS = 10000,
+    RESET_FORGET_MS = 10000,
+    WORKER_GRACE_MS = 2000,
+};
 
 static void pipeline_restart(void *context);
 
@@ -106,6 +111,7 @@ pipeline_on_lane_ready(struct pipeline *pipeline, struct lane *lane)
 {
     atomic_store(&lane->state, LANE_SERVING);
     pipeline->started_once = true;
+    pipeline->serving_since_ns = clock_now_ns();
     atomic_store(&pipeline->serving, lane);
     log_info("pipeline_serving pipeline=%s region=%llu bytes=%llu", lane->info.name,
              (unsigned long long)pipeline->region_generation,
@@ -148,6 +154,8 @@ pipeline_condemn(struct pipeline *pipeline, struct lane *lane, const char *why)
     roster_kill(pipeline->rosters[lane->number]);
     retire(pipeline, lane, STATUS_UNAVAILABLE,
            "the pipeline's shared memory was found corrupt and is being rebuilt: try again");
+    if (clock_now_ns() - pipeline->serving_since_ns > RESET_FORGET_MS * (int64_t)NS_PER_MS)
+        pipeline->resets_in_a_row = 0;
     pipeline->resets_in_a_row++;
     int64_t wait_ms = RESET_WAIT_FIRST_MS;
     for (uint32_t i = 1; i < pipeline->resets_in_a_row && wait_ms < RESET_WAIT_MAX_MS; i++)

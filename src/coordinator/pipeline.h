@@ -54,7 +54,8 @@ struct pipeline {
     bool started_once; /* a lane has served: a failure to start is no longer fatal */
     bool told_serving; /* the last of `serving` and `not_serving` that was told */
     bool stopping;
-    uint32_t resets_in_a_row;
+    uint32_t resets_in_a_row; /* each soon after the lane before it had begun to serve */
+    int64_t serving_since_ns;
     struct loop_timer *restart_timer;
     _Atomic uint64_t *counters; /* values of the pipeline's scope */
 };
