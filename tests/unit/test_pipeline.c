@@ -439,6 +439,30 @@ test_a_forged_free_slot_rebuilds_the_region(void **state)
     wait_returned(rig);
 }
 
+/* A free slot whose generation is not the one that comes next: tickets of two requests would be
+ * alike. */
+static void
+test_a_forged_generation_rebuilds_the_region(void **state)
+{
+    struct rig *rig = *state;
+    struct error error;
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    assert_non_null(lane);
+    struct shm_ring ring = region_slot_ring(&lane->region, PLACE_FREE);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        struct shm_word forged = {
+            .generation = 77, .place = PLACE_FREE, .party = PARTY_COORDINATOR};
+        atomic_store(object_word(&lane->region.slots, i), word_pack(forged));
+        assert_int_equal(ring_fill_cell(&ring, i, forged), RING_OK);
+    }
+    assert_int_equal(submit(rig, 0, PROBE_ECHO, 0, TIME_NEVER_NS, &error), STATUS_UNAVAILABLE);
+    lane_unref(lane);
+    pthread_mutex_lock(&rig->lock);
+    wait_for(rig, &rig->serving, 2);
+    pthread_mutex_unlock(&rig->lock);
+    assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 1);
+}
+
 static void
 test_gauges_say_what_there_is(void **state)
 {
@@ -457,9 +481,13 @@ main(void)
     log_init("test_pipeline", LOG_ERROR);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_a_request_is_answered),         TEST(test_late_on_arrival_is_not_run),
-        TEST(test_full_is_refused_at_once),       TEST(test_an_outdated_tag_cancels_nothing),
-        TEST(test_draining_refuses_and_finishes), TEST(test_a_forged_free_slot_rebuilds_the_region),
+        TEST(test_a_request_is_answered),
+        TEST(test_late_on_arrival_is_not_run),
+        TEST(test_full_is_refused_at_once),
+        TEST(test_an_outdated_tag_cancels_nothing),
+        TEST(test_draining_refuses_and_finishes),
+        TEST(test_a_forged_free_slot_rebuilds_the_region),
+        TEST(test_a_forged_generation_rebuilds_the_region),
         TEST(test_gauges_say_what_there_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
