@@ -202,6 +202,17 @@ class TestScaleShift(unittest.TestCase):
             self.assertEqual(future.result().raw_output_contents[0], struct.pack("<i", i * 2 + 3))
 
 
+class TestThreeFrontThreads(TestScaleShift):
+    """The same with calls that come in on three completion queues."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shoald = cls.enterClassContext(Shoald(node(
+            pipeline("scale-shift", stage("libscale.so", workers=2), stage("libshift.so")),
+            front_threads=3)))
+        cls.client = cls.enterClassContext(Client(cls.shoald.target))
+
+
 class TestDigits(unittest.TestCase):
     def test_held_out_digits(self):
         """At least 95 % of the held-out digits come back right, one request for each."""
