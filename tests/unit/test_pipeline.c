@@ -463,6 +463,27 @@ test_a_forged_generation_rebuilds_the_region(void **state)
     assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 1);
 }
 
+/* A slot that nobody uses comes back as a result: there is no caller for it, and none is guessed.
+ */
+static void
+test_a_forged_answer_rebuilds_the_region(void **state)
+{
+    struct rig *rig = *state;
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    assert_non_null(lane);
+    uint8_t place = region_result_place(&lane->region);
+    struct shm_ring ring = region_slot_ring(&lane->region, place);
+    struct shm_word forged = {.generation = 1, .place = place, .party = PARTY_COORDINATOR + 1};
+    atomic_store(object_word(&lane->region.slots, SLOTS - 1), word_pack(forged));
+    assert_int_equal(ring_fill_cell(&ring, SLOTS - 1, forged), RING_OK);
+    doorbell_ring(&lane->region.header->coordinator_bell);
+    lane_unref(lane);
+    pthread_mutex_lock(&rig->lock);
+    wait_for(rig, &rig->serving, 2);
+    pthread_mutex_unlock(&rig->lock);
+    assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 1);
+}
+
 static void
 test_gauges_say_what_there_is(void **state)
 {
@@ -488,6 +509,7 @@ main(void)
         TEST(test_draining_refuses_and_finishes),
         TEST(test_a_forged_free_slot_rebuilds_the_region),
         TEST(test_a_forged_generation_rebuilds_the_region),
+        TEST(test_a_forged_answer_rebuilds_the_region),
         TEST(test_gauges_say_what_there_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
