@@ -16,7 +16,7 @@ import unittest
 
 import shoal_fixture
 from shoal_client import Client
-from shoal_fixture import Shoald, draw_seed, node, pipeline, stage, wait_until
+from shoal_fixture import WAIT_SECONDS, Shoald, draw_seed, node, pipeline, stage, wait_until
 
 ROUND_SECONDS = float(os.environ.get("SHOAL_LOAD_SECONDS", 5))
 
@@ -82,6 +82,7 @@ class TestHostile(unittest.TestCase):
         with Client(shoald.target) as client:
             while time.monotonic() < until:
                 futures = []
+                began = time.monotonic()
                 for _ in range(16):
                     count = draw.choice((0, 0, 1, 3, 10, 100))
                     words = struct.pack("<2q", draw.randrange(1 << 62), count)
@@ -89,8 +90,11 @@ class TestHostile(unittest.TestCase):
                 for future in futures:
                     end = future.code().name
                     outcome[end] = outcome.get(end, 0) + 1
-                    # everything may happen to them but one thing
-                    self.assertNotEqual(end, "DEADLINE_EXCEEDED", f"no answer:\n{shoald.stderr}")
+                    # Everything may happen to them but one thing. A deadline in scribbled memory may
+                    # have passed, too: no answer is what takes the caller's whole time.
+                    if end == "DEADLINE_EXCEEDED":
+                        self.assertLess(time.monotonic() - began, WAIT_SECONDS,
+                                        f"no answer:\n{shoald.stderr}")
                 if futures[-1].code().name == "UNAVAILABLE":
                     self.wait_serving(shoald, client)
         return outcome
