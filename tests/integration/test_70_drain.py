@@ -104,6 +104,7 @@ class TestDrain(unittest.TestCase):
         self.start(puppet_node(300, pipeline("echo", stage("libecho.so"), slots=8)))
         held = self.hold("a")
         waiting = [self.client.tell(f"echo {i}") for i in range(5)]
+        self.shoald.wait_stat("puppet", lambda stat: stat["stages"][0]["depth"] == 5, "5 to wait")
         self.drain()
         for future in [held, *waiting]:
             code, text = failure(future)
