@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One worker process, started by the coordinator: handshake.h says how, worker.h what it does. */
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -20,6 +22,50 @@ refuse(const struct error *error)
         log_error("worker_refused status=%s error=\"%s\"", status_name(error->status), error->text);
 }
 
+/* To the operator: once in the log if something is missing, and for `shoalctl status`. */
+static void
+show_sandbox(const struct worker *worker)
+{
+    const struct sandbox *sandbox = &worker->sandbox;
+    seat_gauge(&worker->seat, WORKER_SANDBOX_ALLOW, worker->start.sandbox_allow);
+    seat_gauge(&worker->seat, WORKER_SANDBOX, sandbox->in_force);
+    if (sandbox->missing[0] != '\0')
+        log_warn("worker_sandbox pipeline=%s stage=%s worker=%u missing=\"%s\"",
+                 worker->start.pipeline, worker->start.stage, worker->start.worker_index,
+                 sandbox->missing);
+}
+
+/* A modelet, or the C library for it, that was refused something says no more than that. */
+static void
+hint_sandbox(const struct sandbox *sandbox, struct error *error)
+{
+    bool refused = strstr(error->text, strerror(EACCES)) != NULL ||
+                   strstr(error->text, strerror(EPERM)) != NULL;
+    if (sandbox->asked != 0 && refused)
+        (void)error_prefix(error, "in its sandbox, which `sandbox_allow` loosens");
+}
+
+/* The modelet's own code runs between the two steps of the sandbox, and after them. */
+static enum status
+make_ready(struct worker *worker, struct handshake_ready *ready, struct error *error)
+{
+    enum status status = worker_attach(worker, error);
+    if (status == STATUS_OK)
+        status = sandbox_enter(&worker->sandbox, &worker->start, error);
+    if (status == STATUS_OK)
+        status = worker_prepare(worker, ready, error);
+    if (status != STATUS_OK) {
+        hint_sandbox(&worker->sandbox, error);
+        return status;
+    }
+    status = sandbox_narrow(&worker->sandbox, error);
+    if (status == STATUS_OK)
+        show_sandbox(worker);
+    else
+        modelet_stop(&worker->modelet);
+    return status;
+}
+
 int
 main(void)
 {
@@ -27,8 +73,7 @@ main(void)
     static struct worker worker;
     static struct handshake_ready ready;
     struct error error = ERROR_NONE;
-    if (worker_attach(&worker, &error) != STATUS_OK ||
-        worker_prepare(&worker, &ready, &error) != STATUS_OK) {
+    if (make_ready(&worker, &ready, &error) != STATUS_OK) {
         refuse(&error);
         return EXIT_REFUSED;
     }

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/sandbox.h"
+
+#include <errno.h>
+#include <execinfo.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/check.h"
+
+/* ---- sanitizers ---- */
+
+/*
+ * Of builds with a sanitizer. It reads /proc/self/maps now, because it can't when it wants to
+ * report; and no leaks are looked for at the end of a process in a sandbox, which would take
+ * ptrace.
+ */
+__attribute__((weak)) void __sanitizer_sandbox_on_notify(void *arguments); /* NOLINT: its name */
+int __lsan_is_turned_off(void);                                            /* NOLINT: its name */
+
+static bool calls_restricted;
+
+int
+__lsan_is_turned_off(void) /* NOLINT: its name */
+{
+    return calls_restricted;
+}
+
+static void
+sanitizer_prepare(void)
+{
+    if (__sanitizer_sandbox_on_notify != NULL)
+        __sanitizer_sandbox_on_notify(NULL);
+}
+
+/* ---- what is asked ---- */
+
+uint32_t
+sandbox_completed(uint32_t allow)
+{
+    if (allow & SANDBOX_ALLOW_FILES)
+        allow |= SANDBOX_ALLOW_READING;
+    if (allow & SANDBOX_ALLOW_PROCESSES)
+        allow |= SANDBOX_ALLOW_READING | SANDBOX_ALLOW_CODE;
+    return allow;
+}
+
+uint32_t
+sandbox_lacking(uint32_t asked, uint32_t in_force)
+{
+    if (in_force & SANDBOX_PART_CALLS_STARTING)
+        asked &= ~(uint32_t)(SANDBOX_PART_LANDLOCK_TCP | SANDBOX_PART_LANDLOCK_SOCKETS |
+                             SANDBOX_PART_LANDLOCK_SIGNALS);
+    return asked & ~in_force;
+}
+
+/* ---- what came of it ---- */
+
+/* `failed` is the errno for those of the parts that are not in force. */
+static void
+note(struct sandbox *sandbox, uint32_t parts, uint32_t in_force, int failed)
+{
+    sandbox->in_force |= in_force & parts;
+    for (uint32_t i = 0; i < SANDBOX_PART_COUNT; i++) {
+        if (!(parts & ~in_force & 1u << i))
+            continue;
+        size_t used = strlen(sandbox->missing);
+        const char *reason = strerrorname_np(failed);
+        snprintf(sandbox->missing + used, sizeof(sandbox->missing) - used, "%s%s(%s)",
+                 used > 0 ? " " : "", sandbox_part_name(i), reason != NULL ? reason : "?");
+    }
+}
+
+static void
+note_one(struct sandbox *sandbox, enum sandbox_part part, int failed)
+{
+    note(sandbox, part, failed == 0 ? part : 0, failed);
+}
+
+static enum status
+judge(const struct sandbox *sandbox, uint32_t parts, struct error *error)
+{
+    uint32_t lacking = sandbox_lacking(sandbox->asked, sandbox->in_force) & parts;
+    if (sandbox->need != SANDBOX_REQUIRED || lacking == 0)
+        return STATUS_OK;
+    return error_set(error, STATUS_FAILED_PRECONDITION,
+                     "sandbox: `required`, but this machine does not grant %s: set `sandbox: "
+                     "best_effort` to go on without, or take it from this stage alone by "
+                     "`sandbox_allow`",
+                     sandbox->missing);
+}
+
+/* ---- the parts ---- */
+
+/*
+ * Lowered, and never to be raised again. Of processes and threads the kernel counts those of the
+ * user, not ours, so that any number would hit the innocent: what there is is only fixed.
+ */
+static int
+limits_enter(void)
+{
+    static const struct {
+        __rlimit_resource_t resource;
+        rlim_t most; /* RLIM_INFINITY: as it is */
+    } limits[] = {
+        {RLIMIT_CORE, 0}, /* a core file would hold other callers' requests */
+        {RLIMIT_NOFILE, 1024}, {RLIMIT_MEMLOCK, 1 << 20}, {RLIMIT_MSGQUEUE, 0},
+        {RLIMIT_RTPRIO, 0},    {RLIMIT_NICE, 0},          {RLIMIT_NPROC, RLIM_INFINITY},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(limits); i++) {
+        struct rlimit limit;
+        if (getrlimit(limits[i].resource, &limit) != 0)
+            return errno;
+        if (limit.rlim_cur > limits[i].most)
+            limit.rlim_cur = limits[i].most;
+        limit.rlim_max = limit.rlim_cur;
+        if (setrlimit(limits[i].resource, &limit) != 0)
+            return errno;
+    }
+    return 0;
+}
+
+/* A node that runs as root has workers that own what root owns, and have no power beyond that. */
+static int
+capabilities_drop(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    return syscall(SYS_capset, &header, none) == 0 ? 0 : errno;
+}
+
+static int
+no_new_privs_enter(void)
+{
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 ? 0 : errno;
+}
+
+/* ---- the steps ---- */
+
+enum status
+sandbox_enter(struct sandbox *sandbox, const struct handshake_start *start, struct error *error)
+{
+    *sandbox = (struct sandbox){
+        .allow = sandbox_completed(start->sandbox_allow),
+        .asked = sandbox_parts(start->sandbox_allow),
+        .need = start->sandbox_need == SANDBOX_REQUIRED ? SANDBOX_REQUIRED : SANDBOX_BEST_EFFORT,
+    };
+    if (sandbox->asked == 0)
+        return STATUS_OK;
+    sanitizer_prepare();
+    note_one(sandbox, SANDBOX_PART_NO_NEW_PRIVS, no_new_privs_enter());
+    note_one(sandbox, SANDBOX_PART_LIMITS, limits_enter());
+    int failed = 0;
+    uint32_t landlock = landlock_enter(start, sandbox->allow, &failed);
+    note(sandbox, sandbox->asked & SANDBOX_PARTS_LANDLOCK, landlock, failed);
+    note_one(sandbox, SANDBOX_PART_CAPABILITIES, capabilities_drop());
+    calls_restricted = true;
+    note_one(sandbox, SANDBOX_PART_CALLS_STARTING,
+             calls_restrict(SANDBOX_STARTING, sandbox->allow));
+    return judge(sandbox, ~(uint32_t)SANDBOX_PART_CALLS_SERVING, error);
+}
+
+enum status
+sandbox_narrow(struct sandbox *sandbox, struct error *error)
+{
+    if (sandbox->asked == 0)
+        return STATUS_OK;
+    /* The C library opens libgcc at a thread's first pthread_exit; while it serves it could not. */
+    void *frame;
+    (void)backtrace(&frame, 1);
+    sanitizer_prepare();
+    int failed = calls_restrict(SANDBOX_SERVING, sandbox->allow);
+    note_one(sandbox, SANDBOX_PART_CALLS_SERVING, failed);
+    if (failed != 0 && (sandbox->in_force & SANDBOX_PART_CALLS_STARTING))
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "sandbox: the second filter of system calls was refused (%s) after the "
+                         "first was not: has the modelet set one of its own?",
+                         strerrordesc_np(failed));
+    return judge(sandbox, SANDBOX_PART_CALLS_SERVING, error);
+}

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A modelet can do no more than its stage allows, and the operator sees what the machine lacks.
+
+The modelet `captive` (tests/modelets/modelet_captive.c) tries to get out, in its constructor, in `open`, in
+`run` and in a thread of its constructor's, and answers with what it met. By default everything is refused, and what a modelet needs goes on to
+work; each name of `sandbox_allow` permits what it says and nothing else. A machine without Landlock, or
+without filters of system calls, is simulated by a filter of our own around shoald (lacking.c): it is logged
+once per worker, shown by `shoalctl status`, and `sandbox: required` does not start. ctest: timeout=240
+"""
+
+import ctypes
+import os
+import pathlib
+import re
+import shutil
+import socket
+import tempfile
+import unittest
+
+import shoal_fixture
+from shoal_client import Client, bytes_element
+from shoal_ctl import shoalctl
+from shoal_fixture import BUILD, EXAMPLES, MODELETS, Shoald, node, pipeline, run_shoald, stage
+
+STARTING = ("constructor", "open")
+SERVING = ("run", "thread")
+LACKING = BUILD / "tests" / "integration" / "lacking"
+LANDLOCK = ("landlock_files", "landlock_tcp", "landlock_sockets", "landlock_signals")
+CALLS = ("calls_starting", "calls_serving")
+ALWAYS = ("no_new_privs", "limits", "capabilities")
+ENOSYS, EPERM = 38, 1
+
+
+def landlock_abi():
+    create_ruleset, version = 444, 1
+    return max(0, ctypes.CDLL(None).syscall(create_ruleset, None, 0, version))
+
+
+def landlock_parts():
+    """The parts that this kernel grants."""
+    least = {"landlock_files": 1, "landlock_tcp": 4, "landlock_sockets": 6, "landlock_signals": 6}
+    return [part for part in LANDLOCK if landlock_abi() >= least[part]]
+
+
+# What each attempt meets by default: while the modelet starts, and while it serves.
+DENIED = {
+    "tcp_socket": ("EPERM", "EPERM"), "unix_socket": ("EPERM", "EPERM"),
+    "socketpair": ("EPERM", "EPERM"),
+    "fork": ("EPERM", "EPERM"), "vfork": ("EPERM", "EPERM"), "spawn": ("EPERM", "EPERM"),
+    "clone_process": ("EPERM", "EPERM"), "clone3": ("ENOSYS", "ENOSYS"),
+    "signal_parent": ("EPERM", "EPERM"), "pidfd_parent": ("EPERM", "EPERM"),
+    "setown": ("EPERM", "EPERM"), "read_parent": ("EPERM", "EPERM"),
+    "parent_memory": ("EACCES", "EPERM"), "move_parent": ("EPERM", "EPERM"),
+    "read_passwd": ("EACCES", "EPERM"), "read_link": ("EACCES", "EPERM"),
+    "write_own": ("EPERM", "EPERM"), "truncate_own": ("EPERM", "EPERM"),
+    "chmod_own": ("EPERM", "EPERM"),
+    "cut_region": ("EBADF", "EBADF"), "cut_counters": ("EBADF", "EBADF"),
+    "raise_limits": ("EPERM", "EPERM"), "outlive": ("EPERM", "EPERM"),
+    "dumpable": ("EPERM", "EPERM"), "type": ("EPERM", "EPERM"),
+    "map_code": ("ok", "EPERM"), "make_code": ("ok", "EPERM"), "memfd": ("ok", "EPERM"),
+    "affinity": ("ok", "EPERM"), "read_own": ("ok", "EPERM"),
+    "unheard": ("ENOSYS", "ENOSYS"), "raise": ("ok", "ok"), "thread": ("ok", "ok"),
+}
+BY_LANDLOCK = ("read_passwd", "read_link", "parent_memory")
+
+# What each name permits while the modelet serves; what is in DENIED and not here stays denied.
+ALLOWED = {
+    "reading": {"read_own"},
+    "files": {"read_own", "read_passwd", "read_link", "write_own", "truncate_own", "chmod_own"},
+    "network": {"tcp_socket", "unix_socket", "socketpair"},
+    "processes": {"fork", "vfork", "spawn", "clone_process", "signal_parent", "pidfd_parent",
+                  "move_parent", "affinity", "read_own", "map_code", "make_code", "memfd"},
+    "code": {"map_code", "make_code", "memfd"},
+}
+
+
+class Cell:
+    """A folder with the captive in a folder of its own, a node's folder, and a secret outside both."""
+
+    def __enter__(self):
+        self.base = pathlib.Path(tempfile.mkdtemp(prefix="shoal-test."))
+        self.node = self.base / "node"
+        self.plug = self.base / "plug"
+        self.node.mkdir()
+        self.plug.mkdir()
+        self.secret = self.base / "secret.txt"
+        self.secret.write_text("nobody's business\n")
+        shutil.copy(MODELETS / "libcaptive.so", self.plug)
+        (self.plug / "victim").write_text("something\n")
+        (self.plug / "out").symlink_to("../secret.txt")
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.base, ignore_errors=True)
+
+    def stage(self, *allow, **keys):
+        return stage(self.plug / "libcaptive.so", **({"sandbox_allow": list(allow)} if allow else {}),
+                     **keys)
+
+    def shoald(self, config, launcher=()):
+        shoald = Shoald(config, folder=self.node)
+        shoald.command[:0] = [str(word) for word in launcher]
+        return shoald
+
+
+class Captive:
+    def __init__(self, client, model):
+        self.client = client
+        self.model = model
+
+    def met(self, text):
+        answer = self.client.infer_raw(self.model, ("try", "BYTES", [1], bytes_element(text)))
+        return answer.raw_output_contents[0][4:].decode()
+
+
+def worker_rows(shoald):
+    done = shoalctl("status", "--counters", shoald.counters, "--wait-ready", 30, "--json")
+    return {row["pipeline"]: row["sandbox"] for row in done.json["workers"]}, done
+
+
+class TestCaptive(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cell = cls.enterClassContext(Cell())
+        names = [*ALLOWED, "all"]
+        config = node(pipeline("captive", cls.cell.stage(workers=2), slots=8),
+                      *(pipeline(name, cls.cell.stage(name), slots=8) for name in names))
+        # with something to read at its standard input, and limits that a worker is to lower
+        cls.shoald = cls.enterClassContext(cls.cell.shoald(config, [
+            "/usr/bin/prlimit", "--msgqueue=819200", "--nofile=4096:8192",
+            "/bin/sh", "-c", 'exec "$0" "$@" </dev/zero']))
+        cls.client = cls.enterClassContext(Client(cls.shoald.target))
+
+    def met(self, text, model="captive"):
+        return Captive(self.client, model).met(text)
+
+    def check(self, attempt, moment, wanted, model="captive"):
+        if attempt in BY_LANDLOCK and landlock_abi() == 0 and moment in STARTING:
+            return
+        with self.subTest(attempt=attempt, moment=moment, model=model):
+            self.assertEqual(self.met(f"{moment} {attempt}", model), wanted)
+
+    def test_everything_is_denied_by_default(self):
+        for attempt, (starting, serving) in DENIED.items():
+            for moment in STARTING:
+                self.check(attempt, moment, starting)
+            for moment in SERVING:
+                self.check(attempt, moment, serving)
+
+    def test_what_takes_an_argument_is_denied(self):
+        other = next(one.pid for one in self.shoald.workers("network"))
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"\0shoal-test-{os.getpid()}")
+            listener.listen()
+            name = listener.getsockname()[1:].decode()
+            for attempt in (f"abstract_socket {name}", f"signal {other}", f"signal {self.shoald.pid}",
+                            f"read {self.cell.secret}", f"read {self.shoald.config}", "execve x",
+                            "ptrace_parent x", "punch_region x", "punch_region_long x"):
+                self.check(attempt, "run", "EPERM")
+            self.check(f"abstract_socket {name}", "run", "ok", "network")
+        self.check("thread_exit x", "run", "ok")
+        self.check(f"signal {other}", "run", "ok", "processes")
+        self.check(f"read {self.cell.secret}", "run", "ok", "files")
+        self.check(f"read {self.shoald.config}", "run", "ok", "reading")
+        if landlock_abi() > 0:
+            self.check(f"read {self.cell.secret}", "run", "EACCES", "reading")
+
+    def test_calls_that_nobody_needs_are_denied(self):
+        source = (shoal_fixture.SOURCE / "tests" / "modelets" / "modelet_captive.c").read_text()
+        calls = re.findall(r"\bCALL\((\w+)\),", source)
+        self.assertGreater(len(calls), 90)
+        for name in calls:
+            for moment in (*STARTING, *SERVING):
+                self.check(f"call_{name}", moment, "EPERM")
+
+    def test_each_name_permits_what_it_says_and_nothing_else(self):
+        for name, permitted in ALLOWED.items():
+            for attempt, (_, wanted) in DENIED.items():
+                if attempt in permitted:
+                    wanted = "ok"
+                elif attempt in BY_LANDLOCK and "read_own" in permitted:
+                    if landlock_abi() == 0:
+                        continue
+                    wanted = "EACCES"  # opened it may be, were it in the right place
+                if attempt == "parent_memory" and name == "files":
+                    wanted = "EACCES" if landlock_abi() else "ok"
+                if attempt == "move_parent" and os.getuid() == 0:
+                    wanted = "EPERM"  # of a process with more capabilities
+                self.check(attempt, "run", wanted, name)
+
+    def test_all_is_no_sandbox(self):
+        for attempt in ("fork", "clone3", "tcp_socket", "read_passwd", "write_own", "map_code",
+                        "outlive", "dumpable", "affinity", "signal_parent"):
+            for moment in (*STARTING, *SERVING):
+                self.check(attempt, moment, "ok", "all")
+
+    def test_nothing_was_left_behind(self):
+        self.assertEqual(sorted(path.name for path in self.cell.plug.iterdir()),
+                         ["libcaptive.so", "out", "victim"])
+        self.assertEqual(shoal_fixture.children(self.shoald.pid),
+                         sorted(one.pid for one in self.shoald.workers()))
+
+    def test_status_shows_it(self):
+        rows, _ = worker_rows(self.shoald)
+        lacks = [part for part in LANDLOCK if part not in landlock_parts()]
+        self.assertEqual(rows["captive"], {
+            "allows": [], "lacks": lacks,
+            "in_force": [part for part in ("no_new_privs", "limits", *landlock_parts(),
+                                           "capabilities", *CALLS)]})
+        self.assertEqual(rows["all"], {"allows": ["all"], "in_force": [], "lacks": []})
+        self.assertEqual(rows["files"]["allows"], ["files"])
+        self.assertNotIn("landlock_files", rows["files"]["in_force"] + rows["files"]["lacks"])
+        text = shoalctl("status", "--counters", self.shoald.counters).out
+        self.assertRegex(text, r"(?m)^  all +.* off$")
+        self.assertRegex(text, r"(?m)^  processes +.* allows processes")
+        if not lacks:
+            self.assertRegex(text, r"(?m)^  captive +.* whole$")
+            self.assertNotIn("worker_sandbox", self.shoald.stderr)
+
+    def test_counters_show_it(self):
+        for worker in self.shoald.stage_stat("captive", "captive")["workers"]:
+            self.assertEqual(worker["sandbox_allow"], 0)
+            self.assertEqual(bin(worker["sandbox"]).count("1"),
+                             len(ALWAYS) + len(CALLS) + len(landlock_parts()))
+
+    def test_the_process_as_the_kernel_sees_it(self):
+        worker = self.shoald.workers("captive")[0]
+        status = dict(line.split(":\t", 1) for line in
+                      shoal_fixture.read_proc(worker.pid, "status").splitlines() if ":\t" in line)
+        self.assertEqual((status["NoNewPrivs"], status["Seccomp"]), ("1", "2"))
+        self.assertEqual(int(status["CapEff"], 16) | int(status["CapPrm"], 16), 0)
+        limits = shoal_fixture.read_proc(worker.pid, "limits")
+        self.assertRegex(limits, r"Max core file size +0 +0 ")
+        self.assertRegex(limits, r"Max msgqueue size +0 +0 ")
+        self.assertRegex(limits, r"Max open files +1024 +1024 ")
+        fds = {int(fd): os.readlink(f"/proc/{worker.pid}/fd/{fd}")
+               for fd in os.listdir(f"/proc/{worker.pid}/fd")}
+        self.assertEqual(sorted(fds), [0, 1, 2, 5], fds)
+        self.assertEqual(fds[0], "/dev/null")
+
+
+class TestExamples(unittest.TestCase):
+    """XGBoost, with the threads that it makes, goes on to work; so does what is simpler."""
+
+    INPUTS = {"digits": ("image", "FP32", [3, 64], bytes(3 * 64 * 4)),
+              "echo": ("any", "INT32", [2], bytes(8)),
+              "scale-shift": ("x", "FP64", [4], bytes(32))}
+
+    def test_they_work_in_the_whole_sandbox(self):
+        for model, tensor in self.INPUTS.items():
+            with self.subTest(model=model), \
+                    Shoald(EXAMPLES / model / f"{model}.yaml", ["--no-pin"]) as shoald, \
+                    Client(shoald.target) as client:
+                self.assertEqual(len(client.infer_raw(model, tensor).raw_output_contents[0]) > 0,
+                                 True)
+                done = shoalctl("status", "--counters", shoald.counters, "--json")
+                for row in done.json["workers"]:
+                    self.assertEqual(row["sandbox"]["allows"], [])
+                    self.assertLessEqual({*ALWAYS, *CALLS, *landlock_parts()},
+                                         {*row["sandbox"]["in_force"]})
+
+
+    @unittest.skipIf(landlock_abi() == 0, "this kernel has no Landlock")
+    def test_what_the_sandbox_refuses_is_said_to_be_its_doing(self):
+        with Cell() as cell:
+            config = node(pipeline("digits", stage("libxgboost_modelet.so", "classify",
+                                                   params={"model": str(cell.secret)}), slots=8))
+            code, text = run_shoald(config, folder=cell.node)
+        self.assertNotEqual(code, 0)
+        self.assertRegex(text, r'stage "classify": in its sandbox, which `sandbox_allow` loosens: '
+                               r"libxgboost_modelet\.so: open failed ")
+
+
+class TestLacking(unittest.TestCase):
+    """As on a kernel, or in a container, that does not grant a part."""
+
+    def check_lacking(self, calls, number, lacks, attempts):
+        with Cell() as cell:
+            config = node(pipeline("captive", cell.stage(workers=2), slots=8))
+            with cell.shoald(config, [LACKING, calls, number]) as shoald, \
+                    Client(shoald.target) as client:
+                for attempt, wanted in attempts.items():
+                    with self.subTest(attempt=attempt):
+                        self.assertEqual(Captive(client, "captive").met(attempt), wanted)
+                rows, _ = worker_rows(shoald)
+                self.assertEqual(sorted(rows["captive"]["lacks"]), sorted(lacks))
+                text = shoalctl("status", "--counters", shoald.counters).out
+                self.assertIn(f"lacks {','.join(rows['captive']['lacks'])}", text)
+                lines = [line for line in shoald.lines if "worker_sandbox" in line]
+                self.assertEqual(len(lines), 2, lines)  # one per worker
+                for part in lacks:
+                    self.assertRegex(lines[0], rf"pipeline=captive stage=captive .*{part}\(E\w+\)")
+            self.check_required(cell, [LACKING, calls, number], lacks[0])
+
+    def check_required(self, cell, launcher, part):
+        config = node(pipeline("captive", cell.stage(), slots=8), sandbox="required")
+        shoald = cell.shoald(config, launcher)
+        try:
+            code = shoald.start().wait_exit()
+        finally:
+            shoald.discard()
+        self.assertNotEqual(code, 0)
+        self.assertRegex(shoald.stderr, r'stage \\?"captive\\?": sandbox: `required`, but this '
+                                        rf"machine does not grant {part}.*best_effort")
+
+    def test_no_landlock(self):
+        self.check_lacking("landlock_create_ruleset", ENOSYS, LANDLOCK, {
+            "constructor read_passwd": "ok", "constructor tcp_socket": "EPERM",
+            "constructor write_own": "EPERM", "run read_passwd": "EPERM", "run fork": "EPERM"})
+
+    @unittest.skipIf(landlock_abi() == 0, "this kernel has no Landlock")
+    def test_no_filters_of_system_calls(self):
+        old = [part for part in LANDLOCK if part not in landlock_parts()]
+        self.check_lacking("seccomp", EPERM, [*old, *CALLS] if old else CALLS, {
+            "constructor read_passwd": "EACCES", "run read_passwd": "EACCES",
+            "run write_own": "EACCES", "run truncate_own": "EACCES" if landlock_abi() >= 3 else "ok",
+            "run tcp_socket": "ok", "run raise_limits": "EPERM", "run cut_region": "EBADF",
+            "run signal_parent": "EPERM" if landlock_abi() >= 6 else "ok"})
+
+    def test_required_serves_where_all_is_granted(self):
+        with Cell() as cell:
+            config = node(pipeline("captive", cell.stage(), slots=8), sandbox="required")
+            if landlock_abi() == 0:
+                self.check_required(cell, [], "landlock_files")
+                return
+            with cell.shoald(config) as shoald, Client(shoald.target) as client:
+                self.assertEqual(Captive(client, "captive").met("run fork"), "EPERM")
+
+    def test_unknown_names_are_refused(self):
+        config = node(pipeline("echo", stage("libecho.so", sandbox_allow=["file"]), slots=8))
+        code, text = run_shoald(config)
+        self.assertNotEqual(code, 0)
+        self.assertIn("`sandbox_allow` must list words of reading|files|", text)
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()

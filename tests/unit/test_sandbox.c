@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sandbox as far as it is pure: which parts each name takes away, what a name brings along,
+ * what Landlock is asked for by the version that a kernel speaks, for want of what `required`
+ * refuses, and that names and bits agree. That it holds is shown by
+ * tests/integration/test_85_sandbox.py.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/check.h"
+#include "worker/sandbox.h"
+
+enum { EVERY_PART = (1 << SANDBOX_PART_COUNT) - 1 };
+
+static void
+test_parts_by_name(void **state)
+{
+    (void)state;
+    const struct {
+        uint32_t allow;
+        uint32_t without;
+    } cases[] = {
+        {0, 0},
+        {SANDBOX_ALLOW_READING, 0},
+        {SANDBOX_ALLOW_CODE, 0},
+        {SANDBOX_ALLOW_FILES, SANDBOX_PART_LANDLOCK_FILES},
+        {SANDBOX_ALLOW_NETWORK, SANDBOX_PART_LANDLOCK_TCP | SANDBOX_PART_LANDLOCK_SOCKETS},
+        {SANDBOX_ALLOW_PROCESSES, SANDBOX_PART_LANDLOCK_SIGNALS},
+        {SANDBOX_ALLOW_FILES | SANDBOX_ALLOW_NETWORK | SANDBOX_ALLOW_PROCESSES,
+         SANDBOX_PARTS_LANDLOCK},
+        {SANDBOX_ALLOW_ALL, EVERY_PART},
+        {SANDBOX_ALLOW_EVERY, EVERY_PART},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++)
+        assert_int_equal(sandbox_parts(cases[i].allow), EVERY_PART & ~cases[i].without);
+}
+
+static void
+test_names_bring_others_along(void **state)
+{
+    (void)state;
+    assert_int_equal(sandbox_completed(0), 0);
+    assert_int_equal(sandbox_completed(SANDBOX_ALLOW_NETWORK), SANDBOX_ALLOW_NETWORK);
+    assert_int_equal(sandbox_completed(SANDBOX_ALLOW_FILES),
+                     SANDBOX_ALLOW_FILES | SANDBOX_ALLOW_READING);
+    assert_int_equal(sandbox_completed(SANDBOX_ALLOW_PROCESSES),
+                     SANDBOX_ALLOW_PROCESSES | SANDBOX_ALLOW_READING | SANDBOX_ALLOW_CODE);
+}
+
+static void
+test_landlock_by_version(void **state)
+{
+    (void)state;
+    const struct {
+        int abi;
+        uint64_t files;
+        uint64_t tcp;
+        uint64_t scopes;
+        uint32_t parts;
+    } cases[] = {
+        {0, 0, 0, 0, 0},
+        {1, 0x1fff, 0, 0, SANDBOX_PART_LANDLOCK_FILES},
+        {2, 0x3fff, 0, 0, SANDBOX_PART_LANDLOCK_FILES},
+        {3, 0x7fff, 0, 0, SANDBOX_PART_LANDLOCK_FILES},
+        {4, 0x7fff, 3, 0, SANDBOX_PART_LANDLOCK_FILES | SANDBOX_PART_LANDLOCK_TCP},
+        {5, 0xffff, 3, 0, SANDBOX_PART_LANDLOCK_FILES | SANDBOX_PART_LANDLOCK_TCP},
+        {6, 0xffff, 3, 3, SANDBOX_PARTS_LANDLOCK},
+        {7, 0xffff, 3, 3, SANDBOX_PARTS_LANDLOCK},
+        {99, 0xffff, 3, 3, SANDBOX_PARTS_LANDLOCK}, /* asks for nothing that it does not know */
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        struct landlock_rights rights = landlock_rights_for(cases[i].abi, 0);
+        assert_int_equal(rights.files, cases[i].files);
+        assert_int_equal(rights.tcp, cases[i].tcp);
+        assert_int_equal(rights.scopes, cases[i].scopes);
+        assert_int_equal(landlock_parts(&rights), cases[i].parts);
+    }
+}
+
+static void
+test_landlock_by_name(void **state)
+{
+    (void)state;
+    const uint64_t execute = 1;
+    struct landlock_rights rights = landlock_rights_for(7, SANDBOX_ALLOW_FILES);
+    assert_int_equal(rights.files, 0);
+    assert_int_equal(rights.scopes, 3);
+    rights = landlock_rights_for(7, SANDBOX_ALLOW_NETWORK);
+    assert_int_equal(rights.tcp, 0);
+    assert_int_equal(landlock_parts(&rights),
+                     SANDBOX_PART_LANDLOCK_FILES | SANDBOX_PART_LANDLOCK_SIGNALS);
+    rights = landlock_rights_for(7, SANDBOX_ALLOW_PROCESSES);
+    assert_int_equal(rights.files, 0xffff & ~execute);
+    assert_int_equal(landlock_parts(&rights),
+                     SANDBOX_PARTS_LANDLOCK & ~SANDBOX_PART_LANDLOCK_SIGNALS);
+    /* whatever a stage is allowed, Landlock gives the parts that it is said to lack nothing of */
+    for (uint32_t allow = 0; allow < SANDBOX_ALLOW_ALL; allow++) {
+        rights = landlock_rights_for(7, allow);
+        assert_int_equal(landlock_parts(&rights), sandbox_parts(allow) & SANDBOX_PARTS_LANDLOCK);
+    }
+}
+
+static void
+test_required(void **state)
+{
+    (void)state;
+    const uint32_t doubled =
+        SANDBOX_PART_LANDLOCK_TCP | SANDBOX_PART_LANDLOCK_SOCKETS | SANDBOX_PART_LANDLOCK_SIGNALS;
+    assert_int_equal(sandbox_lacking(EVERY_PART, EVERY_PART), 0);
+    assert_int_equal(sandbox_lacking(EVERY_PART, EVERY_PART & ~doubled), 0);
+    uint32_t no_filter = EVERY_PART & ~doubled & ~(uint32_t)SANDBOX_PART_CALLS_STARTING;
+    assert_int_equal(sandbox_lacking(EVERY_PART, no_filter), doubled | SANDBOX_PART_CALLS_STARTING);
+    assert_int_equal(
+        sandbox_lacking(EVERY_PART, EVERY_PART & ~(uint32_t)SANDBOX_PART_LANDLOCK_FILES),
+        SANDBOX_PART_LANDLOCK_FILES);
+    assert_int_equal(sandbox_lacking(0, 0), 0);
+}
+
+static void
+test_names_and_bits_agree(void **state)
+{
+    (void)state;
+    char joined[256] = "";
+    for (uint32_t i = 0; i < SANDBOX_ALLOW_COUNT; i++) {
+        size_t used = strlen(joined);
+        snprintf(joined + used, sizeof(joined) - used, "%s%s", i > 0 ? "|" : "",
+                 sandbox_allow_name(i));
+    }
+    assert_string_equal(joined, SANDBOX_ALLOW_NAMES);
+    assert_string_equal(sandbox_allow_name(5), "all");
+    assert_int_equal(SANDBOX_ALLOW_ALL, 1 << 5);
+    assert_string_equal(sandbox_allow_name(SANDBOX_ALLOW_COUNT), "?");
+    assert_string_equal(sandbox_part_name(SANDBOX_INDEX_CALLS_SERVING), "calls_serving");
+    assert_string_equal(sandbox_part_name(SANDBOX_PART_COUNT), "?");
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parts_by_name),
+        cmocka_unit_test(test_names_bring_others_along),
+        cmocka_unit_test(test_landlock_by_version),
+        cmocka_unit_test(test_landlock_by_name),
+        cmocka_unit_test(test_required),
+        cmocka_unit_test(test_names_and_bits_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
