@@ -17,6 +17,7 @@
 #include <shoal/modelet.h>
 
 #include "base/error.h"
+#include "coordinator/forecast.h"
 #include "rpc/rpc.h"
 #include "shm/payload.h"
 
@@ -61,6 +62,12 @@ const char *oip_model_version(const struct oip_request *request);
  * `room`. */
 bool oip_skim_model_name(const struct rpc_message *message, char *room, size_t room_bytes,
                          const char **name, size_t *name_bytes);
+
+/* What the parameter `priority` says, as int64, uint64 or text: 1 high, 2 normal, 3 low; 0 and none
+ * are normal. INVALID_ARGUMENT: anything else. Also a skim, for before a request object is taken;
+ * judges nothing but this parameter. */
+enum status oip_skim_priority(const struct rpc_message *message, enum priority *priority,
+                              struct error *error) WARN_UNUSED;
 
 /* The request against what the model takes: missing, unknown, wrong type, wrong shape; and
  * requested outputs against what it gives. INVALID_ARGUMENT naming tensor and rule; NOT_FOUND for

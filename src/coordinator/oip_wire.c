@@ -131,13 +131,21 @@ wire_varints(struct wire_cursor *cursor, uint64_t values[WIRE_VARINTS_AT_ONCE])
     return count > 0 ? count : wire_varint(cursor, values);
 }
 
+/* A tag or a length: of 32 bits, in at most 5 bytes; more, if only zeros, no other parser takes. */
+static bool
+varint_32(struct wire_cursor *cursor, uint64_t *value)
+{
+    uint64_t before = cursor->left;
+    return wire_varint(cursor, value) && *value <= UINT32_MAX && before - cursor->left <= 5;
+}
+
 enum wire_result
 wire_next(struct wire_cursor *cursor, struct wire_field *field)
 {
     uint64_t tag;
     if (cursor->left == 0)
         return WIRE_END;
-    if (!wire_varint(cursor, &tag) || tag >> 3 == 0 || tag > UINT32_MAX)
+    if (!varint_32(cursor, &tag) || tag >> 3 == 0)
         return WIRE_MALFORMED;
     field->number = (uint32_t)(tag >> 3);
     field->type = (enum wire_type)(tag & 7);
@@ -153,7 +161,7 @@ wire_next(struct wire_cursor *cursor, struct wire_field *field)
         return WIRE_FIELD;
     }
     case WIRE_BYTES:
-        if (!wire_varint(cursor, &field->value) || field->value > cursor->left)
+        if (!varint_32(cursor, &field->value) || field->value > cursor->left)
             return WIRE_MALFORMED;
         field->data = *cursor;
         field->data.left = field->value;

@@ -133,8 +133,10 @@ call_end(struct rpc_call *call)
     CHECK(!atomic_exchange_explicit(&call->ended, true, memory_order_acq_rel));
 }
 
+/* `trailers` are copied by the library, which is given slices that need no release. */
 static void
-unary_finish(struct rpc_call *call, enum status status, const char *text)
+unary_finish(struct rpc_call *call, enum status status, const char *text, grpc_metadata *trailers,
+             size_t trailer_count)
 {
     grpc_call *core = call->core;
     call_end(call);
@@ -143,6 +145,8 @@ unary_finish(struct rpc_call *call, enum status status, const char *text)
                       {.op = GRPC_OP_SEND_STATUS_FROM_SERVER}};
     ops[1].data.send_status_from_server.status = (grpc_status_code)status;
     ops[1].data.send_status_from_server.status_details = &details;
+    ops[1].data.send_status_from_server.trailing_metadata = trailers;
+    ops[1].data.send_status_from_server.trailing_metadata_count = trailer_count;
     rpc_call_start(core, ops, ARRAY_COUNT(ops), &call->tags[RPC_EVENT_ENDED]);
     grpc_slice_unref(details);
 }
@@ -241,7 +245,7 @@ call_refuse_unknown(struct rpc_call *call)
     snprintf(text, sizeof(text), "unknown method %.*s",
              (int)GRPC_SLICE_LENGTH(call->details.method),
              (const char *)GRPC_SLICE_START_PTR(call->details.method));
-    unary_finish(call, STATUS_UNIMPLEMENTED, text);
+    unary_finish(call, STATUS_UNIMPLEMENTED, text, NULL, 0);
 }
 
 static void
@@ -332,6 +336,21 @@ rpc_call_metadata(const struct rpc_call *call, const char *key, struct rpc_span 
     return false;
 }
 
+size_t
+rpc_call_peer(const struct rpc_call *call, char *address, size_t room)
+{
+    char *peer = grpc_call_get_peer(call->core);
+    if (peer == NULL)
+        return 0;
+    const char *port = strncmp(peer, "unix", 4) == 0 ? NULL : strrchr(peer, ':');
+    size_t length = port != NULL ? (size_t)(port - peer) : strlen(peer);
+    if (length > room)
+        length = room;
+    memcpy(address, peer, length);
+    gpr_free(peer);
+    return length;
+}
+
 void
 rpc_call_set_tag(struct rpc_call *call, uint64_t tag)
 {
@@ -371,9 +390,23 @@ rpc_call_finish(struct rpc_call *call, enum status status, const char *text)
 {
     if (call->method->kind == RPC_UNARY) {
         CHECK(status != STATUS_OK);
-        unary_finish(call, status, text);
+        unary_finish(call, status, text, NULL, 0);
     } else {
         call_end(call);
         rpc_stream_finish(call, status, text);
     }
+}
+
+void
+rpc_call_refuse(struct rpc_call *call, enum status status, const char *text, uint32_t retry_ms)
+{
+    CHECK(call->method->kind == RPC_UNARY && status != STATUS_OK);
+    char number[16];
+    int length = snprintf(number, sizeof(number), "%u", retry_ms);
+    /* so few bytes lie within the slice itself: nothing is allocated */
+    grpc_metadata trailer = {
+        .key = grpc_slice_from_static_string("grpc-retry-pushback-ms"),
+        .value = grpc_slice_from_copied_buffer(number, (size_t)length),
+    };
+    unary_finish(call, status, text, &trailer, 1);
 }

@@ -150,6 +150,10 @@ int64_t rpc_call_deadline_ns(const struct rpc_call *call);
 /* The caller's metadata under a lower-case key, first value; false if absent. Valid until the
  * call ends. */
 bool rpc_call_metadata(const struct rpc_call *call, const char *key, struct rpc_span *value);
+/* The address of the caller's machine, without the port: "ipv4:192.0.2.7", "unix:". Copied, not
+ * terminated, cut at `room`; returns its length, 0 if the library does not know. Costs an
+ * allocation of the library's. */
+size_t rpc_call_peer(const struct rpc_call *call, char *address, size_t room);
 void rpc_call_set_tag(struct rpc_call *call, uint64_t tag);
 /* A pointer of the user's, for streams; not given to on_cancel. */
 void rpc_call_set_user(struct rpc_call *call, void *user);
@@ -166,6 +170,10 @@ enum status rpc_call_send(struct rpc_call *call, const struct rpc_piece *pieces,
  * messages. `text` may be NULL, is copied and cut at 1 KiB; bytes that may not stand in a status
  * message are percent-encoded by the library. */
 void rpc_call_finish(struct rpc_call *call, enum status status, const char *text);
+/* The same for a unary call, and tells the client in the trailer `grpc-retry-pushback-ms` how long
+ * to wait before it asks again, if it retries at all. */
+void rpc_call_refuse(struct rpc_call *call, enum status status, const char *text,
+                     uint32_t retry_ms);
 
 /* ---- client: blocking calls, one at a time per channel ---- */
 

@@ -115,6 +115,9 @@ strings_check(const struct handshake_start *start, struct error *error)
     for (size_t i = 0; i < ARRAY_COUNT(strings); i++)
         if (string_check(strings[i].string, strings[i].room, strings[i].field, error) != STATUS_OK)
             return error->status;
+    if ((start->sandbox_allow & ~(uint32_t)SANDBOX_ALLOW_EVERY) != 0)
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start.sandbox_allow is %#x",
+                         start->sandbox_allow);
     if (start->param_count > HANDSHAKE_PARAMS_MAX)
         return error_set(error, STATUS_DATA_LOSS, "handshake_start.param_count is %u; at most %d",
                          start->param_count, HANDSHAKE_PARAMS_MAX);
@@ -172,11 +175,16 @@ pin_process(int32_t cpu, struct error *error)
 }
 
 /* Nothing but the standard streams and our three is to be open, and what a modelet starts is not to
- * get ours. */
+ * get ours. What is typed at the coordinator's terminal is not for modelets to read. */
 static void
 close_inherited(void)
 {
     close_range(HANDSHAKE_FD_CONTROL + 1, ~0u, 0);
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (nothing >= 0 && nothing != STDIN_FILENO) {
+        (void)dup2(nothing, STDIN_FILENO);
+        close(nothing);
+    }
     for (int fd = HANDSHAKE_FD_REGION; fd <= HANDSHAKE_FD_CONTROL; fd++)
         fcntl(fd, F_SETFD, FD_CLOEXEC); /* one that is not open is found out by its first use */
 }
@@ -200,11 +208,22 @@ seat_check(const struct worker *worker, struct error *error)
                          start->batch_size, plan->slot_count);
     if (start->batch_wait_ns < 0 || start->spin_limit_ns < 0)
         return error_set(error, STATUS_DATA_LOSS, "handshake_start: a negative time");
-    const struct counters *counters = &worker->counters;
-    if (start->counters_scope >= counters->scope_count ||
-        counters->scopes[start->counters_scope].kind != SCOPE_WORKER)
-        return error_set(error, STATUS_DATA_LOSS, "handshake_start.counters_scope %u is no worker",
-                         start->counters_scope);
+    if (start->counters_table != counters_table_hash())
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "the coordinator counts by another table: it and the worker are of "
+                         "different builds");
+    return STATUS_OK;
+}
+
+/* The mapping stays. With the descriptor a modelet could punch holes into the memory file. */
+static enum status
+region_attach_closed(struct region *region, struct error *error)
+{
+    enum status status = region_attach(region, HANDSHAKE_FD_REGION, error);
+    if (status != STATUS_OK)
+        return status;
+    close(region->fd);
+    region->fd = -1;
     return STATUS_OK;
 }
 
@@ -223,15 +242,16 @@ worker_attach(struct worker *worker, struct error *error)
     status = pin_process(start->cpu, error);
     if (status != STATUS_OK)
         return status;
-    status = region_attach(&worker->region, HANDSHAKE_FD_REGION, error);
+    status = region_attach_closed(&worker->region, error);
     if (status == STATUS_OK)
-        status = counters_attach(&worker->counters, HANDSHAKE_FD_COUNTERS, error);
+        status = counters_attach(&worker->counters, HANDSHAKE_FD_COUNTERS, start->counters_offset,
+                                 error);
     if (status == STATUS_OK)
         status = seat_check(worker, error);
     if (status != STATUS_OK)
         return status;
     seat_init(&worker->seat, &worker->region, start->stage_index, start->worker_index,
-              &worker->counters, start->counters_scope);
+              &worker->counters, 0);
     worker->party = (uint16_t)start->party;
     worker->place = (uint8_t)start->stage_index;
     spin_init(&worker->spin, start->spin_limit_ns);

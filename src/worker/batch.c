@@ -17,14 +17,22 @@ batch_begin(struct batch *batch)
 {
     batch->count = 0;
     batch->refused = false;
+    batch->alone = false;
     batch->oldest_ns = TIME_NEVER_NS;
     batch->tightest_ns = TIME_NEVER_NS;
+}
+
+void
+batch_refuse(struct batch *batch)
+{
+    CHECK(batch->count > 0);
+    batch->refused = true;
 }
 
 bool
 batch_offer(struct batch *batch, struct batch_item item, int64_t now_ns)
 {
-    if (batch->count > 0 && item.model != batch->model)
+    if (batch->count > 0 && (item.alone || item.model != batch->model))
         batch->refused = true;
     if (batch_full(batch) || batch->refused)
         return false;
@@ -35,6 +43,7 @@ batch_offer(struct batch *batch, struct batch_item item, int64_t now_ns)
     if (item.deadline_ns < batch->tightest_ns)
         batch->tightest_ns = item.deadline_ns;
     batch->model = item.model;
+    batch->alone = item.alone;
     batch->count++;
     return true;
 }
@@ -59,7 +68,7 @@ batch_due(const struct batch *batch, struct batch_moment moment)
 {
     if (batch->count == 0)
         return (struct batch_due){BATCH_OPEN, TIME_NEVER_NS};
-    if (batch->size == 1)
+    if (batch->size == 1 || batch->alone)
         return (struct batch_due){BATCH_CLOSED_SINGLE, 0};
     if (batch_full(batch) || batch->refused)
         return (struct batch_due){BATCH_CLOSED_FULL, 0};

@@ -4,12 +4,13 @@
  * caller offers what there is and then asks; the rules, in the order in which they are looked at:
  *
  *  1. A batch holds items of one model. The next one of another model closes it as if it were full.
- *  2. It closes when it has `size` items. A size of 1 makes singletons.
- *  3. It closes at once when the stage drains.
- *  4. It closes when its oldest item has been at the stage for `wait`. So time that an item spent
+ *  2. An item that is to run alone makes a batch of its own. It closes the one before it likewise.
+ *  3. It closes when it has `size` items. A size of 1 makes singletons.
+ *  4. It closes at once when the stage drains.
+ *  5. It closes when its oldest item has been at the stage for `wait`. So time that an item spent
  * in the ring while the workers were busy counts, and no item waits longer than `wait` for company.
  *     A wait of 0 takes what is there.
- *  5. It closes when the tightest deadline in it leaves only the time that a run is expected to
+ *  6. It closes when the tightest deadline in it leaves only the time that a run is expected to
  * take.
  */
 #pragma once
@@ -32,6 +33,7 @@ struct batch {
 
     uint32_t count;
     bool refused;        /* an item of another model waits to be offered again */
+    bool alone;          /* its one item runs alone */
     uint32_t model;      /* of all items */
     int64_t oldest_ns;   /* the least time of arrival at the stage */
     int64_t tightest_ns; /* the least deadline */
@@ -39,6 +41,7 @@ struct batch {
 
 struct batch_item {
     uint32_t model;
+    bool alone;
     int64_t enqueued_ns;
     int64_t deadline_ns;
 };
@@ -62,8 +65,11 @@ void batch_begin(struct batch *batch);
 static inline bool
 batch_full(const struct batch *batch)
 {
-    return batch->count == batch->size;
+    return batch->count == batch->size || batch->alone;
 }
+
+/* The next item in the ring runs alone: it is left there for the next batch. */
+void batch_refuse(struct batch *batch);
 
 /* Takes an item; false: offer it again to the next batch. */
 bool batch_offer(struct batch *batch, struct batch_item item, int64_t now_ns);

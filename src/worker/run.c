@@ -16,9 +16,6 @@
 #include "shm/former.h"
 #include "shm/slot.h"
 
-/* The weight of the newest run in the moving average: 1/8. */
-enum { RUN_AVERAGE_SHIFT = 3 };
-
 static struct shm_payload *
 payload_at(struct shm_slot *slot, uint8_t place)
 {
@@ -62,9 +59,10 @@ push_failed(struct worker *worker, struct item *item, int64_t now_ns)
 
 /* ---- taking ---- */
 
-/* Nobody waits for it any more: one load, and a comparison. */
+/* Nobody waits for it any more, or nobody will when a run of `batch_items` is over. A load and two
+ * comparisons. */
 static bool
-item_is_dropped(struct worker *worker, struct item *item, int64_t now_ns)
+item_is_dropped(struct worker *worker, struct item *item, uint32_t batch_items, int64_t now_ns)
 {
     if (slot_cancelled(item->slot, item->ticket.generation)) {
         seat_count(&worker->seat, WORKER_ITEMS_CANCELLED, 1);
@@ -75,6 +73,15 @@ item_is_dropped(struct worker *worker, struct item *item, int64_t now_ns)
         seat_count(&worker->seat, WORKER_ITEMS_LATE, 1);
         item_fail(item, STATUS_DEADLINE_EXCEEDED, "its deadline passed before stage %s ran it",
                   worker->start.stage);
+        return true;
+    }
+    int64_t run_ns = cost_tested_ns(&worker->cost, batch_items, now_ns);
+    if (item->shown.deadline_ns - now_ns < run_ns) {
+        seat_count(&worker->seat, WORKER_ITEMS_LATE, 1);
+        item_fail(item, STATUS_DEADLINE_EXCEEDED,
+                  "stage %s did not run it: that takes about %lld ms, %lld ms were left",
+                  worker->start.stage, (long long)(run_ns / NS_PER_MS),
+                  (long long)((item->shown.deadline_ns - now_ns) / NS_PER_MS));
         return true;
     }
     return false;
@@ -101,7 +108,7 @@ item_take(struct worker *worker, struct shm_ticket ticket, int64_t now_ns)
     item->enqueued_ns = slot_enqueued_ns(item->slot);
     item->shown.deadline_ns = slot_deadline_ns(item->slot);
     seat_count(&worker->seat, WORKER_ITEMS, 1);
-    if (item_is_dropped(worker, item, now_ns) || item_is_unreadable(worker, item)) {
+    if (item_is_dropped(worker, item, 1, now_ns) || item_is_unreadable(worker, item)) {
         push_failed(worker, item, now_ns);
         return false;
     }
@@ -110,7 +117,9 @@ item_take(struct worker *worker, struct shm_ticket ticket, int64_t now_ns)
     worker->shown[worker->batch.count] = &item->shown;
     /* One model per worker: the offer can only be refused by a full batch. */
     CHECK(batch_offer(&worker->batch,
-                      (struct batch_item){.enqueued_ns = item->enqueued_ns,
+                      (struct batch_item){.alone = worker->batch.count == 0 &&
+                                                   slot_runs_alone(item->slot, ticket.generation),
+                                          .enqueued_ns = item->enqueued_ns,
                                           .deadline_ns = item->shown.deadline_ns},
                       now_ns));
     return true;
@@ -203,11 +212,7 @@ call_run(struct worker *worker, struct shoal_item **shown, uint32_t count,
     int status = worker->modelet.table.run(worker->modelet.instance, worker->modelet.model, &batch);
     *ended_ns = clock_now_ns();
     seat_run_ended(&worker->seat);
-    int64_t took_ns = *ended_ns - began_ns;
-    seat_record(&worker->seat, WORKER_RUN, (uint64_t)took_ns);
-    if (worker->run_expected_ns == 0)
-        worker->run_expected_ns = took_ns;
-    worker->run_expected_ns += (took_ns - worker->run_expected_ns) / (1 << RUN_AVERAGE_SHIFT);
+    seat_record(&worker->seat, WORKER_RUN, (uint64_t)(*ended_ns - began_ns));
     return status;
 }
 
@@ -256,17 +261,21 @@ group_run(struct worker *worker, struct shoal_item **shown, uint32_t count)
     notify(worker);
 }
 
-/* Fails those that nobody waits for any more since they were taken; returns how many are left. */
+/* Fails those that nobody waits for any more since they were taken, and those that cannot be ready
+ * in time. Each that goes makes the run shorter for the rest. Returns how many are left. */
 static uint32_t
 drop_items(struct worker *worker, int64_t now_ns)
 {
     uint32_t kept = 0;
+    uint32_t left = worker->batch.count;
     for (uint32_t i = 0; i < worker->batch.count; i++) {
         struct item *item = item_of(worker->shown[i]);
-        if (item_is_dropped(worker, item, now_ns))
+        if (item_is_dropped(worker, item, left, now_ns)) {
             push_failed(worker, item, now_ns);
-        else
+            left--;
+        } else {
             worker->shown[kept++] = worker->shown[i];
+        }
     }
     return kept;
 }
@@ -296,6 +305,7 @@ batch_run(struct worker *worker, enum batch_state closed)
     CHECK(closed != BATCH_OPEN);
     int64_t now_ns = clock_now_ns();
     uint32_t count = drop_items(worker, now_ns);
+    worker->ran_items = count;
     if (count > 0) {
         count_batch(worker, closed, count, now_ns);
         worker->halvings_left = worker->start.halvings_max;

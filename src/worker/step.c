@@ -61,6 +61,17 @@ leave_role(struct worker *worker)
     worker->former = false;
 }
 
+/* True if the next item is one to run alone. Only the former pops, so it is still there when we
+ * have looked; should it be claimed and another one come, that one runs in company. */
+static bool
+next_runs_alone(const struct worker *worker)
+{
+    struct shm_ring ring = region_slot_ring(&worker->region, worker->place);
+    struct shm_ticket next;
+    return ring_peek(&ring, &worker->region.slots, &next) &&
+           slot_runs_alone(region_slot(&worker->region, next.index), next.generation);
+}
+
 /* Takes what is there, as far as the batch has room. */
 static uint32_t
 gather(struct worker *worker, int64_t now_ns)
@@ -68,6 +79,10 @@ gather(struct worker *worker, int64_t now_ns)
     uint32_t taken = 0;
     uint32_t dropped = 0;
     while (!batch_full(&worker->batch) && dropped < DROPS_MAX && !worker->corrupt) {
+        if (worker->batch.count > 0 && next_runs_alone(worker)) {
+            batch_refuse(&worker->batch);
+            break;
+        }
         struct shm_ticket ticket;
         enum ring_result result = slot_pop(&worker->region, worker->place, worker->party, &ticket);
         if (result == RING_CORRUPT) {
@@ -92,7 +107,8 @@ due(const struct worker *worker, int64_t now_ns)
     return batch_due(&worker->batch,
                      (struct batch_moment){
                          .now_ns = now_ns,
-                         .run_expected_ns = worker->run_expected_ns + DEADLINE_MARGIN_NS,
+                         .run_expected_ns = cost_expect_ns(&worker->cost, worker->batch.count) +
+                                            DEADLINE_MARGIN_NS,
                          .draining = seat_draining(&worker->seat) || worker_stop_requested(),
                      });
 }
@@ -109,6 +125,22 @@ work(struct worker *worker, int64_t now_ns)
     done += worker->batch.count;
     batch_run(worker, closed);
     return done;
+}
+
+/*
+ * What the turn before this one cost: all of it, from its look at the ring until every item was
+ * passed on, so that a worker that is never without work does as much as is expected of it.
+ */
+static void
+learn_cost(struct worker *worker, int64_t turned_ns, int64_t now_ns)
+{
+    if (worker->ran_items == 0)
+        return;
+    cost_learn(&worker->cost, worker->ran_items, now_ns - turned_ns, now_ns);
+    worker->ran_items = 0;
+    struct cost_line line = cost_line(&worker->cost);
+    seat_cost(&worker->seat, (uint64_t)line.fixed_ns, (uint64_t)line.item_ns,
+              (uint64_t)worker->cost.spread_ns, now_ns);
 }
 
 /* ---- rest ---- */
@@ -200,8 +232,11 @@ rest(struct worker *worker)
 enum worker_exit
 worker_serve(struct worker *worker)
 {
+    int64_t turned_ns = 0;
     for (;;) {
         int64_t now_ns = clock_now_ns();
+        learn_cost(worker, turned_ns, now_ns);
+        turned_ns = now_ns;
         bool stop = look_after(worker, now_ns);
         if (stop && worker->batch.count > 0) {
             leave_role(worker);

@@ -15,8 +15,10 @@
 #include "shm/region.h"
 #include "shm/seat.h"
 #include "worker/batch.h"
+#include "worker/cost.h"
 #include "worker/host.h"
 #include "worker/modelet.h"
+#include "worker/sandbox.h"
 
 enum worker_exit {
     EXIT_STOPPED = 0,                      /* asked to */
@@ -30,6 +32,7 @@ struct worker {
     struct region region;
     struct counters counters;
     struct seat seat;
+    struct sandbox sandbox;
     struct modelet modelet;
     const struct shoal_host *host;
     uint16_t party;
@@ -38,7 +41,8 @@ struct worker {
     struct batch batch;
     struct item *items;        /* one per position of the batch */
     struct shoal_item **shown; /* those that are in the batch, as the modelet sees them */
-    int64_t run_expected_ns;   /* moving average of how long `run` takes */
+    struct cost cost;          /* of a turn that ends with a run */
+    uint32_t ran_items;        /* of the last turn, in its run; 0: none */
     uint32_t halvings_left;    /* of the batch that runs */
 
     bool former;                /* we have the role */

@@ -351,6 +351,63 @@ test_reply_from_another_thread(void **state)
     rig_stop(rig);
 }
 
+/* The trailer is there when a wait is named, once, and only then. */
+static void
+test_a_refusal_names_the_wait(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, NULL);
+    static const struct {
+        uint32_t retry_ms;
+        const char *seen;
+    } cases[] = {{1, "1"}, {10000, "10000"}, {UINT32_MAX, "4294967295"}};
+    for (unsigned i = 0; i < ARRAY_COUNT(cases); i++) {
+        struct caller caller;
+        caller_open(&caller, rig->unix_target, "/t.T/Hold");
+        caller_send(&caller, "m", 1);
+        caller_half_close(&caller);
+        rig_wait(rig, &rig->held_count, i + 1);
+        rpc_call_refuse(rig->held[i], STATUS_RESOURCE_EXHAUSTED, "full", cases[i].retry_ms);
+        assert_int_equal(caller_status(&caller), STATUS_RESOURCE_EXHAUSTED);
+        assert_int_equal(grpc_slice_str_cmp(caller.text, "full"), 0);
+        assert_int_equal(caller.trailing.count, 1);
+        const grpc_metadata *trailer = &caller.trailing.metadata[0];
+        assert_int_equal(grpc_slice_str_cmp(trailer->key, "grpc-retry-pushback-ms"), 0);
+        assert_int_equal(grpc_slice_str_cmp(trailer->value, cases[i].seen), 0);
+        caller_close(&caller);
+    }
+    rig_stop(rig);
+}
+
+/* Without the port, so that two connections of one machine are one peer; cut, never overrun. */
+static void
+test_peer(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, NULL);
+    const char *const targets[] = {rig->unix_target, rig->tcp_target, rig->tcp_target};
+    static const char *const wanted[] = {"unix:", "ipv4:127.0.0.1", "ipv4:127.0.0.1"};
+    for (unsigned i = 0; i < ARRAY_COUNT(targets); i++) {
+        struct caller caller;
+        caller_open(&caller, targets[i], "/t.T/Hold");
+        caller_send(&caller, "m", 1);
+        caller_half_close(&caller);
+        rig_wait(rig, &rig->held_count, i + 1);
+        char peer[64] = "";
+        size_t length = rpc_call_peer(rig->held[i], peer, sizeof(peer));
+        assert_memory_equal(peer, wanted[i], strlen(wanted[i]));
+        assert_true(i == 0 || length == strlen(wanted[i]));
+        char little[5] = {'-', '-', '-', '-', '-'};
+        assert_int_equal(rpc_call_peer(rig->held[i], little, 4), 4);
+        assert_int_equal(little[4], '-');
+        rig_end_held(rig, i, STATUS_ABORTED, NULL);
+        assert_int_equal(caller_status(&caller), STATUS_ABORTED);
+        assert_int_equal(caller.trailing.count, 0);
+        caller_close(&caller);
+    }
+    rig_stop(rig);
+}
+
 /* 10,000 calls, at most four of them at once, live in the objects that there were for the first. */
 static void
 test_call_objects_are_used_again(void **state)
@@ -391,6 +448,8 @@ main(void)
         cmocka_unit_test(test_unknown_method),
         cmocka_unit_test(test_finish_carries_status_and_text),
         cmocka_unit_test(test_long_text_is_cut),
+        cmocka_unit_test(test_a_refusal_names_the_wait),
+        cmocka_unit_test(test_peer),
         cmocka_unit_test(test_no_message),
         cmocka_unit_test(test_metadata_and_deadline),
         cmocka_unit_test(test_many_pieces),

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who has how much in flight: callers, hashed into a small table of counts. Any thread, no lock;
+ * the counts are estimates for whoever reads them while others write, and exact when all is quiet.
+ * Two callers that meet in one place of the table count as one. The hash is keyed with a secret, so
+ * that nobody can choose whom to meet.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SHARE_PLACES = 256 };
+
+struct share {
+    _Atomic uint32_t held[SHARE_PLACES];
+    _Atomic uint32_t total;
+    _Atomic int32_t callers; /* places with any; for a moment it may be below zero */
+};
+
+struct share_key {
+    uint64_t words[2];
+};
+
+/* From the kernel's random numbers. */
+struct share_key share_key_draw(void);
+
+/* SipHash with one round for each word and three at the end: what a caller is called from here on.
+ */
+uint64_t share_hash(struct share_key key, const void *bytes, size_t length);
+
+static inline uint32_t
+share_place(uint64_t caller)
+{
+    return (uint32_t)(caller % SHARE_PLACES);
+}
+
+static inline uint32_t
+share_held(const struct share *share, uint32_t place)
+{
+    return atomic_load_explicit(&share->held[place], memory_order_relaxed);
+}
+
+static inline uint32_t
+share_total(const struct share *share)
+{
+    return atomic_load_explicit(&share->total, memory_order_relaxed);
+}
+
+/* How many callers there are, if the one at `place` is one of them. */
+uint32_t share_callers(const struct share *share, uint32_t place);
+
+/* One request more at the place; to be given back exactly once. */
+void share_take(struct share *share, uint32_t place);
+void share_give(struct share *share, uint32_t place);

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/cost.h"
+
+#include "base/clock.h"
+
+static const double KEPT = 31.0 / 32;
+
+/* Runs before which nothing is thought extreme, and how much one may count. */
+static const double OUTLIER_AFTER = 4;
+static const double OUTLIER_TIMES = 8;
+
+/* The least variance of batch sizes that divides, as a part of their mean's square. */
+static const double VARIANCE_LEAST = 1.0 / 16;
+
+static const int64_t TESTED_NS = NS_PER_S;
+
+/* What the sums say of the division; false: nothing. */
+static bool
+fit(const struct cost *cost, double *fixed_items)
+{
+    double mean_items = cost->items / cost->weight;
+    double mean_ns = cost->ns / cost->weight;
+    double variance = cost->items_items / cost->weight - mean_items * mean_items;
+    if (variance < VARIANCE_LEAST * mean_items * mean_items)
+        return false;
+    double slope = (cost->items_ns / cost->weight - mean_items * mean_ns) / variance;
+    double slope_max = mean_ns / mean_items; /* beyond it the fixed part would be negative */
+    if (slope > slope_max)
+        slope = slope_max;
+    if (slope < slope_max / 1000) /* as good as none: without a division by it */
+        slope = slope_max / 1000;
+    *fixed_items = mean_ns / slope - mean_items;
+    return true;
+}
+
+struct cost_line
+cost_line(const struct cost *cost)
+{
+    if (cost->weight == 0)
+        return (struct cost_line){0, 0};
+    double mean_ns = cost->ns / cost->weight;
+    if (!cost->divided)
+        return (struct cost_line){mean_ns, 0};
+    double item_ns = mean_ns / (cost->fixed_items + cost->items / cost->weight);
+    return (struct cost_line){cost->fixed_items * item_ns, item_ns};
+}
+
+static double
+expect(const struct cost *cost, uint32_t items)
+{
+    struct cost_line line = cost_line(cost);
+    return line.fixed_ns + line.item_ns * items;
+}
+
+void
+cost_learn(struct cost *cost, uint32_t items, int64_t run_ns, int64_t ended_ns)
+{
+    if (cost->runs < 2 && ++cost->runs == 2)
+        *cost = (struct cost){.runs = 2};
+    cost->ran_ns = ended_ns;
+    double ns = run_ns > 0 ? (double)run_ns : 1;
+    double expected_ns = expect(cost, items);
+    if (cost->weight > OUTLIER_AFTER && ns > OUTLIER_TIMES * expected_ns)
+        ns = OUTLIER_TIMES * expected_ns;
+    if (cost->weight > 0) {
+        double off_ns = ns > expected_ns ? ns - expected_ns : expected_ns - ns;
+        cost->spread_ns = KEPT * cost->spread_ns + (1 - KEPT) * off_ns;
+    }
+    cost->weight = KEPT * cost->weight + 1;
+    cost->items = KEPT * cost->items + items;
+    cost->ns = KEPT * cost->ns + ns;
+    cost->items_items = KEPT * cost->items_items + (double)items * items;
+    cost->items_ns = KEPT * cost->items_ns + items * ns;
+    cost->divided = fit(cost, &cost->fixed_items) || cost->divided;
+}
+
+int64_t
+cost_expect_ns(const struct cost *cost, uint32_t items)
+{
+    return (int64_t)expect(cost, items);
+}
+
+int64_t
+cost_tested_ns(const struct cost *cost, uint32_t items, int64_t now_ns)
+{
+    return now_ns - cost->ran_ns > TESTED_NS ? 0 : cost_expect_ns(cost, items);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a run costs, with all that a worker does around it: learned from the runs themselves as a
+ * fixed part and a part per item. Pure.
+ *
+ *  1. The line is a least squares fit in which each run counts 31/32 of the one after it, so about
+ *     the last 64 matter.
+ *  2. Batches that hardly differ in size say what a run costs, not how that divides. The division
+ *     of the last fit that could tell is kept then; before there was one all is fixed, because
+ *     that admits too much once, where the opposite would keep batches small, and itself untested.
+ *  3. The first run of a process is forgotten when the second has come: its caches and pages were
+ *     cold.
+ *  4. A run counts at most as eight times what was expected: a process that was stopped for a
+ *     while has not become slow.
+ *  5. What is dropped for the sake of an expectation must not rest on one that is no longer tested:
+ *     one without a run in the last second is not used for that.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* All zero: nothing known. */
+struct cost {
+    uint32_t runs;      /* counted up to 2 */
+    bool divided;       /* there was a fit that could tell */
+    double fixed_items; /* then: as how many items the fixed part counts */
+    double weight;      /* sums over the runs, each with its weight: of 1, items, ns, … */
+    double items;
+    double ns;
+    double items_items;
+    double items_ns;
+    double spread_ns; /* moving mean of how far runs were from what was expected */
+    int64_t ran_ns;   /* when the last run ended */
+};
+
+struct cost_line {
+    double fixed_ns;
+    double item_ns;
+};
+
+/* `items` >= 1. */
+void cost_learn(struct cost *cost, uint32_t items, int64_t run_ns, int64_t ended_ns);
+
+/* Zeros when nothing is known. */
+struct cost_line cost_line(const struct cost *cost);
+
+/* How long a run of so many items should take; 0: not known. */
+int64_t cost_expect_ns(const struct cost *cost, uint32_t items);
+
+/* The same for deciding what not to run: 0 also when rule 5 forbids it. */
+int64_t cost_tested_ns(const struct cost *cost, uint32_t items, int64_t now_ns);

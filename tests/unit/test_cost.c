@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a worker learns of its runs' cost, on scripted runs: a line through runs of different sizes,
+ * exact and with noise; sizes that do not vary; a first run that was cold, one that was stopped; a
+ * modelet that becomes slower; and that what no run has tested for a second is not acted upon.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "base/clock.h"
+#include "worker/cost.h"
+
+enum { FIXED_NS = 2000000, ITEM_NS = 500000 };
+
+static uint64_t seed = 88172645463325252u;
+
+static double
+draw(void)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return ((double)(seed >> 11) + 1) / 9007199254740992.0;
+}
+
+static int64_t
+noisy(double ns, double sigma)
+{
+    double normal = sqrt(-2 * log(draw())) * cos(2 * M_PI * draw());
+    return (int64_t)(ns * exp(sigma * normal - sigma * sigma / 2));
+}
+
+static void
+assert_near(double value, double wanted, double part)
+{
+    if (fabs(value - wanted) > part * wanted)
+        fail_msg("%g is not within %g of %g", value, part, wanted);
+}
+
+/* A cost that has had its cold run. */
+static struct cost
+warm(void)
+{
+    struct cost cost = {0};
+    cost_learn(&cost, 1, 77, 1);
+    return cost;
+}
+
+static void
+test_nothing_known(void **state)
+{
+    (void)state;
+    struct cost cost = {0};
+    assert_int_equal(cost_expect_ns(&cost, 32), 0);
+    assert_int_equal(cost_tested_ns(&cost, 32, 5), 0);
+}
+
+static void
+test_first_run_is_cold(void **state)
+{
+    (void)state;
+    struct cost cost = {0};
+    cost_learn(&cost, 1, 3 * NS_PER_S, 10);
+    assert_int_equal(cost_expect_ns(&cost, 1), 3 * NS_PER_S);
+    cost_learn(&cost, 1, 1000, 20);
+    assert_int_equal(cost_expect_ns(&cost, 1), 1000);
+    cost_learn(&cost, 1, 3000, 20);
+    assert_in_range(cost_expect_ns(&cost, 1), 1900, 2100);
+}
+
+static void
+test_line(void **state)
+{
+    (void)state;
+    struct cost cost = warm();
+    for (uint32_t i = 0; i < 64; i++) {
+        uint32_t items = 1 + i * 7 % 32;
+        cost_learn(&cost, items, FIXED_NS + (int64_t)ITEM_NS * items, i);
+    }
+    struct cost_line line = cost_line(&cost);
+    assert_near(line.fixed_ns, FIXED_NS, 0.01);
+    assert_near(line.item_ns, ITEM_NS, 0.01);
+    assert_near((double)cost_expect_ns(&cost, 32), FIXED_NS + 32.0 * ITEM_NS, 0.01);
+    assert_true(cost.spread_ns < FIXED_NS);
+}
+
+/* With sigma 0.5 one run in ten is off by more than a half: the line must hold all the same. */
+static void
+test_line_through_noise(void **state)
+{
+    (void)state;
+    double off_sum = 0;
+    for (int round = 0; round < 200; round++) {
+        struct cost cost = warm();
+        for (uint32_t i = 0; i < 300; i++) {
+            uint32_t items = 1 + (uint32_t)(draw() * 31);
+            cost_learn(&cost, items, noisy(FIXED_NS + (double)ITEM_NS * items, 0.5), i);
+        }
+        double expected = (double)cost_expect_ns(&cost, 32) / (FIXED_NS + 32.0 * ITEM_NS);
+        assert_true(expected > 0.5 && expected < 2);
+        off_sum += fabs(expected - 1);
+        struct cost_line line = cost_line(&cost);
+        assert_true(line.fixed_ns >= 0 && line.item_ns >= 0);
+        assert_near(cost.spread_ns, 0.4 * (FIXED_NS + 16.0 * ITEM_NS), 0.5);
+    }
+    assert_true(off_sum / 200 < 0.15);
+}
+
+/* All alike: as if all of it were fixed, so the mean is right for that size, and small for more. */
+static void
+test_one_size_only(void **state)
+{
+    (void)state;
+    struct cost cost = warm();
+    for (uint32_t i = 0; i < 50; i++)
+        cost_learn(&cost, 1, 100000, i);
+    assert_near((double)cost_expect_ns(&cost, 1), 100000, 0.001);
+    assert_near((double)cost_expect_ns(&cost, 32), 100000, 0.001);
+}
+
+/* What was learnt of the division stays when the sizes cease to vary, and only the level moves. */
+static void
+test_division_is_kept(void **state)
+{
+    (void)state;
+    struct cost cost = warm();
+    for (uint32_t i = 0; i < 64; i++) {
+        uint32_t items = 1 + i * 7 % 32;
+        cost_learn(&cost, items, FIXED_NS + (int64_t)ITEM_NS * items, i);
+    }
+    for (uint32_t i = 0; i < 500; i++)
+        cost_learn(&cost, 32, FIXED_NS + (int64_t)ITEM_NS * 32, i);
+    for (uint32_t i = 0; i < 500; i++)
+        cost_learn(&cost, 32, 2 * (FIXED_NS + (int64_t)ITEM_NS * 32), i);
+    struct cost_line line = cost_line(&cost);
+    assert_near(line.fixed_ns, 2.0 * FIXED_NS, 0.15);
+    assert_near(line.item_ns, 2.0 * ITEM_NS, 0.05);
+}
+
+/* Costs that fall with the size make no negative part. */
+static void
+test_no_negative_parts(void **state)
+{
+    (void)state;
+    struct cost cost = warm();
+    for (uint32_t i = 0; i < 100; i++) {
+        uint32_t items = 1 + i % 10;
+        cost_learn(&cost, items, 1000000 / items, i);
+        assert_true(cost_expect_ns(&cost, 1) >= 0 && cost_expect_ns(&cost, 4096) >= 0);
+    }
+    cost = warm();
+    for (uint32_t i = 0; i < 100; i++) {
+        uint32_t items = 1 + i % 10;
+        cost_learn(&cost, items, (int64_t)items * items * 1000, i); /* the fit is below zero at 0 */
+        struct cost_line line = cost_line(&cost);
+        assert_true(line.fixed_ns >= 0 && line.item_ns >= 0);
+    }
+    cost_learn(&cost, 1, -5, 100);
+    cost_learn(&cost, 1, 0, 101);
+    assert_true(cost_expect_ns(&cost, 1) > 0);
+}
+
+static void
+test_a_stopped_run_counts_little(void **state)
+{
+    (void)state;
+    struct cost cost = warm();
+    for (uint32_t i = 0; i < 100; i++)
+        cost_learn(&cost, 1, 1000000, i);
+    cost_learn(&cost, 1, 60 * NS_PER_S, 100);
+    assert_true(cost_expect_ns(&cost, 1) < 2 * 1000000);
+}
+
+static void
+test_slower_is_noticed(void **state)
+{
+    (void)state;
+    struct cost cost = warm();
+    for (uint32_t i = 0; i < 100; i++)
+        cost_learn(&cost, 1, 1000, i);
+    for (uint32_t i = 0; i < 200; i++)
+        cost_learn(&cost, 1, 1000000, i);
+    assert_near((double)cost_expect_ns(&cost, 1), 1000000, 0.1);
+    for (uint32_t i = 0; i < 400; i++)
+        cost_learn(&cost, 1, 1000, i);
+    assert_near((double)cost_expect_ns(&cost, 1), 1000, 0.1);
+}
+
+static void
+test_untested_is_not_acted_upon(void **state)
+{
+    (void)state;
+    struct cost cost = warm();
+    int64_t ran_ns = 5 * NS_PER_S;
+    cost_learn(&cost, 1, 1000, ran_ns);
+    assert_int_equal(cost_tested_ns(&cost, 1, ran_ns + NS_PER_S), 1000);
+    assert_int_equal(cost_tested_ns(&cost, 1, ran_ns + NS_PER_S + 1), 0);
+    assert_int_equal(cost_expect_ns(&cost, 1), 1000);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing_known),
+        cmocka_unit_test(test_first_run_is_cold),
+        cmocka_unit_test(test_line),
+        cmocka_unit_test(test_line_through_noise),
+        cmocka_unit_test(test_one_size_only),
+        cmocka_unit_test(test_division_is_kept),
+        cmocka_unit_test(test_no_negative_parts),
+        cmocka_unit_test(test_a_stopped_run_counts_little),
+        cmocka_unit_test(test_slower_is_noticed),
+        cmocka_unit_test(test_untested_is_not_acted_upon),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The parameter `priority` as the skim finds it: every form and every value, twice in one map, cut
+ * into spans at every byte, among other parameters; what is no priority is refused by name; and
+ * random bytes are survived.
+ */
+#include "test_oip_rig.h"
+
+enum form { FORM_BOOL = 1, FORM_INT64 = 2, FORM_STRING = 3, FORM_DOUBLE = 4, FORM_UINT64 = 5 };
+
+static void
+add_entry(struct blob *request, const char *key, struct blob *value)
+{
+    struct blob entry = {0};
+    blob_field_text(&entry, 1, key);
+    blob_field_blob(&entry, 2, value);
+    blob_field_blob(request, 4, &entry);
+}
+
+static void
+add_number(struct blob *request, const char *key, enum form form, uint64_t number)
+{
+    struct blob value = {0};
+    blob_field_varint(&value, form, number);
+    add_entry(request, key, &value);
+}
+
+static void
+add_text(struct blob *request, const char *key, const char *text)
+{
+    struct blob value = {0};
+    blob_field_text(&value, FORM_STRING, text);
+    add_entry(request, key, &value);
+}
+
+static enum status
+skim(const struct blob *blob, enum priority *priority, struct error *error)
+{
+    *error = ERROR_NONE;
+    enum status first = STATUS_OK;
+    for (size_t at = 0; at <= blob->used; at++) {
+        struct spans spans = spans_cut(blob->bytes, blob->used, at);
+        enum status status = oip_skim_priority(&spans.message, priority, error);
+        if (at == 0)
+            first = status;
+        assert_int_equal(status, first);
+        spans_free(&spans);
+    }
+    return first;
+}
+
+/* Takes the request over. 0: it must be refused. */
+static void
+expect(struct blob *request, int wanted)
+{
+    enum priority priority;
+    struct error error;
+    enum status status = skim(request, &priority, &error);
+    if (wanted == 0) {
+        assert_int_equal(status, STATUS_INVALID_ARGUMENT);
+        assert_non_null(strstr(error.text, "parameter \"priority\""));
+    } else {
+        assert_int_equal(status, STATUS_OK);
+        assert_int_equal(priority, wanted);
+    }
+    blob_free(request);
+}
+
+static void
+test_none_is_normal(void **state)
+{
+    (void)state;
+    struct blob request = {0};
+    blob_field_text(&request, 1, "model");
+    expect(&request, PRIORITY_NORMAL);
+    add_number(&request, "priorit", FORM_INT64, 3);
+    add_number(&request, "priority2", FORM_INT64, 77);
+    expect(&request, PRIORITY_NORMAL);
+}
+
+static void
+test_numbers(void **state)
+{
+    (void)state;
+    static const enum form forms[] = {FORM_INT64, FORM_UINT64};
+    static const struct {
+        uint64_t number;
+        int wanted;
+    } cases[] = {{0, PRIORITY_NORMAL},
+                 {1, PRIORITY_HIGH},
+                 {2, PRIORITY_NORMAL},
+                 {3, PRIORITY_LOW},
+                 {4, 0},
+                 {UINT64_MAX, 0},
+                 {UINT32_MAX + 2ull, 0}};
+    for (size_t f = 0; f < 2; f++)
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+            struct blob request = {0};
+            add_number(&request, "priority", forms[f], cases[i].number);
+            expect(&request, cases[i].wanted);
+        }
+}
+
+static void
+test_texts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int wanted;
+    } cases[] = {{"0", PRIORITY_NORMAL},
+                 {"1", PRIORITY_HIGH},
+                 {"3", PRIORITY_LOW},
+                 {"4", 0},
+                 {"", 0},
+                 {"high", 0},
+                 {"11", 0},
+                 {" ", 0}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct blob request = {0};
+        add_text(&request, "priority", cases[i].text);
+        expect(&request, cases[i].wanted);
+    }
+}
+
+static void
+test_other_types(void **state)
+{
+    (void)state;
+    struct blob request = {0};
+    add_number(&request, "priority", FORM_BOOL, 1);
+    expect(&request, 0);
+    struct blob nothing = {0};
+    add_entry(&request, "priority", &nothing);
+    expect(&request, 0);
+}
+
+static void
+test_the_last_counts(void **state)
+{
+    (void)state;
+    struct blob request = {0};
+    add_number(&request, "priority", FORM_INT64, 9);
+    add_number(&request, "other", FORM_INT64, 5);
+    add_number(&request, "priority", FORM_INT64, 1);
+    blob_field_text(&request, 1, "model");
+    expect(&request, PRIORITY_HIGH);
+    struct blob value = {0}; /* of one value's fields, too */
+    blob_field_varint(&value, FORM_INT64, 9);
+    blob_field_text(&value, FORM_STRING, "3");
+    blob_field_varint(&value, 77, 1); /* which nobody knows */
+    add_entry(&request, "priority", &value);
+    expect(&request, PRIORITY_LOW);
+}
+
+static void
+test_garbage(void **state)
+{
+    (void)state;
+    uint64_t random = 4711;
+    for (int i = 0; i < 20000; i++) {
+        struct blob request = {0};
+        add_number(&request, "priority", FORM_INT64, 3);
+        add_text(&request, "priority", "2");
+        for (int k = 0; k < 3; k++) {
+            random = random * UINT64_C(6364136223846793005) + 1442695040888963407u;
+            request.bytes[(random >> 33) % request.used] = (unsigned char)(random >> 20);
+        }
+        struct spans spans = spans_cut(request.bytes, request.used, (random >> 13) % request.used);
+        enum priority priority;
+        struct error error = ERROR_NONE;
+        if (oip_skim_priority(&spans.message, &priority, &error) == STATUS_OK)
+            assert_true(priority >= PRIORITY_HIGH && priority <= PRIORITY_LOW);
+        spans_free(&spans);
+        blob_free(&request);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_none_is_normal),  cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_texts),           cmocka_unit_test(test_other_types),
+        cmocka_unit_test(test_the_last_counts), cmocka_unit_test(test_garbage),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who has how much in flight: that the hash depends on its key and on every bit of a name, and
+ * spreads; the counts by hand, and with threads that take and give at random, after which nothing
+ * is left. ctest: tsan
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+
+#include "coordinator/share.h"
+
+static void
+test_keys_differ(void **state)
+{
+    (void)state;
+    struct share_key one = share_key_draw();
+    struct share_key two = share_key_draw();
+    assert_memory_not_equal(&one, &two, sizeof(one));
+    assert_true(share_hash(one, "caller", 6) != share_hash(two, "caller", 6));
+    assert_true(share_hash(one, "caller", 6) == share_hash(one, "caller", 6));
+}
+
+/* Every bit of a name matters, at every length, and so does the length. */
+static void
+test_hash_sees_every_bit(void **state)
+{
+    (void)state;
+    struct share_key key = {{1, 2}};
+    unsigned char name[40] = {0};
+    for (size_t length = 0; length <= sizeof(name); length++) {
+        uint64_t whole = share_hash(key, name, length);
+        if (length > 0)
+            assert_true(whole != share_hash(key, name, length - 1));
+        for (size_t bit = 0; bit < 8 * length; bit++) {
+            name[bit / 8] ^= (unsigned char)(1 << bit % 8);
+            assert_true(share_hash(key, name, length) != whole);
+            name[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        }
+    }
+}
+
+/* Numbered names fall evenly: of 256 * 64 none of the places gets twice its part. */
+static void
+test_hash_spreads(void **state)
+{
+    (void)state;
+    uint32_t counts[SHARE_PLACES] = {0};
+    struct share_key key = share_key_draw();
+    for (uint32_t i = 0; i < SHARE_PLACES * 64; i++) {
+        char name[32];
+        int length = snprintf(name, sizeof(name), "tenant-%u", i);
+        counts[share_place(share_hash(key, name, (size_t)length))]++;
+    }
+    for (uint32_t i = 0; i < SHARE_PLACES; i++)
+        assert_true(counts[i] > 16 && counts[i] < 128);
+}
+
+static void
+test_counts(void **state)
+{
+    (void)state;
+    struct share share = {0};
+    assert_int_equal(share_callers(&share, 7), 1); /* who asks counts */
+    share_take(&share, 7);
+    share_take(&share, 7);
+    share_take(&share, 9);
+    assert_int_equal(share_held(&share, 7), 2);
+    assert_int_equal(share_total(&share), 3);
+    assert_int_equal(share_callers(&share, 7), 2);
+    assert_int_equal(share_callers(&share, 8), 3);
+    share_give(&share, 7);
+    assert_int_equal(share_callers(&share, 7), 2);
+    share_give(&share, 7);
+    assert_int_equal(share_callers(&share, 9), 1);
+    share_give(&share, 9);
+    assert_int_equal(share_total(&share), 0);
+    assert_int_equal(share_callers(&share, 0), 1);
+}
+
+static struct share common;
+
+static void *
+take_and_give(void *context)
+{
+    uint64_t random = (uint64_t)(uintptr_t)context * 2 + 1;
+    uint32_t places[64];
+    for (int round = 0; round < 2000; round++) {
+        for (int i = 0; i < 64; i++) {
+            random = random * UINT64_C(6364136223846793005) + 1442695040888963407u;
+            share_take(&common, places[i] = random >> 40 & 7);
+        }
+        uint32_t callers = share_callers(&common, places[0]);
+        if (callers < 1 || callers > SHARE_PLACES)
+            abort();
+        for (int i = 0; i < 64; i++)
+            share_give(&common, places[i]);
+    }
+    return NULL;
+}
+
+static void
+test_threads(void **state)
+{
+    (void)state;
+    pthread_t threads[4];
+    for (uintptr_t i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, take_and_give, (void *)i), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(share_total(&common), 0);
+    for (uint32_t i = 0; i < SHARE_PLACES; i++)
+        assert_int_equal(share_held(&common, i), 0);
+    assert_int_equal(share_callers(&common, 0), 1);
+    share_take(&common, 1);
+    assert_int_equal(share_callers(&common, 1), 1);
+    share_give(&common, 1);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_keys_differ),  cmocka_unit_test(test_hash_sees_every_bit),
+        cmocka_unit_test(test_hash_spreads), cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
