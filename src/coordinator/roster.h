@@ -27,9 +27,9 @@ enum {
     BACKOFF_MAX_MS = 10000
 };
 
-/* Starts a worker in every seat. */
-enum status roster_create(struct pipeline *pipeline, struct lane *lane, struct roster **roster,
-                          struct error *error) WARN_UNUSED;
+/* Starts a worker in every seat. `*roster` is set before the first can fail, which
+ * pipeline_on_start_failed is told. */
+void roster_create(struct pipeline *pipeline, struct lane *lane, struct roster **roster);
 void roster_destroy(struct roster *roster); /* when no process is left */
 
 /* SIGTERM to all, SIGKILL to those still there after `grace_ns`; then pipeline_on_roster_stopped.
@@ -40,9 +40,10 @@ void roster_kill(struct roster *roster);
 
 /* Live and ready workers of a stage. */
 uint32_t roster_live(const struct roster *roster, uint32_t stage);
-/* The seat of the process that is this party; NULL: it is none of those alive. */
-struct shm_worker *roster_find(const struct roster *roster, uint16_t party, uint32_t *stage);
-/* True if `is` holds for every process of a stage. */
-bool roster_all(const struct roster *roster, uint32_t stage,
-                bool (*is)(const struct shm_worker *worker, int64_t since_ns), int64_t since_ns);
-void roster_publish(struct roster *roster);
+/* The seat of a stage's worker and the party of the process in it; NULL: there is no process. */
+struct shm_worker *roster_seat(const struct roster *roster, uint32_t stage, uint32_t index,
+                               uint16_t *party);
+/* The process there; 0: none. */
+int32_t roster_pid(const struct roster *roster, uint32_t stage, uint32_t index);
+/* Signs of life; of the roster of the lane that serves, the stages' gauges too. */
+void roster_publish(struct roster *roster, bool serving);

@@ -135,3 +135,10 @@ spawn_worker(const char *program, int region_fd, int counters_fd,
     }
     return status;
 }
+
+void
+spawned_signal(const struct spawned *spawned, int number)
+{
+    if (spawned->pid > 0)
+        (void)syscall(SYS_pidfd_send_signal, spawned->pidfd, number, NULL, 0);
+}

@@ -25,3 +25,6 @@ void spawn_keep_cpus(void);
 enum status spawn_worker(const char *program, int region_fd, int counters_fd,
                          const struct handshake_start *start, struct spawned *spawned,
                          struct error *error) WARN_UNUSED;
+
+/* To this very process, or, when it is dead or none, to nobody. */
+void spawned_signal(const struct spawned *spawned, int number);

@@ -112,9 +112,46 @@ class TestWorker(DeathTest):
         stat = shoald.wait_all_returned("puppet")
         self.assertEqual((stat["poison"], stat["run_again"]), (1, 1))
 
+    def test_poison_in_a_batch_takes_nobody_with_it(self):
+        """Who was in a batch of which a worker died runs alone after that: seven of eight succeed,
+        and the second death is charged to the culprit alone."""
+        shoald, client = self.start(puppet_node(batch_size=8))
+        first = self.hold(shoald, client, "a")
+        futures = [client.tell("crash now" if i == 3 else f"echo {i}") for i in range(8)]
+        shoald.wait_stat("puppet", lambda stat: stat["stages"][0]["depth"] == 8, "8 to wait")
+        (shoald.folder / "a.go").touch()
+        first.result()
+        for i, future in enumerate(futures):
+            if i == 3:
+                self.check_fails(future, "UNAVAILABLE", "2 workers died", "libpuppet.so")
+            else:
+                self.assertEqual(said(future.result()), f"echo {i}")
+        stat = shoald.wait_all_returned("puppet")
+        self.assertEqual((stat["poison"], stat["run_again"]), (1, 8))
+        only = stat["stages"][0]
+        self.assertEqual((only["restarts"], only["reclaim"]["count"]), (2, 2))
+        self.assertEqual(only["closed_full"], 1, "the batch of eight")
+        self.check_serves(client)
+
+    def test_alone_in_every_stage_after_a_death(self):
+        """A request that a worker died of in one stage is company for nobody in the next."""
+        config = node(pipeline("puppet", stage("libpuppet.so", "one", params={"folder": "."}),
+                               stage("libpuppet.so", "two", batch_size=8, batch_wait_ms=60000,
+                                     params={"folder": "."}), slots=32), message_mib=1)
+        shoald, client = self.start(config)
+        waiting = client.tell("echo x")
+        shoald.wait_log("worker_ready .*stage=two")
+        shoald.wait_stat("puppet", lambda stat: stat["stages"][1]["items"] == 1, "the batch to open")
+        # It makes the open batch close, and does not wait for company itself.
+        marked = client.tell("crash-once b")
+        self.assertEqual(said(marked.result()), "crash-once b")
+        self.assertEqual(said(waiting.result()), "echo x")
+        two = shoald.wait_all_returned("puppet")["stages"][1]
+        self.assertEqual((two["batches"], two["closed_single"], two["closed_full"]), (2, 1, 1))
+
     def test_one_attempt(self):
         shoald, client = self.start(puppet_node(attempts_max=1))
-        self.check_fails(client.tell("crash-once a"), "UNAVAILABLE", "1 workers died")
+        self.check_fails(client.tell("crash-once a"), "UNAVAILABLE", "1 worker died")
         self.check_serves(client)
         self.assertEqual(shoald.wait_all_returned("puppet")["run_again"], 0)
 
@@ -128,7 +165,7 @@ class TestWorker(DeathTest):
     def test_crash_loop(self):
         """While every worker of a stage dies, requests fail fast; when they stop dying, it serves."""
         config = node(pipeline("puppet", stage("libecho.so", "before"),
-                               stage("libpuppet.so", workers=2,
+                               stage("libpuppet.so", workers=2, quarantine_deaths=0,
                                      params={"folder": ".", "open": "when-broken"}), slots=32),
                       message_mib=1)
         shoald, client = self.start(config)
@@ -141,7 +178,7 @@ class TestWorker(DeathTest):
         def refused_without_a_worker():
             code, text = failure(client.tell("echo z"))
             self.assertEqual(code.name, "UNAVAILABLE", text)
-            return "no worker" in text
+            return "no worker: the last one was killed by signal 6 (Aborted)" in text
         wait_until(refused_without_a_worker, "a text that says that there is no worker")
         self.assertFalse(client.call("ModelReady", name="puppet").ready)
         before = shoald.stage_stat("puppet", "puppet")["restarts"]
@@ -245,6 +282,12 @@ class TestUnderLoad(unittest.TestCase):
             self.assertEqual(stat["requests"], sum(total.values()))
             self.assertEqual(stat["replies_ok"], total["OK"])
             self.assertEqual(stat["region_resets"], 0, shoald.stderr)
+            self.assertEqual([one["quarantines"] for one in stat["stages"]], [0, 0, 0],
+                             "every worker has finished something: nobody is to be quarantined")
+            for one in stat["stages"]:
+                print(f"stage={one['name']} deaths={one['reclaim']['count']} "
+                      f"reclaim_us p50={one['reclaim']['p50'] / 1000:.0f} "
+                      f"recovery_us p50={one['recovery']['p50'] / 1000:.0f}", flush=True)
             self.assertGreater(sum(one["restarts"] for one in stat["stages"]), kills / 2)
             wait_until(lambda: all(one["workers_live"] == one["workers_wanted"]
                                    for one in shoald.pipeline_stat("sum")["stages"]),

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Why a lane's stages have nobody who works: written by the loop thread, told to callers by
+ * whichever thread refuses them. Refusals are the only ones who take the lock.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "shm/layout.h"
+
+enum { OUTAGE_TEXT_BYTES = 384 };
+
+struct outage {
+    pthread_mutex_t lock;
+    struct {
+        char why[OUTAGE_TEXT_BYTES];
+        int64_t retry_ns; /* when a worker is started again; 0: not said */
+        char advice[128]; /* what can be done before that; may be empty */
+    } stages[STAGES_MAX];
+};
+
+void outage_init(struct outage *outage);
+void outage_fini(struct outage *outage);
+
+void outage_set(struct outage *outage, uint32_t stage, int64_t retry_ns, const char *advice,
+                const char *why);
+
+/* "stage "x" …; next try in 42 s, …" */
+void outage_tell(struct outage *outage, uint32_t stage, int64_t now_ns,
+                 char text[OUTAGE_TEXT_BYTES]);

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is made of a seat's word about its run, honest, late or garbage, on a scripted clock; and
+ * when to look again. A word that cannot be is a run that began when it was first seen, whatever it
+ * changes to, until a possible one stands there.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "coordinator/hang.h"
+
+enum { READY = 1000 };
+
+static void
+test_what_is_honest_is_believed(void **state)
+{
+    (void)state;
+    struct run_watch watch = {0};
+    assert_true(run_since_ns(&watch, 0, READY, 5000) == TIME_NEVER_NS);
+    assert_true(run_since_ns(&watch, 4000, READY, 5000) == 4000);
+    assert_true(run_since_ns(&watch, 4000, READY, 9000) == 4000);
+    assert_true(run_since_ns(&watch, 9000, READY, 9000) == 9000);
+    assert_true(run_since_ns(&watch, READY, READY, 9000) == READY);
+    assert_true(run_since_ns(&watch, 0, READY, 9001) == TIME_NEVER_NS);
+}
+
+static void
+test_what_cannot_be_began_when_it_was_seen(void **state)
+{
+    (void)state;
+    static const int64_t lies[] = {6000, INT64_MAX, -1, INT64_MIN, 1, READY - 1, INT64_MAX - 1};
+    for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+        struct run_watch watch = {0};
+        assert_true(run_since_ns(&watch, lies[i], READY, 5000) == 5000);
+        /* it goes on, and is as old as the first of them, whatever they say */
+        for (size_t k = 0; k < sizeof(lies) / sizeof(lies[0]); k++)
+            assert_true(run_since_ns(&watch, lies[k], READY, 5001) == 5000);
+    }
+}
+
+static void
+test_a_possible_word_ends_a_lie(void **state)
+{
+    (void)state;
+    struct run_watch watch = {0};
+    assert_true(run_since_ns(&watch, INT64_MAX, READY, 5000) == 5000);
+    assert_true(run_since_ns(&watch, 0, READY, 6000) == TIME_NEVER_NS);
+    assert_true(run_since_ns(&watch, INT64_MAX, READY, 7000) == 7000);
+    assert_true(run_since_ns(&watch, 7500, READY, 8000) == 7500);
+    assert_true(run_since_ns(&watch, -5, READY, 9000) == 9000);
+}
+
+static void
+test_looks(void **state)
+{
+    (void)state;
+    const int64_t ms = NS_PER_MS;
+    /* nothing runs: a quarter of the limit, at most 250 ms, at least 1 */
+    assert_true(hang_look_after_ns(400 * ms, TIME_NEVER_NS, 0) == 100 * ms);
+    assert_true(hang_look_after_ns(60000 * ms, TIME_NEVER_NS, 0) == 250 * ms);
+    assert_true(hang_look_after_ns(ms, TIME_NEVER_NS, 0) == ms);
+    /* something does: when it is over, if that is sooner */
+    assert_true(hang_look_after_ns(400 * ms, 1070 * ms, 1000 * ms) == 70 * ms);
+    assert_true(hang_look_after_ns(400 * ms, 1170 * ms, 1000 * ms) == 100 * ms);
+    assert_true(hang_look_after_ns(400 * ms, 900 * ms, 1000 * ms) == ms);
+    assert_true(hang_look_after_ns(400 * ms, INT64_MIN / 2, 1000 * ms) == ms);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_honest_is_believed),
+        cmocka_unit_test(test_what_cannot_be_began_when_it_was_seen),
+        cmocka_unit_test(test_a_possible_word_ends_a_lie),
+        cmocka_unit_test(test_looks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * When a stage is quarantined, on a scripted clock: each rule of coordinator/quarantine.h by
+ * itself, then random deaths against an oracle that counts the row anew from the whole history.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "coordinator/quarantine.h"
+
+enum { MAX = 4, LENGTH = 100 };
+
+static struct quarantine quarantine;
+
+static int
+fresh(void **state)
+{
+    (void)state;
+    quarantine_init(&quarantine, MAX, LENGTH);
+    return 0;
+}
+
+static void
+die(uint32_t times, enum death_blame blame)
+{
+    for (uint32_t i = 0; i < times; i++)
+        assert_false(quarantine_on_death(&quarantine, blame, 0));
+}
+
+static void
+test_fruitless_deaths_in_a_row(void **state)
+{
+    (void)state;
+    die(MAX - 1, DEATH_FRUITLESS);
+    assert_int_equal(quarantine.state, QUARANTINE_NONE);
+    assert_true(quarantine_on_death(&quarantine, DEATH_FRUITLESS, 7));
+    assert_int_equal(quarantine.state, QUARANTINE_ON);
+    assert_int_equal(quarantine.deaths, MAX);
+    assert_true(quarantine.until_ns == 7 + LENGTH);
+}
+
+static void
+test_a_fruitful_life_ends_the_row(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        die(MAX - 1, DEATH_FRUITLESS);
+        die(1, DEATH_FRUITFUL);
+    }
+    assert_int_equal(quarantine.deaths, 0);
+    die(100, DEATH_FRUITFUL);
+}
+
+static void
+test_the_blameless_neither_count_nor_end_it(void **state)
+{
+    (void)state;
+    die(100, DEATH_BLAMELESS);
+    die(MAX - 1, DEATH_FRUITLESS);
+    die(100, DEATH_BLAMELESS);
+    assert_true(quarantine_on_death(&quarantine, DEATH_FRUITLESS, 0));
+}
+
+static void
+test_never(void **state)
+{
+    (void)state;
+    quarantine_init(&quarantine, 0, LENGTH);
+    die(100000, DEATH_FRUITLESS);
+    assert_int_equal(quarantine.state, QUARANTINE_NONE);
+}
+
+static void
+begin(int64_t now_ns)
+{
+    die(MAX - 1, DEATH_FRUITLESS);
+    assert_true(quarantine_on_death(&quarantine, DEATH_FRUITLESS, now_ns));
+}
+
+static void
+test_it_lasts_its_length(void **state)
+{
+    (void)state;
+    begin(5);
+    /* of those who were left: nothing more to do */
+    assert_false(quarantine_on_death(&quarantine, DEATH_FRUITLESS, 50));
+    assert_false(quarantine_on_death(&quarantine, DEATH_FRUITFUL, 50));
+    assert_int_equal(quarantine.state, QUARANTINE_ON);
+    assert_false(quarantine_try(&quarantine, 5 + LENGTH - 1));
+    assert_true(quarantine_try(&quarantine, 5 + LENGTH));
+    assert_int_equal(quarantine.state, QUARANTINE_TRIAL);
+    assert_false(quarantine_try(&quarantine, 5 + LENGTH)); /* once */
+}
+
+static void
+test_who_dies_in_the_trial_leads_back(void **state)
+{
+    (void)state;
+    begin(0);
+    assert_true(quarantine_try(&quarantine, LENGTH));
+    assert_false(quarantine_on_death(&quarantine, DEATH_BLAMELESS, LENGTH)); /* try another */
+    assert_int_equal(quarantine.state, QUARANTINE_TRIAL);
+    assert_true(quarantine_on_death(&quarantine, DEATH_FRUITLESS, LENGTH + 9));
+    assert_int_equal(quarantine.deaths, MAX + 1);
+    assert_false(quarantine_try(&quarantine, LENGTH + LENGTH + 8));
+    assert_true(quarantine_try(&quarantine, LENGTH + LENGTH + 9));
+}
+
+static void
+test_who_lives_restores_the_stage(void **state)
+{
+    (void)state;
+    begin(0);
+    assert_true(quarantine_try(&quarantine, LENGTH));
+    quarantine_lift(&quarantine, false);
+    assert_int_equal(quarantine.state, QUARANTINE_NONE);
+    /* nothing has been finished yet: half of the row stays */
+    die(MAX / 2 - 1, DEATH_FRUITLESS);
+    assert_true(quarantine_on_death(&quarantine, DEATH_FRUITLESS, LENGTH));
+    assert_true(quarantine_try(&quarantine, 2 * LENGTH));
+    quarantine_lift(&quarantine, true);
+    die(MAX - 1, DEATH_FRUITLESS);
+}
+
+static void
+test_fruit_in_the_trial_restores_it_too(void **state)
+{
+    (void)state;
+    begin(0);
+    assert_true(quarantine_try(&quarantine, LENGTH));
+    assert_false(quarantine_on_death(&quarantine, DEATH_FRUITFUL, LENGTH));
+    assert_int_equal(quarantine.state, QUARANTINE_NONE);
+    die(MAX - 1, DEATH_FRUITLESS);
+}
+
+enum { DEATHS = 2000, ROUNDS = 20 };
+
+static void
+test_random_deaths(void **state)
+{
+    (void)state;
+    const char *given = getenv("SHOAL_SEED");
+    unsigned seed = given != NULL ? (unsigned)strtoul(given, NULL, 0) : (unsigned)clock_now_ns();
+    printf("SHOAL_SEED=%u\n", seed);
+    srandom(seed);
+    uint32_t quarantines = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        static enum death_blame history[DEATHS];
+        quarantine_init(&quarantine, MAX, LENGTH);
+        uint32_t count = 0;
+        while (count < DEATHS && quarantine.state == QUARANTINE_NONE) {
+            history[count] = (enum death_blame)(random() % 3);
+            bool begins = quarantine_on_death(&quarantine, history[count], count);
+            count++;
+            uint32_t row = 0;
+            for (uint32_t i = count; i > 0 && history[i - 1] != DEATH_FRUITFUL; i--)
+                row += history[i - 1] == DEATH_FRUITLESS;
+            bool last_counts = history[count - 1] == DEATH_FRUITLESS;
+            assert_int_equal(begins, last_counts && row >= MAX);
+        }
+        quarantines += quarantine.state == QUARANTINE_ON;
+    }
+    assert_true(quarantines > 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_fruitless_deaths_in_a_row, fresh),
+        cmocka_unit_test_setup(test_a_fruitful_life_ends_the_row, fresh),
+        cmocka_unit_test_setup(test_the_blameless_neither_count_nor_end_it, fresh),
+        cmocka_unit_test_setup(test_never, fresh),
+        cmocka_unit_test_setup(test_it_lasts_its_length, fresh),
+        cmocka_unit_test_setup(test_who_dies_in_the_trial_leads_back, fresh),
+        cmocka_unit_test_setup(test_who_lives_restores_the_stage, fresh),
+        cmocka_unit_test_setup(test_fruit_in_the_trial_restores_it_too, fresh),
+        cmocka_unit_test(test_random_deaths),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
