@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The way in: a request gets a slot, is decoded and checked, its tensors are copied into the arena,
- * and its ticket goes into the first stage's ring. All on the front thread that received it,
- * without a lock, and, once a slot's memory has grown to what requests need, without an allocation.
+ * The way in: a request that can be answered in time gets a slot, is decoded and checked, its
+ * tensors are copied into the arena, and its ticket goes into the first stage's ring. All on the
+ * front thread that received it, without a lock, and, once a slot's memory has grown to what
+ * requests need, without an allocation.
  */
+#include <string.h>
+
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/lane.h"
@@ -19,6 +22,138 @@ corrupt(struct lane *lane, const char *what, struct error *error)
                      lane->info.name);
 }
 
+/* ---- who is let in ---- */
+
+/* A forecast is worth so much: much longer than it takes to make one, much shorter than any queue
+ * that matters. It is made by whoever submits, so that an idle node makes none. */
+#define FORECAST_NS (20 * (int64_t)NS_PER_MS)
+
+static struct forecast_words
+words_of(const struct shm_worker *worker)
+{
+    return (struct forecast_words){
+        .ran_ns = atomic_load_explicit(&worker->ran_ns, memory_order_acquire),
+        .fixed_ns = atomic_load_explicit(&worker->cost_fixed_ns, memory_order_relaxed),
+        .item_ns = atomic_load_explicit(&worker->cost_item_ns, memory_order_relaxed),
+        .spread_ns = atomic_load_explicit(&worker->cost_spread_ns, memory_order_relaxed),
+        .is_running = atomic_load_explicit(&worker->run_began_ns, memory_order_relaxed) != 0,
+    };
+}
+
+static struct forecast
+make_forecast(const struct lane *lane, int64_t now_ns)
+{
+    const struct config_pipeline *config = lane->generation->config;
+    struct forecast forecast = {0};
+    for (uint32_t i = 0; i < config->stage_count; i++) {
+        struct forecast_stage stage = {.batch_size = config->stages[i].batch_size};
+        for (uint32_t k = 0; k < config->stages[i].worker_count; k++) {
+            const struct shm_worker *worker = region_worker(&lane->region, i, k);
+            if (atomic_load_explicit(&worker->party, memory_order_relaxed) == PARTY_NONE)
+                continue;
+            struct forecast_words words = words_of(worker);
+            stage.live++;
+            forecast_hear(&stage, &words, now_ns);
+        }
+        forecast_add(&forecast, &stage);
+    }
+    return forecast;
+}
+
+/* The lane's forecast, made anew if it is old; other threads go on with the old one meanwhile. */
+static struct forecast
+current_forecast(struct lane *lane, int64_t now_ns)
+{
+    int64_t foreseen_ns = atomic_load_explicit(&lane->foreseen_ns, memory_order_relaxed);
+    int64_t words[FORECAST_WORDS];
+    struct forecast forecast;
+    if (now_ns - foreseen_ns >= FORECAST_NS &&
+        atomic_compare_exchange_strong_explicit(&lane->foreseen_ns, &foreseen_ns, now_ns,
+                                                memory_order_relaxed, memory_order_relaxed)) {
+        forecast = make_forecast(lane, now_ns);
+        memcpy(words, &forecast, sizeof(words));
+        for (uint32_t i = 0; i < FORECAST_WORDS; i++)
+            atomic_store_explicit(&lane->forecast[i], words[i], memory_order_relaxed);
+        _Atomic uint64_t *counters = lane->pipeline->counters;
+        counter_set(counters, PIPELINE_FORECAST_BASE, (uint64_t)forecast_take_ns(&forecast, 0));
+        counter_set(counters, PIPELINE_FORECAST_ITEM, (uint64_t)forecast.item_ns);
+        return forecast;
+    }
+    for (uint32_t i = 0; i < FORECAST_WORDS; i++)
+        words[i] = atomic_load_explicit(&lane->forecast[i], memory_order_relaxed);
+    memcpy(&forecast, words, sizeof(forecast));
+    return forecast;
+}
+
+/* How long an answer may take: what is left to the deadline, and what the pipeline allows. */
+static int64_t
+limit_of(const struct lane *lane, int64_t deadline_ns, int64_t now_ns)
+{
+    int64_t queue_limit_ns = lane->generation->config->queue_limit_ns;
+    int64_t left_ns = deadline_ns == TIME_NEVER_NS ? TIME_NEVER_NS : deadline_ns - now_ns;
+    return queue_limit_ns > 0 && queue_limit_ns < left_ns ? queue_limit_ns : left_ns;
+}
+
+static enum status
+turn_away(struct lane *lane, const struct demand *demand, const struct judgement *judgement,
+          struct error *error)
+{
+    static const enum counter counters[] = {
+        [VERDICT_LATE] = PIPELINE_REJECTED_PREDICTED,
+        [VERDICT_FULL] = PIPELINE_REJECTED_FULL,
+        [VERDICT_SHARE] = PIPELINE_REJECTED_SHARE,
+    };
+    counter_add_shared(lane->pipeline->counters, counters[judgement->verdict], 1);
+    const char *name = lane->info.name;
+    switch (judgement->verdict) {
+    case VERDICT_LATE:
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "pipeline \"%s\": an answer would take about %lld ms; of the %lld ms that "
+                         "are left, %lld ms are open to a request like this; retry in %u ms",
+                         name, (long long)(judgement->take_ns / NS_PER_MS),
+                         (long long)(demand->limit_ns / NS_PER_MS),
+                         (long long)(judgement->open_ns / NS_PER_MS), judgement->retry_ms);
+    case VERDICT_FULL:
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "pipeline \"%s\" is full: %u of %u slots are in flight, the others are "
+                         "kept for requests of higher priority and for other callers; retry in "
+                         "%u ms",
+                         name, demand->held, demand->slots, judgement->retry_ms);
+    case VERDICT_SHARE:
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "pipeline \"%s\": the caller has its fair share in flight, %u requests; "
+                         "%u callers share it; retry in %u ms",
+                         name, demand->own_held, demand->callers, judgement->retry_ms);
+    case VERDICT_ADMIT: break;
+    }
+    UNREACHABLE();
+}
+
+/* Refuses what would not be answered in time, and what would keep others from being. */
+static enum status
+let_in(struct lane *lane, struct submission *submission, int64_t now_ns, struct error *error)
+{
+    uint32_t place = share_place(submission->caller);
+    struct forecast forecast = current_forecast(lane, now_ns);
+    struct demand demand = {
+        .priority = submission->priority,
+        .limit_ns = limit_of(lane, submission->deadline_ns, now_ns),
+        .waiting = atomic_load_explicit(&lane->waiting, memory_order_relaxed),
+        .at_once = lane->generation->config->stages[0].worker_count,
+        .held = share_total(&lane->share),
+        .slots = lane->region.slots.count,
+        .own_held = share_held(&lane->share, place),
+        .callers = share_callers(&lane->share, place),
+    };
+    struct judgement judgement = forecast_judge(&forecast, &demand);
+    if (judgement.verdict == VERDICT_ADMIT)
+        return STATUS_OK;
+    submission->retry_ms = judgement.retry_ms;
+    return turn_away(lane, &demand, &judgement, error);
+}
+
+/* ---- slots ---- */
+
 /* A slot and the private request that belongs to it; NULL with the refusal in `error`. */
 static struct request *
 take_slot(struct lane *lane, struct shm_ticket *ticket, struct error *error)
@@ -26,31 +161,33 @@ take_slot(struct lane *lane, struct shm_ticket *ticket, struct error *error)
     switch (slot_acquire(&lane->region, PARTY_COORDINATOR, ticket)) {
     case RING_OK: break;
     case RING_EMPTY:
-    case RING_LOST:
         (void)error_set(error, STATUS_RESOURCE_EXHAUSTED,
                         "pipeline \"%s\" is full: all %u slots are in flight", lane->info.name,
                         lane->region.slots.count);
         return NULL;
+    case RING_LOST: /* to lose so often, somebody must fill it with stale cells as fast as we read
+                     */
     case RING_CORRUPT: (void)corrupt(lane, "free ring", error); return NULL;
     }
     struct request *request = &lane->requests[ticket->index];
-    uint32_t expected = request->generation == 0 ? 1 : generation_next(request->generation);
-    uint32_t none = REQUEST_NONE;
+    uint64_t use = atomic_load_explicit(&request->use, memory_order_relaxed);
+    uint32_t expected = generation_next(use_generation(use));
     /* A worker may have faked a free slot: what is in flight is known here, not there. */
-    if (ticket->generation != expected ||
-        !atomic_compare_exchange_strong_explicit(&request->state, &none, REQUEST_ADMITTED,
+    if (use_state(use) != REQUEST_NONE || ticket->generation != expected ||
+        !atomic_compare_exchange_strong_explicit(&request->use, &use,
+                                                 request_use(expected, REQUEST_ADMITTED),
                                                  memory_order_acquire, memory_order_relaxed)) {
         (void)corrupt(lane, "free slot", error);
         return NULL;
     }
-    request->generation = expected;
     return request;
 }
 
 static void
 give_slot_back(struct lane *lane, struct request *request, struct shm_ticket ticket)
 {
-    atomic_store_explicit(&request->state, REQUEST_NONE, memory_order_release);
+    atomic_store_explicit(&request->use, request_use(ticket.generation, REQUEST_NONE),
+                          memory_order_release);
     if (slot_release(&lane->region, ticket, PLACE_FREE, PARTY_COORDINATOR) != STATUS_OK)
         lane_report_corrupt(lane, "slot that was never pushed");
 }
@@ -79,6 +216,8 @@ fill_slot(struct lane *lane, struct request *request, struct shm_ticket ticket,
     return status;
 }
 
+/* ---- in ---- */
+
 static void
 dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, int64_t deadline_ns,
          int64_t now_ns)
@@ -88,9 +227,10 @@ dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, i
     atomic_store_explicit(&slot->admitted_ns, now_ns, memory_order_relaxed);
     if (request->sink->tagged != NULL)
         request->sink->tagged(request->call, tag_pack(lane->pipeline->index, lane->number, ticket));
+    atomic_fetch_add_explicit(&lane->waiting, 1, memory_order_relaxed);
     /* From here on another thread may answer at any moment. seq_cst: lane_fail_all, after it has
      * condemned the lane, sees this request, or we see below that the lane is condemned. */
-    atomic_store(&request->state, REQUEST_IN_FLIGHT);
+    atomic_store(&request->use, request_use(ticket.generation, REQUEST_IN_FLIGHT));
     if (slot_push(&lane->region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, now_ns) != RING_OK) {
         lane_report_corrupt(lane, "ring of stage 0");
         return; /* condemning the lane answers it */
@@ -101,53 +241,71 @@ dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, i
     }
     stage_notify(&lane->region, 0);
     uint64_t dead_stages = atomic_load_explicit(&lane->dead_stages, memory_order_acquire);
-    if (dead_stages & 1) /* its last worker died after we had looked */
-        lane_fail_stage(lane, 0, "no worker is left");
+    if (dead_stages & 1) { /* its last worker died after we had looked */
+        char text[OUTAGE_TEXT_BYTES];
+        outage_tell(&lane->outage, 0, now_ns, text);
+        lane_fail_stage(lane, 0, text);
+    }
 }
 
+/* Of what no verdict refused: by what it is. */
 static enum status
-refuse(struct lane *lane, struct error *error)
+refuse(struct lane *lane, struct submission *submission, struct error *error)
 {
     enum counter counter = PIPELINE_REJECTED_INVALID;
-    if (error->status == STATUS_RESOURCE_EXHAUSTED)
+    if (error->status == STATUS_RESOURCE_EXHAUSTED) {
         counter = PIPELINE_REJECTED_FULL;
-    else if (error->status == STATUS_UNAVAILABLE)
+        submission->retry_ms = RETRY_UNKNOWN_MS;
+    } else if (error->status == STATUS_UNAVAILABLE) {
         counter = PIPELINE_REJECTED_UNAVAILABLE;
-    else if (error->status == STATUS_DEADLINE_EXCEEDED)
+        submission->retry_ms = RETRY_STARTING_MS;
+    } else if (error->status == STATUS_DEADLINE_EXCEEDED) {
         counter = PIPELINE_REJECTED_LATE;
+    }
     counter_add_shared(lane->pipeline->counters, counter, 1);
     return error->status;
 }
 
-enum status
-lane_submit(struct lane *lane, const struct rpc_message *message, int64_t deadline_ns,
-            int64_t now_ns, const struct request_sink *sink, void *call,
-            struct payload_builder *builder, struct error *error)
+static enum status
+start(struct lane *lane, struct submission *submission, int64_t now_ns, struct error *error)
 {
-    counter_add_shared(lane->pipeline->counters, PIPELINE_REQUESTS, 1);
-    if (atomic_load_explicit(&lane->dead_stages, memory_order_relaxed) != 0) {
-        error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\": a stage has no worker",
-                  lane->info.name);
-        return refuse(lane, error);
-    }
-    if (deadline_ns <= now_ns) {
-        error_set(error, STATUS_DEADLINE_EXCEEDED, "the deadline had passed on arrival");
-        return refuse(lane, error);
-    }
     struct shm_ticket ticket = {0};
     struct request *request = take_slot(lane, &ticket, error);
     if (request == NULL)
-        return refuse(lane, error);
-    if (fill_slot(lane, request, ticket, message, builder, error) != STATUS_OK) {
+        return refuse(lane, submission, error);
+    if (fill_slot(lane, request, ticket, submission->message, submission->builder, error) !=
+        STATUS_OK) {
         give_slot_back(lane, request, ticket);
-        return refuse(lane, error);
+        return refuse(lane, submission, error);
     }
     if (!lane_ref(lane)) /* the caller holds one reference, the request gets its own */
         UNREACHABLE();
-    request->sink = sink;
-    request->call = call;
-    request->arrived_ns = now_ns;
-    request->deaths = 0;
-    dispatch(lane, request, ticket, deadline_ns, now_ns);
+    request->sink = submission->sink;
+    request->call = submission->call;
+    atomic_store_explicit(&request->arrived_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&request->deaths, 0, memory_order_relaxed);
+    request->share_place = (uint8_t)share_place(submission->caller);
+    share_take(&lane->share, request->share_place); /* given back with the slot */
+    dispatch(lane, request, ticket, submission->deadline_ns, now_ns);
     return STATUS_OK;
+}
+
+enum status
+lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns, struct error *error)
+{
+    counter_add_shared(lane->pipeline->counters, PIPELINE_REQUESTS, 1);
+    uint64_t dead_stages = atomic_load_explicit(&lane->dead_stages, memory_order_acquire);
+    if (dead_stages != 0) {
+        char text[OUTAGE_TEXT_BYTES];
+        outage_tell(&lane->outage, (uint32_t)__builtin_ctzll(dead_stages), now_ns, text);
+        error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\": %s", lane->info.name, text);
+        return refuse(lane, submission, error);
+    }
+    if (submission->deadline_ns <= now_ns) {
+        error_set(error, STATUS_DEADLINE_EXCEEDED, "the deadline had passed on arrival");
+        return refuse(lane, submission, error);
+    }
+    if (let_in(lane, submission, now_ns, error) != STATUS_OK)
+        return error->status;
+    return start(lane, submission, now_ns, error);
 }

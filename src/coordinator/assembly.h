@@ -9,13 +9,14 @@
 #include <stdint.h>
 
 #include "coordinator/config.h"
+#include "coordinator/generation.h"
 #include "coordinator/loop.h"
 #include "coordinator/pipeline.h"
 #include "shm/counters.h"
 
 struct assembly_options {
-    const struct config *config;
-    const char *counters_path; /* NULL: the configuration's, or the default */
+    struct config_source *source; /* kept as long as a generation made from it */
+    const char *counters_path;    /* NULL: the configuration's, or the default */
     const char *worker_program;
     struct loop *loop;
     bool pin;      /* false: ignore all `cpus` */
@@ -29,8 +30,8 @@ struct assembly {
     bool counters_created;
     struct pipeline *pipelines[CONFIG_PIPELINES_MAX];
     uint32_t pipeline_count;
-    uint32_t *scopes; /* pipelines', stages' and workers', as they were laid out */
-    const uint32_t **worker_scopes;
+    uint32_t pipeline_scopes[CONFIG_PIPELINES_MAX]; /* in the counters */
+    uint32_t oldest_scopes[CONFIG_PIPELINES_MAX];   /* the first of OLDEST_MAX, of each */
 };
 
 /* Pins the calling thread, and those that it starts from now on, to the coordinator's `cpus`. */

@@ -106,6 +106,8 @@ config_free(struct config *config)
     free(config->cpus);
     free(config->counters);
     free(config->log_level);
+    free(config->caller_metadata);
+    free(config->sandbox);
     free(config->directory);
     free(config->path);
     *config = (struct config){0};

@@ -42,11 +42,15 @@ struct config_stage {
     uint32_t batch_size;   /* 0: singletons */
     int64_t batch_wait_ns; /* 0: take what is there */
     int64_t start_timeout_ns;
+    int64_t run_timeout_ns; /* 0: none */
     uint32_t halvings_max;
-    uint32_t attempts_max; /* deaths of workers that a request survives, plus one */
-    char *model_id;        /* NULL: no model to load through `load` */
-    char *model_path;      /* NULL: not given */
-    char *model_key;       /* NULL: not given */
+    uint32_t quarantine_deaths; /* in a row; 0: never */
+    int64_t quarantine_ns;
+    uint32_t attempts_max;  /* deaths of workers that a request survives, plus one */
+    uint32_t sandbox_allow; /* enum sandbox_allow */
+    char *model_id;         /* NULL: no model to load through `load` */
+    char *model_path;       /* NULL: not given */
+    char *model_key;        /* NULL: not given */
     struct config_param *params;
     uint32_t param_count;
     int line;
@@ -57,6 +61,7 @@ struct config_pipeline {
     uint32_t slot_count;
     uint64_t arena_bytes;       /* 0: chosen from slots and message size */
     int64_t default_timeout_ns; /* of a request without a deadline; 0: none */
+    int64_t queue_limit_ns;     /* refused if it would take longer, by forecast; 0: none */
     int64_t spin_ns;            /* longest look for work before sleeping */
     struct config_stage *stages;
     uint32_t stage_count;
@@ -77,6 +82,8 @@ struct config {
     int64_t keepalive_timeout_ns;
     char *counters; /* path of the counters' file; NULL: the default */
     char *log_level;
+    char *caller_metadata; /* key of metadata; NULL: the default */
+    char *sandbox;         /* "best_effort" or "required" */
     struct config_pipeline *pipelines;
     uint32_t pipeline_count;
 };

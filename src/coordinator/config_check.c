@@ -105,6 +105,12 @@ config_check_top(struct config_reader *reader, const struct config_given *given)
 {
     struct config *config = reader->config;
     check_length(reader, 1, "the folder's path", config->directory, HANDSHAKE_PATH_BYTES);
+    if (config->caller_metadata != NULL &&
+        strpbrk(config->caller_metadata, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != NULL)
+        report_add(reader->report, given->nodes[KEY_CALLER_METADATA]->line,
+                   "`caller_metadata`: \"%s\" has capital letters: keys of metadata are in lower "
+                   "case",
+                   config->caller_metadata);
     if (config->counters == NULL)
         return;
     config->counters = config_resolve(config, config->counters);

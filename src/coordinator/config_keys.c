@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "coordinator/config.h"
 #include "shm/counters.h"
+#include "shm/sandbox.h"
 
 #define TOP(field) offsetof(struct config, field)
 #define PIPELINE(field) offsetof(struct config_pipeline, field)
@@ -46,6 +47,15 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_LOG_LEVEL] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "log_level", 0, 0, NULL,
     "info", "error|warn|info|debug", FIELD_NONE, 0, TOP(log_level),
     "What is logged on stderr: this and what is graver."},
+[KEY_SANDBOX] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "sandbox", 0, 0, NULL,
+    "best_effort", "best_effort|required", FIELD_NONE, 0, TOP(sandbox),
+    "What a worker does if this kernel lacks a part of the sandbox that its stage is to have: "
+    "`best_effort` logs it, shows it in `shoalctl status` and goes on, `required` does not start."},
+[KEY_CALLER_METADATA] = {WHERE_TOP, CONFIG_NAME, OPTIONAL, "caller_metadata", 1,
+    CONFIG_NAME_BYTES_MAX, NULL,
+    "shoal-caller", NULL, FIELD_NONE, 0, TOP(caller_metadata),
+    "Key of the metadata by which callers say who they are, for fair shares when a pipeline is "
+    "full, in lower case. Who sends none is known by the address of its machine."},
 [KEY_PIPELINES] = {WHERE_TOP, CONFIG_PIPELINES, REQUIRED, "pipelines", 1, CONFIG_PIPELINES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(pipelines), "What is served."},
 
@@ -54,13 +64,18 @@ const struct config_key config_keys[KEY_COUNT] = {
     "The model name that callers use; no other pipeline may have it."},
 [KEY_SLOTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "slots", 1, SLOTS_MAX, "requests",
     "1024", NULL, FIELD_U32, 1, PIPELINE(slot_count),
-    "Requests in flight at most; more get RESOURCE_EXHAUSTED at once."},
+    "Requests in flight at most; more get RESOURCE_EXHAUSTED at once. From 64 on, a tenth is kept "
+    "for priority 1 and a twentieth for callers who have little in flight."},
 [KEY_ARENA_MIB] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "arena_mib", 0, MIB, "MiB",
     "0", NULL, FIELD_U64, MIB, PIPELINE(arena_bytes),
     "Memory for the tensors of requests in flight. 0: chosen from `slots` and `message_mib`."},
 [KEY_DEFAULT_TIMEOUT_MS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "default_timeout_ms", 0,
     24 * HOUR_MS, "ms", "0", NULL, FIELD_I64, NS_PER_MS, PIPELINE(default_timeout_ns),
     "Deadline of requests that come without one. 0: none."},
+[KEY_QUEUE_LIMIT_MS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "queue_limit_ms", 0,
+    24 * HOUR_MS, "ms", "0", NULL, FIELD_I64, NS_PER_MS, PIPELINE(queue_limit_ns),
+    "A request that would take longer than this, by forecast, is refused at once, even if its "
+    "deadline is later or it has none. 0: only deadlines count."},
 [KEY_SPIN_US] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "spin_us", 0, 1000, "µs",
     "200", NULL, FIELD_I64, NS_PER_US, PIPELINE(spin_ns),
     "How long workers look for work before they sleep, at most. 0: not at all."},
@@ -91,12 +106,32 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_START_TIMEOUT_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "start_timeout_ms", 1, HOUR_MS,
     "ms", "30000", NULL, FIELD_I64, NS_PER_MS, STAGE(start_timeout_ns),
     "A worker that is not ready by then is killed, and started again after a while."},
+[KEY_RUN_TIMEOUT_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "run_timeout_ms", 0, HOUR_MS,
+    "ms", "0", NULL, FIELD_I64, NS_PER_MS, STAGE(run_timeout_ns),
+    "A worker whose modelet does not come back from a run by then is killed; what it ran is "
+    "treated as in a death (`attempts_max`). 0: no limit."},
+[KEY_QUARANTINE_DEATHS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "quarantine_deaths", 0, 1000,
+    "deaths", "10", NULL, FIELD_U32, 1, STAGE(quarantine_deaths),
+    "After so many deaths of workers in a row, none of which has seen a request finished, the "
+    "stage is quarantined: no worker is started, and requests are refused with the reason. "
+    "0: never."},
+[KEY_QUARANTINE_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "quarantine_ms", 1, 24 * HOUR_MS,
+    "ms", "60000", NULL, FIELD_I64, NS_PER_MS, STAGE(quarantine_ns),
+    "How long a quarantine lasts until a single worker is tried."},
 [KEY_HALVINGS_MAX] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "halvings_max", 0, 16, NULL,
     "12", NULL, FIELD_U32, 1, STAGE(halvings_max),
     "How often a batch that failed as a whole is cut in two to find the culprit. 0: never."},
 [KEY_ATTEMPTS_MAX] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "attempts_max", 1, 8, NULL,
     "2", NULL, FIELD_U32, 1, STAGE(attempts_max),
     "How often a request is run when workers die of it; 1: it is not run again."},
+[KEY_SANDBOX_ALLOW] = {WHERE_STAGE, CONFIG_CHOICES, OPTIONAL, "sandbox_allow", 0,
+    SANDBOX_ALLOW_COUNT, NULL, NULL, SANDBOX_ALLOW_NAMES, FIELD_U32, 1, STAGE(sandbox_allow),
+    "What this stage's workers may do that the sandbox forbids. A modelet may read its own "
+    "folder, this file's, its model and the system's libraries while it starts, and nothing more. "
+    "`reading`: open these also while it serves. `files`: read, write and make whatever file the "
+    "user may. `network`: sockets. `processes`: start and signal other processes; brings "
+    "`reading` and `code`. `code`: make memory executable while it serves (a JIT; with `reading`, "
+    "libraries). `all`: no sandbox."},
 [KEY_PARAMS] = {WHERE_STAGE, CONFIG_PARAMS, OPTIONAL, "params", 0, CONFIG_PARAMS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(params),
     "The modelet's own parameters, passed on as written."},
@@ -123,6 +158,7 @@ static const char *const type_names[] = {
     [CONFIG_NAME] = "a name",
     [CONFIG_TEXT] = "text",
     [CONFIG_CHOICE] = "a word",
+    [CONFIG_CHOICES] = "a list of words",
     [CONFIG_INTEGER] = "an integer",
     [CONFIG_DECIMAL] = "a number",
     [CONFIG_ADDRESSES] = "a list of addresses",
@@ -211,7 +247,8 @@ config_range_text(const struct config_key *key, char *text, size_t room)
     case CONFIG_NAME:
         snprintf(text, room, "%.0f to %.0f letters, digits, `.`, `_`, `-`", key->min, key->max);
         break;
-    case CONFIG_CHOICE: snprintf(text, room, "%s", key->choices); break;
+    case CONFIG_CHOICE:
+    case CONFIG_CHOICES: snprintf(text, room, "%s", key->choices); break;
     case CONFIG_ADDRESSES:
     case CONFIG_CPUS:
     case CONFIG_PARAMS:

@@ -16,6 +16,7 @@ enum config_type {
     CONFIG_NAME,      /* letters, digits and ._- */
     CONFIG_TEXT,      /* any scalar but an empty one */
     CONFIG_CHOICE,    /* one of the words in `choices` */
+    CONFIG_CHOICES,   /* list of them; bit i of the field is the i-th word */
     CONFIG_INTEGER,   /* times `factor` into the field */
     CONFIG_DECIMAL,   /* the same, fractions allowed */
     CONFIG_ADDRESSES, /* list of what can be listened on */
@@ -57,11 +58,14 @@ enum config_key_index {
     KEY_KEEPALIVE_TIMEOUT_MS,
     KEY_COUNTERS,
     KEY_LOG_LEVEL,
+    KEY_CALLER_METADATA,
+    KEY_SANDBOX,
     KEY_PIPELINES,
     KEY_PIPELINE_NAME,
     KEY_SLOTS,
     KEY_ARENA_MIB,
     KEY_DEFAULT_TIMEOUT_MS,
+    KEY_QUEUE_LIMIT_MS,
     KEY_SPIN_US,
     KEY_STAGES,
     KEY_STAGE_NAME,
@@ -71,8 +75,12 @@ enum config_key_index {
     KEY_BATCH_SIZE,
     KEY_BATCH_WAIT_MS,
     KEY_START_TIMEOUT_MS,
+    KEY_RUN_TIMEOUT_MS,
+    KEY_QUARANTINE_DEATHS,
+    KEY_QUARANTINE_MS,
     KEY_HALVINGS_MAX,
     KEY_ATTEMPTS_MAX,
+    KEY_SANDBOX_ALLOW,
     KEY_PARAMS,
     KEY_MODEL,
     KEY_MODEL_ID,

@@ -106,17 +106,21 @@ is_name(const char *text)
                text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")] == '\0';
 }
 
-static bool
-is_choice(const char *choices, const char *text)
+enum { CHOICE_NONE = -1 };
+
+/* Which of the words "a|b|c" it is, from 0 on. */
+static int
+choice_index(const char *choices, const char *text)
 {
     size_t length = strlen(text);
-    for (const char *word = choices; *word != '\0'; word += *word == '|') {
+    int index = 0;
+    for (const char *word = choices; *word != '\0'; word += *word == '|', index++) {
         size_t size = strcspn(word, "|");
         if (size == length && memcmp(word, text, size) == 0)
-            return true;
+            return index;
         word += size;
     }
-    return false;
+    return CHOICE_NONE;
 }
 
 static bool
@@ -133,7 +137,7 @@ read_text(struct config_reader *reader, const struct config_key *key, const stru
           void *base)
 {
     if (node->kind != NODE_SCALAR || node_is_null(node) ||
-        (key->type == CONFIG_CHOICE && !is_choice(key->choices, node->text))) {
+        (key->type == CONFIG_CHOICE && choice_index(key->choices, node->text) < 0)) {
         report_type(reader, key, node);
         return;
     }
@@ -193,6 +197,32 @@ read_addresses(struct config_reader *reader, const struct config_key *key, const
         if (address != NULL)
             config->listen[config->listen_count++] = address;
     }
+}
+
+static void
+read_choices(struct config_reader *reader, const struct config_key *key, const struct node *list,
+             void *base)
+{
+    if (!list_fits(reader, key, list))
+        return;
+    uint32_t chosen = 0;
+    for (const struct node *item = list->first; item != NULL; item = item->next) {
+        char shown[REPORT_VALUE_BYTES];
+        if (item->kind == NODE_BROKEN)
+            continue;
+        int index = CHOICE_NONE;
+        if (item->kind == NODE_SCALAR)
+            index = choice_index(key->choices, item->text);
+        if (index < 0)
+            report_add(reader->report, item->line, "`%s` must list words of %s, not %s", key->name,
+                       key->choices, node_show(item, shown));
+        else if (chosen & 1u << index)
+            report_add(reader->report, item->line, "`%s`: %s is there twice", key->name,
+                       node_show(item, shown));
+        else
+            chosen |= 1u << index;
+    }
+    *(uint32_t *)(void *)((char *)base + key->offset) = chosen;
 }
 
 enum { CPU_MAX = 1023 }; /* what cpu_set_t holds */
@@ -275,6 +305,7 @@ read_value(struct config_reader *reader, const struct config_key *key, const str
     case CONFIG_NAME:
     case CONFIG_TEXT:
     case CONFIG_CHOICE: read_text(reader, key, node, base); break;
+    case CONFIG_CHOICES: read_choices(reader, key, node, base); break;
     case CONFIG_INTEGER:
     case CONFIG_DECIMAL: read_number(reader, key, node, base); break;
     case CONFIG_ADDRESSES: read_addresses(reader, key, node); break;

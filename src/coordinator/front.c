@@ -12,6 +12,7 @@
 #include "coordinator/gatherer.h"
 #include "coordinator/oip.h"
 #include "coordinator/services.h"
+#include "coordinator/share.h"
 #include "rpc/rpc.h"
 
 enum {
@@ -20,6 +21,8 @@ enum {
     CONCURRENT_STREAMS_MAX = 4096,
     METADATA_BYTES_MAX = 64 * 1024
 };
+
+#define CALLER_METADATA_DEFAULT "shoal-caller"
 
 /* How long replies on their way may take at the end. Longer than it takes to write them to a client
  * that reads; one that does not is cut off. */
@@ -43,6 +46,8 @@ struct front {
     struct health *health;
     struct oip_node node;
     _Atomic bool node_ready;
+    const char *caller_metadata;
+    struct share_key share_key;
     struct front_thread *threads;
     uint32_t thread_count;
     bool started;
@@ -77,16 +82,27 @@ static struct pipeline *
 find_pipeline(const struct front *front, const char *name, size_t name_bytes)
 {
     for (uint32_t i = 0; i < front->options.pipeline_count; i++) {
-        const char *candidate = front->options.pipelines[i]->options.pipeline->name;
+        const char *candidate = front->options.pipelines[i]->name;
         if (strlen(candidate) == name_bytes && memcmp(candidate, name, name_bytes) == 0)
             return front->options.pipelines[i];
     }
     return NULL;
 }
 
+/* Who calls, for fair shares: as the caller says, or else the machine that the call came from. */
+static uint64_t
+caller_of(const struct front *front, const struct rpc_call *call)
+{
+    struct rpc_span name;
+    if (rpc_call_metadata(call, front->caller_metadata, &name))
+        return share_hash(front->share_key, name.data, name.bytes);
+    char peer[128];
+    return share_hash(front->share_key, peer, rpc_call_peer(call, peer, sizeof(peer)));
+}
+
 static enum status
 infer(struct front *front, struct rpc_call *call, const struct rpc_message *message,
-      struct error *error)
+      struct submission *submission, struct error *error)
 {
     char room[SHOAL_NAME_BYTES_MAX + 1];
     const char *name;
@@ -98,8 +114,9 @@ infer(struct front *front, struct rpc_call *call, const struct rpc_message *mess
     if (pipeline == NULL)
         return error_set(error, STATUS_NOT_FOUND, "model \"%.*s\" is not known to this node",
                          (int)(name_bytes < 200 ? name_bytes : 200), name);
-    return pipeline_submit(pipeline, message, rpc_call_deadline_ns(call), &rpc_sink, call,
-                           &current_thread->builder, error);
+    submission->caller = caller_of(front, call);
+    enum status status = oip_skim_priority(message, &submission->priority, error);
+    return status == STATUS_OK ? pipeline_submit(pipeline, submission, error) : status;
 }
 
 static void
@@ -108,10 +125,20 @@ on_infer(void *context, struct rpc_call *call, const struct rpc_message *message
     struct front *front = context;
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
     struct error error = ERROR_NONE;
-    if (infer(front, call, message, &error) == STATUS_OK)
+    struct submission submission = {
+        .message = message,
+        .deadline_ns = rpc_call_deadline_ns(call),
+        .sink = &rpc_sink,
+        .call = call,
+        .builder = &current_thread->builder,
+    };
+    if (infer(front, call, message, &submission, &error) == STATUS_OK)
         return; /* the sink answers; the call may be gone already */
     counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
-    rpc_call_finish(call, error.status, error.text);
+    if (submission.retry_ms > 0)
+        rpc_call_refuse(call, error.status, error.text, submission.retry_ms);
+    else
+        rpc_call_finish(call, error.status, error.text);
 }
 
 static void
@@ -145,8 +172,7 @@ describe_model(void *context, const char *name, struct oip_model_info *info, boo
     *ready =
         lane != NULL && atomic_load(&lane->dead_stages) == 0 && !atomic_load(&pipeline->draining);
     if (lane == NULL) {
-        *info = (struct oip_model_info){
-            .name = pipeline->options.pipeline->name, .version = "1", .platform = ""};
+        *info = (struct oip_model_info){.name = pipeline->name, .version = "1", .platform = ""};
         return STATUS_OK;
     }
     *info = lane->info;
@@ -325,11 +351,15 @@ front_create(const struct front_options *options, struct front **created, struct
     struct front *front = calloc(1, sizeof(*front));
     CHECK(front != NULL);
     front->options = *options;
+    front->caller_metadata = options->config->caller_metadata != NULL
+                                 ? options->config->caller_metadata
+                                 : CALLER_METADATA_DEFAULT;
+    front->share_key = share_key_draw();
     front->health = health_create();
     front->node = (struct oip_node){node_is_ready, describe_model, front};
     health_set(front->health, "", false);
     for (uint32_t i = 0; i < options->pipeline_count; i++)
-        health_set(front->health, options->pipelines[i]->options.pipeline->name, false);
+        health_set(front->health, options->pipelines[i]->name, false);
     struct rpc_server_options server = server_options(front);
     enum status status = rpc_server_create(&server, &front->server, error);
     if (status != STATUS_OK) {

@@ -13,16 +13,21 @@
 #include "base/clock.h"
 #include "coordinator/lane.h"
 #include "coordinator/pipeline.h"
+#include "shm/arena.h"
 #include "shm/slot.h"
 
 enum { RESULTS_PER_TURN = 64, ERRORS_PER_TURN = 32 };
 
-/* Makes this thread the one that answers; false: another was faster. */
+/* Makes this thread the one that answers this use of the slot; false: another was faster. */
 static bool
-claim_answer(struct request *request)
+claim_answer(struct request *request, uint32_t generation)
 {
-    uint32_t in_flight = REQUEST_IN_FLIGHT;
-    return atomic_compare_exchange_strong(&request->state, &in_flight, REQUEST_ANSWERED);
+    uint64_t in_flight = request_use(generation, REQUEST_IN_FLIGHT);
+    if (!atomic_compare_exchange_strong(&request->use, &in_flight,
+                                        request_use(generation, REQUEST_ANSWERED)))
+        return false;
+    atomic_fetch_sub_explicit(&request->lane->waiting, 1, memory_order_relaxed);
+    return true;
 }
 
 /* The last hold on an answered request is gone: its slot and blocks are free again. */
@@ -33,9 +38,12 @@ request_release(void *context)
     if (atomic_fetch_sub_explicit(&request->holds, 1, memory_order_acq_rel) != 1)
         return;
     struct lane *lane = request->lane;
-    struct shm_ticket ticket = {(uint32_t)(request - lane->requests), request->generation};
+    uint64_t use = atomic_load_explicit(&request->use, memory_order_relaxed);
+    struct shm_ticket ticket = {(uint32_t)(request - lane->requests), use_generation(use)};
     uint8_t place = request->place;
-    atomic_store_explicit(&request->state, REQUEST_NONE, memory_order_release);
+    share_give(&lane->share, request->share_place);
+    atomic_store_explicit(&request->use, request_use(ticket.generation, REQUEST_NONE),
+                          memory_order_release);
     if (atomic_load(&lane->state) != LANE_CONDEMNED &&
         slot_release(&lane->region, ticket, place, PARTY_COORDINATOR) != STATUS_OK)
         lane_report_corrupt(lane, "slot of an answered request");
@@ -86,18 +94,37 @@ take_back(struct lane *lane, uint8_t place, struct shm_ticket *ticket)
 {
     switch (slot_pop(&lane->region, place, PARTY_COORDINATOR, ticket)) {
     case RING_OK: break;
-    case RING_EMPTY:
-    case RING_LOST: return NULL;
+    case RING_EMPTY: return NULL;
+    case RING_LOST: /* to lose so often, somebody must fill it with stale cells as fast as we read
+                     */
     case RING_CORRUPT: lane_report_corrupt(lane, "ring of answers"); return NULL;
     }
     struct request *request = lane_request(lane, *ticket);
-    if (request == NULL || !claim_answer(request)) {
+    if (request == NULL || !claim_answer(request, ticket->generation)) {
         /* not in flight here: forged; or the lane is being condemned and it was answered */
         lane_report_corrupt(lane, "ticket of no request in flight");
         return NULL;
     }
     request->place = place;
     return request;
+}
+
+/* The result of a slot lies in the memory of that slot. */
+static bool
+result_is_its_own(const struct region *region, uint32_t slot, const struct shm_payload *payload)
+{
+    for (uint32_t i = 0; i < payload->block_count; i++)
+        if (!arena_holds(region, slot, payload->blocks[i]))
+            return false;
+    return true;
+}
+
+/* For who judges deaths (death.c): this stage has finished a request. */
+static void
+note_finished(struct lane *lane, uint32_t stage)
+{
+    if (stage < lane->region.layout.plan.stage_count)
+        atomic_fetch_add_explicit(&lane->finished[stage], 1, memory_order_relaxed);
 }
 
 static bool
@@ -110,11 +137,15 @@ gather_result(struct lane *lane, struct payload_view *view)
         return false;
     const struct shm_slot *slot = region_slot(&lane->region, ticket.index);
     struct error error = ERROR_NONE;
-    if (payload_read(&lane->region, &slot->payload[place & 1], view, &error) != STATUS_OK) {
+    enum status status = payload_read(&lane->region, &slot->payload[place & 1], view, &error);
+    if (status == STATUS_OK && !result_is_its_own(&lane->region, ticket.index, &view->payload))
+        status = error_set(&error, STATUS_DATA_LOSS, "a result in another request's memory");
+    if (status != STATUS_OK) {
         lane_report_corrupt(lane, error.text);
         answer_failure(request, STATUS_UNAVAILABLE, "the result was destroyed in shared memory");
         return true;
     }
+    note_finished(lane, place - 1u);
     answer_result(lane, request, view);
     return true;
 }
@@ -132,6 +163,10 @@ gather_error(struct lane *lane)
     memcpy(text, slot->text, sizeof(text)); /* once; a worker may be writing */
     text[sizeof(text) - 1] = '\0';
     enum status status = status_from_number((long)number);
+    bool was_run = status != STATUS_CANCELLED && status != STATUS_DEADLINE_EXCEEDED &&
+                   status != STATUS_UNAVAILABLE;
+    if (was_run)
+        note_finished(lane, atomic_load_explicit(&slot->failed_place, memory_order_relaxed));
     answer_failure(request, status == STATUS_OK ? STATUS_INTERNAL : status, text);
     return true;
 }
@@ -162,7 +197,9 @@ lane_fail_stage(struct lane *lane, uint32_t stage, const char *text)
 void
 lane_fail_all(struct lane *lane, enum status status, const char *text)
 {
-    for (uint32_t i = 0; i < lane->region.slots.count; i++)
-        if (claim_answer(&lane->requests[i]))
-            answer_failure(&lane->requests[i], status, text);
+    for (uint32_t i = 0; i < lane->region.slots.count; i++) {
+        struct request *request = &lane->requests[i];
+        if (claim_answer(request, use_generation(atomic_load(&request->use))))
+            answer_failure(request, status, text);
+    }
 }

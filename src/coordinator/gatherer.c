@@ -8,8 +8,8 @@ gatherer_init(struct gatherer *gatherer, struct pipeline *const *pipelines, uint
 {
     int64_t spin_ns = 0;
     for (uint32_t i = 0; i < pipeline_count; i++)
-        if (pipelines[i]->options.pipeline->spin_ns > spin_ns)
-            spin_ns = pipelines[i]->options.pipeline->spin_ns;
+        if (pipelines[i]->options.config->spin_ns > spin_ns)
+            spin_ns = pipelines[i]->options.config->spin_ns;
     gatherer->pipelines = pipelines;
     gatherer->pipeline_count = pipeline_count;
     gatherer->lane_count = 0;
@@ -27,17 +27,10 @@ gatherer_leave(struct gatherer *gatherer)
 bool
 gatherer_take(struct gatherer *gatherer)
 {
-    gatherer_leave(gatherer);
-    for (uint32_t i = 0; i < gatherer->pipeline_count; i++) {
-        struct lane *lane = pipeline_lane(gatherer->pipelines[i]);
-        if (lane == NULL)
-            continue;
-        /* the pipeline's reference and ours do not count */
-        if (atomic_load_explicit(&lane->refs, memory_order_relaxed) > 2)
-            gatherer->lanes[gatherer->lane_count++] = lane;
-        else
-            lane_unref(lane);
-    }
+    gatherer_leave(gatherer); /* or our own references would look like requests in flight */
+    for (uint32_t i = 0; i < gatherer->pipeline_count; i++)
+        gatherer->lane_count +=
+            pipeline_busy_lanes(gatherer->pipelines[i], &gatherer->lanes[gatherer->lane_count]);
     return gatherer->lane_count > 0;
 }
 

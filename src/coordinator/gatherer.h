@@ -29,7 +29,8 @@ struct gatherer {
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
     struct spin spin;
-    struct lane *lanes[CONFIG_PIPELINES_MAX]; /* those it gathers for now, each with a reference */
+    /* those it gathers for now, each with a reference */
+    struct lane *lanes[CONFIG_PIPELINES_MAX * LANES_MAX];
     uint32_t lane_count;
     struct payload_view view;
 };

@@ -17,14 +17,14 @@
 #define GATHER_SLEEP_NS (NS_PER_S / 2)
 
 static enum status
-plan_for(const struct pipeline *pipeline, struct region_plan *plan, struct error *error)
+plan_for(const struct generation *generation, struct region_plan *plan, struct error *error)
 {
-    const struct config_pipeline *config = pipeline->options.pipeline;
+    const struct config_pipeline *config = generation->config;
     *plan =
         (struct region_plan){.slot_count = config->slot_count, .stage_count = config->stage_count};
     for (uint32_t i = 0; i < config->stage_count; i++)
         plan->worker_counts[i] = config->stages[i].worker_count;
-    uint64_t message_bytes = pipeline->options.config->message_bytes_max;
+    uint64_t message_bytes = generation->source->config.message_bytes_max;
     uint64_t arena_bytes = config->arena_bytes;
     if (arena_bytes == 0)
         /* the ladder of classes needs less than three of the largest; the rest is for company */
@@ -76,7 +76,7 @@ gather_main(void *context)
     struct payload_view *view = calloc(1, sizeof(*view));
     CHECK(view != NULL);
     struct spin spin;
-    spin_init(&spin, lane->pipeline->options.pipeline->spin_ns);
+    spin_init(&spin, lane->generation->config->spin_ns);
     while (!atomic_load(&lane->gather_stop))
         if (lane_gather(lane, view) == 0)
             gather_rest(lane, &spin);
@@ -106,24 +106,30 @@ requests_destroy(struct lane *lane)
 }
 
 enum status
-lane_open(struct lane *lane, struct pipeline *pipeline, uint32_t number, uint64_t generation,
-          struct error *error)
+lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *generation,
+          uint32_t number, uint64_t region_generation, struct error *error)
 {
     CHECK(atomic_load(&lane->state) == LANE_UNUSED);
     struct region_plan plan;
-    enum status status = plan_for(pipeline, &plan, error);
+    enum status status = plan_for(generation, &plan, error);
     if (status == STATUS_OK)
-        status = region_create(&lane->region, &plan, generation, error);
+        status = region_create(&lane->region, &plan, region_generation, error);
     if (status != STATUS_OK)
         return status;
     lane->number = number;
     lane->pipeline = pipeline;
+    lane->generation = generation_ref(generation);
+    lane->region_generation = region_generation;
     lane->party_next = PARTY_COORDINATOR + 1;
-    lane->info = (struct oip_model_info){
-        .name = pipeline->options.pipeline->name, .version = "1", .platform = lane->platform};
+    lane->info =
+        (struct oip_model_info){.name = pipeline->name, .version = "1", .platform = lane->platform};
     lane->platform[0] = '\0';
     lane->specs = NULL;
     atomic_store(&lane->dead_stages, 0);
+    outage_init(&lane->outage);
+    for (uint32_t i = 0; i < STAGES_MAX; i++)
+        atomic_store(&lane->finished[i], 0);
+    atomic_store(&lane->foreseen_ns, 0);
     atomic_store(&lane->corrupt_reported, false);
     atomic_store(&lane->gather_stop, false);
     atomic_store(&lane->gather_asleep, false);
@@ -139,14 +145,18 @@ void
 lane_close(struct lane *lane)
 {
     CHECK(atomic_load(&lane->refs) == 0);
+    CHECK(share_total(&lane->share) == 0 && atomic_load(&lane->waiting) == 0);
     atomic_store(&lane->gather_stop, true);
     doorbell_ring(&lane->region.header->coordinator_bell);
     CHECK(pthread_join(lane->gather_thread, NULL) == 0);
     requests_destroy(lane);
     audit_destroy(lane->audit);
     region_detach(&lane->region);
+    outage_fini(&lane->outage);
     free(lane->specs);
     lane->specs = NULL;
+    generation_unref(lane->generation);
+    lane->generation = NULL;
     atomic_store(&lane->state, LANE_UNUSED);
 }
 
@@ -175,10 +185,35 @@ lane_request(struct lane *lane, struct shm_ticket ticket)
     if (ticket.index >= lane->region.slots.count)
         return NULL;
     struct request *request = &lane->requests[ticket.index];
-    if (atomic_load_explicit(&request->state, memory_order_acquire) != REQUEST_IN_FLIGHT ||
-        request->generation != ticket.generation)
-        return NULL;
-    return request;
+    uint64_t in_flight = request_use(ticket.generation, REQUEST_IN_FLIGHT);
+    return atomic_load_explicit(&request->use, memory_order_acquire) == in_flight ? request : NULL;
+}
+
+uint64_t
+lane_finished(const struct lane *lane, uint32_t stage)
+{
+    uint64_t finished = 0;
+    for (uint32_t i = stage; i < lane->region.layout.plan.stage_count; i++)
+        finished += atomic_load_explicit(&lane->finished[i], memory_order_relaxed);
+    return finished;
+}
+
+bool
+lane_has_passed(const struct lane *lane, uint32_t stage, int64_t since_ns)
+{
+    for (uint32_t i = 0; i < lane->region.slots.count; i++) {
+        const struct request *request = &lane->requests[i];
+        uint64_t use = atomic_load_explicit(&request->use, memory_order_acquire);
+        if (use_state(use) != REQUEST_IN_FLIGHT ||
+            atomic_load_explicit(&request->arrived_ns, memory_order_relaxed) < since_ns)
+            continue;
+        struct shm_word word = word_unpack(
+            atomic_load_explicit(object_word(&lane->region.slots, i), memory_order_relaxed));
+        if (word.generation == use_generation(use) && word.place > stage &&
+            word.place <= region_result_place(&lane->region))
+            return true;
+    }
+    return false;
 }
 
 void

@@ -2,7 +2,7 @@
 /*
  * A lane: one region with the requests in it and the seats of its workers. A pipeline serves
  * through one lane; when a region is found corrupt the lane is condemned and the pipeline goes on
- * in a new one.
+ * in a new one; when it is reloaded, the lane drains while a new one serves.
  *
  * Threads. `lane_submit` and `lane_cancel` are called by front threads, `lane_gather` by front
  * threads and by the lane's own gather thread, everything else by the loop thread. The request path
@@ -23,6 +23,8 @@
 #include "base/error.h"
 #include "coordinator/config.h"
 #include "coordinator/oip.h"
+#include "coordinator/outage.h"
+#include "coordinator/share.h"
 #include "shm/counters.h"
 #include "shm/doorbell.h"
 #include "shm/handshake.h"
@@ -37,6 +39,18 @@ struct request_sink {
     void (*fail)(void *call, enum status status, const char *text);
 };
 
+/* One inference call, on its way in. */
+struct submission {
+    const struct rpc_message *message;
+    int64_t deadline_ns; /* TIME_NEVER_NS: none */
+    enum priority priority;
+    uint64_t caller; /* who it is: share_hash */
+    const struct request_sink *sink;
+    void *call;
+    struct payload_builder *builder; /* the calling thread's */
+    uint32_t retry_ms;               /* set in a refusal: when it may be tried again; 0: not said */
+};
+
 enum request_state {
     REQUEST_NONE,      /* the slot is not in use */
     REQUEST_ADMITTED,  /* a front thread is writing it */
@@ -44,23 +58,52 @@ enum request_state {
     REQUEST_ANSWERED,  /* answered; memory may still be lent to the reply */
 };
 
-/* The coordinator's private half of a slot. */
+/*
+ * The coordinator's private half of a slot. Generation and state are one word, so that who answers
+ * claims the very use of the slot that a ticket names: between a look at the one and a change of
+ * the other a hostile worker could have the slot answered, released and used by another caller.
+ */
 struct request {
-    _Atomic uint32_t state; /* enum request_state */
-    uint32_t generation;    /* of the slot's use now, or of its last */
-    _Atomic uint32_t holds; /* pieces lent to the reply, plus one until it was handed over */
-    uint8_t place;          /* from which the slot was claimed for answering */
-    uint32_t deaths;        /* of workers that were running it; loop thread */
+    _Atomic uint64_t use;    /* request_use: of the slot's use now, or of its last */
+    _Atomic uint32_t holds;  /* pieces lent to the reply, plus one until it was handed over */
+    uint8_t place;           /* from which the slot was claimed for answering */
+    uint8_t share_place;     /* of the caller who has the slot */
+    _Atomic uint32_t deaths; /* of workers that held it; loop thread, but for the 0 at the start */
     struct lane *lane;
     const struct request_sink *sink;
     void *call;
-    int64_t arrived_ns;
+    _Atomic int64_t arrived_ns;
     struct oip_request *oip;
 };
 
-enum lane_state { LANE_UNUSED, LANE_STARTING, LANE_SERVING, LANE_CONDEMNED };
+static inline uint64_t
+request_use(uint32_t generation, enum request_state state)
+{
+    return (uint64_t)generation << 32 | state;
+}
+
+static inline enum request_state
+use_state(uint64_t use)
+{
+    return (enum request_state)(use & UINT32_MAX);
+}
+
+static inline uint32_t
+use_generation(uint64_t use)
+{
+    return (uint32_t)(use >> 32);
+}
+
+enum lane_state {
+    LANE_UNUSED,
+    LANE_STARTING,
+    LANE_SERVING,
+    LANE_DRAINING,  /* its successor serves; what is in it is finished */
+    LANE_CONDEMNED, /* all that was in it has been answered, or is being */
+};
 
 struct audit;
+struct generation;
 struct pipeline;
 
 struct lane {
@@ -68,15 +111,26 @@ struct lane {
     _Atomic uint64_t refs;
     uint32_t number; /* in the pipeline; part of tags */
     struct pipeline *pipeline;
+    struct generation *generation; /* what it was made from: as long as the lane is open */
+    uint64_t region_generation;
+    int64_t drain_until_ns; /* of one that drains */
     struct region region;
     struct request *requests; /* one per slot */
     struct oip_model_info info;
     struct oip_spec *specs; /* what info points to */
     char platform[HANDSHAKE_NAME_BYTES];
     _Atomic uint64_t dead_stages; /* bit i: stage i has no worker and none will come soon */
+    struct outage outage;         /* why */
+    _Atomic uint64_t finished[STAGES_MAX]; /* answers, by the last stage that has finished them */
     _Atomic bool corrupt_reported;
     uint32_t party_next;
     struct audit *audit;
+
+    /* Who is let in (admit.c, DESIGN-overload.md). */
+    struct share share;          /* of the slots, by callers */
+    _Atomic uint32_t waiting;    /* requests that are not answered yet */
+    _Atomic int64_t foreseen_ns; /* when the forecast was made, or is being made by its winner */
+    _Atomic int64_t forecast[FORECAST_WORDS]; /* struct forecast, word by word */
 
     pthread_t gather_thread;
     bool gather_started;
@@ -86,8 +140,8 @@ struct lane {
 
 /* Creates region and requests, and starts the gather thread. The lane is then LANE_STARTING with
  * one reference. */
-enum status lane_open(struct lane *lane, struct pipeline *pipeline, uint32_t number,
-                      uint64_t generation, struct error *error) WARN_UNUSED;
+enum status lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *generation,
+                      uint32_t number, uint64_t region_generation, struct error *error) WARN_UNUSED;
 
 /* A reference, if the lane is still in use. */
 bool lane_ref(struct lane *lane);
@@ -100,11 +154,9 @@ void lane_close(struct lane *lane);
 /*
  * Admits, decodes, copies and dispatches one request. STATUS_OK: the sink will answer, or has
  * answered already. Otherwise it was refused, the sink was not called, and `error` is the answer.
- * `deadline_ns` TIME_NEVER_NS: none. `builder` is the calling thread's.
  */
-enum status lane_submit(struct lane *lane, const struct rpc_message *message, int64_t deadline_ns,
-                        int64_t now_ns, const struct request_sink *sink, void *call,
-                        struct payload_builder *builder, struct error *error) WARN_UNUSED;
+enum status lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns,
+                        struct error *error) WARN_UNUSED;
 
 /* Nobody waits for this one any more. Outdated generations are harmless. */
 void lane_cancel(struct lane *lane, struct shm_ticket ticket);
@@ -115,6 +167,11 @@ uint32_t lane_gather(struct lane *lane, struct payload_view *view);
 
 /* True if there is something to gather. For deciding whether to sleep, after a full fence. */
 bool lane_has_answers(const struct lane *lane);
+
+/* How many answers have come back that this stage has finished: it or a later one gave them. */
+uint64_t lane_finished(const struct lane *lane, uint32_t stage);
+/* True if a request that came in after `since_ns` stands beyond the stage. */
+bool lane_has_passed(const struct lane *lane, uint32_t stage, int64_t since_ns);
 
 /* Fails everything that waits at a stage which nobody serves. */
 void lane_fail_stage(struct lane *lane, uint32_t stage, const char *text);

@@ -35,7 +35,9 @@ static const char usage[] =
     "\n"
     "SIGTERM and SIGINT drain: no new requests, those in flight are finished, then the workers "
     "are\n"
-    "stopped. A second SIGINT stops at once.\n"
+    "stopped. A second SIGINT stops at once. SIGHUP reads CONFIG again and reloads every "
+    "pipeline,\n"
+    "as `shoalctl reload` does.\n"
     "Exit codes: 0 clean stop, 1 failure while serving, 2 refused to start, 130 second SIGINT.\n";
 
 enum option_id {

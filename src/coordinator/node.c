@@ -12,9 +12,11 @@
 #include "base/log.h"
 #include "coordinator/assembly.h"
 #include "coordinator/config.h"
+#include "coordinator/control.h"
 #include "coordinator/front.h"
 #include "coordinator/loop.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/reload.h"
 #include "rpc/rpc.h"
 #include "shm/counters.h"
 
@@ -24,10 +26,12 @@ enum node_phase { PHASE_STARTING, PHASE_SERVING, PHASE_DRAINING, PHASE_STOPPING 
 
 struct node {
     const struct node_options *options;
-    struct config config;
+    struct config_source
+        *source; /* of the start: addresses, threads and limits stay as they were */
     struct loop *loop;
     struct assembly assembly;
     struct front *front;
+    struct control *control;
     uint32_t serving_count;
     uint32_t stopped_count;
     enum node_phase phase;
@@ -94,7 +98,7 @@ on_pipeline_serving(void *context, struct pipeline *pipeline)
     struct node *node = context;
     node->serving_count++;
     if (node->phase <= PHASE_SERVING)
-        front_set_serving(node->front, pipeline->options.pipeline->name, true);
+        front_set_serving(node->front, pipeline->name, true);
     update_ready(node);
 }
 
@@ -103,7 +107,7 @@ on_pipeline_not_serving(void *context, struct pipeline *pipeline)
 {
     struct node *node = context;
     node->serving_count--;
-    front_set_serving(node->front, pipeline->options.pipeline->name, false);
+    front_set_serving(node->front, pipeline->name, false);
     update_ready(node);
 }
 
@@ -161,13 +165,13 @@ drain(struct node *node, const char *why)
     if (node->phase >= PHASE_DRAINING)
         return;
     log_info("draining why=%s grace_ms=%lld", why,
-             (long long)(node->config.drain_timeout_ns / NS_PER_MS));
+             (long long)(node->source->config.drain_timeout_ns / NS_PER_MS));
     node->phase = PHASE_DRAINING;
     assembly_set_state(&node->assembly, NODE_DRAINING);
-    node->drain_deadline_ns = clock_now_ns() + node->config.drain_timeout_ns;
+    node->drain_deadline_ns = clock_now_ns() + node->source->config.drain_timeout_ns;
     for (uint32_t i = 0; i < node->assembly.pipeline_count; i++) {
         pipeline_drain(node->assembly.pipelines[i]);
-        front_set_serving(node->front, node->assembly.pipelines[i]->options.pipeline->name, false);
+        front_set_serving(node->front, node->assembly.pipelines[i]->name, false);
     }
     update_ready(node);
     on_drain_look(node);
@@ -185,16 +189,42 @@ stop_at_once(struct node *node)
 }
 
 static void
+on_hangup(struct node *node)
+{
+    if (node->phase == PHASE_SERVING)
+        reload_all(&node->assembly, node->options);
+    else
+        log_warn("reload_ignored why=\"the node is %s\"",
+                 node->phase < PHASE_SERVING ? "starting" : "stopping");
+}
+
+static void
 on_signal(void *context)
 {
     struct node *node = context;
     struct signalfd_siginfo info;
     while (read(node->signal_fd, &info, sizeof(info)) == sizeof(info)) {
-        if (info.ssi_signo == SIGINT && ++node->interrupts > 1)
+        if (info.ssi_signo == SIGHUP)
+            on_hangup(node);
+        else if (info.ssi_signo == SIGINT && ++node->interrupts > 1)
             stop_at_once(node);
         else
             drain(node, info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM");
     }
+}
+
+static void
+on_control(void *context, const struct control_request *request, struct control_call *call)
+{
+    struct node *node = context;
+    if (node->phase == PHASE_SERVING) {
+        reload_asked(&node->assembly, node->options, request->name, call);
+        return;
+    }
+    struct error error = ERROR_NONE;
+    error_set(&error, STATUS_FAILED_PRECONDITION, "the node is %s: nothing is reloaded",
+              node->phase < PHASE_SERVING ? "starting" : "stopping");
+    control_answer(call, &error, NULL);
 }
 
 static void
@@ -215,6 +245,7 @@ watch_signals(struct node *node, struct error *error)
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
     CHECK(pthread_sigmask(SIG_BLOCK, &signals, NULL) == 0);
     signal(SIGPIPE, SIG_IGN);
     node->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -236,10 +267,10 @@ start(struct node *node, struct error *error)
     node->publish_timer = loop_timer_create(node->loop, on_publish, node);
     node->drain_timer = loop_timer_create(node->loop, on_drain_look, node);
     if (options->pin)
-        coordinator_pin(&node->config);
+        coordinator_pin(&node->source->config);
     rpc_init();
     struct assembly_options assembly = {
-        .config = &node->config,
+        .source = node->source,
         .counters_path = options->counters_path,
         .worker_program = options->worker_program,
         .loop = node->loop,
@@ -251,8 +282,13 @@ start(struct node *node, struct error *error)
     status = assembly_init(&node->assembly, &assembly, error);
     if (status != STATUS_OK)
         return status;
+    struct control_handler handler = {on_control, node};
+    status =
+        control_create(node->loop, node->assembly.counters.path, &handler, &node->control, error);
+    if (status != STATUS_OK)
+        return status;
     struct front_options front = {
-        .config = &node->config,
+        .config = &node->source->config,
         .listen = options->listen,
         .listen_count = options->listen_count,
         .pipelines = node->assembly.pipelines,
@@ -271,6 +307,7 @@ finish(struct node *node)
         front_destroy(node->front);
     if (node->loop != NULL)
         loop_run_posted(node->loop);
+    control_destroy(node->control);
     assembly_fini(&node->assembly);
     loop_timer_destroy(node->publish_timer);
     loop_timer_destroy(node->drain_timer);
@@ -281,25 +318,26 @@ finish(struct node *node)
         rpc_shutdown();
         loop_destroy(node->loop);
     }
-    config_free(&node->config);
+    config_source_unref(node->source);
 }
 
 int
 node_run(const struct node_options *options)
 {
+    struct config config = {0};
+    int code = load_config(options, &config);
+    if (code != EXIT_CLEAN) {
+        config_free(&config);
+        return code;
+    }
     struct node *node = calloc(1, sizeof(*node));
     CHECK(node != NULL);
     node->options = options;
     node->signal_fd = -1;
-    int code = load_config(options, &node->config);
-    if (code != EXIT_CLEAN) {
-        config_free(&node->config);
-        free(node);
-        return code;
-    }
+    node->source = config_source_create(&config);
     int level = options->log_level;
-    if (level < 0 && node->config.log_level != NULL)
-        level = log_level_from_name(node->config.log_level);
+    if (level < 0 && node->source->config.log_level != NULL)
+        level = log_level_from_name(node->source->config.log_level);
     log_init("shoald", level < 0 ? LOG_INFO : (enum log_level)level);
     struct error error = ERROR_NONE;
     if (start(node, &error) == STATUS_OK) {

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/audit.h"
+#include "coordinator/oldest.h"
 #include "shm/arena.h"
 #include "shm/former.h"
 #include "shm/slot.h"
@@ -18,22 +19,32 @@ enum {
     RESET_WAIT_MAX_MS = 10000,
     RESET_FORGET_MS = 10000,
     WORKER_GRACE_MS = 2000,
+    DRAIN_LOOK_MS = 10,
 };
 
 static void pipeline_restart(void *context);
+static void look_at_draining(void *context);
 
 enum status
 pipeline_create(const struct pipeline_options *options, uint32_t index, struct pipeline **created,
                 struct error *error)
 {
-    (void)error;
+    struct generation *generation;
+    enum status status = generation_create(options->source, options->config, 1, options->counters,
+                                           options->scope, &generation, error);
+    if (status != STATUS_OK)
+        return status;
     struct pipeline *pipeline = calloc(1, sizeof(*pipeline));
     CHECK(pipeline != NULL);
     pipeline->options = *options;
+    config_source_ref(options->source); /* the name and the first configuration stay readable */
+    pipeline->name = options->config->name;
     pipeline->index = index;
-    pipeline->slot_count = options->pipeline->slot_count;
+    pipeline->generation = generation;
     pipeline->counters = counters_values(options->counters, options->scope);
+    counter_set(pipeline->counters, PIPELINE_GENERATION, generation->number);
     pipeline->restart_timer = loop_timer_create(options->loop, pipeline_restart, pipeline);
+    pipeline->drain_timer = loop_timer_create(options->loop, look_at_draining, pipeline);
     *created = pipeline;
     return STATUS_OK;
 }
@@ -58,6 +69,9 @@ pipeline_destroy(struct pipeline *pipeline)
         CHECK(atomic_load(&pipeline->lanes[i].state) == LANE_UNUSED);
     }
     loop_timer_destroy(pipeline->restart_timer);
+    loop_timer_destroy(pipeline->drain_timer);
+    generation_unref(pipeline->generation);
+    config_source_unref(pipeline->options.source);
     free(pipeline);
 }
 
@@ -74,23 +88,35 @@ unused_lane(struct pipeline *pipeline)
     return -1;
 }
 
+/* A lane of `generation` with its workers starting. `*opened` is set before any of them can fail.
+ */
+static enum status
+open_lane(struct pipeline *pipeline, struct generation *generation, struct lane **opened,
+          struct error *error)
+{
+    int number = unused_lane(pipeline);
+    if (number < 0)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "pipeline \"%s\": all %d regions are in use: replies of earlier ones are "
+                         "still being sent",
+                         pipeline->name, LANES_MAX);
+    struct lane *lane = &pipeline->lanes[number];
+    enum status status = lane_open(lane, pipeline, generation, (uint32_t)number,
+                                   ++pipeline->region_generation, error);
+    if (status != STATUS_OK)
+        return error_prefix(error, "pipeline \"%s\"", pipeline->name);
+    *opened = lane;
+    roster_create(pipeline, lane, &pipeline->rosters[number]);
+    return STATUS_OK;
+}
+
 enum status
 pipeline_start(struct pipeline *pipeline, struct error *error)
 {
     if (pipeline->stopping)
         return STATUS_OK; /* another pipeline's start has failed meanwhile */
-    int number = unused_lane(pipeline);
-    if (number < 0)
-        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
-                         "replies of %d earlier regions are still being sent", LANES_MAX);
-    struct lane *lane = &pipeline->lanes[number];
-    enum status status =
-        lane_open(lane, pipeline, (uint32_t)number, ++pipeline->region_generation, error);
-    if (status == STATUS_OK)
-        status = roster_create(pipeline, lane, &pipeline->rosters[number], error);
-    if (status != STATUS_OK)
-        return error_prefix(error, "pipeline \"%s\"", pipeline->options.pipeline->name);
-    return STATUS_OK;
+    struct lane *lane;
+    return open_lane(pipeline, pipeline->generation, &lane, error);
 }
 
 /* Tells the owner when it has changed whether requests can be served. */
@@ -106,17 +132,30 @@ pipeline_on_stages_changed(struct pipeline *pipeline)
     (serving ? events->serving : events->not_serving)(events->context, pipeline);
 }
 
-void
-pipeline_on_lane_ready(struct pipeline *pipeline, struct lane *lane)
+/* From here on requests go to `lane`. */
+static void
+serve_through(struct pipeline *pipeline, struct lane *lane)
 {
     atomic_store(&lane->state, LANE_SERVING);
     pipeline->started_once = true;
     pipeline->serving_since_ns = clock_now_ns();
     atomic_store(&pipeline->serving, lane);
-    log_info("pipeline_serving pipeline=%s region=%llu bytes=%llu", lane->info.name,
-             (unsigned long long)pipeline->region_generation,
+    loop_timer_clear(pipeline->restart_timer);
+    log_info("pipeline_serving pipeline=%s region=%llu generation=%llu bytes=%llu", pipeline->name,
+             (unsigned long long)lane->region_generation,
+             (unsigned long long)lane->generation->number,
              (unsigned long long)lane->region.layout.region_bytes);
     pipeline_on_stages_changed(pipeline);
+}
+
+/* Batches close at once: no company is to come. */
+static void
+close_batches(struct lane *lane)
+{
+    for (uint32_t i = 0; i < lane->region.layout.plan.stage_count; i++) {
+        atomic_store(&region_stage(&lane->region, i)->draining, 1);
+        stage_notify(&lane->region, i); /* a former that waits for company looks again */
+    }
 }
 
 /* Takes a lane out of service: no new requests, everything in flight fails, workers end. */
@@ -130,30 +169,161 @@ retire(struct pipeline *pipeline, struct lane *lane, enum status status, const c
     pipeline_on_stages_changed(pipeline);
 }
 
-void
-pipeline_on_start_failed(struct pipeline *pipeline, struct lane *lane, const struct error *error)
+/* ---- reload ---- */
+
+static void
+end_reload(struct pipeline *pipeline, const struct error *error)
 {
-    if (pipeline->started_once || pipeline->stopping)
-        return; /* a rebuilt lane whose workers don't come up goes on trying, with back-off */
-    struct error prefixed = *error;
-    error_prefix(&prefixed, "pipeline \"%s\"", lane->info.name);
-    pipeline->options.events->start_failed(pipeline->options.events->context, pipeline, &prefixed);
+    struct pipeline_reload reload = pipeline->reload;
+    counter_add_shared(pipeline->counters,
+                       error == NULL ? PIPELINE_RELOADS : PIPELINE_RELOADS_FAILED, 1);
+    pipeline->incoming = NULL;
+    pipeline->reload = (struct pipeline_reload){0};
+    reload.done(reload.context, pipeline, error);
+}
+
+/* The generation that was to take over will not: nobody has seen it. */
+static void
+give_up_incoming(struct pipeline *pipeline, const struct error *why)
+{
+    struct lane *lane = pipeline->incoming;
+    struct error error = *why;
+    error_prefix(&error, "pipeline \"%s\"", pipeline->name);
+    log_error(
+        "reload_failed pipeline=%s generation=%llu error=\"%s\" action=\"generation %llu goes "
+        "on\"",
+        pipeline->name, (unsigned long long)lane->generation->number, error.text,
+        (unsigned long long)pipeline->generation->number);
+    atomic_store(&lane->state, LANE_CONDEMNED);
+    roster_kill(pipeline->rosters[lane->number]);
+    /* condemned while we were at it: the restart was left to us */
+    if (atomic_load(&pipeline->serving) == NULL && pipeline->started_once && !pipeline->stopping)
+        loop_timer_set(pipeline->restart_timer, RESET_WAIT_FIRST_MS * (int64_t)NS_PER_MS);
+    end_reload(pipeline, &error);
+}
+
+static void
+give_up_incoming_because(struct pipeline *pipeline, enum status status, const char *why)
+{
+    if (pipeline->incoming == NULL)
+        return;
+    struct error error = ERROR_NONE;
+    error_set(&error, status, "%s", why);
+    give_up_incoming(pipeline, &error);
+}
+
+/* A lane of an older generation that is being built anew has come too late. */
+static void
+drop_starting(struct pipeline *pipeline)
+{
+    for (uint32_t i = 0; i < LANES_MAX; i++) {
+        if (atomic_load(&pipeline->lanes[i].state) != LANE_STARTING)
+            continue;
+        atomic_store(&pipeline->lanes[i].state, LANE_CONDEMNED);
+        roster_kill(pipeline->rosters[i]);
+    }
+}
+
+static void
+take_over(struct pipeline *pipeline, struct lane *lane)
+{
+    struct lane *old = atomic_load(&pipeline->serving);
+    generation_unref(pipeline->generation);
+    pipeline->generation = generation_ref(lane->generation);
+    counter_set(pipeline->counters, PIPELINE_GENERATION, lane->generation->number);
+    serve_through(pipeline, lane);
+    drop_starting(pipeline);
+    if (old != NULL) {
+        atomic_store(&old->state, LANE_DRAINING);
+        old->drain_until_ns = clock_now_ns() + old->generation->source->config.drain_timeout_ns;
+        close_batches(old);
+        loop_timer_set(pipeline->drain_timer, 0);
+    }
+    end_reload(pipeline, NULL);
 }
 
 void
-pipeline_condemn(struct pipeline *pipeline, struct lane *lane, const char *why)
+pipeline_on_lane_ready(struct pipeline *pipeline, struct lane *lane)
 {
-    if (pipeline->stopping || atomic_load(&lane->state) == LANE_CONDEMNED ||
-        atomic_load(&lane->state) == LANE_UNUSED)
+    if (lane == pipeline->incoming)
+        take_over(pipeline, lane);
+    else
+        serve_through(pipeline, lane);
+}
+
+/* Drained lanes end; those that will not be in time are ended. */
+static void
+look_at_draining(void *context)
+{
+    struct pipeline *pipeline = context;
+    bool any = false;
+    for (uint32_t i = 0; i < LANES_MAX; i++) {
+        struct lane *lane = &pipeline->lanes[i];
+        if (atomic_load(&lane->state) != LANE_DRAINING)
+            continue;
+        uint64_t in_flight = atomic_load(&lane->refs) - 1;
+        if (in_flight > 0 && clock_now_ns() < lane->drain_until_ns) {
+            any = true;
+            continue;
+        }
+        log_info("generation_ends pipeline=%s generation=%llu left_in_flight=%llu", pipeline->name,
+                 (unsigned long long)lane->generation->number, (unsigned long long)in_flight);
+        retire(pipeline, lane, STATUS_UNAVAILABLE,
+               "the request's generation of the pipeline did not finish it in time: try again");
+        if (in_flight > 0)
+            roster_kill(pipeline->rosters[i]);
+        else
+            roster_stop(pipeline->rosters[i], WORKER_GRACE_MS * (int64_t)NS_PER_MS);
+    }
+    if (any)
+        loop_timer_set(pipeline->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
+}
+
+enum status
+pipeline_reload(struct pipeline *pipeline, struct config_source *source,
+                const struct config_pipeline *config, const struct pipeline_reload *reload,
+                struct error *error)
+{
+    if (pipeline->stopping || atomic_load(&pipeline->draining))
+        return error_set(error, STATUS_FAILED_PRECONDITION, "pipeline \"%s\": the node is stopping",
+                         pipeline->name);
+    if (pipeline->incoming != NULL)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "pipeline \"%s\": a reload is under way: wait for its end",
+                         pipeline->name);
+    struct generation *generation;
+    enum status status =
+        generation_create(source, config, pipeline->generation->number + 1,
+                          pipeline->options.counters, pipeline->options.scope, &generation, error);
+    if (status != STATUS_OK)
+        return status;
+    log_info("reloading pipeline=%s generation=%llu", pipeline->name,
+             (unsigned long long)generation->number);
+    pipeline->reload = *reload;
+    status = open_lane(pipeline, generation, &pipeline->incoming, error);
+    generation_unref(generation); /* the lane has its own */
+    return status;
+}
+
+void
+pipeline_on_start_failed(struct pipeline *pipeline, struct lane *lane, const struct error *error)
+{
+    if (lane == pipeline->incoming) {
+        give_up_incoming(pipeline, error);
         return;
-    log_error("region_corrupt pipeline=%s region=%llu what=\"%s\" action=rebuild", lane->info.name,
-              (unsigned long long)pipeline->region_generation, why);
-    counter_add_shared(pipeline->counters, PIPELINE_REGION_RESETS, 1);
-    /* The workers first: a live one could go on writing, and must not be left with a full disk of
-     * requests that nobody waits for. What they would still answer is answered here. */
-    roster_kill(pipeline->rosters[lane->number]);
-    retire(pipeline, lane, STATUS_UNAVAILABLE,
-           "the pipeline's shared memory was found corrupt and is being rebuilt: try again");
+    }
+    if (pipeline->started_once || pipeline->stopping)
+        return; /* a rebuilt lane whose workers don't come up goes on trying, with back-off */
+    struct error prefixed = *error;
+    error_prefix(&prefixed, "pipeline \"%s\"", pipeline->name);
+    pipeline->options.events->start_failed(pipeline->options.events->context, pipeline, &prefixed);
+}
+
+/* ---- reset ---- */
+
+static void
+restart_after_reset(struct pipeline *pipeline)
+{
     if (clock_now_ns() - pipeline->serving_since_ns > RESET_FORGET_MS * (int64_t)NS_PER_MS)
         pipeline->resets_in_a_row = 0;
     pipeline->resets_in_a_row++;
@@ -161,6 +331,31 @@ pipeline_condemn(struct pipeline *pipeline, struct lane *lane, const char *why)
     for (uint32_t i = 1; i < pipeline->resets_in_a_row && wait_ms < RESET_WAIT_MAX_MS; i++)
         wait_ms *= 2;
     loop_timer_set(pipeline->restart_timer, wait_ms * (int64_t)NS_PER_MS);
+}
+
+void
+pipeline_condemn(struct pipeline *pipeline, struct lane *lane, const char *why)
+{
+    uint32_t state = atomic_load(&lane->state);
+    if (pipeline->stopping || state == LANE_CONDEMNED || state == LANE_UNUSED)
+        return;
+    log_error("region_corrupt pipeline=%s region=%llu what=\"%s\" action=%s", pipeline->name,
+              (unsigned long long)lane->region_generation, why,
+              state == LANE_DRAINING ? "drop" : "rebuild");
+    counter_add_shared(pipeline->counters, PIPELINE_REGION_RESETS, 1);
+    if (lane == pipeline->incoming) {
+        give_up_incoming_because(pipeline, STATUS_DATA_LOSS,
+                                 "its shared memory was found corrupt before it served");
+        return;
+    }
+    /* The workers first: a live one could go on writing, and must not be left with a full disk of
+     * requests that nobody waits for. What they would still answer is answered here. */
+    roster_kill(pipeline->rosters[lane->number]);
+    retire(pipeline, lane, STATUS_UNAVAILABLE,
+           "the pipeline's shared memory was found corrupt and is being rebuilt: try again");
+    /* a lane that drained has a successor already; one that comes up now will be */
+    if (state != LANE_DRAINING && pipeline->incoming == NULL)
+        restart_after_reset(pipeline);
 }
 
 static void
@@ -180,13 +375,10 @@ void
 pipeline_drain(struct pipeline *pipeline)
 {
     atomic_store(&pipeline->draining, true);
+    give_up_incoming_because(pipeline, STATUS_UNAVAILABLE, "the node is stopping");
     struct lane *lane = atomic_load(&pipeline->serving);
-    if (lane == NULL)
-        return;
-    for (uint32_t i = 0; i < lane->region.layout.plan.stage_count; i++) {
-        atomic_store(&region_stage(&lane->region, i)->draining, 1);
-        stage_notify(&lane->region, i); /* a former that waits for company looks again */
-    }
+    if (lane != NULL)
+        close_batches(lane);
 }
 
 uint64_t
@@ -234,7 +426,9 @@ pipeline_stop(struct pipeline *pipeline)
     if (pipeline->stopping)
         return;
     pipeline->stopping = true;
+    give_up_incoming_because(pipeline, STATUS_UNAVAILABLE, "the node is stopping");
     loop_timer_clear(pipeline->restart_timer);
+    loop_timer_clear(pipeline->drain_timer);
     for (uint32_t i = 0; i < LANES_MAX; i++) {
         struct lane *lane = &pipeline->lanes[i];
         if (pipeline->rosters[i] == NULL)
@@ -257,6 +451,17 @@ pipeline_kill(struct pipeline *pipeline)
 
 /* ---- figures ---- */
 
+/* By requests that are not answered or whose reply is still being sent. */
+static uint32_t
+slots_held(const struct pipeline *pipeline)
+{
+    uint32_t held = 0;
+    for (uint32_t i = 0; i < LANES_MAX; i++)
+        if (pipeline->rosters[i] != NULL)
+            held += share_total(&pipeline->lanes[i].share);
+    return held;
+}
+
 void
 pipeline_publish(struct pipeline *pipeline)
 {
@@ -264,15 +469,16 @@ pipeline_publish(struct pipeline *pipeline)
     for (uint32_t i = 0; i < LANES_MAX; i++) {
         (void)lane_reap(pipeline, i);
         if (pipeline->rosters[i] != NULL)
-            roster_publish(pipeline->rosters[i]);
+            roster_publish(pipeline->rosters[i], lane == NULL || lane == &pipeline->lanes[i]);
     }
+    oldest_publish(pipeline);
+    counter_set(pipeline->counters, PIPELINE_SLOTS_USED, slots_held(pipeline));
     if (lane == NULL)
         return;
-    const char *lost =
-        audit_look(lane->audit, lane, pipeline->rosters[lane->number], clock_now_ns());
+    struct audit_workers workers = audit_workers_of(pipeline->rosters[lane->number]);
+    const char *lost = audit_look(lane->audit, lane, &workers, clock_now_ns());
     if (lost != NULL)
         lane_report_corrupt(lane, lost);
-    counter_set(pipeline->counters, PIPELINE_SLOTS_USED, atomic_load(&lane->refs) - 1);
     counter_set(pipeline->counters, PIPELINE_SLOTS_MAX, lane->region.slots.count);
     counter_set(pipeline->counters, PIPELINE_BLOCKS_USED, arena_used(&lane->region, -1));
     counter_set(pipeline->counters, PIPELINE_BLOCKS_MAX, lane->region.blocks.count);
@@ -283,38 +489,60 @@ pipeline_publish(struct pipeline *pipeline)
 struct lane *
 pipeline_lane(struct pipeline *pipeline)
 {
-    struct lane *lane = atomic_load_explicit(&pipeline->serving, memory_order_acquire);
-    if (lane == NULL || !lane_ref(lane))
-        return NULL;
-    /* It may have been retired, freed and opened again in between: then it is another lane, and
-     * this one reference kept it from being freed once more. */
-    if (atomic_load_explicit(&pipeline->serving, memory_order_acquire) == lane)
-        return lane;
-    lane_unref(lane);
-    return NULL;
+    for (;;) {
+        struct lane *lane = atomic_load_explicit(&pipeline->serving, memory_order_acquire);
+        if (lane == NULL)
+            return NULL;
+        /* It may have been retired, freed and opened again in between: then it is another lane, and
+         * this one reference kept it from being freed once more. */
+        bool held = lane_ref(lane);
+        if (held && atomic_load_explicit(&pipeline->serving, memory_order_acquire) == lane)
+            return lane;
+        if (held)
+            lane_unref(lane);
+        /* a reload has put another in its place: a lane that serves has the pipeline's reference */
+    }
+}
+
+uint32_t
+pipeline_busy_lanes(struct pipeline *pipeline, struct lane *lanes[LANES_MAX])
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < LANES_MAX; i++) {
+        struct lane *lane = &pipeline->lanes[i];
+        /* the pipeline's own reference does not count */
+        if (atomic_load_explicit(&lane->refs, memory_order_relaxed) < 2 || !lane_ref(lane))
+            continue;
+        uint32_t state = atomic_load_explicit(&lane->state, memory_order_acquire);
+        if (state == LANE_SERVING || state == LANE_DRAINING)
+            lanes[count++] = lane;
+        else
+            lane_unref(lane);
+    }
+    return count;
 }
 
 enum status
-pipeline_submit(struct pipeline *pipeline, const struct rpc_message *message, int64_t deadline_ns,
-                const struct request_sink *sink, void *call, struct payload_builder *builder,
-                struct error *error)
+pipeline_submit(struct pipeline *pipeline, struct submission *submission, struct error *error)
 {
-    const char *name = pipeline->options.pipeline->name;
     if (atomic_load_explicit(&pipeline->draining, memory_order_relaxed)) {
+        counter_add_shared(pipeline->counters, PIPELINE_REQUESTS, 1);
         counter_add_shared(pipeline->counters, PIPELINE_REJECTED_UNAVAILABLE, 1);
         return error_set(error, STATUS_UNAVAILABLE, "draining: this node is about to stop");
     }
     struct lane *lane = pipeline_lane(pipeline);
     if (lane == NULL) {
+        counter_add_shared(pipeline->counters, PIPELINE_REQUESTS, 1);
         counter_add_shared(pipeline->counters, PIPELINE_REJECTED_UNAVAILABLE, 1);
-        return error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\" is starting: try again", name);
+        submission->retry_ms = RETRY_STARTING_MS;
+        return error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\" is starting: try again",
+                         pipeline->name);
     }
     int64_t now_ns = clock_now_ns();
-    int64_t timeout_ns = pipeline->options.pipeline->default_timeout_ns;
-    if (deadline_ns == TIME_NEVER_NS && timeout_ns > 0)
-        deadline_ns = now_ns + timeout_ns;
-    enum status status =
-        lane_submit(lane, message, deadline_ns, now_ns, sink, call, builder, error);
+    int64_t timeout_ns = lane->generation->config->default_timeout_ns;
+    if (submission->deadline_ns == TIME_NEVER_NS && timeout_ns > 0)
+        submission->deadline_ns = now_ns + timeout_ns;
+    enum status status = lane_submit(lane, submission, now_ns, error);
     lane_unref(lane);
     return status;
 }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "coordinator/config.h"
+#include "coordinator/generation.h"
 #include "coordinator/lane.h"
 #include "coordinator/loop.h"
 #include "coordinator/roster.h"
@@ -29,23 +30,31 @@ struct pipeline_events {
 };
 
 struct pipeline_options {
-    const struct config *config;
-    const struct config_pipeline *pipeline;
+    struct config_source *source;
+    const struct config_pipeline *config; /* in it: what the first generation is made from */
     const char *worker_program;
     struct loop *loop;
     struct counters *counters;
-    uint32_t scope;                       /* the pipeline's, in the counters */
-    const uint32_t *stage_scopes;         /* one per stage */
-    const uint32_t *const *worker_scopes; /* [stage][worker] */
-    bool pin;                             /* false: ignore all `cpus` */
+    uint32_t scope;         /* the pipeline's, in the counters */
+    uint32_t oldest_scopes; /* the first of OLDEST_MAX */
+    bool pin;               /* false: ignore all `cpus` */
     uint32_t log_level;
     const struct pipeline_events *events;
 };
 
+/* How a reload ended, on the loop thread. `error` NULL: the new generation serves. */
+struct pipeline_reload {
+    void (*done)(void *context, struct pipeline *pipeline, const struct error *error);
+    void *context;
+};
+
 struct pipeline {
     struct pipeline_options options;
-    uint32_t index; /* in the node; part of tags */
-    uint32_t slot_count;
+    const char *name;               /* the same in every generation */
+    uint32_t index;                 /* in the node; part of tags */
+    struct generation *generation;  /* what a lane that is opened now is made from */
+    struct lane *incoming;          /* of a generation that is to take over; NULL: no reload */
+    struct pipeline_reload reload;  /* who waits for it */
     _Atomic(struct lane *) serving; /* what front threads submit to; NULL: not serving */
     _Atomic bool draining;
     struct lane lanes[LANES_MAX];
@@ -57,7 +66,8 @@ struct pipeline {
     uint32_t resets_in_a_row; /* each soon after the lane before it had begun to serve */
     int64_t serving_since_ns;
     struct loop_timer *restart_timer;
-    _Atomic uint64_t *counters; /* values of the pipeline's scope */
+    struct loop_timer *drain_timer; /* runs while a lane drains after a reload */
+    _Atomic uint64_t *counters;     /* values of the pipeline's scope */
 };
 
 enum status pipeline_create(const struct pipeline_options *options, uint32_t index,
@@ -67,6 +77,17 @@ void pipeline_destroy(struct pipeline *pipeline);
 
 /* Makes the first lane and starts its workers; the events say how it went. */
 enum status pipeline_start(struct pipeline *pipeline, struct error *error) WARN_UNUSED;
+
+/*
+ * Starts a new generation beside the one that serves, with its own region and workers. When all of
+ * them are ready new requests go there, the old lane is drained (for drain_timeout_ms at most; what
+ * is in it then fails) and its workers stop. If it does not come up, the old one goes on serving.
+ * STATUS_OK: `reload` will be told, once. FAILED_PRECONDITION: a reload is under way, or the node
+ * is stopping.
+ */
+enum status pipeline_reload(struct pipeline *pipeline, struct config_source *source,
+                            const struct config_pipeline *config,
+                            const struct pipeline_reload *reload, struct error *error) WARN_UNUSED;
 
 /* New requests are refused; batches close at once. */
 void pipeline_drain(struct pipeline *pipeline);
@@ -91,13 +112,15 @@ void pipeline_on_roster_stopped(struct pipeline *pipeline, struct lane *lane);
 /* Gauges and heartbeat for the counters' file. */
 void pipeline_publish(struct pipeline *pipeline);
 
+/* The lanes that requests are in, one that drains included, each with a reference. Any thread. */
+uint32_t pipeline_busy_lanes(struct pipeline *pipeline, struct lane *lanes[LANES_MAX]);
+
 /* Request path, front threads. The pipeline's lane with a reference, or NULL. */
 struct lane *pipeline_lane(struct pipeline *pipeline);
 
 /* The same submission for every front: gRPC, a bench. See lane_submit. */
-enum status pipeline_submit(struct pipeline *pipeline, const struct rpc_message *message,
-                            int64_t deadline_ns, const struct request_sink *sink, void *call,
-                            struct payload_builder *builder, struct error *error) WARN_UNUSED;
+enum status pipeline_submit(struct pipeline *pipeline, struct submission *submission,
+                            struct error *error) WARN_UNUSED;
 void pipeline_cancel(struct pipeline *pipeline, uint64_t tag);
 
 /* Tags: which request of which lane. 0 is none. */

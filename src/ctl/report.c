@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "ctl/figure.h"
+#include "ctl/oldest.h"
 
 static double
 histogram_mean(const uint64_t *words)
@@ -120,8 +121,9 @@ work_row(struct table *table, const struct snapshot *snapshot, const struct snap
     const uint64_t *wait = snapshot_histogram(workers, WORKER_WAIT);
     const uint64_t *run = snapshot_histogram(workers, WORKER_RUN);
     table_add(table, "%s", stage->name);
-    table_add(table, "%" PRIu64 "/%" PRIu64, snapshot_value(stage, STAGE_WORKERS_LIVE),
-              snapshot_value(stage, STAGE_WORKERS_WANTED));
+    table_add(table, "%" PRIu64 "/%" PRIu64 "%s", snapshot_value(stage, STAGE_WORKERS_LIVE),
+              snapshot_value(stage, STAGE_WORKERS_WANTED),
+              snapshot_value(stage, STAGE_QUARANTINED) != 0 ? " QUARANTINED" : "");
     table_add_count(table, snapshot_value(stage, STAGE_DEPTH));
     table_add_count(table, snapshot_value(workers, WORKER_ITEMS));
     if (snapshot->interval_ns > 0)
@@ -156,6 +158,40 @@ batch_row(struct table *table, const struct snapshot_scope *stage,
         table_add_count(table, snapshot_value(workers, counts[i]));
 }
 
+/* Of stages whose workers have died; nothing if none has. */
+static void
+deaths_print(const struct snapshot *snapshot, const struct snapshot_scope *pipeline, FILE *out)
+{
+    static const char *const headings[] = {"stage",        "deaths",       "run timeouts",
+                                           "quarantines",  "reclaim p50",  "reclaim p99",
+                                           "recovery p50", "recovery p99", NULL};
+    struct table table;
+    size_t rows = 0;
+    table_init(&table, 1, headings);
+    uint32_t parent = snapshot_index(snapshot, pipeline);
+    for (const struct snapshot_scope *stage = NULL;
+         (stage = snapshot_next(snapshot, SCOPE_STAGE, parent, stage)) != NULL;) {
+        const uint64_t *reclaim = snapshot_histogram(stage, STAGE_RECLAIM);
+        const uint64_t *recovery = snapshot_histogram(stage, STAGE_RECOVERY);
+        if (reclaim[0] == 0)
+            continue;
+        table_add(&table, "%s", stage->name);
+        table_add_count(&table, reclaim[0]);
+        table_add_count(&table, snapshot_value(stage, STAGE_RUN_TIMEOUTS));
+        table_add_count(&table, snapshot_value(stage, STAGE_QUARANTINES));
+        duration_cell(&table, reclaim, 0.5);
+        duration_cell(&table, reclaim, 0.99);
+        duration_cell(&table, recovery, 0.5);
+        duration_cell(&table, recovery, 0.99);
+        rows++;
+    }
+    if (rows > 0) {
+        putc('\n', out);
+        table_print(&table, out);
+    }
+    table_free(&table);
+}
+
 static void
 stages_print(const struct snapshot *snapshot, const struct snapshot_scope *pipeline, FILE *out)
 {
@@ -184,6 +220,7 @@ stages_print(const struct snapshot *snapshot, const struct snapshot_scope *pipel
     table_print(&batches, out);
     table_free(&work);
     table_free(&batches);
+    deaths_print(snapshot, pipeline, out);
 }
 
 void
@@ -326,6 +363,8 @@ report_json(const struct snapshot *snapshot, const char *pipeline, FILE *out)
         json_object_begin(&json);
         json_field_string(&json, "name", scope->name);
         counters_json(scope, true, &json);
+        json_key(&json, "oldest");
+        oldest_json(snapshot, scope, &json);
         json_key(&json, "stages");
         json_array_begin(&json);
         for (const struct snapshot_scope *stage = NULL;
@@ -343,7 +382,7 @@ report_json(const struct snapshot *snapshot, const char *pipeline, FILE *out)
 
 /* ---- the manual ---- */
 
-static const char *const scope_names[] = {"node", "pipeline", "stage", "worker"};
+static const char *const scope_names[] = {"node", "pipeline", "stage", "worker", "oldest"};
 static const char *const type_names[] = {"count", "gauge", "histogram"};
 static const char *const unit_names[] = {"", "ns", "items", "bytes"};
 

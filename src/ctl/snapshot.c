@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "ctl/ctl.h"
+#include "shm/layout.h"
 
 static uint32_t
 counter_words(uint32_t counter)
@@ -34,6 +35,48 @@ unix_now_ns(void)
     return now.tv_sec * NS_PER_S + now.tv_nsec;
 }
 
+/*
+ * Each generation of a pipeline has scopes of its own for its workers; to whoever looks, the
+ * workers of one seat are one. `into` gets the counts of both and the gauges of the one that lives,
+ * or lived last.
+ */
+static void
+workers_merge(struct snapshot_scope *into, struct snapshot_scope *from)
+{
+    const uint32_t sign = counter_offset[WORKER_HEARTBEAT];
+    bool newer = from->words[sign] > into->words[sign];
+    for (uint32_t counter = 0; counter < COUNTER_TABLE_COUNT; counter++) {
+        if (counter_table[counter].scope != SCOPE_WORKER)
+            continue;
+        uint32_t at = counter_offset[counter];
+        if (counter_table[counter].type != TYPE_GAUGE)
+            for (uint32_t i = 0; i < counter_words(counter); i++)
+                into->words[at + i] += from->words[at + i];
+        else if (newer)
+            into->words[at] = from->words[at];
+    }
+    from->kind = SCOPE_SPARE;
+}
+
+static void
+seats_merge(struct snapshot *snapshot)
+{
+    /* the first scope of each seat of each stage, plus one */
+    uint32_t(*seats)[STAGE_WORKERS_MAX] = ctl_allocate(snapshot->scope_count, sizeof *seats);
+    for (uint32_t i = 0; i < snapshot->scope_count; i++) {
+        struct snapshot_scope *worker = &snapshot->scopes[i];
+        unsigned long seat = strtoul(worker->name, NULL, 10);
+        if (worker->kind != SCOPE_WORKER || seat >= STAGE_WORKERS_MAX)
+            continue;
+        uint32_t *first = &seats[worker->parent][seat];
+        if (*first != 0)
+            workers_merge(&snapshot->scopes[*first - 1], worker);
+        else
+            *first = i + 1;
+    }
+    free(seats);
+}
+
 void
 snapshot_take(struct snapshot *snapshot, const struct counters *counters, bool live)
 {
@@ -51,6 +94,7 @@ snapshot_take(struct snapshot *snapshot, const struct counters *counters, bool l
         .scope_count = counters->scope_count,
         .scopes = ctl_allocate(counters->scope_count, sizeof *snapshot->scopes),
         .words = ctl_allocate(total, sizeof *snapshot->words),
+        .word_count = total,
     };
     uint32_t state = header->state;
     snapshot->state = state <= NODE_STOPPED ? (enum node_state)state : NODE_STOPPED;
@@ -66,6 +110,7 @@ snapshot_take(struct snapshot *snapshot, const struct counters *counters, bool l
             words[word] = counters_values(counters, i)[word];
         words += count;
     }
+    seats_merge(snapshot);
 }
 
 enum status
@@ -113,14 +158,11 @@ counter_subtract(uint64_t *words, const uint64_t *before, uint32_t counter)
 void
 snapshot_copy(struct snapshot *copy, const struct snapshot *snapshot)
 {
-    size_t total = 0;
-    for (uint32_t i = 0; i < snapshot->scope_count; i++)
-        total += scope_words(snapshot->scopes[i].kind);
     *copy = *snapshot;
     copy->scopes = ctl_allocate(snapshot->scope_count, sizeof *copy->scopes);
-    copy->words = ctl_allocate(total, sizeof *copy->words);
+    copy->words = ctl_allocate(copy->word_count, sizeof *copy->words);
     memcpy(copy->scopes, snapshot->scopes, snapshot->scope_count * sizeof *copy->scopes);
-    memcpy(copy->words, snapshot->words, total * sizeof *copy->words);
+    memcpy(copy->words, snapshot->words, copy->word_count * sizeof *copy->words);
     for (uint32_t i = 0; i < snapshot->scope_count; i++)
         copy->scopes[i].words = copy->words + (snapshot->scopes[i].words - snapshot->words);
 }
@@ -221,7 +263,8 @@ snapshot_pipeline_ready(const struct snapshot *snapshot, const struct snapshot_s
     uint32_t parent = snapshot_index(snapshot, pipeline);
     for (const struct snapshot_scope *stage = NULL;
          (stage = snapshot_next(snapshot, SCOPE_STAGE, parent, stage)) != NULL;)
-        if (snapshot_value(stage, STAGE_WORKERS_LIVE) == 0)
+        if (snapshot_value(stage, STAGE_WORKERS_LIVE) == 0 ||
+            snapshot_value(stage, STAGE_QUARANTINED) != 0)
             return false;
     return true;
 }

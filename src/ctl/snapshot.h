@@ -31,7 +31,8 @@ struct snapshot {
     int64_t interval_ns; /* 0: since the node's start; else what the counts are of */
     uint32_t scope_count;
     struct snapshot_scope *scopes;
-    uint64_t *words;
+    uint64_t *words; /* of all scopes */
+    size_t word_count;
 };
 
 /* Of a file of counters. */

@@ -16,8 +16,10 @@
 #include "ctl/ctl.h"
 #include "ctl/datatype.h"
 #include "ctl/figure.h"
+#include "ctl/oldest.h"
 #include "ctl/report.h"
 #include "ctl/snapshot.h"
+#include "shm/sandbox.h"
 
 #define POLL_NS (20LL * NS_PER_MS)
 
@@ -185,6 +187,18 @@ pipeline_named(const struct snapshot *snapshot, const char *name)
     return NULL;
 }
 
+/* The name of a stage in quarantine; NULL: there is none. */
+static const char *
+quarantined_stage(const struct snapshot *snapshot, const struct snapshot_scope *pipeline)
+{
+    uint32_t parent = snapshot_index(snapshot, pipeline);
+    for (const struct snapshot_scope *stage = NULL;
+         (stage = snapshot_next(snapshot, SCOPE_STAGE, parent, stage)) != NULL;)
+        if (snapshot_value(stage, STAGE_QUARANTINED) != 0)
+            return stage->name;
+    return NULL;
+}
+
 /* Which models there are to look at, and what the file says of them. */
 static void
 models_list(struct look *look, const struct settings *settings)
@@ -202,6 +216,7 @@ models_list(struct look *look, const struct settings *settings)
         struct model *model = &look->models[i];
         const struct snapshot_scope *scope = pipeline_named(snapshot, model->name);
         model->ready = scope != NULL && snapshot_pipeline_ready(snapshot, scope);
+        const char *quarantined = scope == NULL ? NULL : quarantined_stage(snapshot, scope);
         const char *why = "";
         if (scope == NULL)
             why = "not configured";
@@ -209,7 +224,10 @@ models_list(struct look *look, const struct settings *settings)
             why = "the node is dead";
         else if (!model->ready)
             why = "a stage has no worker, or the node is not ready";
-        snprintf(model->why, sizeof model->why, "%s", why);
+        if (quarantined != NULL && snapshot->live)
+            snprintf(model->why, sizeof model->why, "stage \"%s\" is quarantined", quarantined);
+        else
+            snprintf(model->why, sizeof model->why, "%s", why);
     }
 }
 
@@ -282,13 +300,91 @@ verdict(const struct look *look, const struct settings *settings)
 /* ---- printing ---- */
 
 static const char *
-worker_state(const struct snapshot *snapshot, const struct snapshot_scope *worker)
+worker_state(const struct snapshot *snapshot, const struct snapshot_scope *stage,
+             const struct snapshot_scope *worker)
 {
     if (snapshot_value(worker, WORKER_PID) == 0)
-        return "none";
+        return snapshot_value(stage, STAGE_QUARANTINED) != 0 ? "quarantined" : "none";
     if (!snapshot->live)
         return "gone";
     return snapshot_value(worker, WORKER_HEARTBEAT) == 0 ? "starting" : "up";
+}
+
+/* Parts that the worker's sandbox is to have and has not. */
+static uint32_t
+sandbox_missing(const struct snapshot_scope *worker)
+{
+    return sandbox_parts((uint32_t)snapshot_value(worker, WORKER_SANDBOX_ALLOW)) &
+           ~(uint32_t)snapshot_value(worker, WORKER_SANDBOX);
+}
+
+/* No worker has said yet what became of its sandbox. */
+static bool
+sandbox_unknown(const struct snapshot_scope *worker)
+{
+    return snapshot_value(worker, WORKER_SANDBOX_ALLOW) == 0 &&
+           snapshot_value(worker, WORKER_SANDBOX) == 0;
+}
+
+/* "a,b": names of the bits that are set; room for all of them. */
+static void
+bits_text(uint64_t bits, const char *(*name)(uint32_t index), uint32_t count, char *text,
+          size_t room)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < count && used < room; i++)
+        if (bits & UINT64_C(1) << i)
+            used +=
+                (size_t)snprintf(text + used, room - used, "%s%s", used > 0 ? "," : "", name(i));
+}
+
+/* "whole", "allows files", "lacks landlock_files": one word for the usual. */
+static void
+sandbox_add(struct table *table, const struct snapshot_scope *worker)
+{
+    char allows[128];
+    char lacks[256];
+    uint64_t allow = snapshot_value(worker, WORKER_SANDBOX_ALLOW);
+    bits_text(allow, sandbox_allow_name, SANDBOX_ALLOW_COUNT, allows, sizeof allows);
+    bits_text(sandbox_missing(worker), sandbox_part_name, SANDBOX_PART_COUNT, lacks, sizeof lacks);
+    if (sandbox_unknown(worker))
+        table_add(table, "-");
+    else if (allow & SANDBOX_ALLOW_ALL)
+        table_add(table, "off");
+    else if (allows[0] == '\0' && lacks[0] == '\0')
+        table_add(table, "whole");
+    else
+        table_add(table, "%s%s%s%s%s", allows[0] != '\0' ? "allows " : "", allows,
+                  allows[0] != '\0' && lacks[0] != '\0' ? "; " : "",
+                  lacks[0] != '\0' ? "lacks " : "", lacks);
+}
+
+static void
+bits_array(struct json *json, const char *key, uint64_t bits, const char *(*name)(uint32_t index),
+           uint32_t count)
+{
+    json_key(json, key);
+    json_array_begin(json);
+    for (uint32_t i = 0; i < count; i++)
+        if (bits & UINT64_C(1) << i)
+            json_string(json, name(i), strlen(name(i)));
+    json_array_end(json);
+}
+
+static void
+sandbox_json(struct json *json, const struct snapshot_scope *worker)
+{
+    if (sandbox_unknown(worker))
+        return;
+    json_key(json, "sandbox");
+    json_object_begin(json);
+    bits_array(json, "allows", snapshot_value(worker, WORKER_SANDBOX_ALLOW), sandbox_allow_name,
+               SANDBOX_ALLOW_COUNT);
+    bits_array(json, "in_force", snapshot_value(worker, WORKER_SANDBOX), sandbox_part_name,
+               SANDBOX_PART_COUNT);
+    bits_array(json, "lacks", sandbox_missing(worker), sandbox_part_name, SANDBOX_PART_COUNT);
+    json_object_end(json);
 }
 
 /* Calls `each` for every worker of the node. */
@@ -322,7 +418,7 @@ worker_row(void *context, const struct snapshot_scope *pipeline, const struct sn
            const struct snapshot_scope *worker)
 {
     const struct workers_context *self = context;
-    const char *state = worker_state(self->snapshot, worker);
+    const char *state = worker_state(self->snapshot, stage, worker);
     int64_t heartbeat_ns = (int64_t)snapshot_value(worker, WORKER_HEARTBEAT);
     table_add(self->table, "%s", pipeline->name);
     table_add(self->table, "%s", stage->name);
@@ -334,6 +430,7 @@ worker_row(void *context, const struct snapshot_scope *pipeline, const struct sn
     else
         table_add_duration(self->table, snapshot_age_ns(self->snapshot, heartbeat_ns));
     table_add_count(self->table, snapshot_value(stage, STAGE_RESTARTS));
+    sandbox_add(self->table, worker);
 }
 
 static void
@@ -347,11 +444,12 @@ worker_object(void *context, const struct snapshot_scope *pipeline,
     json_field_string(json, "pipeline", pipeline->name);
     json_field_string(json, "stage", stage->name);
     json_field_string(json, "worker", worker->name);
-    json_field_string(json, "state", worker_state(self->snapshot, worker));
+    json_field_string(json, "state", worker_state(self->snapshot, stage, worker));
     json_field_uint(json, "pid", snapshot_value(worker, WORKER_PID));
     if (heartbeat_ns != 0)
         json_field_int(json, "heartbeat_age_ns", snapshot_age_ns(self->snapshot, heartbeat_ns));
     json_field_uint(json, "stage_restarts", snapshot_value(stage, STAGE_RESTARTS));
+    sandbox_json(json, worker);
     json_object_end(json);
 }
 
@@ -381,8 +479,9 @@ target_print(const struct look *look, const struct settings *settings)
 static void
 look_print(const struct look *look, const struct settings *settings)
 {
-    static const char *const worker_headings[] = {
-        "pipeline", "stage", "worker", "state", "pid", "heartbeat", "stage restarts", NULL};
+    static const char *const worker_headings[] = {"pipeline",       "stage",   "worker",
+                                                  "state",          "pid",     "heartbeat",
+                                                  "stage restarts", "sandbox", NULL};
     if (look->snapshot.scopes != NULL) {
         fputs("node   ", stdout);
         report_node_line(&look->snapshot, stdout);
@@ -404,6 +503,7 @@ look_print(const struct look *look, const struct settings *settings)
         putchar('\n');
         table_print(&table, stdout);
         table_free(&table);
+        oldest_print(&look->snapshot, stdout);
     }
 }
 
@@ -469,6 +569,8 @@ look_json(const struct look *look, const struct settings *settings)
     json_array_begin(&json);
     workers_visit(&look->snapshot, worker_object, &context);
     json_array_end(&json);
+    json_key(&json, "oldest");
+    oldest_json(&look->snapshot, NULL, &json);
     json_object_end(&json);
     putchar('\n');
 }

@@ -51,11 +51,17 @@ enum {
 #include "shm/counters.def"
 #undef COUNTER
     ,
+    WORDS_OLDEST = 0
+#define COUNTER(scope, id, type, unit, help) +(SCOPE_##scope == SCOPE_OLDEST) * WORDS_##type
+#include "shm/counters.def"
+#undef COUNTER
+    ,
     /* NOLINTEND(bugprone-macro-parentheses) */
     FIRST_NODE = 0,
     FIRST_PIPELINE = FIRST_NODE + WORDS_NODE,
     FIRST_STAGE = FIRST_PIPELINE + WORDS_PIPELINE,
     FIRST_WORKER = FIRST_STAGE + WORDS_STAGE,
+    FIRST_OLDEST = FIRST_WORKER + WORDS_WORKER,
 };
 
 #define COUNTER(scope, id, type, unit, help)                                                       \
@@ -71,8 +77,14 @@ const uint32_t counter_offset[COUNTER_TABLE_COUNT] = {
 #undef COUNTER
 };
 
-static const uint32_t scope_words[SCOPE_COUNT] = {WORDS_NODE, WORDS_PIPELINE, WORDS_STAGE,
-                                                  WORDS_WORKER};
+static const uint32_t scope_words[SCOPE_COUNT] = {
+    WORDS_NODE,
+    WORDS_PIPELINE,
+    WORDS_STAGE,
+    WORDS_WORKER,
+    WORDS_OLDEST,
+    WORDS_STAGE > WORDS_WORKER ? WORDS_STAGE : WORDS_WORKER, /* spare: may become either */
+};
 
 /* ---- the table ---- */
 
@@ -125,8 +137,8 @@ hash_text(uint64_t hash, const char *text)
 }
 
 /* Whatever moves a value or changes its meaning changes this; the help text does not. */
-static uint64_t
-table_hash(void)
+uint64_t
+counters_table_hash(void)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     hash = hash_word(hash, sizeof(struct counters_header));
@@ -148,9 +160,10 @@ table_hash(void)
 enum { CACHE_LINE_BYTES = 64, SCOPES_MAX = 1 << 20 };
 
 static uint64_t
-round_to_line(uint64_t value)
+round_to_page(uint64_t value)
 {
-    return (value + CACHE_LINE_BYTES - 1) / CACHE_LINE_BYTES * CACHE_LINE_BYTES;
+    uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    return (value + page_bytes - 1) / page_bytes * page_bytes;
 }
 
 static uint64_t
@@ -159,18 +172,18 @@ scopes_end(uint32_t scope_count)
     return sizeof(struct counters_header) + (uint64_t)scope_count * sizeof(struct counters_scope);
 }
 
-/* Each scope's block starts on a line of its own: its writer shares the line with no other. */
+/* Each scope's block has pages of its own: its writer can reach no other's. */
 static uint64_t
 layout_scopes(const struct counters_spec *specs, struct counters_scope *scopes, uint32_t count)
 {
-    uint64_t offset = round_to_line(scopes_end(count));
+    uint64_t offset = round_to_page(scopes_end(count));
     for (uint32_t i = 0; i < count; i++) {
         size_t length = strlen(specs[i].name);
         CHECK(specs[i].kind < SCOPE_COUNT && length < COUNTERS_NAME_BYTES);
         scopes[i] = (struct counters_scope){
             .kind = specs[i].kind, .parent = specs[i].parent, .values_offset = offset};
         memcpy(scopes[i].name, specs[i].name, length);
-        offset += round_to_line(scope_words[specs[i].kind] * sizeof(uint64_t));
+        offset += round_to_page(scope_words[specs[i].kind] * sizeof(uint64_t));
     }
     return offset;
 }
@@ -188,9 +201,14 @@ scope_validate(const struct counters_scope *scopes, uint32_t index, uint32_t cou
     const struct counters_scope *scope = &scopes[index];
     if (scope->kind >= SCOPE_COUNT || (scope->kind == SCOPE_NODE) != (index == 0))
         return wrong(error, "a scope of the wrong kind");
-    /* a worker belongs to a stage, that to a pipeline, that to the node */
-    if (index == 0 ? scope->parent != 0
-                   : scope->parent >= index || scopes[scope->parent].kind + 1 != scope->kind)
+    static const enum counter_scope parents[SCOPE_COUNT] = {[SCOPE_NODE] = SCOPE_NODE,
+                                                            [SCOPE_PIPELINE] = SCOPE_NODE,
+                                                            [SCOPE_STAGE] = SCOPE_PIPELINE,
+                                                            [SCOPE_WORKER] = SCOPE_STAGE,
+                                                            [SCOPE_OLDEST] = SCOPE_PIPELINE};
+    bool spare = scope->kind == SCOPE_SPARE;
+    bool before = scope->parent < index || (index == 0 && scope->parent == 0);
+    if (!before || (!spare && scopes[scope->parent].kind != parents[scope->kind]))
         return wrong(error, "a scope with the wrong parent");
     size_t length = strnlen(scope->name, sizeof(scope->name));
     if (length == sizeof(scope->name))
@@ -209,16 +227,63 @@ header_validate(const struct counters_header *header, uint64_t bytes, struct err
 {
     if (header->magic != COUNTERS_MAGIC)
         return error_set(error, STATUS_FAILED_PRECONDITION, "not a file of Shoal's counters");
-    if (header->table_hash != table_hash())
+    if (header->table_hash != counters_table_hash())
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "counters: file and program are of different builds (their tables hash to "
                          "%016llx and %016llx): use the shoalctl that came with the shoald",
-                         (unsigned long long)header->table_hash, (unsigned long long)table_hash());
+                         (unsigned long long)header->table_hash,
+                         (unsigned long long)counters_table_hash());
     if (header->file_bytes != bytes)
         return wrong(error, "the size is not what the header says");
     if (header->scope_count < 1 || scopes_end(header->scope_count) > bytes)
         return wrong(error, "more scopes than the file has room for");
     return STATUS_OK;
+}
+
+/* Each word is read after the count before it and before the count after it (acquire), and written
+ * after the odd count and before the even one (release). */
+union scope_words {
+    struct counters_scope scope;
+    uint64_t words[sizeof(struct counters_scope) / sizeof(uint64_t)];
+};
+
+_Static_assert(sizeof(union scope_words) == sizeof(struct counters_scope), "whole words");
+
+static void
+scope_load(struct counters_scope *copy, const struct counters_scope *shared)
+{
+    const _Atomic uint64_t *from = (const _Atomic uint64_t *)(const void *)shared;
+    union scope_words to;
+    for (size_t i = 0; i < ARRAY_COUNT(to.words); i++)
+        to.words[i] = atomic_load_explicit(&from[i], memory_order_acquire);
+    *copy = to.scope;
+}
+
+static void
+scope_store(struct counters_scope *shared, const struct counters_scope *scope)
+{
+    _Atomic uint64_t *to = (_Atomic uint64_t *)(void *)shared;
+    union scope_words from = {.scope = *scope};
+    for (size_t i = 0; i < ARRAY_COUNT(from.words); i++)
+        atomic_store_explicit(&to[i], from.words[i], memory_order_release);
+}
+
+/* A copy that no change fell into, if there is such a moment: a change takes less than a
+ * microsecond, but a file that is never quiet must not hold up its reader. */
+enum { COPY_LOOKS_MAX = 1000 };
+
+static void
+scopes_copy(struct counters *counters, uint32_t count)
+{
+    struct counters_header *header = counters->header;
+    for (int look = 0; look < COPY_LOOKS_MAX; look++) {
+        uint32_t before = atomic_load_explicit(&header->scope_changes, memory_order_acquire);
+        for (uint32_t i = 0; i < count; i++)
+            scope_load(&counters->scopes[i], &header->scopes[i]);
+        if (before % 2 == 0 &&
+            atomic_load_explicit(&header->scope_changes, memory_order_relaxed) == before)
+            return;
+    }
 }
 
 /* Copies first and judges the copy: the file may change between a look and the next. */
@@ -230,11 +295,10 @@ view_validate(struct counters *counters, struct error *error)
     enum status status = header_validate(&header, counters->bytes, error);
     if (status != STATUS_OK)
         return status;
-    size_t scopes_bytes = header.scope_count * sizeof(struct counters_scope);
     counters->scopes = calloc(header.scope_count, sizeof(struct counters_scope));
     if (counters->scopes == NULL)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "counters: out of memory");
-    memcpy(counters->scopes, counters->header->scopes, scopes_bytes);
+    scopes_copy(counters, header.scope_count);
     counters->scope_count = header.scope_count;
     for (uint32_t i = 0; i < header.scope_count && status == STATUS_OK; i++)
         status = scope_validate(counters->scopes, i, header.scope_count, counters->bytes, error);
@@ -258,6 +322,7 @@ view_drop(struct counters *counters)
     if (counters->base != NULL)
         CHECK(munmap(counters->base, counters->bytes) == 0);
     free(counters->scopes);
+    free(counters->claims);
     close_quietly(counters->fd);
     close_quietly(counters->lock_fd);
     *counters = counters_empty;
@@ -409,7 +474,7 @@ header_write(struct counters *counters)
     clock_gettime(CLOCK_REALTIME, &now);
     struct counters_header *header = counters->header;
     memcpy(header->scopes, counters->scopes, counters->scope_count * sizeof(*counters->scopes));
-    header->table_hash = table_hash();
+    header->table_hash = counters_table_hash();
     header->file_bytes = counters->bytes;
     header->scope_count = counters->scope_count;
     header->started_unix_ns = now.tv_sec * NS_PER_S + now.tv_nsec;
@@ -425,7 +490,8 @@ file_fill(struct counters *counters, const struct counters_spec *specs, uint32_t
           struct error *error)
 {
     counters->scopes = calloc(count, sizeof(*counters->scopes));
-    if (counters->scopes == NULL)
+    counters->claims = calloc(count, sizeof(*counters->claims));
+    if (counters->scopes == NULL || counters->claims == NULL)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "counters: out of memory");
     counters->scope_count = count;
     uint64_t bytes = layout_scopes(specs, counters->scopes, count);
@@ -497,20 +563,113 @@ counters_create(struct counters *counters, const char *path, const struct counte
     return status;
 }
 
+/* ---- claiming ---- */
+
+/*
+ * The creator's own copy remembers what a scope was last, `kind` included; the file shows it as
+ * spare while it is not to be seen.
+ */
+static void
+scope_show(struct counters *counters, uint32_t scope, bool seen)
+{
+    struct counters_header *header = counters->header;
+    struct counters_scope shown = counters->scopes[scope];
+    if (!seen)
+        shown.kind = SCOPE_SPARE;
+    uint32_t changes = atomic_load_explicit(&header->scope_changes, memory_order_relaxed) & ~1u;
+    atomic_store_explicit(&header->scope_changes, changes + 1, memory_order_relaxed);
+    scope_store(&header->scopes[scope], &shown);
+    atomic_store_explicit(&header->scope_changes, changes + 2, memory_order_release);
+}
+
+static bool
+scope_is(const struct counters_scope *scope, enum counter_scope kind, uint32_t parent,
+         const char *name)
+{
+    return scope->kind == kind && scope->parent == parent && strcmp(scope->name, name) == 0;
+}
+
+/* The scope to be claimed, or `scope_count`. */
+static uint32_t
+scope_choose(const struct counters *counters, enum counter_scope kind, uint32_t parent,
+             const char *name)
+{
+    uint32_t spare = counters->scope_count;
+    for (uint32_t i = counters->scope_count - 1; i > parent; i--) {
+        const struct counters_scope *scope = &counters->scopes[i];
+        if (scope_is(scope, kind, parent, name) &&
+            (kind == SCOPE_STAGE || counters->claims[i] == 0))
+            return i;
+        if (scope->kind == SCOPE_SPARE)
+            spare = i;
+    }
+    return spare;
+}
+
+enum status
+counters_claim(struct counters *counters, enum counter_scope kind, uint32_t parent,
+               const char *name, uint32_t *claimed, struct error *error)
+{
+    CHECK((kind == SCOPE_STAGE || kind == SCOPE_WORKER) && strlen(name) < COUNTERS_NAME_BYTES);
+    CHECK(parent < counters->scope_count && counters->scopes[parent].kind + 1 == kind);
+    uint32_t index = scope_choose(counters, kind, parent, name);
+    if (index == counters->scope_count)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "the counters file has no room left for \"%s\": only a restart of shoald "
+                         "makes a larger one",
+                         name);
+    struct counters_scope *scope = &counters->scopes[index];
+    scope->kind = kind;
+    scope->parent = parent;
+    snprintf(scope->name, sizeof(scope->name), "%s", name);
+    counters->claims[index]++;
+    scope_show(counters, index, true);
+    *claimed = index;
+    return STATUS_OK;
+}
+
+void
+counters_release(struct counters *counters, uint32_t scope)
+{
+    CHECK(scope < counters->scope_count && counters->claims[scope] > 0);
+    if (--counters->claims[scope] > 0 || counters->scopes[scope].kind != SCOPE_STAGE)
+        return;
+    /* the workers first: none is seen without its stage */
+    for (uint32_t i = scope + 1; i < counters->scope_count; i++)
+        if (counters->scopes[i].kind == SCOPE_WORKER && counters->scopes[i].parent == scope)
+            scope_show(counters, i, false);
+    scope_show(counters, scope, false);
+}
+
 /* ---- the other ends ---- */
 
 enum status
-counters_attach(struct counters *counters, int fd, struct error *error)
+counters_attach(struct counters *counters, int fd, uint64_t values_offset, struct error *error)
 {
     *counters = counters_empty;
-    enum status status = view_map(counters, fd, PROT_READ | PROT_WRITE, error);
-    if (status == STATUS_OK)
-        status = view_validate(counters, error);
-    if (status == STATUS_OK)
-        close(fd);
-    else
+    struct stat info;
+    size_t bytes = round_to_page(scope_words[SCOPE_WORKER] * sizeof(uint64_t));
+    if (fstat(fd, &info) != 0)
+        return error_set_errno(error, "counters: descriptor %d", fd);
+    if (!S_ISREG(info.st_mode) || values_offset != round_to_page(values_offset) ||
+        values_offset == 0 || !range_ok(values_offset, bytes, (uint64_t)info.st_size))
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "counters: no values of a worker at %llu of a file of %lld bytes",
+                         (unsigned long long)values_offset, (long long)info.st_size);
+    counters->scopes = calloc(1, sizeof(*counters->scopes));
+    if (counters->scopes == NULL)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "counters: out of memory");
+    counters->scopes[0].kind = SCOPE_WORKER;
+    counters->scope_count = 1;
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)values_offset);
+    if (base == MAP_FAILED) {
         view_drop(counters);
-    return status;
+        return error_set_errno(error, "mapping %zu bytes of counters", bytes);
+    }
+    counters->base = base;
+    counters->bytes = bytes;
+    close(fd);
+    return STATUS_OK;
 }
 
 enum status

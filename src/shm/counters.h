@@ -5,9 +5,14 @@
  * counters.def.
  *
  * The file: a header, the scopes (this node, its pipelines, their stages, their workers' seats),
- * then each scope's values as 64-bit words, from a cache line's start. A value has one writing
- * process; readers see each word whole, and nothing of Shoal decides by them, so a modelet that
- * writes here spoils figures and nothing else.
+ * then each scope's values as 64-bit words, from a page's start, so that a worker can be given its
+ * own pages and no others. A value has one writing process; readers see each word whole, and
+ * nothing of Shoal decides by them: a modelet that writes here spoils its own worker's figures and
+ * nothing else.
+ *
+ * Scopes come and go while the node serves: stages and workers are claimed and released, always by
+ * the coordinator's loop thread, which counts each change twice (before and after) in
+ * `scope_changes`: a reader whose copy was made at an even count that did not move has a whole one.
  */
 #pragma once
 
@@ -18,9 +23,28 @@
 
 #include "base/error.h"
 
-enum counter_scope { SCOPE_NODE, SCOPE_PIPELINE, SCOPE_STAGE, SCOPE_WORKER, SCOPE_COUNT };
+enum counter_scope {
+    SCOPE_NODE,
+    SCOPE_PIPELINE,
+    SCOPE_STAGE,
+    SCOPE_WORKER,
+    SCOPE_OLDEST, /* one of a pipeline's oldest requests in flight */
+    SCOPE_SPARE,  /* nobody's: room for a stage or a worker that comes later */
+    SCOPE_COUNT
+};
 enum counter_type { TYPE_COUNT, TYPE_GAUGE, TYPE_HISTOGRAM };
 enum counter_unit { UNIT_NONE, UNIT_NS, UNIT_ITEMS, UNIT_BYTES };
+
+/* How many of a pipeline's oldest requests are shown, and where they can be. */
+enum { OLDEST_MAX = 8 };
+enum oldest_where {
+    OLDEST_UNKNOWN,
+    OLDEST_WAITS,
+    OLDEST_IN_BATCH, /* claimed by a worker, and not run yet */
+    OLDEST_RUNS,
+    OLDEST_ANSWER_WAITS,
+    OLDEST_BEING_ANSWERED,
+};
 
 /* NODE_CALLS, PIPELINE_REQUESTS, WORKER_BATCHES, …: index into counter_table. */
 enum counter {
@@ -66,7 +90,7 @@ struct counters_header {
     uint64_t table_hash; /* of counters.def: file and reader must agree */
     uint64_t file_bytes;
     uint32_t scope_count;
-    uint32_t reserved;
+    _Atomic uint32_t scope_changes; /* odd: a change is being made */
     int64_t started_unix_ns;
     int32_t pid;
     _Atomic uint32_t state;       /* enum node_state */
@@ -87,6 +111,7 @@ struct counters {
     struct counters_header *header;
     size_t bytes;
     struct counters_scope *scopes;
+    uint32_t *claims; /* of the creator, per scope: who has claimed it; else NULL */
     uint32_t scope_count;
     char path[COUNTERS_PATH_BYTES_MAX + 1]; /* of the file that we created; "" otherwise */
 };
@@ -109,10 +134,29 @@ enum status counters_create(struct counters *counters, const char *path,
                             struct error *error) WARN_UNUSED;
 
 /*
- * Maps what a parent handed over, for writing. Takes over `fd` in success, and closes it at once:
- * with it, a modelet could cut the file short.
+ * A scope of that name beneath `parent`, which stands before it: the one that was there before, its
+ * values going on, or a spare one. A stage's scope may be claimed by several, a worker's by one at
+ * a time: two processes never write the same values. A scope that was created by name waits to be
+ * claimed. RESOURCE_EXHAUSTED: there is no spare one left.
  */
-enum status counters_attach(struct counters *counters, int fd, struct error *error) WARN_UNUSED;
+enum status counters_claim(struct counters *counters, enum counter_scope kind, uint32_t parent,
+                           const char *name, uint32_t *scope, struct error *error) WARN_UNUSED;
+/* A stage that nobody claims any more is no longer seen, nor are its workers; what they counted
+ * goes on if they are claimed again. */
+void counters_release(struct counters *counters, uint32_t scope);
+
+/* Of the table that this program was built with: what two who share values must agree on. */
+uint64_t counters_table_hash(void);
+
+/*
+ * For a worker: maps the pages of its own values for writing, and nothing else of the file, so that
+ * no modelet can spoil another's figures, or the header. They are scope 0 of the view, which has no
+ * header. The coordinator says where they are (`values_offset` of the scope, SCOPE_WORKER). Takes
+ * over `fd` in success, and closes it at once: with it, a modelet could map the rest, or cut the
+ * file short.
+ */
+enum status counters_attach(struct counters *counters, int fd, uint64_t values_offset,
+                            struct error *error) WARN_UNUSED;
 
 /* Maps a file read-only; validates everything that readers rely on. `*live`: its node runs. */
 enum status counters_open(struct counters *counters, const char *path, bool *live,

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/control.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+
+enum { CALLS_MAX = 16 };
+
+struct control_call {
+    struct control *control;
+    int fd; /* -1: not in use */
+    struct loop_watch *watch;
+    bool asked; /* its request has been handed on: it waits for the answer */
+};
+
+struct control {
+    struct control_handler handler;
+    struct loop *loop;
+    char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
+    int fd;
+    struct loop_watch *watch;
+    struct control_call calls[CALLS_MAX];
+};
+
+/* ---- one call ---- */
+
+static void
+call_close(struct control_call *call)
+{
+    loop_watch_remove(call->watch);
+    close(call->fd);
+    *call = (struct control_call){.control = call->control, .fd = -1};
+}
+
+void
+control_answer(struct control_call *call, const struct error *error, const char *text)
+{
+    struct control_answer answer = {.version = CONTROL_VERSION};
+    if (error != NULL)
+        answer.status = error->status;
+    snprintf(answer.text, sizeof(answer.text), "%s", error != NULL ? error->text : text);
+    /* one message on an empty socket: it does not block, and who is gone need not know */
+    (void)send(call->fd, &answer, sizeof(answer), MSG_NOSIGNAL | MSG_DONTWAIT);
+    call_close(call);
+}
+
+static enum status
+request_check(const struct control_request *request, ssize_t bytes, struct error *error)
+{
+    if (bytes != sizeof(*request) || request->version != CONTROL_VERSION)
+        return error_set(
+            error, STATUS_INVALID_ARGUMENT,
+            "not a request that this shoald knows: use the shoalctl that came with it");
+    if (strnlen(request->name, sizeof(request->name)) == sizeof(request->name))
+        return error_set(error, STATUS_INVALID_ARGUMENT, "the name has no end");
+    if (request->verb != CONTROL_RELOAD)
+        return error_set(error, STATUS_UNIMPLEMENTED, "unknown verb %u", request->verb);
+    return STATUS_OK;
+}
+
+static void
+on_call_readable(void *context)
+{
+    struct control_call *call = context;
+    struct control_request request;
+    ssize_t bytes = recv(call->fd, &request, sizeof(request), MSG_DONTWAIT | MSG_TRUNC);
+    if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (call->asked) { /* gone, or impatient: the answer will find nobody, which is allowed */
+        loop_watch_remove(call->watch);
+        call->watch = NULL;
+        return;
+    }
+    if (bytes <= 0) {
+        call_close(call);
+        return;
+    }
+    struct error error = ERROR_NONE;
+    if (request_check(&request, bytes, &error) != STATUS_OK) {
+        control_answer(call, &error, NULL);
+        return;
+    }
+    call->asked = true;
+    call->control->handler.on_request(call->control->handler.context, &request, call);
+}
+
+/* ---- the socket ---- */
+
+static bool
+peer_may(int fd)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof(peer);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
+           (peer.uid == 0 || peer.uid == geteuid());
+}
+
+static void
+on_caller(void *context)
+{
+    struct control *control = context;
+    int fd = accept4(control->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return;
+    for (uint32_t i = 0; i < CALLS_MAX && peer_may(fd); i++) {
+        struct control_call *call = &control->calls[i];
+        if (call->fd >= 0)
+            continue;
+        call->fd = fd;
+        call->watch = loop_watch_add(control->loop, fd, on_call_readable, call);
+        return;
+    }
+    log_warn("control_refused calls_max=%d", CALLS_MAX);
+    close(fd);
+}
+
+static enum status
+listen_at(struct control *control, struct error *error)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, control->path, sizeof(address.sun_path));
+    control->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (control->fd < 0)
+        return error_set_errno(error, "control socket");
+    unlink(control->path);
+    /* made with nobody's rights: there is no moment at which others could connect */
+    mode_t before = umask(0177);
+    int bound = bind(control->fd, (struct sockaddr *)&address, sizeof(address));
+    umask(before);
+    if (bound != 0 || listen(control->fd, CALLS_MAX) != 0)
+        return error_set_errno(error, "control socket %s", control->path);
+    return STATUS_OK;
+}
+
+enum status
+control_create(struct loop *loop, const char *counters_path, const struct control_handler *handler,
+               struct control **created, struct error *error)
+{
+    struct control *control = calloc(1, sizeof(*control));
+    CHECK(control != NULL);
+    control->handler = *handler;
+    control->loop = loop;
+    control->fd = -1;
+    for (uint32_t i = 0; i < CALLS_MAX; i++)
+        control->calls[i] = (struct control_call){.control = control, .fd = -1};
+    enum status status = control_path(counters_path, control->path, sizeof(control->path), error);
+    if (status == STATUS_OK)
+        status = listen_at(control, error);
+    if (status != STATUS_OK) {
+        if (control->fd >= 0)
+            close(control->fd);
+        free(control);
+        return status;
+    }
+    control->watch = loop_watch_add(loop, control->fd, on_caller, control);
+    *created = control;
+    return STATUS_OK;
+}
+
+void
+control_destroy(struct control *control)
+{
+    if (control == NULL)
+        return;
+    struct error error = ERROR_NONE;
+    error_set(&error, STATUS_UNAVAILABLE, "the node has stopped");
+    for (uint32_t i = 0; i < CALLS_MAX; i++)
+        if (control->calls[i].fd >= 0)
+            control_answer(&control->calls[i], &error, NULL);
+    unlink(control->path);
+    loop_watch_remove(control->watch);
+    close(control->fd);
+    free(control);
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/reload.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "coordinator/config_keys.h"
+
+/* One reload that was asked for: of one pipeline or of several, that end at different times. */
+struct reload {
+    struct control_call *call; /* NULL: nobody waits */
+    uint32_t open;             /* pipelines that have not ended, plus one while they are started */
+    uint32_t taken_over;
+    struct error error; /* of the first that failed */
+};
+
+static void
+reload_ended(struct reload *reload)
+{
+    if (--reload->open > 0)
+        return;
+    char text[128];
+    snprintf(text, sizeof(text), "%u pipeline%s reloaded", reload->taken_over,
+             reload->taken_over == 1 ? "" : "s");
+    if (reload->call != NULL)
+        control_answer(reload->call, reload->error.status == STATUS_OK ? NULL : &reload->error,
+                       text);
+    else if (reload->error.status != STATUS_OK)
+        log_error("reload_failed error=\"%s\"", reload->error.text);
+    free(reload);
+}
+
+static void
+reload_failed(struct reload *reload, const struct error *error)
+{
+    if (reload->error.status == STATUS_OK)
+        reload->error = *error;
+}
+
+static void
+on_pipeline_done(void *context, struct pipeline *pipeline, const struct error *error)
+{
+    struct reload *reload = context;
+    (void)pipeline;
+    if (error == NULL)
+        reload->taken_over++;
+    else
+        reload_failed(reload, error);
+    reload_ended(reload);
+}
+
+/* ---- what a reload cannot change ---- */
+
+static bool
+same_number(const struct config_key *key, const struct config *a, const struct config *b)
+{
+    size_t bytes = key->field == FIELD_NONE ? 0 : key->field == FIELD_U32 ? 4 : 8;
+    return memcmp((const char *)a + key->offset, (const char *)b + key->offset, bytes) == 0;
+}
+
+static bool
+same_text(const char *a, const char *b)
+{
+    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+static bool
+same_listen(const struct config *a, const struct config *b)
+{
+    if (a->listen_count != b->listen_count)
+        return false;
+    for (uint32_t i = 0; i < a->listen_count; i++)
+        if (strcmp(a->listen[i], b->listen[i]) != 0)
+            return false;
+    return true;
+}
+
+static bool
+same_cpus(const struct config *a, const struct config *b)
+{
+    return a->cpu_count == b->cpu_count &&
+           (a->cpu_count == 0 || memcmp(a->cpus, b->cpus, a->cpu_count * sizeof(a->cpus[0])) == 0);
+}
+
+static void
+warn_needs_restart(const struct config *was, const struct config *now)
+{
+    for (size_t i = 0; i < KEY_COUNT; i++)
+        if (config_keys[i].where == WHERE_TOP && !same_number(&config_keys[i], was, now))
+            log_warn("reload_ignored key=%s needs=restart", config_keys[i].name);
+    if (!same_listen(was, now))
+        log_warn("reload_ignored key=listen needs=restart");
+    if (!same_cpus(was, now))
+        log_warn("reload_ignored key=cpus needs=restart");
+    if (!same_text(was->counters, now->counters))
+        log_warn("reload_ignored key=counters needs=restart");
+    if (!same_text(was->log_level, now->log_level))
+        log_warn("reload_ignored key=log_level needs=restart");
+}
+
+/* ---- reading ---- */
+
+static enum status
+read_again(const struct node_options *options, struct config_source **source, struct error *error)
+{
+    struct config config = {0};
+    struct config_errors errors = {0};
+    struct config_options how = {.pinning = options->pin ? CONFIG_PIN : CONFIG_NO_PIN};
+    enum status status = config_load(options->config_path, &how, &config, &errors, error);
+    for (uint32_t i = 0; i < errors.count; i++)
+        log_error("reload_config error=\"%s\"", errors.lines[i]);
+    if (status != STATUS_OK && errors.count > 0)
+        error_set(error, STATUS_INVALID_ARGUMENT, "%s%s", errors.lines[0],
+                  errors.count > 1 ? " (and more: see the log)" : "");
+    config_errors_free(&errors);
+    if (status == STATUS_OK)
+        *source = config_source_create(&config);
+    else
+        config_free(&config);
+    return status;
+}
+
+static const struct config_pipeline *
+find_config(const struct config *config, const char *name)
+{
+    for (uint32_t i = 0; i < config->pipeline_count; i++)
+        if (strcmp(config->pipelines[i].name, name) == 0)
+            return &config->pipelines[i];
+    return NULL;
+}
+
+static struct pipeline *
+find_pipeline(const struct assembly *assembly, const char *name)
+{
+    for (uint32_t i = 0; i < assembly->pipeline_count; i++)
+        if (strcmp(assembly->pipelines[i]->name, name) == 0)
+            return assembly->pipelines[i];
+    return NULL;
+}
+
+/* ---- starting ---- */
+
+static void
+reload_pipeline(struct reload *reload, struct pipeline *pipeline, struct config_source *source)
+{
+    struct error error = ERROR_NONE;
+    const struct config_pipeline *config = find_config(&source->config, pipeline->name);
+    struct pipeline_reload done = {on_pipeline_done, reload};
+    enum status status;
+    reload->open++;
+    if (config == NULL)
+        status =
+            error_set(&error, STATUS_FAILED_PRECONDITION,
+                      "pipeline \"%s\" is no longer in the configuration: it goes on as it is; "
+                      "a restart ends it",
+                      pipeline->name);
+    else
+        status = pipeline_reload(pipeline, source, config, &done, &error);
+    if (status != STATUS_OK)
+        on_pipeline_done(reload, pipeline, &error);
+}
+
+static void
+reload_from(struct reload *reload, struct assembly *assembly, struct config_source *source,
+            const char *name)
+{
+    struct error error = ERROR_NONE;
+    const struct config *config = &source->config;
+    warn_needs_restart(&assembly->options.source->config, config);
+    for (uint32_t i = 0; i < config->pipeline_count; i++)
+        if (find_pipeline(assembly, config->pipelines[i].name) == NULL)
+            log_warn("reload_ignored pipeline=%s needs=restart", config->pipelines[i].name);
+    struct pipeline *pipeline = find_pipeline(assembly, name);
+    if (name[0] == '\0') {
+        for (uint32_t i = 0; i < assembly->pipeline_count; i++)
+            reload_pipeline(reload, assembly->pipelines[i], source);
+    } else if (pipeline != NULL) {
+        reload_pipeline(reload, pipeline, source);
+    } else {
+        error_set(&error, STATUS_NOT_FOUND, "this node serves no pipeline \"%s\"", name);
+        reload_failed(reload, &error);
+    }
+}
+
+void
+reload_asked(struct assembly *assembly, const struct node_options *options, const char *name,
+             struct control_call *call)
+{
+    struct reload *reload = calloc(1, sizeof(*reload));
+    CHECK(reload != NULL);
+    reload->call = call;
+    reload->open = 1;
+    struct config_source *source;
+    struct error error = ERROR_NONE;
+    if (read_again(options, &source, &error) == STATUS_OK) {
+        reload_from(reload, assembly, source, name);
+        config_source_unref(source); /* the generations have their own */
+    } else {
+        reload_failed(reload, &error);
+    }
+    reload_ended(reload);
+}
+
+void
+reload_all(struct assembly *assembly, const struct node_options *options)
+{
+    reload_asked(assembly, options, "", NULL);
+}

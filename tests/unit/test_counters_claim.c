@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ctest: tsan
+ *
+ * Scopes of the counters that come and go: who claims which, what is seen of it, and that a reader
+ * who opens the file amid changes sees a whole table every time.
+ */
+#include "test_counters_rig.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+static const struct counters_spec with_spares[] = {
+    {SCOPE_NODE, 0, "node"}, {SCOPE_PIPELINE, 0, "digits"}, {SCOPE_STAGE, 1, "classify"},
+    {SCOPE_WORKER, 2, "0"},  {SCOPE_SPARE, 0, ""},          {SCOPE_SPARE, 0, ""},
+    {SCOPE_SPARE, 0, ""},
+};
+
+enum { WITH_SPARES = ARRAY_COUNT(with_spares), CLASSIFY = 2, CLASSIFY_0 = 3, FIRST_SPARE = 4 };
+
+static struct counters
+create_with_spares(void)
+{
+    struct counters counters;
+    struct error error = ERROR_NONE;
+    if (counters_create(&counters, path, with_spares, WITH_SPARES, &error) != STATUS_OK)
+        fail_msg("%s", error.text);
+    return counters;
+}
+
+static uint32_t
+claim(struct counters *counters, enum counter_scope kind, uint32_t parent, const char *name)
+{
+    uint32_t scope = 0;
+    struct error error = ERROR_NONE;
+    if (counters_claim(counters, kind, parent, name, &scope, &error) != STATUS_OK)
+        fail_msg("%s", error.text);
+    return scope;
+}
+
+static enum counter_scope
+seen(uint32_t scope)
+{
+    struct counters reader = open_expecting(true);
+    enum counter_scope kind = (enum counter_scope)reader.scopes[scope].kind;
+    counters_close(&reader);
+    return kind;
+}
+
+static void
+test_worker_is_one_claimant_s(void **state)
+{
+    (void)state;
+    struct counters counters = create_with_spares();
+    assert_int_equal(claim(&counters, SCOPE_STAGE, PIPELINE, "classify"), CLASSIFY);
+    assert_int_equal(claim(&counters, SCOPE_WORKER, CLASSIFY, "0"), CLASSIFY_0);
+    uint32_t second = claim(&counters, SCOPE_WORKER, CLASSIFY, "0");
+    assert_int_equal(second, FIRST_SPARE);
+    counter_add(counters_values(&counters, CLASSIFY_0), WORKER_ITEMS, 3);
+    counters_release(&counters, CLASSIFY_0);
+    /* its values go on with the next one of that name */
+    assert_int_equal(claim(&counters, SCOPE_WORKER, CLASSIFY, "0"), CLASSIFY_0);
+    assert_int_equal(counter_get(counters_values(&counters, CLASSIFY_0), WORKER_ITEMS), 3);
+    /* a worker's whole values fit into what was spare */
+    histogram_record(counters_values(&counters, second), WORKER_RUN, UINT64_MAX);
+    assert_int_equal(counter_get(counters_values(&counters, FIRST_SPARE + 1), WORKER_PID), 0);
+    counters_close(&counters);
+}
+
+static void
+test_stage_is_shared_and_hidden_after_the_last(void **state)
+{
+    (void)state;
+    struct counters counters = create_with_spares();
+    uint32_t label = claim(&counters, SCOPE_STAGE, PIPELINE, "label");
+    uint32_t worker = claim(&counters, SCOPE_WORKER, label, "0");
+    assert_true(worker > label);
+    assert_int_equal(claim(&counters, SCOPE_STAGE, PIPELINE, "label"), label);
+    assert_int_equal(seen(label), SCOPE_STAGE);
+    assert_int_equal(seen(worker), SCOPE_WORKER);
+    counters_release(&counters, label);
+    assert_int_equal(seen(label), SCOPE_STAGE);
+    counters_release(&counters, worker);
+    assert_int_equal(seen(worker), SCOPE_WORKER);
+    counters_release(&counters, label);
+    assert_int_equal(seen(label), SCOPE_SPARE);
+    assert_int_equal(seen(worker), SCOPE_SPARE);
+    assert_int_equal(claim(&counters, SCOPE_STAGE, PIPELINE, "label"), label);
+    assert_int_equal(claim(&counters, SCOPE_WORKER, label, "0"), worker);
+    assert_int_equal(seen(worker), SCOPE_WORKER);
+    counters_close(&counters);
+}
+
+static void
+test_no_room(void **state)
+{
+    (void)state;
+    struct counters counters = create_with_spares();
+    claim(&counters, SCOPE_STAGE, PIPELINE, "a");
+    claim(&counters, SCOPE_STAGE, PIPELINE, "b");
+    claim(&counters, SCOPE_STAGE, PIPELINE, "c");
+    uint32_t scope;
+    struct error error = ERROR_NONE;
+    assert_int_equal(counters_claim(&counters, SCOPE_STAGE, PIPELINE, "d", &scope, &error),
+                     STATUS_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(error.text, "\"d\""));
+    counters_close(&counters);
+}
+
+/* ---- amid changes: some fall into every read, but they do pause, as real ones do ---- */
+
+struct changer {
+    struct counters *counters;
+    atomic_bool stop;
+    atomic_uint reads;
+    atomic_uint changes;
+};
+
+static void *
+change(void *context)
+{
+    struct changer *changer = context;
+    unsigned seen_reads = 0;
+    while (!atomic_load(&changer->stop)) {
+        if (atomic_load(&changer->reads) == seen_reads) {
+            sched_yield();
+            continue;
+        }
+        seen_reads = atomic_load(&changer->reads);
+        uint32_t stage = claim(changer->counters, SCOPE_STAGE, PIPELINE, "label");
+        uint32_t worker = claim(changer->counters, SCOPE_WORKER, stage, "0");
+        counters_release(changer->counters, worker);
+        counters_release(changer->counters, stage);
+        atomic_fetch_add(&changer->changes, 1);
+    }
+    return NULL;
+}
+
+static void
+test_readers_see_a_whole_table(void **state)
+{
+    (void)state;
+    enum { READS = 2000 };
+    struct counters counters = create_with_spares();
+    struct changer changer = {.counters = &counters};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, change, &changer), 0);
+    uint32_t reads_with = 0;
+    while (atomic_load(&changer.changes) < READS) {
+        atomic_fetch_add(&changer.reads, 1);
+        struct counters reader = open_expecting(true); /* fails on a torn table */
+        for (uint32_t k = FIRST_SPARE; k < WITH_SPARES; k++)
+            reads_with += reader.scopes[k].kind == SCOPE_WORKER;
+        counters_close(&reader);
+    }
+    atomic_store(&changer.stop, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    print_message("%u changes; seen with a worker: %u\n", atomic_load(&changer.changes),
+                  reads_with);
+    counters_close(&counters);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_worker_is_one_claimant_s, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_stage_is_shared_and_hidden_after_the_last, folder_make,
+                                        folder_remove),
+        cmocka_unit_test_setup_teardown(test_no_room, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_readers_see_a_whole_table, folder_make, folder_remove),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
