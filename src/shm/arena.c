@@ -82,6 +82,14 @@ arena_release(const struct region *region, uint32_t slot, uint32_t block, uint16
     }
 }
 
+bool
+arena_holds(const struct region *region, uint32_t slot, uint32_t block)
+{
+    struct shm_word word = word_unpack(
+        atomic_load_explicit(object_word(&region->blocks, block), memory_order_relaxed));
+    return word.held && word.party == slot;
+}
+
 uint32_t
 arena_used(const struct region *region, int class_index)
 {

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "shm/region.h"
@@ -32,6 +33,10 @@ enum status arena_acquire(const struct region *region, uint32_t slot, uint64_t b
  * the slot did not hold it (it has been released already); DATA_LOSS: the region is corrupt. */
 enum status arena_release(const struct region *region, uint32_t slot, uint32_t block,
                           uint16_t party);
+
+/* True if the slot holds the block, which is one that exists. A hostile worker can make that look
+ * so for any block; a mistaken one, or one that only changed a descriptor, can't. */
+bool arena_holds(const struct region *region, uint32_t slot, uint32_t block);
 
 /* Blocks not free at this moment, of one class or (class -1) all. Reads every word: for people. */
 uint32_t arena_used(const struct region *region, int class_index);

@@ -59,12 +59,16 @@ struct handshake_start {
     uint32_t stage_index;
     uint32_t worker_index;
     uint32_t worker_count;
-    uint32_t counters_scope; /* of this worker's seat */
-    uint32_t batch_size;     /* 0 or 1: singletons */
+    uint32_t batch_size; /* 0 or 1: singletons */
+    uint32_t param_count;
+    uint64_t counters_table;  /* counters_table_hash */
+    uint64_t counters_offset; /* of the values of this worker's seat */
     int64_t batch_wait_ns;
     int64_t spin_limit_ns;
     uint32_t halvings_max; /* how often a batch that failed as a whole may be run in halves */
     uint32_t log_level;
+    uint32_t sandbox_allow; /* enum sandbox_allow */
+    uint32_t sandbox_need;  /* enum sandbox_need */
     char pipeline[HANDSHAKE_NAME_BYTES];
     char stage[HANDSHAKE_NAME_BYTES];
     char modelet_path[HANDSHAKE_PATH_BYTES];
@@ -72,8 +76,6 @@ struct handshake_start {
     char model_id[SHOAL_NAME_BYTES_MAX + 1]; /* "": no model to load */
     char model_path[HANDSHAKE_PATH_BYTES];
     char model_key[HANDSHAKE_VALUE_BYTES];
-    uint32_t param_count;
-    uint32_t reserved;
     struct handshake_param params[HANDSHAKE_PARAMS_MAX];
 };
 

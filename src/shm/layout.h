@@ -65,7 +65,8 @@ struct shm_slot {
     _Atomic int64_t admitted_ns;   /* when the coordinator took the request */
     _Atomic uint32_t status;       /* of a failure, on the way through PLACE_ERROR */
     _Atomic uint32_t failed_place; /* the stage that failed it */
-    uint64_t reserved[2];
+    _Atomic uint64_t alone;        /* the generation that is to run in no company; 0: none */
+    uint64_t reserved[1];
     struct shm_payload payload[2]; /* payload[place & 1] is the one for that place */
     char text[SLOT_TEXT_BYTES];    /* of a failure; terminated unless hostile */
 };
@@ -101,6 +102,12 @@ struct shm_worker {
     _Atomic int64_t heartbeat_ns; /* the worker writes: its last sign of life */
     _Atomic int64_t run_began_ns; /* 0 when it is not running the modelet */
     _Atomic uint32_t run_items;
+    /* What its runs cost, as the worker has learned it: fixed, for each item, and how far a run is
+     * from that on average. Loaded one by one: a mixture of two estimates is an estimate. */
+    _Atomic uint64_t cost_fixed_ns;
+    _Atomic uint64_t cost_item_ns;
+    _Atomic uint64_t cost_spread_ns;
+    _Atomic int64_t ran_ns; /* when its last run ended; 0: none yet */
 };
 
 struct region_header {

@@ -33,6 +33,10 @@ enum status region_create(struct region *region, const struct region_plan *plan,
  * checksum. Takes over `fd` in success only. */
 enum status region_attach(struct region *region, int fd, struct error *error) WARN_UNUSED;
 
+/* For who made the region: whether its header is still as it was written, so that a worker can
+ * attach. DATA_LOSS or FAILED_PRECONDITION, saying what is wrong. */
+enum status region_check_header(const struct region *region, struct error *error) WARN_UNUSED;
+
 /* Unmaps and closes. A region that was never created or attached (all zero) is left alone. */
 void region_detach(struct region *region);
 

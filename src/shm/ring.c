@@ -178,6 +178,33 @@ ring_pop(const struct shm_ring *ring, const struct shm_objects *objects, uint16_
     return RING_LOST;
 }
 
+void
+ring_visit(const struct shm_ring *ring, void (*visit)(void *context, uint64_t cell), void *context)
+{
+    uint64_t position = atomic_load_explicit(&ring->shared->head, memory_order_relaxed);
+    for (uint32_t i = 0; i < ring->cell_count; i++, position++) {
+        uint64_t cell = atomic_load_explicit(cell_at(ring, position), memory_order_acquire);
+        if (cell_is_full(cell))
+            visit(context, cell);
+        else if (lap_ahead(ring, cell, position) <= 0)
+            return; /* the end; one of a later lap was taken just now, or the head hint lags */
+    }
+}
+
+bool
+ring_peek(const struct shm_ring *ring, const struct shm_objects *objects, struct shm_ticket *next)
+{
+    uint64_t position = atomic_load_explicit(&ring->shared->head, memory_order_relaxed);
+    uint64_t cell = atomic_load_explicit(cell_at(ring, position), memory_order_acquire);
+    uint32_t index = cell_index(cell);
+    if (!cell_is_full(cell) || index >= objects->count)
+        return false;
+    struct shm_word word =
+        word_unpack(atomic_load_explicit(object_word(objects, index), memory_order_acquire));
+    *next = (struct shm_ticket){index, word.generation};
+    return !word.held && word.place == ring->place && cell_names(cell, index, word);
+}
+
 bool
 ring_has_cell(const struct shm_ring *ring)
 {

@@ -79,12 +79,22 @@ enum ring_result ring_push(const struct shm_ring *ring, const struct shm_objects
 enum ring_result ring_pop(const struct shm_ring *ring, const struct shm_objects *objects,
                           uint16_t party, struct shm_ticket *taken) WARN_UNUSED;
 
+/* The object that the next pop would claim, if nobody is faster; false: none, or the head hint
+ * lags. Claims nothing: what is true of it may be so no longer. */
+bool ring_peek(const struct shm_ring *ring, const struct shm_objects *objects,
+               struct shm_ticket *next);
+
 /* True if a pop would look at a full cell. For deciding whether to sleep, after a full fence. */
 bool ring_has_cell(const struct shm_ring *ring);
 
 /* How many cells lie between the hints, at most the number of cells: for people, not for decisions.
  */
 uint32_t ring_depth(const struct shm_ring *ring);
+
+/* Shows each full cell that a popper would meet, in order, and changes nothing: for an audit. Cells
+ * of hostile contents are shown as well. */
+void ring_visit(const struct shm_ring *ring, void (*visit)(void *context, uint64_t cell),
+                void *context);
 
 /* Only step 2 of a push: fills a cell for an object whose word, `waiting`, says already that it
  * waits here. For repair, which owes the push in the name of a dead party. */

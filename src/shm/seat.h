@@ -69,6 +69,18 @@ seat_run_ended(const struct seat *seat)
     atomic_store_explicit(&seat->worker->run_began_ns, 0, memory_order_relaxed);
 }
 
+/* For the coordinator's forecast: what runs cost, learned from one that ended now. */
+static inline void
+seat_cost(const struct seat *seat, uint64_t fixed_ns, uint64_t item_ns, uint64_t spread_ns,
+          int64_t now_ns)
+{
+    atomic_store_explicit(&seat->worker->cost_fixed_ns, fixed_ns, memory_order_relaxed);
+    atomic_store_explicit(&seat->worker->cost_item_ns, item_ns, memory_order_relaxed);
+    atomic_store_explicit(&seat->worker->cost_spread_ns, spread_ns, memory_order_relaxed);
+    /* release: who sees the time sees figures at least as new */
+    atomic_store_explicit(&seat->worker->ran_ns, now_ns, memory_order_release);
+}
+
 /* The coordinator wants batches closed at once. */
 static inline bool
 seat_draining(const struct seat *seat)

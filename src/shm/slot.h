@@ -44,6 +44,16 @@ slot_cancelled(const struct shm_slot *slot, uint32_t generation)
     return atomic_load_explicit(&slot->cancelled, memory_order_relaxed) == generation;
 }
 
+/* From now on, at every stage, this request is run in a batch of its own: a worker has died that
+ * held it. Coordinator only; harmless when the ticket is outdated. */
+void slot_run_alone(const struct region *region, struct shm_ticket ticket);
+
+static inline bool
+slot_runs_alone(const struct shm_slot *slot, uint32_t generation)
+{
+    return atomic_load_explicit(&slot->alone, memory_order_relaxed) == generation;
+}
+
 /* Writes status and text (cut to fit) for the way through PLACE_ERROR. */
 void slot_set_failure(struct shm_slot *slot, uint8_t place, enum status status, const char *text);
 

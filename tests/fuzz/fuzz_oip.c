@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as a ModelInferRequest: what is accepted goes through the arena into a response, which
- * must be one that protobuf-c reads, with the same names and the same contents; and the name that
- * the skim found must be the one that was decoded. The first byte says how the rest is cut into
- * spans.
+ * must be one that protobuf-c reads, with the same names and the same contents; and the name and
+ * the priority that the skims found must be those that were decoded. The first byte says how the
+ * rest is cut into spans.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +62,33 @@ check_skim(const struct rpc_message *message)
     CHECK(memcmp(name, oip_model_name(request), bytes) == 0);
 }
 
+/* What the skim takes for the priority is what the decoder reads as that parameter. */
+static void
+check_priority(const struct rpc_message *message)
+{
+    const Inference__InferParameter *value = NULL;
+    for (size_t i = 0; i < request->message->n_parameters; i++)
+        if (strcmp(request->message->parameters[i]->key, "priority") == 0)
+            value = request->message->parameters[i]->value;
+    uint64_t number = value == NULL ? 0 : UINT64_MAX;
+    if (value != NULL &&
+        value->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM)
+        number = (uint64_t)value->int64_param;
+    else if (value != NULL && value->parameter_choice_case ==
+                                  INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_UINT64_PARAM)
+        number = value->uint64_param;
+    else if (value != NULL &&
+             value->parameter_choice_case ==
+                 INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM &&
+             strlen(value->string_param) == 1)
+        number = (uint64_t)(value->string_param[0] - '0');
+    enum priority priority;
+    struct error error = ERROR_NONE;
+    bool taken = oip_skim_priority(message, &priority, &error) == STATUS_OK;
+    CHECK(taken == (number <= PRIORITY_LOW));
+    CHECK(!taken || priority == (number == 0 ? PRIORITY_NORMAL : (enum priority)number));
+}
+
 /* The response as one run of bytes, on the heap, exactly as long as it is. */
 static uint8_t *
 join(const struct rpc_piece *pieces, size_t count, size_t *bytes)
@@ -110,6 +137,24 @@ check_response(void)
     free(joined);
 }
 
+/* Whatever a model says that it takes, the rest goes on with any request. */
+static void
+check_model(void)
+{
+    static const struct oip_spec any[] = {
+        {.name = "x", .rank = SHOAL_RANK_ANY},
+        {.name = "input", .datatype = SHOAL_FP32, .rank = 2, .shape = {-1, 2}}};
+    static const struct oip_model_info model = {.name = "m",
+                                                .version = "1",
+                                                .inputs = any,
+                                                .input_count = 2,
+                                                .outputs = any,
+                                                .output_count = 2};
+    struct error error = ERROR_NONE;
+    if (oip_check_model(request, &model, &error) != STATUS_OK)
+        CHECK(error.status == STATUS_INVALID_ARGUMENT || error.status == STATUS_NOT_FOUND);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -123,6 +168,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (oip_decode(request, &message, &error) != STATUS_OK)
         return 0;
     check_skim(&message);
+    check_priority(&message);
+    check_model();
     builder_init(&builder, &region, ticket.index, PARTY, NULL, NULL);
     struct shm_payload payload = {0};
     if (builder_reserve(&builder, oip_tensor_bytes(request), &error) == STATUS_OK &&

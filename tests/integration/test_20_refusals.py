@@ -273,6 +273,33 @@ class TestFull(ServiceTest):
         self.assertEqual(self.shoald.wait_all_returned("puppet")["rejected_full"], 5)
 
 
+class TestArenaFull(ServiceTest):
+    config = node(pipeline("puppet", stage("libpuppet.so", params={"folder": "."}), slots=8),
+                  message_mib=1)
+
+    def hold(self, name):
+        """Nearly as large as a message may be; the puppet reads as far as the first zero."""
+        return self.client.tell(f"hold {name}".encode() + bytes(900_000))
+
+    def test_arena_full(self):
+        """Both blocks of the largest size are in use: what needs one is refused at once, although slots
+        are free; what is small is not."""
+        folder = self.shoald.folder
+        futures = [self.hold("arena"), self.hold("arena")]
+        wait_until((folder / "arena.held").exists, "a request to be running")
+        self.shoald.wait_stat("puppet", lambda stat: stat["slots_used"] == 2, "two slots in use")
+        for _ in range(5):
+            self.check_refused(self.hold("arena"), "RESOURCE_EXHAUSTED", "arena full", "no block of")
+        small = self.client.tell("echo small")
+        self.assertFalse(any(future.done() for future in futures))
+        (folder / "arena.go").touch()
+        for future in futures:
+            self.assertTrue(said(future.result()).startswith("hold arena"))
+        self.assertEqual(said(small.result()), "echo small")
+        stat = self.shoald.wait_all_returned("puppet")
+        self.assertEqual((stat["rejected_full"], stat["region_resets"]), (5, 0))
+
+
 class TestStart(unittest.TestCase):
     """What the node refuses to start with."""
 

@@ -7,6 +7,7 @@
  *   echo X         nothing
  *   hold NAME      makes NAME.held and waits until NAME.go is there
  *   linger NAME    the same, and also ends, with NAME.gave_up, when nobody waits for it any more
+ *   slow MS        takes so many milliseconds
  *   crash X        dies by SIGABRT
  *   crash-once X   the same, if X.crashed is not there yet
  *   fail CODE      fails the item with this code
@@ -187,6 +188,9 @@ perform(struct puppet *self, struct shoal_batch *batch, struct shoal_item *item,
     if (strcmp(text, "hold") == 0 || strcmp(text, "linger") == 0) {
         if (!hold(self, batch, item, name, text[0] == 'l'))
             return batch->host->fail(item, SHOAL_CANCELLED, "given up");
+    } else if (strcmp(text, "slow") == 0) {
+        for (int left = atoi(name); left > 0; left--)
+            wait_a_little();
     } else if (strcmp(text, "crash") == 0 ||
                (strcmp(text, "crash-once") == 0 && cue_give(self, name, ".crashed"))) {
         die();

@@ -248,6 +248,44 @@ test_extremes(void **state)
     assert_closed(&batch, 0, BATCH_CLOSED_WAIT);
 }
 
+static bool
+offer_alone(struct batch *batch)
+{
+    return batch_offer(batch, (struct batch_item){.alone = true, .deadline_ns = TIME_NEVER_NS}, 0);
+}
+
+static void
+test_alone(void **state)
+{
+    (void)state;
+    struct batch batch;
+    batch_init(&batch, 4, WAIT);
+    /* it is due at once, and has no company */
+    assert_true(offer_alone(&batch));
+    assert_true(batch_full(&batch));
+    assert_false(offer(&batch, 0, 0));
+    assert_false(offer_alone(&batch));
+    assert_int_equal(batch.count, 1);
+    assert_closed(&batch, 0, BATCH_CLOSED_SINGLE);
+    /* it closes the batch before it, whether it is offered or seen in the ring */
+    for (int seen = 0; seen < 2; seen++) {
+        batch_begin(&batch);
+        assert_true(offer(&batch, 0, 0));
+        assert_open(&batch, 0, WAIT);
+        if (seen)
+            batch_refuse(&batch);
+        else
+            assert_false(offer_alone(&batch));
+        assert_closed(&batch, 0, BATCH_CLOSED_FULL);
+        assert_false(offer(&batch, 0, 0));
+    }
+    /* and leaves no trace in the next one */
+    batch_begin(&batch);
+    assert_true(offer(&batch, 0, 0));
+    assert_true(offer(&batch, 0, 0));
+    assert_open(&batch, 0, WAIT);
+}
+
 /* ---- random arrivals against an oracle ---- */
 
 enum { ITEMS = 40, HORIZON = 2000, CASES = 20000 };
@@ -420,6 +458,7 @@ main(void)
         cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_draining),
         cmocka_unit_test(test_one_model_per_batch),
+        cmocka_unit_test(test_alone),
         cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_random_arrivals),
     };

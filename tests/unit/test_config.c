@@ -7,6 +7,7 @@
  * test_config_text.c; what needs files and CPUs, and the manual, in test_config_place.c.
  */
 #include "coordinator/config_keys.h"
+#include "shm/sandbox.h"
 #include "test_config_rig.h"
 
 /* ---- files with one line to be filled in ---- */
@@ -87,11 +88,15 @@ static const struct {
     {KEY_SLOTS, "0", "1", "65535", "65536", "1 to 65535 requests"},
     {KEY_ARENA_MIB, "-1", "0", "1048576", "1048577", "0 to 1048576 MiB"},
     {KEY_DEFAULT_TIMEOUT_MS, "-1", "0", "86400000", "86400001", "0 to 86400000 ms"},
+    {KEY_QUEUE_LIMIT_MS, "-1", "0", "86400000", "86400001", "0 to 86400000 ms"},
     {KEY_SPIN_US, "-1", "0", "1000", "1001", "0 to 1000 µs"},
     {KEY_WORKERS, "0", "1", "64", "65", "1 to 64 processes"},
     {KEY_BATCH_SIZE, "-1", "0", "4096", "4097", "0 to 4096 requests"},
     {KEY_BATCH_WAIT_MS, "-0.5", "0", "0.0", "60000.5", "0 to 60000 ms"},
     {KEY_START_TIMEOUT_MS, "0", "1", "3600000", "3600001", "1 to 3600000 ms"},
+    {KEY_RUN_TIMEOUT_MS, "-1", "0", "3600000", "3600001", "0 to 3600000 ms"},
+    {KEY_QUARANTINE_DEATHS, "-1", "0", "1000", "1001", "0 to 1000 deaths"},
+    {KEY_QUARANTINE_MS, "0", "1", "86400000", "86400001", "1 to 86400000 ms"},
     {KEY_HALVINGS_MAX, "-1", "0", "16", "17", "0 to 16"},
     {KEY_ATTEMPTS_MAX, "0", "1", "8", "9", "1 to 8"},
 };
@@ -153,10 +158,22 @@ static const struct {
     {CONFIG_TEXT, "{}", "must be text, not an empty map"},
     {CONFIG_TEXT, "\"\"", "must have 1 to "},
     {CONFIG_TEXT, "\"a\\nb\"", "control character"},
-    {CONFIG_CHOICE, "loud", "must be a word (error|warn|info|debug), not \"loud\""},
+    {CONFIG_CHOICE, "loud", "must be a word ("},
+    {CONFIG_CHOICE, "loud", "), not \"loud\""},
     {CONFIG_CHOICE, "warn|info", "must be a word"},
     {CONFIG_CHOICE, "inf", "must be a word"},
     {CONFIG_CHOICE, "[info]", "not a list"},
+    {CONFIG_CHOICES, "files", "must be a list of words (reading|files|network|processes|code|all)"},
+    {CONFIG_CHOICES, "{files: 1}", "not a map"},
+    {CONFIG_CHOICES, "", "not nothing"},
+    {CONFIG_CHOICES, "[file]", "must list words of reading|files|network|processes|code|all, not"},
+    {CONFIG_CHOICES, "[files, 'files|network']", "not \"files|network\""},
+    {CONFIG_CHOICES, "['']", "not \"\""},
+    {CONFIG_CHOICES, "[~]", "not nothing"},
+    {CONFIG_CHOICES, "[[files]]", "not a list"},
+    {CONFIG_CHOICES, "[files, code, files]", "\"files\" is there twice"},
+    {CONFIG_CHOICES, "[files, a, b, c, d, e, f]",
+     "`sandbox_allow` has 7 elements: must be at most"},
     {CONFIG_ADDRESSES, "port:8033", "must be a list of addresses (1 to 16 elements), not \"port:"},
     {CONFIG_ADDRESSES, "[]", "1 to 16 elements, not an empty list"},
     {CONFIG_ADDRESSES, "[[]]", "not an empty list"},
@@ -223,6 +240,38 @@ test_texts(void **state)
     static const char *const levels[] = {"error", "warn", "info", "debug", "'info'"};
     for (size_t i = 0; i < ARRAY_COUNT(levels); i++)
         expect_good(KEY_LOG_LEVEL, levels[i]);
+    expect_bad(KEY_LOG_LEVEL, "loud", "must be a word (error|warn|info|debug), not \"loud\"");
+    expect_good(KEY_SANDBOX, "required");
+    expect_good(KEY_SANDBOX, "best_effort");
+    expect_bad(KEY_SANDBOX, "off", "must be a word (best_effort|required), not \"off\"");
+}
+
+/* A list of words becomes the bits that the worker is told. */
+static void
+test_words(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *list;
+        uint32_t allow;
+    } cases[] = {
+        {"[]", 0},
+        {"[reading]", SANDBOX_ALLOW_READING},
+        {"[files, network]", SANDBOX_ALLOW_FILES | SANDBOX_ALLOW_NETWORK},
+        {"['code', \"processes\"]", SANDBOX_ALLOW_CODE | SANDBOX_ALLOW_PROCESSES},
+        {"[all, reading, files, network, processes, code]", SANDBOX_ALLOW_EVERY},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        char *text = fill(&frames[WHERE_STAGE], "sandbox_allow", cases[i].list);
+        struct config config = rig_good(text);
+        assert_int_equal(config.pipelines[0].stages[0].sandbox_allow, cases[i].allow);
+        assert_string_equal(config.sandbox, "best_effort");
+        config_free(&config);
+        free(text);
+    }
+    struct config config = rig_good(PIPELINES);
+    assert_int_equal(config.pipelines[0].stages[0].sandbox_allow, 0);
+    config_free(&config);
 }
 
 static void
@@ -257,6 +306,7 @@ test_keys(void **state)
         rig_bad(text, frames[unknown[i].where].line, unknown[i].part);
         free(text);
     }
+    rig_bad(PIPELINES "caller_metadata: X-Tenant\n", 4, "has capital letters");
     rig_bad(PIPELINES "front_threads: 1\nlog_level: info\nfront_threads: 1\n", 6,
             "`front_threads` is there twice: first in line 4");
     rig_bad(PIPELINES "  name: q\n", 4, "`name` is there twice: first in line 2");
@@ -509,11 +559,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges),      cmocka_unit_test(test_types),
-        cmocka_unit_test(test_texts),       cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_rules),       cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_all_at_once), cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_ranges),    cmocka_unit_test(test_types),
+        cmocka_unit_test(test_texts),     cmocka_unit_test(test_words),
+        cmocka_unit_test(test_keys),      cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_addresses), cmocka_unit_test(test_all_at_once),
+        cmocka_unit_test(test_defaults),  cmocka_unit_test(test_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,13 +112,14 @@ test_shared(void **state)
     struct counters worker;
     struct error error = ERROR_NONE;
     int fd = dup(writer.fd);
-    assert_int_equal(counters_attach(&worker, fd, &error), STATUS_OK);
+    uint64_t at = writer.scopes[WORKER].values_offset;
+    assert_int_equal(counters_attach(&worker, fd, at, &error), STATUS_OK);
     assert_int_equal(fcntl(fd, F_GETFD), -1); /* closed: it can't be used to cut the file */
     counter_add(counters_values(&writer, NODE), NODE_CALLS, 3);
     counter_add_shared(counters_values(&writer, PIPELINE), PIPELINE_REQUESTS, 4);
     counter_set(counters_values(&writer, STAGE), STAGE_RESTARTS, 5);
-    counter_add(counters_values(&worker, WORKER), WORKER_ITEMS, 6);
-    histogram_record(counters_values(&worker, WORKER), WORKER_RUN, 1000);
+    counter_add(counters_values(&worker, 0), WORKER_ITEMS, 6);
+    histogram_record(counters_values(&worker, 0), WORKER_RUN, 1000);
     atomic_store(&writer.header->state, NODE_READY);
 
     struct counters reader = open_expecting(true);
@@ -264,7 +265,7 @@ static const struct spoil spoils[] = {
     {HEADER32(scope_count), 0, "more scopes"},
     {HEADER32(scope_count), UINT32_MAX, "more scopes"},
     {HEADER32(scope_count), 1 << 19, "more scopes"},
-    {HEADER32(scope_count), SCOPES + 1, "outside the file"},
+    {HEADER32(scope_count), SCOPES + 1, "wrong kind"},
     {SCOPE_AT(0, kind), 4, SCOPE_PIPELINE, "wrong kind"},
     {SCOPE_AT(0, parent), 4, 1, "wrong parent"},
     {SCOPE_AT(1, kind), 4, SCOPE_NODE, "wrong kind"},
@@ -306,11 +307,6 @@ test_corrupt(void **state)
         bool other = strstr(spoils[i].text, "builds") || strstr(spoils[i].text, "not a file") ||
                      strstr(spoils[i].text, "too few");
         assert_open_fails(other ? STATUS_FAILED_PRECONDITION : STATUS_DATA_LOSS, spoils[i].text);
-        int fd = open(path, O_RDWR);
-        struct counters worker;
-        struct error error;
-        assert_int_not_equal(counters_attach(&worker, fd, &error), STATUS_OK);
-        assert_int_equal(close(fd), 0); /* it stays the caller's */
     }
     /* a name that fills its field has no end */
     memset(whole + (SCOPE_AT(1, name)), 'x', COUNTERS_NAME_BYTES);
@@ -324,6 +320,44 @@ test_corrupt(void **state)
     free(whole);
 }
 
+/* Whatever the file says of itself, and whatever a worker writes, the others' figures stay. */
+static void
+test_a_worker_reaches_its_own(void **state)
+{
+    (void)state;
+    struct counters writer = create();
+    for (uint32_t i = 0; i < SCOPES; i++)
+        if (i != WORKER)
+            memset((void *)(uintptr_t)counters_values(&writer, i), 0x11, sizeof(uint64_t));
+    struct counters worker;
+    struct error error = ERROR_NONE;
+    uint64_t at = writer.scopes[WORKER].values_offset;
+    char *kept = malloc(at);
+    assert_non_null(kept);
+    memcpy(kept, writer.base, at);
+    memset(writer.base, 0x5a, at); /* the header, too */
+    int fd = dup(writer.fd);
+    assert_int_equal(counters_attach(&worker, fd, at, &error), STATUS_OK);
+    memcpy(writer.base, kept, at);
+    memset(worker.base, 0xff, worker.bytes);
+    assert_memory_equal(writer.base, kept, at);
+    for (uint32_t i = WORKER + 1; i < SCOPES; i++)
+        assert_int_equal(*counters_values(&writer, i), UINT64_C(0x1111111111111111));
+    counters_close(&worker);
+    struct counters reader = open_expecting(true);
+    counters_close(&reader);
+
+    const uint64_t wrong[] = {0, at + 64, writer.bytes, UINT64_MAX - 4095};
+    for (size_t i = 0; i < ARRAY_COUNT(wrong); i++) {
+        fd = dup(writer.fd);
+        assert_int_equal(counters_attach(&worker, fd, wrong[i], &error),
+                         STATUS_FAILED_PRECONDITION);
+        assert_int_equal(close(fd), 0); /* it stays the caller's */
+    }
+    free(kept);
+    counters_close(&writer);
+}
+
 int
 main(void)
 {
@@ -332,6 +366,7 @@ main(void)
         cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_quantiles),
         cmocka_unit_test_setup_teardown(test_shared, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_a_worker_reaches_its_own, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_hostile_writer, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_other_files, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_paths, folder_make, folder_remove),

@@ -163,6 +163,29 @@ test_order_and_levels(void **state)
 }
 
 static void
+test_peek(void **state)
+{
+    (void)state;
+    struct shm_ticket next;
+    assert_false(ring_peek(&ring, &objects, &next));
+    push(4);
+    push(5);
+    for (uint32_t i = 0; i < 3; i++) { /* it takes nothing */
+        assert_true(ring_peek(&ring, &objects, &next));
+        assert_int_equal(next.index, 4);
+        assert_int_equal(next.generation, 1);
+    }
+    pop_expect(4);
+    assert_true(ring_peek(&ring, &objects, &next));
+    assert_int_equal(next.index, 5);
+    /* claimed by one who died before he emptied the cell: nobody's next */
+    struct shm_word word = word_unpack(atomic_load(&words[5]));
+    word.held = true;
+    atomic_store(&words[5], word_pack(word));
+    assert_false(ring_peek(&ring, &objects, &next));
+}
+
+static void
 test_push_of_what_is_not_held(void **state)
 {
     (void)state;
@@ -371,6 +394,9 @@ test_garbage(void **state)
             uint64_t word = atomic_load(&words[index]);
             results[ring_push(&ring, &objects, index, word, 1, OTHER)]++;
             (void)ring_has_cell(&ring);
+            struct shm_ticket next;
+            if (ring_peek(&ring, &objects, &next))
+                assert_in_range(next.index, 0, OBJECTS - 1);
             assert_in_range(ring_depth(&ring), 0, CELLS);
         }
     }
@@ -384,6 +410,7 @@ main(void)
         cmocka_unit_test(test_words),
         cmocka_unit_test(test_cells),
         cmocka_unit_test_setup(test_order_and_levels, fresh),
+        cmocka_unit_test_setup(test_peek, fresh),
         cmocka_unit_test_setup(test_push_of_what_is_not_held, fresh),
         cmocka_unit_test_setup(test_turn_counts_pushes, fresh),
         cmocka_unit_test_setup(test_stale_cell_names_no_later_push, fresh),

@@ -111,8 +111,10 @@ SPOIL(param, start->param_count = 1; memset(&start->params[0], 'x', sizeof(start
 SPOIL(stage, start->stage_index = 1)
 SPOIL(worker, start->worker_index = 1)
 SPOIL(party, start->party = PARTY_COORDINATOR)
-SPOIL(scope, start->counters_scope = 2)
-SPOIL(no_scope, start->counters_scope = 1000)
+SPOIL(table, start->counters_table++)
+SPOIL(values, start->counters_offset += 64)
+SPOIL(header, start->counters_offset = 0)
+SPOIL(no_values, start->counters_offset = UINT64_C(1) << 62)
 SPOIL(batch, start->batch_size = RIG_SLOTS + 1)
 SPOIL(wait, start->batch_wait_ns = -1)
 SPOIL(cpu, start->cpu = CPU_SETSIZE + 5)
@@ -135,8 +137,10 @@ test_start_messages_that_are_wrong(void **state)
     assert_start_refused(spoil_stage, "no seat 0 in stage 1");
     assert_start_refused(spoil_worker, "no seat 1 in stage 0");
     assert_start_refused(spoil_party, "party is 1");
-    assert_start_refused(spoil_scope, "counters_scope 2");
-    assert_start_refused(spoil_no_scope, "counters_scope 1000");
+    assert_start_refused(spoil_table, "another table");
+    assert_start_refused(spoil_values, "no values of a worker at");
+    assert_start_refused(spoil_header, "no values of a worker at 0");
+    assert_start_refused(spoil_no_values, "no values of a worker at");
     assert_start_refused(spoil_batch, "batch_size is 257, but at most 256 requests");
     assert_start_refused(spoil_wait, "negative");
     assert_start_refused(spoil_cpu, "pinning to CPU");

@@ -35,6 +35,7 @@
 #include "shm/handshake.h"
 #include "shm/payload.h"
 #include "shm/region.h"
+#include "shm/sandbox.h"
 #include "shm/slot.h"
 
 #include "../modelets/probe.h"
@@ -229,12 +230,15 @@ rig_start_message(struct rig *rig, uint32_t stage, uint32_t index, struct handsh
         .stage_index = stage,
         .worker_index = index,
         .worker_count = rig_worker_count(rig, stage),
-        .counters_scope = rig->workers[stage][index].scope,
+        .counters_table = counters_table_hash(),
+        .counters_offset = rig->counters.scopes[rig->workers[stage][index].scope].values_offset,
         .batch_size = spec->batch_size,
         .batch_wait_ns = spec->batch_wait_ns,
         .spin_limit_ns = spec->spin_limit_ns,
         .halvings_max = spec->halvings_max,
         .log_level = 2,
+        /* the probe leaves notes in files, and leaks are looked for at a worker's end */
+        .sandbox_allow = SANDBOX_ALLOW_ALL,
     };
     snprintf(start->pipeline, sizeof(start->pipeline), "rig");
     snprintf(start->stage, sizeof(start->stage), "stage%u", stage);

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ctest: timeout=240 serial
+ *
+ * What a pipeline falls back on, each by doing it: a region that is dropped and built anew, fifty
+ * times in a row with requests in flight; the pauses between resets; party numbers that are used
+ * up; more regions than there is room for, because callers have not read their replies; an arena
+ * without a block; a header that no worker could attach to. Real workers, no front.
+ */
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "test_pipeline_rig.h"
+
+enum { RESETS = 50 };
+
+/* ---- on the loop thread, and waited for ---- */
+
+struct errand {
+    struct rig *rig;
+    void (*work)(struct pipeline *pipeline, struct lane *lane);
+    uint32_t done;
+};
+
+static void
+run_errand(void *context)
+{
+    struct errand *errand = context;
+    struct pipeline *pipeline = the_pipeline(errand->rig);
+    errand->work(pipeline, atomic_load(&pipeline->serving));
+    pthread_mutex_lock(&errand->rig->lock);
+    errand->done = 1;
+    pthread_cond_broadcast(&errand->rig->changed);
+    pthread_mutex_unlock(&errand->rig->lock);
+}
+
+static void
+on_loop(struct rig *rig, void (*work)(struct pipeline *pipeline, struct lane *lane))
+{
+    struct errand errand = {rig, work, 0};
+    loop_post(rig->loop, run_errand, &errand);
+    pthread_mutex_lock(&rig->lock);
+    wait_for(rig, &errand.done, 1);
+    pthread_mutex_unlock(&rig->lock);
+}
+
+static void
+condemn(struct pipeline *pipeline, struct lane *lane)
+{
+    pipeline_condemn(pipeline, lane, "the test says so");
+}
+
+static void
+forget_resets(struct pipeline *pipeline, struct lane *lane)
+{
+    (void)lane;
+    pipeline->resets_in_a_row = 0;
+}
+
+static void
+wait_serving(struct rig *rig, uint32_t times)
+{
+    pthread_mutex_lock(&rig->lock);
+    wait_for(rig, &rig->serving, times);
+    pthread_mutex_unlock(&rig->lock);
+}
+
+static void
+assert_serves(struct rig *rig)
+{
+    struct error error;
+    assert_int_equal(submit(rig, CALLS_MAX - 1, PROBE_ECHO, 7, TIME_NEVER_NS, &error), STATUS_OK);
+    const struct call *call = answer_of(rig, CALLS_MAX - 1);
+    assert_int_equal(call->status, STATUS_OK);
+    assert_int_equal(call->words[1], 7);
+}
+
+static uint32_t
+open_descriptors(void)
+{
+    uint32_t count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    assert_non_null(folder);
+    while (readdir(folder) != NULL)
+        count++;
+    closedir(folder);
+    return count;
+}
+
+/* ---- tests ---- */
+
+/* In each region two requests run and two wait behind them. */
+static void
+test_fifty_resets_under_load(void **state)
+{
+    struct rig *rig = *state;
+    uint32_t descriptors = 0;
+    for (uint32_t i = 0; i < RESETS; i++) {
+        struct error error;
+        for (uint32_t k = 0; k < SLOTS; k++)
+            assert_int_equal(
+                submit(rig, k, k < 2 ? PROBE_WAIT : PROBE_ECHO, 0, TIME_NEVER_NS, &error),
+                STATUS_OK);
+        on_loop(rig, forget_resets);
+        on_loop(rig, condemn);
+        for (uint32_t k = 0; k < SLOTS; k++) {
+            const struct call *call = answer_of(rig, k);
+            assert_true(call->status == STATUS_UNAVAILABLE || call->status == STATUS_OK);
+        }
+        wait_serving(rig, i + 2);
+        assert_serves(rig);
+        wait_returned(rig);
+        if (i == RESETS / 2)
+            descriptors = open_descriptors();
+    }
+    assert_int_equal(count(rig, PIPELINE_REGION_RESETS), RESETS);
+    /* of the last two regions one may still be on its way out */
+    assert_true(open_descriptors() <= descriptors + 2);
+}
+
+static void
+age(struct pipeline *pipeline, struct lane *lane)
+{
+    (void)lane;
+    pipeline->serving_since_ns -= 11 * (int64_t)NS_PER_S;
+}
+
+static void
+test_pauses_double(void **state)
+{
+    struct rig *rig = *state;
+    for (uint32_t i = 0; i < 4; i++) {
+        int64_t began_ns = clock_now_ns();
+        on_loop(rig, condemn);
+        struct error error;
+        assert_int_equal(submit(rig, 0, PROBE_ECHO, 0, TIME_NEVER_NS, &error), STATUS_UNAVAILABLE);
+        wait_serving(rig, i + 2);
+        assert_true(clock_now_ns() - began_ns >= (int64_t)(100u << i) * NS_PER_MS);
+    }
+    assert_int_equal(the_pipeline(rig)->resets_in_a_row, 4);
+    on_loop(rig, age); /* it has served long since */
+    on_loop(rig, condemn);
+    wait_serving(rig, 6);
+    assert_int_equal(the_pipeline(rig)->resets_in_a_row, 1);
+}
+
+static void
+use_up_parties(struct pipeline *pipeline, struct lane *lane)
+{
+    (void)pipeline;
+    lane->party_next = PARTY_MAX;
+}
+
+/* Kills the worker of a seat, and waits until another is in it, or the region is gone. */
+static void
+kill_worker(struct rig *rig)
+{
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    assert_non_null(lane);
+    struct shm_worker *worker = region_worker(&lane->region, 0, 0);
+    int32_t pid = atomic_load(&worker->pid);
+    uint64_t resets = count(rig, PIPELINE_REGION_RESETS);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
+    while (atomic_load(&worker->pid) == pid && count(rig, PIPELINE_REGION_RESETS) == resets)
+        assert_true(clock_now_ns() < until_ns);
+    lane_unref(lane);
+}
+
+static void
+test_party_numbers_used_up(void **state)
+{
+    struct rig *rig = *state;
+    on_loop(rig, use_up_parties);
+    kill_worker(rig);
+    assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 0); /* the last number serves, too */
+    assert_serves(rig);
+    kill_worker(rig);
+    wait_serving(rig, 2);
+    assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 1);
+    assert_serves(rig);
+}
+
+/* No successor could attach: the region goes as soon as one is needed. */
+static void
+test_a_header_that_was_destroyed(void **state)
+{
+    struct rig *rig = *state;
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    assert_non_null(lane);
+    lane->region.header->plan.slot_count++;
+    lane_unref(lane);
+    assert_serves(rig); /* who is attached needs it no more */
+    kill_worker(rig);
+    wait_serving(rig, 2);
+    assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 1);
+    assert_serves(rig);
+}
+
+/* A reply whose bytes are not sent yet keeps its region. */
+static void
+test_lanes_exhausted(void **state)
+{
+    struct rig *rig = *state;
+    struct error error;
+    for (uint32_t i = 0; i < LANES_MAX; i++) {
+        wait_serving(rig, i + 1);
+        rig->calls[i].keeps = true;
+        assert_int_equal(submit(rig, i, PROBE_ECHO, i, TIME_NEVER_NS, &error), STATUS_OK);
+        assert_int_equal(answer_of(rig, i)->status, STATUS_OK);
+        on_loop(rig, forget_resets);
+        on_loop(rig, condemn);
+    }
+    int64_t until_ns = clock_now_ns() + NS_PER_S; /* ten times the pause before a new region */
+    while (clock_now_ns() < until_ns)
+        assert_int_equal(submit(rig, LANES_MAX, PROBE_ECHO, 0, TIME_NEVER_NS, &error),
+                         STATUS_UNAVAILABLE);
+    for (uint32_t i = 0; i < LANES_MAX; i++) {
+        const int64_t *words = rig->calls[i].kept.data; /* of a region that was dropped long ago */
+        assert_int_equal(words[1], i);
+        give_back(&rig->calls[i]);
+    }
+    wait_serving(rig, LANES_MAX + 1);
+    assert_serves(rig);
+}
+
+/* Slots are free, blocks are not: a refusal, and nothing is kept of it. */
+static void
+test_arena_full(void **state)
+{
+    struct rig *rig = *state;
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    assert_non_null(lane);
+    static uint32_t blocks[BLOCKS_MAX];
+    uint32_t taken = 0;
+    while (arena_acquire(&lane->region, 0, 1, &blocks[taken]) == STATUS_OK)
+        taken++;
+    assert_int_equal(taken, lane->region.blocks.count);
+    struct error error;
+    assert_int_equal(submit(rig, 0, PROBE_ECHO, 0, TIME_NEVER_NS, &error),
+                     STATUS_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(error.text, "arena full"));
+    assert_int_equal(slots_used(&lane->region), 0);
+    for (uint32_t i = 0; i < taken; i++)
+        assert_int_equal(arena_release(&lane->region, 0, blocks[i], PARTY_COORDINATOR), STATUS_OK);
+    lane_unref(lane);
+    assert_serves(rig);
+    wait_returned(rig);
+    assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 0);
+}
+
+int
+main(void)
+{
+    log_init("test_fallbacks", LOG_ERROR);
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(test_arena_full),
+        TEST(test_party_numbers_used_up),
+        TEST(test_a_header_that_was_destroyed),
+        TEST(test_pauses_double),
+        TEST(test_fifty_resets_under_load),
+        TEST(test_lanes_exhausted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
