@@ -36,6 +36,15 @@
  * Errors are the numbers of gRPC's status codes. A function that fails returns one and may put a
  * text into `error`; both reach the caller (from `run`) or the log (from the others) unchanged.
  *
+ * Sandbox. From before the plug-in is opened a worker can read its own folder, the configuration's
+ * and the system's libraries, and compute; it cannot write files, open sockets or start processes.
+ * Once the modelet is ready it opens no more files and makes no more code (dlopen, compilers at run
+ * time): do that in `open` or `load`. Threads are fine at any time. What is refused fails with
+ * EPERM or EACCES. The stage's `sandbox_allow` loosens it by name.
+ *
+ * A modelet that does not come back from `run` within the stage's `run_timeout_ms` is killed. A
+ * request that was in a worker's hands when it died is run again, alone, by another.
+ *
  * Versions. `abi_version` and the sizes in SHOAL_MODELET_HEADER are compared before any function
  * of the plug-in is called, and the host's tables carry their own size, so each side sees what the
  * other was compiled with. Within version 1 structures only grow at the end. A plug-in compiled

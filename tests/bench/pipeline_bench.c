@@ -243,8 +243,15 @@ submit(struct flight *flight)
     load.sent++;
     atomic_store(&flight->in_flight, true);
     flight->sent_ns = bench_now_ns();
-    if (pipeline_submit(load.pipeline, &message, TIME_NEVER_NS, &sink, flight, &load.builder,
-                        &error) != STATUS_OK)
+    struct submission submission = {
+        .message = &message,
+        .deadline_ns = TIME_NEVER_NS,
+        .priority = PRIORITY_NORMAL,
+        .sink = &sink,
+        .call = flight,
+        .builder = &load.builder,
+    };
+    if (pipeline_submit(load.pipeline, &submission, &error) != STATUS_OK)
         sink_fail(flight, error.status, error.text);
 }
 
@@ -444,15 +451,16 @@ find_pipeline(void)
 {
     for (uint32_t i = 0; i < host.assembly.pipeline_count; i++) {
         struct pipeline *pipeline = host.assembly.pipelines[i];
-        if (strcmp(pipeline->options.pipeline->name, options.pipeline) == 0)
+        if (strcmp(pipeline->name, options.pipeline) == 0)
             load.pipeline = pipeline;
     }
     if (load.pipeline == NULL)
         BENCH_FAIL("%s has no pipeline \"%s\"", options.config_path, options.pipeline);
     for (unsigned i = 0; i < options.outstanding_count; i++)
-        if (options.outstanding[i] > load.pipeline->slot_count)
+        if (options.outstanding[i] > load.pipeline->options.config->slot_count)
             BENCH_FAIL("--outstanding %llu: the pipeline has %u slots",
-                       (unsigned long long)options.outstanding[i], load.pipeline->slot_count);
+                       (unsigned long long)options.outstanding[i],
+                       load.pipeline->options.config->slot_count);
 }
 
 static void
@@ -461,8 +469,9 @@ serve(void)
     struct error error = ERROR_NONE;
     if (loop_create(&host.loop, &error) != STATUS_OK)
         BENCH_FAIL("%s", error.text);
+    struct config_source *source = config_source_create(&host.config);
     struct assembly_options assembly = {
-        .config = &host.config,
+        .source = source,
         .counters_path = options.counters,
         .worker_program = options.worker,
         .loop = host.loop,
@@ -479,6 +488,7 @@ serve(void)
     pthread_join(host.load_thread, NULL);
     loop_run_posted(host.loop);
     assembly_fini(&host.assembly);
+    config_source_unref(source);
     loop_destroy(host.loop);
 }
 

@@ -75,7 +75,12 @@ BROKEN = [
     ("opening", 2, {"src/base/a.h": SPDX + "#pragma once\n/* Too late. */\n"}),
     ("opening", 2, {"tests/unit/test_a.c": SPDX + "#include <stddef.h>\n"}),
     ("counters", 2, {"src/shm/counters.def": SPDX + "COUNTER(STAGE, RUN_AGAIN, \"...\")\n",
+                     "docs/operating.md": "`run_again`\n",
                      "tests/unit/test_a.c": TEST + "run_again(); STAGE_RUN_AGAIN_TWICE();\n"}),
+    ("operators-page", 2, {"src/shm/counters.def": SPDX + "COUNTER(STAGE, RUN_AGAIN, \"...\")\n",
+                           "docs/operating.md": "run_again, `run`\n",
+                           "tests/unit/test_a.c": TEST + "check(STAGE_RUN_AGAIN);\n"}),
+    ("operators-page", 2, {"src/worker/a.c": SPDX + "int a = log_error(\"it_broke why=%s\", why);\n"}),
 ]
 
 FINE = [
@@ -97,9 +102,12 @@ FINE = [
     {"src/base/a.h": HEADER},
     {"include/shoal/a.h": SPDX + "/* What. */\n#ifndef SHOAL_A_H\n#define SHOAL_A_H\n#endif\n"},
     {"src/shm/counters.def": SPDX + "COUNTER(STAGE, RUN_AGAIN, COUNT)\n",
+     "docs/operating.md": "| `run_again` | - |\n",
      "tests/integration/a.py": "# SPDX-License-Identifier: Apache-2.0\nexpect('run_again', 1)\n"},
     {"src/shm/counters.def": SPDX + "COUNTER(STAGE, RUN_AGAIN, COUNT)\n",
+     "docs/operating.md": "| `run_again` | - |\n",
      "tests/unit/test_a.c": TEST + "assert_int_equal(value[STAGE_RUN_AGAIN], 1);\n"},
+    {"src/coordinator/a.c": SPDX + "int a = log_info(\"all_is_well x=%d\", x);\n"},
     {"build/a.c": "no licence\n", ".git/config": "no licence\n"},
 ]
 

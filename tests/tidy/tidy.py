@@ -42,6 +42,8 @@ LIBRARIES = [
      ["src/coordinator/oip*", "src/coordinator/health*", "src/coordinator/reflection*", "src/ctl/*",
       "examples/*/client*.c"]),
     (r"<dlfcn\.h>", ["src/worker/modelet.c"]),
+    (r"<seccomp\.h>|<linux/seccomp\.h>", ["src/worker/sandbox_calls.c"]),
+    (r"<linux/landlock\.h>", ["src/worker/sandbox_landlock.c"]),
     (r"<linux/futex\.h>", ["src/shm/*"]),
     (r"<jemalloc/", ["src/worker/*"]),
     (r"<xgboost/", ["examples/*"]),
@@ -61,11 +63,15 @@ BANNED = [
 ATOMICS = r"<stdatomic\.h>|\b(_Atomic|atomic_\w+\s*\(|__atomic_\w+|__sync_\w+)"
 ATOMICS_HOME = ["src/shm/*", "tests/*"]
 
+# What operators read.
+OPERATORS_PAGE = "docs/operating.md"
+
 # (rule, files) that are allowed all the same, each with its reason.
 EXCEPTIONS = [
     ("atomics", ["src/rpc/*"], "a call is ended by another thread than its queue's: private words"),
     ("atomics", [f"src/coordinator/{name}.*" for name in (
-        "admit", "assembly", "audit", "front", "gather", "gatherer", "lane", "pipeline", "roster")],
+        "admit", "assembly", "audit", "death", "front", "gather", "gatherer", "hang", "lane", "oldest",
+        "pipeline", "roster", "seat", "share", "staff")],
      "front, gather and loop threads of the one process hand state to each other without a lock"),
     ("sleep", ["tests/tidy/test_rules.py"], "plants them"),
 ]
@@ -309,6 +315,22 @@ def rule_counters(sources):
                 yield source, line, f"no test asserts the {scope.lower()}'s counter {printed}"
 
 
+def rule_operators_page(sources):
+    """Each counter and each event of grave log lines stands, in backticks, in the operators' page."""
+    page = "\n".join(source.text for source in sources if source.under(OPERATORS_PAGE))
+    for source in sources:
+        if source.under("src/*.def"):
+            what, expression = "counter", r"^[ \t]*COUNTER\(\s*\w+\s*,\s*(\w+)"
+        elif source.under("src/coordinator/*.c", "src/worker/*.c"):
+            what, expression = "log event", r"\blog_(?:warn|error)\(\s*\"(\w+)"
+        else:
+            continue
+        for line, match in source.find(expression, source.text):
+            name = match.group(1).lower()
+            if f"`{name}`" not in page:
+                yield source, line, f"{OPERATORS_PAGE} does not say what to do about the {what} {name}"
+
+
 FILE_RULES = {
     "layers": rule_layers,
     "libraries": rule_libraries,
@@ -325,6 +347,7 @@ FILE_RULES = {
 }
 TREE_RULES = {
     "counters": rule_counters,
+    "operators-page": rule_operators_page,
 }
 
 
