@@ -27,8 +27,8 @@ coordinator_pin(const struct config *config)
 
 /* ---- counters: one scope for the node, each pipeline, each stage, each seat ---- */
 
-/* Beside what is there at the start, and as much again: for the generation that a reload starts
- * beside the one that serves. */
+/* Beside what is there at the start, and as much again for each lane that there can be: generations
+ * that end do so beside the one that serves and the one that is to. */
 enum { SPARE_SCOPES = 64 };
 
 static uint32_t
@@ -38,7 +38,7 @@ scope_total(const struct config *config)
     for (uint32_t p = 0; p < config->pipeline_count; p++) {
         total += 1 + OLDEST_MAX + config->pipelines[p].stage_count;
         for (uint32_t s = 0; s < config->pipelines[p].stage_count; s++)
-            total += 2 * config->pipelines[p].stages[s].worker_count;
+            total += LANES_MAX * config->pipelines[p].stages[s].worker_count;
     }
     return total;
 }

@@ -18,6 +18,7 @@ enum {
     RESET_WAIT_FIRST_MS = 100,
     RESET_WAIT_MAX_MS = 10000,
     RESET_FORGET_MS = 10000,
+    RESTART_AGAIN_MS = 1000, /* there was no lane, or no memory */
     WORKER_GRACE_MS = 2000,
     DRAIN_LOOK_MS = 10,
 };
@@ -97,8 +98,8 @@ open_lane(struct pipeline *pipeline, struct generation *generation, struct lane 
     int number = unused_lane(pipeline);
     if (number < 0)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED,
-                         "pipeline \"%s\": all %d regions are in use: replies of earlier ones are "
-                         "still being sent",
+                         "pipeline \"%s\": all %d regions are in use: workers of earlier ones are "
+                         "ending, or replies are still being sent",
                          pipeline->name, LANES_MAX);
     struct lane *lane = &pipeline->lanes[number];
     enum status status = lane_open(lane, pipeline, generation, (uint32_t)number,
@@ -184,32 +185,45 @@ end_reload(struct pipeline *pipeline, const struct error *error)
 
 /* The generation that was to take over will not: nobody has seen it. */
 static void
+reload_failed(struct pipeline *pipeline, const struct error *why)
+{
+    struct error error = *why;
+    error_prefix(&error, "pipeline \"%s\"", pipeline->name);
+    log_error("reload_failed pipeline=%s error=\"%s\" action=\"generation %llu goes on\"",
+              pipeline->name, error.text, (unsigned long long)pipeline->generation->number);
+    end_reload(pipeline, &error);
+}
+
+/* The generation that was to take over will not: nobody has seen it. */
+static void
 give_up_incoming(struct pipeline *pipeline, const struct error *why)
 {
     struct lane *lane = pipeline->incoming;
-    struct error error = *why;
-    error_prefix(&error, "pipeline \"%s\"", pipeline->name);
-    log_error(
-        "reload_failed pipeline=%s generation=%llu error=\"%s\" action=\"generation %llu goes "
-        "on\"",
-        pipeline->name, (unsigned long long)lane->generation->number, error.text,
-        (unsigned long long)pipeline->generation->number);
     atomic_store(&lane->state, LANE_CONDEMNED);
     roster_kill(pipeline->rosters[lane->number]);
     /* condemned while we were at it: the restart was left to us */
     if (atomic_load(&pipeline->serving) == NULL && pipeline->started_once && !pipeline->stopping)
         loop_timer_set(pipeline->restart_timer, RESET_WAIT_FIRST_MS * (int64_t)NS_PER_MS);
-    end_reload(pipeline, &error);
+    reload_failed(pipeline, why);
+}
+
+static void
+give_up_next(struct pipeline *pipeline, const struct error *why)
+{
+    config_source_unref(pipeline->next_source);
+    pipeline->next_source = NULL;
+    reload_failed(pipeline, why);
 }
 
 static void
 give_up_incoming_because(struct pipeline *pipeline, enum status status, const char *why)
 {
-    if (pipeline->incoming == NULL)
-        return;
     struct error error = ERROR_NONE;
     error_set(&error, status, "%s", why);
-    give_up_incoming(pipeline, &error);
+    if (pipeline->incoming != NULL)
+        give_up_incoming(pipeline, &error);
+    else if (pipeline->next_source != NULL)
+        give_up_next(pipeline, &error);
 }
 
 /* A lane of an older generation that is being built anew has come too late. */
@@ -251,6 +265,31 @@ pipeline_on_lane_ready(struct pipeline *pipeline, struct lane *lane)
         serve_through(pipeline, lane);
 }
 
+/* Starts the generation that waits for a lane; false: it waits on. */
+static bool
+begin_next(struct pipeline *pipeline)
+{
+    struct error error = ERROR_NONE;
+    if (unused_lane(pipeline) < 0 && clock_now_ns() < pipeline->next_until_ns)
+        return false;
+    struct generation *generation;
+    if (generation_create(pipeline->next_source, pipeline->next_config,
+                          pipeline->generation->number + 1, pipeline->options.counters,
+                          pipeline->options.scope, &generation, &error) != STATUS_OK) {
+        give_up_next(pipeline, &error);
+        return true;
+    }
+    log_info("reloading pipeline=%s generation=%llu", pipeline->name,
+             (unsigned long long)generation->number);
+    struct config_source *source = pipeline->next_source;
+    pipeline->next_source = NULL;
+    if (open_lane(pipeline, generation, &pipeline->incoming, &error) != STATUS_OK)
+        reload_failed(pipeline, &error);
+    generation_unref(generation); /* the lane has its own, and it the source's */
+    config_source_unref(source);
+    return true;
+}
+
 /* Drained lanes end; those that will not be in time are ended. */
 static void
 look_at_draining(void *context)
@@ -275,6 +314,8 @@ look_at_draining(void *context)
         else
             roster_stop(pipeline->rosters[i], WORKER_GRACE_MS * (int64_t)NS_PER_MS);
     }
+    if (pipeline->next_source != NULL)
+        any = !begin_next(pipeline) || any;
     if (any)
         loop_timer_set(pipeline->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
 }
@@ -287,22 +328,18 @@ pipeline_reload(struct pipeline *pipeline, struct config_source *source,
     if (pipeline->stopping || atomic_load(&pipeline->draining))
         return error_set(error, STATUS_FAILED_PRECONDITION, "pipeline \"%s\": the node is stopping",
                          pipeline->name);
-    if (pipeline->incoming != NULL)
+    if (pipeline->reload.done != NULL)
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "pipeline \"%s\": a reload is under way: wait for its end",
                          pipeline->name);
-    struct generation *generation;
-    enum status status =
-        generation_create(source, config, pipeline->generation->number + 1,
-                          pipeline->options.counters, pipeline->options.scope, &generation, error);
-    if (status != STATUS_OK)
-        return status;
-    log_info("reloading pipeline=%s generation=%llu", pipeline->name,
-             (unsigned long long)generation->number);
     pipeline->reload = *reload;
-    status = open_lane(pipeline, generation, &pipeline->incoming, error);
-    generation_unref(generation); /* the lane has its own */
-    return status;
+    pipeline->next_source = config_source_ref(source);
+    pipeline->next_config = config;
+    pipeline->next_until_ns =
+        clock_now_ns() + pipeline->generation->source->config.drain_timeout_ns;
+    if (!begin_next(pipeline))
+        loop_timer_set(pipeline->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
+    return STATUS_OK;
 }
 
 void
@@ -366,7 +403,7 @@ pipeline_restart(void *context)
     if (pipeline->stopping || pipeline_start(pipeline, &error) == STATUS_OK)
         return;
     log_error("pipeline_restart_failed error=\"%s\"", error.text);
-    loop_timer_set(pipeline->restart_timer, RESET_WAIT_MAX_MS * (int64_t)NS_PER_MS);
+    loop_timer_set(pipeline->restart_timer, RESTART_AGAIN_MS * (int64_t)NS_PER_MS);
 }
 
 /* ---- stopping ---- */

@@ -50,11 +50,15 @@ struct pipeline_reload {
 
 struct pipeline {
     struct pipeline_options options;
-    const char *name;               /* the same in every generation */
-    uint32_t index;                 /* in the node; part of tags */
-    struct generation *generation;  /* what a lane that is opened now is made from */
-    struct lane *incoming;          /* of a generation that is to take over; NULL: no reload */
-    struct pipeline_reload reload;  /* who waits for it */
+    const char *name;              /* the same in every generation */
+    uint32_t index;                /* in the node; part of tags */
+    struct generation *generation; /* what a lane that is opened now is made from */
+    struct lane *incoming;         /* of a generation that is to take over; NULL: no reload */
+    struct pipeline_reload reload; /* who waits for it; without `done`: no reload */
+    /* Of a reload that waits until an earlier generation has left its lane; NULL: none does. */
+    struct config_source *next_source;
+    const struct config_pipeline *next_config;
+    int64_t next_until_ns;
     _Atomic(struct lane *) serving; /* what front threads submit to; NULL: not serving */
     _Atomic bool draining;
     struct lane lanes[LANES_MAX];

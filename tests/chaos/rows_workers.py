@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from rig import BUILD, digits, spread
-from shoal_fixture import WAIT_SECONDS, children, is_alive
+from shoal_fixture import WAIT_SECONDS, children, is_alive, wait_until
 
 # What a request may be told when workers die: it was in flight in as many deaths as it has attempts,
 # or its stage had nobody left.
@@ -58,6 +58,9 @@ def kills(run, report, budget, draw):
             report.progress(budget, killed, load)
         seconds = budget.elapsed
         load.stop()
+        wait_until(lambda: all(seat.pid and is_alive(seat.pid)
+                               for seat in list(shoald.seats.values())),
+                   "the successors of the last, whose times count too")
         poison = load.failures(POISON)[0]
         report.judge_load(load, POISON, NO_WORKER)
         stat = report.judge_returned(shoald, load)

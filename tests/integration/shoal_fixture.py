@@ -308,14 +308,17 @@ class Shoald:
         wait_until(look, lambda: f"{what}; the counters: {last}\nthe log:\n{self.stderr}")
         return last
 
+    def wait_published(self):
+        """Waits until what is only written every now and then is younger than this call."""
+        after = time.monotonic_ns()
+        wait_until(lambda: time.monotonic_ns() - self.stat()["heartbeat_age_ns"] > after,
+                   lambda: f"a heartbeat; the log:\n{self.stderr}")
+
     def wait_all_returned(self, name):
         """Waits until no slot and no block is in use, and finds that each request got one answer."""
-        after = time.monotonic_ns()
-
-        def look(stat):
-            heartbeat = time.monotonic_ns() - self.stat()["heartbeat_age_ns"]
-            return heartbeat > after and stat["slots_used"] == 0 and stat["blocks_used"] == 0
-        stat = self.wait_stat(name, look, "all slots and blocks to be given back")
+        self.wait_published()
+        stat = self.wait_stat(name, lambda stat: stat["slots_used"] == stat["blocks_used"] == 0,
+                              "all slots and blocks to be given back")
         answered = sum(stat[key] for key in stat
                        if key.startswith("replies_") or key.startswith("rejected_"))
         assert answered == stat["requests"], f"{stat['requests']} requests, {answered} ends: {stat}"

@@ -71,6 +71,7 @@ class TestStuck(unittest.TestCase):
         for name in "ab":
             (shoald.folder / f"{name}.go").touch()
         self.assertEqual(said(in_batch.result()), "echo x")
+        self.wait_oldest(shoald, [("in a batch", "two")] * 2)
         os.kill(two.pid, signal.SIGTERM)  # runs what it has
         for future in running + waiting:
             future.result()
@@ -84,7 +85,7 @@ class TestStuck(unittest.TestCase):
         os.kill(worker.pid, signal.SIGKILL)
         wait_until((shoald.folder / "a.held").exists, "the second run")
         successor = shoald.wait_successor(worker)
-        wait_until(lambda: [(one["where"], one["pid"], one["deaths"]) for one in self.oldest(shoald)]
+        wait_until(lambda: [(one["where"], one.get("pid"), one["deaths"]) for one in self.oldest(shoald)]
                    == [("runs", successor.pid, 1)], lambda: f"{self.oldest(shoald)}")
         (shoald.folder / "a.go").touch()
         self.assertEqual(said(future.result()), "hold a")

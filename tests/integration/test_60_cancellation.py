@@ -78,7 +78,7 @@ class TestCancellation(unittest.TestCase):
         self.shoald.wait_all_returned("puppet")
 
     def test_deadline_while_running(self):
-        future = self.client.tell("linger deadline", timeout=0.3)
+        future = self.client.tell("linger deadline", timeout=2)
         self.wait_cue("deadline.held")
         self.assertEqual(failure(future)[0].name, "DEADLINE_EXCEEDED")
         self.wait_cue("deadline.gave_up")
