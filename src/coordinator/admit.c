@@ -231,14 +231,16 @@ dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, i
     /* From here on another thread may answer at any moment. seq_cst: lane_fail_all, after it has
      * condemned the lane, sees this request, or we see below that the lane is condemned. */
     atomic_store(&request->use, request_use(ticket.generation, REQUEST_IN_FLIGHT));
-    if (slot_push(&lane->region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, now_ns) != RING_OK) {
+    bool pushed =
+        slot_push(&lane->region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, now_ns) == RING_OK;
+    if (!pushed)
         lane_report_corrupt(lane, "ring of stage 0");
-        return; /* condemning the lane answers it */
-    }
     if (atomic_load(&lane->state) == LANE_CONDEMNED) {
         lane_fail_all(lane, STATUS_UNAVAILABLE, "the pipeline is being rebuilt: try again");
         return;
     }
+    if (!pushed)
+        return; /* condemning the lane, which is still to come, answers it */
     stage_notify(&lane->region, 0);
     uint64_t dead_stages = atomic_load_explicit(&lane->dead_stages, memory_order_acquire);
     if (dead_stages & 1) { /* its last worker died after we had looked */

@@ -120,7 +120,8 @@ on_caller(void *context)
         call->watch = loop_watch_add(control->loop, fd, on_call_readable, call);
         return;
     }
-    log_warn("control_refused calls_max=%d", CALLS_MAX);
+    log_warn("control_refused why=\"%s\"",
+             peer_may(fd) ? "16 calls are open already" : "neither root nor the node's own user");
     close(fd);
 }
 

@@ -17,14 +17,15 @@
 #define GATHER_SLEEP_NS (NS_PER_S / 2)
 
 static enum status
-plan_for(const struct generation *generation, struct region_plan *plan, struct error *error)
+plan_for(const struct pipeline *pipeline, const struct generation *generation,
+         struct region_plan *plan, struct error *error)
 {
     const struct config_pipeline *config = generation->config;
     *plan =
         (struct region_plan){.slot_count = config->slot_count, .stage_count = config->stage_count};
     for (uint32_t i = 0; i < config->stage_count; i++)
         plan->worker_counts[i] = config->stages[i].worker_count;
-    uint64_t message_bytes = generation->source->config.message_bytes_max;
+    uint64_t message_bytes = pipeline->options.source->config.message_bytes_max;
     uint64_t arena_bytes = config->arena_bytes;
     if (arena_bytes == 0)
         /* the ladder of classes needs less than three of the largest; the rest is for company */
@@ -105,13 +106,26 @@ requests_destroy(struct lane *lane)
     lane->requests = NULL;
 }
 
+static void
+free_parts(struct lane *lane)
+{
+    requests_destroy(lane);
+    audit_destroy(lane->audit);
+    region_detach(&lane->region);
+    outage_fini(&lane->outage);
+    free(lane->specs);
+    lane->specs = NULL;
+    generation_unref(lane->generation);
+    lane->generation = NULL;
+}
+
 enum status
 lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *generation,
           uint32_t number, uint64_t region_generation, struct error *error)
 {
     CHECK(atomic_load(&lane->state) == LANE_UNUSED);
     struct region_plan plan;
-    enum status status = plan_for(generation, &plan, error);
+    enum status status = plan_for(pipeline, generation, &plan, error);
     if (status == STATUS_OK)
         status = region_create(&lane->region, &plan, region_generation, error);
     if (status != STATUS_OK)
@@ -135,28 +149,37 @@ lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *gener
     atomic_store(&lane->gather_asleep, false);
     requests_create(lane);
     lane->audit = audit_create(lane->region.slots.count, lane->region.blocks.count);
-    CHECK(pthread_create(&lane->gather_thread, NULL, gather_main, lane) == 0);
+    int failure = pthread_create(&lane->gather_thread, NULL, gather_main, lane);
+    if (failure != 0) { /* as many threads as the user may have */
+        free_parts(lane);
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "starting its gather thread: %s",
+                         strerror(failure));
+    }
+    lane->gather_started = true;
     atomic_store(&lane->refs, 1);
     atomic_store(&lane->state, LANE_STARTING);
     return STATUS_OK;
 }
 
 void
+lane_end_gathering(struct lane *lane)
+{
+    if (!lane->gather_started)
+        return;
+    lane->gather_started = false;
+    atomic_store(&lane->gather_stop, true);
+    /* not doorbell_ring: a front thread that gathered has taken the flag away and is gone */
+    doorbell_wake(&lane->region.header->coordinator_bell);
+    CHECK(pthread_join(lane->gather_thread, NULL) == 0);
+}
+
+void
 lane_close(struct lane *lane)
 {
+    lane_end_gathering(lane);
     CHECK(atomic_load(&lane->refs) == 0);
     CHECK(share_total(&lane->share) == 0 && atomic_load(&lane->waiting) == 0);
-    atomic_store(&lane->gather_stop, true);
-    doorbell_ring(&lane->region.header->coordinator_bell);
-    CHECK(pthread_join(lane->gather_thread, NULL) == 0);
-    requests_destroy(lane);
-    audit_destroy(lane->audit);
-    region_detach(&lane->region);
-    outage_fini(&lane->outage);
-    free(lane->specs);
-    lane->specs = NULL;
-    generation_unref(lane->generation);
-    lane->generation = NULL;
+    free_parts(lane);
     atomic_store(&lane->state, LANE_UNUSED);
 }
 

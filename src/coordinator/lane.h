@@ -147,6 +147,10 @@ enum status lane_open(struct lane *lane, struct pipeline *pipeline, struct gener
 bool lane_ref(struct lane *lane);
 void lane_unref(struct lane *lane);
 
+/* Ends the gather thread: for the end of everything, when it may still be at work on an answer
+ * whose caller has it already. Nothing is submitted any more. */
+void lane_end_gathering(struct lane *lane);
+
 /* When the last reference is gone (the caller has made sure): joins the gather thread and frees
  * everything. The struct may then be opened again. */
 void lane_close(struct lane *lane);

@@ -65,6 +65,10 @@ lane_reap(struct pipeline *pipeline, uint32_t number)
 void
 pipeline_destroy(struct pipeline *pipeline)
 {
+    /* what their last references hang on: an answer that is just being finished, a report */
+    for (uint32_t i = 0; i < LANES_MAX; i++)
+        lane_end_gathering(&pipeline->lanes[i]);
+    loop_run_posted(pipeline->options.loop);
     for (uint32_t i = 0; i < LANES_MAX; i++) {
         (void)lane_reap(pipeline, i);
         CHECK(atomic_load(&pipeline->lanes[i].state) == LANE_UNUSED);
@@ -238,6 +242,13 @@ drop_starting(struct pipeline *pipeline)
     }
 }
 
+/* The node's: a reload does not change it. */
+static int64_t
+drain_timeout_ns(const struct pipeline *pipeline)
+{
+    return pipeline->options.source->config.drain_timeout_ns;
+}
+
 static void
 take_over(struct pipeline *pipeline, struct lane *lane)
 {
@@ -249,7 +260,7 @@ take_over(struct pipeline *pipeline, struct lane *lane)
     drop_starting(pipeline);
     if (old != NULL) {
         atomic_store(&old->state, LANE_DRAINING);
-        old->drain_until_ns = clock_now_ns() + old->generation->source->config.drain_timeout_ns;
+        old->drain_until_ns = clock_now_ns() + drain_timeout_ns(pipeline);
         close_batches(old);
         loop_timer_set(pipeline->drain_timer, 0);
     }
@@ -335,8 +346,7 @@ pipeline_reload(struct pipeline *pipeline, struct config_source *source,
     pipeline->reload = *reload;
     pipeline->next_source = config_source_ref(source);
     pipeline->next_config = config;
-    pipeline->next_until_ns =
-        clock_now_ns() + pipeline->generation->source->config.drain_timeout_ns;
+    pipeline->next_until_ns = clock_now_ns() + drain_timeout_ns(pipeline);
     if (!begin_next(pipeline))
         loop_timer_set(pipeline->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
     return STATUS_OK;
@@ -358,10 +368,13 @@ pipeline_on_start_failed(struct pipeline *pipeline, struct lane *lane, const str
 
 /* ---- reset ---- */
 
+/* `served`: the lane that is lost had come to serve. One that never does makes the pauses longer.
+ */
 static void
-restart_after_reset(struct pipeline *pipeline)
+restart_after_reset(struct pipeline *pipeline, bool served)
 {
-    if (clock_now_ns() - pipeline->serving_since_ns > RESET_FORGET_MS * (int64_t)NS_PER_MS)
+    if (served &&
+        clock_now_ns() - pipeline->serving_since_ns > RESET_FORGET_MS * (int64_t)NS_PER_MS)
         pipeline->resets_in_a_row = 0;
     pipeline->resets_in_a_row++;
     int64_t wait_ms = RESET_WAIT_FIRST_MS;
@@ -370,15 +383,27 @@ restart_after_reset(struct pipeline *pipeline)
     loop_timer_set(pipeline->restart_timer, wait_ms * (int64_t)NS_PER_MS);
 }
 
+/* What never served is the operator's to mend, as a worker that does not start is. */
+static void
+fail_first_start(struct pipeline *pipeline, const char *why)
+{
+    struct error error = ERROR_NONE;
+    error_set(&error, STATUS_DATA_LOSS,
+              "pipeline \"%s\": its shared memory was found corrupt (%s) before all workers were "
+              "ready: a modelet writes where it must not while it starts",
+              pipeline->name, why);
+    pipeline->options.events->start_failed(pipeline->options.events->context, pipeline, &error);
+}
+
 void
 pipeline_condemn(struct pipeline *pipeline, struct lane *lane, const char *why)
 {
     uint32_t state = atomic_load(&lane->state);
     if (pipeline->stopping || state == LANE_CONDEMNED || state == LANE_UNUSED)
         return;
+    bool rebuild = state != LANE_DRAINING && lane != pipeline->incoming && pipeline->started_once;
     log_error("region_corrupt pipeline=%s region=%llu what=\"%s\" action=%s", pipeline->name,
-              (unsigned long long)lane->region_generation, why,
-              state == LANE_DRAINING ? "drop" : "rebuild");
+              (unsigned long long)lane->region_generation, why, rebuild ? "rebuild" : "drop");
     counter_add_shared(pipeline->counters, PIPELINE_REGION_RESETS, 1);
     if (lane == pipeline->incoming) {
         give_up_incoming_because(pipeline, STATUS_DATA_LOSS,
@@ -391,8 +416,21 @@ pipeline_condemn(struct pipeline *pipeline, struct lane *lane, const char *why)
     retire(pipeline, lane, STATUS_UNAVAILABLE,
            "the pipeline's shared memory was found corrupt and is being rebuilt: try again");
     /* a lane that drained has a successor already; one that comes up now will be */
-    if (state != LANE_DRAINING && pipeline->incoming == NULL)
-        restart_after_reset(pipeline);
+    if (!pipeline->started_once)
+        fail_first_start(pipeline, why);
+    else if (state != LANE_DRAINING && pipeline->incoming == NULL)
+        restart_after_reset(pipeline, state == LANE_SERVING);
+}
+
+/* Whether the generation that serves has a lane, or one on the way. */
+static bool
+has_lane(struct pipeline *pipeline)
+{
+    bool has = atomic_load(&pipeline->serving) != NULL;
+    for (uint32_t i = 0; i < LANES_MAX; i++)
+        has = has || (atomic_load(&pipeline->lanes[i].state) == LANE_STARTING &&
+                      &pipeline->lanes[i] != pipeline->incoming);
+    return has;
 }
 
 static void
@@ -400,7 +438,7 @@ pipeline_restart(void *context)
 {
     struct pipeline *pipeline = context;
     struct error error = ERROR_NONE;
-    if (pipeline->stopping || pipeline_start(pipeline, &error) == STATUS_OK)
+    if (pipeline->stopping || has_lane(pipeline) || pipeline_start(pipeline, &error) == STATUS_OK)
         return;
     log_error("pipeline_restart_failed error=\"%s\"", error.text);
     loop_timer_set(pipeline->restart_timer, RESTART_AGAIN_MS * (int64_t)NS_PER_MS);

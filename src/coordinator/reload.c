@@ -99,6 +99,10 @@ warn_needs_restart(const struct config *was, const struct config *now)
         log_warn("reload_ignored key=counters needs=restart");
     if (!same_text(was->log_level, now->log_level))
         log_warn("reload_ignored key=log_level needs=restart");
+    if (!same_text(was->sandbox, now->sandbox))
+        log_warn("reload_ignored key=sandbox needs=restart");
+    if (!same_text(was->caller_metadata, now->caller_metadata))
+        log_warn("reload_ignored key=caller_metadata needs=restart");
 }
 
 /* ---- reading ---- */

@@ -58,7 +58,7 @@ fill_start(const struct seat *seat, struct handshake_start *start)
         .halvings_max = stage->halvings_max,
         .log_level = options->log_level,
         .sandbox_allow = stage->sandbox_allow,
-        .sandbox_need = sandbox_need(&generation->source->config),
+        .sandbox_need = sandbox_need(&options->source->config), /* the node's */
         .param_count = stage->param_count,
     };
     copy_text(start->pipeline, sizeof(start->pipeline), generation->config->name);
@@ -273,8 +273,12 @@ seat_on_control(void *context)
     struct error error = ERROR_NONE;
     enum status status =
         handshake_receive(seat->process.control, message, sizeof(*message), &error);
-    bool heard =
-        status == STATUS_OK && seat->state == SEAT_STARTING && seat->killed_for == KILL_NONE;
+    if (status == STATUS_DEADLINE_EXCEEDED) { /* it has said nothing, and a child of it may yet */
+        free(message);
+        return;
+    }
+    bool heard = status == STATUS_OK && seat->state == SEAT_STARTING &&
+                 seat->killed_for == KILL_NONE && !seat->roster->stopping;
     if (heard && message->header.type == HANDSHAKE_READY &&
         message->header.bytes == sizeof(message->ready)) {
         seat_on_ready(seat, &message->ready);
@@ -287,7 +291,7 @@ seat_on_control(void *context)
         /* closed, or nonsense: its death, which follows or is brought about, says the rest */
         loop_watch_remove(seat->control_watch);
         seat->control_watch = NULL;
-        if (status != STATUS_UNAVAILABLE)
+        if (status != STATUS_UNAVAILABLE && !seat->roster->stopping)
             seat_kill(seat, KILL_NONSENSE);
     }
     free(message);

@@ -102,6 +102,10 @@ start_process(const char *program, const struct child_fds *fds, struct spawned *
     enum status status = error_set_errno(error, "pidfd_open");
     kill(spawned->pid, SIGKILL);
     waitpid(spawned->pid, NULL, 0);
+    if (spawned->pidfd >= 0)
+        close(spawned->pidfd);
+    spawned->pid = -1;
+    spawned->pidfd = -1;
     return status;
 }
 
@@ -126,6 +130,10 @@ spawn_worker(const char *program, int region_fd, int counters_fd,
     /* Sent before the child exists: it finds its orders waiting, and no dead child can block us. */
     if (status == STATUS_OK)
         status = handshake_send(spawned->control, start, sizeof(*start), error);
+    /* From here on we only listen, and never wait: whoever has a copy of the other end can keep it
+     * open and silent. */
+    if (status == STATUS_OK && fcntl(spawned->control, F_SETFL, O_NONBLOCK) != 0)
+        status = error_set_errno(error, "control socket");
     if (status == STATUS_OK)
         status = start_process(program, &fds, spawned, error);
     close_child_fds(&fds);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -283,6 +284,7 @@ scopes_copy(struct counters *counters, uint32_t count)
         if (before % 2 == 0 &&
             atomic_load_explicit(&header->scope_changes, memory_order_relaxed) == before)
             return;
+        sched_yield(); /* whoever changes it may have been put aside amid that */
     }
 }
 
@@ -589,21 +591,27 @@ scope_is(const struct counters_scope *scope, enum counter_scope kind, uint32_t p
     return scope->kind == kind && scope->parent == parent && strcmp(scope->name, name) == 0;
 }
 
-/* The scope to be claimed, or `scope_count`. */
+/*
+ * The scope to be claimed, or `scope_count`: that name's own, else a spare one, else one that
+ * nobody claims any more, whose values are lost.
+ */
 static uint32_t
 scope_choose(const struct counters *counters, enum counter_scope kind, uint32_t parent,
              const char *name)
 {
     uint32_t spare = counters->scope_count;
+    uint32_t stale = counters->scope_count;
     for (uint32_t i = counters->scope_count - 1; i > parent; i--) {
         const struct counters_scope *scope = &counters->scopes[i];
-        if (scope_is(scope, kind, parent, name) &&
-            (kind == SCOPE_STAGE || counters->claims[i] == 0))
+        bool free = counters->claims[i] == 0;
+        if (scope_is(scope, kind, parent, name) && (kind == SCOPE_STAGE || free))
             return i;
         if (scope->kind == SCOPE_SPARE)
             spare = i;
+        else if (scope->kind == (uint32_t)kind && free)
+            stale = i;
     }
-    return spare;
+    return spare < counters->scope_count ? spare : stale;
 }
 
 enum status
@@ -619,6 +627,9 @@ counters_claim(struct counters *counters, enum counter_scope kind, uint32_t pare
                          "makes a larger one",
                          name);
     struct counters_scope *scope = &counters->scopes[index];
+    if (!scope_is(scope, kind, parent, name)) /* somebody else's before, perhaps */
+        memset((char *)counters->base + scope->values_offset, 0,
+               scope_words[kind] * sizeof(uint64_t));
     scope->kind = kind;
     scope->parent = parent;
     snprintf(scope->name, sizeof(scope->name), "%s", name);

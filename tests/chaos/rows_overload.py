@@ -75,7 +75,8 @@ class Crowd:
         self.common = (shoald, report, budget, load, draw, slower)
         self.nominal = 1000 * WORKERS * BATCH / (RUN_MS * slower)
         self.pulse_seconds = max(1.0 if slower > 1 else 2.0, budget.seconds * 0.1)
-        self.calm_seconds = max(1.5, budget.seconds * 0.09)
+        # long enough for what may pass until it has recovered
+        self.calm_seconds = max(3.5 if slower > 1 else 1.5, budget.seconds * 0.09)
 
     def pulses(self, *rates):
         """(pulse, calm) for each rate."""

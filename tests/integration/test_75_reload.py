@@ -366,8 +366,8 @@ class TestRefusals(Case):
         """Either comes first, the rebuilt region or the new generation: requests go on."""
         self.start(pipeline("times", stage("libscribble.so", name="x")))
         self.configure(pipeline("times", scale(3)))
-        data = struct.pack("<qq", 1, 1)
-        spoil = self.client.start_raw("times", ("scribble", "INT64", [2], data))
+        everything = struct.pack("<4q", 1, 2, 3, 1)  # tests/modelets/scribble.h
+        spoil = self.client.start_raw("times", ("scribble", "INT64", [4], everything))
         self.reload("times", code=0)
         spoil.exception()
         wait_until(lambda: times(self.client, 7) == 21, "the new generation")

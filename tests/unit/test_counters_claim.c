@@ -97,6 +97,7 @@ test_no_room(void **state)
 {
     (void)state;
     struct counters counters = create_with_spares();
+    claim(&counters, SCOPE_STAGE, PIPELINE, "classify");
     claim(&counters, SCOPE_STAGE, PIPELINE, "a");
     claim(&counters, SCOPE_STAGE, PIPELINE, "b");
     claim(&counters, SCOPE_STAGE, PIPELINE, "c");
@@ -105,6 +106,14 @@ test_no_room(void **state)
     assert_int_equal(counters_claim(&counters, SCOPE_STAGE, PIPELINE, "d", &scope, &error),
                      STATUS_RESOURCE_EXHAUSTED);
     assert_non_null(strstr(error.text, "\"d\""));
+    /* what nobody claims any more makes room, and begins at 0 */
+    uint32_t before = claim(&counters, SCOPE_STAGE, PIPELINE, "a");
+    counter_set(counters_values(&counters, before), STAGE_RESTARTS, 7);
+    counters_release(&counters, before);
+    counters_release(&counters, before);
+    assert_int_equal(claim(&counters, SCOPE_STAGE, PIPELINE, "d"), before);
+    assert_int_equal(counter_get(counters_values(&counters, before), STAGE_RESTARTS), 0);
+    assert_int_equal(seen(before), SCOPE_STAGE);
     counters_close(&counters);
 }
 
