@@ -162,9 +162,32 @@ roster_pid(const struct roster *roster, uint32_t stage, uint32_t index)
     return pid > 0 ? (int32_t)pid : 0;
 }
 
+/*
+ * Words that are ours to write, as they should be: a modelet that has overwritten them once would
+ * otherwise keep its stage from being woken, or from gathering batches, until its workers die.
+ */
+static void
+restate(struct roster *roster)
+{
+    const struct lane *lane = roster->lane;
+    for (uint32_t i = 0; i < roster->seat_count; i++) {
+        const struct seat *seat = &roster->seats[i];
+        struct shm_worker *worker = region_worker(&lane->region, seat->stage, seat->index);
+        if (seat->process.pid > 0 &&
+            atomic_load_explicit(&worker->party, memory_order_relaxed) != seat->party)
+            atomic_store(&worker->party, seat->party);
+    }
+    uint32_t draining =
+        atomic_load(&lane->state) == LANE_DRAINING || atomic_load(&roster->pipeline->draining);
+    for (uint32_t stage = 0; stage < roster->stage_count; stage++)
+        if (atomic_load(&region_stage(&lane->region, stage)->draining) != draining)
+            atomic_store(&region_stage(&lane->region, stage)->draining, draining);
+}
+
 void
 roster_publish(struct roster *roster, bool serving)
 {
+    restate(roster);
     struct lane *lane = roster->lane;
     for (uint32_t stage = 0; serving && stage < roster->stage_count; stage++) {
         const struct staff *staff = &roster->staffs[stage];

@@ -18,6 +18,7 @@ Longer: SHOAL_LOAD_SECONDS=600 python3 test_35_hostile_memory.py, or from anothe
 """
 
 import contextlib
+import contextlib
 import os
 import random
 import signal
@@ -211,7 +212,14 @@ class TestHostile(unittest.TestCase):
             self.assertEqual(report["unanswered"], 0, f"{report}\n{shoald.stderr}")
             for name in WAYS:
                 self.assertGreater(report[name]["resets"], 0, f"never dropped:\n{shoald.stderr}")
+                self.end_writers(shoald, name)
                 self.check_recovers(shoald, name)
+
+    def end_writers(self, shoald, name):
+        """Threads that go on writing spoil their own pipeline for as long as they live."""
+        for worker in shoald.workers(name, "scribble"):
+            with contextlib.suppress(ProcessLookupError):  # a reset was faster
+                os.kill(worker.pid, signal.SIGKILL)
 
     def test_before_ready(self):
         """The constructor writes, while the others serve; what it destroyed is found, the header too,

@@ -20,65 +20,11 @@
 
 enum { RESETS = 50 };
 
-/* ---- on the loop thread, and waited for ---- */
-
-struct errand {
-    struct rig *rig;
-    void (*work)(struct pipeline *pipeline, struct lane *lane);
-    uint32_t done;
-};
-
-static void
-run_errand(void *context)
-{
-    struct errand *errand = context;
-    struct pipeline *pipeline = the_pipeline(errand->rig);
-    errand->work(pipeline, atomic_load(&pipeline->serving));
-    pthread_mutex_lock(&errand->rig->lock);
-    errand->done = 1;
-    pthread_cond_broadcast(&errand->rig->changed);
-    pthread_mutex_unlock(&errand->rig->lock);
-}
-
-static void
-on_loop(struct rig *rig, void (*work)(struct pipeline *pipeline, struct lane *lane))
-{
-    struct errand errand = {rig, work, 0};
-    loop_post(rig->loop, run_errand, &errand);
-    pthread_mutex_lock(&rig->lock);
-    wait_for(rig, &errand.done, 1);
-    pthread_mutex_unlock(&rig->lock);
-}
-
-static void
-condemn(struct pipeline *pipeline, struct lane *lane)
-{
-    pipeline_condemn(pipeline, lane, "the test says so");
-}
-
 static void
 forget_resets(struct pipeline *pipeline, struct lane *lane)
 {
     (void)lane;
     pipeline->resets_in_a_row = 0;
-}
-
-static void
-wait_serving(struct rig *rig, uint32_t times)
-{
-    pthread_mutex_lock(&rig->lock);
-    wait_for(rig, &rig->serving, times);
-    pthread_mutex_unlock(&rig->lock);
-}
-
-static void
-assert_serves(struct rig *rig)
-{
-    struct error error;
-    assert_int_equal(submit(rig, CALLS_MAX - 1, PROBE_ECHO, 7, TIME_NEVER_NS, &error), STATUS_OK);
-    const struct call *call = answer_of(rig, CALLS_MAX - 1);
-    assert_int_equal(call->status, STATUS_OK);
-    assert_int_equal(call->words[1], 7);
 }
 
 static uint32_t

@@ -38,7 +38,8 @@ struct call {
     char text[ERROR_TEXT_MAX];
     uint64_t tag;
     int64_t words[PROBE_END];
-    bool keeps; /* what it is lent, until give_back */
+    void (*admitted)(struct rig *rig, uint64_t tag); /* runs before it is pushed; may be NULL */
+    bool keeps;                                      /* what it is lent, until give_back */
     struct rpc_piece kept;
 };
 
@@ -76,6 +77,8 @@ on_tagged(void *context, uint64_t tag)
 {
     struct call *call = context;
     call->tag = tag;
+    if (call->admitted != NULL)
+        call->admitted(call->rig, tag);
 }
 
 static inline void
@@ -292,7 +295,8 @@ submit(struct rig *rig, uint32_t number, enum probe_command command, int64_t arg
     assert_true(inference__model_infer_request__get_packed_size(&request) <= sizeof(packed));
     struct rpc_span span = {packed, inference__model_infer_request__pack(&request, packed)};
     struct rpc_message message = {&span, 1, span.bytes};
-    rig->calls[number] = (struct call){.rig = rig, .keeps = rig->calls[number].keeps};
+    rig->calls[number] = (struct call){
+        .rig = rig, .admitted = rig->calls[number].admitted, .keeps = rig->calls[number].keeps};
     *error = ERROR_NONE;
     struct submission submission = {
         .message = &message,
@@ -332,4 +336,58 @@ wait_returned(struct rig *rig)
                      arena_used(&lane->region, -1));
     }
     lane_unref(lane);
+}
+
+/* ---- on the loop thread, and waited for ---- */
+
+struct errand {
+    struct rig *rig;
+    void (*work)(struct pipeline *pipeline, struct lane *lane);
+    uint32_t done;
+};
+
+static inline void
+run_errand(void *context)
+{
+    struct errand *errand = context;
+    struct pipeline *pipeline = the_pipeline(errand->rig);
+    errand->work(pipeline, atomic_load(&pipeline->serving));
+    pthread_mutex_lock(&errand->rig->lock);
+    errand->done = 1;
+    pthread_cond_broadcast(&errand->rig->changed);
+    pthread_mutex_unlock(&errand->rig->lock);
+}
+
+static inline void
+on_loop(struct rig *rig, void (*work)(struct pipeline *pipeline, struct lane *lane))
+{
+    struct errand errand = {rig, work, 0};
+    loop_post(rig->loop, run_errand, &errand);
+    pthread_mutex_lock(&rig->lock);
+    wait_for(rig, &errand.done, 1);
+    pthread_mutex_unlock(&rig->lock);
+}
+
+static inline void
+condemn(struct pipeline *pipeline, struct lane *lane)
+{
+    pipeline_condemn(pipeline, lane, "the test says so");
+}
+
+static inline void
+wait_serving(struct rig *rig, uint32_t times)
+{
+    pthread_mutex_lock(&rig->lock);
+    wait_for(rig, &rig->serving, times);
+    pthread_mutex_unlock(&rig->lock);
+}
+
+static inline void
+assert_serves(struct rig *rig)
+{
+    struct error error;
+    assert_int_equal(submit(rig, CALLS_MAX - 1, PROBE_ECHO, 7, TIME_NEVER_NS, &error), STATUS_OK);
+    const struct call *call = answer_of(rig, CALLS_MAX - 1);
+    assert_int_equal(call->status, STATUS_OK);
+    assert_int_equal(call->words[1], 7);
 }
