@@ -373,6 +373,17 @@ class TestStart(unittest.TestCase):
                                           params={"open": "hang"})), message_mib=1)
         self.check_refused(config, 'pipeline "p"', 'stage "s"', "300 ms", "start_timeout_ms")
 
+    def test_region_lost_before_ready(self):
+        """The constructor overwrites all of the region and never returns: no new one is tried."""
+        with tempfile.TemporaryDirectory() as folder:
+            start = pathlib.Path(folder) / "scribble-start"
+            start.write_text("2 1")  # tests/modelets/scribble.h: everything; and stay
+            said_text = self.check_refused(
+                node(pipeline("p", stage("libscribble.so", "s")), message_mib=1),
+                'pipeline "p"', "shared memory was found corrupt", "before all workers were ready",
+                folder=folder, env={"SHOAL_SCRIBBLE_START": str(start)})
+            self.assertEqual(said_text.count("region_corrupt "), 1, said_text)
+
     def test_model_that_cannot_be_loaded(self):
         config = node(pipeline("p", stage(MODELETS / "libprobe.so", "s", params={"fail": "load"},
                                           model={"id": "m", "path": "model.bin"})), message_mib=1)

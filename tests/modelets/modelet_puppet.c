@@ -15,8 +15,10 @@
  *   unset X        leaves the item unset
  * Every item is appended as a line to the file `runs` before it is done.
  *
- * Params: folder, where all these files are; open = fail, crash, hang, or when-broken: dies in
- * `open`, and in every `run`, while the file `broken` is there.
+ * Params: folder, where all these files are; open = fail, crash, hang; when-broken: dies in `open`,
+ * and in every `run`, while the file `broken` is there; orphan: dies in `open` and leaves a child
+ * behind, with all that it has open, which lives while the file `orphan.lives` is there, with its
+ * pid in it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -91,6 +93,23 @@ wait_a_little(void)
     nanosleep(&millisecond, NULL);
 }
 
+/* Not what it prints to: that is waited for when shoald ends. */
+static void
+leave_orphan(const struct puppet *self)
+{
+    int fd = cue_fd(self, "orphan", ".lives", O_WRONLY | O_CREAT | O_TRUNC);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(STDOUT_FILENO);
+        close(STDERR_FILENO);
+        while (cue_given(self, "orphan", ".lives"))
+            wait_a_little();
+        _exit(0);
+    }
+    dprintf(fd, "%d", (int)pid);
+    die();
+}
+
 static int
 puppet_open(const struct shoal_open *open, void **instance, struct shoal_error *error)
 {
@@ -107,6 +126,8 @@ puppet_open(const struct shoal_open *open, void **instance, struct shoal_error *
     if (strcmp(self->open, "crash") == 0 ||
         (strcmp(self->open, "when-broken") == 0 && cue_given(self, "broken", "")))
         die();
+    if (strcmp(self->open, "orphan") == 0)
+        leave_orphan(self);
     while (strcmp(self->open, "hang") == 0)
         wait_a_little();
     if (strcmp(self->open, "fail") == 0) {

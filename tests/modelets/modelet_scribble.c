@@ -10,13 +10,15 @@
  * the way, a thread goes on in that way for as long as the process lives.
  *
  * If the environment's SHOAL_SCRIBBLE_START names a file that is there, its number is a way in
- * which the constructor writes, before the worker is ready.
+ * which the constructor writes, before the worker is ready; after another number, but for 0, it
+ * never will be.
  */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <shoal/modelet.h>
 
@@ -327,10 +329,13 @@ before_ready(void)
     const char *path = getenv("SHOAL_SCRIBBLE_START");
     FILE *file = path != NULL ? fopen(path, "re") : NULL;
     long way = 0;
-    if (file != NULL && fscanf(file, "%ld", &way) == 1)
+    long stays = 0;
+    if (file != NULL && fscanf(file, "%ld %ld", &way, &stays) >= 1)
         write_often(way, (uint64_t)way, START_AMOUNT);
     if (file != NULL)
         fclose(file);
+    while (stays != 0)
+        sleep(1);
 }
 
 static int

@@ -132,8 +132,12 @@ test_untested_words_are_left_out(void **state)
 
 /* Nothing in flight of 1000 slots, 1 ms for each, 100 ms left. */
 static const struct forecast even = {.fixed_ns = MS, .item_ns = MS};
-static const struct demand lone = {
-    .priority = PRIORITY_NORMAL, .limit_ns = 101 * MS, .at_once = 1, .slots = 1000, .callers = 1};
+static const struct demand lone = {.priority = PRIORITY_NORMAL,
+                                   .limit_ns = 101 * MS,
+                                   .at_once = 1,
+                                   .slots = 1000,
+                                   .callers = 1,
+                                   .mixed = true};
 
 static enum verdict
 verdict(struct demand demand)
@@ -240,6 +244,19 @@ test_few_slots(void **state)
     demand.own_held = 15;
     assert_int_equal(verdict(demand), VERDICT_ADMIT);
     demand.held = demand.own_held = 16; /* none is left: the ring of free slots will say so */
+    assert_int_equal(verdict(demand), VERDICT_ADMIT);
+}
+
+/* Nobody else has come of late: nothing is kept. */
+static void
+test_one_caller_may_have_all_slots(void **state)
+{
+    (void)state;
+    struct demand demand = with_waiting(999, PRIORITY_NORMAL);
+    demand.limit_ns = TIME_NEVER_NS;
+    demand.own_held = 999;
+    assert_int_equal(verdict(demand), VERDICT_FULL);
+    demand.mixed = false;
     assert_int_equal(verdict(demand), VERDICT_ADMIT);
 }
 
@@ -417,6 +434,7 @@ main(void)
         cmocka_unit_test(test_idle_admits),
         cmocka_unit_test(test_slots_by_priority),
         cmocka_unit_test(test_few_slots),
+        cmocka_unit_test(test_one_caller_may_have_all_slots),
         cmocka_unit_test(test_fair_share),
         cmocka_unit_test(test_hostile_words),
         cmocka_unit_test(test_small_caller_beside_a_large_one),
