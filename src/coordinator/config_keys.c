@@ -64,9 +64,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     "The model name that callers use; no other pipeline may have it."},
 [KEY_SLOTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "slots", 1, SLOTS_MAX, "requests",
     "1024", NULL, FIELD_U32, 1, PIPELINE(slot_count),
-    "Requests in flight at most; more get RESOURCE_EXHAUSTED at once. From 64 on, while "
-    "several callers or priorities come, a tenth is kept for priority 1 and a twentieth for callers "
-    "who have little in flight."},
+    "Requests in flight at most; more get RESOURCE_EXHAUSTED at once. From 64 on, while several "
+    "callers or priorities come, a tenth is kept for priority 1 and a twentieth for callers who "
+    "have little in flight."},
 [KEY_ARENA_MIB] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "arena_mib", 0, MIB, "MiB",
     "0", NULL, FIELD_U64, MIB, PIPELINE(arena_bytes),
     "Memory for the tensors of requests in flight. 0: chosen from `slots` and `message_mib`."},

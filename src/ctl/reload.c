@@ -167,7 +167,7 @@ reload_run(int argc, char **argv)
                   "name a pipeline, or say --all; see shoalctl reload --help");
         return ctl_fail(CTL_USAGE, settings.json, &error);
     }
-    struct control_answer answer;
+    struct control_answer answer = {0};
     if (ask(&settings, &answer, &error) == STATUS_OK)
         return tell(&settings, &answer);
     enum ctl_exit why = error.status == STATUS_DEADLINE_EXCEEDED ? CTL_LATE : CTL_UNREACHABLE;

@@ -346,7 +346,7 @@ rpc_call_peer(const struct rpc_call *call, char *address, size_t room)
     size_t length = port != NULL ? (size_t)(port - peer) : strlen(peer);
     if (length > room)
         length = room;
-    memcpy(address, peer, length);
+    memcpy(address, peer, length); // NOLINT(bugprone-not-null-terminated-result): bytes, no string
     gpr_free(peer);
     return length;
 }

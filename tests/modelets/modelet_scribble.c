@@ -321,6 +321,13 @@ start_thread(int64_t way, uint64_t seed)
         pthread_detach(thread);
 }
 
+static void
+wait_for_the_end(void)
+{
+    for (;;)
+        sleep(1);
+}
+
 __attribute__((constructor)) static void
 before_ready(void)
 {
@@ -334,8 +341,8 @@ before_ready(void)
         write_often(way, (uint64_t)way, START_AMOUNT);
     if (file != NULL)
         fclose(file);
-    while (stays != 0)
-        sleep(1);
+    if (stays != 0)
+        wait_for_the_end();
 }
 
 static int
