@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "shm/counters.h"
 
 struct http;
 struct http_request;
@@ -65,7 +66,8 @@ struct http_options {
      * been taken, within so long and a second more for every 64 KiB of it: who sends a byte now and
      * then to stay gets 408. */
     int64_t idle_timeout_ns;
-    uint32_t connections_max; /* of all addresses; more are answered 503 and closed */
+    uint32_t connections_max;   /* of all addresses; more are answered 503 and closed */
+    _Atomic uint64_t *counters; /* of the node, written by the HTTP thread; NULL: none */
 };
 
 enum status http_create(const struct http_options *options, struct http **http,

@@ -279,7 +279,8 @@ http_open(struct node *node, struct error *error)
     if (config->metrics.count == 0)
         return STATUS_OK;
     struct http_options options = {.idle_timeout_ns = HTTP_IDLE_S * NS_PER_S,
-                                   .connections_max = http_connections_max()};
+                                   .connections_max = http_connections_max(),
+                                   .counters = counters_values(&node->assembly.counters, 0)};
     enum status status = http_create(&options, &node->http, error);
     node->scrape = scrape_create(&node->assembly.counters);
     struct http_service metrics = scrape_service(node->scrape);
