@@ -14,6 +14,7 @@ import re
 import signal
 import socket
 import struct
+import subprocess
 import time
 import unittest
 
@@ -301,6 +302,20 @@ class TestServer(Case):
 
 
 class TestPrometheus(Case):
+    def test_alerts(self):
+        """Those of the operators' page are rules to Prometheus, over metrics that are there."""
+        page = (SOURCE / "docs" / "operating.md").read_text()
+        rules = re.search(r"```yaml\n(groups:\n.*?)```", page, re.S)[1]
+        self.start(echo_node())
+        path = self.shoald.folder / "rules.yaml"
+        path.write_text(rules)
+        done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True,
+                              timeout=WAIT_SECONDS)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        self.assertIn("10 rules found", done.stdout)
+        used = set(re.findall(r"\b(?:shoal|process)_\w+", rules))
+        self.assertLessEqual(used, self.scrape().names())
+
     def queries(self):
         dashboard = json.loads((SOURCE / "docs" / "grafana.json").read_text())
         panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
