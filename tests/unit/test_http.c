@@ -7,6 +7,8 @@
  *
  * ctest: timeout=120 tsan
  */
+#include <pthread.h>
+
 #include "test_http_rig.h"
 
 /* ---- good clients ---- */
@@ -322,6 +324,39 @@ test_destroy_with_open(void **state)
     close(half);
 }
 
+static void *
+destroy(void *context)
+{
+    struct rig *rig = context;
+    http_destroy(rig->http);
+    return NULL;
+}
+
+static void
+test_destroy_while_sending(void **state)
+{
+    struct rig *rig = *state;
+    int fd = client_socket(rig);
+    int small = 4096; /* so that the kernel cannot take it all */
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    connect_client(rig, fd);
+    say(fd, "GET /large HTTP/1.1\r\n\r\n");
+    struct answer head = hear_head(fd); /* it is on its way */
+    answer_free(&head);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, destroy, rig), 0);
+    char *body = malloc(LARGE_BYTES);
+    size_t got = 0;
+    for (ssize_t more = 1; more > 0; got += (size_t)(more > 0 ? more : 0))
+        more = recv(fd, body + got, LARGE_BYTES - got, 0);
+    free(body);
+    assert_int_equal(got, LARGE_BYTES);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    rig->http = NULL;
+    assert_int_equal(released(rig), 1);
+    close(fd);
+}
+
 /* ---- many ---- */
 
 static void
@@ -428,6 +463,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reset_while_sending, setup, teardown),
         cmocka_unit_test_setup_teardown(test_destroy_with_open, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_destroy_while_sending, setup, teardown),
         cmocka_unit_test_setup_teardown(test_thousand, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_descriptor_left, setup, teardown),
         cmocka_unit_test(test_addresses),

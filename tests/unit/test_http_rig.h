@@ -5,7 +5,8 @@
  *
  *   /now         answered at once           /later       answered by answer_open, or never
  *   /echo        with its body, lent        /until-gone  answered when its client has gone
- *   /huge        64 MiB, lent               else         with what the handler sees
+ *   /huge        64 MiB, lent               /large       8 MiB, lent
+ *   else         with what the handler sees
  */
 #pragma once
 
@@ -31,7 +32,13 @@
 #include "base/clock.h"
 #include "coordinator/http.h"
 
-enum { HEADER_MAX = 4096, BODY_MAX = 1 << 20, HUGE_BYTES = 64 << 20, CONNECTIONS_MAX = 1000 };
+enum {
+    HEADER_MAX = 4096,
+    BODY_MAX = 1 << 20,
+    LARGE_BYTES = 8 << 20,
+    HUGE_BYTES = 64 << 20,
+    CONNECTIONS_MAX = 1000
+};
 enum { WAIT_S = 20, OPEN_MAX_COUNT = 8 };
 
 struct rig {
@@ -115,6 +122,8 @@ on_request(void *context, struct http_request *request)
         answer_lent(rig, request, body, bytes);
     } else if (strcmp(path, "/huge") == 0) {
         answer_lent(rig, request, rig->huge, HUGE_BYTES);
+    } else if (strcmp(path, "/large") == 0) {
+        answer_lent(rig, request, rig->huge, LARGE_BYTES);
     } else if (strcmp(path, "/later") == 0 || strcmp(path, "/until-gone") == 0) {
         http_request_set_user(request, rig);
         atomic_store(&rig->open, request);
