@@ -215,8 +215,7 @@ framing_mistake(const struct evhttp_request *evhttp)
     const char *length = NULL;
     const char *encoding = NULL;
     const struct evkeyval *header;
-    TAILQ_FOREACH(header, evhttp->input_headers, next)
-    {
+    TAILQ_FOREACH (header, evhttp->input_headers, next) {
         if (!is_token(header->key))
             return "a header's name is malformed";
         if (evutil_ascii_strcasecmp(header->key, "Content-Length") == 0) {
@@ -392,8 +391,8 @@ static void
 listeners_switch(struct http *http, int (*how)(struct evconnlistener *listener))
 {
     struct http_address *address;
-    LIST_FOREACH(address, &http->addresses, link)
-    how(address->listener);
+    LIST_FOREACH (address, &http->addresses, link)
+        how(address->listener);
 }
 
 static void
