@@ -348,6 +348,7 @@ on_close(struct evhttp_connection *evhttp, void *context)
     struct http *http = connection->address->http;
     const struct http_service *service = &connection->address->service;
     connection->closed = true;
+    connection->evhttp = NULL; /* its address may be another's before our request is answered */
     http->connection_count--;
     http_count_connections(http);
     if (http->current == connection)
