@@ -6,7 +6,8 @@
  * that is condemned when all its workers have just said that they are ready; one that never came to
  * serve; a reload that fails while a lost region is being rebuilt; a request that is being pushed
  * into a lane that is condemned meanwhile; a lane whose gather thread sleeps where no bell is
- * heard; a request that is lost in a lane that drains. Real workers, no front. What runs on the loop thread aborts where it cannot fail.
+ * heard; a request that is lost in a lane that drains. Real workers, no front. What runs on the
+ * loop thread aborts where it cannot fail.
  */
 #include <poll.h>
 #include <setjmp.h>
