@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -14,13 +15,16 @@
 #include "coordinator/config.h"
 #include "coordinator/control.h"
 #include "coordinator/front.h"
+#include "coordinator/http.h"
 #include "coordinator/loop.h"
 #include "coordinator/pipeline.h"
 #include "coordinator/reload.h"
+#include "coordinator/scrape.h"
 #include "rpc/rpc.h"
 #include "shm/counters.h"
 
 enum { EXIT_CLEAN = 0, EXIT_FAILED = 1, EXIT_REFUSED = 2, PUBLISH_MS = 250, DRAIN_LOOK_MS = 5 };
+enum { HTTP_IDLE_S = 75, HTTP_CONNECTIONS_MAX = 1024 };
 
 enum node_phase { PHASE_STARTING, PHASE_SERVING, PHASE_DRAINING, PHASE_STOPPING };
 
@@ -32,6 +36,8 @@ struct node {
     struct assembly assembly;
     struct front *front;
     struct control *control;
+    struct http *http; /* NULL: nothing is to be served over HTTP */
+    struct scrape *scrape;
     uint32_t serving_count;
     uint32_t stopped_count;
     enum node_phase phase;
@@ -255,6 +261,34 @@ watch_signals(struct node *node, struct error *error)
     return STATUS_OK;
 }
 
+/* Most descriptors are for workers and gRPC, whatever comes over HTTP. */
+static uint32_t
+http_connections_max(void)
+{
+    struct rlimit files;
+    CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
+    return files.rlim_cur / 4 < HTTP_CONNECTIONS_MAX ? (uint32_t)(files.rlim_cur / 4)
+                                                     : HTTP_CONNECTIONS_MAX;
+}
+
+/* Binds what is configured; what comes in waits until http_start. */
+static enum status
+http_open(struct node *node, struct error *error)
+{
+    const struct config *config = &node->source->config;
+    if (config->metrics.count == 0)
+        return STATUS_OK;
+    struct http_options options = {.idle_timeout_ns = HTTP_IDLE_S * NS_PER_S,
+                                   .connections_max = http_connections_max(),
+                                   .counters = counters_values(&node->assembly.counters, 0)};
+    enum status status = http_create(&options, &node->http, error);
+    node->scrape = scrape_create(&node->assembly.counters);
+    struct http_service metrics = scrape_service(node->scrape);
+    for (uint32_t i = 0; i < config->metrics.count && status == STATUS_OK; i++)
+        status = http_listen(node->http, config->metrics.items[i], &metrics, error);
+    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "metrics");
+}
+
 static enum status
 start(struct node *node, struct error *error)
 {
@@ -296,6 +330,8 @@ start(struct node *node, struct error *error)
         .counters = counters_values(&node->assembly.counters, 0),
     };
     status = front_create(&front, &node->front, error);
+    if (status == STATUS_OK)
+        status = http_open(node, error);
     return status == STATUS_OK ? assembly_start(&node->assembly, error) : status;
 }
 
@@ -308,6 +344,8 @@ finish(struct node *node)
     if (node->loop != NULL)
         loop_run_posted(node->loop);
     control_destroy(node->control);
+    http_destroy(node->http);
+    scrape_destroy(node->scrape);
     assembly_fini(&node->assembly);
     loop_timer_destroy(node->publish_timer);
     loop_timer_destroy(node->drain_timer);
@@ -342,6 +380,8 @@ node_run(const struct node_options *options)
     struct error error = ERROR_NONE;
     if (start(node, &error) == STATUS_OK) {
         front_start(node->front);
+        if (node->http != NULL)
+            http_start(node->http);
         on_publish(node);
         loop_run(node->loop);
     } else {
