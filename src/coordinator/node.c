@@ -17,6 +17,7 @@
 #include "coordinator/loop.h"
 #include "coordinator/pipeline.h"
 #include "coordinator/reload.h"
+#include "coordinator/tracer.h"
 #include "rpc/rpc.h"
 #include "shm/counters.h"
 
@@ -31,6 +32,7 @@ struct node {
     struct loop *loop;
     struct assembly assembly;
     struct front *front;
+    struct tracer *tracer; /* NULL: nothing is traced */
     struct control *control;
     uint32_t serving_count;
     uint32_t stopped_count;
@@ -256,6 +258,18 @@ watch_signals(struct node *node, struct error *error)
 }
 
 static enum status
+start_tracer(struct node *node, struct error *error)
+{
+    struct tracer_options options = {
+        .target = node->source->config.traces,
+        .sample = node->source->config.trace_sample,
+        .version = SHOAL_VERSION,
+        .counters = counters_values(&node->assembly.counters, 0),
+    };
+    return options.target == NULL ? STATUS_OK : tracer_create(&options, &node->tracer, error);
+}
+
+static enum status
 start(struct node *node, struct error *error)
 {
     const struct node_options *options = node->options;
@@ -282,6 +296,9 @@ start(struct node *node, struct error *error)
     status = assembly_init(&node->assembly, &assembly, error);
     if (status != STATUS_OK)
         return status;
+    status = start_tracer(node, error);
+    if (status != STATUS_OK)
+        return status;
     struct control_handler handler = {on_control, node};
     status =
         control_create(node->loop, node->assembly.counters.path, &handler, &node->control, error);
@@ -294,6 +311,7 @@ start(struct node *node, struct error *error)
         .pipelines = node->assembly.pipelines,
         .pipeline_count = node->assembly.pipeline_count,
         .counters = counters_values(&node->assembly.counters, 0),
+        .tracer = node->tracer,
     };
     status = front_create(&front, &node->front, error);
     return status == STATUS_OK ? assembly_start(&node->assembly, error) : status;
@@ -308,6 +326,8 @@ finish(struct node *node)
     if (node->loop != NULL)
         loop_run_posted(node->loop);
     control_destroy(node->control);
+    assembly_end_gathering(&node->assembly); /* the last to end a trace */
+    tracer_destroy(node->tracer);
     assembly_fini(&node->assembly);
     loop_timer_destroy(node->publish_timer);
     loop_timer_destroy(node->drain_timer);

@@ -38,6 +38,8 @@ LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
     (r"<event2/", ["src/coordinator/loop.*"]),
     (r"<yaml\.h>", ["src/coordinator/config*.c"]),
+    (r"<curl/", ["src/coordinator/trace_http.c"]),
+    (r"<jansson\.h>", ["src/coordinator/trace_json.c"]),
     (r"<protobuf-c/|\.pb-c\.h|\"descriptors\.h\"",
      ["src/coordinator/oip*", "src/coordinator/health*", "src/coordinator/reflection*", "src/ctl/*",
       "examples/*/client*.c"]),
@@ -73,6 +75,8 @@ EXCEPTIONS = [
         "admit", "assembly", "audit", "death", "front", "gather", "gatherer", "hang", "lane", "oldest",
         "pipeline", "roster", "seat", "share", "staff")],
      "front, gather and loop threads of the one process hand state to each other without a lock"),
+    ("atomics", ["src/coordinator/trace*"],
+     "threads that answer hand traces to the one that writes them, without a lock"),
     ("sleep", ["tests/tidy/test_rules.py"], "plants them"),
 ]
 
