@@ -250,6 +250,7 @@ watch_signals(struct node *node, struct error *error)
     sigaddset(&signals, SIGHUP);
     CHECK(pthread_sigmask(SIG_BLOCK, &signals, NULL) == 0);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file of traces that may not grow is an error of its write */
     node->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (node->signal_fd < 0)
         return error_set_errno(error, "signalfd");

@@ -206,7 +206,8 @@ trace_export_create(const struct trace_resource *resource)
     json_t *attributes = json_array();
     attribute_text(attributes, "service.name", resource->service_name);
     attribute_text(attributes, "service.version", resource->service_version);
-    attribute_text(attributes, "host.name", resource->host_name);
+    if (resource->host_name[0] != '\0')
+        attribute_text(attributes, "host.name", resource->host_name);
     attribute_number(attributes, "process.pid", resource->pid);
     export->resource = json_object();
     put(export->resource, "attributes", attributes);
@@ -264,15 +265,13 @@ trace_export_add(struct trace_export *export, const struct trace *trace,
     return 1 + count;
 }
 
-/* The value in an array of its own, in an object. */
-static json_t *
-listed(const char *key, json_t *value)
+/* Puts the value in an array of its own into the object. */
+static void
+put_listed(json_t *object, const char *key, json_t *value)
 {
     json_t *array = json_array();
     append(array, value);
-    json_t *object = json_object();
     put(object, key, array);
-    return object;
 }
 
 char *
@@ -285,9 +284,11 @@ trace_export_finish(struct trace_export *export, size_t *bytes)
         json_t *scoped = json_object();
         put(scoped, "scope", scope);
         put(scoped, "spans", json_incref(export->spans));
-        json_t *whole = listed("scopeSpans", scoped);
+        json_t *whole = json_object();
         put(whole, "resource", json_incref(export->resource));
-        json_t *request = listed("resourceSpans", whole);
+        put_listed(whole, "scopeSpans", scoped);
+        json_t *request = json_object();
+        put_listed(request, "resourceSpans", whole);
         text = json_dumps(request, JSON_COMPACT);
         CHECK(text != NULL);
         json_decref(request);

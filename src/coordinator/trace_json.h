@@ -21,7 +21,7 @@ enum { TRACE_SPANS_MAX = 1 + STAMPS_MAX };
 struct trace_resource {
     const char *service_name;
     const char *service_version;
-    const char *host_name;
+    const char *host_name; /* "": not known */
     int64_t pid;
 };
 
