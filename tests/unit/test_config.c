@@ -343,7 +343,7 @@ test_traces(void **state)
         config_free(&config);
         free(text);
     }
-    static const char *const bad[] = {"spans.jsonl", "file:", "FILE:/a", "ftp://host/",
+    static const char *const bad[] = {"spans.jsonl", "'file:'", "FILE:/a", "ftp://host/",
                                       "http:/host"};
     for (size_t i = 0; i < ARRAY_COUNT(bad); i++)
         expect_bad(KEY_TRACES, bad[i], "`traces` must be \"file:PATH\" or an http or https URL");
