@@ -26,11 +26,9 @@ static bool
 parse(const char *text, struct traceparent *parent)
 {
     size_t bytes = strlen(text);
-    char *copy = malloc(bytes + 1);
-    assert_non_null(copy);
-    memcpy(copy, text, bytes);
-    char *exact = realloc(copy, bytes > 0 ? bytes : 1);
+    char *exact = malloc(bytes > 0 ? bytes : 1);
     assert_non_null(exact);
+    memcpy(exact, text, bytes); // NOLINT(bugprone-not-null-terminated-result): bytes, no string
     bool valid = traceparent_parse(exact, bytes, parent);
     free(exact);
     return valid;
