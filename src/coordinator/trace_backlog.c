@@ -29,18 +29,36 @@ backlog_fini(struct backlog *backlog)
         drop_first(backlog);
 }
 
+/* The oldest that may go; there is one. Returns its spans. */
+static uint32_t
+push_out(struct backlog *backlog)
+{
+    struct backlog_export *first = &backlog->exports[backlog->first];
+    if (backlog->sending) { /* changes places with the one after it, and that goes */
+        struct backlog_export *second =
+            &backlog->exports[(backlog->first + 1) % BACKLOG_EXPORTS_MAX];
+        struct backlog_export sent = *first;
+        *first = *second;
+        *second = sent;
+    }
+    uint32_t spans = first->spans;
+    drop_first(backlog);
+    return spans;
+}
+
 uint64_t
 backlog_put(struct backlog *backlog, struct backlog_export export)
 {
-    if (export.bytes > backlog->bytes_max) {
+    uint32_t stay = backlog->sending ? 1 : 0;
+    size_t staying_bytes = backlog->sending ? backlog->exports[backlog->first].bytes : 0;
+    if (staying_bytes + export.bytes > backlog->bytes_max) {
         free(export.text);
         return export.spans;
     }
     uint64_t dropped = 0;
-    while (backlog->count > 0 && (backlog->count == BACKLOG_EXPORTS_MAX ||
-                                  backlog->bytes + export.bytes > backlog->bytes_max)) {
-        dropped += backlog->exports[backlog->first].spans;
-        drop_first(backlog);
+    while (backlog->count > stay && (backlog->count == BACKLOG_EXPORTS_MAX ||
+                                     backlog->bytes + export.bytes > backlog->bytes_max)) {
+        dropped += push_out(backlog);
     }
     backlog->exports[(backlog->first + backlog->count) % BACKLOG_EXPORTS_MAX] = export;
     backlog->count++;
@@ -55,9 +73,17 @@ backlog_first(const struct backlog *backlog)
 }
 
 void
+backlog_send(struct backlog *backlog)
+{
+    CHECK(backlog->count > 0);
+    backlog->sending = true;
+}
+
+void
 backlog_pop(struct backlog *backlog)
 {
     drop_first(backlog);
+    backlog->sending = false;
     backlog->pause_ns = 0;
     backlog->retry_ns = 0;
 }
@@ -65,6 +91,7 @@ backlog_pop(struct backlog *backlog)
 void
 backlog_later(struct backlog *backlog, int64_t now_ns, int64_t said_ns)
 {
+    backlog->sending = false;
     backlog->pause_ns = backlog->pause_ns == 0 ? BACKLOG_PAUSE_FIRST_NS : 2 * backlog->pause_ns;
     if (backlog->pause_ns > BACKLOG_PAUSE_MAX_NS)
         backlog->pause_ns = BACKLOG_PAUSE_MAX_NS;

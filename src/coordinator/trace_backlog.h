@@ -9,10 +9,12 @@
  *     not beyond BACKLOG_SAID_MAX.
  *  3. Meanwhile others gather behind it. Those that would not fit into the bound push out the
  *     oldest: what happened last is what somebody will look for.
+ *     One that is just being sent stays.
  *  4. An export that is taken, or refused for good, ends the pauses.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,6 +38,7 @@ struct backlog {
     uint32_t count;
     size_t bytes;
     size_t bytes_max;
+    bool sending;     /* the oldest one */
     int64_t pause_ns; /* 0: the last one was taken */
     int64_t retry_ns; /* when to try; 0: now */
 };
@@ -49,6 +52,8 @@ uint64_t backlog_put(struct backlog *backlog, struct backlog_export export);
 
 /* The oldest, or NULL. */
 const struct backlog_export *backlog_first(const struct backlog *backlog);
+/* It is being sent, until it is known what became of it: its text stays where it is. */
+void backlog_send(struct backlog *backlog);
 
 /* The oldest was taken, or refused for good. */
 void backlog_pop(struct backlog *backlog);

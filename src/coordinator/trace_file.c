@@ -107,7 +107,7 @@ trace_file_open(const char *path, struct trace_sink **sink, struct error *error)
 {
     struct file_sink *file = calloc(1, sizeof(*file));
     CHECK(file != NULL);
-    file->sink = (struct trace_sink){file_send, file_hurry, file_close};
+    file->sink = (struct trace_sink){.send = file_send, .hurry = file_hurry, .close = file_close};
     file->path = strdup(path);
     CHECK(file->path != NULL);
     file->fd = -1;

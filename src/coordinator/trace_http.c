@@ -59,9 +59,12 @@ transfer(struct http_sink *http)
         int64_t left_ns = (until_ns < end_ns ? until_ns : end_ns) - clock_now_ns();
         if (left_ns <= 0)
             return CURLE_OPERATION_TIMEDOUT;
-        int wait_ms = (int)(left_ns / NS_PER_MS) + 1;
+        int64_t wait_ns = left_ns < TRACE_SINK_LOOK_NS ? left_ns : TRACE_SINK_LOOK_NS;
+        int wait_ms = (int)(wait_ns / NS_PER_MS) + 1;
         if (curl_multi_poll(http->multi, NULL, 0, wait_ms, NULL) != CURLM_OK)
             return CURLE_FAILED_INIT;
+        if (http->sink.meanwhile != NULL)
+            http->sink.meanwhile(http->sink.context);
     }
     int left;
     const CURLMsg *message = curl_multi_info_read(http->multi, &left);
@@ -171,7 +174,7 @@ trace_http_open(const char *url, struct trace_sink **sink, struct error *error)
     }
     struct http_sink *http = calloc(1, sizeof(*http));
     CHECK(http != NULL);
-    http->sink = (struct trace_sink){http_send, http_hurry, http_close};
+    http->sink = (struct trace_sink){.send = http_send, .hurry = http_hurry, .close = http_close};
     atomic_store(&http->until_ns, TIME_NEVER_NS);
     http->url = strdup(url);
     http->multi = curl_multi_init();

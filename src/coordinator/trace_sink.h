@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 enum trace_sink_result {
@@ -22,6 +23,9 @@ struct trace_sink_answer {
     struct error error;
 };
 
+/* A send that waits calls `meanwhile` so often. */
+#define TRACE_SINK_LOOK_NS (NS_PER_S / 5)
+
 struct trace_sink {
     /* Takes at most ten seconds. What it returns but SINK_TAKEN is explained in the answer's error.
      */
@@ -30,6 +34,9 @@ struct trace_sink {
     /* From any thread: from now on nothing takes longer than until then. */
     void (*hurry)(struct trace_sink *sink, int64_t until_ns);
     void (*close)(struct trace_sink *sink);
+    /* Set by the one who sends, before the first send. NULL: nothing is to be done meanwhile. */
+    void (*meanwhile)(void *context);
+    void *context;
 };
 
 /*

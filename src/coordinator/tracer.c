@@ -190,6 +190,14 @@ on_taken(struct tracer *tracer, uint32_t spans, uint64_t rejected)
     tracer->failing = false;
 }
 
+/* Records are scarcer than memory: while a collector makes us wait, they are emptied all the same.
+ */
+static void
+while_sending(void *context)
+{
+    (void)make_exports(context);
+}
+
 /* Tries the oldest export. False: it is to be tried later. */
 static bool
 send_first(struct tracer *tracer)
@@ -197,6 +205,7 @@ send_first(struct tracer *tracer)
     const struct backlog_export *first = backlog_first(&tracer->backlog);
     struct trace_sink_answer answer = {.error = ERROR_NONE};
     uint32_t spans = first->spans;
+    backlog_send(&tracer->backlog);
     switch (tracer->sink->send(tracer->sink, first->text, first->bytes, &answer)) {
     case SINK_TAKEN: on_taken(tracer, spans, answer.rejected); return true;
     case SINK_LATER:
@@ -267,7 +276,7 @@ tracer_main(void *context)
         uint32_t made = make_exports(tracer);
         int64_t wait_ns = backlog_wait_ns(&tracer->backlog, clock_now_ns());
         if (wait_ns == 0)
-            (void)send_first(tracer); /* one, then look again: records are scarcer than memory */
+            (void)send_first(tracer); /* one, then look for traces again */
         else if (made > 0 || wait_ns != TIME_NEVER_NS)
             nap(tracer, wait_ns < TRACER_NAP_NS ? wait_ns : TRACER_NAP_NS);
         else
@@ -300,6 +309,8 @@ tracer_create(const struct tracer_options *options, struct tracer **created, str
     memset(tracer, 0, sizeof(*tracer));
     tracer->options = *options;
     tracer->sink = sink;
+    sink->meanwhile = while_sending;
+    sink->context = tracer;
     trace_pool_init(&tracer->pool, TRACER_TRACES_MAX);
     backlog_init(&tracer->backlog, TRACER_BACKLOG_BYTES_MAX);
     atomic_store(&tracer->end_ns, TIME_NEVER_NS);

@@ -123,6 +123,31 @@ test_bytes_are_bounded(void **state)
     assert_int_equal(backlog.bytes, BYTES_MAX);
 }
 
+/* The one that is being sent is not pushed out, nor is its text moved. */
+static void
+test_what_is_being_sent_stays(void **state)
+{
+    (void)state;
+    put("a", 40, 1);
+    put("b", 30, 2);
+    put("c", 30, 4);
+    const char *text = backlog_first(&backlog)->text;
+    backlog_send(&backlog);
+    assert_int_equal(put("d", 20, 8), 2);
+    assert_ptr_equal(backlog_first(&backlog)->text, text);
+    assert_int_equal(put("too large beside it", 61, 16), 16);
+    assert_int_equal(put("e", 60, 32), 12);
+    assert_ptr_equal(backlog_first(&backlog)->text, text);
+    assert_int_equal(backlog.bytes, BYTES_MAX);
+    backlog_later(&backlog, 0, 0); /* and now it may go like any other */
+    assert_int_equal(put("f", 10, 64), 1);
+    assert_first("e");
+    backlog_send(&backlog);
+    backlog_pop(&backlog);
+    assert_first("f");
+    assert_int_equal(put("g", BYTES_MAX, 128), 64);
+}
+
 static void
 test_number_is_bounded(void **state)
 {
@@ -147,6 +172,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_pauses, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_collector_says_when, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bytes_are_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_is_being_sent_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(test_number_is_bounded, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -78,6 +79,25 @@ test_first_come_first_collected(void **state)
     assert_int_equal(trace_pool_collect(&pool), 0);
 }
 
+/* A thread that has seen the top of the free ones and was stopped must not find the same word again
+ * after that record has come and gone: it would put one that is in use on top. */
+static void
+test_no_word_comes_twice(void **state)
+{
+    struct trace *first = trace_pool_take(&pool);
+    struct trace *second = trace_pool_take(&pool);
+    (void)state;
+    trace_pool_give(&pool, second);
+    trace_pool_give(&pool, first);
+    uint64_t seen = atomic_load(&pool.free);
+    assert_ptr_equal(trace_pool_take(&pool), first);
+    assert_ptr_equal(trace_pool_take(&pool), second);
+    trace_pool_give(&pool, first);
+    uint64_t now = atomic_load(&pool.free);
+    assert_int_equal((uint32_t)now, (uint32_t)seen);
+    assert_int_not_equal(now, seen);
+}
+
 /* Each hands over ROUNDS records with numbers of its own in two places. */
 static void *
 produce(void *context)
@@ -136,6 +156,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_until_it_is_empty, setup, teardown),
         cmocka_unit_test_setup_teardown(test_first_come_first_collected, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_word_comes_twice, setup, teardown),
         cmocka_unit_test_setup_teardown(test_threads, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
