@@ -366,18 +366,6 @@ class TestFile(TracingTest):
             self.wait_spans(3).of(1)
             self.shoald.wait_log("traces_exported_again")
 
-    def test_what_is_left_at_the_end(self):
-        with tempfile.TemporaryDirectory(prefix="shoal-test.") as folder:
-            file = pathlib.Path(folder) / "spans.jsonl"
-            shoald = self.start_puppet(traces=f"file:{file}")
-            for number in range(20):
-                self.tell("echo x", traceparent(number)).result()
-            self.assertEqual(shoald.terminate(), 0)
-            spans = Spans(read_exports(file))
-            self.assertEqual(len(spans.spans), 60)
-            for number in range(20):
-                spans.of(number)
-
 
 class TestDeaths(TracingTest):
     def test_run_again(self):
@@ -510,6 +498,20 @@ class TestCollector(TracingTest):
             spans.of(number)
         self.shoald.wait_log("traces_exported_again")
         self.assertEqual(self.shoald.stat()["spans_dropped"], 0)
+
+    def test_what_is_left_at_the_end(self):
+        """A pause that was asked for is not waited for then, and nothing is lost."""
+        collector = self.enterContext(Collector())
+        collector.answers += [(503, {"Retry-After": 300}, b"")]
+        shoald = self.start_puppet(traces=collector.url)
+        self.tell("echo x", traceparent(1)).result()
+        self.wait_node(lambda stat: stat["exports_failed"] == 1, "an attempt")
+        self.tell("echo x", traceparent(2)).result()
+        self.assertEqual(shoald.terminate(), 0)
+        spans = Spans(collector.exports()[1:])
+        self.assertEqual(len(spans.spans), 6)
+        for number in (1, 2):
+            spans.of(number)
 
     def test_goes_away_for_good(self):
         """The end does not wait for a collector that takes calls and never answers."""
