@@ -14,6 +14,7 @@
 #include "shm/counters.h"
 
 struct front;
+struct tracer;
 
 struct front_options {
     const struct config *config;
@@ -22,6 +23,7 @@ struct front_options {
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
     _Atomic uint64_t *counters; /* of the node */
+    struct tracer *tracer;      /* NULL: nothing is traced */
 };
 
 /* Binds all addresses. Calls are taken from front_start on. */

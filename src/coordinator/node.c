@@ -20,6 +20,7 @@
 #include "coordinator/pipeline.h"
 #include "coordinator/reload.h"
 #include "coordinator/scrape.h"
+#include "coordinator/tracer.h"
 #include "rpc/rpc.h"
 #include "shm/counters.h"
 
@@ -35,6 +36,7 @@ struct node {
     struct loop *loop;
     struct assembly assembly;
     struct front *front;
+    struct tracer *tracer; /* NULL: nothing is traced */
     struct control *control;
     struct http *http; /* NULL: nothing is to be served over HTTP */
     struct scrape *scrape;
@@ -254,6 +256,7 @@ watch_signals(struct node *node, struct error *error)
     sigaddset(&signals, SIGHUP);
     CHECK(pthread_sigmask(SIG_BLOCK, &signals, NULL) == 0);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file of traces that may not grow is an error of its write */
     node->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (node->signal_fd < 0)
         return error_set_errno(error, "signalfd");
@@ -290,6 +293,18 @@ http_open(struct node *node, struct error *error)
 }
 
 static enum status
+start_tracer(struct node *node, struct error *error)
+{
+    struct tracer_options options = {
+        .target = node->source->config.traces,
+        .sample = node->source->config.trace_sample,
+        .version = SHOAL_VERSION,
+        .counters = counters_values(&node->assembly.counters, 0),
+    };
+    return options.target == NULL ? STATUS_OK : tracer_create(&options, &node->tracer, error);
+}
+
+static enum status
 start(struct node *node, struct error *error)
 {
     const struct node_options *options = node->options;
@@ -316,6 +331,9 @@ start(struct node *node, struct error *error)
     status = assembly_init(&node->assembly, &assembly, error);
     if (status != STATUS_OK)
         return status;
+    status = start_tracer(node, error);
+    if (status != STATUS_OK)
+        return status;
     struct control_handler handler = {on_control, node};
     status =
         control_create(node->loop, node->assembly.counters.path, &handler, &node->control, error);
@@ -328,6 +346,7 @@ start(struct node *node, struct error *error)
         .pipelines = node->assembly.pipelines,
         .pipeline_count = node->assembly.pipeline_count,
         .counters = counters_values(&node->assembly.counters, 0),
+        .tracer = node->tracer,
     };
     status = front_create(&front, &node->front, error);
     if (status == STATUS_OK)
@@ -346,6 +365,8 @@ finish(struct node *node)
     control_destroy(node->control);
     http_destroy(node->http);
     scrape_destroy(node->scrape);
+    assembly_end_gathering(&node->assembly); /* the last to end a trace */
+    tracer_destroy(node->tracer);
     assembly_fini(&node->assembly);
     loop_timer_destroy(node->publish_timer);
     loop_timer_destroy(node->drain_timer);
