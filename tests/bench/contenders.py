@@ -18,6 +18,7 @@ from programs import floats, infer_request, run_json
 from quiet import cpu_seconds, switches
 
 OUTSTANDING = (1, 16, 128)
+FRACTIONS = (0.2, 0.5, 0.8)
 # The least of what is spare beside the rate of an open loop: closer to its capacity, a contender's
 # latencies say how long was measured.
 SPARE = 0.95
@@ -68,7 +69,7 @@ class Group:
 
 LOAD_FIGURES = [("requests_per_s", "requests/s"), ("p50_us", "p50 µs"), ("p99_us", "p99 µs"),
                 ("server_cpu_us_per_request", "server CPU µs"),
-                ("client_cpu_us_per_request", "client CPU µs")]
+                ("client_cpu_us_per_request", "client CPU µs"), ("lag_p99_us", "lag p99 µs")]
 
 
 # ---- servers behind gRPC
@@ -245,7 +246,7 @@ def echo_group(size):
     return Group(f"echo {size.name}", f"echo, {size.name}, {size.transport}{args}",
                  ("bare", "shoal_1", "shoal_2", "shoal_4"),
                  lambda setting: echo_contenders(setting, size, (1, 2, 4)),
-                 closed(*OUTSTANDING) + opened(0.5, 0.7, 0.9, only=OPEN_PAIR), "shoal_1")
+                 closed(*OUTSTANDING) + opened(*FRACTIONS, only=OPEN_PAIR), "shoal_1")
 
 
 def echo_tcp_group():
@@ -372,7 +373,7 @@ def digits_group():
     direct = [Case(f"{count} per call", only=("xgboost",)) for count in CALLS]
     return Group("digits", "digits: normalize, XGBoost, label; one image per request",
                  ("xgboost", *served), digits_contenders, direct + closed(*OUTSTANDING, only=served)
-                 + opened(0.2, 0.5, 0.8, only=served), "wait_0",
+                 + opened(*FRACTIONS, only=served), "wait_0",
                  figures=LOAD_FIGURES + [("batch_mean", "requests per batch")])
 
 

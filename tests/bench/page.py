@@ -23,8 +23,8 @@ RING_LABELS = {"shoal": "Shoal's"}
 
 # file, kind, title, group, case, contenders
 CHARTS = [
-    ("latency-echo", "latency", "Echo, 100 B, open loop at 70 % of the capacity of one stage",
-     "echo 100 B", "open loop, 70 %", ("bare", "shoal_1")),
+    ("latency-echo", "latency", "Echo, 100 B, open loop at 50 % of the capacity of one stage",
+     "echo 100 B", "open loop, 50 %", ("bare", "shoal_1")),
     ("latency-digits", "latency", "Digits, open loop at 20 % of the batched capacity", "digits",
      "open loop, 20 %", ("off", "wait_0", "wait_0.5", "wait_2", "wait_5", "adaptive")),
     ("latency-digits-high", "latency", "Digits, open loop at 80 % of the batched capacity", "digits",
@@ -59,7 +59,9 @@ HOW = """\
 - **Open loop**: calls come at random moments (Poisson), at that part of the rate that the one-stage
   echo (of digits: wait 0) had with 128 outstanding in the same round. Latency counts from when a call
   was due, not from when it was sent, so that a stall is charged to everybody who would have come
-  meanwhile. Who does not have that capacity is left out.
+  meanwhile. Who does not have that capacity is left out. **Lag** is how late the client itself was:
+  where it is not small beside the latencies, they are the client's, which on two cores shares one with
+  the workers.
 - **CPU** is that of all threads, per request: of the server with its workers, and of the client. Where
   there is no network, client and service are one process.
 - **bare gRPC echo** is the ceiling: one thread of gRPC C core that sends the bytes back untouched. It
