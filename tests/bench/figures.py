@@ -10,6 +10,8 @@ Two figures are not numbers: "distribution", [[share, microseconds that this sha
 and "batch_sizes", [[least size, batches]]; of these the rounds are made one by merge().
 """
 
+import json
+import re
 import statistics
 from dataclasses import dataclass
 from typing import Callable
@@ -218,6 +220,17 @@ def judge(cells):
 
 
 # ---- text
+
+LISTS = re.compile(r"\[\s*((?:[^][{}]|\[[^][{}]*\])*?)\s*\]")
+
+
+def report_text(report):
+    """JSON, a line for each figure, so that two reports can be compared."""
+    return LISTS.sub(one_line, json.dumps(report, indent=1, ensure_ascii=False)) + "\n"
+
+
+def one_line(found):
+    return f"[{' '.join(found[1].split())}]".replace("[ ", "[").replace(" ]", "]")
 
 
 def short(value):

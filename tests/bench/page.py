@@ -86,6 +86,9 @@ def table(head, rows):
 # ---- parts
 
 
+FLAGGED_PART_MAX = 0.25
+
+
 def about(report):
     machine = report["machine"]
     rows = [
@@ -102,7 +105,10 @@ def quiet(report):
     flagged, every = (sum(count[index] for count in counts) for index in (0, 1))
     limits = report["noise"]["limits"]
     load = report["machine"]["load_average"]
-    return (f"During {flagged} of {every} measurements the machine was not quiet (more than "
+    worth = ""
+    if flagged > every * FLAGGED_PART_MAX:
+        worth = "**The machine was busy: these figures only show that the bench runs.** "
+    return (f"{worth}During {flagged} of {every} measurements the machine was not quiet (more than "
             f"{short(limits['steal_percent'])} % of CPU time stolen, "
             f"{short(limits['others_percent'])} % of a core or "
             f"{short(limits['others_switches_per_s'])} switches a second by others); "

@@ -3,7 +3,7 @@
 """Measures Shoal against what it is to be judged by, side by side in one run, and prints the ratios
 next to their goals.
 
-    ./dev bench                      everything, pinned and not pinned
+    ./dev bench                      everything, pinned and not pinned: 40 minutes
     ./dev bench --quick              a few minutes: 2 short rounds, pinned
     ./dev bench --only echo          one cell: echo, digits, stages, service, ring, idle
     ./dev bench --publish            everything, and docs/performance.md is made of it
@@ -31,7 +31,6 @@ name.
 """
 
 import argparse
-import json
 import os
 import platform
 import subprocess
@@ -42,7 +41,7 @@ from pathlib import Path
 
 import page
 from contenders import GROUPS, SPARE
-from figures import PLACEMENTS, RATE, judge, merge, rounded, short, spread, wanted
+from figures import PLACEMENTS, RATE, judge, merge, report_text, rounded, short, spread, wanted
 from programs import HERE, Failed, Missing, Setting
 from quiet import LIMITS, LOAD_AVERAGE_MAX, Machine, is_quiet, noise
 
@@ -296,7 +295,8 @@ def parse(arguments):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--build", default="build/release", help="the build folder, default build/release")
+    add("--build", default=str(ROOT / "build" / "release"),
+        help="the build folder, default build/release")
     add("--json", metavar="FILE", help="write everything that was measured")
     add("--quick", action="store_true", help="2 short rounds, pinned: a few minutes")
     add("--rounds", type=at_least(1, int), help=f"default {ROUNDS}")
@@ -331,7 +331,7 @@ def main(arguments):
     report["goals"] = judge(report["cells"])
     print_report(report)
     for path in filter(None, [options.json, str(PUBLISHED) if options.publish else None]):
-        Path(path).write_text(json.dumps(report, separators=(",", ":")) + "\n")
+        Path(path).write_text(report_text(report))
     if options.publish:
         page.write(PUBLISHED)
     return 1 if report["failed"] else 0

@@ -2,6 +2,7 @@
 """What tests/bench makes of measured values: medians, merged distributions, ratios and goals; and when
 it says that the machine was not quiet. All on values written here."""
 
+import json
 import os
 import sys
 import unittest
@@ -49,6 +50,12 @@ class TestStatistics(unittest.TestCase):
     def test_short(self):
         self.assertEqual([figures.short(value) for value in (None, 0, 0.00123, 0.5, 12.345, 123456)],
                          ["–", "0", "0.00123", "0.5", "12.3", "123,000"])
+
+    def test_report_text(self):
+        report = {"a": {"b": [1.5, 2], "c": [[0.5, 1], [1, 2]], "d": {}}, "e": ["[x]  y", []]}
+        text = figures.report_text(report)
+        self.assertEqual(json.loads(text), {**report, "e": ["[x] y", []]})
+        self.assertIn('  "b": [1.5, 2],\n  "c": [[0.5, 1], [1, 2]],\n', text)
 
     def test_spread(self):
         self.assertEqual(figures.spread([]), "–")

@@ -123,6 +123,13 @@ class TestPage(unittest.TestCase):
         self.assertEqual(made.count("~ |"), 1)
         self.assertNotIn("None", made)
 
+    def test_says_that_a_busy_machine_was_busy(self):
+        report = report_of()
+        self.assertNotIn("The machine was busy", page.text(report))
+        for counts in report["noise"]["of"]["pinned"].values():
+            counts[0] = 4
+        self.assertIn("The machine was busy", page.text(report))
+
     def test_tables_are_whole(self):
         tables = [part for part in page.text(report_of()).split("\n\n") if part.startswith("|")]
         self.assertGreater(len(tables), len(contenders.GROUPS))
