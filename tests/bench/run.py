@@ -158,9 +158,13 @@ class Bench:
 
     def measure_one(self, group, placement, turn, started, name, case, rate):
         pids = [pid for contender in started.values() for pid in contender.pids()]
-        before = Machine(pids)
-        figures = started[name].measure(case, self.options.seconds * group.times, rate, turn + 1)
-        heard = noise(before, Machine(pids))
+        try:
+            before = Machine(pids)
+            figures = started[name].measure(case, self.options.seconds * group.times, rate,
+                                            turn + 1)
+            heard = noise(before, Machine(pids))
+        except OSError as error:
+            raise Failed(f"{name}, {case.name}: a process ended by itself: {error}") from error
         counts = self.report["noise"]["of"].setdefault(placement, {}).setdefault(group.name, [0, 0])
         counts[1] += 1
         if not is_quiet(heard):

@@ -92,6 +92,7 @@ class TestLoad(unittest.TestCase):
     def test_answers_in_several_pieces(self):
         large = os.urandom(300000)
         self.assertEqual(self.load(large, large, "--requests", 5)[1]["wrong"], 0)
+        self.assertEqual(self.load(large, large[-1000:], "--requests", 5)[1]["wrong"], 0)
         flipped = bytes([large[0] ^ 1]) + large[1:]
         self.assertEqual(self.load(large, flipped, "--requests", 5)[1]["wrong"], 5)
         flipped = large[:-1] + bytes([large[-1] ^ 1])
