@@ -149,8 +149,8 @@ class Bench:
                 name = names[(index + turn) % len(names)]
                 rate = None
                 if case.fraction:
-                    rate = case.fraction * capacity[group.reference]
-                    if rate > SPARE * capacity[name]:
+                    rate = case.fraction * capacity.get(group.reference, 0.0)
+                    if not 0 < rate <= SPARE * capacity[name]:
                         continue
                 figures = self.measure_one(group, placement, turn, started, name, case, rate)
                 if case.outstanding:

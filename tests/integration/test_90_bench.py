@@ -140,15 +140,17 @@ class TestBench(unittest.TestCase):
 
     def check_cell(self, cell, placement, absent=()):
         report, text = self.run_bench("--only", cell, "--placement", placement)
+        small = {part for part, why in report["skipped"].items() if "MiB of memory" in why}
+        self.assertEqual(sorted(set(report["skipped"]) - small),
+                         sorted(f"{cell}: {name}" for name in absent))
         for group in contenders.GROUPS:
             if group.name.split()[0] != cell:
                 continue
             self.assertIn(f"### {group.title}", text)
             for case in group.cases:
                 for name in group.contenders(case):
-                    if name not in absent:
+                    if f"{group.name}: {name}" not in report["skipped"]:
                         self.check_case(report["cells"][placement][group.name], case, name, group)
-        self.assertEqual(sorted(report["skipped"]), sorted(f"{cell}: {name}" for name in absent))
         return report
 
     def check_case(self, cell, case, name, group):
@@ -171,8 +173,9 @@ class TestBench(unittest.TestCase):
 
     def test_echo(self):
         report = self.check_cell("echo", "pinned")
-        self.check_goals(report, ("echo-rate-100", "echo-rate-4k", "echo-lone-100", "echo-lone-4k",
-                                  "echo-rate-1m-16", "echo-rate-1m-128"))
+        self.check_goals(report, ("echo-rate-100", "echo-rate-4k", "echo-lone-100", "echo-lone-4k"))
+        if "echo 1 MiB: shoal_1" not in report["skipped"]:
+            self.check_goals(report, ("echo-rate-1m-16", "echo-rate-1m-128"))
 
     def test_digits(self):
         help_text = subprocess.run([BUILD / "bin" / "shoald", "--help-config=markdown"],

@@ -174,12 +174,13 @@ class Ill(Timed):
 class TestRound(unittest.TestCase):
     """run.Bench with contenders made here: the order, the rates of open loops, what is missing."""
 
-    def run_group(self, names, rounds=1):
+    def run_group(self, names, rounds=1, reference="fast"):
         log = []
         made = {"slow": Timed(100.0, log), "fast": Timed(200.0, log), "absent": Ill(0.0, log)}
         group = contenders.Group(
             "g", "a group", tuple(names), lambda setting: {name: made[name] for name in names},
-            contenders.closed(1, 128) + contenders.opened(0.5, 0.8), "fast", placements=("pinned",))
+            contenders.closed(1, 128) + contenders.opened(0.5, 0.8), reference,
+            placements=("pinned",))
         options = run.parse(["--rounds", str(rounds), "--seconds", "0.01"])
         report = run.describe(options, [])
         bench = run.Bench(options, report)
@@ -211,6 +212,11 @@ class TestRound(unittest.TestCase):
         report, _ = self.run_group(["fast", "absent"])
         self.assertEqual(report["skipped"], {"g: absent": "not built"})
         self.assertEqual(list(report["cells"]["pinned"]["g"]), ["fast"])
+        self.assertEqual(report["failed"], {})
+
+    def test_without_the_reference_there_is_no_open_loop(self):
+        report, log = self.run_group(["slow", "absent"], reference="absent")
+        self.assertEqual([case for _, case, _ in log], ["1 outstanding", "128 outstanding"])
         self.assertEqual(report["failed"], {})
 
 
