@@ -58,10 +58,12 @@ class Machine:
 def noise(before, after):
     """Figures by the names of LIMITS, of what was between two looks."""
     seconds = max(after.at - before.at, 1e-3)
-    others = sum(count - before.switches[pid] for pid, count in after.switches.items()
+    # a thread that ended takes its count with it
+    others = sum(max(0, count - before.switches[pid]) for pid, count in after.switches.items()
                  if pid in before.switches)
     return {
-        "steal_percent": 100 * (after.steal - before.steal) / max(after.all - before.all, 1e-3),
+        "steal_percent": max(0.0, 100 * (after.steal - before.steal)
+                             / max(after.all - before.all, 1e-3)),
         "others_percent": max(0.0, 100 * (after.others - before.others) / seconds),
         "others_switches_per_s": others / seconds,
     }

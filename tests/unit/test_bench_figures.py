@@ -128,7 +128,7 @@ class TestQuiet(unittest.TestCase):
     before = Look(10.0, 100.0, 1.0, 5.0, {7: 100, 8: 50})
 
     def test_quiet(self):
-        heard = quiet.noise(self.before, Look(12.0, 104.0, 1.0, 5.02, {7: 104, 9: 9999}))
+        heard = quiet.noise(self.before, Look(12.0, 104.0, 1.0, 5.02, {7: 104, 8: 1, 9: 9999}))
         self.assertAlmostEqual(heard["steal_percent"], 0)
         self.assertAlmostEqual(heard["others_percent"], 1)
         self.assertAlmostEqual(heard["others_switches_per_s"], 2)
