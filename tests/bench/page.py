@@ -8,7 +8,7 @@ performance-notes.md, written by hand, and is taken into the page as it is.
 import json
 
 from contenders import GROUPS
-from figures import PLACEMENTS, judge, median_of, short, spread, wanted
+from figures import PLACEMENTS, judge, short, spread, wanted
 from svg import latency_chart, sizes_chart
 
 LABELS = {

@@ -112,10 +112,18 @@ def run_json(command, environment=None):
 # ---- servers
 
 
+PORTS = set()
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """One that nobody listens on now, and that was not given before."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        if port not in PORTS:
+            PORTS.add(port)
+            return port
 
 
 class Server:
