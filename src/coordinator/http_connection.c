@@ -306,9 +306,9 @@ void
 http_closing_look(struct http *http)
 {
     const struct connection *connection;
-    LIST_FOREACH(connection, &http->connections, link)
-    if (connection->state == CONNECTION_ANSWERED && !connection->closed)
-        return;
+    LIST_FOREACH (connection, &http->connections, link)
+        if (connection->state == CONNECTION_ANSWERED && !connection->closed)
+            return;
     loop_stop(http->loop);
 }
 
@@ -428,8 +428,8 @@ connection_of(const struct http *http, struct evhttp_request *request)
     struct connection *connection = http->current;
     if (connection != NULL && connection->evhttp == evhttp)
         return connection;
-    LIST_FOREACH(connection, &http->connections, link)
-    if (connection->evhttp == evhttp)
-        break;
+    LIST_FOREACH (connection, &http->connections, link)
+        if (connection->evhttp == evhttp)
+            break;
     return connection;
 }

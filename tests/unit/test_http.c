@@ -215,6 +215,54 @@ test_too_large(void **state)
     close(fd);
 }
 
+/* Requests with bytes changed, left out, put in, sent in pieces and broken off: whatever comes of
+ * each, the server goes on. */
+static void
+test_noise(void **state)
+{
+    static const char *const good[] = {
+        "GET /now HTTP/1.1\r\nHost: x\r\nX-Name: y\r\n\r\nGET /now HTTP/1.0\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nContent-Length: 12\r\nExpect: 100-continue\r\n\r\nhello, world",
+        "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: y\r\n\r\n",
+        "GET /until-gone HTTP/1.1\r\n\r\nHEAD /%2e?a=b#c HTTP/1.1\r\nConnection: close\r\n\r\n",
+    };
+    struct rig *rig = *state;
+    const char *given = getenv("SHOAL_SEED");
+    uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : (uint64_t)clock_now_ns();
+    print_message("SHOAL_SEED=%llu\n", (unsigned long long)seed);
+    for (int round = 0; round < 400; round++) {
+        char text[512];
+        const char *from = good[draw(&seed) % ARRAY_COUNT(good)];
+        size_t bytes = strlen(from);
+        memcpy(text, from, bytes);
+        for (uint64_t changes = draw(&seed) % 4; changes > 0; changes--) {
+            size_t at = draw(&seed) % bytes;
+            uint64_t how = draw(&seed) % 3;
+            if (how == 0) {
+                text[at] = (char)draw(&seed);
+            } else if (how == 1 && bytes > 1) {
+                memmove(text + at, text + at + 1, --bytes - at);
+            } else {
+                memmove(text + at + 1, text + at, bytes++ - at);
+                text[at] = "\r\n :/0"[draw(&seed) % 6];
+            }
+        }
+        int fd = client(rig);
+        size_t cut = draw(&seed) % bytes;
+        say_bytes(fd, text, cut);
+        if (draw(&seed) % 2 == 0)
+            (void)wait_readable(fd, 1);
+        (void)send(fd, text + cut, bytes - cut, MSG_NOSIGNAL);
+        if (draw(&seed) % 4 == 0)
+            shutdown(fd, SHUT_WR);
+        if (draw(&seed) % 2 == 0)
+            (void)wait_readable(fd, 1);
+        close(fd);
+    }
+    assert_works(rig);
+    wait_connections(rig, 0);
+}
+
 /* ---- time ---- */
 
 static void
@@ -279,6 +327,59 @@ test_gone(void **state)
     wait_gone(rig, 2);
     wait_released(rig, 2);
     assert_works(rig);
+}
+
+/* What is sent ahead of an answer stays with the sender, but for a little. */
+static void
+test_flood_ahead(void **state)
+{
+    enum { FLOOD_BYTES = 128 << 20, PIECE_BYTES = 1 << 16 };
+    struct rig *rig = *state;
+    int fd = client(rig);
+    say(fd, "GET /later HTTP/1.1\r\n\r\n");
+    wait_open(rig);
+    char *piece = calloc(1, PIECE_BYTES);
+    size_t taken = 0;
+    struct pollfd look = {.fd = fd, .events = POLLOUT};
+    while (taken < FLOOD_BYTES && poll(&look, 1, 200) > 0) {
+        ssize_t sent = send(fd, piece, PIECE_BYTES, MSG_NOSIGNAL | MSG_DONTWAIT);
+        taken += sent > 0 ? (size_t)sent : 0;
+    }
+    free(piece);
+    assert_in_range(taken, 1, FLOOD_BYTES / 2); /* the kernel's buffers, and 64 KiB */
+    http_post(rig->http, answer_open, rig);
+    struct answer answer = hear(fd);
+    assert_string_equal(answer.body, "later");
+    answer_free(&answer);
+    close(fd);
+}
+
+/* An answer's end must not wait for the acknowledgement of its beginning. */
+static void
+test_no_delay(void **state)
+{
+    struct rig *rig = *state;
+    int fd = client(rig);
+    struct answer answer = ask(fd, "GET /now HTTP/1.1\r\n\r\n");
+    answer_free(&answer);
+    struct sockaddr_in own;
+    socklen_t bytes = sizeof(own);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&own, &bytes), 0);
+    int found = 0;
+    for (int other = 3; other < 64; other++) { /* the server's end is in this process */
+        struct sockaddr_in6 peer;
+        bytes = sizeof(peer);
+        if (getpeername(other, (struct sockaddr *)&peer, &bytes) != 0 ||
+            peer.sin6_port != own.sin_port)
+            continue;
+        int on = 0;
+        bytes = sizeof(on);
+        assert_int_equal(getsockopt(other, IPPROTO_TCP, TCP_NODELAY, &on, &bytes), 0);
+        assert_int_not_equal(on, 0);
+        found++;
+    }
+    assert_int_equal(found, 1);
+    close(fd);
 }
 
 static void
@@ -458,9 +559,12 @@ main(void)
         cmocka_unit_test_setup_teardown(test_what_handlers_see, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_too_large, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_noise, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slow, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(test_who_does_not_read, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(test_gone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_flood_ahead, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_delay, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reset_while_sending, setup, teardown),
         cmocka_unit_test_setup_teardown(test_destroy_with_open, setup, teardown),
         cmocka_unit_test_setup_teardown(test_destroy_while_sending, setup, teardown),

@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -83,7 +84,8 @@ answer_lent(struct rig *rig, struct http_request *request, const void *data, siz
     *lent = (struct lent){.rig = rig};
     if (data != rig->huge) {
         lent->bytes = malloc(bytes + 1);
-        memcpy(lent->bytes, data, bytes);
+        if (bytes > 0)
+            memcpy(lent->bytes, data, bytes);
         data = lent->bytes;
     }
     /* in two pieces, the second of which is empty */
@@ -272,6 +274,13 @@ released(struct rig *rig)
 }
 
 /* ---- clients ---- */
+
+static inline uint64_t
+draw(uint64_t *seed)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return *seed >> 33;
+}
 
 struct answer {
     int code;
