@@ -37,6 +37,7 @@ LAYERS = {
 LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
     (r"<event2/", ["src/coordinator/loop.*"]),
+    (r"<jansson\.h>", ["src/coordinator/oip_json*.c"]),
     (r"<yaml\.h>", ["src/coordinator/config*.c"]),
     (r"<protobuf-c/|\.pb-c\.h|\"descriptors\.h\"",
      ["src/coordinator/oip*", "src/coordinator/health*", "src/coordinator/reflection*", "src/ctl/*",
