@@ -89,6 +89,13 @@ stage_free(struct config_stage *stage)
     free(stage->model_key);
 }
 
+static void
+addresses_free(struct config_addresses *addresses)
+{
+    for (uint32_t i = 0; i < addresses->count; i++)
+        free(addresses->items[i]);
+}
+
 void
 config_free(struct config *config)
 {
@@ -100,9 +107,8 @@ config_free(struct config *config)
         free(pipeline->name);
     }
     free(config->pipelines);
-    for (uint32_t i = 0; i < config->listen_count; i++)
-        free(config->listen[i]);
-    free(config->listen);
+    addresses_free(&config->listen);
+    addresses_free(&config->metrics);
     free(config->cpus);
     free(config->counters);
     free(config->log_level);

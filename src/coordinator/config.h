@@ -68,12 +68,17 @@ struct config_pipeline {
     int line;
 };
 
+struct config_addresses {
+    char *items[CONFIG_LISTEN_MAX];
+    uint32_t count;
+};
+
 struct config {
     char *path;
-    char *directory; /* of the file, absolute: relative paths start here */
-    char **listen;   /* relative unix paths are made absolute */
-    uint32_t listen_count;
-    int *cpus; /* of the coordinator; NULL: not pinned */
+    char *directory;                 /* of the file, absolute: relative paths start here */
+    struct config_addresses listen;  /* relative unix paths are made absolute */
+    struct config_addresses metrics; /* none: no metrics */
+    int *cpus;                       /* of the coordinator; NULL: not pinned */
     uint32_t cpu_count;
     uint32_t front_threads;
     uint64_t message_bytes_max;

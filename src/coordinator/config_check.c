@@ -173,19 +173,21 @@ check_unix(struct config_reader *reader, const struct node *node, const char *pa
 }
 
 static char *
-check_tcp(struct config_reader *reader, const struct node *node)
+check_tcp(struct config_reader *reader, const struct config_key *key, const struct node *node)
 {
     char shown[REPORT_VALUE_BYTES];
     const char *colon = strrchr(node->text, ':');
     if (colon == NULL || !is_host(node->text, (size_t)(colon - node->text))) {
-        report_add(reader->report, node->line,
-                   "`listen`: %s is no address: \"port:8033\", \"127.0.0.1:8033\", \"[::1]:8033\" "
-                   "and \"unix:/path\" are",
-                   text_show(node->text, shown));
+        report_add(reader->report, node->line, "`%s`: %s is no address: %s", key->name,
+                   text_show(node->text, shown),
+                   key->type == CONFIG_ADDRESSES
+                       ? "\"port:8033\", \"127.0.0.1:8033\", \"[::1]:8033\" and "
+                         "\"unix:/path\" are"
+                       : "\"port:2112\", \"127.0.0.1:2112\" and \"[::1]:2112\" are");
         return NULL;
     }
     if (!is_port(colon + 1)) {
-        report_add(reader->report, node->line, "`listen`: the port in %s must be 0 to 65535",
+        report_add(reader->report, node->line, "`%s`: the port in %s must be 0 to 65535", key->name,
                    text_show(node->text, shown));
         return NULL;
     }
@@ -193,28 +195,28 @@ check_tcp(struct config_reader *reader, const struct node *node)
 }
 
 char *
-config_check_address(struct config_reader *reader, const struct node *node)
+config_check_address(struct config_reader *reader, const struct config_key *key,
+                     const struct node *node, const struct config_addresses *others)
 {
-    const struct config *config = reader->config;
     char shown[REPORT_VALUE_BYTES];
     if (node->kind != NODE_SCALAR || node_is_null(node)) {
         report_add(reader->report, node->line,
-                   "`listen` must list addresses such as \"port:8033\", not %s",
+                   "`%s` must list addresses such as \"port:8033\", not %s", key->name,
                    node_show(node, shown));
         return NULL;
     }
     for (const char *c = node->text; *c != '\0'; c++)
         if ((unsigned char)*c <= 0x20 || *c == 0x7f) {
-            report_add(reader->report, node->line,
-                       "`listen`: %s holds a space or a control character",
-                       text_show(node->text, shown));
+            report_add(reader->report, node->line, "`%s`: %s holds a space or a control character",
+                       key->name, text_show(node->text, shown));
             return NULL;
         }
-    char *address = strncmp(node->text, "unix:", 5) == 0 ? check_unix(reader, node, node->text + 5)
-                                                         : check_tcp(reader, node);
-    for (uint32_t i = 0; i < config->listen_count && address != NULL; i++)
-        if (strcmp(config->listen[i], address) == 0) {
-            report_add(reader->report, node->line, "`listen`: %s is there twice",
+    bool unix_socket = key->type == CONFIG_ADDRESSES && strncmp(node->text, "unix:", 5) == 0;
+    char *address =
+        unix_socket ? check_unix(reader, node, node->text + 5) : check_tcp(reader, key, node);
+    for (uint32_t i = 0; i < others->count && address != NULL; i++)
+        if (strcmp(others->items[i], address) == 0) {
+            report_add(reader->report, node->line, "`%s`: %s is there twice", key->name,
                        text_show(node->text, shown));
             free(address);
             address = NULL;

@@ -22,6 +22,10 @@ const struct config_key config_keys[KEY_COUNT] = {
     NULL, "port:8033", NULL, FIELD_NONE, 0, TOP(listen),
     "Addresses for gRPC: `port:8033` (all interfaces), `127.0.0.1:8033`, `[::1]:8033`, "
     "`unix:/run/shoal/grpc.sock` (at most 107 bytes). Port 0: any free one."},
+[KEY_METRICS] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "metrics", 1, CONFIG_LISTEN_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(metrics),
+    "Address, or list of addresses, where Prometheus finds `/metrics`: `port:2112` (all "
+    "interfaces), `127.0.0.1:2112`, `[::1]:2112`. Left out: nowhere."},
 [KEY_CPUS] = {WHERE_TOP, CONFIG_CPUS, OPTIONAL, "cpus", 1, CONFIG_CPUS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(cpus),
     "CPUs that the coordinator runs on. Left out: not pinned."},
@@ -163,6 +167,7 @@ static const char *const type_names[] = {
     [CONFIG_INTEGER] = "an integer",
     [CONFIG_DECIMAL] = "a number",
     [CONFIG_ADDRESSES] = "a list of addresses",
+    [CONFIG_HTTP_ADDRESSES] = "an address or a list of them",
     [CONFIG_CPUS] = "a list of CPU numbers",
     [CONFIG_PARAMS] = "a map of names to single values",
     [CONFIG_MODEL] = "a map",
@@ -251,6 +256,7 @@ config_range_text(const struct config_key *key, char *text, size_t room)
     case CONFIG_CHOICE:
     case CONFIG_CHOICES: snprintf(text, room, "%s", key->choices); break;
     case CONFIG_ADDRESSES:
+    case CONFIG_HTTP_ADDRESSES:
     case CONFIG_CPUS:
     case CONFIG_PARAMS:
     case CONFIG_STAGES:

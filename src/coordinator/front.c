@@ -330,8 +330,8 @@ server_options(struct front *front)
     const struct config *config = front->options.config;
     bool replaced = front->options.listen_count > 0;
     return (struct rpc_server_options){
-        .listen = replaced ? front->options.listen : (const char *const *)config->listen,
-        .listen_count = replaced ? front->options.listen_count : config->listen_count,
+        .listen = replaced ? front->options.listen : (const char *const *)config->listen.items,
+        .listen_count = replaced ? front->options.listen_count : config->listen.count,
         .queue_count = config->front_threads,
         .message_bytes_max = config->message_bytes_max,
         .metadata_bytes_max = METADATA_BYTES_MAX,

@@ -178,6 +178,14 @@ static const struct {
     {CONFIG_ADDRESSES, "[]", "1 to 16 elements, not an empty list"},
     {CONFIG_ADDRESSES, "[[]]", "not an empty list"},
     {CONFIG_ADDRESSES, "[~]", "not nothing"},
+    {CONFIG_HTTP_ADDRESSES, "[]", "1 to 16 elements, not an empty list"},
+    {CONFIG_HTTP_ADDRESSES, "~", "must be an address or a list of them (1 to 16 elements), not no"},
+    {CONFIG_HTTP_ADDRESSES, "{port: 1}", "not a map"},
+    {CONFIG_HTTP_ADDRESSES, "[[]]", "not an empty list"},
+    {CONFIG_HTTP_ADDRESSES, "2112",
+     "\"2112\" is no address: \"port:2112\", \"127.0.0.1:2112\" and"},
+    {CONFIG_HTTP_ADDRESSES, "unix:/run/x", "the port in \"unix:/run/x\""},
+    {CONFIG_HTTP_ADDRESSES, "[port:1, port:2, port:1]", "\"port:1\" is there twice"},
     {CONFIG_CPUS, "0", "must be a list of CPU numbers (1 to 64 elements), not \"0\""},
     {CONFIG_CPUS, "[]", "1 to 64 elements, not an empty list"},
     {CONFIG_CPUS, "[a]", "0 to 1023"},
@@ -416,6 +424,19 @@ test_addresses(void **state)
     expect_bad(KEY_LISTEN, list, "must be at most 107");
 }
 
+/* One needs no list. */
+static void
+test_http_addresses(void **state)
+{
+    (void)state;
+    struct config config = rig_good(PIPELINES "metrics: port:2112\n");
+    assert_int_equal(config.metrics.count, 1);
+    assert_string_equal(config.metrics.items[0], "port:2112");
+    config_free(&config);
+    expect_good(KEY_METRICS, "\"[::1]:0\"");
+    expect_good(KEY_METRICS, "[port:1, 127.0.0.1:1]");
+}
+
 static void
 test_all_at_once(void **state)
 {
@@ -456,8 +477,9 @@ test_defaults(void **state)
     (void)state;
     struct config config = rig_good(PIPELINES);
     assert_string_equal(config.path, RIG_PATH);
-    assert_int_equal(config.listen_count, 1);
-    assert_string_equal(config.listen[0], "port:8033");
+    assert_int_equal(config.listen.count, 1);
+    assert_string_equal(config.listen.items[0], "port:8033");
+    assert_int_equal(config.metrics.count, 0);
     assert_null(config.cpus);
     assert_int_equal(config.front_threads, 1);
     assert_int_equal(config.message_bytes_max, 16 << 20);
@@ -493,6 +515,7 @@ test_values(void **state)
 {
     (void)state;
     struct config config = rig_good("listen: [\"unix:run/s\", \"[::1]:9\"]\n"
+                                    "metrics: [\"port:2112\", \"127.0.0.1:0\"]\n"
                                     "front_threads: 3\n"
                                     "message_mib: 2\n"
                                     "drain_timeout_ms: 4\n"
@@ -517,9 +540,11 @@ test_values(void **state)
                                     "    attempts_max: 4\n"
                                     "    params: {b: 0x1F, a: \"2 \\n\", c: , d: ~}\n"
                                     "    model: {id: m, path: m.bin, key: k}\n");
-    assert_int_equal(config.listen_count, 2);
-    assert_string_equal(config.listen[0], "unix:/etc/shoal/run/s");
-    assert_string_equal(config.listen[1], "[::1]:9");
+    assert_int_equal(config.listen.count, 2);
+    assert_string_equal(config.listen.items[0], "unix:/etc/shoal/run/s");
+    assert_string_equal(config.listen.items[1], "[::1]:9");
+    assert_int_equal(config.metrics.count, 2);
+    assert_string_equal(config.metrics.items[1], "127.0.0.1:0");
     assert_int_equal(config.front_threads, 3);
     assert_int_equal(config.message_bytes_max, 2 << 20);
     assert_int_equal(config.drain_timeout_ns, 4000000);
@@ -559,11 +584,12 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges),    cmocka_unit_test(test_types),
-        cmocka_unit_test(test_texts),     cmocka_unit_test(test_words),
-        cmocka_unit_test(test_keys),      cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_addresses), cmocka_unit_test(test_all_at_once),
-        cmocka_unit_test(test_defaults),  cmocka_unit_test(test_values),
+        cmocka_unit_test(test_ranges),      cmocka_unit_test(test_types),
+        cmocka_unit_test(test_texts),       cmocka_unit_test(test_words),
+        cmocka_unit_test(test_keys),        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_addresses),   cmocka_unit_test(test_http_addresses),
+        cmocka_unit_test(test_all_at_once), cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -508,7 +508,7 @@ test_limits(void **state)
 
     put_many(&text, "{\"inputs\":[],\"parameters\":{\"a\":1", 1);
     for (int i = 0; i < 32; i++) {
-        char one[16];
+        char one[32];
         snprintf(one, sizeof(one), ",\"p%d\":%d", i, i);
         put_many(&text, one, 1);
     }
