@@ -14,13 +14,19 @@
 #include "coordinator/config.h"
 #include "coordinator/control.h"
 #include "coordinator/front.h"
+#include "coordinator/http.h"
 #include "coordinator/loop.h"
 #include "coordinator/pipeline.h"
 #include "coordinator/reload.h"
+#include "coordinator/rest.h"
+#include "coordinator/share.h"
 #include "rpc/rpc.h"
 #include "shm/counters.h"
 
 enum { EXIT_CLEAN = 0, EXIT_FAILED = 1, EXIT_REFUSED = 2, PUBLISH_MS = 250, DRAIN_LOOK_MS = 5 };
+
+enum { HTTP_CONNECTIONS_MAX = 1024 };
+#define HTTP_IDLE_TIMEOUT_NS (60 * NS_PER_S)
 
 enum node_phase { PHASE_STARTING, PHASE_SERVING, PHASE_DRAINING, PHASE_STOPPING };
 
@@ -31,6 +37,10 @@ struct node {
     struct loop *loop;
     struct assembly assembly;
     struct front *front;
+    struct http *http; /* NULL: nothing is served over it */
+    bool http_started;
+    struct rest *rest;
+    struct share_key share_key;
     struct control *control;
     uint32_t serving_count;
     uint32_t stopped_count;
@@ -84,6 +94,7 @@ update_ready(struct node *node)
     bool ready =
         node->serving_count == node->assembly.pipeline_count && node->phase <= PHASE_SERVING;
     front_set_node_ready(node->front, ready);
+    rest_set_node_ready(node->rest, ready);
     if (ready && node->phase == PHASE_STARTING) {
         node->phase = PHASE_SERVING;
         assembly_publish(&node->assembly); /* who reads "ready" is to see the workers that are */
@@ -256,6 +267,44 @@ watch_signals(struct node *node, struct error *error)
 }
 
 static enum status
+create_http(struct node *node, struct error *error)
+{
+    const struct config *config = &node->source->config;
+    if (config->http.count == 0)
+        return STATUS_OK;
+    struct http_options http = {
+        .idle_timeout_ns = HTTP_IDLE_TIMEOUT_NS,
+        .connections_max = HTTP_CONNECTIONS_MAX,
+    };
+    enum status status = http_create(&http, &node->http, error);
+    if (status != STATUS_OK)
+        return status;
+    struct rest_options rest = {
+        .config = config,
+        .pipelines = node->assembly.pipelines,
+        .pipeline_count = node->assembly.pipeline_count,
+        .counters = counters_values(&node->assembly.counters, 0),
+        .share_key = node->share_key,
+    };
+    return rest_create(&rest, node->http, &node->rest, error);
+}
+
+static enum status
+create_front(struct node *node, struct error *error)
+{
+    struct front_options front = {
+        .config = &node->source->config,
+        .listen = node->options->listen,
+        .listen_count = node->options->listen_count,
+        .pipelines = node->assembly.pipelines,
+        .pipeline_count = node->assembly.pipeline_count,
+        .counters = counters_values(&node->assembly.counters, 0),
+        .share_key = node->share_key,
+    };
+    return front_create(&front, &node->front, error);
+}
+
+static enum status
 start(struct node *node, struct error *error)
 {
     const struct node_options *options = node->options;
@@ -287,15 +336,10 @@ start(struct node *node, struct error *error)
         control_create(node->loop, node->assembly.counters.path, &handler, &node->control, error);
     if (status != STATUS_OK)
         return status;
-    struct front_options front = {
-        .config = &node->source->config,
-        .listen = options->listen,
-        .listen_count = options->listen_count,
-        .pipelines = node->assembly.pipelines,
-        .pipeline_count = node->assembly.pipeline_count,
-        .counters = counters_values(&node->assembly.counters, 0),
-    };
-    status = front_create(&front, &node->front, error);
+    node->share_key = share_key_draw();
+    status = create_front(node, error);
+    if (status == STATUS_OK)
+        status = create_http(node, error);
     return status == STATUS_OK ? assembly_start(&node->assembly, error) : status;
 }
 
@@ -303,6 +347,10 @@ start(struct node *node, struct error *error)
 static void
 finish(struct node *node)
 {
+    if (node->http_started)
+        rest_stop(node->rest);
+    http_destroy(node->http);
+    rest_destroy(node->rest);
     if (node->front != NULL)
         front_destroy(node->front);
     if (node->loop != NULL)
@@ -342,6 +390,9 @@ node_run(const struct node_options *options)
     struct error error = ERROR_NONE;
     if (start(node, &error) == STATUS_OK) {
         front_start(node->front);
+        if (node->http != NULL)
+            http_start(node->http);
+        node->http_started = node->http != NULL;
         on_publish(node);
         loop_run(node->loop);
     } else {

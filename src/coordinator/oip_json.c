@@ -256,13 +256,17 @@ read_data(struct reading *reading, const json_t *data, struct oip_json_tensor *t
     enum status status = oip_json_data_room(run, tensor, &room, reading->error);
     if (status != STATUS_OK)
         return status;
-    if (reading->tensor_bytes + room > reading->ask->message_bytes_max)
-        return too_large(reading, reading->tensor_bytes + room);
+    /* of strings it is not known yet */
+    uint64_t least = tensor->datatype == SHOAL_BYTES ? 0 : room;
+    if (reading->tensor_bytes + least > reading->ask->message_bytes_max)
+        return too_large(reading, reading->tensor_bytes + least);
     unsigned char *to = malloc(room > 0 ? room : 1);
     if (to == NULL)
         return error_set(reading->error, STATUS_RESOURCE_EXHAUSTED,
                          "no memory to decode the request");
     status = oip_json_data_read(run, tensor, to, &bytes, reading->error);
+    if (status == STATUS_OK && reading->tensor_bytes + bytes > reading->ask->message_bytes_max)
+        status = too_large(reading, reading->tensor_bytes + bytes);
     if (status == STATUS_OK)
         put_raw(reading, to, bytes, to);
     else
@@ -440,6 +444,8 @@ read_all(struct reading *reading)
     enum status status = oip_json_skim(&reading->skim, ask->body, ask->json_bytes, reading->error);
     if (status != STATUS_OK)
         return status;
+    if (reading->skim.small.used == 0)
+        return REFUSE(reading, "the body is empty: a JSON object is due");
     json_error_t why;
     json_t *request = json_loadb(reading->skim.small.data, reading->skim.small.used,
                                  JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);

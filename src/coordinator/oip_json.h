@@ -7,14 +7,15 @@
  * applied in one place (oip.h), in the same words; a ModelInferResponse becomes JSON, or JSON and
  * binary data. Binary tensors are lent from the body and from the response, not copied.
  *
- * Memory: elements take at most four times their JSON and never more than a message may be
- * (`message_bytes_max`); all else is limited by SKIM_BYTES_MAX of text, of which the library's tree
- * makes some forty times as much for as long as the request is read.
+ * Memory: numbers take at most four times their JSON and no more than a message may be
+ * (`message_bytes_max`), strings twice their JSON; all else is limited by SKIM_BYTES_MAX of text,
+ * of which the library's tree makes some forty times as much while the request is read.
  */
 #pragma once
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "coordinator/oip.h"
 #include "rpc/rpc.h"
 
 struct oip_json_ask {
@@ -60,6 +61,12 @@ void oip_json_answer_fini(struct oip_json_answer *answer);
  */
 enum status oip_json_write(const struct oip_json *json, const struct rpc_message *response,
                            struct oip_json_answer *answer, struct error *error) WARN_UNUSED;
+
+/* ---- the bodies of the small answers ---- */
+
+void oip_json_put_server(struct bytes *out);
+void oip_json_put_model(struct bytes *out, const struct oip_model_info *model);
+void oip_json_put_model_ready(struct bytes *out, const char *model, bool ready);
 
 /* {"error": text}; what is no UTF-8 in it is replaced. */
 void oip_json_put_error(struct bytes *out, const char *text);

@@ -14,7 +14,8 @@
 /* What any double needs stays far below; the library that reads them is not made for more. */
 enum { NUMBER_BYTES_MAX = 400 };
 
-enum { LENGTH_BYTES = sizeof(uint32_t), SHOWN_BYTES = 40, LEAF_UNKNOWN = UINT32_MAX };
+enum { LENGTH_BYTES = sizeof(uint32_t), SHOWN_BYTES = 40 };
+#define LEAF_UNKNOWN UINT32_MAX
 
 struct reader {
     const struct oip_json_tensor *tensor;
@@ -120,8 +121,10 @@ static bool
 read_bool(struct reader *reader)
 {
     unsigned char value = *reader->at == 't';
-    if (!read_word(reader, value ? "true" : "false"))
+    if (!value && *reader->at != 'f')
         return wrong_kind(reader);
+    if (!read_word(reader, value ? "true" : "false"))
+        return malformed(reader);
     store(reader, &value, 1);
     return true;
 }
