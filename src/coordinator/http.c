@@ -191,6 +191,7 @@ refuse(struct http_request *request, int code, const char *text)
                                     {"Connection", "close"}};
     struct http_piece piece = {.data = body, .bytes = strlen(body)};
     request->connection->refused = true;
+    http_count(request->connection->address->http, NODE_HTTP_REFUSED);
     http_answer(request, code, headers, ARRAY_COUNT(headers), &piece, 1);
 }
 
@@ -277,6 +278,7 @@ on_request(struct evhttp_request *evhttp, void *context)
     } else if ((request->path = path_decode(evhttp)) == NULL) {
         refuse(request, 400, "the path is malformed");
     } else {
+        http_count(address->http, NODE_HTTP_REQUESTS);
         address->service.on_request(address->service.context, request);
         /* Answered at once, it is not to be watched. What the handler has let go of has no address:
          * the connection is there, since evhttp closes none while its callback runs. */
@@ -546,4 +548,10 @@ void
 http_post(struct http *http, void (*work)(void *context), void *context)
 {
     loop_post(http->loop, work, context);
+}
+
+struct loop *
+http_loop(struct http *http)
+{
+    return http->loop;
 }

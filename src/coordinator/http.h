@@ -22,9 +22,11 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "shm/counters.h"
 
 struct http;
 struct http_request;
+struct loop;
 
 enum http_method { HTTP_GET, HTTP_POST, HTTP_HEAD, HTTP_OTHER };
 
@@ -65,7 +67,8 @@ struct http_options {
      * been taken, within so long and a second more for every 64 KiB of it: who sends a byte now and
      * then to stay gets 408. */
     int64_t idle_timeout_ns;
-    uint32_t connections_max; /* of all addresses; more are answered 503 and closed */
+    uint32_t connections_max;   /* of all addresses; more are answered 503 and closed */
+    _Atomic uint64_t *counters; /* of the node, written by the HTTP thread; NULL: none */
 };
 
 enum status http_create(const struct http_options *options, struct http **http,
@@ -85,6 +88,9 @@ void http_destroy(struct http *http);
 
 /* From any thread: has `work` run on the HTTP thread soon, in order. */
 void http_post(struct http *http, void (*work)(void *context), void *context);
+
+/* The HTTP thread's loop, for timers. */
+struct loop *http_loop(struct http *http);
 
 /* ---- a request, HTTP thread ---- */
 

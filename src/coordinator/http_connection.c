@@ -22,6 +22,22 @@ enum {
     LINGERERS_MAX = 64,
 };
 
+/* ---- counting ---- */
+
+void
+http_count(struct http *http, enum counter counter)
+{
+    if (http->options.counters != NULL)
+        counter_add(http->options.counters, counter, 1);
+}
+
+void
+http_count_connections(struct http *http)
+{
+    if (http->options.counters != NULL)
+        counter_set(http->options.counters, NODE_HTTP_CONNECTIONS, http->connection_count);
+}
+
 /* ---- words of the server's own ---- */
 
 const char *
@@ -100,6 +116,7 @@ end_with(struct connection *connection, int code, const char *text)
     size_t length = own_answer(connection, code, text, answer);
     (void)send(bufferevent_getfd(connection->buffers), answer, length, MSG_DONTWAIT | MSG_NOSIGNAL);
     connection->refused = true;
+    http_count(connection->address->http, NODE_HTTP_REFUSED);
     evhttp_connection_free(connection->evhttp);
 }
 
@@ -156,6 +173,7 @@ page_replace(struct connection *connection)
     connection->writes_ours = true;
     evbuffer_add(output, answer, length);
     connection->refused = true;
+    http_count(connection->address->http, NODE_HTTP_REFUSED);
     connection_enter(connection, CONNECTION_ANSWERED);
 }
 
@@ -318,6 +336,7 @@ on_close(struct evhttp_connection *evhttp, void *context)
     const struct http_service *service = &connection->address->service;
     connection->closed = true;
     http->connection_count--;
+    http_count_connections(http);
     if (http->current == connection)
         http->current = NULL;
     evbuffer_remove_cb_entry(bufferevent_get_input(connection->buffers), connection->on_input);
@@ -382,6 +401,7 @@ connection_create(struct event_base *base, void *context)
     bufferevent_set_max_single_read(buffers, READ_BYTES);
     LIST_INSERT_HEAD(&address->http->connections, connection, link);
     address->http->connection_count++;
+    http_count_connections(address->http);
     event_active(connection->turn, EV_READ, 0); /* before anything can be read */
     return buffers;
 }

@@ -99,6 +99,10 @@ void connection_next(struct connection *connection);
 /* Closed and answered: nothing needs it any more. */
 void connection_free(struct connection *connection);
 
+/* One of the node's counters. */
+void http_count(struct http *http, enum counter counter);
+void http_count_connections(struct http *http);
+
 void lingerer_free(struct lingerer *lingerer);
 
 /* The phrase that goes with a status code; never NULL. */

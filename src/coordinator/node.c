@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -19,14 +20,13 @@
 #include "coordinator/pipeline.h"
 #include "coordinator/reload.h"
 #include "coordinator/rest.h"
+#include "coordinator/scrape.h"
 #include "coordinator/share.h"
 #include "rpc/rpc.h"
 #include "shm/counters.h"
 
 enum { EXIT_CLEAN = 0, EXIT_FAILED = 1, EXIT_REFUSED = 2, PUBLISH_MS = 250, DRAIN_LOOK_MS = 5 };
-
-enum { HTTP_CONNECTIONS_MAX = 1024 };
-#define HTTP_IDLE_TIMEOUT_NS (60 * NS_PER_S)
+enum { HTTP_IDLE_S = 60, HTTP_CONNECTIONS_MAX = 1024 };
 
 enum node_phase { PHASE_STARTING, PHASE_SERVING, PHASE_DRAINING, PHASE_STOPPING };
 
@@ -37,11 +37,12 @@ struct node {
     struct loop *loop;
     struct assembly assembly;
     struct front *front;
-    struct http *http; /* NULL: nothing is served over it */
-    bool http_started;
-    struct rest *rest;
-    struct share_key share_key;
     struct control *control;
+    struct http *http; /* NULL: nothing is to be served over HTTP */
+    struct scrape *scrape;
+    struct rest *rest; /* NULL: it is not served */
+    bool http_started;
+    struct share_key share_key;
     uint32_t serving_count;
     uint32_t stopped_count;
     enum node_phase phase;
@@ -266,42 +267,48 @@ watch_signals(struct node *node, struct error *error)
     return STATUS_OK;
 }
 
-static enum status
-create_http(struct node *node, struct error *error)
+/* Most descriptors are for workers and gRPC, whatever comes over HTTP. */
+static uint32_t
+http_connections_max(void)
 {
-    const struct config *config = &node->source->config;
-    if (config->http.count == 0)
-        return STATUS_OK;
-    struct http_options http = {
-        .idle_timeout_ns = HTTP_IDLE_TIMEOUT_NS,
-        .connections_max = HTTP_CONNECTIONS_MAX,
-    };
-    enum status status = http_create(&http, &node->http, error);
-    if (status != STATUS_OK)
-        return status;
-    struct rest_options rest = {
-        .config = config,
-        .pipelines = node->assembly.pipelines,
-        .pipeline_count = node->assembly.pipeline_count,
-        .counters = counters_values(&node->assembly.counters, 0),
-        .share_key = node->share_key,
-    };
-    return rest_create(&rest, node->http, &node->rest, error);
+    struct rlimit files;
+    CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
+    return files.rlim_cur / 4 < HTTP_CONNECTIONS_MAX ? (uint32_t)(files.rlim_cur / 4)
+                                                     : HTTP_CONNECTIONS_MAX;
 }
 
 static enum status
-create_front(struct node *node, struct error *error)
+rest_open(struct node *node, struct error *error)
 {
-    struct front_options front = {
+    struct rest_options options = {
         .config = &node->source->config,
-        .listen = node->options->listen,
-        .listen_count = node->options->listen_count,
         .pipelines = node->assembly.pipelines,
         .pipeline_count = node->assembly.pipeline_count,
         .counters = counters_values(&node->assembly.counters, 0),
         .share_key = node->share_key,
     };
-    return front_create(&front, &node->front, error);
+    enum status status = rest_create(&options, node->http, &node->rest, error);
+    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "http");
+}
+
+/* Binds what is configured; what comes in waits until http_start. */
+static enum status
+http_open(struct node *node, struct error *error)
+{
+    const struct config *config = &node->source->config;
+    if (config->metrics.count == 0 && config->http.count == 0)
+        return STATUS_OK;
+    struct http_options options = {.idle_timeout_ns = HTTP_IDLE_S * NS_PER_S,
+                                   .connections_max = http_connections_max(),
+                                   .counters = counters_values(&node->assembly.counters, 0)};
+    enum status status = http_create(&options, &node->http, error);
+    node->scrape = scrape_create(&node->assembly.counters);
+    struct http_service metrics = scrape_service(node->scrape);
+    for (uint32_t i = 0; i < config->metrics.count && status == STATUS_OK; i++)
+        status = http_listen(node->http, config->metrics.items[i], &metrics, error);
+    if (status != STATUS_OK)
+        return error_prefix(error, "metrics");
+    return rest_open(node, error);
 }
 
 static enum status
@@ -337,9 +344,18 @@ start(struct node *node, struct error *error)
     if (status != STATUS_OK)
         return status;
     node->share_key = share_key_draw();
-    status = create_front(node, error);
+    struct front_options front = {
+        .config = &node->source->config,
+        .listen = options->listen,
+        .listen_count = options->listen_count,
+        .pipelines = node->assembly.pipelines,
+        .pipeline_count = node->assembly.pipeline_count,
+        .counters = counters_values(&node->assembly.counters, 0),
+        .share_key = node->share_key,
+    };
+    status = front_create(&front, &node->front, error);
     if (status == STATUS_OK)
-        status = create_http(node, error);
+        status = http_open(node, error);
     return status == STATUS_OK ? assembly_start(&node->assembly, error) : status;
 }
 
@@ -349,13 +365,14 @@ finish(struct node *node)
 {
     if (node->http_started)
         rest_stop(node->rest);
-    http_destroy(node->http);
-    rest_destroy(node->rest);
     if (node->front != NULL)
         front_destroy(node->front);
     if (node->loop != NULL)
         loop_run_posted(node->loop);
     control_destroy(node->control);
+    http_destroy(node->http);
+    rest_destroy(node->rest);
+    scrape_destroy(node->scrape);
     assembly_fini(&node->assembly);
     loop_timer_destroy(node->publish_timer);
     loop_timer_destroy(node->drain_timer);

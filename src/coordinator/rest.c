@@ -177,8 +177,8 @@ submit(struct inquiry *inquiry, struct pipeline *pipeline, struct oip_json *json
     status = pipeline_submit(pipeline, &submission, &inquiry->error);
     inquiry->retry_ms = submission.retry_ms;
     if (status == STATUS_OK) {
-        /* the call is still there, if only to be sent by this thread; all is in the arena */
-        oip_json_forget_message(json);
+        /* the call is still there: its answer has to come by this thread */
+        rest_call_taken(call, submission.deadline_ns);
         return status;
     }
     http_request_set_user(inquiry->request, NULL);
@@ -302,18 +302,15 @@ on_request(void *context, struct http_request *request)
                           inquiry.error.text, inquiry.retry_ms);
 }
 
-/* The slot is given back at the next touch; the answer then comes, and is dropped. */
 static void
 on_gone(void *context, struct http_request *request)
 {
-    struct rest *rest = context;
+    (void)context;
     struct rest_call *call = http_request_user(request);
     if (call == NULL)
         return;
     call->gone = true;
-    uint32_t number = tag_pipeline(call->tag);
-    if (call->tag != 0 && number < rest->options.pipeline_count)
-        pipeline_cancel(rest->options.pipelines[number], call->tag);
+    rest_call_cancel(call);
 }
 
 static void

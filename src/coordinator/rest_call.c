@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/loop.h"
 #include "coordinator/rest_route.h"
 
 #define JSON_TYPE "application/json"
@@ -94,6 +96,38 @@ count_down(struct rest *rest, uint32_t *counter)
 }
 
 void
+rest_call_cancel(struct rest_call *call)
+{
+    const struct rest_options *options = &call->rest->options;
+    uint32_t number = tag_pipeline(call->tag);
+    if (call->tag != 0 && number < options->pipeline_count)
+        pipeline_cancel(options->pipelines[number], call->tag);
+}
+
+/* A gRPC caller keeps the time itself; one over HTTP is told. */
+static void
+on_late(void *context)
+{
+    struct rest_call *call = context;
+    struct http_request *request = call->request;
+    call->request = NULL;
+    rest_call_cancel(call);
+    http_request_set_user(request, NULL);
+    rest_answer_error(request, rest_code(STATUS_DEADLINE_EXCEEDED), "the deadline has passed", 0);
+}
+
+void
+rest_call_taken(struct rest_call *call, int64_t deadline_ns)
+{
+    oip_json_forget_message(call->json); /* all of it is in the arena */
+    if (deadline_ns == TIME_NEVER_NS)
+        return;
+    int64_t left_ns = deadline_ns - clock_now_ns();
+    call->timer = loop_timer_create(http_loop(call->rest->http), on_late, call);
+    loop_timer_set(call->timer, left_ns > 0 ? left_ns : 0);
+}
+
+void
 rest_call_refused(struct rest_call *call)
 {
     count_down(call->rest, &call->rest->unanswered);
@@ -144,7 +178,8 @@ static void
 send_failure(struct rest_call *call, enum status status, const char *text)
 {
     struct rest *rest = call->rest;
-    rest_answer_error(call->request, rest_code(status), text, 0);
+    if (call->request != NULL)
+        rest_answer_error(call->request, rest_code(status), text, 0);
     call_free(call);
     count_down(rest, &rest->unsent);
 }
@@ -175,8 +210,11 @@ deliver(void *context)
     struct rest_call *call = context;
     struct oip_json_answer answer = {0};
     struct error error = ERROR_NONE;
-    http_request_set_user(call->request, NULL); /* there is nothing to cancel any more */
-    if (call->gone)
+    loop_timer_destroy(call->timer);
+    call->timer = NULL;
+    if (call->request != NULL)
+        http_request_set_user(call->request, NULL); /* there is nothing to cancel any more */
+    if (call->gone || call->request == NULL)
         send_failure(call, STATUS_CANCELLED, "the client has gone");
     else if (call->status != STATUS_OK)
         send_failure(call, call->status, call->copied.failed ? "" : call->copied.data);

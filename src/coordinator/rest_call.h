@@ -27,10 +27,11 @@ struct rest {
 
 struct rest_call {
     struct rest *rest;
-    struct http_request *request;
+    struct http_request *request; /* NULL: it was answered that it is late */
     struct oip_json *json;
     uint64_t tag;
-    bool gone; /* the client */
+    struct loop_timer *timer; /* of its deadline; NULL: it has none */
+    bool gone;                /* the client */
 
     /* the answer, as it was given */
     enum status status;
@@ -44,8 +45,13 @@ struct rest_call {
  * otherwise freed. */
 struct rest_call *rest_call_create(struct rest *rest, struct http_request *request,
                                    struct oip_json *json);
+/* It was taken, with this deadline: the client hears then at the latest. */
+void rest_call_taken(struct rest_call *call, int64_t deadline_ns);
 /* It was not taken. */
 void rest_call_refused(struct rest_call *call);
+
+/* Its slot is given back at the next touch; the answer then comes, and is dropped. */
+void rest_call_cancel(struct rest_call *call);
 
 /* Answers a rest_call: what a submission names. */
 extern const struct request_sink rest_sink;

@@ -25,7 +25,10 @@ test_keep_alive(void **state)
         assert_null(strstr(answer.head, "Connection:"));
         answer_free(&answer);
     }
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_REQUESTS), 100);
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_CONNECTIONS), 1);
     close(fd);
+    wait_connections(rig, 0);
 }
 
 static void
@@ -139,6 +142,7 @@ refused(struct rig *rig, const char *text, int code, const char *why)
     assert_int_equal(strncmp(answer.body, "error: ", 7), 0);
     answer_free(&answer);
     assert_closed(fd);
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_REFUSED), ++rig->refused);
 }
 
 static void
@@ -341,6 +345,7 @@ test_thousand(void **state)
     int more = client(rig);
     struct answer answer = hear(more);
     assert_int_equal(answer.code, 503);
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_REFUSED), 1);
     assert_non_null(strstr(answer.body, "too many connections"));
     answer_free(&answer);
     assert_closed(more);

@@ -41,6 +41,8 @@ struct rig {
     atomic_int opened;
     atomic_int gone;
     atomic_int released;
+    _Atomic uint64_t counters[COUNTER_TABLE_COUNT]; /* the node's: each has one word */
+    uint64_t refused;
     char *huge;
 };
 
@@ -169,7 +171,8 @@ setup_with(void **state, int64_t idle_timeout_ns)
     char address[32];
     snprintf(address, sizeof(address), "port:%u", rig->port);
     struct http_options options = {.idle_timeout_ns = idle_timeout_ns,
-                                   .connections_max = CONNECTIONS_MAX};
+                                   .connections_max = CONNECTIONS_MAX,
+                                   .counters = rig->counters};
     struct http_service service = {.on_request = on_request,
                                    .on_gone = on_gone,
                                    .context = rig,
@@ -241,6 +244,16 @@ static inline void
 wait_released(struct rig *rig, int count)
 {
     wait_count(&rig->released, count, "pieces given back");
+}
+
+/* What the server counts: a client that has gone is seen a little later. */
+static inline void
+wait_connections(struct rig *rig, uint64_t wanted)
+{
+    int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
+    while (counter_get(rig->counters, NODE_HTTP_CONNECTIONS) != wanted && clock_now_ns() < until_ns)
+        wait_moment();
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_CONNECTIONS), wanted);
 }
 
 static inline int
