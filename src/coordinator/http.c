@@ -26,7 +26,7 @@
 #include "coordinator/http_connection.h"
 #include "coordinator/loop.h"
 
-enum { BACKLOG = 512, PAUSE_MS = 100, COMPLAINT_S = 10, ANY_METHOD = 0xffff };
+enum { BACKLOG = 512, PAUSE_MS = 100, GRACE_MS = 1000, COMPLAINT_S = 10, ANY_METHOD = 0xffff };
 
 /* ---- requests ---- */
 
@@ -215,8 +215,7 @@ framing_mistake(const struct evhttp_request *evhttp)
     const char *length = NULL;
     const char *encoding = NULL;
     const struct evkeyval *header;
-    TAILQ_FOREACH(header, evhttp->input_headers, next)
-    {
+    TAILQ_FOREACH (header, evhttp->input_headers, next) {
         if (!is_token(header->key))
             return "a header's name is malformed";
         if (evutil_ascii_strcasecmp(header->key, "Content-Length") == 0) {
@@ -392,8 +391,8 @@ static void
 listeners_switch(struct http *http, int (*how)(struct evconnlistener *listener))
 {
     struct http_address *address;
-    LIST_FOREACH(address, &http->addresses, link)
-    how(address->listener);
+    LIST_FOREACH (address, &http->addresses, link)
+        how(address->listener);
 }
 
 static void
@@ -467,6 +466,13 @@ http_listen(struct http *http, const char *name, const struct http_service *serv
 
 /* ---- the server ---- */
 
+/* Somebody does not take his answer. */
+static void
+on_grace_over(void *context)
+{
+    loop_stop(context);
+}
+
 enum status
 http_create(const struct http_options *options, struct http **created, struct error *error)
 {
@@ -481,6 +487,7 @@ http_create(const struct http_options *options, struct http **created, struct er
     http->base = loop_base(http->loop);
     http->pause = evtimer_new(http->base, on_pause_over, http);
     CHECK(http->pause != NULL);
+    http->grace = loop_timer_create(http->loop, on_grace_over, http->loop);
     *created = http;
     return STATUS_OK;
 }
@@ -508,10 +515,15 @@ http_start(struct http *http)
     http->started = true;
 }
 
+/* What was answered and posted before has been handed to evhttp by now. */
 static void
-stop(void *context)
+wind_down(void *context)
 {
-    loop_stop(context);
+    struct http *http = context;
+    http->closing = true;
+    listeners_switch(http, evconnlistener_disable);
+    loop_timer_set(http->grace, GRACE_MS * (int64_t)NS_PER_MS);
+    http_closing_look(http);
 }
 
 void
@@ -520,7 +532,7 @@ http_destroy(struct http *http)
     if (http == NULL)
         return;
     if (http->started) {
-        loop_post(http->loop, stop, http->loop);
+        loop_post(http->loop, wind_down, http);
         CHECK(pthread_join(http->thread, NULL) == 0);
     }
     http->ending = true;
@@ -540,6 +552,7 @@ http_destroy(struct http *http)
     while (!LIST_EMPTY(&http->lingerers))
         lingerer_free(LIST_FIRST(&http->lingerers));
     event_free(http->pause);
+    loop_timer_destroy(http->grace);
     loop_destroy(http->loop);
     free(http);
 }

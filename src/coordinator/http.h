@@ -81,9 +81,9 @@ enum status http_listen(struct http *http, const char *address, const struct htt
                         struct error *error) WARN_UNUSED;
 
 void http_start(struct http *http);
-/* Ends the thread, if it was started, and closes everything; requests that are not answered are
- * then freed, without on_gone, and their pieces released. Nobody may post or answer any more. NULL
- * is left alone. */
+/* Ends the thread, if it was started, and closes everything: answers that are on their way have a
+ * second; requests that are not answered are freed, without on_gone, and lent pieces released.
+ * Nobody may post or answer any more. NULL is left alone. */
 void http_destroy(struct http *http);
 
 /* From any thread: has `work` run on the HTTP thread soon, in order. */

@@ -114,9 +114,9 @@ end_with(struct connection *connection, int code, const char *text)
 {
     char answer[OWN_ANSWER_BYTES];
     size_t length = own_answer(connection, code, text, answer);
+    http_count(connection->address->http, NODE_HTTP_REFUSED);
     (void)send(bufferevent_getfd(connection->buffers), answer, length, MSG_DONTWAIT | MSG_NOSIGNAL);
     connection->refused = true;
-    http_count(connection->address->http, NODE_HTTP_REFUSED);
     evhttp_connection_free(connection->evhttp);
 }
 
@@ -303,8 +303,19 @@ connection_watch(struct connection *connection)
 }
 
 void
+http_closing_look(struct http *http)
+{
+    const struct connection *connection;
+    LIST_FOREACH (connection, &http->connections, link)
+        if (connection->state == CONNECTION_ANSWERED && !connection->closed)
+            return;
+    loop_stop(http->loop);
+}
+
+void
 connection_next(struct connection *connection)
 {
+    struct http *http = connection->address->http;
     const struct http_service *service = &connection->address->service;
     bool ahead = evbuffer_get_length(bufferevent_get_input(connection->buffers)) > 0;
     connection->writes_ours = false;
@@ -312,6 +323,8 @@ connection_next(struct connection *connection)
     /* evhttp limits lines and bodies, but not the line before a chunk */
     bufferevent_setwatermark(connection->buffers, EV_READ, 0,
                              service->header_bytes_max + service->body_bytes_max + AHEAD_BYTES);
+    if (http->closing)
+        http_closing_look(http);
 }
 
 /* ---- from accept to close ---- */
@@ -347,6 +360,8 @@ on_close(struct evhttp_connection *evhttp, void *context)
     event_del(connection->turn);
     if (connection->state != CONNECTION_OPEN) {
         connection_free(connection);
+        if (http->closing && !http->ending)
+            http_closing_look(http);
     } else if (evhttp_request_get_connection(request->evhttp) != NULL) {
         connection_free(connection); /* evhttp frees the request too: all is being closed */
     } else if (service->on_gone != NULL) {
@@ -413,8 +428,8 @@ connection_of(const struct http *http, struct evhttp_request *request)
     struct connection *connection = http->current;
     if (connection != NULL && connection->evhttp == evhttp)
         return connection;
-    LIST_FOREACH(connection, &http->connections, link)
-    if (connection->evhttp == evhttp)
-        break;
+    LIST_FOREACH (connection, &http->connections, link)
+        if (connection->evhttp == evhttp)
+            break;
     return connection;
 }

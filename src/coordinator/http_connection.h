@@ -17,6 +17,7 @@
 #include <sys/queue.h>
 
 #include "coordinator/http.h"
+#include "coordinator/loop.h"
 
 enum connection_state {
     CONNECTION_WAITS,    /* for a request */
@@ -76,7 +77,9 @@ struct http {
     pthread_t thread;
     bool started;
     struct event *pause; /* runs out when it is worth trying to accept again */
-    bool ending;         /* the thread is gone, all is being closed */
+    struct loop_timer *grace;
+    bool closing; /* no more is accepted, answers are sent to their ends */
+    bool ending;  /* the thread is gone, all is being closed */
     uint32_t connection_count;
     uint32_t lingerer_count;
     struct connection *current; /* whose input evhttp has last read from; or NULL */
@@ -102,6 +105,9 @@ void connection_free(struct connection *connection);
 /* One of the node's counters. */
 void http_count(struct http *http, enum counter counter);
 void http_count_connections(struct http *http);
+
+/* While it is closing: ends the loop if no answer is on its way any more. */
+void http_closing_look(struct http *http);
 
 void lingerer_free(struct lingerer *lingerer);
 

@@ -107,6 +107,8 @@ add(uint64_t a, uint64_t b)
 struct page {
     FILE *out;
     const struct snapshot *snapshot;
+    uint32_t *stages; /* of each scope that is a stage: which of the stages, from 0 */
+    uint32_t stage_count;
 };
 
 /* The format's three escapes; what else is no text cannot stand in a line. */
@@ -232,18 +234,28 @@ put_histogram(const struct page *page, const struct snapshot_scope *scope, const
     fprintf(page->out, "} %" PRIu64 "\n", count);
 }
 
-/* A worker's histogram, of all workers of a stage. */
+/* A worker's histogram, of all workers of each stage: added up in one pass over all workers. */
 static void
-put_stage_sum(const struct page *page, const struct snapshot_scope *stage, const char *family,
-              enum counter counter)
+put_stage_sums(const struct page *page, const char *family, enum counter counter)
 {
-    uint64_t words[HISTOGRAM_WORDS] = {0};
-    uint32_t parent = snapshot_index(page->snapshot, stage);
-    for (const struct snapshot_scope *worker = NULL;
-         (worker = snapshot_next(page->snapshot, SCOPE_WORKER, parent, worker)) != NULL;)
-        for (uint32_t i = 0; i < HISTOGRAM_WORDS; i++)
-            words[i] = add(words[i], snapshot_histogram(worker, counter)[i]);
-    put_histogram(page, stage, family, counter_table[counter].unit, words);
+    const struct snapshot *snapshot = page->snapshot;
+    struct sum {
+        uint64_t words[HISTOGRAM_WORDS];
+    } *sums = calloc(page->stage_count + 1, sizeof(*sums));
+    CHECK(sums != NULL);
+    for (uint32_t i = 0; i < snapshot->scope_count; i++) {
+        const struct snapshot_scope *worker = &snapshot->scopes[i];
+        if (worker->kind != SCOPE_WORKER)
+            continue;
+        struct sum *sum = &sums[page->stages[worker->parent]];
+        for (uint32_t word = 0; word < HISTOGRAM_WORDS; word++)
+            sum->words[word] = add(sum->words[word], snapshot_histogram(worker, counter)[word]);
+    }
+    for (uint32_t i = 0; i < snapshot->scope_count; i++)
+        if (snapshot->scopes[i].kind == SCOPE_STAGE)
+            put_histogram(page, &snapshot->scopes[i], family, counter_table[counter].unit,
+                          sums[page->stages[i]].words);
+    free(sums);
 }
 
 static const char *
@@ -278,15 +290,15 @@ put_series(const struct page *page, enum counter counter, const struct metric_na
 {
     const struct counter_entry *entry = &counter_table[counter];
     bool histogram = entry->type == TYPE_HISTOGRAM;
-    bool summed = histogram && entry->scope == SCOPE_WORKER;
-    enum counter_scope kind = summed ? SCOPE_STAGE : entry->scope;
+    if (histogram && entry->scope == SCOPE_WORKER) {
+        put_stage_sums(page, name->family, counter);
+        return;
+    }
     for (uint32_t i = 0; i < page->snapshot->scope_count; i++) {
         const struct snapshot_scope *scope = &page->snapshot->scopes[i];
-        if (scope->kind != kind)
+        if (scope->kind != entry->scope)
             continue;
-        if (summed)
-            put_stage_sum(page, scope, name->family, counter);
-        else if (histogram)
+        if (histogram)
             put_histogram(page, scope, name->family, entry->unit,
                           snapshot_histogram(scope, counter));
         else
@@ -404,10 +416,16 @@ metrics_print(const struct snapshot *snapshot, const struct process_figures *fig
               const char *version, FILE *out)
 {
     struct page page = {.out = out, .snapshot = snapshot};
+    page.stages = calloc(snapshot->scope_count, sizeof(*page.stages));
+    CHECK(page.stages != NULL);
+    for (uint32_t i = 0; i < snapshot->scope_count; i++)
+        if (snapshot->scopes[i].kind == SCOPE_STAGE)
+            page.stages[i] = page.stage_count++;
     put_node(&page, version);
     put_pipelines(&page);
     for (enum counter i = 0; i < COUNTER_TABLE_COUNT; i++)
         put_family(&page, i);
     if (figures != NULL)
         put_process(&page, figures);
+    free(page.stages);
 }

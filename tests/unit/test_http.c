@@ -7,6 +7,8 @@
  *
  * ctest: timeout=120 tsan
  */
+#include <pthread.h>
+
 #include "test_http_rig.h"
 
 /* ---- good clients ---- */
@@ -213,6 +215,54 @@ test_too_large(void **state)
     close(fd);
 }
 
+/* Requests with bytes changed, left out, put in, sent in pieces and broken off: whatever comes of
+ * each, the server goes on. */
+static void
+test_noise(void **state)
+{
+    static const char *const good[] = {
+        "GET /now HTTP/1.1\r\nHost: x\r\nX-Name: y\r\n\r\nGET /now HTTP/1.0\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nContent-Length: 12\r\nExpect: 100-continue\r\n\r\nhello, world",
+        "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: y\r\n\r\n",
+        "GET /until-gone HTTP/1.1\r\n\r\nHEAD /%2e?a=b#c HTTP/1.1\r\nConnection: close\r\n\r\n",
+    };
+    struct rig *rig = *state;
+    const char *given = getenv("SHOAL_SEED");
+    uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : (uint64_t)clock_now_ns();
+    print_message("SHOAL_SEED=%llu\n", (unsigned long long)seed);
+    for (int round = 0; round < 400; round++) {
+        char text[512];
+        const char *from = good[draw(&seed) % ARRAY_COUNT(good)];
+        size_t bytes = strlen(from);
+        memcpy(text, from, bytes);
+        for (uint64_t changes = draw(&seed) % 4; changes > 0; changes--) {
+            size_t at = draw(&seed) % bytes;
+            uint64_t how = draw(&seed) % 3;
+            if (how == 0) {
+                text[at] = (char)draw(&seed);
+            } else if (how == 1 && bytes > 1) {
+                memmove(text + at, text + at + 1, --bytes - at);
+            } else {
+                memmove(text + at + 1, text + at, bytes++ - at);
+                text[at] = "\r\n :/0"[draw(&seed) % 6];
+            }
+        }
+        int fd = client(rig);
+        size_t cut = draw(&seed) % bytes;
+        say_bytes(fd, text, cut);
+        if (draw(&seed) % 2 == 0)
+            (void)wait_readable(fd, 1);
+        (void)send(fd, text + cut, bytes - cut, MSG_NOSIGNAL);
+        if (draw(&seed) % 4 == 0)
+            shutdown(fd, SHUT_WR);
+        if (draw(&seed) % 2 == 0)
+            (void)wait_readable(fd, 1);
+        close(fd);
+    }
+    assert_works(rig);
+    wait_connections(rig, 0);
+}
+
 /* ---- time ---- */
 
 static void
@@ -322,6 +372,39 @@ test_destroy_with_open(void **state)
     close(half);
 }
 
+static void *
+destroy(void *context)
+{
+    struct rig *rig = context;
+    http_destroy(rig->http);
+    return NULL;
+}
+
+static void
+test_destroy_while_sending(void **state)
+{
+    struct rig *rig = *state;
+    int fd = client_socket(rig);
+    int small = 4096; /* so that the kernel cannot take it all */
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    connect_client(rig, fd);
+    say(fd, "GET /large HTTP/1.1\r\n\r\n");
+    struct answer head = hear_head(fd); /* it is on its way */
+    answer_free(&head);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, destroy, rig), 0);
+    char *body = malloc(LARGE_BYTES);
+    size_t got = 0;
+    for (ssize_t more = 1; more > 0; got += (size_t)(more > 0 ? more : 0))
+        more = recv(fd, body + got, LARGE_BYTES - got, 0);
+    free(body);
+    assert_int_equal(got, LARGE_BYTES);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    rig->http = NULL;
+    assert_int_equal(released(rig), 1);
+    close(fd);
+}
+
 /* ---- many ---- */
 
 static void
@@ -423,11 +506,13 @@ main(void)
         cmocka_unit_test_setup_teardown(test_what_handlers_see, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_too_large, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_noise, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slow, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(test_who_does_not_read, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(test_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reset_while_sending, setup, teardown),
         cmocka_unit_test_setup_teardown(test_destroy_with_open, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_destroy_while_sending, setup, teardown),
         cmocka_unit_test_setup_teardown(test_thousand, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_descriptor_left, setup, teardown),
         cmocka_unit_test(test_addresses),

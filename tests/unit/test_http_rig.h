@@ -5,7 +5,8 @@
  *
  *   /now         answered at once           /later       answered by answer_open, or never
  *   /echo        with its body, lent        /until-gone  answered when its client has gone
- *   /huge        64 MiB, lent               else         with what the handler sees
+ *   /huge        64 MiB, lent               /large       8 MiB, lent
+ *   else         with what the handler sees
  */
 #pragma once
 
@@ -31,7 +32,13 @@
 #include "base/clock.h"
 #include "coordinator/http.h"
 
-enum { HEADER_MAX = 4096, BODY_MAX = 1 << 20, HUGE_BYTES = 64 << 20, CONNECTIONS_MAX = 1000 };
+enum {
+    HEADER_MAX = 4096,
+    BODY_MAX = 1 << 20,
+    LARGE_BYTES = 8 << 20,
+    HUGE_BYTES = 64 << 20,
+    CONNECTIONS_MAX = 1000
+};
 enum { WAIT_S = 20, OPEN_MAX_COUNT = 8 };
 
 struct rig {
@@ -76,7 +83,8 @@ answer_lent(struct rig *rig, struct http_request *request, const void *data, siz
     *lent = (struct lent){.rig = rig};
     if (data != rig->huge) {
         lent->bytes = malloc(bytes + 1);
-        memcpy(lent->bytes, data, bytes);
+        if (bytes > 0)
+            memcpy(lent->bytes, data, bytes);
         data = lent->bytes;
     }
     /* in two pieces, the second of which is empty */
@@ -115,6 +123,8 @@ on_request(void *context, struct http_request *request)
         answer_lent(rig, request, body, bytes);
     } else if (strcmp(path, "/huge") == 0) {
         answer_lent(rig, request, rig->huge, HUGE_BYTES);
+    } else if (strcmp(path, "/large") == 0) {
+        answer_lent(rig, request, rig->huge, LARGE_BYTES);
     } else if (strcmp(path, "/later") == 0 || strcmp(path, "/until-gone") == 0) {
         http_request_set_user(request, rig);
         atomic_store(&rig->open, request);
@@ -263,6 +273,13 @@ released(struct rig *rig)
 }
 
 /* ---- clients ---- */
+
+static inline uint64_t
+draw(uint64_t *seed)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return *seed >> 33;
+}
 
 struct answer {
     int code;
