@@ -41,7 +41,6 @@ struct node {
     struct http *http; /* NULL: nothing is to be served over HTTP */
     struct scrape *scrape;
     struct rest *rest; /* NULL: it is not served */
-    bool http_started;
     struct share_key share_key;
     uint32_t serving_count;
     uint32_t stopped_count;
@@ -363,8 +362,7 @@ start(struct node *node, struct error *error)
 static void
 finish(struct node *node)
 {
-    if (node->http_started)
-        rest_stop(node->rest);
+    rest_stop(node->rest);
     if (node->front != NULL)
         front_destroy(node->front);
     if (node->loop != NULL)
@@ -409,7 +407,6 @@ node_run(const struct node_options *options)
         front_start(node->front);
         if (node->http != NULL)
             http_start(node->http);
-        node->http_started = node->http != NULL;
         on_publish(node);
         loop_run(node->loop);
     } else {

@@ -6,15 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/rest_call.h"
 #include "coordinator/rest_route.h"
-
-/* How long clients may take to read the last answers at the end. */
-#define LAST_ANSWERS_NS (NS_PER_S / 2)
 
 #define CALLER_HEADER_DEFAULT "shoal-caller"
 
@@ -342,11 +338,7 @@ rest_create(const struct rest_options *options, struct http *http, struct rest *
         config->caller_metadata != NULL ? config->caller_metadata : CALLER_HEADER_DEFAULT;
     rest->http = http;
     CHECK(pthread_mutex_init(&rest->lock, NULL) == 0);
-    pthread_condattr_t monotonic;
-    CHECK(pthread_condattr_init(&monotonic) == 0);
-    CHECK(pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0);
-    CHECK(pthread_cond_init(&rest->changed, &monotonic) == 0);
-    pthread_condattr_destroy(&monotonic);
+    CHECK(pthread_cond_init(&rest->all_answered, NULL) == 0);
     struct http_service service = {
         .on_request = on_request,
         .on_gone = on_gone,
@@ -373,16 +365,6 @@ rest_set_node_ready(struct rest *rest, bool ready)
     pthread_mutex_unlock(&rest->lock);
 }
 
-static void
-pass_mark(void *context)
-{
-    struct rest *rest = context;
-    pthread_mutex_lock(&rest->lock);
-    rest->passed = true;
-    pthread_cond_broadcast(&rest->changed);
-    pthread_mutex_unlock(&rest->lock);
-}
-
 void
 rest_stop(struct rest *rest)
 {
@@ -391,17 +373,7 @@ rest_stop(struct rest *rest)
     pthread_mutex_lock(&rest->lock);
     rest->stopping = true;
     while (rest->unanswered > 0)
-        pthread_cond_wait(&rest->changed, &rest->lock);
-    pthread_mutex_unlock(&rest->lock);
-    http_post(rest->http, pass_mark, rest); /* behind every answer that was handed back */
-    int64_t until_ns = clock_now_ns() + LAST_ANSWERS_NS;
-    struct timespec until = {until_ns / NS_PER_S, until_ns % NS_PER_S};
-    pthread_mutex_lock(&rest->lock);
-    while (!rest->passed)
-        pthread_cond_wait(&rest->changed, &rest->lock);
-    int failure = 0;
-    while (rest->unsent > 0 && failure == 0)
-        failure = pthread_cond_timedwait(&rest->changed, &rest->lock, &until);
+        pthread_cond_wait(&rest->all_answered, &rest->lock);
     pthread_mutex_unlock(&rest->lock);
 }
 
@@ -410,8 +382,8 @@ rest_destroy(struct rest *rest)
 {
     if (rest == NULL)
         return;
-    CHECK(rest->unanswered == 0 && rest->unsent == 0);
-    pthread_cond_destroy(&rest->changed);
+    CHECK(rest->unanswered == 0);
+    pthread_cond_destroy(&rest->all_answered);
     pthread_mutex_destroy(&rest->lock);
     free(rest);
 }

@@ -34,10 +34,8 @@ enum status rest_create(const struct rest_options *options, struct http *http, s
 /* For readiness. Any thread. */
 void rest_set_node_ready(struct rest *rest, bool ready);
 
-/*
- * When all pipelines have stopped: waits until what was in flight is answered, and a while until
- * clients have taken the answers. New requests are refused from here on. NULL is left alone.
- */
+/* When all pipelines have stopped: from here on requests are refused, and those that were in flight
+ * have been handed back to the HTTP thread. Before http_destroy. NULL is left alone. */
 void rest_stop(struct rest *rest);
 /* After http_destroy. NULL is left alone. */
 void rest_destroy(struct rest *rest);

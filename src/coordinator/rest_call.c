@@ -87,11 +87,11 @@ call_free(struct rest_call *call)
 }
 
 static void
-count_down(struct rest *rest, uint32_t *counter)
+one_answered(struct rest *rest)
 {
     pthread_mutex_lock(&rest->lock);
-    --*counter;
-    pthread_cond_broadcast(&rest->changed);
+    if (--rest->unanswered == 0)
+        pthread_cond_signal(&rest->all_answered);
     pthread_mutex_unlock(&rest->lock);
 }
 
@@ -130,7 +130,7 @@ rest_call_taken(struct rest_call *call, int64_t deadline_ns)
 void
 rest_call_refused(struct rest_call *call)
 {
-    count_down(call->rest, &call->rest->unanswered);
+    one_answered(call->rest);
     call_free(call);
 }
 
@@ -139,11 +139,8 @@ static void
 piece_sent(void *context)
 {
     struct rest_call *call = context;
-    if (--call->holds > 0)
-        return;
-    struct rest *rest = call->rest;
-    call_free(call);
-    count_down(rest, &rest->unsent);
+    if (--call->holds == 0)
+        call_free(call);
 }
 
 /* ---- back on the HTTP thread ---- */
@@ -177,11 +174,9 @@ send_answer(struct rest_call *call, struct oip_json_answer *answer)
 static void
 send_failure(struct rest_call *call, enum status status, const char *text)
 {
-    struct rest *rest = call->rest;
     if (call->request != NULL)
         rest_answer_error(call->request, rest_code(status), text, 0);
     call_free(call);
-    count_down(rest, &rest->unsent);
 }
 
 static enum status
@@ -231,13 +226,10 @@ static void
 hand_back(struct rest_call *call)
 {
     struct rest *rest = call->rest;
-    pthread_mutex_lock(&rest->lock);
-    rest->unsent++;
-    pthread_mutex_unlock(&rest->lock);
     /* This wakes the HTTP thread. It costs what it costs: a connection is written to, and JSON
      * made, by that thread alone, and whoever gathers has others' answers to see to. */
     http_post(rest->http, deliver, call);
-    count_down(rest, &rest->unanswered);
+    one_answered(rest);
 }
 
 static void

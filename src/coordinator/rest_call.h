@@ -17,12 +17,10 @@ struct rest {
     struct http *http;
     struct payload_builder builder; /* the HTTP thread's */
     pthread_mutex_t lock;           /* of what follows */
-    pthread_cond_t changed;
+    pthread_cond_t all_answered;
     bool node_ready;
     bool stopping;
     uint32_t unanswered; /* calls that are in a pipeline */
-    uint32_t unsent;     /* answers that lie with the server */
-    bool passed;         /* rest_stop's mark has come by on the HTTP thread */
 };
 
 struct rest_call {

@@ -19,7 +19,7 @@ import unittest
 
 import shoal_fixture
 from shoal_client import Client, bytes_element, failure
-from shoal_fixture import (EXAMPLES, SOURCE, WAIT_SECONDS, Shoald, node, pipeline, stage,
+from shoal_fixture import (EXAMPLES, SOURCE, WAIT_SECONDS, Shoald, children, node, pipeline, stage,
                            wait_until)
 from shoal_rest import ANY_PORT, Rest, port_of, raw_answers, tensor
 
@@ -497,9 +497,9 @@ class TestLoad(RestTest):
 
     def test_worker_killed(self):
         held = self.hold("killed")
-        worker, = self.shoald.workers("puppet")
+        worker, = children(self.shoald.pid)
         (self.shoald.folder / "killed.held").unlink()
-        os.kill(worker.pid, signal.SIGKILL)
+        os.kill(worker, signal.SIGKILL)
         wait_until((self.shoald.folder / "killed.held").exists, "the request to run again")
         self.go("killed")
         self.assertEqual(held.receive().data("said"), ["hold killed"])
