@@ -9,7 +9,7 @@
  *
  * Memory: numbers take at most four times their JSON and no more than a message may be
  * (`message_bytes_max`), strings twice their JSON; all else is limited by SKIM_BYTES_MAX of text,
- * of which the library's tree makes some forty times as much while the request is read.
+ * of which the library's tree makes 10 MB at worst while the request is read.
  */
 #pragma once
 

@@ -3,8 +3,8 @@
  * The first look at a JSON inference request: one walk over the text, which knows strings and
  * brackets and nothing else, cuts the elements out (the arrays `data` of the inputs) and copies
  * what is left into one piece, small and limited, for a library to parse. The elements are read
- * where they lie, by oip_json_data: a parser's tree of them would take some thirty times their
- * size.
+ * where they lie, by oip_json_data: a parser's tree of them would take twenty times their text, and
+ * know no UINT64.
  */
 #pragma once
 
