@@ -90,7 +90,8 @@ header_timeout(struct inquiry *inquiry, int64_t *timeout_ns)
         return error_set(&inquiry->error, STATUS_INVALID_ARGUMENT,
                          "Grpc-Timeout \"%.40s\": must be 1 to 8 digits and one of H M S m u n",
                          text);
-    *timeout_ns = strtoll(text, NULL, 10) * unit_ns[unit - units];
+    if (__builtin_mul_overflow(strtoll(text, NULL, 10), unit_ns[unit - units], timeout_ns))
+        *timeout_ns = TIME_NEVER_NS; /* thousands of years */
     return STATUS_OK;
 }
 
@@ -151,7 +152,6 @@ submit(struct inquiry *inquiry, struct pipeline *pipeline, struct oip_json *json
         .caller = caller_of(rest, inquiry->request),
         .sink = &rest_sink,
         .builder = &rest->builder,
-        .deadline_ns = TIME_NEVER_NS,
     };
     int64_t timeout_ns;
     enum status status = header_timeout(inquiry, &timeout_ns);
@@ -163,8 +163,8 @@ submit(struct inquiry *inquiry, struct pipeline *pipeline, struct oip_json *json
     }
     if (oip_json_timeout_ns(json) < timeout_ns)
         timeout_ns = oip_json_timeout_ns(json);
-    if (timeout_ns != TIME_NEVER_NS)
-        submission.deadline_ns = clock_now_ns() + timeout_ns;
+    if (__builtin_add_overflow(clock_now_ns(), timeout_ns, &submission.deadline_ns))
+        submission.deadline_ns = TIME_NEVER_NS;
     struct rest_call *call = rest_call_create(rest, inquiry->request, json);
     if (call == NULL)
         return error_set(&inquiry->error, STATUS_UNAVAILABLE, "this node is about to stop");

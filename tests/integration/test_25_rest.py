@@ -472,7 +472,8 @@ class TestLoad(RestTest):
 
     def test_time_enough(self):
         for more in ({"parameters": {"timeout": 3600000000}}, {"parameters": {"timeout": 0}},
-                     {"headers": {"Grpc-Timeout": "1H"}}):
+                     {"parameters": {"timeout": 2**63 - 1}}, {"headers": {"Grpc-Timeout": "1H"}},
+                     {"headers": {"Grpc-Timeout": "99999999H"}}):
             self.assertEqual(self.rest.tell("echo x", **more).data("said"), ["echo x"])
         for value in ("", "m", "1", "1x", "123456789m", "-1m", "1mm", "1.5S"):
             self.check_refused(self.rest.tell("echo x", headers={"Grpc-Timeout": value}), 400,
