@@ -109,6 +109,7 @@ config_free(struct config *config)
     free(config->pipelines);
     addresses_free(&config->listen);
     addresses_free(&config->metrics);
+    addresses_free(&config->http);
     free(config->cpus);
     free(config->counters);
     free(config->log_level);

@@ -78,6 +78,7 @@ struct config {
     char *directory;                 /* of the file, absolute: relative paths start here */
     struct config_addresses listen;  /* relative unix paths are made absolute */
     struct config_addresses metrics; /* none: no metrics */
+    struct config_addresses http;    /* of REST; none: there is none */
     int *cpus;                       /* of the coordinator; NULL: not pinned */
     uint32_t cpu_count;
     uint32_t front_threads;

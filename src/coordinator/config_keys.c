@@ -22,6 +22,10 @@ const struct config_key config_keys[KEY_COUNT] = {
     NULL, "port:8033", NULL, FIELD_NONE, 0, TOP(listen),
     "Addresses for gRPC: `port:8033` (all interfaces), `127.0.0.1:8033`, `[::1]:8033`, "
     "`unix:/run/shoal/grpc.sock` (at most 107 bytes). Port 0: any free one."},
+[KEY_HTTP] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "http", 1, CONFIG_LISTEN_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(http),
+    "Address, or list of addresses, for REST (the protocol over HTTP): `port:8008` (all "
+    "interfaces), `127.0.0.1:8008`, `[::1]:8008`. Left out: none."},
 [KEY_METRICS] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "metrics", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(metrics),
     "Address, or list of addresses, where Prometheus finds `/metrics`: `port:2112` (all "

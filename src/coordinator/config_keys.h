@@ -51,6 +51,7 @@ struct config_key {
 /* Position of each key in the table; config_read reads a map's keys in this order. */
 enum config_key_index {
     KEY_LISTEN,
+    KEY_HTTP,
     KEY_METRICS,
     KEY_CPUS,
     KEY_FRONT_THREADS,

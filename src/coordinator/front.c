@@ -83,12 +83,7 @@ static const struct request_sink rpc_sink = {sink_tagged, sink_reply, sink_fail}
 static struct pipeline *
 find_pipeline(const struct front *front, const char *name, size_t name_bytes)
 {
-    for (uint32_t i = 0; i < front->options.pipeline_count; i++) {
-        const char *candidate = front->options.pipelines[i]->name;
-        if (strlen(candidate) == name_bytes && memcmp(candidate, name, name_bytes) == 0)
-            return front->options.pipelines[i];
-    }
-    return NULL;
+    return pipeline_find(front->options.pipelines, front->options.pipeline_count, name, name_bytes);
 }
 
 /* Who calls, for fair shares: as the caller says, or else the machine that the call came from. */
@@ -179,17 +174,9 @@ describe_model(void *context, const char *name, struct oip_model_info *info, boo
     if (pipeline == NULL)
         return error_set(error, STATUS_NOT_FOUND, "model \"%.200s\" is not known to this node",
                          name);
-    struct lane *lane = pipeline_lane(pipeline);
-    *ready =
-        lane != NULL && atomic_load(&lane->dead_stages) == 0 && !atomic_load(&pipeline->draining);
-    if (lane == NULL) {
-        *info = (struct oip_model_info){.name = pipeline->name, .version = "1", .platform = ""};
-        return STATUS_OK;
-    }
-    *info = lane->info;
     /* What info points to lives as long as the lane: kept until the answer is packed. */
     CHECK(current_thread->described == NULL);
-    current_thread->described = lane;
+    current_thread->described = pipeline_describe(pipeline, info, ready);
     return STATUS_OK;
 }
 
@@ -365,7 +352,7 @@ front_create(const struct front_options *options, struct front **created, struct
     front->caller_metadata = options->config->caller_metadata != NULL
                                  ? options->config->caller_metadata
                                  : CALLER_METADATA_DEFAULT;
-    front->share_key = share_key_draw();
+    front->share_key = options->share_key;
     front->health = health_create();
     front->node = (struct oip_node){node_is_ready, describe_model, front};
     health_set(front->health, "", false);

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "coordinator/config.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/share.h"
 #include "shm/counters.h"
 
 struct front;
@@ -24,6 +25,7 @@ struct front_options {
     uint32_t pipeline_count;
     _Atomic uint64_t *counters; /* of the node */
     struct tracer *tracer;      /* NULL: nothing is traced */
+    struct share_key share_key; /* by which callers are known, whatever way they come */
 };
 
 /* Binds all addresses. Calls are taken from front_start on. */

@@ -94,6 +94,8 @@ warn_needs_restart(const struct config *was, const struct config *now)
             log_warn("reload_ignored key=%s needs=restart", config_keys[i].name);
     if (!same_addresses(&was->listen, &now->listen))
         log_warn("reload_ignored key=listen needs=restart");
+    if (!same_addresses(&was->http, &now->http))
+        log_warn("reload_ignored key=http needs=restart");
     if (!same_addresses(&was->metrics, &now->metrics))
         log_warn("reload_ignored key=metrics needs=restart");
     if (!same_cpus(was, now))

@@ -515,6 +515,7 @@ test_defaults(void **state)
     assert_int_equal(config.listen.count, 1);
     assert_string_equal(config.listen.items[0], "port:8033");
     assert_int_equal(config.metrics.count, 0);
+    assert_int_equal(config.http.count, 0);
     assert_null(config.cpus);
     assert_int_equal(config.front_threads, 1);
     assert_int_equal(config.message_bytes_max, 16 << 20);
@@ -546,11 +547,24 @@ test_defaults(void **state)
 }
 
 static void
+assert_addresses(const struct config *config)
+{
+    assert_int_equal(config->listen.count, 2);
+    assert_string_equal(config->listen.items[0], "unix:/etc/shoal/run/s");
+    assert_string_equal(config->listen.items[1], "[::1]:9");
+    assert_int_equal(config->metrics.count, 2);
+    assert_string_equal(config->metrics.items[1], "127.0.0.1:0");
+    assert_int_equal(config->http.count, 1);
+    assert_string_equal(config->http.items[0], "port:8008");
+}
+
+static void
 test_values(void **state)
 {
     (void)state;
     struct config config = rig_good("listen: [\"unix:run/s\", \"[::1]:9\"]\n"
                                     "metrics: [\"port:2112\", \"127.0.0.1:0\"]\n"
+                                    "http: \"port:8008\"\n"
                                     "front_threads: 3\n"
                                     "message_mib: 2\n"
                                     "drain_timeout_ms: 4\n"
@@ -575,11 +589,7 @@ test_values(void **state)
                                     "    attempts_max: 4\n"
                                     "    params: {b: 0x1F, a: \"2 \\n\", c: , d: ~}\n"
                                     "    model: {id: m, path: m.bin, key: k}\n");
-    assert_int_equal(config.listen.count, 2);
-    assert_string_equal(config.listen.items[0], "unix:/etc/shoal/run/s");
-    assert_string_equal(config.listen.items[1], "[::1]:9");
-    assert_int_equal(config.metrics.count, 2);
-    assert_string_equal(config.metrics.items[1], "127.0.0.1:0");
+    assert_addresses(&config);
     assert_int_equal(config.front_threads, 3);
     assert_int_equal(config.message_bytes_max, 2 << 20);
     assert_int_equal(config.drain_timeout_ns, 4000000);
