@@ -46,13 +46,6 @@ seat_record(const struct seat *seat, enum counter counter, uint64_t value)
     histogram_record(seat->values, counter, value);
 }
 
-/* The process's own number, as the coordinator has written it. */
-static inline int32_t
-seat_pid(const struct seat *seat)
-{
-    return atomic_load_explicit(&seat->worker->pid, memory_order_relaxed);
-}
-
 /* A sign of life. */
 static inline void
 seat_alive(const struct seat *seat, int64_t now_ns)

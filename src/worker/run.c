@@ -114,7 +114,7 @@ item_trace(struct worker *worker, struct item *item)
     struct stamp stamp = {.enqueued_ns = item->enqueued_ns,
                           .stage = worker->place,
                           .worker = worker->start.worker_index,
-                          .pid = seat_pid(&worker->seat)};
+                          .pid = worker->pid};
     if (item->stamp != NULL)
         stamp_taken(item->stamp, item->ticket.generation, &stamp);
 }
