@@ -109,11 +109,13 @@ config_free(struct config *config)
     free(config->pipelines);
     addresses_free(&config->listen);
     addresses_free(&config->metrics);
+    addresses_free(&config->http);
     free(config->cpus);
     free(config->counters);
     free(config->log_level);
     free(config->caller_metadata);
     free(config->sandbox);
+    free(config->traces);
     free(config->directory);
     free(config->path);
     *config = (struct config){0};

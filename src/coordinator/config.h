@@ -78,6 +78,7 @@ struct config {
     char *directory;                 /* of the file, absolute: relative paths start here */
     struct config_addresses listen;  /* relative unix paths are made absolute */
     struct config_addresses metrics; /* none: no metrics */
+    struct config_addresses http;    /* of REST; none: there is none */
     int *cpus;                       /* of the coordinator; NULL: not pinned */
     uint32_t cpu_count;
     uint32_t front_threads;
@@ -89,6 +90,8 @@ struct config {
     char *log_level;
     char *caller_metadata; /* key of metadata; NULL: the default */
     char *sandbox;         /* "best_effort" or "required" */
+    char *traces;          /* "file:/absolute", or an http or https URL; NULL: none */
+    uint64_t trace_sample; /* of calls without a traceparent; of 2^32 */
     struct config_pipeline *pipelines;
     uint32_t pipeline_count;
 };

@@ -51,6 +51,7 @@ struct config_key {
 /* Position of each key in the table; config_read reads a map's keys in this order. */
 enum config_key_index {
     KEY_LISTEN,
+    KEY_HTTP,
     KEY_METRICS,
     KEY_CPUS,
     KEY_FRONT_THREADS,
@@ -62,6 +63,8 @@ enum config_key_index {
     KEY_LOG_LEVEL,
     KEY_CALLER_METADATA,
     KEY_SANDBOX,
+    KEY_TRACES,
+    KEY_TRACE_SAMPLE,
     KEY_PIPELINES,
     KEY_PIPELINE_NAME,
     KEY_SLOTS,

@@ -450,3 +450,9 @@ http_post(struct http *http, void (*work)(void *context), void *context)
 {
     loop_post(http->loop, work, context);
 }
+
+struct loop *
+http_loop(struct http *http)
+{
+    return http->loop;
+}

@@ -26,6 +26,7 @@
 
 struct http;
 struct http_request;
+struct loop;
 
 enum http_method { HTTP_GET, HTTP_POST, HTTP_HEAD, HTTP_OTHER };
 
@@ -87,6 +88,9 @@ void http_destroy(struct http *http);
 
 /* From any thread: has `work` run on the HTTP thread soon, in order. */
 void http_post(struct http *http, void (*work)(void *context), void *context);
+
+/* The HTTP thread's loop, for timers. */
+struct loop *http_loop(struct http *http);
 
 /* ---- a request, HTTP thread ---- */
 

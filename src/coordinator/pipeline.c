@@ -2,6 +2,7 @@
 #include "coordinator/pipeline.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -537,23 +538,33 @@ slots_held(const struct pipeline *pipeline)
     return held;
 }
 
+static void
+audit_lane(struct lane *lane, const struct roster *roster)
+{
+    uint32_t state = atomic_load(&lane->state);
+    if (state != LANE_SERVING && state != LANE_DRAINING)
+        return;
+    struct audit_workers workers = audit_workers_of(roster);
+    const char *lost = audit_look(lane->audit, lane, &workers, clock_now_ns());
+    if (lost != NULL)
+        lane_report_corrupt(lane, lost);
+}
+
 void
 pipeline_publish(struct pipeline *pipeline)
 {
     struct lane *lane = atomic_load(&pipeline->serving);
     for (uint32_t i = 0; i < LANES_MAX; i++) {
         (void)lane_reap(pipeline, i);
-        if (pipeline->rosters[i] != NULL)
-            roster_publish(pipeline->rosters[i], lane == NULL || lane == &pipeline->lanes[i]);
+        if (pipeline->rosters[i] == NULL)
+            continue;
+        roster_publish(pipeline->rosters[i], lane == NULL || lane == &pipeline->lanes[i]);
+        audit_lane(&pipeline->lanes[i], pipeline->rosters[i]);
     }
     oldest_publish(pipeline);
     counter_set(pipeline->counters, PIPELINE_SLOTS_USED, slots_held(pipeline));
     if (lane == NULL)
         return;
-    struct audit_workers workers = audit_workers_of(pipeline->rosters[lane->number]);
-    const char *lost = audit_look(lane->audit, lane, &workers, clock_now_ns());
-    if (lost != NULL)
-        lane_report_corrupt(lane, lost);
     counter_set(pipeline->counters, PIPELINE_SLOTS_MAX, lane->region.slots.count);
     counter_set(pipeline->counters, PIPELINE_BLOCKS_USED, arena_used(&lane->region, -1));
     counter_set(pipeline->counters, PIPELINE_BLOCKS_MAX, lane->region.blocks.count);
@@ -633,4 +644,29 @@ pipeline_cancel(struct pipeline *pipeline, uint64_t tag)
         return;
     lane_cancel(lane, tag_ticket(tag));
     lane_unref(lane);
+}
+
+struct pipeline *
+pipeline_find(struct pipeline *const *pipelines, uint32_t count, const char *name,
+              size_t name_bytes)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const char *candidate = pipelines[i]->name;
+        if (strlen(candidate) == name_bytes && memcmp(candidate, name, name_bytes) == 0)
+            return pipelines[i];
+    }
+    return NULL;
+}
+
+struct lane *
+pipeline_describe(struct pipeline *pipeline, struct oip_model_info *info, bool *ready)
+{
+    struct lane *lane = pipeline_lane(pipeline);
+    *ready =
+        lane != NULL && atomic_load(&lane->dead_stages) == 0 && !atomic_load(&pipeline->draining);
+    if (lane != NULL)
+        *info = lane->info;
+    else
+        *info = (struct oip_model_info){.name = pipeline->name, .version = "1", .platform = ""};
+    return lane;
 }

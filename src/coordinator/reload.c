@@ -94,6 +94,8 @@ warn_needs_restart(const struct config *was, const struct config *now)
             log_warn("reload_ignored key=%s needs=restart", config_keys[i].name);
     if (!same_addresses(&was->listen, &now->listen))
         log_warn("reload_ignored key=listen needs=restart");
+    if (!same_addresses(&was->http, &now->http))
+        log_warn("reload_ignored key=http needs=restart");
     if (!same_addresses(&was->metrics, &now->metrics))
         log_warn("reload_ignored key=metrics needs=restart");
     if (!same_cpus(was, now))
@@ -106,6 +108,8 @@ warn_needs_restart(const struct config *was, const struct config *now)
         log_warn("reload_ignored key=sandbox needs=restart");
     if (!same_text(was->caller_metadata, now->caller_metadata))
         log_warn("reload_ignored key=caller_metadata needs=restart");
+    if (!same_text(was->traces, now->traces))
+        log_warn("reload_ignored key=traces needs=restart");
 }
 
 /* ---- reading ---- */
