@@ -394,8 +394,10 @@ worker_run(const struct script *script, struct closings *closings)
     while (closings->count < ITEMS) {
         while (next < ITEMS && script->items[next].enqueued_ns <= now_ns && !batch_full(&batch))
             assert_true(batch_offer(&batch, script->items[next++], now_ns));
-        struct batch_due answer = batch_due(
-            &batch, (struct batch_moment){now_ns, script->expected_ns, now_ns >= script->drain_ns});
+        struct batch_due answer =
+            batch_due(&batch, (struct batch_moment){.now_ns = now_ns,
+                                                    .run_expected_ns = script->expected_ns,
+                                                    .draining = now_ns >= script->drain_ns});
         if (answer.state != BATCH_OPEN) {
             closings->list[closings->count++] = (struct closing){now_ns, answer.state, batch.count};
             batch_begin(&batch);
