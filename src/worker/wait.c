@@ -101,7 +101,6 @@ wait_closed(struct wait *wait, const struct wait_moment *moment)
 {
     gap_over(wait, moment->now_ns, false);
     wait->looking = false;
-    wait->at_close = moment->flight;
     wait->elsewhere = elsewhere(moment);
 }
 
@@ -148,10 +147,7 @@ wait_looked_away(struct wait *wait)
 static uint32_t
 crowd(const struct wait *wait, const struct wait_moment *moment)
 {
-    uint32_t most = moment->flight;
-    if (wait->at_close > most)
-        most = wait->at_close;
-    return wait->around > most ? wait->around : most;
+    return wait->around > moment->flight ? wait->around : moment->flight;
 }
 
 /* The part of those elsewhere that a run holds up: rule 2. Without any that were due it is none. */
@@ -202,7 +198,7 @@ wait_until(const struct wait *wait, const struct wait_moment *moment)
 {
     CHECK(moment->count >= 1);
     uint32_t expected = crowd(wait, moment);
-    if (moment->count >= expected || moment->fixed_ns <= 0 || !wait->looking)
+    if (moment->count >= expected || !wait->looking)
         return moment->now_ns;
     double count = moment->count;
     double fixed_ns = (double)moment->fixed_ns;

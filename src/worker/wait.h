@@ -19,15 +19,16 @@
  *     in that rate as a run's time in which nothing came. Old runs fade by a thirty-second with
  *     each run. Who never looks does not know the rate: then all are thought to be held up, so that
  *     it is tried.
- *  3. The crowd: how many may come at all. As many as are in flight now, or were when the last
- *     batch closed, or were in that batch and came while it ran. A lone caller is a crowd of one.
+ *  3. The crowd: how many may come at all. As many as are in flight now, or were in the last batch
+ *     and came while it ran. A lone caller is a crowd of one.
  *
  * What is decided, with n in hand, each time that all that is there was taken:
  *
- *  4. Nobody is expected once n is the crowd, nor before the cost of a run is known (cost.h).
- *  5. Company gains nine tenths of the fixed part of a run, which one run less costs; times those
- *     in flight elsewhere, too, in the part in which our runs hold them up (2). It makes the run
- *     longer by the part of an item, for each of the n.
+ *  4. Nobody is expected once n is the crowd.
+ *  5. Company gains nine tenths of the fixed part of a run, which one run less costs (cost.h;
+ * before that is known, nothing is gained); times those in flight elsewhere, too, in the part in
+ * which our runs hold them up (2). It makes the run longer by the part of an item, for each of the
+ * n.
  *  6. Waiting costs its length: for each of the n, for the one that comes, and for each that is
  *     expected while we run, of the rest of the crowd.
  *  7. By the gaps (1), from the time that has passed since the last event on: the chance that the
@@ -68,8 +69,7 @@ struct wait {
     double due_items; /* rule 2: what should have come, and did, as far as it should: fading */
     double came_items;
     double run_ns;      /* the last run's length */
-    uint32_t at_close;  /* in flight when the last batch closed, … */
-    uint32_t elsewhere; /* … of these not in it */
+    uint32_t elsewhere; /* in flight when the last batch closed, but not in it */
     uint32_t around;    /* in the last batch, and those that came while it ran */
     enum wait_event after;
     int64_t event_ns; /* the last event that we know of */

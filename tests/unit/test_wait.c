@@ -210,13 +210,62 @@ test_two_in_turn(void **state)
     assert_true(alternate(&wait, FIXED_NS / 8, 1000, &now_ns, &vain_ns) >= 800);
 }
 
-/* Items come at a steady rate, `others` of them in flight elsewhere; in a run come `in_run`. */
+/* Half of the gaps are short, half are long: after the first stretch it is not worth the second,
+ * but who wakes up late, when that is nearly over, waits for its end. */
+static void
+test_what_has_passed_counts(void **state)
+{
+    (void)state;
+    struct wait wait = {0};
+    int64_t now_ns = START_NS;
+    wait_arrived(&wait, now_ns, now_ns);
+    for (int i = 0; i < 200; i++) {
+        now_ns += i % 2 == 0 ? 1500 : 100000;
+        wait_arrived(&wait, now_ns, now_ns);
+    }
+    struct wait_moment at = moment(now_ns, 1, 2);
+    assert_true(wait_until(&wait, &at) == now_ns + 2048);
+    assert_false(waits(&wait, now_ns + 2048, 1, 2));
+    assert_true(waits(&wait, now_ns + 65000, 1, 2));
+}
+
+/* A batch of which nobody was left to be run ends no run, and is no second gap. */
+static void
+test_closed_and_not_run(void **state)
+{
+    (void)state;
+    struct wait wait = {0};
+    wait_arrived(&wait, START_NS, START_NS);
+    struct wait_moment at = moment(START_NS + 5000, 1, 9);
+    wait_closed(&wait, &at);
+    assert_int_equal(wait.gaps[WAIT_AFTER_ARRIVAL].count, 1);
+    wait_arrived(&wait, START_NS + 9000, START_NS + 9000);
+    assert_int_equal(wait.gaps[WAIT_AFTER_ARRIVAL].count, 1);
+}
+
+/* The joiner's own part delays all the others: where that is most of a run it is not worth it. */
+static void
+test_long_items(void **state)
+{
+    (void)state;
+    struct wait wait = {0};
+    wait_arrived(&wait, START_NS, START_NS);
+    wait.looked_ns = 1; /* nothing is held up, by what was seen */
+    struct wait_moment at = moment(START_NS, 4, 9);
+    assert_true(wait_until(&wait, &at) > START_NS);
+    at.item_ns = FIXED_NS / 4;
+    assert_true(wait_until(&wait, &at) <= START_NS);
+}
+
+/* Items come at a steady rate, three to a batch, `others` in flight elsewhere; in a run come
+ * `in_run`, and after each nobody comes for `idle_ns`. */
 static bool
-steady_waits(int64_t gap_ns, uint32_t others, uint32_t in_run)
+steady_waits(int64_t gap_ns, uint32_t others, uint32_t in_run, int64_t idle_ns)
 {
     struct wait wait = {0};
     int64_t now_ns = START_NS;
     for (int i = 0; i < 200; i++) {
+        now_ns += idle_ns;
         for (uint32_t n = 0; n < 3; n++) {
             now_ns += gap_ns;
             wait_arrived(&wait, now_ns, now_ns);
@@ -233,10 +282,11 @@ test_runs_that_hold_up_the_others(void **state)
 {
     (void)state;
     const int64_t gap_ns = FIXED_NS / 5;
-    assert_true(steady_waits(gap_ns, 40, 0));       /* our CPU is theirs, too */
-    assert_false(steady_waits(gap_ns, 40, 5));      /* they come anyway */
-    assert_false(steady_waits(gap_ns, 0, 0));       /* there are none to hold up */
-    assert_false(steady_waits(100 * gap_ns, 9, 0)); /* not worth it even so */
+    assert_true(steady_waits(gap_ns, 40, 0, 0));        /* our CPU is theirs, too */
+    assert_true(steady_waits(gap_ns, 40, 0, NS_PER_S)); /* in bursts, with long rests between */
+    assert_false(steady_waits(gap_ns, 40, 5, 0));       /* they come anyway */
+    assert_false(steady_waits(gap_ns, 0, 0, 0));        /* there are none to hold up */
+    assert_false(steady_waits(100 * gap_ns, 9, 0, 0));  /* not worth it even so */
 }
 
 /* Another stage's batches come in clumps of equal times: there is no waiting for the next clump. */
@@ -347,6 +397,9 @@ main(void)
         cmocka_unit_test(test_callers_in_a_loop),
         cmocka_unit_test(test_callers_come_and_go),
         cmocka_unit_test(test_two_in_turn),
+        cmocka_unit_test(test_what_has_passed_counts),
+        cmocka_unit_test(test_closed_and_not_run),
+        cmocka_unit_test(test_long_items),
         cmocka_unit_test(test_runs_that_hold_up_the_others),
         cmocka_unit_test(test_clumps),
         cmocka_unit_test(test_another_gathers),
