@@ -89,6 +89,7 @@ struct sim {
     uint64_t seed;
     int64_t now_ns;
     uint32_t callers;
+    uint32_t callers_ever; /* before the change and after it */
     int64_t gap_ns;
     int64_t send_ns[CALLERS_MAX];
     int64_t poisson_ns; /* when the next event of each kind is; TIME_NEVER_NS: not in sight */
@@ -289,7 +290,7 @@ change(struct sim *sim)
 static void
 callers_step(struct sim *sim)
 {
-    for (uint32_t i = 0; i < CALLERS_MAX; i++)
+    for (uint32_t i = 0; i < sim->callers_ever; i++)
         if (sim->send_ns[i] == sim->now_ns) {
             sim->send_ns[i] = TIME_NEVER_NS;
             if (i < sim->callers)
@@ -312,7 +313,7 @@ step(struct sim *sim)
     int64_t next_ns = earlier(sim->look_ns, sim->run_end_ns);
     next_ns = earlier(next_ns, earlier(sim->poisson_ns, sim->burst_ns));
     next_ns = earlier(next_ns, earlier(sim->before_ns, sim->change_ns));
-    for (uint32_t i = 0; i < CALLERS_MAX; i++)
+    for (uint32_t i = 0; i < sim->callers_ever; i++)
         next_ns = earlier(next_ns, sim->send_ns[i]);
     assert_true(next_ns >= sim->now_ns && next_ns < TIME_NEVER_NS);
     sim->now_ns = next_ns;
@@ -345,6 +346,8 @@ simulate(const struct world *world, struct policy policy)
     batch_init(&sim.batch, policy.size, policy.wait_ns);
     sim.batch.adaptive = policy.adaptive;
     sim.callers = world->callers;
+    sim.callers_ever =
+        world->callers > world->callers_later ? world->callers : world->callers_later;
     sim.gap_ns = world->gap_ns;
     for (uint32_t i = 0; i < CALLERS_MAX; i++)
         sim.send_ns[i] = i < world->callers ? (int64_t)(draw(&sim) * 50 * US) : TIME_NEVER_NS;
