@@ -17,8 +17,8 @@
 
 enum {
     FRONT_THREADS_MAX = 16,
-    /* What arrives in one read of the sockets and finds no armed call waits in the library until the
-     * next one is armed, a moment later; but each armed call costs something at every event. */
+    /* What finds none armed waits in the library until the next one is, a moment later; but each
+     * that is armed costs something at every event. */
     ARMED_CALLS = 64,
     ARMED_CALLS_OTHER = 16,
     CONCURRENT_STREAMS_MAX = 4096,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The response in pieces. All small fields are written into the request's scratch, a raw output as a
- * tag and a length there and its data, lent from where the last stage wrote it. What lies together
- * in the scratch goes out as one piece, so a response with one output is two.
+ * The response in pieces. All small fields are written into the request's scratch; a raw output is
+ * then a tag and a length there, and its data, lent from where the last stage wrote it. What lies
+ * together in the scratch goes out as one piece, so a response with one output is two.
  *
  * The names of outputs lie in shared memory, where a worker may change them at any time: each is
  * copied once, and only the copy is looked at.
@@ -103,8 +103,8 @@ choose_outputs(struct response *response, struct error *error)
 static void
 put_head(struct response *response, uint32_t number, uint64_t bytes)
 {
-    response->used += wire_put_varint(response->bytes + response->used,
-                                      wire_tag(number, WIRE_BYTES));
+    response->used +=
+        wire_put_varint(response->bytes + response->used, wire_tag(number, WIRE_BYTES));
     response->used += wire_put_varint(response->bytes + response->used, bytes);
 }
 

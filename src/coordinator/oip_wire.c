@@ -88,8 +88,7 @@ varint_short(struct wire_cursor *cursor, uint64_t *value)
 {
     if (cursor->left == 0 || !lies_here(cursor, 1))
         return false;
-    unsigned char byte =
-        ((const unsigned char *)cursor->spans[cursor->span].data)[cursor->offset];
+    unsigned char byte = ((const unsigned char *)cursor->spans[cursor->span].data)[cursor->offset];
     if (byte >= 0x80)
         return false;
     step(cursor, 1);

@@ -150,8 +150,7 @@ enum status
 rpc_server_create(const struct rpc_server_options *options, struct rpc_server **out,
                   struct error *error)
 {
-    CHECK(options->queue_count > 0 && options->armed_calls > 0 &&
-          options->armed_calls_other > 0);
+    CHECK(options->queue_count > 0 && options->armed_calls > 0 && options->armed_calls_other > 0);
     struct rpc_server *server = rpc_allocate(1, sizeof(*server));
     server->methods = options->methods;
     server->method_count = options->method_count;
