@@ -168,8 +168,7 @@ struct prospect {
 static struct prospect
 prospect(const struct wait_gaps *gaps, int64_t since_ns, double gain_ns, double delayed)
 {
-    double reached[WAIT_OCTAVES]; /* gaps that came to an octave, and were seen to their end or its
-                                   */
+    double reached[WAIT_OCTAVES]; /* gaps that came to an octave and were not cut in it */
     double later = 0;
     for (uint32_t i = WAIT_OCTAVES; i-- > 0;) {
         reached[i] = later + gaps->ended[i];

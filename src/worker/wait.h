@@ -10,8 +10,8 @@
  *
  *  1. Gaps: the time to the next arrival from the last event, which is the end of our run or the
  *     arrival before. Each of the two has a table of gaps by octave. A gap counts if somebody was
- * in hand, and as far as it was seen while we did not run: one in which a batch closed says that
- *     nothing had come by then. With each 100th gap a table is halved, so that what was
+ *     in hand, and as far as it was seen while we did not run: one in which a batch closed says
+ *     that nothing had come by then. With each 100th gap a table is halved, so that what was
  *     learned fades, and is tried again in the end.
  *  2. Whether our runs hold up those who make the items, because the CPU is theirs, too: of the
  *     items that should have come in a run, at the rate at which they come when we do not run, but
@@ -26,9 +26,9 @@
  *
  *  4. Nobody is expected once n is the crowd.
  *  5. Company gains nine tenths of the fixed part of a run, which one run less costs (cost.h;
- * before that is known, nothing is gained); times those in flight elsewhere, too, in the part in
- * which our runs hold them up (2). It makes the run longer by the part of an item, for each of the
- * n.
+ *     before that is known, nothing is gained); times those in flight elsewhere, too, in the part
+ *     in which our runs hold them up (2). It makes the run longer by the part of an item, for each
+ *     of the n.
  *  6. Waiting costs its length: for each of the n, for the one that comes, and for each that is
  *     expected while we run, of the rest of the crowd.
  *  7. By the gaps (1), from the time that has passed since the last event on: the chance that the
@@ -40,9 +40,9 @@
  *     the crowd that may still come, each for what it is worth by the same reckoning in its turn.
  *
  * So a lone caller is not waited for (3, 4); callers in a loop are waited for if they come back in
- * less time than a run costs, and until the last of them has come (4, 8); Poisson arrivals at a CPU
- * of our own are taken as they come (6); and where all share a CPU, batches grow with the crowd
- * (5).
+ * less time than a run costs, and until the last of them has come (4, 8); Poisson arrivals at a
+ * CPU of our own are taken as they come (6); and where all share a CPU, batches grow with the
+ * crowd (5).
  */
 #pragma once
 
