@@ -8,25 +8,22 @@
 #include <event2/http_struct.h>
 #include <event2/keyvalq_struct.h>
 #include <event2/listener.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/http_connection.h"
+#include "coordinator/http_socket.h"
 #include "coordinator/loop.h"
 
-enum { BACKLOG = 512, PAUSE_MS = 100, GRACE_MS = 1000, COMPLAINT_S = 10, ANY_METHOD = 0xffff };
+enum { PAUSE_MS = 100, GRACE_MS = 1000, COMPLAINT_S = 10, ANY_METHOD = 0xffff };
 
 /* ---- requests ---- */
 
@@ -286,105 +283,6 @@ on_request(struct evhttp_request *evhttp, void *context)
     }
 }
 
-/* ---- addresses ---- */
-
-struct parsed {
-    char host[256]; /* "": all interfaces */
-    char port[8];
-};
-
-static enum status
-address_parse(const char *address, struct parsed *parsed, struct error *error)
-{
-    const char *colon = strrchr(address, ':');
-    size_t length = colon != NULL ? (size_t)(colon - address) : 0;
-    const char *port = colon != NULL ? colon + 1 : "";
-    const char *host = address;
-    size_t digits = strspn(port, "0123456789");
-    if (length >= 2 && host[0] == '[' && host[length - 1] == ']') {
-        host++;
-        length -= 2;
-    }
-    if (length == 0 || length >= sizeof(parsed->host) || digits == 0 || digits > 5 ||
-        port[digits] != '\0' || atoi(port) > UINT16_MAX)
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "%s: no address for HTTP; \"port:8008\", \"127.0.0.1:8008\" and "
-                         "\"[::1]:8008\" are",
-                         address);
-    snprintf(parsed->host, sizeof(parsed->host), "%.*s", (int)length, host);
-    snprintf(parsed->port, sizeof(parsed->port), "%s", port);
-    if (strcmp(parsed->host, "port") == 0)
-        parsed->host[0] = '\0';
-    return STATUS_OK;
-}
-
-/* Every connection inherits TCP_NODELAY: without it the last part of a large answer would wait for
- * the client's acknowledgement of what came before, 40 ms. */
-static int
-socket_listen(const struct addrinfo *at)
-{
-    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -1;
-    int on = 1;
-    int off = 0;
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0 &&
-        (at->ai_family != AF_INET6 || at->ai_flags != 0 ||
-         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) == 0) &&
-        bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
-        return fd;
-    int code = errno;
-    close(fd);
-    errno = code;
-    return -1;
-}
-
-/* All interfaces: IPv6 takes IPv4 too; if the kernel has none, IPv4 alone. */
-static int
-any_listen(const char *port)
-{
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)atoi(port))};
-    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
-    struct addrinfo at = {
-        .ai_family = AF_INET6, .ai_addr = (struct sockaddr *)&six, .ai_addrlen = sizeof(six)};
-    int fd = socket_listen(&at);
-    if (fd >= 0 || errno != EAFNOSUPPORT)
-        return fd;
-    at = (struct addrinfo){
-        .ai_family = AF_INET, .ai_addr = (struct sockaddr *)&four, .ai_addrlen = sizeof(four)};
-    return socket_listen(&at);
-}
-
-static enum status
-address_open(const char *address, int *fd, struct error *error)
-{
-    struct parsed parsed;
-    enum status status = address_parse(address, &parsed, error);
-    if (status != STATUS_OK)
-        return status;
-    *fd = -1;
-    if (parsed.host[0] == '\0') {
-        *fd = any_listen(parsed.port);
-    } else {
-        struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
-        struct addrinfo *found;
-        int failure = getaddrinfo(parsed.host, parsed.port, &hints, &found);
-        if (failure != 0)
-            return error_set(error, STATUS_INVALID_ARGUMENT, "%s: %s", address,
-                             gai_strerror(failure));
-        for (struct addrinfo *at = found; at != NULL && *fd < 0; at = at->ai_next) {
-            at->ai_flags = AI_NUMERICHOST; /* this one interface */
-            *fd = socket_listen(at);
-        }
-        freeaddrinfo(found);
-    }
-    if (*fd >= 0)
-        return STATUS_OK;
-    error_set_errno(error, "%s: cannot listen there", address);
-    return error->status = STATUS_UNAVAILABLE;
-}
-
 /* ---- accepting ---- */
 
 static void
@@ -421,18 +319,8 @@ on_accept_error(struct evconnlistener *listener, void *context)
         http->complained_ns = now_ns;
     }
     listeners_switch(http, evconnlistener_disable);
-    struct timeval pause = {.tv_usec = PAUSE_MS * 1000};
+    struct timeval pause = {.tv_usec = PAUSE_MS * (suseconds_t)NS_PER_US};
     evtimer_add(http->pause, &pause);
-}
-
-static unsigned
-port_of(int fd)
-{
-    struct sockaddr_storage bound = {0};
-    socklen_t bytes = sizeof(bound);
-    CHECK(getsockname(fd, (struct sockaddr *)&bound, &bytes) == 0);
-    return ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                             : ((struct sockaddr_in *)&bound)->sin_port);
 }
 
 enum status
@@ -440,7 +328,7 @@ http_listen(struct http *http, const char *name, const struct http_service *serv
             struct error *error)
 {
     int fd;
-    enum status status = address_open(name, &fd, error);
+    enum status status = http_socket_open(name, &fd, error);
     if (status != STATUS_OK)
         return status;
     struct http_address *address = calloc(1, sizeof(*address));
@@ -460,7 +348,7 @@ http_listen(struct http *http, const char *name, const struct http_service *serv
     address->listener = evhttp_bound_socket_get_listener(bound);
     evconnlistener_set_error_cb(address->listener, on_accept_error);
     LIST_INSERT_HEAD(&http->addresses, address, link);
-    log_info("http_listening address=%s port=%u", name, port_of(fd));
+    log_info("http_listening address=%s port=%u", name, http_socket_port(fd));
     return STATUS_OK;
 }
 

@@ -13,7 +13,7 @@
  * once or later, also if its client has gone in the meantime (the answer is then dropped). A
  * connection has one request at a time; what a client sends ahead waits, 64 KiB of it read at most.
  *
- * Memory: a connection holds no more than one request of the largest size allowed.
+ * Memory: a connection holds no more than one request of the largest size allowed, and its answer.
  */
 #pragma once
 

@@ -20,6 +20,7 @@ enum {
     READ_BYTES = 64 << 10,  /* at once: evhttp looks for a line's end from the start each time */
     LINGER_NS = 2 * 1000 * 1000 * 1000,
     LINGERERS_MAX = 64,
+    US_PER_S = 1000 * 1000,
 };
 
 /* ---- counting ---- */
@@ -227,8 +228,8 @@ linger(struct connection *connection)
 static void
 timer_set(struct connection *connection, int64_t timeout_ns)
 {
-    struct timeval timeout = {.tv_sec = timeout_ns / NS_PER_S,
-                              .tv_usec = timeout_ns % NS_PER_S / NS_PER_US + 1};
+    int64_t timeout_us = timeout_ns / NS_PER_US + 1;
+    struct timeval timeout = {.tv_sec = timeout_us / US_PER_S, .tv_usec = timeout_us % US_PER_S};
     CHECK(evtimer_add(connection->timer, &timeout) == 0);
 }
 
@@ -239,10 +240,12 @@ connection_enter(struct connection *connection, enum connection_state state)
     connection->since_ns = clock_now_ns();
     connection->moved = 0;
     connection->moved_before = 0;
-    if (state == CONNECTION_OPEN) /* as long as the handler takes */
-        evtimer_del(connection->timer);
-    else
+    if (state != CONNECTION_OPEN) {
         timer_set(connection, connection->address->http->options.idle_timeout_ns);
+        return;
+    }
+    evtimer_del(connection->timer); /* as long as the handler takes */
+    bufferevent_setwatermark(connection->buffers, EV_READ, 0, AHEAD_BYTES);
 }
 
 static void
@@ -272,7 +275,8 @@ on_input(struct evbuffer *buffer, const struct evbuffer_cb_info *info, void *con
     connection->address->http->current = connection;
     if (info->n_added > 0 && connection->state == CONNECTION_WAITS)
         connection_enter(connection, CONNECTION_ARRIVES);
-    connection->moved += info->n_added;
+    if (connection->state == CONNECTION_ARRIVES)
+        connection->moved += info->n_added;
 }
 
 static void
@@ -298,7 +302,6 @@ connection_watch(struct connection *connection)
     void *context;
     bufferevent_getcb(connection->buffers, NULL, &on_write, &on_event, &context);
     bufferevent_setcb(connection->buffers, NULL, on_write, on_event, context);
-    bufferevent_setwatermark(connection->buffers, EV_READ, 0, AHEAD_BYTES);
     bufferevent_enable(connection->buffers, EV_READ);
 }
 
@@ -348,6 +351,7 @@ on_close(struct evhttp_connection *evhttp, void *context)
     struct http *http = connection->address->http;
     const struct http_service *service = &connection->address->service;
     connection->closed = true;
+    connection->evhttp = NULL; /* its address may be another's before our request is answered */
     http->connection_count--;
     http_count_connections(http);
     if (http->current == connection)

@@ -54,6 +54,7 @@ unix_now_ns(void)
 static void
 workers_merge(struct snapshot_scope *into, struct snapshot_scope *from)
 {
+    CHECK(into->words != NULL && from->words != NULL);
     const uint32_t sign = counter_offset[WORKER_HEARTBEAT];
     bool newer = from->words[sign] > into->words[sign];
     for (uint32_t counter = 0; counter < COUNTER_TABLE_COUNT; counter++) {
@@ -124,22 +125,36 @@ snapshot_take(struct snapshot *snapshot, const struct counters *counters, bool l
     seats_merge(snapshot);
 }
 
-enum status
-snapshot_read(struct snapshot *snapshot, const char *path, struct error *error)
+/* `*whole`: no scope came or went meanwhile. */
+static enum status
+read_once(struct snapshot *snapshot, const char *path, bool *whole, struct error *error)
 {
     struct counters counters;
     bool live;
+    enum status status = counters_open(&counters, path, &live, error);
+    if (status != STATUS_OK)
+        return status;
+    snapshot_take(snapshot, &counters, live);
+    *whole = counters_unchanged(&counters);
+    counters_close(&counters);
+    return STATUS_OK;
+}
+
+enum status
+snapshot_read(struct snapshot *snapshot, const char *path, struct error *error)
+{
     *snapshot = (struct snapshot){0};
     for (int look = 1;; look++) {
-        enum status status = counters_open(&counters, path, &live, error);
+        struct snapshot read = {0};
+        bool whole = false;
+        enum status status = read_once(&read, path, &whole, error);
         if (status != STATUS_OK)
             return status;
-        snapshot_take(snapshot, &counters, live);
-        bool whole = counters_unchanged(&counters);
-        counters_close(&counters);
-        if (whole || look == LOOKS_MAX)
+        if (whole || look == LOOKS_MAX) {
+            *snapshot = read;
             return STATUS_OK;
-        snapshot_free(snapshot);
+        }
+        snapshot_free(&read);
     }
 }
 

@@ -329,6 +329,59 @@ test_gone(void **state)
     assert_works(rig);
 }
 
+/* What is sent ahead of an answer stays with the sender, but for a little. */
+static void
+test_flood_ahead(void **state)
+{
+    enum { FLOOD_BYTES = 128 << 20, PIECE_BYTES = 1 << 16 };
+    struct rig *rig = *state;
+    int fd = client(rig);
+    say(fd, "GET /later HTTP/1.1\r\n\r\n");
+    wait_open(rig);
+    char *piece = calloc(1, PIECE_BYTES);
+    size_t taken = 0;
+    struct pollfd look = {.fd = fd, .events = POLLOUT};
+    while (taken < FLOOD_BYTES && poll(&look, 1, 200) > 0) {
+        ssize_t sent = send(fd, piece, PIECE_BYTES, MSG_NOSIGNAL | MSG_DONTWAIT);
+        taken += sent > 0 ? (size_t)sent : 0;
+    }
+    free(piece);
+    assert_in_range(taken, 1, FLOOD_BYTES / 2); /* the kernel's buffers, and 64 KiB */
+    http_post(rig->http, answer_open, rig);
+    struct answer answer = hear(fd);
+    assert_string_equal(answer.body, "later");
+    answer_free(&answer);
+    close(fd);
+}
+
+/* An answer's end must not wait for the acknowledgement of its beginning. */
+static void
+test_no_delay(void **state)
+{
+    struct rig *rig = *state;
+    int fd = client(rig);
+    struct answer answer = ask(fd, "GET /now HTTP/1.1\r\n\r\n");
+    answer_free(&answer);
+    struct sockaddr_in own;
+    socklen_t bytes = sizeof(own);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&own, &bytes), 0);
+    int found = 0;
+    for (int other = 3; other < 64; other++) { /* the server's end is in this process */
+        struct sockaddr_in6 peer;
+        bytes = sizeof(peer);
+        if (getpeername(other, (struct sockaddr *)&peer, &bytes) != 0 ||
+            peer.sin6_port != own.sin_port)
+            continue;
+        int on = 0;
+        bytes = sizeof(on);
+        assert_int_equal(getsockopt(other, IPPROTO_TCP, TCP_NODELAY, &on, &bytes), 0);
+        assert_int_not_equal(on, 0);
+        found++;
+    }
+    assert_int_equal(found, 1);
+    close(fd);
+}
+
 static void
 test_reset_while_sending(void **state)
 {
@@ -510,6 +563,8 @@ main(void)
         cmocka_unit_test_setup_teardown(test_slow, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(test_who_does_not_read, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(test_gone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_flood_ahead, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_delay, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reset_while_sending, setup, teardown),
         cmocka_unit_test_setup_teardown(test_destroy_with_open, setup, teardown),
         cmocka_unit_test_setup_teardown(test_destroy_while_sending, setup, teardown),

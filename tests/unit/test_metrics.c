@@ -6,6 +6,7 @@
  * bucket is smaller than the one before, and the count is that of the last.
  */
 #include <ctype.h>
+#include <fcntl.h>
 
 #include "test_counters_rig.h"
 
@@ -147,6 +148,8 @@ test_known_values(void **state)
     histogram_record(first, WORKER_BATCH_ITEMS, 4);
     histogram_record(second, WORKER_BATCH_ITEMS, 64);
     histogram_record(second, WORKER_BATCH_ITEMS, 0);
+    histogram_record(second, WORKER_BATCH_ITEMS, 1);
+    histogram_record(counters_values(&counters, SCOPES - 1), WORKER_BATCH_ITEMS, 7);
     char *text = print_file();
     static const char *const lines[] = {
         "shoal_build_info{version=\"1.2.3\"} 1",
@@ -171,12 +174,12 @@ test_known_values(void **state)
         "shoal_pipeline_latency_seconds_sum{pipeline=\"digits\"} 1125899.906844671",
         "# TYPE shoal_stage_depth_items gauge",
         "shoal_stage_depth_items{pipeline=\"digits\",stage=\"classify\"} 9",
-        "shoal_stage_batch_items_bucket{pipeline=\"digits\",stage=\"classify\",le=\"1\"} 1",
-        "shoal_stage_batch_items_bucket{pipeline=\"digits\",stage=\"classify\",le=\"63\"} 2",
-        "shoal_stage_batch_items_bucket{pipeline=\"digits\",stage=\"classify\",le=\"95\"} 3",
-        "shoal_stage_batch_items_count{pipeline=\"digits\",stage=\"classify\"} 3",
-        "shoal_stage_batch_items_sum{pipeline=\"digits\",stage=\"classify\"} 68",
-        "shoal_stage_batch_items_count{pipeline=\"digits\",stage=\"label\"} 0",
+        "shoal_stage_batch_items_bucket{pipeline=\"digits\",stage=\"classify\",le=\"1\"} 2",
+        "shoal_stage_batch_items_bucket{pipeline=\"digits\",stage=\"classify\",le=\"63\"} 3",
+        "shoal_stage_batch_items_bucket{pipeline=\"digits\",stage=\"classify\",le=\"95\"} 4",
+        "shoal_stage_batch_items_count{pipeline=\"digits\",stage=\"classify\"} 4",
+        "shoal_stage_batch_items_sum{pipeline=\"digits\",stage=\"classify\"} 69",
+        "shoal_stage_batch_items_sum{pipeline=\"digits\",stage=\"label\"} 7",
         "shoal_worker_batches_closed_total{pipeline=\"digits\",stage=\"classify\",worker=\"1\","
         "reason=\"wait\"} 2",
         "process_cpu_seconds_total 1.25",
@@ -379,6 +382,10 @@ test_process(void **state)
     assert_int_equal(pipe(fds), 0);
     process_figures_read(&after);
     assert_int_equal(after.open_files, before.open_files + 2);
+    uint64_t open_files = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        open_files += fcntl(fd, F_GETFD) >= 0;
+    assert_int_equal(after.open_files, open_files);
     assert_true(after.files_max >= after.open_files);
     assert_true(after.resident_bytes > 0 && after.virtual_bytes >= after.resident_bytes);
     assert_true(after.cpu_seconds >= before.cpu_seconds);
