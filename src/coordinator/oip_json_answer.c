@@ -82,19 +82,18 @@ read_output(struct output *output, struct wire_cursor cursor, struct error *erro
 {
     struct wire_field field;
     enum wire_result result;
-    enum status status = STATUS_OK;
     *output = (struct output){0};
-    while (status == STATUS_OK && (result = wire_next(&cursor, &field)) == WIRE_FIELD) {
+    while ((result = wire_next(&cursor, &field)) == WIRE_FIELD) {
         if (field.type != WIRE_BYTES)
-            status = impossible(error);
-        else if (field.number == FIELD_NAME)
+            return impossible(error);
+        if (field.number == FIELD_NAME)
             output->name = field.data;
         else if (field.number == FIELD_DATATYPE && field.value < DATATYPE_BYTES_MAX)
             wire_read(&field.data, output->datatype, field.value);
-        else if (field.number == FIELD_SHAPE)
-            status = read_shape(output, field.data, error);
+        else if (field.number == FIELD_SHAPE && read_shape(output, field.data, error) != STATUS_OK)
+            return error->status;
     }
-    return status;
+    return result == WIRE_END ? STATUS_OK : impossible(error);
 }
 
 /* ---- the JSON ---- */

@@ -439,10 +439,10 @@ oip_json_data_read(const struct json_run *run, const struct oip_json_tensor *ten
         .run = run,
         .at = run->text,
         .end = run->text + run->bytes,
-        .to = to,
         .leaf = LEAF_UNKNOWN,
         .error = error,
     };
+    reader.to = to;
     enum status status = oip_json_data_room(run, tensor, &reader.room, error);
     if (status != STATUS_OK)
         return status;

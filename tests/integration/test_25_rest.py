@@ -615,6 +615,19 @@ class TestDrain(unittest.TestCase):
         self.drain()
         self.check_ends()
 
+    def test_json_keeps_no_slot(self):
+        """What is written in JSON needs the arena no more, though nobody takes it yet."""
+        self.start(pipeline("echo", stage("libecho.so"), slots=8), drain_timeout_ms=HOUR_MS)
+        raw = b"\xff" * (3 * MIB)
+        deaf = self.connect()
+        body, headers = deaf.infer_body(
+            [tensor("x", "UINT8", [len(raw)], binary_data_size=len(raw))], raw)
+        deaf.send("POST", "/v2/models/echo/infer", body, headers)
+        self.shoald.wait_stat("echo", lambda stat: stat["replies_ok"] == 1, "the answer")
+        self.shoald.wait_all_returned("echo")
+        self.drain()
+        self.check_ends()
+
     def test_second_interrupt(self):
         self.start(puppet(), drain_timeout_ms=HOUR_MS)
         held = self.connect()

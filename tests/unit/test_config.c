@@ -478,6 +478,12 @@ test_http_addresses(void **state)
     assert_int_equal(config.metrics.count, 1);
     assert_string_equal(config.metrics.items[0], "port:2112");
     config_free(&config);
+    config = rig_good(PIPELINES "http: \"port:8008\"\n");
+    assert_int_equal(config.http.count, 1);
+    assert_string_equal(config.http.items[0], "port:8008");
+    assert_int_equal(config.metrics.count, 0);
+    config_free(&config);
+    expect_good(KEY_HTTP, "[port:1, 127.0.0.1:1]");
     expect_good(KEY_METRICS, "\"[::1]:0\"");
     expect_good(KEY_METRICS, "[port:1, 127.0.0.1:1]");
 }
@@ -575,7 +581,6 @@ test_values(void **state)
     (void)state;
     struct config config = rig_good("listen: [\"unix:run/s\", \"[::1]:9\"]\n"
                                     "metrics: [\"port:2112\", \"127.0.0.1:0\"]\n"
-                                    "http: \"port:8008\"\n"
                                     "front_threads: 3\n"
                                     "message_mib: 2\n"
                                     "drain_timeout_ms: 4\n"

@@ -293,6 +293,7 @@ static const struct request_case request_cases[] = {
      "requested output \"y\": the model gave no such output"},
     {"{\"inputs\":[" ONE "],\"outputs\":[{\"name\":\"x\",\"parameters\":{\"binary_data\":1}}]}",
      "requested output \"x\": \"binary_data\" must be true or false"},
+    {"{\"a\":[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]],\"inputs\":[]}", ANSWER("")},
     {"{\"a\":[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]],\"inputs\":[]}",
      "more than 16 arrays and objects in each other"},
 };
@@ -536,13 +537,13 @@ test_limits(void **state)
     assert_string_equal(ask_blob(&text), ANSWER(""));
 
     put_many(&text,
-             "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP64\",\"shape\":[131073],\"data\":"
+             "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP64\",\"shape\":[131074],\"data\":"
              "[0",
              1);
     put_many(&text, ",0", 131072);
-    put_many(&text, "]}]}", 1);
+    put_many(&text, ",true]}]}", 1); /* seen before its elements are */
     assert_string_equal(ask_blob(&text), X "the inputs take more than 1048576 bytes (message_mib): "
-                                           "1048584 with this one");
+                                           "1048592 with this one");
     assert_int_equal(rig->error.status, STATUS_OUT_OF_RANGE);
 
     put_many(&text, "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP64\",\"shape\":[1],\"data\":[",
