@@ -571,8 +571,6 @@ assert_addresses(const struct config *config)
     assert_string_equal(config->listen.items[1], "[::1]:9");
     assert_int_equal(config->metrics.count, 2);
     assert_string_equal(config->metrics.items[1], "127.0.0.1:0");
-    assert_int_equal(config->http.count, 1);
-    assert_string_equal(config->http.items[0], "port:8008");
 }
 
 static void
