@@ -115,6 +115,7 @@ config_free(struct config *config)
     free(config->log_level);
     free(config->caller_metadata);
     free(config->sandbox);
+    free(config->traces);
     free(config->directory);
     free(config->path);
     *config = (struct config){0};

@@ -90,6 +90,8 @@ struct config {
     char *log_level;
     char *caller_metadata; /* key of metadata; NULL: the default */
     char *sandbox;         /* "best_effort" or "required" */
+    char *traces;          /* "file:/absolute", or an http or https URL; NULL: none */
+    uint64_t trace_sample; /* of calls without a traceparent; of 2^32 */
     struct config_pipeline *pipelines;
     uint32_t pipeline_count;
 };

@@ -100,6 +100,33 @@ config_check_pipeline(struct config_reader *reader, const struct config_pipeline
                    error.text);
 }
 
+/* Makes a file's path absolute. */
+static void
+check_traces(struct config_reader *reader, const struct config_given *given)
+{
+    static const char file[] = "file:";
+    struct config *config = reader->config;
+    char shown[REPORT_VALUE_BYTES];
+    if (given->nodes[KEY_TRACE_SAMPLE] != NULL && config->trace_sample > 0 &&
+        config->traces == NULL && !given->refused[KEY_TRACES])
+        report_add(reader->report, given->nodes[KEY_TRACE_SAMPLE]->key_line,
+                   "`trace_sample` without `traces`: there is no place for what is traced");
+    if (config->traces == NULL || strncmp(config->traces, "http://", 7) == 0 ||
+        strncmp(config->traces, "https://", 8) == 0)
+        return;
+    if (strncmp(config->traces, file, strlen(file)) != 0 || config->traces[strlen(file)] == '\0') {
+        report_add(reader->report, given->nodes[KEY_TRACES]->line,
+                   "`traces` must be \"file:PATH\" or an http or https URL such as "
+                   "\"http://127.0.0.1:4318/v1/traces\", not %s",
+                   text_show(config->traces, shown));
+        return;
+    }
+    char *path = config_resolve(config, must_copy(config->traces + strlen(file)));
+    free(config->traces);
+    config->traces = must_format("%s%s", file, path);
+    free(path);
+}
+
 void
 config_check_top(struct config_reader *reader, const struct config_given *given)
 {
@@ -111,6 +138,7 @@ config_check_top(struct config_reader *reader, const struct config_given *given)
                    "`caller_metadata`: \"%s\" has capital letters: keys of metadata are in lower "
                    "case",
                    config->caller_metadata);
+    check_traces(reader, given);
     if (config->counters == NULL)
         return;
     config->counters = config_resolve(config, config->counters);

@@ -64,6 +64,14 @@ const struct config_key config_keys[KEY_COUNT] = {
     "shoal-caller", NULL, FIELD_NONE, 0, TOP(caller_metadata),
     "Key of the metadata by which callers say who they are, for fair shares when a pipeline is "
     "full, in lower case. Who sends none is known by the address of its machine."},
+[KEY_TRACES] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "traces", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(traces),
+    "Where spans of traced requests go, as OTLP/JSON: `file:/var/log/shoal/spans.jsonl`, a line "
+    "for each export; or a collector's URL, `http://127.0.0.1:4318/v1/traces`. Traced is a request "
+    "that comes with a W3C `traceparent` whose flag says so. Left out: nothing is traced."},
+[KEY_TRACE_SAMPLE] = {WHERE_TOP, CONFIG_DECIMAL, OPTIONAL, "trace_sample", 0, 1, NULL,
+    "0", NULL, FIELD_U64, INT64_C(1) << 32, TOP(trace_sample),
+    "Share of the requests without a `traceparent` that are traced too. Only with `traces`."},
 [KEY_PIPELINES] = {WHERE_TOP, CONFIG_PIPELINES, REQUIRED, "pipelines", 1, CONFIG_PIPELINES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(pipelines), "What is served."},
 

@@ -63,6 +63,8 @@ enum config_key_index {
     KEY_LOG_LEVEL,
     KEY_CALLER_METADATA,
     KEY_SANDBOX,
+    KEY_TRACES,
+    KEY_TRACE_SAMPLE,
     KEY_PIPELINES,
     KEY_PIPELINE_NAME,
     KEY_SLOTS,

@@ -12,15 +12,20 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/log.h"
 
 enum { CALLS_MAX = 16 };
+
+/* Between two tries to take a caller when there is no descriptor for it. */
+#define ACCEPT_AGAIN_NS NS_PER_S
 
 struct control_call {
     struct control *control;
     int fd; /* -1: not in use */
     struct loop_watch *watch;
-    bool asked; /* its request has been handed on: it waits for the answer */
+    bool asked;      /* its request has been handed on: it waits for the answer */
+    uint64_t number; /* in the order in which they came */
 };
 
 struct control {
@@ -28,7 +33,9 @@ struct control {
     struct loop *loop;
     char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
     int fd;
-    struct loop_watch *watch;
+    struct loop_watch *watch; /* NULL while there is no descriptor for a caller */
+    struct loop_timer *accept_again;
+    uint64_t caller_count;
     struct control_call calls[CALLS_MAX];
 };
 
@@ -105,24 +112,67 @@ peer_may(int fd)
            (peer.uid == 0 || peer.uid == geteuid());
 }
 
+/* A place for one more call: free, or that of the caller who has said nothing for longest. NULL:
+ * all have asked. */
+static struct control_call *
+make_room(struct control *control)
+{
+    struct control_call *silent = NULL;
+    for (uint32_t i = 0; i < CALLS_MAX; i++) {
+        struct control_call *call = &control->calls[i];
+        if (call->fd < 0)
+            return call;
+        if (!call->asked && (silent == NULL || call->number < silent->number))
+            silent = call;
+    }
+    if (silent != NULL)
+        call_close(silent);
+    return silent;
+}
+
+static void
+take_caller(struct control *control, int fd)
+{
+    if (!peer_may(fd)) {
+        log_warn("control_refused why=\"neither root nor the node's own user\"");
+        close(fd);
+        return;
+    }
+    struct control_call *call = make_room(control);
+    if (call == NULL) {
+        log_warn("control_refused why=\"%d calls are waiting for their answers\"", CALLS_MAX);
+        close(fd);
+        return;
+    }
+    call->fd = fd;
+    call->number = control->caller_count++;
+    call->watch = loop_watch_add(control->loop, fd, on_call_readable, call);
+}
+
 static void
 on_caller(void *context)
 {
     struct control *control = context;
     int fd = accept4(control->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0)
-        return;
-    for (uint32_t i = 0; i < CALLS_MAX && peer_may(fd); i++) {
-        struct control_call *call = &control->calls[i];
-        if (call->fd >= 0)
-            continue;
-        call->fd = fd;
-        call->watch = loop_watch_add(control->loop, fd, on_call_readable, call);
+    if (fd >= 0) {
+        take_caller(control, fd);
         return;
     }
-    log_warn("control_refused why=\"%s\"",
-             peer_may(fd) ? "16 calls are open already" : "neither root nor the node's own user");
-    close(fd);
+    if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
+        return; /* the caller has gone again */
+    /* It goes on waiting, and the socket readable: who looks again at once would do nothing else.
+     */
+    log_warn("control_paused why=\"%s\"", strerror(errno));
+    loop_watch_remove(control->watch);
+    control->watch = NULL;
+    loop_timer_set(control->accept_again, ACCEPT_AGAIN_NS);
+}
+
+static void
+on_accept_again(void *context)
+{
+    struct control *control = context;
+    control->watch = loop_watch_add(control->loop, control->fd, on_caller, control);
 }
 
 static enum status
@@ -164,6 +214,7 @@ control_create(struct loop *loop, const char *counters_path, const struct contro
         return status;
     }
     control->watch = loop_watch_add(loop, control->fd, on_caller, control);
+    control->accept_again = loop_timer_create(loop, on_accept_again, control);
     *created = control;
     return STATUS_OK;
 }
@@ -180,6 +231,7 @@ control_destroy(struct control *control)
             control_answer(&control->calls[i], &error, NULL);
     unlink(control->path);
     loop_watch_remove(control->watch);
+    loop_timer_destroy(control->accept_again);
     close(control->fd);
     free(control);
 }

@@ -13,6 +13,8 @@
 #include "coordinator/oip.h"
 #include "coordinator/services.h"
 #include "coordinator/share.h"
+#include "coordinator/trace_call.h"
+#include "coordinator/trace_request.h"
 #include "rpc/rpc.h"
 
 enum {
@@ -109,15 +111,21 @@ infer(struct front *front, struct rpc_call *call, const struct rpc_message *mess
     if (pipeline == NULL)
         return error_set(error, STATUS_NOT_FOUND, "model \"%.*s\" is not known to this node",
                          (int)(name_bytes < 200 ? name_bytes : 200), name);
+    trace_name_pipeline(submission->trace, pipeline->name);
     submission->caller = caller_of(front, call);
     enum status status = oip_skim_priority(message, &submission->priority, error);
     return status == STATUS_OK ? pipeline_submit(pipeline, submission, error) : status;
 }
 
+#define INFERENCE "inference.GRPCInferenceService"
+
+static const struct trace_origin infer_origin = {INFERENCE "/ModelInfer", INFERENCE, "ModelInfer"};
+
 static void
 on_infer(void *context, struct rpc_call *call, const struct rpc_message *message)
 {
     struct front *front = context;
+    struct tracer *tracer = front->options.tracer;
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
     struct error error = ERROR_NONE;
     struct submission submission = {
@@ -126,10 +134,13 @@ on_infer(void *context, struct rpc_call *call, const struct rpc_message *message
         .sink = &rpc_sink,
         .call = call,
         .builder = &current_thread->builder,
+        .trace = tracer == NULL ? NULL : trace_call_begin(tracer, &infer_origin, call),
     };
     if (infer(front, call, message, &submission, &error) == STATUS_OK)
         return; /* the sink answers; the call may be gone already */
     counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
+    if (submission.trace != NULL)
+        tracer_end(submission.trace, error.status, error.text);
     if (submission.retry_ms > 0)
         rpc_call_refuse(call, error.status, error.text, submission.retry_ms);
     else
@@ -258,7 +269,7 @@ on_reflection_cancel(void *context, uint64_t tag)
         rpc_call_finish((struct rpc_call *)(uintptr_t)tag, STATUS_CANCELLED, NULL);
 }
 
-#define OIP "/inference.GRPCInferenceService/"
+#define OIP "/" INFERENCE "/"
 #define REFLECT "ServerReflection/ServerReflectionInfo"
 
 static const struct rpc_method methods[] = {

@@ -22,6 +22,7 @@
 #include "coordinator/rest.h"
 #include "coordinator/scrape.h"
 #include "coordinator/share.h"
+#include "coordinator/tracer.h"
 #include "rpc/rpc.h"
 #include "shm/counters.h"
 
@@ -37,6 +38,7 @@ struct node {
     struct loop *loop;
     struct assembly assembly;
     struct front *front;
+    struct tracer *tracer; /* NULL: nothing is traced */
     struct control *control;
     struct http *http; /* NULL: nothing is to be served over HTTP */
     struct scrape *scrape;
@@ -259,6 +261,7 @@ watch_signals(struct node *node, struct error *error)
     sigaddset(&signals, SIGHUP);
     CHECK(pthread_sigmask(SIG_BLOCK, &signals, NULL) == 0);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file of traces that may not grow is an error of its write */
     node->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (node->signal_fd < 0)
         return error_set_errno(error, "signalfd");
@@ -311,6 +314,18 @@ http_open(struct node *node, struct error *error)
 }
 
 static enum status
+start_tracer(struct node *node, struct error *error)
+{
+    struct tracer_options options = {
+        .target = node->source->config.traces,
+        .sample = node->source->config.trace_sample,
+        .version = SHOAL_VERSION,
+        .counters = counters_values(&node->assembly.counters, 0),
+    };
+    return options.target == NULL ? STATUS_OK : tracer_create(&options, &node->tracer, error);
+}
+
+static enum status
 start(struct node *node, struct error *error)
 {
     const struct node_options *options = node->options;
@@ -337,6 +352,9 @@ start(struct node *node, struct error *error)
     status = assembly_init(&node->assembly, &assembly, error);
     if (status != STATUS_OK)
         return status;
+    status = start_tracer(node, error);
+    if (status != STATUS_OK)
+        return status;
     struct control_handler handler = {on_control, node};
     status =
         control_create(node->loop, node->assembly.counters.path, &handler, &node->control, error);
@@ -350,6 +368,7 @@ start(struct node *node, struct error *error)
         .pipelines = node->assembly.pipelines,
         .pipeline_count = node->assembly.pipeline_count,
         .counters = counters_values(&node->assembly.counters, 0),
+        .tracer = node->tracer,
         .share_key = node->share_key,
     };
     status = front_create(&front, &node->front, error);
@@ -368,9 +387,11 @@ finish(struct node *node)
     if (node->loop != NULL)
         loop_run_posted(node->loop);
     control_destroy(node->control);
+    assembly_end_gathering(&node->assembly); /* the last to answer, and to end a trace */
     http_destroy(node->http);
     rest_destroy(node->rest);
     scrape_destroy(node->scrape);
+    tracer_destroy(node->tracer);
     assembly_fini(&node->assembly);
     loop_timer_destroy(node->publish_timer);
     loop_timer_destroy(node->drain_timer);

@@ -538,23 +538,33 @@ slots_held(const struct pipeline *pipeline)
     return held;
 }
 
+static void
+audit_lane(struct lane *lane, const struct roster *roster)
+{
+    uint32_t state = atomic_load(&lane->state);
+    if (state != LANE_SERVING && state != LANE_DRAINING)
+        return;
+    struct audit_workers workers = audit_workers_of(roster);
+    const char *lost = audit_look(lane->audit, lane, &workers, clock_now_ns());
+    if (lost != NULL)
+        lane_report_corrupt(lane, lost);
+}
+
 void
 pipeline_publish(struct pipeline *pipeline)
 {
     struct lane *lane = atomic_load(&pipeline->serving);
     for (uint32_t i = 0; i < LANES_MAX; i++) {
         (void)lane_reap(pipeline, i);
-        if (pipeline->rosters[i] != NULL)
-            roster_publish(pipeline->rosters[i], lane == NULL || lane == &pipeline->lanes[i]);
+        if (pipeline->rosters[i] == NULL)
+            continue;
+        roster_publish(pipeline->rosters[i], lane == NULL || lane == &pipeline->lanes[i]);
+        audit_lane(&pipeline->lanes[i], pipeline->rosters[i]);
     }
     oldest_publish(pipeline);
     counter_set(pipeline->counters, PIPELINE_SLOTS_USED, slots_held(pipeline));
     if (lane == NULL)
         return;
-    struct audit_workers workers = audit_workers_of(pipeline->rosters[lane->number]);
-    const char *lost = audit_look(lane->audit, lane, &workers, clock_now_ns());
-    if (lost != NULL)
-        lane_report_corrupt(lane, lost);
     counter_set(pipeline->counters, PIPELINE_SLOTS_MAX, lane->region.slots.count);
     counter_set(pipeline->counters, PIPELINE_BLOCKS_USED, arena_used(&lane->region, -1));
     counter_set(pipeline->counters, PIPELINE_BLOCKS_MAX, lane->region.blocks.count);

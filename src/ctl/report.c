@@ -272,6 +272,15 @@ report_print(const struct snapshot *snapshot, const char *pipeline, FILE *out)
 /* ---- JSON ---- */
 
 static void
+bucket_json(uint64_t floor, uint64_t count, struct json *json)
+{
+    json_array_begin(json);
+    json_uint(json, floor);
+    json_uint(json, count);
+    json_array_end(json);
+}
+
+static void
 histogram_json(const uint64_t *words, struct json *json)
 {
     json_object_begin(json);
@@ -281,6 +290,12 @@ histogram_json(const uint64_t *words, struct json *json)
     json_field_int(json, "p50", quantile(words, 0.5));
     json_field_int(json, "p90", quantile(words, 0.9));
     json_field_int(json, "p99", quantile(words, 0.99));
+    json_key(json, "buckets"); /* [least value, count] of those that are not empty */
+    json_array_begin(json);
+    for (uint32_t i = 0; i < HISTOGRAM_BUCKETS; i++)
+        if (words[2 + i] > 0)
+            bucket_json(histogram_bucket_floor(i), words[2 + i], json);
+    json_array_end(json);
     json_object_end(json);
 }
 

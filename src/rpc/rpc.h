@@ -150,6 +150,10 @@ int64_t rpc_call_deadline_ns(const struct rpc_call *call);
 /* The caller's metadata under a lower-case key, first value; false if absent. Valid until the
  * call ends. */
 bool rpc_call_metadata(const struct rpc_call *call, const char *key, struct rpc_span *value);
+/* The same from a position on, 0 at first, which it moves behind what it has found: for keys that
+ * may come several times. */
+bool rpc_call_metadata_next(const struct rpc_call *call, const char *key, size_t *position,
+                            struct rpc_span *value);
 /* The address of the caller's machine, without the port: "ipv4:192.0.2.7", "unix:". Copied, not
  * terminated, cut at `room`; returns its length, 0 if the library does not know. Costs an
  * allocation of the library's. */

@@ -88,6 +88,14 @@ slot_run_alone(const struct region *region, struct shm_ticket ticket)
 }
 
 void
+slot_trace(const struct region *region, struct shm_ticket ticket)
+{
+    CHECK(ticket.index < region->slots.count);
+    atomic_store_explicit(&region_slot(region, ticket.index)->traced, ticket.generation,
+                          memory_order_relaxed); /* published by the push that follows */
+}
+
+void
 slot_set_failure(struct shm_slot *slot, uint8_t place, enum status status, const char *text)
 {
     size_t bytes = strnlen(text, SLOT_TEXT_BYTES - 1);

@@ -255,7 +255,8 @@ worker_attach(struct worker *worker, struct error *error)
     worker->party = (uint16_t)start->party;
     worker->place = (uint8_t)start->stage_index;
     spin_init(&worker->spin, start->spin_limit_ns);
-    seat_gauge(&worker->seat, WORKER_PID, (uint64_t)getpid());
+    worker->pid = getpid();
+    seat_gauge(&worker->seat, WORKER_PID, (uint64_t)worker->pid);
     seat_alive(&worker->seat, clock_now_ns());
     return STATUS_OK;
 }

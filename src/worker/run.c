@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "shm/former.h"
 #include "shm/slot.h"
+#include "shm/stamp.h"
 
 static struct shm_payload *
 payload_at(struct shm_slot *slot, uint8_t place)
@@ -33,11 +34,14 @@ region_corrupt(struct worker *worker, const char *what)
 }
 
 static void
-push(struct worker *worker, struct shm_ticket ticket, uint8_t place, int64_t now_ns)
+push(struct worker *worker, struct item *item, uint8_t place, int64_t now_ns)
 {
+    if (item->stamp != NULL)
+        stamp_ended(item->stamp, now_ns);
     if (place >= region_result_place(&worker->region))
         worker->owes_coordinator_bell = true;
-    if (slot_push(&worker->region, ticket, worker->place, place, worker->party, now_ns) != RING_OK)
+    if (slot_push(&worker->region, item->ticket, worker->place, place, worker->party, now_ns) !=
+        RING_OK)
         region_corrupt(worker, "push");
 }
 
@@ -54,7 +58,7 @@ static void
 push_failed(struct worker *worker, struct item *item, int64_t now_ns)
 {
     slot_set_failure(item->slot, worker->place, status_from_number(item->shown.status), item->text);
-    push(worker, item->ticket, PLACE_ERROR, now_ns);
+    push(worker, item, PLACE_ERROR, now_ns);
 }
 
 /* ---- taking ---- */
@@ -99,6 +103,22 @@ item_is_unreadable(struct worker *worker, struct item *item)
     return true;
 }
 
+/* One load and a comparison for what is not traced, in a cache line that is read anyway. */
+static void
+item_trace(struct worker *worker, struct item *item)
+{
+    item->stamp = NULL;
+    if (!slot_traced(item->slot, item->ticket.generation))
+        return;
+    item->stamp = region_stamp(&worker->region, item->ticket.index, worker->place);
+    struct stamp stamp = {.enqueued_ns = item->enqueued_ns,
+                          .stage = worker->place,
+                          .worker = worker->start.worker_index,
+                          .pid = worker->pid};
+    if (item->stamp != NULL)
+        stamp_taken(item->stamp, item->ticket.generation, &stamp);
+}
+
 bool
 item_take(struct worker *worker, struct shm_ticket ticket, int64_t now_ns)
 {
@@ -107,6 +127,7 @@ item_take(struct worker *worker, struct shm_ticket ticket, int64_t now_ns)
     item->slot = region_slot(&worker->region, ticket.index);
     item->enqueued_ns = slot_enqueued_ns(item->slot);
     item->shown.deadline_ns = slot_deadline_ns(item->slot);
+    item_trace(worker, item);
     seat_count(&worker->seat, WORKER_ITEMS, 1);
     if (item_is_dropped(worker, item, 1, now_ns) || item_is_unreadable(worker, item)) {
         push_failed(worker, item, now_ns);
@@ -170,7 +191,7 @@ item_pass_on(struct worker *worker, struct item *item, int64_t now_ns)
         region_corrupt(worker, "arena");
     if (item->shown.status == SHOAL_OK) {
         seat_count(&worker->seat, WORKER_ITEMS_OK, 1);
-        push(worker, item->ticket, worker->place + 1, now_ns);
+        push(worker, item, worker->place + 1, now_ns);
         return;
     }
     seat_count(&worker->seat, unset ? WORKER_ITEMS_UNSET : WORKER_ITEMS_FAILED, 1);
@@ -208,6 +229,9 @@ call_run(struct worker *worker, struct shoal_item **shown, uint32_t count,
     struct shoal_batch batch = {
         .host = worker->host, .count = count, .items = shown, .error = error};
     int64_t began_ns = clock_now_ns();
+    for (uint32_t i = 0; i < count; i++)
+        if (item_of(shown[i])->stamp != NULL)
+            stamp_began(item_of(shown[i])->stamp, began_ns, count);
     seat_run_began(&worker->seat, began_ns, count);
     int status = worker->modelet.table.run(worker->modelet.instance, worker->modelet.model, &batch);
     *ended_ns = clock_now_ns();

@@ -35,6 +35,7 @@ struct worker {
     struct sandbox sandbox;
     struct modelet modelet;
     const struct shoal_host *host;
+    int32_t pid; /* our own word: the coordinator may write the seat's after our start */
     uint16_t party;
     uint8_t place; /* of this stage; the next one is place + 1, the results' after the last */
 

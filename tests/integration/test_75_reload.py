@@ -10,8 +10,10 @@ import contextlib
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
+import socket
 import struct
 import threading
 import unittest
@@ -19,7 +21,7 @@ import unittest
 import shoal_fixture
 from shoal_client import Client, failure, said
 from shoal_ctl import LATE, NEGATIVE, UNREACHABLE, USAGE, shoalctl
-from shoal_fixture import BUILD, Shoald, is_alive, node, pipeline, stage, wait_until
+from shoal_fixture import BUILD, WAIT_SECONDS, Shoald, is_alive, node, pipeline, stage, wait_until
 
 LIBRARIES = BUILD / "lib" / "shoal"
 ROUNDS = int(os.environ.get("SHOAL_RELOADS", "15"))
@@ -394,6 +396,39 @@ class TestRefusals(Case):
         shoalctl("reload", "--counters", self.shoald.counters, code=USAGE)
         shoalctl("reload", "--counters", self.shoald.counters, "times", "echo", code=USAGE)
         shoalctl("reload", "--counters", "/tmp/" + "x" * 120, "times", code=UNREACHABLE)
+
+    def call(self):
+        """A connection to the control socket that says nothing."""
+        call = self.enterContext(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        call.connect(f"{self.shoald.counters}.control")
+        call.settimeout(WAIT_SECONDS)
+        return call
+
+    def test_silent_callers_make_room(self):
+        self.start(pipeline("times", scale(2)))
+        silent = [self.call() for _ in range(40)]
+        self.reload("times", code=0)
+        self.assertEqual(silent[0].recv(1), b"", "the one that was silent longest is closed")
+        silent[-1].send(b"nonsense")
+        self.assertIn(b"not a request", silent[-1].recv(4096))
+
+    def test_no_descriptor_for_a_caller(self):
+        """The node goes on, and hears who waits as soon as there is one."""
+        self.start(pipeline("times", scale(2)))
+        pid = self.shoald.process.pid
+        self.assertEqual(times(self.client, 5), 10)
+        limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+        first_free = min(set(range(len(used) + 1)) - used)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (first_free, limits[1]))
+        holder = self.call()
+        self.shoald.wait_log("control_paused")
+        self.assertEqual(times(self.client, 7), 14)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+        holder.send(b"nonsense")
+        self.assertIn(b"not a request", holder.recv(4096))
+        paused = self.shoald.stderr.count("control_paused")
+        self.assertLess(paused, 40, "it looks again once a second, not at once")
 
     def test_killed_node_leaves_nothing_in_the_way(self):
         self.start(pipeline("times", scale(2)))

@@ -37,8 +37,9 @@ LAYERS = {
 LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
     (r"<event2/", ["src/coordinator/loop.*", "src/coordinator/http*"]),
-    (r"<jansson\.h>", ["src/coordinator/oip_json*.c"]),
+    (r"<jansson\.h>", ["src/coordinator/oip_json*.c", "src/coordinator/trace_json.c"]),
     (r"<yaml\.h>", ["src/coordinator/config*.c"]),
+    (r"<curl/", ["src/coordinator/trace_http.c"]),
     (r"<protobuf-c/|\.pb-c\.h|\"descriptors\.h\"",
      ["src/coordinator/oip*", "src/coordinator/health*", "src/coordinator/reflection*", "src/ctl/*",
       "examples/*/client*.c"]),
@@ -75,6 +76,8 @@ EXCEPTIONS = [
         "http", "http_connection",
         "pipeline", "rest", "roster", "seat", "share", "staff")],
      "front, gather and loop threads of the one process hand state to each other without a lock"),
+    ("atomics", ["src/coordinator/trace*"],
+     "threads that answer hand traces to the one that writes them, without a lock"),
     ("sleep", ["tests/tidy/test_rules.py"], "plants them"),
 ]
 

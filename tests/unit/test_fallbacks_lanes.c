@@ -6,7 +6,8 @@
  * that is condemned when all its workers have just said that they are ready; one that never came to
  * serve; a reload that fails while a lost region is being rebuilt; a request that is being pushed
  * into a lane that is condemned meanwhile; a lane whose gather thread sleeps where no bell is
- * heard. Real workers, no front. What runs on the loop thread aborts where it cannot fail.
+ * heard; a request that is lost in a lane that drains. Real workers, no front. What runs on the
+ * loop thread aborts where it cannot fail.
  */
 #include <poll.h>
 #include <setjmp.h>
@@ -261,6 +262,72 @@ test_closing_wakes_the_gather_thread(void **state)
     assert_serves(rig);
 }
 
+/* ---- lost while the lane drains ---- */
+
+static void
+reload(struct pipeline *pipeline, struct lane *serving)
+{
+    static bool failed; /* told, or not, when the test has gone on */
+    struct pipeline_reload reload = {on_reload_end, &failed};
+    struct error error = ERROR_NONE;
+    (void)serving;
+    if (pipeline_reload(pipeline, pipeline->options.source, pipeline->options.config, &reload,
+                        &error) != STATUS_OK)
+        abort();
+}
+
+static void
+publish(struct pipeline *pipeline, struct lane *serving)
+{
+    (void)serving;
+    pipeline_publish(pipeline);
+}
+
+static bool
+all_answered(struct rig *rig, uint32_t call_count)
+{
+    pthread_mutex_lock(&rig->lock);
+    bool all = true;
+    for (uint32_t i = 0; i < call_count; i++)
+        all = all && rig->calls[i].answered;
+    pthread_mutex_unlock(&rig->lock);
+    return all;
+}
+
+/* Both workers hang, so that a third request waits in the ring, and the old lane drains for as long
+ * as it may. Then the word of the third says that it is another use of its slot. */
+static void
+test_lost_while_it_drains(void **state)
+{
+    struct rig *rig = *state;
+    struct error error;
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(submit(rig, i, i < 2 ? PROBE_HANG : PROBE_ECHO, 7, TIME_NEVER_NS, &error),
+                         STATUS_OK);
+    struct lane *lane = atomic_load(&the_pipeline(rig)->serving);
+    on_loop(rig, reload);
+    int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
+    while (atomic_load(&the_pipeline(rig)->serving) == lane)
+        assert_true(clock_now_ns() < until_ns);
+    assert_int_equal(atomic_load(&lane->state), LANE_DRAINING);
+    struct shm_ticket lost = tag_ticket(rig->calls[2].tag);
+    _Atomic uint64_t *shared = object_word(&lane->region.slots, lost.index);
+    struct shm_word word = word_unpack(atomic_load(shared));
+    word.generation++;
+    atomic_store(shared, word_pack(word));
+    while (!all_answered(rig, 3)) { /* what the node's timer does */
+        assert_true(clock_now_ns() < until_ns);
+        on_loop(rig, publish);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct call *call = &rig->calls[i];
+        assert_int_equal(call->status, STATUS_UNAVAILABLE);
+        assert_non_null(strstr(call->text, "found corrupt"));
+    }
+    assert_serves(rig);
+    assert_int_equal(lanes_in_use(the_pipeline(rig)), 1);
+}
+
 int
 main(void)
 {
@@ -272,6 +339,7 @@ main(void)
         TEST(test_a_failed_reload_starts_no_second_lane),
         TEST(test_a_failed_push_is_answered),
         TEST(test_closing_wakes_the_gather_thread),
+        TEST(test_lost_while_it_drains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
