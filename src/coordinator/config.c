@@ -84,6 +84,7 @@ stage_free(struct config_stage *stage)
     free(stage->name);
     free(stage->modelet);
     free(stage->cpus);
+    free(stage->batch_wait);
     free(stage->model_id);
     free(stage->model_path);
     free(stage->model_key);

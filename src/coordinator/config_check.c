@@ -70,6 +70,11 @@ config_check_stage(struct config_reader *reader, const struct config_pipeline *p
         report_add(report, nodes[KEY_BATCH_WAIT_MS]->line,
                    "`batch_wait_ms` without a `batch_size` above 0: requests run one at a time "
                    "then, and wait for nobody");
+    bool waits = stage->batch_wait_ns > 0 || given->refused[KEY_BATCH_WAIT_MS];
+    if (stage->batch_wait != NULL && strcmp(stage->batch_wait, "adaptive") == 0 && !waits)
+        report_add(report, nodes[KEY_BATCH_WAIT]->line,
+                   "`batch_wait: adaptive` without a `batch_wait_ms` above 0, which says how long "
+                   "a batch waits at most: it would never wait");
     if (stage->modelet != NULL)
         stage->modelet = config_find_modelet(reader, stage->modelet, nodes[KEY_MODELET]->line);
     if (stage->model_path != NULL)

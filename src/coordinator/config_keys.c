@@ -120,6 +120,11 @@ const struct config_key config_keys[KEY_COUNT] = {
     "0", NULL, FIELD_I64, NS_PER_MS, STAGE(batch_wait_ns),
     "How long the oldest request of a batch waits at this stage for others; fractions are allowed. "
     "0: what is there goes. Only with `batch_size`."},
+[KEY_BATCH_WAIT] = {WHERE_STAGE, CONFIG_CHOICE, OPTIONAL, "batch_wait", 0, 0, NULL,
+    "fixed", "fixed|adaptive", FIELD_NONE, 0, STAGE(batch_wait),
+    "`fixed`: a batch waits for `batch_wait_ms` unless it gets full. `adaptive`: for so long at "
+    "most, and only while the arrivals seen promise that more company saves more than the waiting "
+    "costs; not at all for a lone caller."},
 [KEY_START_TIMEOUT_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "start_timeout_ms", 1, HOUR_MS,
     "ms", "30000", NULL, FIELD_I64, NS_PER_MS, STAGE(start_timeout_ns),
     "A worker that is not ready by then is killed, and started again after a while."},

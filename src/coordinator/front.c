@@ -19,7 +19,10 @@
 
 enum {
     FRONT_THREADS_MAX = 16,
-    ARMED_CALLS = 512,
+    /* What finds none armed waits in the library until the next one is, a moment later; but each
+     * that is armed costs something at every event. */
+    ARMED_CALLS = 64,
+    ARMED_CALLS_OTHER = 16,
     CONCURRENT_STREAMS_MAX = 4096,
     METADATA_BYTES_MAX = 64 * 1024
 };
@@ -335,6 +338,7 @@ server_options(struct front *front)
         .metadata_bytes_max = METADATA_BYTES_MAX,
         .concurrent_streams_max = CONCURRENT_STREAMS_MAX,
         .armed_calls = ARMED_CALLS,
+        .armed_calls_other = ARMED_CALLS_OTHER,
         .keepalive_time_ns = config->keepalive_time_ns,
         .keepalive_timeout_ns = config->keepalive_timeout_ns,
         .methods = methods,

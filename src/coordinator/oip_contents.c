@@ -26,7 +26,7 @@ uint32_t
 oip_datatype_from_name(const char *name)
 {
     for (uint32_t i = 1; i < SHOAL_DATATYPE_END; i++)
-        if (strcmp(datatype_names[i], name) == 0)
+        if (datatype_names[i][0] == name[0] && strcmp(datatype_names[i], name) == 0)
             return i;
     return 0;
 }

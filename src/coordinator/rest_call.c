@@ -13,6 +13,8 @@
 #define JSON_TYPE "application/json"
 #define BINARY_TYPE "application/octet-stream"
 
+static const char late_text[] = "the deadline has passed";
+
 /* ---- answers ---- */
 
 void
@@ -113,13 +115,14 @@ on_late(void *context)
     call->request = NULL;
     rest_call_cancel(call);
     http_request_set_user(request, NULL);
-    rest_answer_error(request, rest_code(STATUS_DEADLINE_EXCEEDED), "the deadline has passed", 0);
+    rest_answer_error(request, rest_code(STATUS_DEADLINE_EXCEEDED), late_text, 0);
 }
 
 void
 rest_call_taken(struct rest_call *call, int64_t deadline_ns)
 {
     oip_json_forget_message(call->json); /* all of it is in the arena */
+    call->deadline_ns = deadline_ns;
     if (deadline_ns == TIME_NEVER_NS)
         return;
     int64_t left_ns = deadline_ns - clock_now_ns();
@@ -199,6 +202,13 @@ write_answer(struct rest_call *call, struct oip_json_answer *answer, struct erro
     return oip_json_write(call->json, &response, answer, error);
 }
 
+/* A modelet that looks at the time may have given up before our timer went off. */
+static bool
+is_late(const struct rest_call *call)
+{
+    return call->status == STATUS_CANCELLED && clock_now_ns() >= call->deadline_ns;
+}
+
 static void
 deliver(void *context)
 {
@@ -211,6 +221,8 @@ deliver(void *context)
         http_request_set_user(call->request, NULL); /* there is nothing to cancel any more */
     if (call->gone || call->request == NULL)
         send_failure(call, STATUS_CANCELLED, "the client has gone");
+    else if (is_late(call))
+        send_failure(call, STATUS_DEADLINE_EXCEEDED, late_text);
     else if (call->status != STATUS_OK)
         send_failure(call, call->status, call->copied.failed ? "" : call->copied.data);
     else if (write_answer(call, &answer, &error) != STATUS_OK)

@@ -29,6 +29,7 @@ struct rest_call {
     struct oip_json *json;
     uint64_t tag;
     struct loop_timer *timer; /* of its deadline; NULL: it has none */
+    int64_t deadline_ns;      /* TIME_NEVER_NS: none */
     bool gone;                /* the client */
 
     /* the answer, as it was given */

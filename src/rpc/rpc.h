@@ -82,9 +82,11 @@ struct rpc_server_options {
     size_t message_bytes_max;  /* larger requests: RESOURCE_EXHAUSTED with both sizes; 0: 4 MiB */
     size_t metadata_bytes_max; /* 0: the library's default, 8 KiB */
     size_t concurrent_streams_max; /* per connection, more wait in the client; 0: any number */
-    /* Calls offered to the library ahead of need: that many for each hot method, and for all others
-     * together, on each queue. */
+    /* Calls offered to the library ahead of need, on each queue: for each hot method, and for all
+     * others together. Of a burst, what finds none waits in the library until one is armed again.
+     * Each makes every event of the queue a little dearer (DESIGN.md, decision 2). */
     size_t armed_calls;
+    size_t armed_calls_other;
     int64_t keepalive_time_ns;        /* ping a silent client after this; 0: never */
     int64_t keepalive_timeout_ns;     /* and give it up after this without an answer */
     const struct rpc_method *methods; /* kept, not copied */

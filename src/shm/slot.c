@@ -106,6 +106,14 @@ slot_set_failure(struct shm_slot *slot, uint8_t place, enum status status, const
 }
 
 uint32_t
+slots_in_flight(const struct region *region)
+{
+    struct shm_ring free_ring = region_slot_ring(region, PLACE_FREE);
+    uint32_t free_count = ring_depth(&free_ring);
+    return free_count < region->slots.count ? region->slots.count - free_count : 0;
+}
+
+uint32_t
 slots_used(const struct region *region)
 {
     uint32_t used = 0;

@@ -67,5 +67,8 @@ slot_traced(const struct shm_slot *slot, uint32_t generation)
 /* Writes status and text (cut to fit) for the way through PLACE_ERROR. */
 void slot_set_failure(struct shm_slot *slot, uint8_t place, enum status status, const char *text);
 
+/* About how many slots are not free: two loads of what others may be writing. For estimates. */
+uint32_t slots_in_flight(const struct region *region);
+
 /* How many slots are not free. Reads every word: for people and for tests. */
 uint32_t slots_used(const struct region *region);

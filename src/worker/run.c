@@ -129,6 +129,8 @@ item_take(struct worker *worker, struct shm_ticket ticket, int64_t now_ns)
     item->shown.deadline_ns = slot_deadline_ns(item->slot);
     item_trace(worker, item);
     seat_count(&worker->seat, WORKER_ITEMS, 1);
+    if (worker->batch.adaptive)
+        wait_arrived(&worker->wait, item->enqueued_ns, now_ns);
     if (item_is_dropped(worker, item, 1, now_ns) || item_is_unreadable(worker, item)) {
         push_failed(worker, item, now_ns);
         return false;
@@ -313,6 +315,7 @@ count_batch(struct worker *worker, enum batch_state closed, uint32_t count, int6
         [BATCH_CLOSED_WAIT] = WORKER_CLOSED_WAIT,
         [BATCH_CLOSED_DEADLINE] = WORKER_CLOSED_DEADLINE,
         [BATCH_CLOSED_DRAINING] = WORKER_CLOSED_DRAINING,
+        [BATCH_CLOSED_ADAPTIVE] = WORKER_CLOSED_ADAPTIVE,
     };
     seat_count(&worker->seat, WORKER_BATCHES, 1);
     seat_count(&worker->seat, reasons[closed], 1);

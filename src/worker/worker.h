@@ -19,6 +19,7 @@
 #include "worker/host.h"
 #include "worker/modelet.h"
 #include "worker/sandbox.h"
+#include "worker/wait.h"
 
 enum worker_exit {
     EXIT_STOPPED = 0,                      /* asked to */
@@ -45,6 +46,10 @@ struct worker {
     struct cost cost;          /* of a turn that ends with a run */
     uint32_t ran_items;        /* of the last turn, in its run; 0: none */
     uint32_t halvings_left;    /* of the batch that runs */
+
+    struct wait wait;         /* used if the batch is adaptive, with … */
+    int64_t company_until_ns; /* … what it said when it was last asked */
+    uint64_t pushes;          /* to our ring, when the last batch closed */
 
     bool former;                /* we have the role */
     bool owes_coordinator_bell; /* something was pushed to it, and its bell not rung yet */

@@ -411,9 +411,7 @@ class TestDigits(unittest.TestCase):
             self.assertGreaterEqual(right / len(rows), 0.95)
 
 
-class TestLoad(RestTest):
-    """More than there is room for, or than there is time for."""
-
+class LoadTest(RestTest):
     config = node(puppet(slots=4), http=ANY_PORT, message_mib=1)
 
     def hold(self, name, verb="hold", **more):
@@ -435,18 +433,9 @@ class TestLoad(RestTest):
     def wait_in(self, count):
         self.shoald.wait_stat("puppet", lambda stat: stat["slots_used"] == count, f"{count} to be in")
 
-    def test_full(self):
-        """429 with Retry-After at once, in JSON and over gRPC in the same words."""
-        held = self.hold("full")
-        queued = self.queue(3)
-        self.wait_in(4)
-        answer = self.rest.tell("echo x")
-        self.check_refused(answer, 429, '"puppet" is full')
-        self.assertGreaterEqual(int(answer.headers["Retry-After"]), 1)
-        self.go("full")
-        for rest in [held, *queued]:
-            self.assertEqual(rest.receive().code, 200)
-        self.shoald.wait_all_returned("puppet")
+
+class TestLateInTheQueue(LoadTest):
+    """In a node that does not know yet how long a run takes: one that does may refuse at once."""
 
     def test_late_in_the_queue(self):
         """Told at the deadline, though the worker is busy; and never run."""
@@ -460,11 +449,32 @@ class TestLoad(RestTest):
         self.shoald.wait_all_returned("puppet")
         self.assertNotIn("never", (self.shoald.folder / "runs").read_text())
 
+
+class TestLateWhileItRuns(LoadTest):
+    """Likewise."""
+
     def test_late_while_it_runs(self):
         """A modelet that asks is told that nobody waits."""
         answer = self.rest.tell("linger slow", parameters={"timeout": 100000})
         self.check_refused(answer, 504, "deadline")
         wait_until((self.shoald.folder / "slow.gave_up").exists, "the modelet to give up")
+        self.shoald.wait_all_returned("puppet")
+
+
+class TestLoad(LoadTest):
+    """More than there is room for, or than there is time for."""
+
+    def test_full(self):
+        """429 with Retry-After at once, in JSON and over gRPC in the same words."""
+        held = self.hold("full")
+        queued = self.queue(3)
+        self.wait_in(4)
+        answer = self.rest.tell("echo x")
+        self.check_refused(answer, 429, '"puppet" is full')
+        self.assertGreaterEqual(int(answer.headers["Retry-After"]), 1)
+        self.go("full")
+        for rest in [held, *queued]:
+            self.assertEqual(rest.receive().code, 200)
         self.shoald.wait_all_returned("puppet")
 
     def test_time_enough(self):

@@ -386,6 +386,14 @@ test_rules(void **state)
         {STAGE("    batch_wait_ms: 0.5\n"), 7, "`batch_wait_ms` without a `batch_size` above 0"},
         {STAGE("    batch_wait_ms: 1\n    batch_size: 0\n"), 7, "`batch_wait_ms` without"},
         {STAGE("    batch_wait_ms: 1\n    batch_size: x\n"), 8, "must be an integer"},
+        {STAGE("    batch_size: 8\n    batch_wait: adaptive\n"), 8,
+         "`batch_wait: adaptive` without a `batch_wait_ms` above 0"},
+        {STAGE("    batch_size: 8\n    batch_wait_ms: 0\n    batch_wait: adaptive\n"), 9,
+         "`batch_wait: adaptive` without a `batch_wait_ms` above 0"},
+        {STAGE("    batch_size: 8\n    batch_wait_ms: x\n    batch_wait: adaptive\n"), 8,
+         "must be a number"},
+        {STAGE("    batch_size: 8\n    batch_wait_ms: 1\n    batch_wait: quick\n"), 9,
+         "fixed|adaptive"},
         {"pipelines:\n- name: p\n  arena_mib: 9\n" STAGES, 3,
          "`arena_mib`: an arena of 9 MiB is too small for messages of 16777216 bytes: at least"},
     };
@@ -395,6 +403,8 @@ test_rules(void **state)
         STAGE("    batch_size: 8\n    batch_wait_ms: 0.5\n"),
         STAGE("    batch_wait_ms: 0\n"),
         STAGE("    batch_size: 8\n    batch_wait_ms: 60000\n"),
+        STAGE("    batch_size: 8\n    batch_wait_ms: 2\n    batch_wait: adaptive\n"),
+        STAGE("    batch_wait: fixed\n"),
         STAGE("    batch_size: 8\n    batch_wait_ms: 0.000001\n"),
         STAGE("  - {name: t, modelet: m}\n- name: q\n  stages: [{name: s, modelet: m}]\n"),
         ("message_mib: 1\npipelines:\n- name: p\n  arena_mib: 9\n" STAGES),
@@ -543,6 +553,7 @@ test_defaults(void **state)
     assert_int_equal(stage->worker_count, 1);
     assert_int_equal(stage->batch_size, 0);
     assert_int_equal(stage->batch_wait_ns, 0);
+    assert_string_equal(stage->batch_wait, "fixed");
     assert_int_equal(stage->start_timeout_ns, INT64_C(30000000000));
     assert_int_equal(stage->halvings_max, 12);
     assert_int_equal(stage->attempts_max, 2);
@@ -560,8 +571,6 @@ assert_addresses(const struct config *config)
     assert_string_equal(config->listen.items[1], "[::1]:9");
     assert_int_equal(config->metrics.count, 2);
     assert_string_equal(config->metrics.items[1], "127.0.0.1:0");
-    assert_int_equal(config->http.count, 1);
-    assert_string_equal(config->http.items[0], "port:8008");
 }
 
 static void
@@ -590,6 +599,7 @@ test_values(void **state)
                                     "    cpus: [3, 1, 3]\n"
                                     "    batch_size: 5\n"
                                     "    batch_wait_ms: 1.001\n"
+                                    "    batch_wait: adaptive\n"
                                     "    start_timeout_ms: 11\n"
                                     "    halvings_max: 3\n"
                                     "    attempts_max: 4\n"
@@ -616,6 +626,7 @@ test_values(void **state)
     assert_int_equal(stage->worker_count, 3);
     assert_int_equal(stage->batch_size, 5);
     assert_int_equal(stage->batch_wait_ns, 1001000);
+    assert_string_equal(stage->batch_wait, "adaptive");
     assert_int_equal(stage->start_timeout_ns, 11000000);
     assert_int_equal(stage->halvings_max, 3);
     assert_int_equal(stage->attempts_max, 4);
