@@ -579,6 +579,7 @@ test_values(void **state)
     (void)state;
     struct config config = rig_good("listen: [\"unix:run/s\", \"[::1]:9\"]\n"
                                     "metrics: [\"port:2112\", \"127.0.0.1:0\"]\n"
+                                    "http: \"port:8008\"\n"
                                     "front_threads: 3\n"
                                     "message_mib: 2\n"
                                     "drain_timeout_ms: 4\n"
