@@ -122,7 +122,9 @@ infer(struct front *front, struct rpc_call *call, const struct rpc_message *mess
 
 #define INFERENCE "inference.GRPCInferenceService"
 
-static const struct trace_origin infer_origin = {INFERENCE "/ModelInfer", INFERENCE, "ModelInfer"};
+static const struct trace_origin infer_origin = {
+    INFERENCE "/ModelInfer",
+    {{"rpc.system", "grpc"}, {"rpc.service", INFERENCE}, {"rpc.method", "ModelInfer"}}};
 
 static void
 on_infer(void *context, struct rpc_call *call, const struct rpc_message *message)

@@ -288,6 +288,7 @@ rest_open(struct node *node, struct error *error)
         .pipeline_count = node->assembly.pipeline_count,
         .counters = counters_values(&node->assembly.counters, 0),
         .share_key = node->share_key,
+        .tracer = node->tracer,
     };
     enum status status = rest_create(&options, node->http, &node->rest, error);
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "http");

@@ -11,6 +11,8 @@
 #include "base/clock.h"
 #include "coordinator/rest_call.h"
 #include "coordinator/rest_route.h"
+#include "coordinator/trace_call.h"
+#include "coordinator/trace_request.h"
 
 #define CALLER_HEADER_DEFAULT "shoal-caller"
 
@@ -144,7 +146,8 @@ read_body(struct inquiry *inquiry, struct oip_json **json)
 }
 
 static enum status
-submit(struct inquiry *inquiry, struct pipeline *pipeline, struct oip_json *json)
+submit(struct inquiry *inquiry, struct pipeline *pipeline, struct oip_json *json,
+       struct trace *trace)
 {
     struct rest *rest = inquiry->rest;
     struct submission submission = {
@@ -152,6 +155,7 @@ submit(struct inquiry *inquiry, struct pipeline *pipeline, struct oip_json *json
         .caller = caller_of(rest, inquiry->request),
         .sink = &rest_sink,
         .builder = &rest->builder,
+        .trace = trace,
     };
     int64_t timeout_ns;
     enum status status = header_timeout(inquiry, &timeout_ns);
@@ -183,16 +187,35 @@ submit(struct inquiry *inquiry, struct pipeline *pipeline, struct oip_json *json
 }
 
 static enum status
-infer(struct inquiry *inquiry)
+infer_traced(struct inquiry *inquiry, struct trace *trace)
 {
     struct oip_json *json = NULL;
     struct pipeline *pipeline = find_model(inquiry);
     if (pipeline == NULL)
         return inquiry->error.status;
+    trace_name_pipeline(trace, pipeline->name);
     enum status status = check_content(inquiry);
     if (status == STATUS_OK)
         status = read_body(inquiry, &json);
-    return status == STATUS_OK ? submit(inquiry, pipeline, json) : status;
+    return status == STATUS_OK ? submit(inquiry, pipeline, json, trace) : status;
+}
+
+static enum status
+infer(struct inquiry *inquiry)
+{
+    static const struct trace_origin origin = {
+        "POST /v2/models/{model}/infer",
+        {{"http.request.method", "POST"}, {"http.route", "/v2/models/{model}/infer"}}};
+    struct tracer *tracer = inquiry->rest->options.tracer;
+    struct trace *trace = NULL; /* also for one that is not traced */
+    if (tracer != NULL)
+        trace =
+            trace_text_begin(tracer, &origin, http_request_header(inquiry->request, "traceparent"),
+                             http_request_header(inquiry->request, "tracestate"));
+    enum status status = infer_traced(inquiry, trace);
+    if (status != STATUS_OK && trace != NULL)
+        tracer_end(trace, status, inquiry->error.text);
+    return status;
 }
 
 /* ---- the small answers ---- */

@@ -25,6 +25,7 @@ struct rest_options {
     uint32_t pipeline_count;
     _Atomic uint64_t *counters; /* of the node */
     struct share_key share_key; /* by which callers are known, whatever way they come */
+    struct tracer *tracer;      /* NULL: nothing is traced */
 };
 
 /* Listens on all addresses of the configuration; before http_start. NULL in `rest`: it has none. */

@@ -30,10 +30,13 @@
 struct tracer;
 
 /* What kind of call it is. Static. */
+enum { TRACE_ATTRIBUTES_MAX = 3 };
 struct trace_origin {
     const char *span_name;
-    const char *rpc_service;
-    const char *rpc_method;
+    struct {
+        const char *key; /* NULL: no more of them */
+        const char *value;
+    } attributes[TRACE_ATTRIBUTES_MAX];
 };
 
 /* Who asked for the trace. */

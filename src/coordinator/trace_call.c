@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/trace_call.h"
 
+#include <string.h>
+
 /* Exactly one header that is well formed. */
 static bool
 read_parent(const struct rpc_call *call, struct traceparent *parent)
@@ -33,5 +35,20 @@ trace_call_begin(struct tracer *tracer, const struct trace_origin *origin,
     if (!context.parent.sampled)
         return NULL; /* who began the trace has decided */
     read_state(call, &context.state);
+    return tracer_begin(tracer, origin, &context);
+}
+
+struct trace *
+trace_text_begin(struct tracer *tracer, const struct trace_origin *origin, const char *parent,
+                 const char *state)
+{
+    struct trace_context context;
+    if (parent == NULL || !traceparent_parse(parent, strlen(parent), &context.parent))
+        return tracer_samples(tracer) ? tracer_begin(tracer, origin, NULL) : NULL;
+    if (!context.parent.sampled)
+        return NULL; /* as above */
+    tracestate_init(&context.state);
+    if (state != NULL)
+        tracestate_add(&context.state, state, strlen(state));
     return tracer_begin(tracer, origin, &context);
 }

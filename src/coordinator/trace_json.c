@@ -132,9 +132,10 @@ request_span(const struct trace *trace, const struct span *span)
 {
     json_t *object = span_begin(span);
     json_t *attributes = json_array();
-    attribute_text(attributes, "rpc.system", "grpc");
-    attribute_text(attributes, "rpc.service", trace->origin->rpc_service);
-    attribute_text(attributes, "rpc.method", trace->origin->rpc_method);
+    for (uint32_t i = 0; i < TRACE_ATTRIBUTES_MAX; i++)
+        if (trace->origin->attributes[i].key != NULL)
+            attribute_text(attributes, trace->origin->attributes[i].key,
+                           trace->origin->attributes[i].value);
     attribute_number(attributes, "rpc.grpc.status_code", trace->status);
     if (trace->pipeline[0] != '\0')
         attribute_text(attributes, "shoal.pipeline", trace->pipeline);

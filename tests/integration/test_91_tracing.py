@@ -26,11 +26,14 @@ import shoal_fixture
 from shoal_client import Client, bytes_element, failure
 from shoal_fixture import (WAIT_SECONDS, Shoald, draw_seed, free_port, node, pipeline, run_shoald, stage,
                            wait_until)
+from shoal_rest import ANY_PORT, Rest, port_of
 
 PARENT = "b7ad6b7169203331"
 STAMPS, TEXTS = 14, 11  # tests/modelets/scribble.h
 TRACES_MAX = 2048  # src/coordinator/tracer.h
 METHOD = "inference.GRPCInferenceService/ModelInfer"
+ROUTE = "/v2/models/{model}/infer"
+REQUESTS = (METHOD, f"POST {ROUTE}")
 
 
 def trace_id(number):
@@ -75,7 +78,7 @@ class Spans:
             assert re.fullmatch("[0-9a-f]{16}", span["spanId"]) and int(span["spanId"], 16), span
             start, end = int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])
             assert now_ns - 600 * 10**9 < start <= end <= now_ns + 10**9, span
-            assert (span["kind"], span["name"] == METHOD) in ((2, True), (1, False)), span
+            assert (span["kind"], span["name"] in REQUESTS) in ((2, True), (1, False)), span
             assert span.get("status", {}).get("code", 2) == 2, span
         for root in self.roots:
             self.check_children(root)
@@ -365,6 +368,32 @@ class TestFile(TracingTest):
             self.file = place / "spans.jsonl"
             self.wait_spans(3).of(1)
             self.shoald.wait_log("traces_exported_again")
+
+
+class TestRest(TracingTest):
+    def test_over_http(self):
+        """Headers as metadata, the same stages, and a refusal."""
+        shoald = self.start_puppet(http=ANY_PORT)
+        with Rest(port_of(shoald)) as rest:
+            for number, flags in ((1, "01"), (2, "00")):
+                headers = dict([traceparent(number, flags), ("tracestate", "a=1")])
+                self.assertEqual(rest.tell("echo x", "p", headers=headers).code, 200)
+            self.assertEqual(rest.tell("echo x", "p", headers={"traceparent": "00-0-0-01"}).code, 200)
+            self.assertEqual(rest.tell("echo x", "nobody", headers=dict([traceparent(3)])).code, 404)
+            self.assertEqual(rest.post("p", "{", dict([traceparent(4)])).code, 400)
+        spans = self.wait_spans(5)
+        root, stages = spans.of(1)
+        self.assertEqual(attributes(root), {"http.request.method": "POST", "http.route": ROUTE,
+                                            "rpc.grpc.status_code": 0, "shoal.pipeline": "p",
+                                            "shoal.generation": 1, "shoal.worker.deaths": 0})
+        self.assertEqual(root["traceState"], "a=1")
+        self.assertEqual([span["name"] for span in stages], ["stage first", "stage second"])
+        unknown, none = spans.of(3)
+        self.assertEqual((none, attributes(unknown)["rpc.grpc.status_code"]), ([], 5))
+        self.assertIn("not known", unknown["status"]["message"])
+        broken, none = spans.of(4)
+        self.assertEqual((none, attributes(broken)["rpc.grpc.status_code"]), ([], 3))
+        self.wait_node(lambda stat: stat["traces"] == 3, "three traces, and no more")
 
 
 class TestDeaths(TracingTest):

@@ -20,7 +20,8 @@
 #define STAMP_OF(...) ((struct stamp){__VA_ARGS__})
 
 static const struct trace_resource resource = {"shoald", "9.8", "host", 4711};
-static const struct trace_origin origin = {"S/M", "S", "M"};
+static const struct trace_origin origin = {
+    "S/M", {{"rpc.system", "grpc"}, {"rpc.service", "S"}, {"rpc.method", "M"}}};
 static struct trace trace;
 static struct trace_ids ids;
 
