@@ -161,6 +161,7 @@ put_output(struct response *response, uint32_t index)
     put_head(response, FIELD_OUTPUTS,
              field_bytes(FIELD_NAME, name_bytes) + field_bytes(FIELD_DATATYPE, datatype_bytes) +
                  field_bytes(FIELD_SHAPE, shape_bytes));
+    /* copy_names has set all, or failed: NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage) */
     put_string(response, FIELD_NAME, response->names[index], name_bytes);
     put_string(response, FIELD_DATATYPE, datatype, datatype_bytes);
     put_string(response, FIELD_SHAPE, (const char *)shape, shape_bytes);
@@ -175,7 +176,7 @@ put_fields(struct response *response, const struct oip_model_info *model, struct
     size_t model_bytes = strlen(model->name);
     size_t version_bytes = strlen(model->version);
     size_t id_bytes = strlen(id);
-    size_t room = 3 * HEAD_BYTES_MAX + model_bytes + version_bytes + id_bytes;
+    size_t room = (size_t)3 * HEAD_BYTES_MAX + model_bytes + version_bytes + id_bytes;
     for (uint32_t i = 0; i < response->count; i++) {
         size_t name_bytes = response->view->name_bytes[response->chosen[i]];
         room += HEAD_BYTES_MAX + OUTPUT_BYTES_MAX + name_bytes + HEAD_BYTES_MAX;
