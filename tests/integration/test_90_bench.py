@@ -162,7 +162,9 @@ class TestBench(unittest.TestCase):
         self.assertTrue(set(figures) & shown, where)
         for figure in set(figures) & shown:
             self.assertEqual(len(figures[figure]), 1, where)
-            self.assertGreater(figures[figure][0], 0, f"{figure}: {where}")
+            # a server that nobody calls may well have done nothing for so short a time
+            least = 0 if group.name == "idle" else sys.float_info.min
+            self.assertGreaterEqual(figures[figure][0], least, f"{figure}: {where}")
         if case.fraction:
             self.assertGreater(len(figures["distribution"]), 5, where)
 
