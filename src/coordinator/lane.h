@@ -25,6 +25,7 @@
 #include "coordinator/oip.h"
 #include "coordinator/outage.h"
 #include "coordinator/share.h"
+#include "shm/arena.h"
 #include "shm/counters.h"
 #include "shm/doorbell.h"
 #include "shm/handshake.h"
@@ -119,6 +120,7 @@ struct lane {
     uint64_t region_generation;
     int64_t drain_until_ns; /* of one that drains */
     struct region region;
+    struct arena_kept kept;   /* blocks of it, for what comes next */
     struct request *requests; /* one per slot */
     struct oip_model_info info;
     struct oip_spec *specs; /* what info points to */

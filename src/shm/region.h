@@ -12,6 +12,8 @@
 #include "shm/layout.h"
 #include "shm/ring.h"
 
+struct arena_kept;
+
 struct region {
     int fd;
     char *base;
@@ -19,6 +21,7 @@ struct region {
     struct region_layout layout;
     struct shm_objects slots;  /* words of all slots */
     struct shm_objects blocks; /* words of all blocks */
+    struct arena_kept *kept;   /* arena.h; NULL: what is released goes to its ring */
 };
 
 /*

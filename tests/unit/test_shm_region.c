@@ -427,6 +427,76 @@ test_arena_corrupt(void **state)
     region_detach(&region);
 }
 
+/* Sixteen blocks, of which two may be kept; all are had once, in order. */
+static struct region
+keeping_region(struct arena_kept *kept, uint32_t blocks[16])
+{
+    struct region region;
+    struct region_plan plan = small_plan();
+    struct error error = ERROR_NONE;
+    plan.class_block_counts[0] = 16;
+    assert_int_equal(region_create(&region, &plan, 1, &error), STATUS_OK);
+    arena_keep(&region, kept);
+    for (uint32_t i = 0; i < 16; i++) {
+        assert_int_equal(arena_acquire(&region, 3, 100, &blocks[i]), STATUS_OK);
+        assert_int_equal(arena_class_of(&region.layout, blocks[i]), 0);
+    }
+    return region;
+}
+
+static void
+test_arena_keeps(void **state)
+{
+    (void)state;
+    struct arena_kept kept;
+    uint32_t blocks[16], block;
+    struct region region = keeping_region(&kept, blocks);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(arena_release(&region, 3, blocks[i], 1), STATUS_OK);
+    assert_int_equal(arena_used(&region, 0), 12);
+    assert_true(arena_keeps(&region, blocks[0]) && arena_keeps(&region, blocks[1]));
+    assert_false(arena_keeps(&region, blocks[2]) || arena_keeps(&region, blocks[3]));
+    assert_int_equal(arena_release(&region, 3, blocks[1], 1), STATUS_FAILED_PRECONDITION);
+    /* the last one kept first, then what has lain longest in the ring */
+    static const uint32_t order[] = {1, 0, 2, 3};
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(arena_acquire(&region, 4, 100, &block), STATUS_OK);
+        assert_int_equal(block, blocks[order[i]]);
+        assert_true(arena_holds(&region, 4, block));
+        assert_false(arena_keeps(&region, block));
+    }
+    /* who finds it busy goes to the rings, and an audit can't tell */
+    assert_false(atomic_flag_test_and_set(&kept.busy));
+    assert_int_equal(arena_release(&region, 3, blocks[5], 1), STATUS_OK);
+    assert_true(arena_keeps(&region, blocks[6]));
+    atomic_flag_clear(&kept.busy);
+    assert_false(arena_keeps(&region, blocks[5]));
+    assert_int_equal(arena_acquire(&region, 4, 100, &block), STATUS_OK);
+    assert_int_equal(block, blocks[5]);
+    region_detach(&region);
+}
+
+static void
+test_arena_kept_corrupt(void **state)
+{
+    (void)state;
+    struct arena_kept kept;
+    uint32_t blocks[16], block;
+    struct region region = keeping_region(&kept, blocks);
+    static const struct shm_word forged[] = {
+        {.generation = 0, .held = true, .party = PARTY_KEEPER},
+        {.generation = 9, .held = true, .party = 2},
+        {.generation = 9, .held = false, .party = PARTY_KEEPER},
+    };
+    for (uint32_t i = 0; i < ARRAY_COUNT(forged); i++) {
+        assert_int_equal(arena_release(&region, 3, blocks[i], 1), STATUS_OK);
+        assert_true(arena_keeps(&region, blocks[i]));
+        atomic_store(object_word(&region.blocks, blocks[i]), word_pack(forged[i]));
+        assert_int_equal(arena_acquire(&region, 4, 100, &block), STATUS_DATA_LOSS);
+    }
+    region_detach(&region);
+}
+
 int
 main(void)
 {
@@ -436,6 +506,7 @@ main(void)
         cmocka_unit_test(test_fresh_region),  cmocka_unit_test(test_tickets),
         cmocka_unit_test(test_attach_shares), cmocka_unit_test(test_attach_refuses),
         cmocka_unit_test(test_arena),         cmocka_unit_test(test_arena_corrupt),
+        cmocka_unit_test(test_arena_keeps),   cmocka_unit_test(test_arena_kept_corrupt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
