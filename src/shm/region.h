@@ -12,6 +12,8 @@
 #include "shm/layout.h"
 #include "shm/ring.h"
 
+struct guests;
+
 struct region {
     int fd;
     char *base;
@@ -19,6 +21,8 @@ struct region {
     struct region_layout layout;
     struct shm_objects slots;  /* words of all slots */
     struct shm_objects blocks; /* words of all blocks */
+    const struct guests *guests; /* of a lane: the regions that its workers serve too, as far as
+                                  * this process knows; NULL: none (guests.h) */
 };
 
 /*
