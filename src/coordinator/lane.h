@@ -117,7 +117,7 @@ struct lane {
     struct region region;
     struct request *requests; /* one per slot */
     struct oip_model_info info;
-    struct oip_spec *specs; /* what info points to */
+    struct handshake_tensor *specs; /* what info points to */
     char platform[HANDSHAKE_NAME_BYTES];
     _Atomic uint64_t dead_stages; /* bit i: stage i has no worker and none will come soon */
     struct outage outage;         /* why */

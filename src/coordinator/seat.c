@@ -169,14 +169,9 @@ seat_init(struct seat *seat, struct roster *roster, uint32_t stage, uint32_t ind
 /* ---- readiness ---- */
 
 static void
-set_specs(struct oip_spec *specs, const struct handshake_tensor *tensors, uint32_t count)
+set_specs(struct handshake_tensor *specs, const struct handshake_tensor *tensors, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        memcpy(specs[i].name, tensors[i].name, sizeof(specs[i].name));
-        specs[i].datatype = tensors[i].datatype;
-        specs[i].rank = tensors[i].rank;
-        memcpy(specs[i].shape, tensors[i].shape, sizeof(specs[i].shape));
-    }
+    memcpy(specs, tensors, count * sizeof(specs[0]));
 }
 
 /* What the pipeline takes and gives, from the first stage's and the last stage's first worker. Only

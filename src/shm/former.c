@@ -95,7 +95,7 @@ former_leave(const struct region *region, uint32_t stage_index, uint32_t worker_
     former_change(stage, former_word(worker_index, party), FORMER_NONE);
     /* pairs with the fence in stage_notify: the pusher sees the role free, or we see its push */
     atomic_thread_fence(memory_order_seq_cst);
-    if (region->guests != NULL &&
+    if (region->guests != NULL && region->guests->limit > 0 &&
         atomic_load_explicit(&stage->idle, memory_order_relaxed) != 0) {
         /* from here on a client wakes one of those who sleep; what it pushed before we see below */
         guests_arm(region, stage_index);

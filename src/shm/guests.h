@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Guests: the regions of local clients, which a lane's workers serve beside their own. A guest has
- * the lane's stages, and its client the part of the coordinator; roles, idle bits and parties are the
- * lane's. DESIGN-clients.md has the protocol and its proof. What is done here to a guest's memory is
- * to load rings' cells and to set a bell's flag: nothing that its client, who may write anything
- * there, could turn against a worker.
+ * the lane's stages, and its client the part of the coordinator; roles, idle bits and parties are
+ * the lane's. DESIGN-clients.md has the protocol and its proof. What is done here to a guest's
+ * memory is to load rings' cells and to set a bell's flag: nothing that its client, who may write
+ * anything there, could turn against a worker.
  *
  * A process keeps its own table and hangs it into its view of the lane (`region.guests`); former.h
  * then looks at the guests' rings and bells too. Not for several threads.

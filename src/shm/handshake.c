@@ -5,8 +5,16 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "base/check.h"
+
+static bool
+terminated(const char *string, size_t room)
+{
+    return strnlen(string, room) < room;
+}
 
 /* A message of a type has one size; 0 for what is no type. */
 static uint32_t
@@ -16,6 +24,7 @@ message_bytes(uint32_t type)
     case HANDSHAKE_START: return sizeof(struct handshake_start);
     case HANDSHAKE_READY: return sizeof(struct handshake_ready);
     case HANDSHAKE_FAILED: return sizeof(struct handshake_failed);
+    case HANDSHAKE_GUEST: return sizeof(struct handshake_guest);
     default: return 0;
     }
 }
@@ -35,6 +44,85 @@ handshake_send(int fd, const void *message, uint32_t bytes, struct error *error)
     if (errno == EPIPE || errno == ECONNRESET)
         return error_set(error, STATUS_UNAVAILABLE, "handshake: the other side has closed");
     return error_set_errno(error, "handshake: sending %u bytes", bytes);
+}
+
+/* A control message with one descriptor. */
+union guest_rights {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+enum status
+handshake_send_guest(int fd, const struct handshake_guest *message, int region_fd,
+                     struct error *error)
+{
+    struct iovec vector = {(void *)(uintptr_t)message, sizeof(*message)};
+    struct msghdr packet = {.msg_iov = &vector, .msg_iovlen = 1};
+    union guest_rights rights = {0};
+    if (region_fd >= 0) {
+        packet.msg_control = rights.bytes;
+        packet.msg_controllen = sizeof(rights.bytes);
+        struct cmsghdr *part = CMSG_FIRSTHDR(&packet);
+        part->cmsg_level = SOL_SOCKET;
+        part->cmsg_type = SCM_RIGHTS;
+        part->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(part), &region_fd, sizeof(int));
+    }
+    ssize_t sent;
+    do /* send for a worker, whose sandbox knows no sendmsg */
+        sent = region_fd >= 0 ? sendmsg(fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT)
+                              : send(fd, message, sizeof(*message), MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (sent < 0 && errno == EINTR);
+    if (sent >= 0)
+        return STATUS_OK;
+    if (errno == EPIPE || errno == ECONNRESET)
+        return error_set(error, STATUS_UNAVAILABLE, "handshake: the other side has closed");
+    if (errno == EAGAIN)
+        return error_set(error, STATUS_DEADLINE_EXCEEDED, "handshake: no room for a message");
+    return error_set_errno(error, "handshake: sending of a guest");
+}
+
+static int
+descriptor_of(struct msghdr *packet)
+{
+    int fd = -1;
+    struct cmsghdr *part = CMSG_FIRSTHDR(packet);
+    if (part != NULL && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS &&
+        part->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(&fd, CMSG_DATA(part), sizeof(int));
+    return fd;
+}
+
+static enum status receive_failed(struct error *error);
+
+enum status
+handshake_receive_guest(int fd, struct handshake_guest *message, int *region_fd,
+                        struct error *error)
+{
+    struct iovec vector = {message, sizeof(*message)};
+    union guest_rights rights;
+    struct msghdr packet = {.msg_iov = &vector,
+                            .msg_iovlen = 1,
+                            .msg_control = rights.bytes,
+                            .msg_controllen = sizeof(rights.bytes)};
+    ssize_t received;
+    do
+        received = recvmsg(fd, &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_TRUNC);
+    while (received < 0 && errno == EINTR);
+    *region_fd = -1;
+    if (received < 0)
+        return receive_failed(error);
+    if (received == 0)
+        return error_set(error, STATUS_UNAVAILABLE, "handshake: the other side has closed");
+    *region_fd = descriptor_of(&packet);
+    if ((size_t)received == sizeof(*message) && message->header.version == HANDSHAKE_VERSION &&
+        message->header.type == HANDSHAKE_GUEST && message->header.bytes == sizeof(*message) &&
+        terminated(message->text, sizeof(message->text)))
+        return STATUS_OK;
+    if (*region_fd >= 0)
+        close(*region_fd);
+    *region_fd = -1;
+    return error_set(error, STATUS_DATA_LOSS, "handshake: no word of a guest: %zd bytes", received);
 }
 
 static enum status
@@ -78,12 +166,6 @@ handshake_receive(int fd, void *message, uint32_t room, struct error *error)
                          "handshake: message type %u has %u bytes, not %zd (it says %u)",
                          header.type, expected, received, header.bytes);
     return STATUS_OK;
-}
-
-static bool
-terminated(const char *string, size_t room)
-{
-    return strnlen(string, room) < room;
 }
 
 /* `which` is "input" or "output". */

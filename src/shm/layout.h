@@ -90,8 +90,8 @@ struct shm_doorbell {
 
 struct shm_stage {
     _Alignas(64) _Atomic uint32_t former;
-    _Atomic uint64_t idle;     /* bit i: worker i wants work and sleeps, or is about to */
-    _Atomic uint32_t draining; /* 1: close batches at once; written by the coordinator */
+    _Atomic uint64_t idle;         /* bit i: worker i wants work and sleeps, or is about to */
+    _Atomic uint32_t draining;     /* 1: close batches at once; written by the coordinator */
     _Atomic uint32_t guests_epoch; /* one more with each guest that comes or goes; likewise */
 };
 

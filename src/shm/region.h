@@ -19,8 +19,8 @@ struct region {
     char *base;
     struct region_header *header;
     struct region_layout layout;
-    struct shm_objects slots;  /* words of all slots */
-    struct shm_objects blocks; /* words of all blocks */
+    struct shm_objects slots;    /* words of all slots */
+    struct shm_objects blocks;   /* words of all blocks */
     const struct guests *guests; /* of a lane: the regions that its workers serve too, as far as
                                   * this process knows; NULL: none (guests.h) */
 };

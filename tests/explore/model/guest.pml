@@ -387,11 +387,7 @@ proctype repairer()
        :: dead[k] = false; atomic { guest_waiting = guest_waiting + guest_hand[k]; guest_hand[k] = 0 }
        :: atomic { guest_waiting = guest_waiting + guest_hand[k]; guest_hand[k] = 0 }; dead[k] = false
        fi;
-#ifdef MUTANT_REPAIR_RINGS_ONLY
-       guest_ring();
-#else
        guest_wake();
-#endif
        k = 0
     od
 }
