@@ -27,6 +27,7 @@
 #include "coordinator/share.h"
 #include "shm/counters.h"
 #include "shm/doorbell.h"
+#include "shm/guests.h"
 #include "shm/handshake.h"
 #include "shm/region.h"
 
@@ -115,6 +116,7 @@ struct lane {
     uint64_t region_generation;
     int64_t drain_until_ns; /* of one that drains */
     struct region region;
+    struct guests guests;     /* only that there may be some: ours are never mapped */
     struct request *requests; /* one per slot */
     struct oip_model_info info;
     struct handshake_tensor *specs; /* what info points to */

@@ -14,6 +14,7 @@
 #include "coordinator/config.h"
 #include "coordinator/control.h"
 #include "coordinator/front.h"
+#include "coordinator/local.h"
 #include "coordinator/loop.h"
 #include "coordinator/pipeline.h"
 #include "coordinator/reload.h"
@@ -32,6 +33,7 @@ struct node {
     struct assembly assembly;
     struct front *front;
     struct control *control;
+    struct local *local;
     uint32_t serving_count;
     uint32_t stopped_count;
     enum node_phase phase;
@@ -285,6 +287,9 @@ start(struct node *node, struct error *error)
     struct control_handler handler = {on_control, node};
     status =
         control_create(node->loop, node->assembly.counters.path, &handler, &node->control, error);
+    if (status == STATUS_OK)
+        status = local_create(node->loop, node->assembly.counters.path, node->assembly.pipelines,
+                              node->assembly.pipeline_count, &node->local, error);
     if (status != STATUS_OK)
         return status;
     struct front_options front = {
@@ -308,6 +313,7 @@ finish(struct node *node)
     if (node->loop != NULL)
         loop_run_posted(node->loop);
     control_destroy(node->control);
+    local_destroy(node->local);
     assembly_fini(&node->assembly);
     loop_timer_destroy(node->publish_timer);
     loop_timer_destroy(node->drain_timer);

@@ -5,10 +5,10 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/check.h"
+#include "shm/local.h"
 
 static bool
 terminated(const char *string, size_t room)
@@ -46,32 +46,15 @@ handshake_send(int fd, const void *message, uint32_t bytes, struct error *error)
     return error_set_errno(error, "handshake: sending %u bytes", bytes);
 }
 
-/* A control message with one descriptor. */
-union guest_rights {
-    struct cmsghdr header;
-    char bytes[CMSG_SPACE(sizeof(int))];
-};
-
 enum status
 handshake_send_guest(int fd, const struct handshake_guest *message, int region_fd,
                      struct error *error)
 {
-    struct iovec vector = {(void *)(uintptr_t)message, sizeof(*message)};
-    struct msghdr packet = {.msg_iov = &vector, .msg_iovlen = 1};
-    union guest_rights rights = {0};
-    if (region_fd >= 0) {
-        packet.msg_control = rights.bytes;
-        packet.msg_controllen = sizeof(rights.bytes);
-        struct cmsghdr *part = CMSG_FIRSTHDR(&packet);
-        part->cmsg_level = SOL_SOCKET;
-        part->cmsg_type = SCM_RIGHTS;
-        part->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(part), &region_fd, sizeof(int));
-    }
+    if (region_fd >= 0)
+        return local_send(fd, message, sizeof(*message), region_fd, error);
     ssize_t sent;
-    do /* send for a worker, whose sandbox knows no sendmsg */
-        sent = region_fd >= 0 ? sendmsg(fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT)
-                              : send(fd, message, sizeof(*message), MSG_NOSIGNAL | MSG_DONTWAIT);
+    do /* not sendmsg: a worker's sandbox knows none */
+        sent = send(fd, message, sizeof(*message), MSG_NOSIGNAL | MSG_DONTWAIT);
     while (sent < 0 && errno == EINTR);
     if (sent >= 0)
         return STATUS_OK;
@@ -82,47 +65,23 @@ handshake_send_guest(int fd, const struct handshake_guest *message, int region_f
     return error_set_errno(error, "handshake: sending of a guest");
 }
 
-static int
-descriptor_of(struct msghdr *packet)
-{
-    int fd = -1;
-    struct cmsghdr *part = CMSG_FIRSTHDR(packet);
-    if (part != NULL && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS &&
-        part->cmsg_len == CMSG_LEN(sizeof(int)))
-        memcpy(&fd, CMSG_DATA(part), sizeof(int));
-    return fd;
-}
-
-static enum status receive_failed(struct error *error);
-
 enum status
 handshake_receive_guest(int fd, struct handshake_guest *message, int *region_fd,
                         struct error *error)
 {
-    struct iovec vector = {message, sizeof(*message)};
-    union guest_rights rights;
-    struct msghdr packet = {.msg_iov = &vector,
-                            .msg_iovlen = 1,
-                            .msg_control = rights.bytes,
-                            .msg_controllen = sizeof(rights.bytes)};
-    ssize_t received;
-    do
-        received = recvmsg(fd, &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_TRUNC);
-    while (received < 0 && errno == EINTR);
-    *region_fd = -1;
-    if (received < 0)
-        return receive_failed(error);
-    if (received == 0)
-        return error_set(error, STATUS_UNAVAILABLE, "handshake: the other side has closed");
-    *region_fd = descriptor_of(&packet);
-    if ((size_t)received == sizeof(*message) && message->header.version == HANDSHAKE_VERSION &&
-        message->header.type == HANDSHAKE_GUEST && message->header.bytes == sizeof(*message) &&
+    enum status status =
+        local_receive(fd, message, sizeof(*message), LOCAL_DONT_WAIT, region_fd, error);
+    if (status != STATUS_OK)
+        return status;
+    if (message->header.version == HANDSHAKE_VERSION && message->header.type == HANDSHAKE_GUEST &&
+        message->header.bytes == sizeof(*message) &&
         terminated(message->text, sizeof(message->text)))
         return STATUS_OK;
     if (*region_fd >= 0)
         close(*region_fd);
     *region_fd = -1;
-    return error_set(error, STATUS_DATA_LOSS, "handshake: no word of a guest: %zd bytes", received);
+    return error_set(error, STATUS_DATA_LOSS, "handshake: no word of a guest: type %u",
+                     message->header.type);
 }
 
 static enum status

@@ -57,5 +57,11 @@ slot_runs_alone(const struct shm_slot *slot, uint32_t generation)
 /* Writes status and text (cut to fit) for the way through PLACE_ERROR. */
 void slot_set_failure(struct shm_slot *slot, uint8_t place, enum status status, const char *text);
 
+/* The same read: a status that is a failure, and a text that ends. */
+void slot_failure(const struct shm_slot *slot, struct error *failure);
+
+/* Of a slot that the caller holds; TIME_NEVER_NS: none. */
+void slot_set_deadline(struct shm_slot *slot, int64_t deadline_ns);
+
 /* How many slots are not free. Reads every word: for people and for tests. */
 uint32_t slots_used(const struct region *region);

@@ -23,6 +23,7 @@ LAYERS = {
     "src/base": {"base"},
     "src/shm": {"base", "shm", "shoal"},
     "src/rpc": {"base", "rpc"},
+    "src/client": {"base", "shm", "client", "shoal"},
     "src/worker": {"base", "shm", "worker", "shoal"},
     "src/coordinator": {"base", "shm", "rpc", "mesh", "coordinator", "shoal"},
     "src/ctl": {"base", "shm", "rpc", "ctl", "shoal"},
