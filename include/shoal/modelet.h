@@ -45,6 +45,11 @@
  * A modelet that does not come back from `run` within the stage's `run_timeout_ms` is killed. A
  * request that was in a worker's hands when it died is run again, alone, by another.
  *
+ * Local clients. Where the pipeline's `local_clients` is not 0, inputs may lie in memory that their
+ * sender can still write: names, types, shapes and sizes were checked and stay, but the data may
+ * change while `run` reads it. Load each element that steers something (a length in a BYTES tensor,
+ * an index) once, check what was loaded, and use only that.
+ *
  * Versions. `abi_version` and the sizes in SHOAL_MODELET_HEADER are compared before any function
  * of the plug-in is called, and the host's tables carry their own size, so each side sees what the
  * other was compiled with. Within version 1 structures only grow at the end. A plug-in compiled

@@ -57,10 +57,13 @@ make_region(struct lane_guest *guest, const struct region_plan *plan, struct err
     return status;
 }
 
-/* Whoever still has it mapped is left with zeros, and with pages of his own if he writes. */
+/* Whoever still has it mapped is left with zeros, and with pages of his own if he writes. Not when
+ * we end it: a client may still read answers there. */
 static void
 take_pages_out(const struct lane_guest *guest)
 {
+    if (guest->pages == GUEST_KEEPS_PAGES)
+        return;
     if (fallocate(guest->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)guest->bytes) !=
         0)
         log_warn("guest_memory_kept bytes=%llu", (unsigned long long)guest->bytes);
@@ -108,11 +111,12 @@ announce(struct roster *roster)
 
 /* From now on it is served no more. */
 static void
-leave(struct roster *roster, uint32_t number)
+leave(struct roster *roster, uint32_t number, enum guest_pages pages)
 {
     struct lane_guest *guest = &roster->guests[number];
     CHECK(guest->state == GUEST_SERVED);
     guest->state = GUEST_LEAVING;
+    guest->pages = pages;
     take_pages_out(guest);
     struct error error = ERROR_NONE;
     for (uint32_t i = 0; i < roster->seat_count; i++) {
@@ -129,10 +133,10 @@ leave(struct roster *roster, uint32_t number)
 }
 
 static void
-lose(struct roster *roster, uint32_t number, const char *why)
+lose(struct roster *roster, uint32_t number, enum guest_pages pages, const char *why)
 {
     struct guest_owner owner = roster->guests[number].owner;
-    leave(roster, number);
+    leave(roster, number, pages);
     owner.lost(owner.context, why);
 }
 
@@ -171,7 +175,7 @@ roster_guest_admit(struct roster *roster, const struct guest_wish *wish,
             status = told;
     }
     if (status != STATUS_OK) {
-        leave(roster, n);
+        leave(roster, n, GUEST_LOSES_PAGES);
         return error_prefix(error, "telling a worker of a client");
     }
     announce(roster);
@@ -184,7 +188,7 @@ void
 roster_guest_dismiss(struct roster *roster, uint32_t number)
 {
     if (roster->guests[number].state == GUEST_SERVED)
-        leave(roster, number);
+        leave(roster, number, GUEST_LOSES_PAGES);
 }
 
 void
@@ -192,7 +196,7 @@ roster_guests_end(struct roster *roster, const char *why)
 {
     for (uint32_t i = 0; i < GUESTS_MAX; i++)
         if (roster->guests[i].state == GUEST_SERVED)
-            lose(roster, i, why);
+            lose(roster, i, GUEST_KEEPS_PAGES, why);
 }
 
 void
@@ -227,7 +231,7 @@ seat_tell_guests(struct seat *seat)
         if (tell(seat, i, GUEST_COMES, &error) == STATUS_OK)
             seat->guests_told |= UINT32_C(1) << i;
         else if (error.status != STATUS_UNAVAILABLE)
-            lose(roster, i, "a new worker could not be told of it");
+            lose(roster, i, GUEST_LOSES_PAGES, "a new worker could not be told of it");
     }
 }
 
@@ -254,7 +258,7 @@ seat_hears_of_guest(struct seat *seat, const struct handshake_guest *word)
     if (guest->state == GUEST_SERVED) {
         log_warn("local_client_corrupt pipeline=%s number=%u what=\"%s\"", roster->lane->info.name,
                  word->number, word->text);
-        lose(roster, word->number, "its shared memory was found corrupt");
+        lose(roster, word->number, GUEST_LOSES_PAGES, "its shared memory was found corrupt");
     }
     return true;
 }

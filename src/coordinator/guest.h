@@ -31,8 +31,15 @@ struct guest_owner {
 
 enum guest_state { GUEST_FREE, GUEST_SERVED, GUEST_LEAVING };
 
+/* What becomes of its memory when it leaves. */
+enum guest_pages {
+    GUEST_LOSES_PAGES, /* its client has gone, or is not to be trusted: taken out of the file */
+    GUEST_KEEPS_PAGES, /* we end it: its client reads its last answers */
+};
+
 struct lane_guest {
     enum guest_state state;
+    enum guest_pages pages;
     int fd;
     uint64_t bytes;
     uint64_t serial;

@@ -185,14 +185,14 @@ find_roster(struct session *session, const struct local_hello *hello, struct ros
     if (pipeline == NULL)
         return error_set(error, STATUS_NOT_FOUND, "this node serves no pipeline \"%s\"",
                          hello->pipeline);
+    if (pipeline->generation->config->local_clients == 0)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "pipeline \"%s\" takes no local clients: set local_clients",
+                         pipeline->name);
     const struct lane *lane = atomic_load(&pipeline->serving);
     if (lane == NULL || atomic_load(&pipeline->draining))
         return error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\" is %s: try again",
                          pipeline->name, lane == NULL ? "starting" : "stopping");
-    if (lane->generation->config->local_clients == 0)
-        return error_set(error, STATUS_FAILED_PRECONDITION,
-                         "pipeline \"%s\" takes no local clients: set local_clients",
-                         pipeline->name);
     *roster = pipeline->rosters[lane->number];
     return STATUS_OK;
 }

@@ -121,9 +121,6 @@ struct region_header {
     struct region_plan plan;
     uint64_t checksum; /* FNV-1a of all the bytes before it */
     struct shm_doorbell coordinator_bell;
-    /* In a guest: the coordinator raises it when there is a message on the client's socket. A line
-     * of its own: the client reads it with every request. */
-    _Alignas(64) _Atomic uint32_t news;
 };
 
 /* Offsets of the parts from the start of the region. */
