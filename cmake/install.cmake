@@ -12,6 +12,12 @@ foreach(program shoald shoal-worker shoalctl)
     endif()
 endforeach()
 
+install(TARGETS shoal LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# as many steps up as the library's folder has parts, and pkgconfig
+string(REGEX REPLACE "[^/]+" ".." SHOAL_PC_PREFIX ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(cmake/shoal.pc.in shoal.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/shoal.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
 # Modelets live in lib/shoal beside bin/, in the build folder as in the prefix.
 get_property(modelets GLOBAL PROPERTY SHOAL_MODELETS)
 foreach(modelet IN LISTS modelets)

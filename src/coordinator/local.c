@@ -214,12 +214,12 @@ fill_terms(const struct roster *roster, struct local_word *word)
 static void
 on_hello(struct session *session, const struct local_hello *hello)
 {
-    struct roster *roster;
+    struct roster *roster = NULL;
     struct error error = ERROR_NONE;
     struct guest_wish wish = {hello->slots, hello->message_bytes};
     struct guest_owner owner = {on_lost, on_party_died, session};
-    uint32_t number;
-    int region_fd;
+    uint32_t number = 0;
+    int region_fd = -1;
     if (find_roster(session, hello, &roster, &error) != STATUS_OK ||
         roster_guest_admit(roster, &wish, &owner, &number, &region_fd, &error) != STATUS_OK) {
         refuse(session, &error);
