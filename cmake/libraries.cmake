@@ -20,10 +20,12 @@ endfunction()
 
 # pkg-config's answer for gRPC names some eighty libraries; the C core needs these two.
 shoal_find_library(grpc grpc/grpc.h grpc gpr)
-shoal_find_library(event event2/event.h event_core event_pthreads)
+shoal_find_library(event event2/event.h event_core event_extra event_pthreads)
 shoal_find_library(yaml yaml.h yaml)
+shoal_find_library(jansson jansson.h jansson)
 shoal_find_library(protobuf_c protobuf-c/protobuf-c.h protobuf-c)
 shoal_find_library(xgboost xgboost/c_api.h xgboost)
+shoal_find_library(curl curl/curl.h curl)
 shoal_find_library(seccomp seccomp.h seccomp)
 shoal_find_library(cmocka cmocka.h cmocka)
 if(SHOAL_JEMALLOC AND NOT SHOAL_SANITIZE)

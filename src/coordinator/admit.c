@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "coordinator/lane.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/trace_request.h"
 #include "shm/former.h"
 #include "shm/slot.h"
 
@@ -303,6 +304,9 @@ start(struct lane *lane, struct submission *submission, int64_t now_ns, struct e
         UNREACHABLE();
     request->sink = submission->sink;
     request->call = submission->call;
+    request->trace = submission->trace;
+    if (request->trace != NULL)
+        trace_request_begin(request, ticket, request->trace);
     atomic_store_explicit(&request->arrived_ns, now_ns, memory_order_relaxed);
     atomic_store_explicit(&request->deaths, 0, memory_order_relaxed);
     request->share_place = (uint8_t)share_place(submission->caller);

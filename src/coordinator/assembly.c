@@ -151,6 +151,14 @@ assembly_init(struct assembly *assembly, const struct assembly_options *options,
 }
 
 void
+assembly_end_gathering(struct assembly *assembly)
+{
+    for (uint32_t i = 0; i < assembly->pipeline_count; i++)
+        for (uint32_t k = 0; k < LANES_MAX; k++)
+            lane_end_gathering(&assembly->pipelines[i]->lanes[k]);
+}
+
+void
 assembly_fini(struct assembly *assembly)
 {
     for (uint32_t i = 0; i < assembly->pipeline_count; i++)

@@ -41,6 +41,8 @@ void coordinator_pin(const struct config *config);
  * finished with assembly_fini after any result. */
 enum status assembly_init(struct assembly *assembly, const struct assembly_options *options,
                           struct error *error) WARN_UNUSED;
+/* When every pipeline has stopped: no answer is being finished any more after this. */
+void assembly_end_gathering(struct assembly *assembly);
 /* When every pipeline has stopped. Leaves NODE_STOPPED in the counters for who still reads them. */
 void assembly_fini(struct assembly *assembly);
 

@@ -84,9 +84,17 @@ stage_free(struct config_stage *stage)
     free(stage->name);
     free(stage->modelet);
     free(stage->cpus);
+    free(stage->batch_wait);
     free(stage->model_id);
     free(stage->model_path);
     free(stage->model_key);
+}
+
+static void
+addresses_free(struct config_addresses *addresses)
+{
+    for (uint32_t i = 0; i < addresses->count; i++)
+        free(addresses->items[i]);
 }
 
 void
@@ -100,14 +108,15 @@ config_free(struct config *config)
         free(pipeline->name);
     }
     free(config->pipelines);
-    for (uint32_t i = 0; i < config->listen_count; i++)
-        free(config->listen[i]);
-    free(config->listen);
+    addresses_free(&config->listen);
+    addresses_free(&config->metrics);
+    addresses_free(&config->http);
     free(config->cpus);
     free(config->counters);
     free(config->log_level);
     free(config->caller_metadata);
     free(config->sandbox);
+    free(config->traces);
     free(config->directory);
     free(config->path);
     *config = (struct config){0};

@@ -41,6 +41,7 @@ struct config_stage {
     uint32_t worker_count;
     uint32_t batch_size;   /* 0: singletons */
     int64_t batch_wait_ns; /* 0: take what is there */
+    char *batch_wait;      /* "fixed" or "adaptive": batch_wait_ns is the most */
     int64_t start_timeout_ns;
     int64_t run_timeout_ns; /* 0: none */
     uint32_t halvings_max;
@@ -71,12 +72,18 @@ struct config_pipeline {
     int line;
 };
 
+struct config_addresses {
+    char *items[CONFIG_LISTEN_MAX];
+    uint32_t count;
+};
+
 struct config {
     char *path;
-    char *directory; /* of the file, absolute: relative paths start here */
-    char **listen;   /* relative unix paths are made absolute */
-    uint32_t listen_count;
-    int *cpus; /* of the coordinator; NULL: not pinned */
+    char *directory;                 /* of the file, absolute: relative paths start here */
+    struct config_addresses listen;  /* relative unix paths are made absolute */
+    struct config_addresses metrics; /* none: no metrics */
+    struct config_addresses http;    /* of REST; none: there is none */
+    int *cpus;                       /* of the coordinator; NULL: not pinned */
     uint32_t cpu_count;
     uint32_t front_threads;
     uint64_t message_bytes_max;
@@ -87,6 +94,8 @@ struct config {
     char *log_level;
     char *caller_metadata; /* key of metadata; NULL: the default */
     char *sandbox;         /* "best_effort" or "required" */
+    char *traces;          /* "file:/absolute", or an http or https URL; NULL: none */
+    uint64_t trace_sample; /* of calls without a traceparent; of 2^32 */
     struct config_pipeline *pipelines;
     uint32_t pipeline_count;
 };

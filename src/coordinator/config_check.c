@@ -70,6 +70,11 @@ config_check_stage(struct config_reader *reader, const struct config_pipeline *p
         report_add(report, nodes[KEY_BATCH_WAIT_MS]->line,
                    "`batch_wait_ms` without a `batch_size` above 0: requests run one at a time "
                    "then, and wait for nobody");
+    bool waits = stage->batch_wait_ns > 0 || given->refused[KEY_BATCH_WAIT_MS];
+    if (stage->batch_wait != NULL && strcmp(stage->batch_wait, "adaptive") == 0 && !waits)
+        report_add(report, nodes[KEY_BATCH_WAIT]->line,
+                   "`batch_wait: adaptive` without a `batch_wait_ms` above 0, which says how long "
+                   "a batch waits at most: it would never wait");
     if (stage->modelet != NULL)
         stage->modelet = config_find_modelet(reader, stage->modelet, nodes[KEY_MODELET]->line);
     if (stage->model_path != NULL)
@@ -100,6 +105,33 @@ config_check_pipeline(struct config_reader *reader, const struct config_pipeline
                    error.text);
 }
 
+/* Makes a file's path absolute. */
+static void
+check_traces(struct config_reader *reader, const struct config_given *given)
+{
+    static const char file[] = "file:";
+    struct config *config = reader->config;
+    char shown[REPORT_VALUE_BYTES];
+    if (given->nodes[KEY_TRACE_SAMPLE] != NULL && config->trace_sample > 0 &&
+        config->traces == NULL && !given->refused[KEY_TRACES])
+        report_add(reader->report, given->nodes[KEY_TRACE_SAMPLE]->key_line,
+                   "`trace_sample` without `traces`: there is no place for what is traced");
+    if (config->traces == NULL || strncmp(config->traces, "http://", 7) == 0 ||
+        strncmp(config->traces, "https://", 8) == 0)
+        return;
+    if (strncmp(config->traces, file, strlen(file)) != 0 || config->traces[strlen(file)] == '\0') {
+        report_add(reader->report, given->nodes[KEY_TRACES]->line,
+                   "`traces` must be \"file:PATH\" or an http or https URL such as "
+                   "\"http://127.0.0.1:4318/v1/traces\", not %s",
+                   text_show(config->traces, shown));
+        return;
+    }
+    char *path = config_resolve(config, must_copy(config->traces + strlen(file)));
+    free(config->traces);
+    config->traces = must_format("%s%s", file, path);
+    free(path);
+}
+
 void
 config_check_top(struct config_reader *reader, const struct config_given *given)
 {
@@ -111,6 +143,7 @@ config_check_top(struct config_reader *reader, const struct config_given *given)
                    "`caller_metadata`: \"%s\" has capital letters: keys of metadata are in lower "
                    "case",
                    config->caller_metadata);
+    check_traces(reader, given);
     if (config->counters == NULL)
         return;
     config->counters = config_resolve(config, config->counters);
@@ -173,19 +206,21 @@ check_unix(struct config_reader *reader, const struct node *node, const char *pa
 }
 
 static char *
-check_tcp(struct config_reader *reader, const struct node *node)
+check_tcp(struct config_reader *reader, const struct config_key *key, const struct node *node)
 {
     char shown[REPORT_VALUE_BYTES];
     const char *colon = strrchr(node->text, ':');
     if (colon == NULL || !is_host(node->text, (size_t)(colon - node->text))) {
-        report_add(reader->report, node->line,
-                   "`listen`: %s is no address: \"port:8033\", \"127.0.0.1:8033\", \"[::1]:8033\" "
-                   "and \"unix:/path\" are",
-                   text_show(node->text, shown));
+        report_add(reader->report, node->line, "`%s`: %s is no address: %s", key->name,
+                   text_show(node->text, shown),
+                   key->type == CONFIG_ADDRESSES
+                       ? "\"port:8033\", \"127.0.0.1:8033\", \"[::1]:8033\" and "
+                         "\"unix:/path\" are"
+                       : "\"port:2112\", \"127.0.0.1:2112\" and \"[::1]:2112\" are");
         return NULL;
     }
     if (!is_port(colon + 1)) {
-        report_add(reader->report, node->line, "`listen`: the port in %s must be 0 to 65535",
+        report_add(reader->report, node->line, "`%s`: the port in %s must be 0 to 65535", key->name,
                    text_show(node->text, shown));
         return NULL;
     }
@@ -193,28 +228,28 @@ check_tcp(struct config_reader *reader, const struct node *node)
 }
 
 char *
-config_check_address(struct config_reader *reader, const struct node *node)
+config_check_address(struct config_reader *reader, const struct config_key *key,
+                     const struct node *node, const struct config_addresses *others)
 {
-    const struct config *config = reader->config;
     char shown[REPORT_VALUE_BYTES];
     if (node->kind != NODE_SCALAR || node_is_null(node)) {
         report_add(reader->report, node->line,
-                   "`listen` must list addresses such as \"port:8033\", not %s",
+                   "`%s` must list addresses such as \"port:8033\", not %s", key->name,
                    node_show(node, shown));
         return NULL;
     }
     for (const char *c = node->text; *c != '\0'; c++)
         if ((unsigned char)*c <= 0x20 || *c == 0x7f) {
-            report_add(reader->report, node->line,
-                       "`listen`: %s holds a space or a control character",
-                       text_show(node->text, shown));
+            report_add(reader->report, node->line, "`%s`: %s holds a space or a control character",
+                       key->name, text_show(node->text, shown));
             return NULL;
         }
-    char *address = strncmp(node->text, "unix:", 5) == 0 ? check_unix(reader, node, node->text + 5)
-                                                         : check_tcp(reader, node);
-    for (uint32_t i = 0; i < config->listen_count && address != NULL; i++)
-        if (strcmp(config->listen[i], address) == 0) {
-            report_add(reader->report, node->line, "`listen`: %s is there twice",
+    bool unix_socket = key->type == CONFIG_ADDRESSES && strncmp(node->text, "unix:", 5) == 0;
+    char *address =
+        unix_socket ? check_unix(reader, node, node->text + 5) : check_tcp(reader, key, node);
+    for (uint32_t i = 0; i < others->count && address != NULL; i++)
+        if (strcmp(others->items[i], address) == 0) {
+            report_add(reader->report, node->line, "`%s`: %s is there twice", key->name,
                        text_show(node->text, shown));
             free(address);
             address = NULL;

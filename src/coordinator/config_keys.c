@@ -23,6 +23,14 @@ const struct config_key config_keys[KEY_COUNT] = {
     NULL, "port:8033", NULL, FIELD_NONE, 0, TOP(listen),
     "Addresses for gRPC: `port:8033` (all interfaces), `127.0.0.1:8033`, `[::1]:8033`, "
     "`unix:/run/shoal/grpc.sock` (at most 107 bytes). Port 0: any free one."},
+[KEY_HTTP] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "http", 1, CONFIG_LISTEN_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(http),
+    "Address, or list of addresses, for REST (the protocol over HTTP): `port:8008` (all "
+    "interfaces), `127.0.0.1:8008`, `[::1]:8008`. Left out: none."},
+[KEY_METRICS] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "metrics", 1, CONFIG_LISTEN_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(metrics),
+    "Address, or list of addresses, where Prometheus finds `/metrics`: `port:2112` (all "
+    "interfaces), `127.0.0.1:2112`, `[::1]:2112`. Left out: nowhere."},
 [KEY_CPUS] = {WHERE_TOP, CONFIG_CPUS, OPTIONAL, "cpus", 1, CONFIG_CPUS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(cpus),
     "CPUs that the coordinator runs on. Left out: not pinned."},
@@ -57,6 +65,14 @@ const struct config_key config_keys[KEY_COUNT] = {
     "shoal-caller", NULL, FIELD_NONE, 0, TOP(caller_metadata),
     "Key of the metadata by which callers say who they are, for fair shares when a pipeline is "
     "full, in lower case. Who sends none is known by the address of its machine."},
+[KEY_TRACES] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "traces", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(traces),
+    "Where spans of traced requests go, as OTLP/JSON: `file:/var/log/shoal/spans.jsonl`, a line "
+    "for each export; or a collector's URL, `http://127.0.0.1:4318/v1/traces`. Traced is a request "
+    "that comes with a W3C `traceparent` whose flag says so. Left out: nothing is traced."},
+[KEY_TRACE_SAMPLE] = {WHERE_TOP, CONFIG_DECIMAL, OPTIONAL, "trace_sample", 0, 1, NULL,
+    "0", NULL, FIELD_U64, INT64_C(1) << 32, TOP(trace_sample),
+    "Share of the requests without a `traceparent` that are traced too. Only with `traces`."},
 [KEY_PIPELINES] = {WHERE_TOP, CONFIG_PIPELINES, REQUIRED, "pipelines", 1, CONFIG_PIPELINES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(pipelines), "What is served."},
 
@@ -115,6 +131,11 @@ const struct config_key config_keys[KEY_COUNT] = {
     "0", NULL, FIELD_I64, NS_PER_MS, STAGE(batch_wait_ns),
     "How long the oldest request of a batch waits at this stage for others; fractions are allowed. "
     "0: what is there goes. Only with `batch_size`."},
+[KEY_BATCH_WAIT] = {WHERE_STAGE, CONFIG_CHOICE, OPTIONAL, "batch_wait", 0, 0, NULL,
+    "fixed", "fixed|adaptive", FIELD_NONE, 0, STAGE(batch_wait),
+    "`fixed`: a batch waits for `batch_wait_ms` unless it gets full. `adaptive`: for so long at "
+    "most, and only while the arrivals seen promise that more company saves more than the waiting "
+    "costs; not at all for a lone caller."},
 [KEY_START_TIMEOUT_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "start_timeout_ms", 1, HOUR_MS,
     "ms", "30000", NULL, FIELD_I64, NS_PER_MS, STAGE(start_timeout_ns),
     "A worker that is not ready by then is killed, and started again after a while."},
@@ -174,6 +195,7 @@ static const char *const type_names[] = {
     [CONFIG_INTEGER] = "an integer",
     [CONFIG_DECIMAL] = "a number",
     [CONFIG_ADDRESSES] = "a list of addresses",
+    [CONFIG_HTTP_ADDRESSES] = "an address or a list of them",
     [CONFIG_CPUS] = "a list of CPU numbers",
     [CONFIG_PARAMS] = "a map of names to single values",
     [CONFIG_MODEL] = "a map",
@@ -262,6 +284,7 @@ config_range_text(const struct config_key *key, char *text, size_t room)
     case CONFIG_CHOICE:
     case CONFIG_CHOICES: snprintf(text, room, "%s", key->choices); break;
     case CONFIG_ADDRESSES:
+    case CONFIG_HTTP_ADDRESSES:
     case CONFIG_CPUS:
     case CONFIG_PARAMS:
     case CONFIG_STAGES:

@@ -13,18 +13,19 @@
 enum config_where { WHERE_TOP, WHERE_PIPELINE, WHERE_STAGE, WHERE_MODEL, WHERE_COUNT };
 
 enum config_type {
-    CONFIG_NAME,      /* letters, digits and ._- */
-    CONFIG_TEXT,      /* any scalar but an empty one */
-    CONFIG_CHOICE,    /* one of the words in `choices` */
-    CONFIG_CHOICES,   /* list of them; bit i of the field is the i-th word */
-    CONFIG_INTEGER,   /* times `factor` into the field */
-    CONFIG_DECIMAL,   /* the same, fractions allowed */
-    CONFIG_ADDRESSES, /* list of what can be listened on */
-    CONFIG_CPUS,      /* list of CPU numbers */
-    CONFIG_PARAMS,    /* map of scalars under names of the modelet's own */
-    CONFIG_MODEL,     /* the map WHERE_MODEL, into the same struct */
-    CONFIG_STAGES,    /* list of WHERE_STAGE */
-    CONFIG_PIPELINES, /* list of WHERE_PIPELINE */
+    CONFIG_NAME,           /* letters, digits and ._- */
+    CONFIG_TEXT,           /* any scalar but an empty one */
+    CONFIG_CHOICE,         /* one of the words in `choices` */
+    CONFIG_CHOICES,        /* list of them; bit i of the field is the i-th word */
+    CONFIG_INTEGER,        /* times `factor` into the field */
+    CONFIG_DECIMAL,        /* the same, fractions allowed */
+    CONFIG_ADDRESSES,      /* list of what gRPC can listen on */
+    CONFIG_HTTP_ADDRESSES, /* the same for HTTP: no unix sockets; one alone needs no list */
+    CONFIG_CPUS,           /* list of CPU numbers */
+    CONFIG_PARAMS,         /* map of scalars under names of the modelet's own */
+    CONFIG_MODEL,          /* the map WHERE_MODEL, into the same struct */
+    CONFIG_STAGES,         /* list of WHERE_STAGE */
+    CONFIG_PIPELINES,      /* list of WHERE_PIPELINE */
 };
 
 enum config_need { OPTIONAL, REQUIRED };
@@ -50,6 +51,8 @@ struct config_key {
 /* Position of each key in the table; config_read reads a map's keys in this order. */
 enum config_key_index {
     KEY_LISTEN,
+    KEY_HTTP,
+    KEY_METRICS,
     KEY_CPUS,
     KEY_FRONT_THREADS,
     KEY_MESSAGE_MIB,
@@ -60,6 +63,8 @@ enum config_key_index {
     KEY_LOG_LEVEL,
     KEY_CALLER_METADATA,
     KEY_SANDBOX,
+    KEY_TRACES,
+    KEY_TRACE_SAMPLE,
     KEY_PIPELINES,
     KEY_PIPELINE_NAME,
     KEY_SLOTS,
@@ -77,6 +82,7 @@ enum config_key_index {
     KEY_STAGE_CPUS,
     KEY_BATCH_SIZE,
     KEY_BATCH_WAIT_MS,
+    KEY_BATCH_WAIT,
     KEY_START_TIMEOUT_MS,
     KEY_RUN_TIMEOUT_MS,
     KEY_QUARANTINE_DEATHS,

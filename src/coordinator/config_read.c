@@ -184,18 +184,26 @@ list_fits(struct config_reader *reader, const struct config_key *key, const stru
 }
 
 static void
-read_addresses(struct config_reader *reader, const struct config_key *key, const struct node *list)
+read_addresses(struct config_reader *reader, const struct config_key *key, const struct node *node,
+               void *base)
 {
-    struct config *config = reader->config;
-    if (!list_fits(reader, key, list))
+    struct config_addresses *addresses = (void *)((char *)base + key->offset);
+    bool alone = key->type == CONFIG_HTTP_ADDRESSES && node->kind == NODE_SCALAR;
+    if ((alone && node_is_null(node)) || (!alone && node->kind != NODE_LIST)) {
+        report_type(reader, key, node);
         return;
-    for (uint32_t i = 0; i < config->listen_count; i++)
-        free(config->listen[i]);
-    config->listen_count = 0;
-    for (const struct node *item = list->first; item != NULL; item = item->next) {
-        char *address = item->kind != NODE_BROKEN ? config_check_address(reader, item) : NULL;
+    }
+    if (!alone && !list_fits(reader, key, node))
+        return;
+    while (addresses->count > 0) /* the default */
+        free(addresses->items[--addresses->count]);
+    const struct node *item = alone ? node : node->first;
+    for (; item != NULL; item = alone ? NULL : item->next) {
+        char *address = NULL;
+        if (item->kind != NODE_BROKEN)
+            address = config_check_address(reader, key, item, addresses);
         if (address != NULL)
-            config->listen[config->listen_count++] = address;
+            addresses->items[addresses->count++] = address;
     }
 }
 
@@ -308,7 +316,8 @@ read_value(struct config_reader *reader, const struct config_key *key, const str
     case CONFIG_CHOICES: read_choices(reader, key, node, base); break;
     case CONFIG_INTEGER:
     case CONFIG_DECIMAL: read_number(reader, key, node, base); break;
-    case CONFIG_ADDRESSES: read_addresses(reader, key, node); break;
+    case CONFIG_ADDRESSES:
+    case CONFIG_HTTP_ADDRESSES: read_addresses(reader, key, node, base); break;
     case CONFIG_CPUS:
         if (key->where == WHERE_STAGE)
             read_cpus(reader, key, node, &stage->cpus, &stage->worker_count);
@@ -456,7 +465,6 @@ config_read(struct config_reader *reader, const struct node *tree)
 {
     struct config *config = reader->config;
     struct config_given given;
-    config->listen = must_allocate(CONFIG_LISTEN_MAX, sizeof(char *));
     if (tree->kind == NODE_MAP) {
         read_map(reader, WHERE_TOP, tree, config, &given);
         config_check_top(reader, &given);

@@ -23,6 +23,7 @@
 #include "shm/handshake.h"
 #include "shm/repair.h"
 #include "shm/slot.h"
+#include "shm/stamp.h"
 
 /* ---- what becomes of its requests ---- */
 
@@ -45,6 +46,16 @@ tell_poison(const struct seat *seat, uint32_t deaths, struct error *error)
                   deaths, workers, config->name, modelet);
 }
 
+/* The run that has ended with the worker, for the request's trace. */
+static void
+keep_lost_run(const struct seat *seat, struct shm_ticket ticket, uint32_t deaths)
+{
+    const struct region *region = &seat->roster->lane->region;
+    struct stamp lost = {.ended_ns = seat->died_ns, .stage = seat->stage, .worker = seat->index};
+    if (slot_traced(region_slot(region, ticket.index), ticket.generation))
+        stamp_lose(region, ticket, deaths - 1, &lost);
+}
+
 static enum repair_verdict
 judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct error *error)
 {
@@ -55,6 +66,7 @@ judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct err
         return REPAIR_CORRUPT;
     const struct config_stage *config = stage_config(roster, stage);
     uint32_t deaths = 1 + atomic_fetch_add_explicit(&request->deaths, 1, memory_order_relaxed);
+    keep_lost_run(seat, ticket, deaths);
     if (seat_staff(seat)->abilities & SHOAL_CHANGES_INPUTS) {
         error_set(error, STATUS_UNAVAILABLE,
                   "a worker %s in stage \"%s\", whose modelet changes its inputs: it can't be run "

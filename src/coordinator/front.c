@@ -13,11 +13,16 @@
 #include "coordinator/oip.h"
 #include "coordinator/services.h"
 #include "coordinator/share.h"
+#include "coordinator/trace_call.h"
+#include "coordinator/trace_request.h"
 #include "rpc/rpc.h"
 
 enum {
     FRONT_THREADS_MAX = 16,
-    ARMED_CALLS = 512,
+    /* What finds none armed waits in the library until the next one is, a moment later; but each
+     * that is armed costs something at every event. */
+    ARMED_CALLS = 64,
+    ARMED_CALLS_OTHER = 16,
     CONCURRENT_STREAMS_MAX = 4096,
     METADATA_BYTES_MAX = 64 * 1024
 };
@@ -81,12 +86,7 @@ static const struct request_sink rpc_sink = {sink_tagged, sink_reply, sink_fail}
 static struct pipeline *
 find_pipeline(const struct front *front, const char *name, size_t name_bytes)
 {
-    for (uint32_t i = 0; i < front->options.pipeline_count; i++) {
-        const char *candidate = front->options.pipelines[i]->name;
-        if (strlen(candidate) == name_bytes && memcmp(candidate, name, name_bytes) == 0)
-            return front->options.pipelines[i];
-    }
-    return NULL;
+    return pipeline_find(front->options.pipelines, front->options.pipeline_count, name, name_bytes);
 }
 
 /* Who calls, for fair shares: as the caller says, or else the machine that the call came from. */
@@ -114,15 +114,23 @@ infer(struct front *front, struct rpc_call *call, const struct rpc_message *mess
     if (pipeline == NULL)
         return error_set(error, STATUS_NOT_FOUND, "model \"%.*s\" is not known to this node",
                          (int)(name_bytes < 200 ? name_bytes : 200), name);
+    trace_name_pipeline(submission->trace, pipeline->name);
     submission->caller = caller_of(front, call);
     enum status status = oip_skim_priority(message, &submission->priority, error);
     return status == STATUS_OK ? pipeline_submit(pipeline, submission, error) : status;
 }
 
+#define INFERENCE "inference.GRPCInferenceService"
+
+static const struct trace_origin infer_origin = {
+    INFERENCE "/ModelInfer",
+    {{"rpc.system", "grpc"}, {"rpc.service", INFERENCE}, {"rpc.method", "ModelInfer"}}};
+
 static void
 on_infer(void *context, struct rpc_call *call, const struct rpc_message *message)
 {
     struct front *front = context;
+    struct tracer *tracer = front->options.tracer;
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
     struct error error = ERROR_NONE;
     struct submission submission = {
@@ -131,10 +139,13 @@ on_infer(void *context, struct rpc_call *call, const struct rpc_message *message
         .sink = &rpc_sink,
         .call = call,
         .builder = &current_thread->builder,
+        .trace = tracer == NULL ? NULL : trace_call_begin(tracer, &infer_origin, call),
     };
     if (infer(front, call, message, &submission, &error) == STATUS_OK)
         return; /* the sink answers; the call may be gone already */
     counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
+    if (submission.trace != NULL)
+        tracer_end(submission.trace, error.status, error.text);
     if (submission.retry_ms > 0)
         rpc_call_refuse(call, error.status, error.text, submission.retry_ms);
     else
@@ -168,17 +179,9 @@ describe_model(void *context, const char *name, struct oip_model_info *info, boo
     if (pipeline == NULL)
         return error_set(error, STATUS_NOT_FOUND, "model \"%.200s\" is not known to this node",
                          name);
-    struct lane *lane = pipeline_lane(pipeline);
-    *ready =
-        lane != NULL && atomic_load(&lane->dead_stages) == 0 && !atomic_load(&pipeline->draining);
-    if (lane == NULL) {
-        *info = (struct oip_model_info){.name = pipeline->name, .version = "1", .platform = ""};
-        return STATUS_OK;
-    }
-    *info = lane->info;
     /* What info points to lives as long as the lane: kept until the answer is packed. */
     CHECK(current_thread->described == NULL);
-    current_thread->described = lane;
+    current_thread->described = pipeline_describe(pipeline, info, ready);
     return STATUS_OK;
 }
 
@@ -271,7 +274,7 @@ on_reflection_cancel(void *context, uint64_t tag)
         rpc_call_finish((struct rpc_call *)(uintptr_t)tag, STATUS_CANCELLED, NULL);
 }
 
-#define OIP "/inference.GRPCInferenceService/"
+#define OIP "/" INFERENCE "/"
 #define REFLECT "ServerReflection/ServerReflectionInfo"
 
 static const struct rpc_method methods[] = {
@@ -330,13 +333,14 @@ server_options(struct front *front)
     const struct config *config = front->options.config;
     bool replaced = front->options.listen_count > 0;
     return (struct rpc_server_options){
-        .listen = replaced ? front->options.listen : (const char *const *)config->listen,
-        .listen_count = replaced ? front->options.listen_count : config->listen_count,
+        .listen = replaced ? front->options.listen : (const char *const *)config->listen.items,
+        .listen_count = replaced ? front->options.listen_count : config->listen.count,
         .queue_count = config->front_threads,
         .message_bytes_max = config->message_bytes_max,
         .metadata_bytes_max = METADATA_BYTES_MAX,
         .concurrent_streams_max = CONCURRENT_STREAMS_MAX,
         .armed_calls = ARMED_CALLS,
+        .armed_calls_other = ARMED_CALLS_OTHER,
         .keepalive_time_ns = config->keepalive_time_ns,
         .keepalive_timeout_ns = config->keepalive_timeout_ns,
         .methods = methods,
@@ -354,7 +358,7 @@ front_create(const struct front_options *options, struct front **created, struct
     front->caller_metadata = options->config->caller_metadata != NULL
                                  ? options->config->caller_metadata
                                  : CALLER_METADATA_DEFAULT;
-    front->share_key = share_key_draw();
+    front->share_key = options->share_key;
     front->health = health_create();
     front->node = (struct oip_node){node_is_ready, describe_model, front};
     health_set(front->health, "", false);

@@ -11,9 +11,11 @@
 #include "base/error.h"
 #include "coordinator/config.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/share.h"
 #include "shm/counters.h"
 
 struct front;
+struct tracer;
 
 struct front_options {
     const struct config *config;
@@ -22,6 +24,8 @@ struct front_options {
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
     _Atomic uint64_t *counters; /* of the node */
+    struct tracer *tracer;      /* NULL: nothing is traced */
+    struct share_key share_key; /* by which callers are known, whatever way they come */
 };
 
 /* Binds all addresses. Calls are taken from front_start on. */

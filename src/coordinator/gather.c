@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "coordinator/lane.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/trace_request.h"
 #include "shm/arena.h"
 #include "shm/slot.h"
 
@@ -66,6 +67,8 @@ answer_failure(struct request *request, enum status status, const char *text)
     atomic_store_explicit(&request->holds, 1, memory_order_relaxed);
     count_answer(request, PIPELINE_REPLIES_FAILED);
     request->sink->fail(request->call, status, text);
+    if (request->trace != NULL)
+        trace_request_end(request, status, text);
     request_release(request);
 }
 
@@ -85,6 +88,8 @@ answer_result(struct lane *lane, struct request *request, const struct payload_v
     atomic_store_explicit(&request->holds, (uint32_t)lent_count + 1, memory_order_relaxed);
     count_answer(request, PIPELINE_REPLIES_OK);
     request->sink->reply(request->call, pieces, piece_count);
+    if (request->trace != NULL)
+        trace_request_end(request, STATUS_OK, "");
     request_release(request);
 }
 
@@ -165,8 +170,11 @@ gather_error(struct lane *lane)
     enum status status = status_from_number((long)number);
     bool was_run = status != STATUS_CANCELLED && status != STATUS_DEADLINE_EXCEEDED &&
                    status != STATUS_UNAVAILABLE;
+    uint32_t failed_place = atomic_load_explicit(&slot->failed_place, memory_order_relaxed);
     if (was_run)
-        note_finished(lane, atomic_load_explicit(&slot->failed_place, memory_order_relaxed));
+        note_finished(lane, failed_place);
+    if (request->trace != NULL && failed_place < STAGES_MAX)
+        request->trace->failed_stage = (int)failed_place;
     answer_failure(request, status == STATUS_OK ? STATUS_INTERNAL : status, text);
     return true;
 }

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "coordinator/audit.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/trace_request.h"
 #include "shm/slot.h"
 
 /* A sleep ends by itself after this: a waker can be killed between its push and its wake. */
@@ -23,6 +24,7 @@ plan_for(const struct pipeline *pipeline, const struct generation *generation,
     const struct config_pipeline *config = generation->config;
     *plan =
         (struct region_plan){.slot_count = config->slot_count, .stage_count = config->stage_count};
+    plan->stamp_count = trace_stamp_count(&pipeline->options.source->config, config);
     for (uint32_t i = 0; i < config->stage_count; i++)
         plan->worker_counts[i] = config->stages[i].worker_count;
     uint64_t message_bytes = pipeline->options.source->config.message_bytes_max;

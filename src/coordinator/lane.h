@@ -40,6 +40,8 @@ struct request_sink {
     void (*fail)(void *call, enum status status, const char *text);
 };
 
+struct trace;
+
 /* One inference call, on its way in. */
 struct submission {
     const struct rpc_message *message;
@@ -49,6 +51,7 @@ struct submission {
     const struct request_sink *sink;
     void *call;
     struct payload_builder *builder; /* the calling thread's */
+    struct trace *trace;             /* NULL: not traced; the request's once it is admitted */
     uint32_t retry_ms;               /* set in a refusal: when it may be tried again; 0: not said */
 };
 
@@ -73,6 +76,7 @@ struct request {
     struct lane *lane;
     const struct request_sink *sink;
     void *call;
+    struct trace *trace; /* NULL: not traced; theirs who answers */
     _Atomic int64_t arrived_ns;
     struct oip_request *oip;
 };

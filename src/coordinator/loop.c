@@ -3,6 +3,7 @@
 
 #include <event2/event.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -195,9 +196,16 @@ loop_post(struct loop *loop, void (*work)(void *context), void *context)
     CHECK(post != NULL);
     *post = (struct post){.work = work, .context = context};
     pthread_mutex_lock(&loop->posts_lock);
+    bool first = loop->posts_first == NULL; /* who posted before has written, and it is not read */
     *loop->posts_last = post;
     loop->posts_last = &post->next;
     pthread_mutex_unlock(&loop->posts_lock);
     uint64_t one = 1;
-    CHECK(write(loop->post_fd, &one, sizeof(one)) == sizeof(one));
+    CHECK(!first || write(loop->post_fd, &one, sizeof(one)) == sizeof(one));
+}
+
+struct event_base *
+loop_base(struct loop *loop)
+{
+    return loop->base;
 }

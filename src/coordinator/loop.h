@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loop thread: descriptors, timers, signals and work handed over by other threads. The one
- * place that knows libevent. Everything runs on the thread that calls loop_run, except loop_post.
+ * The loop of a thread: descriptors, timers, signals and work handed over by other threads. The one
+ * place that knows libevent, beside http. Everything runs on the thread that calls loop_run, except
+ * loop_post.
  */
 #pragma once
 
@@ -12,6 +13,8 @@
 struct loop;
 struct loop_watch;
 struct loop_timer;
+
+struct event_base; /* libevent's */
 
 enum status loop_create(struct loop **loop, struct error *error) WARN_UNUSED;
 void loop_destroy(struct loop *loop);
@@ -39,3 +42,6 @@ void loop_timer_destroy(struct loop_timer *timer);
 /* From any thread: has `work` run on the loop thread soon. Posts are run in order; what was posted
  * after the loop has stopped is not run. */
 void loop_post(struct loop *loop, void (*work)(void *context), void *context);
+
+/* For who builds on libevent too: HTTP. */
+struct event_base *loop_base(struct loop *loop);

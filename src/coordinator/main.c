@@ -17,6 +17,14 @@
 
 enum { LISTEN_MAX = 16, EXIT_USAGE = 2, PATH_BYTES = 4096 };
 
+/*
+ * jemalloc reads this if it is there; MALLOC_CONF in the environment overrides it. gRPC makes an
+ * object of some KiB for each call; of that size a thread keeps 20 at hand by default, and goes to
+ * the arena, under its lock, for each one more that is outstanding.
+ */
+extern const char *malloc_conf;
+const char *malloc_conf = "tcache_nslots_small_min:200,tcache_nslots_large:64";
+
 static const char usage[] =
     "Usage: shoald [OPTION]... CONFIG\n"
     "Serves the pipelines that CONFIG (YAML) describes over gRPC, until SIGTERM or SIGINT.\n"

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -15,13 +16,19 @@
 #include "coordinator/control.h"
 #include "coordinator/front.h"
 #include "coordinator/local.h"
+#include "coordinator/http.h"
 #include "coordinator/loop.h"
 #include "coordinator/pipeline.h"
 #include "coordinator/reload.h"
+#include "coordinator/rest.h"
+#include "coordinator/scrape.h"
+#include "coordinator/share.h"
+#include "coordinator/tracer.h"
 #include "rpc/rpc.h"
 #include "shm/counters.h"
 
 enum { EXIT_CLEAN = 0, EXIT_FAILED = 1, EXIT_REFUSED = 2, PUBLISH_MS = 250, DRAIN_LOOK_MS = 5 };
+enum { HTTP_IDLE_S = 75, HTTP_CONNECTIONS_MAX = 1024 };
 
 enum node_phase { PHASE_STARTING, PHASE_SERVING, PHASE_DRAINING, PHASE_STOPPING };
 
@@ -32,8 +39,13 @@ struct node {
     struct loop *loop;
     struct assembly assembly;
     struct front *front;
+    struct tracer *tracer; /* NULL: nothing is traced */
     struct control *control;
     struct local *local;
+    struct http *http; /* NULL: nothing is to be served over HTTP */
+    struct scrape *scrape;
+    struct rest *rest; /* NULL: it is not served */
+    struct share_key share_key;
     uint32_t serving_count;
     uint32_t stopped_count;
     enum node_phase phase;
@@ -86,6 +98,7 @@ update_ready(struct node *node)
     bool ready =
         node->serving_count == node->assembly.pipeline_count && node->phase <= PHASE_SERVING;
     front_set_node_ready(node->front, ready);
+    rest_set_node_ready(node->rest, ready);
     if (ready && node->phase == PHASE_STARTING) {
         node->phase = PHASE_SERVING;
         assembly_publish(&node->assembly); /* who reads "ready" is to see the workers that are */
@@ -250,11 +263,69 @@ watch_signals(struct node *node, struct error *error)
     sigaddset(&signals, SIGHUP);
     CHECK(pthread_sigmask(SIG_BLOCK, &signals, NULL) == 0);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file of traces that may not grow is an error of its write */
     node->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (node->signal_fd < 0)
         return error_set_errno(error, "signalfd");
     node->signal_watch = loop_watch_add(node->loop, node->signal_fd, on_signal, node);
     return STATUS_OK;
+}
+
+/* Most descriptors are for workers and gRPC, whatever comes over HTTP. */
+static uint32_t
+http_connections_max(void)
+{
+    struct rlimit files;
+    CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
+    return files.rlim_cur / 4 < HTTP_CONNECTIONS_MAX ? (uint32_t)(files.rlim_cur / 4)
+                                                     : HTTP_CONNECTIONS_MAX;
+}
+
+static enum status
+rest_open(struct node *node, struct error *error)
+{
+    struct rest_options options = {
+        .config = &node->source->config,
+        .pipelines = node->assembly.pipelines,
+        .pipeline_count = node->assembly.pipeline_count,
+        .counters = counters_values(&node->assembly.counters, 0),
+        .share_key = node->share_key,
+        .tracer = node->tracer,
+    };
+    enum status status = rest_create(&options, node->http, &node->rest, error);
+    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "http");
+}
+
+/* Binds what is configured; what comes in waits until http_start. */
+static enum status
+http_open(struct node *node, struct error *error)
+{
+    const struct config *config = &node->source->config;
+    if (config->metrics.count == 0 && config->http.count == 0)
+        return STATUS_OK;
+    struct http_options options = {.idle_timeout_ns = HTTP_IDLE_S * NS_PER_S,
+                                   .connections_max = http_connections_max(),
+                                   .counters = counters_values(&node->assembly.counters, 0)};
+    enum status status = http_create(&options, &node->http, error);
+    node->scrape = scrape_create(&node->assembly.counters);
+    struct http_service metrics = scrape_service(node->scrape);
+    for (uint32_t i = 0; i < config->metrics.count && status == STATUS_OK; i++)
+        status = http_listen(node->http, config->metrics.items[i], &metrics, error);
+    if (status != STATUS_OK)
+        return error_prefix(error, "metrics");
+    return rest_open(node, error);
+}
+
+static enum status
+start_tracer(struct node *node, struct error *error)
+{
+    struct tracer_options options = {
+        .target = node->source->config.traces,
+        .sample = node->source->config.trace_sample,
+        .version = SHOAL_VERSION,
+        .counters = counters_values(&node->assembly.counters, 0),
+    };
+    return options.target == NULL ? STATUS_OK : tracer_create(&options, &node->tracer, error);
 }
 
 static enum status
@@ -284,6 +355,9 @@ start(struct node *node, struct error *error)
     status = assembly_init(&node->assembly, &assembly, error);
     if (status != STATUS_OK)
         return status;
+    status = start_tracer(node, error);
+    if (status != STATUS_OK)
+        return status;
     struct control_handler handler = {on_control, node};
     status =
         control_create(node->loop, node->assembly.counters.path, &handler, &node->control, error);
@@ -292,6 +366,7 @@ start(struct node *node, struct error *error)
                               node->assembly.pipeline_count, &node->local, error);
     if (status != STATUS_OK)
         return status;
+    node->share_key = share_key_draw();
     struct front_options front = {
         .config = &node->source->config,
         .listen = options->listen,
@@ -299,8 +374,12 @@ start(struct node *node, struct error *error)
         .pipelines = node->assembly.pipelines,
         .pipeline_count = node->assembly.pipeline_count,
         .counters = counters_values(&node->assembly.counters, 0),
+        .tracer = node->tracer,
+        .share_key = node->share_key,
     };
     status = front_create(&front, &node->front, error);
+    if (status == STATUS_OK)
+        status = http_open(node, error);
     return status == STATUS_OK ? assembly_start(&node->assembly, error) : status;
 }
 
@@ -308,12 +387,18 @@ start(struct node *node, struct error *error)
 static void
 finish(struct node *node)
 {
+    rest_stop(node->rest);
     if (node->front != NULL)
         front_destroy(node->front);
     if (node->loop != NULL)
         loop_run_posted(node->loop);
     control_destroy(node->control);
     local_destroy(node->local);
+    assembly_end_gathering(&node->assembly); /* the last to answer, and to end a trace */
+    http_destroy(node->http);
+    rest_destroy(node->rest);
+    scrape_destroy(node->scrape);
+    tracer_destroy(node->tracer);
     assembly_fini(&node->assembly);
     loop_timer_destroy(node->publish_timer);
     loop_timer_destroy(node->drain_timer);
@@ -348,6 +433,8 @@ node_run(const struct node_options *options)
     struct error error = ERROR_NONE;
     if (start(node, &error) == STATUS_OK) {
         front_start(node->front);
+        if (node->http != NULL)
+            http_start(node->http);
         on_publish(node);
         loop_run(node->loop);
     } else {

@@ -68,6 +68,10 @@ enum status oip_skim_priority(const struct rpc_message *message, enum priority *
 enum status oip_check_model(const struct oip_request *request, const struct oip_model_info *model,
                             struct error *error) WARN_UNUSED;
 
+/* "" and the one there is are fine; else NOT_FOUND. */
+enum status oip_check_version(const char *version, const struct oip_model_info *model,
+                              struct error *error) WARN_UNUSED;
+
 /* Bytes of tensors, alignment included: what builder_reserve wants to know. */
 uint64_t oip_tensor_bytes(const struct oip_request *request);
 

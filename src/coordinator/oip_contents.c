@@ -18,7 +18,7 @@ uint32_t
 oip_datatype_from_name(const char *name)
 {
     for (uint32_t i = 1; i < SHOAL_DATATYPE_END; i++)
-        if (strcmp(datatype_name(i), name) == 0)
+        if (datatype_name(i)[0] == name[0] && strcmp(datatype_name(i), name) == 0)
             return i;
     return 0;
 }

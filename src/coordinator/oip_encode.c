@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The response in pieces. All small fields are packed by protobuf-c into the request's scratch; a
- * raw output is then a tag and a length there, and its data, lent from where the last stage wrote
- * it. What lies together in the scratch goes out as one piece, so a response with one output is
- * two.
+ * The response in pieces. All small fields are written into the request's scratch; a raw output is
+ * then a tag and a length there, and its data, lent from where the last stage wrote it. What lies
+ * together in the scratch goes out as one piece, so a response with one output is two.
  *
  * The names of outputs lie in shared memory, where a worker may change them at any time: each is
  * copied once, and only the copy is looked at.
@@ -14,7 +13,19 @@
 #include "coordinator/oip_contents.h"
 #include "coordinator/oip_request.h"
 
-enum { FIELD_RAW_OUTPUT_CONTENTS = 6 };
+/* Of ModelInferResponse, and of its InferOutputTensor. */
+enum { FIELD_MODEL_NAME = 1, FIELD_MODEL_VERSION, FIELD_ID, FIELD_OUTPUTS = 5, FIELD_RAW_CONTENTS };
+enum { FIELD_NAME = 1, FIELD_DATATYPE, FIELD_SHAPE };
+
+/* A tag and a length. */
+enum { HEAD_BYTES_MAX = 2 * WIRE_VARINT_BYTES_MAX };
+
+/* An InferOutputTensor without its name: three fields, of the longest datatype and shape. */
+enum {
+    DATATYPE_BYTES_MAX = 16,
+    SHAPE_BYTES_MAX = SHOAL_RANK_MAX * WIRE_VARINT_BYTES_MAX,
+    OUTPUT_BYTES_MAX = 3 * HEAD_BYTES_MAX + DATATYPE_BYTES_MAX + SHAPE_BYTES_MAX,
+};
 
 /* What is being built; small enough for the stack. */
 struct response {
@@ -23,8 +34,8 @@ struct response {
     uint32_t count;
     uint32_t chosen[SHOAL_TENSORS_MAX]; /* indexes into the view's tensors, in the order to send */
     char *names[SHOAL_TENSORS_MAX];     /* private copies, by index in the view */
-    Inference__ModelInferResponse__InferOutputTensor outputs[SHOAL_TENSORS_MAX];
-    Inference__ModelInferResponse__InferOutputTensor *output_list[SHOAL_TENSORS_MAX];
+    unsigned char *bytes;               /* what is not lent */
+    size_t used;
 };
 
 static void *
@@ -87,41 +98,99 @@ choose_outputs(struct response *response, struct error *error)
     return STATUS_OK;
 }
 
+/* ---- writing: there is room for all of it ---- */
+
 static void
-fill_outputs(struct response *response)
+put_head(struct response *response, uint32_t number, uint64_t bytes)
 {
-    for (uint32_t i = 0; i < response->count; i++) {
-        uint32_t index = response->chosen[i];
-        const struct shoal_tensor *tensor = &response->view->tensors[index];
-        Inference__ModelInferResponse__InferOutputTensor *output = &response->outputs[i];
-        inference__model_infer_response__infer_output_tensor__init(output);
-        output->name = response->names[index];
-        output->datatype = oip_loose(oip_datatype_name(tensor->datatype));
-        output->n_shape = tensor->rank;
-        output->shape = oip_loose(tensor->shape);
-        response->output_list[i] = output;
-    }
+    response->used +=
+        wire_put_varint(response->bytes + response->used, wire_tag(number, WIRE_BYTES));
+    response->used += wire_put_varint(response->bytes + response->used, bytes);
 }
 
-/* Packs everything but the contents, with room for the tags and lengths of all contents after it.
+static void
+put_bytes(struct response *response, const void *data, size_t bytes)
+{
+    memcpy(response->bytes + response->used, data, bytes);
+    response->used += bytes;
+}
+
+/* An empty string is one that is not there. */
+static void
+put_string(struct response *response, uint32_t number, const char *text, size_t bytes)
+{
+    if (bytes == 0)
+        return;
+    put_head(response, number, bytes);
+    put_bytes(response, text, bytes);
+}
+
+static size_t
+pack_shape(unsigned char shape[SHAPE_BYTES_MAX], const struct shoal_tensor *tensor)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        bytes += wire_put_varint(shape + bytes, (uint64_t)tensor->shape[i]);
+    return bytes;
+}
+
+static size_t
+head_bytes(uint32_t number, size_t bytes)
+{
+    unsigned char head[HEAD_BYTES_MAX];
+    size_t length = wire_put_varint(head, wire_tag(number, WIRE_BYTES));
+    return length + wire_put_varint(head + length, bytes);
+}
+
+static size_t
+field_bytes(uint32_t number, size_t bytes)
+{
+    return bytes == 0 ? 0 : head_bytes(number, bytes) + bytes;
+}
+
+static void
+put_output(struct response *response, uint32_t index)
+{
+    const struct shoal_tensor *tensor = &response->view->tensors[index];
+    size_t name_bytes = response->view->name_bytes[index];
+    const char *datatype = oip_datatype_name(tensor->datatype);
+    size_t datatype_bytes = strlen(datatype);
+    unsigned char shape[SHAPE_BYTES_MAX];
+    size_t shape_bytes = pack_shape(shape, tensor);
+    CHECK(datatype_bytes <= DATATYPE_BYTES_MAX);
+    put_head(response, FIELD_OUTPUTS,
+             field_bytes(FIELD_NAME, name_bytes) + field_bytes(FIELD_DATATYPE, datatype_bytes) +
+                 field_bytes(FIELD_SHAPE, shape_bytes));
+    /* copy_names has set all, or failed: NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage) */
+    put_string(response, FIELD_NAME, response->names[index], name_bytes);
+    put_string(response, FIELD_DATATYPE, datatype, datatype_bytes);
+    put_string(response, FIELD_SHAPE, (const char *)shape, shape_bytes);
+}
+
+/* Writes everything but the contents, with room for the tags and lengths of all contents after it.
  */
 static enum status
-pack_header(struct response *response, const struct oip_model_info *model, unsigned char **bytes,
-            size_t *used, struct error *error)
+put_fields(struct response *response, const struct oip_model_info *model, struct error *error)
 {
-    Inference__ModelInferResponse message = INFERENCE__MODEL_INFER_RESPONSE__INIT;
-    message.model_name = oip_loose(model->name);
-    message.model_version = oip_loose(model->version);
-    message.id = response->request->message->id;
-    message.n_outputs = response->count;
-    message.outputs = response->output_list;
-    size_t packed_bytes = inference__model_infer_response__get_packed_size(&message);
-    *bytes = take(response->request,
-                  packed_bytes + (size_t)response->count * 2 * WIRE_VARINT_BYTES_MAX, error);
-    if (*bytes == NULL)
+    const char *id = response->request->message->id;
+    size_t model_bytes = strlen(model->name);
+    size_t version_bytes = strlen(model->version);
+    size_t id_bytes = strlen(id);
+    size_t room = (size_t)3 * HEAD_BYTES_MAX + model_bytes + version_bytes + id_bytes;
+    for (uint32_t i = 0; i < response->count; i++) {
+        size_t name_bytes = response->view->name_bytes[response->chosen[i]];
+        room += HEAD_BYTES_MAX + OUTPUT_BYTES_MAX + name_bytes + HEAD_BYTES_MAX;
+    }
+    response->used = 0;
+    response->bytes = take(response->request, room, error);
+    if (response->bytes == NULL)
         return error->status;
-    *used = inference__model_infer_response__pack(&message, *bytes);
-    CHECK(*used == packed_bytes);
+    put_string(response, FIELD_MODEL_NAME, model->name, model_bytes);
+    put_string(response, FIELD_MODEL_VERSION, model->version, version_bytes);
+    put_string(response, FIELD_ID, id, id_bytes);
+    for (uint32_t i = 0; i < response->count; i++)
+        put_output(response, response->chosen[i]);
+    CHECK(response->used <= room);
     return STATUS_OK;
 }
 
@@ -135,32 +204,30 @@ oip_encode_response(struct oip_request *request, const struct oip_model_info *mo
     struct response response;
     response.request = request;
     response.view = outputs;
-    unsigned char *bytes = NULL;
-    size_t used = 0;
     enum status status = copy_names(&response, error);
     if (status == STATUS_OK)
         status = choose_outputs(&response, error);
+    if (status == STATUS_OK)
+        status = put_fields(&response, model, error);
     if (status != STATUS_OK)
-        return status;
-    fill_outputs(&response);
-    if ((status = pack_header(&response, model, &bytes, &used, error)) != STATUS_OK)
         return status;
     *piece_count = 0;
     *lent_count = 0;
     size_t sent = 0; /* of `bytes`, in pieces so far */
     for (uint32_t i = 0; i < response.count; i++) {
         const struct shoal_tensor *tensor = &outputs->tensors[response.chosen[i]];
-        used += wire_put_varint(bytes + used, wire_tag(FIELD_RAW_OUTPUT_CONTENTS, WIRE_BYTES));
-        used += wire_put_varint(bytes + used, tensor->bytes);
+        put_head(&response, FIELD_RAW_CONTENTS, tensor->bytes);
         if (tensor->bytes == 0)
             continue;
-        pieces[(*piece_count)++] = (struct rpc_piece){bytes + sent, used - sent, NULL, NULL};
+        pieces[(*piece_count)++] =
+            (struct rpc_piece){response.bytes + sent, response.used - sent, NULL, NULL};
         pieces[(*piece_count)++] =
             (struct rpc_piece){tensor->data, tensor->bytes, release, release_context};
         (*lent_count)++;
-        sent = used;
+        sent = response.used;
     }
-    if (used > sent)
-        pieces[(*piece_count)++] = (struct rpc_piece){bytes + sent, used - sent, NULL, NULL};
+    if (response.used > sent)
+        pieces[(*piece_count)++] =
+            (struct rpc_piece){response.bytes + sent, response.used - sent, NULL, NULL};
     return STATUS_OK;
 }

@@ -36,7 +36,3 @@ oip_loose(const void *memory)
 {
     return (void *)(uintptr_t)memory;
 }
-
-/* "" and the one there is are fine; else NOT_FOUND. */
-enum status oip_check_version(const char *version, const struct oip_model_info *model,
-                              struct error *error) WARN_UNUSED;

@@ -36,10 +36,17 @@ step(struct wire_cursor *cursor, size_t bytes)
     cursor->left -= bytes;
 }
 
-void
-wire_skip(struct wire_cursor *cursor, uint64_t bytes)
+/* True if the next `bytes` lie in the span that we are in: nearly always. The ways around that are
+ * functions of their own, so that the short way needs no frame. */
+static inline bool
+lies_here(const struct wire_cursor *cursor, uint64_t bytes)
 {
-    CHECK(bytes <= cursor->left);
+    return bytes <= cursor->spans[cursor->span].bytes - cursor->offset;
+}
+
+__attribute__((noinline)) static void
+skip_far(struct wire_cursor *cursor, uint64_t bytes)
+{
     while (bytes > 0) {
         const unsigned char *data;
         size_t run = wire_run(cursor, &data);
@@ -47,6 +54,16 @@ wire_skip(struct wire_cursor *cursor, uint64_t bytes)
         step(cursor, part);
         bytes -= part;
     }
+}
+
+void
+wire_skip(struct wire_cursor *cursor, uint64_t bytes)
+{
+    CHECK(bytes <= cursor->left);
+    if (bytes > 0 && lies_here(cursor, bytes))
+        step(cursor, (size_t)bytes);
+    else
+        skip_far(cursor, bytes);
 }
 
 void
@@ -65,16 +82,25 @@ wire_read(struct wire_cursor *cursor, void *to, uint64_t bytes)
     }
 }
 
-bool
-wire_varint(struct wire_cursor *cursor, uint64_t *value)
+/* A varint of one byte that lies in the span that we are in: nearly all tags and lengths. */
+static inline bool
+varint_short(struct wire_cursor *cursor, uint64_t *value)
+{
+    if (cursor->left == 0 || !lies_here(cursor, 1))
+        return false;
+    unsigned char byte = ((const unsigned char *)cursor->spans[cursor->span].data)[cursor->offset];
+    if (byte >= 0x80)
+        return false;
+    step(cursor, 1);
+    *value = byte;
+    return true;
+}
+
+__attribute__((noinline)) static bool
+varint_long(struct wire_cursor *cursor, uint64_t *value)
 {
     const unsigned char *data = NULL;
     size_t run = wire_run(cursor, &data);
-    if (run > 0 && data[0] < 0x80) {
-        *value = data[0];
-        step(cursor, 1);
-        return true;
-    }
     uint64_t bits = 0;
     size_t at = 0;
     for (unsigned shift = 0; shift < 7 * WIRE_VARINT_BYTES_MAX; shift += 7) {
@@ -94,6 +120,12 @@ wire_varint(struct wire_cursor *cursor, uint64_t *value)
         }
     }
     return false;
+}
+
+bool
+wire_varint(struct wire_cursor *cursor, uint64_t *value)
+{
+    return varint_short(cursor, value) || varint_long(cursor, value);
 }
 
 /* Where the longest varint fits, no byte needs a look at what is left. Bytes of it, 0 if it is
@@ -131,12 +163,18 @@ wire_varints(struct wire_cursor *cursor, uint64_t values[WIRE_VARINTS_AT_ONCE])
     return count > 0 ? count : wire_varint(cursor, values);
 }
 
-/* A tag or a length: of 32 bits, in at most 5 bytes; more, if only zeros, no other parser takes. */
-static bool
-varint_32(struct wire_cursor *cursor, uint64_t *value)
+__attribute__((noinline)) static bool
+varint_32_long(struct wire_cursor *cursor, uint64_t *value)
 {
     uint64_t before = cursor->left;
-    return wire_varint(cursor, value) && *value <= UINT32_MAX && before - cursor->left <= 5;
+    return varint_long(cursor, value) && *value <= UINT32_MAX && before - cursor->left <= 5;
+}
+
+/* A tag or a length: of 32 bits, in at most 5 bytes; more, if only zeros, no other parser takes. */
+static inline bool
+varint_32(struct wire_cursor *cursor, uint64_t *value)
+{
+    return varint_short(cursor, value) || varint_32_long(cursor, value);
 }
 
 enum wire_result

@@ -2,6 +2,7 @@
 #include "coordinator/pipeline.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -656,4 +657,29 @@ pipeline_cancel(struct pipeline *pipeline, uint64_t tag)
         return;
     lane_cancel(lane, tag_ticket(tag));
     lane_unref(lane);
+}
+
+struct pipeline *
+pipeline_find(struct pipeline *const *pipelines, uint32_t count, const char *name,
+              size_t name_bytes)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const char *candidate = pipelines[i]->name;
+        if (strlen(candidate) == name_bytes && memcmp(candidate, name, name_bytes) == 0)
+            return pipelines[i];
+    }
+    return NULL;
+}
+
+struct lane *
+pipeline_describe(struct pipeline *pipeline, struct oip_model_info *info, bool *ready)
+{
+    struct lane *lane = pipeline_lane(pipeline);
+    *ready =
+        lane != NULL && atomic_load(&lane->dead_stages) == 0 && !atomic_load(&pipeline->draining);
+    if (lane != NULL)
+        *info = lane->info;
+    else
+        *info = (struct oip_model_info){.name = pipeline->name, .version = "1", .platform = ""};
+    return lane;
 }

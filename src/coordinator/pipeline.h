@@ -119,6 +119,14 @@ void pipeline_publish(struct pipeline *pipeline);
 /* The lanes that requests are in, one that drains included, each with a reference. Any thread. */
 uint32_t pipeline_busy_lanes(struct pipeline *pipeline, struct lane *lanes[LANES_MAX]);
 
+/* The one of that name, or NULL. Any thread. */
+struct pipeline *pipeline_find(struct pipeline *const *pipelines, uint32_t count, const char *name,
+                               size_t name_bytes);
+
+/* What callers are told of it. `info` may be used until the lane that is returned is given back
+ * with lane_unref; NULL: it serves nothing, and only its name is known. Any thread. */
+struct lane *pipeline_describe(struct pipeline *pipeline, struct oip_model_info *info, bool *ready);
+
 /* Request path, front threads. The pipeline's lane with a reference, or NULL. */
 struct lane *pipeline_lane(struct pipeline *pipeline);
 

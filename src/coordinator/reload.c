@@ -69,12 +69,12 @@ same_text(const char *a, const char *b)
 }
 
 static bool
-same_listen(const struct config *a, const struct config *b)
+same_addresses(const struct config_addresses *a, const struct config_addresses *b)
 {
-    if (a->listen_count != b->listen_count)
+    if (a->count != b->count)
         return false;
-    for (uint32_t i = 0; i < a->listen_count; i++)
-        if (strcmp(a->listen[i], b->listen[i]) != 0)
+    for (uint32_t i = 0; i < a->count; i++)
+        if (strcmp(a->items[i], b->items[i]) != 0)
             return false;
     return true;
 }
@@ -92,8 +92,12 @@ warn_needs_restart(const struct config *was, const struct config *now)
     for (size_t i = 0; i < KEY_COUNT; i++)
         if (config_keys[i].where == WHERE_TOP && !same_number(&config_keys[i], was, now))
             log_warn("reload_ignored key=%s needs=restart", config_keys[i].name);
-    if (!same_listen(was, now))
+    if (!same_addresses(&was->listen, &now->listen))
         log_warn("reload_ignored key=listen needs=restart");
+    if (!same_addresses(&was->http, &now->http))
+        log_warn("reload_ignored key=http needs=restart");
+    if (!same_addresses(&was->metrics, &now->metrics))
+        log_warn("reload_ignored key=metrics needs=restart");
     if (!same_cpus(was, now))
         log_warn("reload_ignored key=cpus needs=restart");
     if (!same_text(was->counters, now->counters))
@@ -104,6 +108,8 @@ warn_needs_restart(const struct config *was, const struct config *now)
         log_warn("reload_ignored key=sandbox needs=restart");
     if (!same_text(was->caller_metadata, now->caller_metadata))
         log_warn("reload_ignored key=caller_metadata needs=restart");
+    if (!same_text(was->traces, now->traces))
+        log_warn("reload_ignored key=traces needs=restart");
 }
 
 /* ---- reading ---- */

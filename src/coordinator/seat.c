@@ -53,6 +53,7 @@ fill_start(const struct seat *seat, struct handshake_start *start)
             options->counters->scopes[generation->worker_scopes[seat->stage][seat->index]]
                 .values_offset,
         .batch_size = stage->batch_size,
+        .wait_adaptive = stage->batch_wait != NULL && strcmp(stage->batch_wait, "adaptive") == 0,
         .batch_wait_ns = stage->batch_wait_ns,
         .spin_limit_ns = generation->config->spin_ns,
         .halvings_max = stage->halvings_max,

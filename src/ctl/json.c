@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/number_text.h"
 
 void
 json_init(struct json *json, FILE *out)
@@ -145,26 +146,6 @@ json_string(struct json *json, const char *text, size_t bytes)
 }
 
 /* ---- numbers ---- */
-
-void
-number_text_double(char room[NUMBER_ROOM], double number)
-{
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(room, NUMBER_ROOM, "%.*g", digits, number);
-        if (strtod(room, NULL) == number)
-            return;
-    }
-}
-
-void
-number_text_float(char room[NUMBER_ROOM], float number)
-{
-    for (int digits = 6; digits <= 9; digits++) {
-        snprintf(room, NUMBER_ROOM, "%.*g", digits, (double)number);
-        if (strtof(room, NULL) == number)
-            return;
-    }
-}
 
 static bool
 special(struct json *json, double number)

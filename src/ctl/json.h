@@ -46,8 +46,3 @@ void json_field_bool(struct json *json, const char *key, bool truth);
 
 /* Length of the UTF-8 character at `text`, 1 to 4; 0 if there is none. */
 size_t utf8_length(const unsigned char *text, size_t bytes);
-
-/* Room for the shortest decimal of any double. */
-enum { NUMBER_ROOM = 32 };
-void number_text_double(char room[NUMBER_ROOM], double number);
-void number_text_float(char room[NUMBER_ROOM], float number);

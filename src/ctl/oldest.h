@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "ctl/json.h"
-#include "ctl/snapshot.h"
+#include "shm/snapshot.h"
 
 /* A table of all pipelines'; nothing if there is none in flight. */
 void oldest_print(const struct snapshot *snapshot, FILE *out);

@@ -144,9 +144,10 @@ static void
 batch_row(struct table *table, const struct snapshot_scope *stage,
           const struct snapshot_scope *workers)
 {
-    static const enum counter counts[] = {
-        WORKER_CLOSED_SINGLE,   WORKER_CLOSED_FULL,    WORKER_CLOSED_WAIT, WORKER_CLOSED_DEADLINE,
-        WORKER_CLOSED_DRAINING, WORKER_BATCHES_HALVED, WORKER_SLEEPS};
+    static const enum counter counts[] = {WORKER_CLOSED_SINGLE,   WORKER_CLOSED_FULL,
+                                          WORKER_CLOSED_WAIT,     WORKER_CLOSED_ADAPTIVE,
+                                          WORKER_CLOSED_DEADLINE, WORKER_CLOSED_DRAINING,
+                                          WORKER_BATCHES_HALVED,  WORKER_SLEEPS};
     const uint64_t *items = snapshot_histogram(workers, WORKER_BATCH_ITEMS);
     table_add(table, "%s", stage->name);
     table_add_count(table, snapshot_value(workers, WORKER_BATCHES));
@@ -201,9 +202,9 @@ stages_print(const struct snapshot *snapshot, const struct snapshot_scope *pipel
     static const char *const work_of_interval[] = {
         "stage",    "workers",  "depth",   "items",   "items/s",  "failed",    "dropped",
         "wait p50", "wait p99", "run p50", "run p99", "restarts", "heartbeat", NULL};
-    static const char *const batch_headings[] = {"stage",  "batches", "mean",     "single",
-                                                 "full",   "wait",    "deadline", "draining",
-                                                 "halved", "sleeps",  NULL};
+    static const char *const batch_headings[] = {"stage",    "batches", "mean",     "single",
+                                                 "full",     "wait",    "adaptive", "deadline",
+                                                 "draining", "halved",  "sleeps",   NULL};
     struct table work, batches;
     table_init(&work, 1, snapshot->interval_ns > 0 ? work_of_interval : work_since_start);
     table_init(&batches, 1, batch_headings);
@@ -272,6 +273,15 @@ report_print(const struct snapshot *snapshot, const char *pipeline, FILE *out)
 /* ---- JSON ---- */
 
 static void
+bucket_json(uint64_t floor, uint64_t count, struct json *json)
+{
+    json_array_begin(json);
+    json_uint(json, floor);
+    json_uint(json, count);
+    json_array_end(json);
+}
+
+static void
 histogram_json(const uint64_t *words, struct json *json)
 {
     json_object_begin(json);
@@ -281,6 +291,12 @@ histogram_json(const uint64_t *words, struct json *json)
     json_field_int(json, "p50", quantile(words, 0.5));
     json_field_int(json, "p90", quantile(words, 0.9));
     json_field_int(json, "p99", quantile(words, 0.99));
+    json_key(json, "buckets"); /* [least value, count] of those that are not empty */
+    json_array_begin(json);
+    for (uint32_t i = 0; i < HISTOGRAM_BUCKETS; i++)
+        if (words[2 + i] > 0)
+            bucket_json(histogram_bucket_floor(i), words[2 + i], json);
+    json_array_end(json);
     json_object_end(json);
 }
 

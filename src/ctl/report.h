@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "ctl/json.h"
-#include "ctl/snapshot.h"
+#include "shm/snapshot.h"
 
 /* `pipeline`: that one alone, or all if NULL. */
 void report_print(const struct snapshot *snapshot, const char *pipeline, FILE *out);

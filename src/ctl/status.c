@@ -18,7 +18,7 @@
 #include "ctl/figure.h"
 #include "ctl/oldest.h"
 #include "ctl/report.h"
-#include "ctl/snapshot.h"
+#include "shm/snapshot.h"
 #include "shm/sandbox.h"
 
 #define POLL_NS (20LL * NS_PER_MS)

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "ctl/snapshot.h"
+#include "shm/snapshot.h"
 
 struct watch {
     const char *path;

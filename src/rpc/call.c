@@ -323,10 +323,11 @@ rpc_call_deadline_ns(const struct rpc_call *call)
 }
 
 bool
-rpc_call_metadata(const struct rpc_call *call, const char *key, struct rpc_span *value)
+rpc_call_metadata_next(const struct rpc_call *call, const char *key, size_t *position,
+                       struct rpc_span *value)
 {
-    for (size_t i = 0; i < call->metadata.count; i++) {
-        const grpc_metadata *entry = &call->metadata.metadata[i];
+    while (*position < call->metadata.count) {
+        const grpc_metadata *entry = &call->metadata.metadata[(*position)++];
         if (grpc_slice_str_cmp(entry->key, key) == 0) {
             *value = (struct rpc_span){GRPC_SLICE_START_PTR(entry->value),
                                        GRPC_SLICE_LENGTH(entry->value)};
@@ -334,6 +335,13 @@ rpc_call_metadata(const struct rpc_call *call, const char *key, struct rpc_span 
         }
     }
     return false;
+}
+
+bool
+rpc_call_metadata(const struct rpc_call *call, const char *key, struct rpc_span *value)
+{
+    size_t position = 0;
+    return rpc_call_metadata_next(call, key, &position, value);
 }
 
 size_t

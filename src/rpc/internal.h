@@ -81,6 +81,7 @@ struct rpc_call {
 struct rpc_arm {
     const struct rpc_method *method; /* NULL: everything else */
     void *registered;
+    size_t count; /* calls armed at any time, on each queue */
 };
 
 struct rpc_queue {
@@ -114,7 +115,6 @@ struct rpc_server {
     void *context;
     struct rpc_arm *arms;
     size_t arm_count;
-    size_t armed_calls;
     struct rpc_listener *listeners;
     size_t listener_count;
     struct rpc_queue *queues;

@@ -26,9 +26,28 @@ on_library_log(gpr_log_func_args *line)
         log_debug("rpc_library place=%s:%d text=\"%s\"", file, line->line, line->message);
 }
 
+#ifdef RPC_DEADLOCK_MODE_SYMBOL
+/* Abseil's setting of what its mutexes do about a possible deadlock; 0: do not look for any. */
+extern void mutex_deadlock_mode(int mode) __asm__(RPC_DEADLOCK_MODE_SYMBOL);
+#endif
+
+/*
+ * Abseil as Debian builds it looks for deadlocks in the making: each lock of a mutex enters it into
+ * a graph of all mutexes, under one lock of the whole process. That is a help for those who write
+ * that library, and a twentieth of what a call costs those who use it.
+ */
+static void
+stop_deadlock_search(void)
+{
+#ifdef RPC_DEADLOCK_MODE_SYMBOL
+    mutex_deadlock_mode(0);
+#endif
+}
+
 void
 rpc_init(void)
 {
+    stop_deadlock_search();
     gpr_set_log_function(on_library_log);
     grpc_init();
 }

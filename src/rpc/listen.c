@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/tcp_address.h"
 #include "rpc/internal.h"
 
 /* "/.4194304-99999" is the longest temporary name, and the final NUL counts in a socket address. */
@@ -33,12 +34,6 @@ enum {
 };
 
 _Static_assert(sizeof(((struct rpc_listener *)NULL)->path) == UNIX_PATH_BYTES_MAX + 1, "path");
-
-/* One address, taken apart. */
-struct tcp_address {
-    char host[256]; /* "" for all interfaces */
-    const char *port;
-};
 
 static int
 core_listen(grpc_server *server, const char *address)
@@ -52,36 +47,6 @@ core_listen(grpc_server *server, const char *address)
 }
 
 /* ---- TCP ---- */
-
-static bool
-port_is_valid(const char *port)
-{
-    size_t length = strspn(port, "0123456789");
-    return length > 0 && length <= 5 && port[length] == '\0' && atoi(port) <= UINT16_MAX;
-}
-
-static enum status
-tcp_parse(const char *address, struct tcp_address *parsed, struct error *error)
-{
-    const char *colon = strrchr(address, ':');
-    parsed->port = colon != NULL ? colon + 1 : "";
-    size_t length = colon != NULL ? (size_t)(colon - address) : 0;
-    const char *host = address;
-    if (length >= 2 && host[0] == '[' && host[length - 1] == ']') {
-        host++;
-        length -= 2;
-    }
-    if (length == 0 || length >= sizeof(parsed->host) || !port_is_valid(parsed->port))
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "%s: no address; \"port:8033\", \"127.0.0.1:8033\", \"[::1]:8033\" and "
-                         "\"unix:/path\" are",
-                         address);
-    memcpy(parsed->host, host, length);
-    parsed->host[length] = '\0';
-    if (strcmp(parsed->host, "port") == 0)
-        parsed->host[0] = '\0';
-    return STATUS_OK;
-}
 
 static int
 tcp_try(const struct addrinfo *at)
@@ -125,10 +90,12 @@ static enum status
 tcp_open(struct rpc_listener *listener, grpc_server *server, const char *address,
          struct error *error)
 {
-    struct tcp_address parsed = {0};
-    enum status status = tcp_parse(address, &parsed, error);
-    if (status != STATUS_OK)
-        return status;
+    struct tcp_address parsed;
+    if (!tcp_address_parse(address, &parsed))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%s: no address; \"port:8033\", \"127.0.0.1:8033\", \"[::1]:8033\" and "
+                         "\"unix:/path\" are",
+                         address);
     if (parsed.host[0] != '\0') {
         listener->port = core_listen(server, address);
     } else {

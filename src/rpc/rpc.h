@@ -82,9 +82,11 @@ struct rpc_server_options {
     size_t message_bytes_max;  /* larger requests: RESOURCE_EXHAUSTED with both sizes; 0: 4 MiB */
     size_t metadata_bytes_max; /* 0: the library's default, 8 KiB */
     size_t concurrent_streams_max; /* per connection, more wait in the client; 0: any number */
-    /* Calls offered to the library ahead of need: that many for each hot method, and for all others
-     * together, on each queue. */
+    /* Calls offered to the library ahead of need, on each queue: for each hot method, and for all
+     * others together. Of a burst, what finds none waits in the library until one is armed again.
+     * Each makes every event of the queue a little dearer (DESIGN.md, decision 2). */
     size_t armed_calls;
+    size_t armed_calls_other;
     int64_t keepalive_time_ns;        /* ping a silent client after this; 0: never */
     int64_t keepalive_timeout_ns;     /* and give it up after this without an answer */
     const struct rpc_method *methods; /* kept, not copied */
@@ -150,6 +152,10 @@ int64_t rpc_call_deadline_ns(const struct rpc_call *call);
 /* The caller's metadata under a lower-case key, first value; false if absent. Valid until the
  * call ends. */
 bool rpc_call_metadata(const struct rpc_call *call, const char *key, struct rpc_span *value);
+/* The same from a position on, 0 at first, which it moves behind what it has found: for keys that
+ * may come several times. */
+bool rpc_call_metadata_next(const struct rpc_call *call, const char *key, size_t *position,
+                            struct rpc_span *value);
 /* The address of the caller's machine, without the port: "ipv4:192.0.2.7", "unix:". Copied, not
  * terminated, cut at `room`; returns its length, 0 if the library does not know. Costs an
  * allocation of the library's. */

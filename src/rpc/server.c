@@ -103,7 +103,7 @@ queue_create(struct rpc_queue *queue, struct rpc_server *server)
 
 /* Hot methods first, each with its own arm; the last arm takes everything else. */
 static void
-arms_create(struct rpc_server *server)
+arms_create(struct rpc_server *server, const struct rpc_server_options *options)
 {
     server->arms = rpc_allocate(server->method_count + 1, sizeof(*server->arms));
     for (size_t i = 0; i < server->method_count; i++) {
@@ -114,11 +114,12 @@ arms_create(struct rpc_server *server)
             continue;
         struct rpc_arm *arm = &server->arms[server->arm_count++];
         arm->method = method;
+        arm->count = options->armed_calls;
         arm->registered = grpc_server_register_method(server->core, method->path, NULL,
                                                       GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
         CHECK(arm->registered != NULL);
     }
-    server->arm_count++;
+    server->arms[server->arm_count++].count = options->armed_calls_other;
 }
 
 static enum status
@@ -141,7 +142,7 @@ server_start(struct rpc_server *server)
     grpc_server_start(server->core);
     for (size_t q = 0; q < server->queue_count; q++)
         for (size_t a = 0; a < server->arm_count; a++)
-            for (size_t i = 0; i < server->armed_calls; i++)
+            for (size_t i = 0; i < server->arms[a].count; i++)
                 rpc_call_arm(&server->queues[q], &server->arms[a]);
 }
 
@@ -149,12 +150,11 @@ enum status
 rpc_server_create(const struct rpc_server_options *options, struct rpc_server **out,
                   struct error *error)
 {
-    CHECK(options->queue_count > 0 && options->armed_calls > 0);
+    CHECK(options->queue_count > 0 && options->armed_calls > 0 && options->armed_calls_other > 0);
     struct rpc_server *server = rpc_allocate(1, sizeof(*server));
     server->methods = options->methods;
     server->method_count = options->method_count;
     server->context = options->context;
-    server->armed_calls = options->armed_calls;
     server->stopped_tag = (struct rpc_tag){.event = RPC_EVENT_STOPPED};
     server->listeners = rpc_allocate(options->listen_count + 1, sizeof(*server->listeners));
     server->queues = rpc_allocate(options->queue_count, sizeof(*server->queues));
@@ -163,7 +163,7 @@ rpc_server_create(const struct rpc_server_options *options, struct rpc_server **
     server_create_core(server, options);
     for (size_t i = 0; i < server->queue_count; i++)
         queue_create(&server->queues[i], server);
-    arms_create(server);
+    arms_create(server, options);
     enum status status = listeners_open(server, options, error);
     if (status == STATUS_OK) {
         server_start(server);

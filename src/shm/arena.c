@@ -16,9 +16,11 @@ uint32_t
 arena_class_of(const struct region_layout *layout, uint32_t block)
 {
     CHECK(block < layout->block_count);
-    uint32_t class_index = layout->plan.class_count - 1;
-    while (layout->first_block[class_index] > block)
-        class_index--;
+    /* from the smallest: there most blocks are, and most requests */
+    uint32_t last = layout->plan.class_count - 1;
+    uint32_t class_index = 0;
+    while (class_index < last && layout->first_block[class_index + 1] <= block)
+        class_index++;
     return class_index;
 }
 

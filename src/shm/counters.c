@@ -281,6 +281,7 @@ scopes_copy(struct counters *counters, uint32_t count)
         uint32_t before = atomic_load_explicit(&header->scope_changes, memory_order_acquire);
         for (uint32_t i = 0; i < count; i++)
             scope_load(&counters->scopes[i], &header->scopes[i]);
+        counters->changes = before;
         if (before % 2 == 0 &&
             atomic_load_explicit(&header->scope_changes, memory_order_relaxed) == before)
             return;
@@ -703,6 +704,14 @@ counters_open(struct counters *counters, const char *path, bool *live, struct er
     }
     *live = lock.l_type != F_UNLCK;
     return STATUS_OK;
+}
+
+bool
+counters_unchanged(const struct counters *counters)
+{
+    atomic_thread_fence(memory_order_acquire); /* what was read of the file was read before this */
+    return atomic_load_explicit(&counters->header->scope_changes, memory_order_relaxed) ==
+           counters->changes;
 }
 
 void

@@ -111,6 +111,7 @@ struct counters {
     struct counters_header *header;
     size_t bytes;
     struct counters_scope *scopes;
+    uint32_t changes; /* of a reader: what scope_changes was when they were copied */
     uint32_t *claims; /* of the creator, per scope: who has claimed it; else NULL */
     uint32_t scope_count;
     char path[COUNTERS_PATH_BYTES_MAX + 1]; /* of the file that we created; "" otherwise */
@@ -161,6 +162,9 @@ enum status counters_attach(struct counters *counters, int fd, uint64_t values_o
 /* Maps a file read-only; validates everything that readers rely on. `*live`: its node runs. */
 enum status counters_open(struct counters *counters, const char *path, bool *live,
                           struct error *error) WARN_UNUSED;
+
+/* Of a reader: no scope has come or gone since the file was opened. */
+bool counters_unchanged(const struct counters *counters);
 
 /* Unmaps and closes; the creator also removes the file. */
 void counters_close(struct counters *counters);

@@ -82,6 +82,7 @@ struct handshake_start {
     uint32_t log_level;
     uint32_t sandbox_allow; /* enum sandbox_allow */
     uint32_t sandbox_need;  /* enum sandbox_need */
+    uint32_t wait_adaptive; /* 1: batch_wait_ns is the most, and the worker decides; or 0 */
     char pipeline[HANDSHAKE_NAME_BYTES];
     char stage[HANDSHAKE_NAME_BYTES];
     char modelet_path[HANDSHAKE_PATH_BYTES];

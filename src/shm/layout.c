@@ -29,6 +29,10 @@ plan_validate(const struct region_plan *plan, struct error *error)
             return error_set(error, STATUS_INVALID_ARGUMENT,
                              "stage %u has %u workers: must be 1 to %d", i, plan->worker_counts[i],
                              STAGE_WORKERS_MAX);
+    if (plan->stamp_count != 0 && (plan->stamp_count < plan->stage_count ||
+                                   plan->stamp_count > plan->stage_count + STAMPS_LOST_MAX))
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%u stamps for %u stages",
+                         plan->stamp_count, plan->stage_count);
     if (plan->class_count < 1 || plan->class_count > CLASSES_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT, "%u size classes: must be 1 to %d",
                          plan->class_count, CLASSES_MAX);
@@ -66,6 +70,9 @@ layout_compute(const struct region_plan *plan, struct region_layout *layout, str
     offset += layout->worker_total * sizeof(struct shm_worker);
     layout->slots_offset = offset;
     offset += plan->slot_count * sizeof(struct shm_slot);
+    layout->stamps_offset = offset;
+    offset += (uint64_t)plan->slot_count * plan->stamp_count * sizeof(struct shm_stamp);
+    offset = round_up(offset, CACHE_LINE_BYTES);
 
     layout->slot_ring_count = plan->stage_count + 3;
     layout->slot_ring_cells = ring_cells_for(plan->slot_count);

@@ -25,6 +25,8 @@ enum {
     CLASSES_MAX = 12,
     PAYLOAD_BLOCKS_MAX = 8,
     SLOT_TEXT_BYTES = 192,
+    STAMPS_LOST_MAX = 8, /* runs that ended in a worker's death, of one request */
+    STAMPS_MAX = STAGES_MAX + STAMPS_LOST_MAX,
     BLOCK_BYTES_MIN = 2048,
     BLOCK_NONE = 0xffff,
 };
@@ -33,6 +35,7 @@ enum {
 struct region_plan {
     uint32_t slot_count;
     uint32_t stage_count;
+    uint32_t stamp_count; /* of each slot, at least stage_count; 0: nothing is traced */
     uint32_t worker_counts[STAGES_MAX]; /* of each stage */
     uint32_t class_count;               /* size classes of blocks, ascending */
     uint32_t class_block_counts[CLASSES_MAX];
@@ -66,9 +69,25 @@ struct shm_slot {
     _Atomic uint32_t status;       /* of a failure, on the way through PLACE_ERROR */
     _Atomic uint32_t failed_place; /* the stage that failed it */
     _Atomic uint64_t alone;        /* the generation that is to run in no company; 0: none */
-    uint64_t reserved[1];
+    _Atomic uint64_t traced;       /* the generation whose stages are to be stamped; 0: none */
     struct shm_payload payload[2]; /* payload[place & 1] is the one for that place */
     char text[SLOT_TEXT_BYTES];    /* of a failure; terminated unless hostile */
+};
+
+/*
+ * When a stage ran a traced request, and in what company: stamp.h. A slot's first stamps are those
+ * of its stages, in order; those after them are of runs in which a worker died.
+ */
+struct shm_stamp {
+    _Atomic int64_t enqueued_ns;
+    _Atomic int64_t began_ns;    /* the modelet's run; 0: it was not run */
+    _Atomic int64_t ended_ns;    /* when the item was passed on; 0: it was not */
+    _Atomic uint32_t generation; /* of the slot's use that it is of */
+    _Atomic uint32_t batch_items;
+    _Atomic uint32_t stage;
+    _Atomic uint32_t worker; /* its index in the stage */
+    _Atomic int32_t pid;
+    uint32_t reserved;
 };
 
 /* The sleeper's side and the wakers' side of one process; doorbell.h. */
@@ -136,6 +155,7 @@ struct region_layout {
     uint64_t stages_offset;
     uint64_t workers_offset;
     uint64_t slots_offset;
+    uint64_t stamps_offset;
     uint64_t slot_rings_offset;
     uint64_t slot_ring_bytes;
     uint64_t block_words_offset;
@@ -145,9 +165,12 @@ struct region_layout {
 };
 
 _Static_assert(sizeof(_Atomic uint64_t) == 8, "a word is one machine word");
+_Static_assert(sizeof(struct region_plan) == 4 * (4 + STAGES_MAX + CLASSES_MAX) + 8 * CLASSES_MAX,
+               "plans are compared byte by byte: no padding");
 _Static_assert(sizeof(struct shm_payload) == 32, "wire format");
 _Static_assert(sizeof(struct shm_slot) == 320, "wire format");
 _Static_assert(offsetof(struct shm_slot, payload) == 64, "wire format");
+_Static_assert(sizeof(struct shm_stamp) == 48, "wire format");
 _Static_assert(sizeof(struct shm_doorbell) == 64, "wire format");
 _Static_assert(sizeof(struct shm_stage) == 64, "wire format");
 _Static_assert(sizeof(struct shm_worker) == 128, "wire format");

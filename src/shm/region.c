@@ -229,23 +229,13 @@ region_attach(struct region *region, int fd, struct error *error)
     return STATUS_OK;
 }
 
-/* Without the padding between them. */
-static bool
-plans_equal(const struct region_plan *a, const struct region_plan *b)
-{
-    size_t counts_end =
-        offsetof(struct region_plan, class_block_counts) + sizeof(a->class_block_counts);
-    return memcmp(a, b, counts_end) == 0 &&
-           memcmp(a->class_block_bytes, b->class_block_bytes, sizeof(a->class_block_bytes)) == 0;
-}
-
 enum status
 region_check_header(const struct region *region, struct error *error)
 {
     struct region_header header;
     memcpy(&header, region->header, sizeof(header));
     enum status status = header_validate(&header, region->layout.region_bytes, error);
-    if (status == STATUS_OK && !plans_equal(&header.plan, &region->layout.plan))
+    if (status == STATUS_OK && memcmp(&header.plan, &region->layout.plan, sizeof(header.plan)) != 0)
         status = error_set(error, STATUS_DATA_LOSS, "region header: another plan");
     return status;
 }

@@ -87,9 +87,16 @@ bool ring_peek(const struct shm_ring *ring, const struct shm_objects *objects,
 /* True if a pop would look at a full cell. For deciding whether to sleep, after a full fence. */
 bool ring_has_cell(const struct shm_ring *ring);
 
-/* How many cells lie between the hints, at most the number of cells: for people, not for decisions.
- */
+/* How many cells lie between the hints, at most the number of cells: for people and
+ * for estimates. */
 uint32_t ring_depth(const struct shm_ring *ring);
+
+/* How many pushes there were since the ring was made, by the tail's hint: for estimates. */
+static inline uint64_t
+ring_pushes(const struct shm_ring *ring)
+{
+    return atomic_load_explicit(&ring->shared->tail, memory_order_relaxed);
+}
 
 /* Shows each full cell that a popper would meet, in order, and changes nothing: for an audit. Cells
  * of hostile contents are shown as well. */

@@ -88,6 +88,14 @@ slot_run_alone(const struct region *region, struct shm_ticket ticket)
 }
 
 void
+slot_trace(const struct region *region, struct shm_ticket ticket)
+{
+    CHECK(ticket.index < region->slots.count);
+    atomic_store_explicit(&region_slot(region, ticket.index)->traced, ticket.generation,
+                          memory_order_relaxed); /* published by the push that follows */
+}
+
+void
 slot_set_failure(struct shm_slot *slot, uint8_t place, enum status status, const char *text)
 {
     size_t bytes = strnlen(text, SLOT_TEXT_BYTES - 1);
@@ -112,6 +120,14 @@ void
 slot_set_deadline(struct shm_slot *slot, int64_t deadline_ns)
 {
     atomic_store_explicit(&slot->deadline_ns, deadline_ns, memory_order_relaxed);
+}
+
+uint32_t
+slots_in_flight(const struct region *region)
+{
+    struct shm_ring free_ring = region_slot_ring(region, PLACE_FREE);
+    uint32_t free_count = ring_depth(&free_ring);
+    return free_count < region->slots.count ? region->slots.count - free_count : 0;
 }
 
 uint32_t

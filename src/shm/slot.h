@@ -54,6 +54,16 @@ slot_runs_alone(const struct shm_slot *slot, uint32_t generation)
     return atomic_load_explicit(&slot->alone, memory_order_relaxed) == generation;
 }
 
+/* This use of the slot is traced: whoever runs it stamps it (stamp.h). Coordinator only, before the
+ * first push. */
+void slot_trace(const struct region *region, struct shm_ticket ticket);
+
+static inline bool
+slot_traced(const struct shm_slot *slot, uint32_t generation)
+{
+    return atomic_load_explicit(&slot->traced, memory_order_relaxed) == generation;
+}
+
 /* Writes status and text (cut to fit) for the way through PLACE_ERROR. */
 void slot_set_failure(struct shm_slot *slot, uint8_t place, enum status status, const char *text);
 
@@ -62,6 +72,8 @@ void slot_failure(const struct shm_slot *slot, struct error *failure);
 
 /* Of a slot that the caller holds; TIME_NEVER_NS: none. */
 void slot_set_deadline(struct shm_slot *slot, int64_t deadline_ns);
+/* About how many slots are not free: two loads of what others may be writing. For estimates. */
+uint32_t slots_in_flight(const struct region *region);
 
 /* How many slots are not free. Reads every word: for people and for tests. */
 uint32_t slots_used(const struct region *region);

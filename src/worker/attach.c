@@ -199,6 +199,9 @@ seat_check(const struct worker *worker, struct error *error)
                          start->batch_size, plan->slot_count);
     if (start->batch_wait_ns < 0 || start->spin_limit_ns < 0)
         return error_set(error, STATUS_DATA_LOSS, "handshake_start: a negative time");
+    if (start->wait_adaptive > 1)
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start.wait_adaptive is %u",
+                         start->wait_adaptive);
     if (start->counters_table != counters_table_hash())
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "the coordinator counts by another table: it and the worker are of "
@@ -247,7 +250,8 @@ worker_attach(struct worker *worker, struct error *error)
     worker->place = (uint8_t)start->stage_index;
     sources_init(worker);
     spin_init(&worker->spin, start->spin_limit_ns);
-    seat_gauge(&worker->seat, WORKER_PID, (uint64_t)getpid());
+    worker->pid = getpid();
+    seat_gauge(&worker->seat, WORKER_PID, (uint64_t)worker->pid);
     seat_alive(&worker->seat, clock_now_ns());
     return STATUS_OK;
 }
@@ -263,6 +267,7 @@ worker_prepare(struct worker *worker, struct handshake_ready *ready, struct erro
         return status;
     uint32_t size = start->batch_size > 1 ? start->batch_size : 1;
     batch_init(&worker->batch, size, start->batch_wait_ns);
+    worker->batch.adaptive = start->wait_adaptive != 0;
     worker->items = calloc(size, sizeof(worker->items[0]));
     worker->shown = calloc(size, sizeof(struct shoal_item *));
     if (worker->items == NULL || worker->shown == NULL)

@@ -63,6 +63,13 @@ time_before(int64_t time_ns, int64_t length_ns)
     return __builtin_sub_overflow(time_ns, length_ns, &difference) ? INT64_MIN : difference;
 }
 
+static int64_t
+earliest(int64_t a_ns, int64_t b_ns, int64_t c_ns)
+{
+    int64_t ab_ns = a_ns < b_ns ? a_ns : b_ns;
+    return ab_ns < c_ns ? ab_ns : c_ns;
+}
+
 struct batch_due
 batch_due(const struct batch *batch, struct batch_moment moment)
 {
@@ -82,5 +89,8 @@ batch_due(const struct batch *batch, struct batch_moment moment)
                            : time_before(batch->tightest_ns, moment.run_expected_ns);
     if (start_ns <= moment.now_ns)
         return (struct batch_due){BATCH_CLOSED_DEADLINE, 0};
-    return (struct batch_due){BATCH_OPEN, wait_over_ns < start_ns ? wait_over_ns : start_ns};
+    int64_t until_ns = batch->adaptive ? moment.company_until_ns : TIME_NEVER_NS;
+    if (until_ns <= moment.now_ns)
+        return (struct batch_due){BATCH_CLOSED_ADAPTIVE, 0};
+    return (struct batch_due){BATCH_OPEN, earliest(wait_over_ns, start_ns, until_ns)};
 }

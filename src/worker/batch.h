@@ -12,6 +12,8 @@
  *     A wait of 0 takes what is there.
  *  6. It closes when the tightest deadline in it leaves only the time that a run is expected to
  * take.
+ *  7. If the stage's wait is adaptive, it closes when no company is expected that is worth waiting
+ *     for: wait.h says until when.
  */
 #pragma once
 
@@ -25,11 +27,13 @@ enum batch_state {
     BATCH_CLOSED_WAIT,
     BATCH_CLOSED_DEADLINE,
     BATCH_CLOSED_DRAINING,
+    BATCH_CLOSED_ADAPTIVE,
 };
 
 struct batch {
     uint32_t size;   /* at least 1 */
     int64_t wait_ns; /* >= 0 */
+    bool adaptive;   /* rule 7; of a batch that was just made: not */
 
     uint32_t count;
     bool refused;        /* an item of another model waits to be offered again */
@@ -50,6 +54,7 @@ struct batch_moment {
     int64_t now_ns;
     int64_t run_expected_ns; /* what is to be left before a deadline */
     bool draining;
+    int64_t company_until_ns; /* rule 7: until when to wait for it */
 };
 
 struct batch_due {

@@ -22,6 +22,7 @@ struct item {
     struct shm_ticket ticket;
     struct shm_slot *slot;
     int64_t enqueued_ns;
+    struct shm_stamp *stamp; /* NULL: it is not traced */
     enum status
         refused; /* an output that could not be had; no later word of the modelet mends that */
     char text[SLOT_TEXT_BYTES]; /* of the failure */

@@ -121,6 +121,72 @@ gather(struct worker *worker, int64_t now_ns)
     return taken + dropped;
 }
 
+/* ---- company: wait.h ---- */
+
+static struct wait_moment
+wait_moment(const struct worker *worker, int64_t now_ns)
+{
+    struct cost_line line = cost_line(&worker->cost);
+    return (struct wait_moment){
+        .now_ns = now_ns,
+        .count = worker->batch.count,
+        .flight = slots_in_flight(&worker->region),
+        .fixed_ns = (int64_t)line.fixed_ns,
+        .item_ns = (int64_t)line.item_ns,
+    };
+}
+
+/* When all that is there was taken into a batch that `had` so many before. */
+static void
+judge_company(struct worker *worker, uint32_t had, int64_t now_ns)
+{
+    if (!worker->batch.adaptive || worker->batch.count == 0 || batch_full(&worker->batch))
+        return;
+    struct wait_moment moment = wait_moment(worker, now_ns);
+    worker->company_until_ns = wait_until(&worker->wait, &moment);
+    int64_t wait_ns = worker->company_until_ns - now_ns;
+    if (had == 0)
+        seat_gauge(&worker->seat, WORKER_COMPANY_WAIT, wait_ns > 0 ? (uint64_t)wait_ns : 0);
+}
+
+static uint64_t
+stage_pushes(const struct worker *worker)
+{
+    struct shm_ring ring = region_slot_ring(&worker->region, worker->place);
+    return ring_pushes(&ring);
+}
+
+static void
+note_closed(struct worker *worker, int64_t now_ns)
+{
+    if (!worker->batch.adaptive)
+        return;
+    struct wait_moment moment = wait_moment(worker, now_ns);
+    wait_closed(&worker->wait, &moment);
+    worker->pushes = stage_pushes(worker);
+}
+
+static void
+note_ran(struct worker *worker, int64_t began_ns, int64_t ended_ns)
+{
+    if (!worker->batch.adaptive)
+        return;
+    uint64_t arrived = stage_pushes(worker) - worker->pushes;
+    uint32_t slots = worker->region.slots.count; /* more only if somebody wrote into the ring */
+    wait_ran(&worker->wait, began_ns, ended_ns, worker->ran_items,
+             arrived < slots ? (uint32_t)arrived : slots);
+}
+
+/* What comes goes to another worker then, if there is one. */
+static void
+note_without_role(struct worker *worker)
+{
+    if (worker->start.worker_count > 1)
+        wait_looked_away(&worker->wait);
+}
+
+/* ---- closing ---- */
+
 static struct batch_due
 due(const struct worker *worker, int64_t now_ns)
 {
@@ -130,6 +196,7 @@ due(const struct worker *worker, int64_t now_ns)
                          .run_expected_ns = cost_expect_ns(&worker->cost, worker->batch.count) +
                                             DEADLINE_MARGIN_NS,
                          .draining = seat_draining(&worker->seat) || worker_stop_requested(),
+                         .company_until_ns = worker->company_until_ns,
                      });
 }
 
@@ -137,10 +204,17 @@ due(const struct worker *worker, int64_t now_ns)
 static uint32_t
 work(struct worker *worker, int64_t now_ns)
 {
-    uint32_t done = take_role(worker) ? gather(worker, now_ns) : 0;
+    uint32_t had = worker->batch.count;
+    uint32_t done = 0;
+    if (take_role(worker))
+        done = gather(worker, now_ns);
+    else
+        note_without_role(worker);
+    judge_company(worker, had, now_ns);
     enum batch_state closed = due(worker, now_ns).state;
     if (closed == BATCH_OPEN || worker->corrupt)
         return done;
+    note_closed(worker, now_ns);
     leave_role(worker);
     done += worker->batch.count;
     batch_run(worker, closed);
@@ -157,6 +231,7 @@ learn_cost(struct worker *worker, int64_t turned_ns, int64_t now_ns)
     if (worker->ran_items == 0)
         return;
     cost_learn(&worker->cost, worker->ran_items, now_ns - turned_ns, now_ns);
+    note_ran(worker, turned_ns, now_ns);
     worker->ran_items = 0;
     struct cost_line line = cost_line(&worker->cost);
     seat_cost(&worker->seat, (uint64_t)line.fixed_ns, (uint64_t)line.item_ns,
@@ -247,6 +322,7 @@ rest(struct worker *worker)
     if (worker->former && spin(worker, TIME_NEVER_NS))
         return;
     leave_role(worker);
+    note_without_role(worker);
     sleep_for_work(worker);
 }
 

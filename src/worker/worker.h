@@ -21,6 +21,7 @@
 #include "worker/modelet.h"
 #include "worker/sandbox.h"
 #include "worker/source.h"
+#include "worker/wait.h"
 
 enum worker_exit {
     EXIT_STOPPED = 0,                      /* asked to */
@@ -38,6 +39,7 @@ struct worker {
     struct sandbox sandbox;
     struct modelet modelet;
     const struct shoal_host *host;
+    int32_t pid; /* our own word: the coordinator may write the seat's after our start */
     uint16_t party;
     uint8_t place; /* of this stage; the next one is place + 1, the results' after the last */
 
@@ -53,6 +55,10 @@ struct worker {
     struct cost cost;          /* of a turn that ends with a run */
     uint32_t ran_items;        /* of the last turn, in its run; 0: none */
     uint32_t halvings_left;    /* of the batch that runs */
+
+    struct wait wait;         /* used if the batch is adaptive, with … */
+    int64_t company_until_ns; /* … what it said when it was last asked */
+    uint64_t pushes;          /* to our ring, when the last batch closed */
 
     bool former; /* we have the role */
     bool corrupt;

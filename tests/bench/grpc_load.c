@@ -1,31 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A gRPC C core client under closed load: N calls outstanding, each answered one replaced at once,
- * on one thread and one completion queue. It sends the bytes of a file as they are, and can check
- * the answer byte for byte. The same client is put before Shoal and before the bare echo server, so
- * that its own cost is the same in both figures.
+ * A gRPC C core client under load, on one completion queue. It sends the bytes of a file as they
+ * are, and can check the answers byte for byte. The same client is put before Shoal and before the
+ * bare echo server, so that its own cost is the same in both figures.
+ *
+ * Closed loop (default): N calls outstanding, each answered one replaced at once, on one thread.
+ *
+ * Open loop (--rate): calls are due at random moments (Poisson), whether earlier ones were answered
+ * or not. A second thread sleeps until each moment and sends; latency counts from the moment when
+ * the call was due, not from when it was sent, so that a service that stalls is charged for
+ * everybody who would have come meanwhile. `lag` says how late the client itself was: where that is
+ * not small beside the latencies, they are the client's.
  *
  * Every connection is open before the first call. A call carries no deadline; if nothing at all
  * comes back for STALL_S seconds the program says so and ends with exit code 2. Exit code 1: some
  * calls failed or were answered wrongly.
  */
-#include "samples.h"
+#include "unary_call.h"
 
 #include <getopt.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/prctl.h>
 
-#include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
-#include <grpc/grpc.h>
-#include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
-#include <grpc/support/time.h>
 
 #define CHANNELS_MAX 64
 #define OUTSTANDING_MAX 4096
+#define MESSAGES_MAX 4096
 #define SAMPLES_MAX 8000000
 #define STATUS_COUNT 17
 #define STALL_S 10
+#define WARMUP_OUTSTANDING 16 /* before an open loop */
+#define TURN_MS 20            /* so late is the end of an open loop seen */
 
 struct options {
     const char *target;
@@ -33,44 +43,56 @@ struct options {
     const char *message_path;
     const char *expect_path;
     const char *expect_tail_path;
+    uint64_t message_count;
     uint64_t expect_bytes; /* UINT64_MAX: any */
-    uint64_t outstanding;
-    uint64_t channels; /* 0: 1 for one outstanding call, else 4 */
-    uint64_t requests; /* 0: until the time is up */
+    uint64_t outstanding;  /* in an open loop: at most */
+    uint64_t channels;     /* 0: 1 for one outstanding call, else 4 */
+    uint64_t requests;     /* 0: until the time is up */
     double seconds;
+    double rate; /* 0: closed loop */
+    uint64_t seed;
     uint64_t warmup;
+    struct channel_args args;
     pid_t server_pids[64];
     unsigned server_pid_count;
     bool json;
 };
 
 struct flight {
-    grpc_call *call;
-    uint64_t sent_ns;
-    void *method;
-    grpc_channel *channel;
-    grpc_metadata_array initial;
-    grpc_metadata_array trailing;
-    grpc_byte_buffer *answer;
-    grpc_slice details;
-    grpc_status_code status;
+    struct unary_call call;
+    const struct unary_channel *channel;
+    struct flight *next; /* in `idle` */
+    uint64_t message;
+    uint64_t due_ns;
 };
 
 struct load {
     grpc_completion_queue *queue;
-    grpc_slice message;
+    grpc_slice messages[MESSAGES_MAX];
     grpc_slice expect;
-    grpc_slice expect_tail;
-    grpc_channel *channels[CHANNELS_MAX];
-    void *methods[CHANNELS_MAX];
+    grpc_slice expect_tails; /* one for each message, equally long */
+    size_t tail_bytes;
+    struct unary_channel channels[CHANNELS_MAX];
     struct flight flights[OUTSTANDING_MAX];
-    unsigned in_flight;
+    _Atomic unsigned in_flight;
     uint64_t sent;
     uint64_t requests_max;
     uint64_t end_ns;
+    uint64_t answered_ns; /* the last one */
     uint64_t status_counts[STATUS_COUNT];
     uint64_t wrong;
     struct samples samples;
+};
+
+/* The thread that sends in an open loop; it alone adds to load.sent and to `lag`. */
+struct sender {
+    pthread_t thread;
+    _Atomic bool over;
+    uint64_t draw_state;
+    struct samples lag;
+    pthread_mutex_t lock;
+    pthread_cond_t returned;
+    struct flight *idle;
 };
 
 struct figures {
@@ -80,180 +102,235 @@ struct figures {
 };
 
 static struct options options = {
-    .method = "/inference.GRPCInferenceService/ModelInfer",
+    .method = INFER_METHOD,
+    .message_count = 1,
     .expect_bytes = UINT64_MAX,
-    .outstanding = 1,
+    .seed = 1,
     .warmup = 1000,
 };
 static struct load load;
-
-static gpr_timespec
-within_s(int64_t seconds)
-{
-    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(seconds, GPR_TIMESPAN));
-}
-
-static grpc_event
-next_event(void)
-{
-    grpc_event event = grpc_completion_queue_next(load.queue, within_s(STALL_S), NULL);
-    if (event.type != GRPC_OP_COMPLETE)
-        BENCH_FAIL("nothing came back from %s for %d s, %u calls in flight", options.target,
-                   STALL_S, load.in_flight);
-    return event;
-}
-
-/* Channels with equal arguments share one connection, so each is given a number of its own. */
-static grpc_channel *
-channel_open(int number)
-{
-    static char number_key[] = "shoal.bench.channel";
-    static char proxy_key[] = "grpc.enable_http_proxy";
-    static char receive_key[] = "grpc.max_receive_message_length";
-    static char backoff_key[] = "grpc.initial_reconnect_backoff_ms";
-    grpc_arg values[] = {
-        {.type = GRPC_ARG_INTEGER, .key = number_key, .value.integer = number},
-        {.type = GRPC_ARG_INTEGER, .key = proxy_key, .value.integer = 0},
-        {.type = GRPC_ARG_INTEGER, .key = receive_key, .value.integer = -1},
-        {.type = GRPC_ARG_INTEGER, .key = backoff_key, .value.integer = 100},
-    };
-    grpc_channel_args args = {.num_args = sizeof(values) / sizeof(values[0]), .args = values};
-    grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
-    grpc_channel *channel = grpc_channel_create(options.target, credentials, &args);
-    grpc_channel_credentials_release(credentials);
-    return channel;
-}
+static struct sender sender = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                               .returned = PTHREAD_COND_INITIALIZER};
 
 static void
 channels_connect(void)
 {
+    channel_args_add(&options.args, "grpc.max_receive_message_length", -1);
+    channel_args_add(&options.args, "grpc.initial_reconnect_backoff_ms", 100);
     for (uint64_t i = 0; i < options.channels; i++) {
-        load.channels[i] = channel_open((int)i);
-        load.methods[i] = grpc_channel_register_call(load.channels[i], options.method, NULL, NULL);
-        uint64_t end_ns = bench_now_ns() + STALL_S * BENCH_NS_PER_S;
-        for (;;) {
-            grpc_connectivity_state state =
-                grpc_channel_check_connectivity_state(load.channels[i], 1);
-            if (state == GRPC_CHANNEL_READY)
-                break;
-            if (bench_now_ns() > end_ns)
-                BENCH_FAIL("cannot connect to %s", options.target);
-            grpc_channel_watch_connectivity_state(load.channels[i], state, within_s(1), load.queue,
-                                                  NULL);
-            next_event();
-        }
+        unary_channel_open(&load.channels[i], options.target, options.method, &options.args,
+                           (int)i);
+        unary_channel_wait(&load.channels[i], load.queue, options.target, STALL_S);
     }
 }
 
+/* ---- one call ---- */
+
 static void
-flight_start(struct flight *flight)
+flight_start(struct flight *flight, uint64_t due_ns)
 {
-    flight->call = grpc_channel_create_registered_call(
-        flight->channel, NULL, GRPC_PROPAGATE_DEFAULTS, load.queue, flight->method,
-        gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
-    /* Sending takes the slices out of the buffer, so it is a new one each time; the bytes are
-     * shared. */
-    grpc_byte_buffer *message = grpc_raw_byte_buffer_create(&load.message, 1);
-    grpc_metadata_array_init(&flight->initial);
-    grpc_metadata_array_init(&flight->trailing);
-    flight->answer = NULL;
-    grpc_op ops[6] = {
-        {.op = GRPC_OP_SEND_INITIAL_METADATA},  {.op = GRPC_OP_SEND_MESSAGE},
-        {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT}, {.op = GRPC_OP_RECV_INITIAL_METADATA},
-        {.op = GRPC_OP_RECV_MESSAGE},           {.op = GRPC_OP_RECV_STATUS_ON_CLIENT},
-    };
-    ops[1].data.send_message.send_message = message;
-    ops[3].data.recv_initial_metadata.recv_initial_metadata = &flight->initial;
-    ops[4].data.recv_message.recv_message = &flight->answer;
-    ops[5].data.recv_status_on_client.trailing_metadata = &flight->trailing;
-    ops[5].data.recv_status_on_client.status = &flight->status;
-    ops[5].data.recv_status_on_client.status_details = &flight->details;
-    flight->sent_ns = bench_now_ns();
-    grpc_call_error error = grpc_call_start_batch(flight->call, ops, 6, flight, NULL);
-    if (error != GRPC_CALL_OK)
-        BENCH_FAIL("starting a call: %s", grpc_call_error_to_string(error));
-    grpc_byte_buffer_destroy(message);
-    load.in_flight++;
-    load.sent++;
+    const struct unary_options how = {.deadline = gpr_inf_future(GPR_CLOCK_REALTIME)};
+    flight->message = load.sent++ % options.message_count;
+    flight->due_ns = due_ns;
+    atomic_fetch_add(&load.in_flight, 1);
+    unary_call_start(&flight->call, flight->channel, load.queue, &how,
+                     load.messages[flight->message], flight);
 }
 
+/* True if the answer's bytes from `offset` on are those; they are compared where they lie. */
 static bool
-bytes_right(const uint8_t *bytes, size_t length)
+bytes_at(grpc_byte_buffer *answer, size_t offset, const uint8_t *bytes, size_t count)
 {
-    size_t whole = GRPC_SLICE_LENGTH(load.expect);
-    size_t tail = GRPC_SLICE_LENGTH(load.expect_tail);
-    if (options.expect_path != NULL &&
-        (length != whole || memcmp(bytes, GRPC_SLICE_START_PTR(load.expect), whole) != 0))
-        return false;
-    return options.expect_tail_path == NULL ||
-           (length >= tail &&
-            memcmp(bytes + length - tail, GRPC_SLICE_START_PTR(load.expect_tail), tail) == 0);
-}
-
-static bool
-answer_right(grpc_byte_buffer *answer)
-{
-    if (answer == NULL)
-        return false;
-    if (options.expect_bytes != UINT64_MAX &&
-        grpc_byte_buffer_length(answer) != options.expect_bytes)
-        return false;
-    if (options.expect_path == NULL && options.expect_tail_path == NULL)
-        return true;
     grpc_byte_buffer_reader reader;
     if (!grpc_byte_buffer_reader_init(&reader, answer))
         return false;
-    grpc_slice bytes = grpc_byte_buffer_reader_readall(&reader);
+    bool same = true;
+    grpc_slice *piece;
+    size_t compared = 0;
+    while (same && compared < count && grpc_byte_buffer_reader_peek(&reader, &piece)) {
+        size_t length = GRPC_SLICE_LENGTH(*piece);
+        size_t skipped = offset < length ? offset : length;
+        size_t part = length - skipped < count - compared ? length - skipped : count - compared;
+        same = memcmp(GRPC_SLICE_START_PTR(*piece) + skipped, bytes + compared, part) == 0;
+        compared += part;
+        offset -= skipped;
+    }
     grpc_byte_buffer_reader_destroy(&reader);
-    bool right = bytes_right(GRPC_SLICE_START_PTR(bytes), GRPC_SLICE_LENGTH(bytes));
-    grpc_slice_unref(bytes);
-    return right;
+    return same && compared == count;
+}
+
+static bool
+answer_right(const struct flight *flight)
+{
+    grpc_byte_buffer *answer = flight->call.answer;
+    if (answer == NULL)
+        return false;
+    size_t length = grpc_byte_buffer_length(answer);
+    if (options.expect_bytes != UINT64_MAX && length != options.expect_bytes)
+        return false;
+    if (options.expect_path != NULL &&
+        (length != GRPC_SLICE_LENGTH(load.expect) ||
+         !bytes_at(answer, 0, GRPC_SLICE_START_PTR(load.expect), length)))
+        return false;
+    const uint8_t *tail =
+        GRPC_SLICE_START_PTR(load.expect_tails) + flight->message * load.tail_bytes;
+    return options.expect_tail_path == NULL ||
+           (length >= load.tail_bytes &&
+            bytes_at(answer, length - load.tail_bytes, tail, load.tail_bytes));
 }
 
 static void
 flight_end(struct flight *flight, uint64_t now_ns)
 {
-    load.in_flight--;
-    unsigned status = (unsigned)flight->status < STATUS_COUNT ? (unsigned)flight->status
-                                                              : (unsigned)GRPC_STATUS_UNKNOWN;
+    struct unary_call *call = &flight->call;
+    unsigned status = (unsigned)call->status < STATUS_COUNT ? (unsigned)call->status
+                                                            : (unsigned)GRPC_STATUS_UNKNOWN;
     load.status_counts[status]++;
+    load.answered_ns = now_ns;
     if (status == GRPC_STATUS_OK) {
-        samples_add(&load.samples, now_ns - flight->sent_ns);
-        load.wrong += answer_right(flight->answer) ? 0 : 1;
+        samples_add(&load.samples, now_ns - flight->due_ns);
+        load.wrong += answer_right(flight) ? 0 : 1;
     } else if (load.status_counts[status] == 1) {
-        char *details = grpc_slice_to_c_string(flight->details);
+        char *details = grpc_slice_to_c_string(call->details);
         fprintf(stderr, "first call with status %u: %s\n", status, details);
         gpr_free(details);
     }
-    if (flight->answer != NULL)
-        grpc_byte_buffer_destroy(flight->answer);
-    grpc_slice_unref(flight->details);
-    grpc_metadata_array_destroy(&flight->initial);
-    grpc_metadata_array_destroy(&flight->trailing);
-    grpc_call_unref(flight->call);
+    unary_call_end(call);
+    atomic_fetch_sub(&load.in_flight, 1);
 }
 
-/* Keeps the loop closed until `requests` were sent (0: any number) or the time is over, then
- * empties it. */
 static void
-run(uint64_t requests, double seconds)
+run_init(void)
 {
     load.sent = 0;
     load.wrong = 0;
     load.samples.count = 0;
     memset(load.status_counts, 0, sizeof(load.status_counts));
+}
+
+static void
+fail_stalled(void)
+{
+    BENCH_FAIL("nothing came back from %s for %d s, %u calls in flight", options.target, STALL_S,
+               atomic_load(&load.in_flight));
+}
+
+/* ---- closed loop ---- */
+
+/* Keeps the loop closed until `requests` were sent (0: any number) or the time is over, then
+ * empties it. */
+static void
+run_closed(uint64_t outstanding, uint64_t requests, double seconds)
+{
+    run_init();
     load.requests_max = requests == 0 ? UINT64_MAX : requests;
     load.end_ns = seconds > 0 ? bench_now_ns() + (uint64_t)(seconds * 1e9) : UINT64_MAX;
-    for (uint64_t i = 0; i < options.outstanding && load.sent < load.requests_max; i++)
-        flight_start(&load.flights[i]);
-    while (load.in_flight > 0) {
-        struct flight *flight = next_event().tag;
+    for (uint64_t i = 0; i < outstanding && load.sent < load.requests_max; i++)
+        flight_start(&load.flights[i], bench_now_ns());
+    while (atomic_load(&load.in_flight) > 0) {
+        grpc_event event =
+            grpc_completion_queue_next(load.queue, unary_within_ms(STALL_S * 1000), NULL);
+        if (event.type != GRPC_OP_COMPLETE)
+            fail_stalled();
         uint64_t now_ns = bench_now_ns();
-        flight_end(flight, now_ns);
+        flight_end(event.tag, now_ns);
         if (now_ns < load.end_ns && load.sent < load.requests_max && !samples_full(&load.samples))
-            flight_start(flight);
+            flight_start(event.tag, bench_now_ns());
     }
 }
+
+/* ---- open loop ---- */
+
+/* An exponentially distributed pause, by splitmix64. */
+static double
+draw_pause_ns(void)
+{
+    uint64_t z = sender.draw_state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    double uniform = ((double)((z ^ z >> 31) >> 11) + 1) / (double)(UINT64_C(1) << 53);
+    return -log(uniform) / options.rate * 1e9;
+}
+
+static void
+wait_until(uint64_t ns)
+{
+    struct timespec due = {(time_t)(ns / BENCH_NS_PER_S), (long)(ns % BENCH_NS_PER_S)};
+    if (bench_now_ns() < ns)
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL);
+}
+
+/* Waits for one if all are out: what is due meanwhile is sent late, and its latency says so. */
+static struct flight *
+flight_take(void)
+{
+    pthread_mutex_lock(&sender.lock);
+    while (sender.idle == NULL)
+        pthread_cond_wait(&sender.returned, &sender.lock);
+    struct flight *flight = sender.idle;
+    sender.idle = flight->next;
+    pthread_mutex_unlock(&sender.lock);
+    return flight;
+}
+
+static void
+flight_return(struct flight *flight)
+{
+    pthread_mutex_lock(&sender.lock);
+    bool waited_for = sender.idle == NULL;
+    flight->next = sender.idle;
+    sender.idle = flight;
+    pthread_mutex_unlock(&sender.lock);
+    if (waited_for)
+        pthread_cond_signal(&sender.returned);
+}
+
+static void *
+sender_main(void *context)
+{
+    (void)context;
+    prctl(PR_SET_TIMERSLACK, 1ul); /* ns, instead of 50 µs */
+    double due_ns = (double)bench_now_ns();
+    double end_ns = due_ns + options.seconds * 1e9;
+    while ((due_ns += draw_pause_ns()) < end_ns && !samples_full(&sender.lag)) {
+        wait_until((uint64_t)due_ns);
+        struct flight *flight = flight_take();
+        uint64_t now_ns = bench_now_ns();
+        samples_add(&sender.lag, now_ns > (uint64_t)due_ns ? now_ns - (uint64_t)due_ns : 0);
+        flight_start(flight, (uint64_t)due_ns);
+    }
+    atomic_store(&sender.over, true);
+    return NULL;
+}
+
+static void
+run_open(void)
+{
+    run_init();
+    sender.draw_state = options.seed;
+    for (uint64_t i = 0; i < options.outstanding; i++)
+        flight_return(&load.flights[i]);
+    if (pthread_create(&sender.thread, NULL, sender_main, NULL) != 0)
+        BENCH_FAIL("no thread to send from");
+    uint64_t heard_ns = bench_now_ns();
+    while (!atomic_load(&sender.over) || atomic_load(&load.in_flight) > 0) {
+        grpc_event event = grpc_completion_queue_next(load.queue, unary_within_ms(TURN_MS), NULL);
+        uint64_t now_ns = bench_now_ns();
+        if (event.type == GRPC_OP_COMPLETE) {
+            flight_end(event.tag, now_ns);
+            flight_return(event.tag);
+        } else if (atomic_load(&load.in_flight) > 0 &&
+                   now_ns - heard_ns > STALL_S * BENCH_NS_PER_S) {
+            fail_stalled();
+        }
+        if (event.type == GRPC_OP_COMPLETE || atomic_load(&load.in_flight) == 0)
+            heard_ns = now_ns;
+    }
+    pthread_join(sender.thread, NULL);
+    samples_sort(&sender.lag);
+}
+
+/* ---- figures ---- */
 
 static uint64_t
 servers_cpu_ns(void)
@@ -270,8 +347,11 @@ measure(void)
     uint64_t servers_ns = servers_cpu_ns();
     uint64_t client_ns = bench_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     uint64_t begin_ns = bench_now_ns();
-    run(options.requests, options.seconds);
-    struct figures figures = {.seconds = (double)(bench_now_ns() - begin_ns) / 1e9};
+    if (options.rate > 0)
+        run_open();
+    else
+        run_closed(options.outstanding, options.requests, options.seconds);
+    struct figures figures = {.seconds = (double)(load.answered_ns - begin_ns) / 1e9};
     double calls = load.sent == 0 ? 1 : (double)load.sent;
     figures.client_cpu_us =
         (double)(bench_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - client_ns) / 1e3 / calls;
@@ -284,6 +364,19 @@ static uint64_t
 failed_count(void)
 {
     return load.sent - load.status_counts[GRPC_STATUS_OK];
+}
+
+/* [share, microseconds that this share of the answers did not exceed], the share of 1. */
+static void
+print_distribution(void)
+{
+    static const unsigned shares[] = {0,    1000, 2500, 5000, 7500, 9000,
+                                      9500, 9900, 9950, 9990, 9999, 10000};
+    printf(", \"distribution\": [");
+    for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++)
+        printf("%s[%.4f, %.1f]", i > 0 ? ", " : "", shares[i] / 1e4,
+               samples_share_us(&load.samples, shares[i]));
+    printf("]");
 }
 
 static void
@@ -307,6 +400,9 @@ print_figures(struct figures figures)
         {"max_us", samples_percentile_us(samples, 100), 1},
         {"client_cpu_us_per_request", figures.client_cpu_us, 2},
         {"server_cpu_us_per_request", figures.server_cpu_us, 2},
+        {"rate", options.rate, 1},
+        {"lag_p50_us", samples_share_us(&sender.lag, 5000), 1},
+        {"lag_p99_us", samples_share_us(&sender.lag, 9900), 1},
     };
     printf(options.json ? "{\"bench\": \"grpc_load\"" : "grpc_load");
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
@@ -321,7 +417,10 @@ print_figures(struct figures figures)
         printf("%s\"%u\": %llu", separator, status, (unsigned long long)load.status_counts[status]);
         separator = ", ";
     }
-    printf(options.json ? "}}\n" : "}\n");
+    printf("}");
+    if (options.json)
+        print_distribution();
+    printf(options.json ? "}\n" : "\n");
 }
 
 static grpc_slice
@@ -343,10 +442,31 @@ read_file(const char *path)
     return slice;
 }
 
+/* Cuts the file into as many messages as it holds, and finds how long each one's tail is. */
+static void
+read_messages(void)
+{
+    grpc_slice all = read_file(options.message_path);
+    size_t bytes = GRPC_SLICE_LENGTH(all) / options.message_count;
+    load.expect_tails = read_file(options.expect_tail_path);
+    load.tail_bytes = GRPC_SLICE_LENGTH(load.expect_tails) / options.message_count;
+    if (bytes * options.message_count != GRPC_SLICE_LENGTH(all) ||
+        load.tail_bytes * options.message_count != GRPC_SLICE_LENGTH(load.expect_tails))
+        BENCH_FAIL("--messages %llu: the messages, or their tails, are not equally long",
+                   (unsigned long long)options.message_count);
+    for (size_t i = 0; i < options.message_count; i++)
+        load.messages[i] = grpc_slice_sub(all, i * bytes, (i + 1) * bytes);
+    grpc_slice_unref(all);
+}
+
 static const struct option OPTIONS[] = {
     {"target", required_argument, NULL, 't'},
     {"method", required_argument, NULL, 'm'},
     {"message", required_argument, NULL, 'f'},
+    {"messages", required_argument, NULL, 'M'},
+    {"rate", required_argument, NULL, 'R'},
+    {"seed", required_argument, NULL, 'S'},
+    {"arg", required_argument, NULL, 'a'},
     {"outstanding", required_argument, NULL, 'n'},
     {"channels", required_argument, NULL, 'c'},
     {"requests", required_argument, NULL, 'r'},
@@ -363,10 +483,24 @@ static const struct option OPTIONS[] = {
 };
 
 static const char usage[] =
-    "Usage: grpc_load --target ADDRESS --message FILE (--requests N | --seconds S)\n"
-    "  [--method /service/rpc] [--outstanding N] [--channels N] [--warmup REQUESTS]\n"
-    "  [--expect FILE] [--expect-tail FILE] [--expect-bytes N] [--server-pid PID]...\n"
-    "  [--cpu N] [--json] [--help]\n";
+    "Usage: grpc_load --target ADDRESS --message FILE (--requests N | --seconds S) [OPTION]...\n"
+    "Calls with the bytes of FILE, N outstanding, or at random moments; prints what it took.\n"
+    "\n"
+    "  --outstanding N       calls at a time, default 1; with --rate: at most, default 4096\n"
+    "  --rate R              an open loop: R calls per second on average, for --seconds\n"
+    "  --seed N              what its moments are drawn from, default 1\n"
+    "  --channels N          connections, default 4, or 1 for one outstanding call\n"
+    "  --arg KEY=N           a channel argument; several times\n"
+    "  --method /service/rpc default: Open Inference's ModelInfer\n"
+    "  --warmup N            calls before the measurement, default 1000\n"
+    "  --messages N          FILE is N messages of equal length, sent in turn\n"
+    "  --expect FILE         the one right answer\n"
+    "  --expect-tail FILE    how the right answer ends; with --messages: N tails of equal length\n"
+    "  --expect-bytes N      how long the right answer is\n"
+    "  --server-pid PID      its CPU time counts as the server's; several times\n"
+    "  --cpu N               run on this CPU\n"
+    "  --json\n"
+    "  --help\n";
 
 static void
 parse(int argc, char **argv)
@@ -381,6 +515,10 @@ parse(int argc, char **argv)
             options.outstanding = bench_number("outstanding", optarg, 1, OUTSTANDING_MAX);
             break;
         case 'c': options.channels = bench_number("channels", optarg, 1, CHANNELS_MAX); break;
+        case 'M': options.message_count = bench_number("messages", optarg, 1, MESSAGES_MAX); break;
+        case 'R': options.rate = strtod(optarg, NULL); break;
+        case 'S': options.seed = bench_number("seed", optarg, 0, UINT64_MAX); break;
+        case 'a': channel_args_parse(&options.args, optarg); break;
         case 'r': options.requests = bench_number("requests", optarg, 1, SAMPLES_MAX); break;
         case 's': options.seconds = strtod(optarg, NULL); break;
         case 'w': options.warmup = bench_number("warmup", optarg, 0, SAMPLES_MAX); break;
@@ -400,8 +538,13 @@ parse(int argc, char **argv)
         }
     }
     if (optind != argc || options.target == NULL || options.message_path == NULL ||
-        (options.requests == 0 && !(options.seconds > 0)))
+        (options.requests == 0 && !(options.seconds > 0)) || options.rate < 0 ||
+        (options.rate > 0 && !(options.seconds > 0)))
         BENCH_FAIL("%s", usage);
+    if (options.outstanding == 0)
+        options.outstanding = options.rate > 0 ? OUTSTANDING_MAX : 1;
+    if (options.rate > 0 && options.outstanding < WARMUP_OUTSTANDING)
+        BENCH_FAIL("--outstanding: at least %d with --rate", WARMUP_OUTSTANDING);
     if (options.channels == 0)
         options.channels = options.outstanding == 1 ? 1 : 4;
 }
@@ -410,16 +553,23 @@ static void
 close_all(void)
 {
     for (uint64_t i = 0; i < options.channels; i++)
-        grpc_channel_destroy(load.channels[i]);
-    grpc_completion_queue_shutdown(load.queue);
-    while (grpc_completion_queue_next(load.queue, within_s(STALL_S), NULL).type == GRPC_OP_COMPLETE)
-        continue;
-    grpc_completion_queue_destroy(load.queue);
-    grpc_slice_unref(load.message);
+        grpc_channel_destroy(load.channels[i].core);
+    unary_queue_destroy(load.queue, STALL_S * 1000);
+    for (size_t i = 0; i < options.message_count; i++)
+        grpc_slice_unref(load.messages[i]);
     grpc_slice_unref(load.expect);
-    grpc_slice_unref(load.expect_tail);
+    grpc_slice_unref(load.expect_tails);
     samples_fini(&load.samples);
+    samples_fini(&sender.lag);
     grpc_shutdown();
+}
+
+static size_t
+samples_wanted(void)
+{
+    if (options.requests == 0)
+        return SAMPLES_MAX;
+    return options.requests > options.warmup ? options.requests : options.warmup;
 }
 
 int
@@ -428,19 +578,15 @@ main(int argc, char **argv)
     parse(argc, argv);
     grpc_init();
     load.queue = grpc_completion_queue_create_for_next(NULL);
-    load.message = read_file(options.message_path);
+    read_messages();
     load.expect = read_file(options.expect_path);
-    load.expect_tail = read_file(options.expect_tail_path);
-    samples_init(&load.samples, options.requests > options.warmup ? options.requests
-                                : options.requests > 0            ? options.warmup
-                                                                  : SAMPLES_MAX);
+    samples_init(&load.samples, samples_wanted());
+    samples_init(&sender.lag, options.rate > 0 ? SAMPLES_MAX : 1);
     channels_connect();
-    for (uint64_t i = 0; i < options.outstanding; i++) {
-        load.flights[i].channel = load.channels[i % options.channels];
-        load.flights[i].method = load.methods[i % options.channels];
-    }
+    for (uint64_t i = 0; i < options.outstanding; i++)
+        load.flights[i].channel = &load.channels[i % options.channels];
     if (options.warmup > 0)
-        run(options.warmup, 0);
+        run_closed(options.rate > 0 ? WARMUP_OUTSTANDING : options.outstanding, options.warmup, 0);
     struct figures figures = measure();
     print_figures(figures);
     int result = failed_count() > 0 || load.wrong > 0 ? 1 : 0;

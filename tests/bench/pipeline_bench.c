@@ -11,6 +11,8 @@
  * was refused, failed, wrong or answered twice, 2 when nothing could be measured.
  *
  * Latency is from before the submission to the sink. CPU time is this process's and its workers'.
+ * `stage_ns` says of each stage what it adds by its own counters: the wait from an item's arrival
+ * there to its run, and the run, both medians.
  */
 #include "samples.h"
 
@@ -83,6 +85,12 @@ struct load {
     _Atomic uint64_t failed;
     _Atomic uint64_t twice;
     struct samples samples;
+};
+
+/* What the workers of a stage have counted. */
+struct stage_times {
+    uint64_t wait[HISTOGRAM_WORDS];
+    uint64_t run[HISTOGRAM_WORDS];
 };
 
 /* What goes on around it, on the loop's thread. */
@@ -346,10 +354,74 @@ cpu_ns(void)
     return sum_ns;
 }
 
+/* A histogram of all workers of a stage, added up. */
+static void
+stage_histogram(uint32_t stage, enum counter counter, uint64_t words[HISTOGRAM_WORDS])
+{
+    const struct counters *counters = &host.assembly.counters;
+    memset(words, 0, HISTOGRAM_WORDS * sizeof(words[0]));
+    for (uint32_t i = 0; i < counters->scope_count; i++) {
+        if (counters->scopes[i].kind != SCOPE_WORKER || counters->scopes[i].parent != stage)
+            continue;
+        _Atomic uint64_t *from = counters_values(counters, i) + counter_offset[counter];
+        for (size_t k = 0; k < HISTOGRAM_WORDS; k++)
+            words[k] += atomic_load_explicit(&from[k], memory_order_relaxed);
+    }
+}
+
+/* The stages of our pipeline, in order: scopes of the counters. */
+static unsigned
+find_stages(uint32_t stages[STAGES_MAX])
+{
+    const struct counters *counters = &host.assembly.counters;
+    unsigned count = 0;
+    for (uint32_t i = 0; i < counters->scope_count && count < STAGES_MAX; i++)
+        if (counters->scopes[i].kind == SCOPE_STAGE &&
+            strcmp(counters->scopes[counters->scopes[i].parent].name, options.pipeline) == 0)
+            stages[count++] = i;
+    return count;
+}
+
+static struct stage_times
+stage_times(uint32_t stage)
+{
+    struct stage_times times;
+    stage_histogram(stage, WORKER_WAIT, times.wait);
+    stage_histogram(stage, WORKER_RUN, times.run);
+    return times;
+}
+
+static uint64_t
+median_since(const uint64_t before[HISTOGRAM_WORDS], uint64_t now[HISTOGRAM_WORDS])
+{
+    for (size_t i = 0; i < HISTOGRAM_WORDS; i++)
+        now[i] -= before[i];
+    return histogram_quantile(now, 0.5);
+}
+
+static void
+print_stages(const uint32_t *stages, unsigned count, const struct stage_times *before)
+{
+    printf(options.json ? ", \"stage_ns\": [" : "  stage_ns");
+    for (unsigned i = 0; i < count; i++) {
+        struct stage_times now = stage_times(stages[i]);
+        printf("%s%llu", options.json && i > 0 ? ", " : " ",
+               (unsigned long long)(median_since(before[i].wait, now.wait) +
+                                    median_since(before[i].run, now.run)));
+    }
+    printf(options.json ? "]}\n" : "\n");
+    fflush(stdout);
+}
+
 static void
 measure(uint64_t outstanding)
 {
+    static struct stage_times before[STAGES_MAX];
+    uint32_t stages[STAGES_MAX];
+    unsigned stage_count = find_stages(stages);
     run(outstanding, options.warmup);
+    for (unsigned i = 0; i < stage_count; i++)
+        before[i] = stage_times(stages[i]);
     load.wrong = 0;
     uint64_t cpu_begin_ns = cpu_ns();
     uint64_t begin_ns = bench_now_ns();
@@ -360,14 +432,14 @@ measure(uint64_t outstanding)
     samples_sort(&load.samples);
     printf(options.json ? "{\"bench\": \"pipeline\", \"outstanding\": %llu, \"requests\": %llu, "
                           "\"wrong\": %llu, \"requests_per_s\": %.1f, \"p50_us\": %.2f, "
-                          "\"p99_us\": %.2f, \"cpu_us_per_request\": %.2f}\n"
+                          "\"p99_us\": %.2f, \"cpu_us_per_request\": %.2f"
                         : "outstanding %llu  requests %llu  wrong %llu  requests_per_s %.1f  "
-                          "p50_us %.2f  p99_us %.2f  cpu_us_per_request %.2f\n",
+                          "p50_us %.2f  p99_us %.2f  cpu_us_per_request %.2f",
            (unsigned long long)outstanding, (unsigned long long)load.sent,
            (unsigned long long)load.wrong, requests / seconds,
            samples_percentile_us(&load.samples, 50), samples_percentile_us(&load.samples, 99),
            cpu_us);
-    fflush(stdout);
+    print_stages(stages, stage_count, before);
     if (atomic_load(&load.twice) > 0)
         fprintf(stderr, "requests were answered twice\n");
     if (load.wrong > 0 || atomic_load(&load.failed) > 0 || atomic_load(&load.twice) > 0)

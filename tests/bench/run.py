@@ -1,371 +1,203 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures Shoal against plain yardsticks in one run, and prints the ratios next to their goals.
+"""Measures Shoal against what it is to be judged by, side by side in one run, and prints the ratios
+next to their goals.
 
-    python3 tests/bench/run.py --build build/release [--json FILE] [--quick] [--only CELL]
-                                [--rounds N] [--seconds S] [--placement free]
+    ./dev bench                      everything, pinned and not pinned: 40 minutes
+    ./dev bench --quick              a few minutes: 2 short rounds, pinned
+    ./dev bench --only echo          one cell: echo, digits, stages, service, ring, idle
+    ./dev bench --publish            everything, and docs/performance.md is made of it
+    ./dev bench --report             that page once more, from docs/performance.json
 
 Cells:
-  ring     Shoal's ring, a plain ring, one with cached indices and one that carries a record of a
-           cache line per item, between two threads on two cores; judged against the plain one
-  service  two stages, scale and shift: a Python service without a network; Shoal without a network
-           (pipeline_bench submits as the front does); Shoal through gRPC
-  echo     a bare gRPC C core echo server and Shoal's one-stage echo pipeline: same client, same
-           message, unix socket and TCP
+  echo     a bare gRPC C core echo server and Shoal's echo with 1, 2 and 4 stages: the same client,
+           the same message; 100 B and 4 KiB over a unix socket, 64 KiB and 1 MiB over TCP
+  digits   three stages, one of them XGBoost: not batched, batched with several waits, and XGBoost
+           called directly by one process
+  stages   echo with 1, 2 and 4 stages without a network: what a stage adds
+  service  two stages: a service in plain Python without a network; Shoal without a network
+           (pipeline_bench submits as the front does); Shoal over gRPC
+  ring     Shoal's ring and plain ones, between two threads on two cores
+  idle     what servers cost that nobody calls
 
-In every cell the contenders alternate, A B A B, a fresh process each time, so that a slow phase of
-the machine meets all alike. A figure is the median over the rounds, with its range. Nothing here
-judges speed: the exit code is 0 when everything asked for was measured, 1 when a program failed or
-answered wrongly, 2 for a wrong command line. A part that is not built is skipped by name.
+The contenders of a group are started together, once a round; each case (1, 16 and 128 outstanding,
+then an open loop at parts of the measured capacity) is measured with all of them in turn, A B A B,
+another first each round, so that a slow phase of the machine meets all alike. A figure is the median
+over the rounds, with its range. Measurements during which the machine was not quiet are flagged.
+
+Nothing here judges speed: the exit code is 0 when everything asked for was measured, 1 when a
+program failed or answered wrongly, 2 for a wrong command line. A part that is not there is skipped by
+name.
 """
 
 import argparse
-import json
 import os
 import platform
-import signal
-import socket
-import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-OUTSTANDING = [1, 16, 128]
-START_DEADLINE_S = 20
-RUN_DEADLINE_S = 120
+import page
+from contenders import GROUPS, SPARE
+from figures import PLACEMENTS, RATE, judge, merge, report_text, rounded, short, spread, wanted
+from programs import HERE, Failed, Missing, Setting
+from quiet import LIMITS, LOAD_AVERAGE_MAX, Machine, is_quiet, noise
 
-# Two cores are enough for all: where the server or coordinator, the workers, the client run.
-PINNED = {"server": 0, "workers": 1, "client": 1}
-
-# What the table shows; the file given by --json has all.
-PRINTED = ["ns", "requests_per_s", "p50_us", "p99_us", "cpu_us_per_request"]
-
-# (cell, text, figure, contender, yardstick, "least" or "most", goal): the medians' ratio is judged.
-GOALS = [
-    ("ring", "ring push + pop, streaming, a record", "stream ns", "shoal", "plain_record", "most", 2),
-    ("ring", "ring push + pop, streaming, an index", "stream ns", "shoal", "plain", "most", 2),
-    ("ring", "ring push + pop, one item", "hop ns", "shoal", "plain", "most", 2),
-    ("service", "rate at 128, no network", "128 requests_per_s", "shoal", "python", "least", 30),
-    ("service", "p50 at 1, no network", "1 p50_us", "shoal", "python", "most", 1 / 100),
-    ("service", "rate at 128, gRPC", "128 requests_per_s", "shoal_grpc", "python", "least", 3),
-    ("service", "p50 at 1, gRPC", "1 p50_us", "shoal_grpc", "python", "most", 1 / 50),
-    ("echo", "rate at 128, unix", "unix 128 requests_per_s", "shoal", "bare", "least", 0.7),
-    ("echo", "rate at 128, TCP", "tcp 128 requests_per_s", "shoal", "bare", "least", 0.7),
-]
-
-# Each service as it is best at 128 outstanding: Shoal takes what is there, up to 32 requests, without
-# waiting for more; the Python service, pinned as here, is faster without batches: compare
-# `python_service.py --outstanding 128 --cpu 0 --scale-cpus 1,1 --shift-cpus 1` with and without
-# `--batch-size 32 --batch-wait-ms 1`.
-CONFIG = """\
-listen: ["port:{port}", "unix:{directory}/shoal.sock"]
-{coordinator_cpus}pipelines:
-  - name: echo
-    slots: 1024
-    stages:
-      - {{ name: echo, modelet: {modelets}/libecho.so, {one} }}
-  - name: scale-shift
-    slots: 1024
-    stages:
-      - {{ name: scale, modelet: {modelets}/libscale.so, {two}, batch_size: 32 }}
-      - {{ name: shift, modelet: {modelets}/libshift.so, {one}, batch_size: 32 }}
-"""
+ROOT = HERE.parent.parent
+PUBLISHED = ROOT / "docs" / "performance.json"
+ROUNDS, SECONDS = 5, 1.0
+QUICK_ROUNDS, QUICK_SECONDS = 2, 0.3
+CELLS = sorted({group.name.split()[0] for group in GROUPS})
+# Starting a client, warming up, looking at the machine; starting and stopping a server.
+OVERHEAD_S, START_S = 0.45, 0.6
 
 
-class Failed(Exception):
-    """A program under measurement did not do its work."""
+class Progress:
+    """A line for each round of a group, with what is left by the measurements still to come."""
+
+    def __init__(self, total_s):
+        self.total_s = total_s
+        self.begun = time.monotonic()
+        self.done_s = 0.0
+
+    def say(self, text, planned_s):
+        elapsed = time.monotonic() - self.begun
+        left = self.total_s - self.done_s
+        if self.done_s > 20:
+            left *= elapsed / self.done_s
+        print(f"  {elapsed / 60:4.0f} min, about {left / 60:3.0f} left: {text}", file=sys.stderr,
+              flush=True)
+        self.done_s += planned_s
 
 
-class Missing(Exception):
-    """A program under measurement is not built."""
+class Bench:
+    """Goes through groups, placements and rounds, and fills the report."""
 
+    def __init__(self, options, report):
+        self.options = options
+        self.report = report
+        self.progress = None
 
-# ---- messages
+    # ---- plan
 
+    def plan(self):
+        """(group, placement) in the order of measuring. A group that knows one placement has that."""
+        chosen = [group for group in GROUPS
+                  if not self.options.only or group.name.split()[0] in self.options.only]
+        return [(group, placement) for group in chosen
+                for placement in [one for one in self.options.placement if one in group.placements]
+                or group.placements]
 
-def varint(value):
-    out = b""
-    while value > 0x7F:
-        out += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return out + bytes([value])
+    def planned_s(self, group):
+        """Seconds of one round."""
+        count = sum(len(group.contenders(case)) for case in group.cases)
+        return (count * (self.options.seconds * group.times + OVERHEAD_S)
+                + len(group.names) * START_S)
 
+    def run(self):
+        plan = self.plan()
+        rounds = self.options.rounds
+        self.progress = Progress(rounds * sum(self.planned_s(group) for group, _ in plan))
+        print(f"about {self.progress.total_s / 60:.0f} minutes", flush=True)
+        with tempfile.TemporaryDirectory(prefix="shoal-bench-") as directory:
+            groups = list(dict.fromkeys(group.name for group, _ in plan))
+            for name in groups:
+                for turn in range(rounds):
+                    for group, placement in plan:
+                        if group.name == name:
+                            self.round(group, placement, turn, directory)
 
-def field(number, payload):
-    """A length-delimited protobuf field."""
-    return varint(number << 3 | 2) + varint(len(payload)) + payload
+    # ---- one round
 
-
-def infer_request(model, name, values):
-    """An inference.ModelInferRequest with one FP32 tensor, its contents raw."""
-    tensor = field(1, name) + field(2, b"FP32") + field(3, varint(len(values)))
-    return field(1, model) + field(5, tensor) + field(7, floats(values))
-
-
-def floats(values):
-    return struct.pack(f"<{len(values)}f", *values)
-
-
-# ---- programs
-
-
-class Setting:
-    """Where the programs are, how long to measure, and a folder for sockets and files."""
-
-    def __init__(self, options, directory):
-        self.build = Path(options.build).resolve()
-        self.pinned = options.placement == "pinned"
-        self.rounds = 2 if options.quick else options.rounds
-        self.seconds = options.seconds or (0.5 if options.quick else 1.5)
-        self.directory = directory
-        self.port = free_port()
-
-    def program(self, *path):
-        found = self.build.joinpath(*path)
-        if not found.exists():
-            raise Missing(f"{found} is not built")
-        return str(found)
-
-    def cpu(self, role, option="--cpu", count=1):
-        return [option, ",".join([str(PINNED[role])] * count)] if self.pinned else []
-
-    def write(self, name, content):
-        path = self.directory / name
-        path.write_bytes(content)
-        return str(path)
-
-    def config(self):
-        """One configuration with both pipelines; their idle workers sleep."""
-        cpus = PINNED["workers"]
-        text = CONFIG.format(
-            port=self.port,
-            directory=self.directory,
-            coordinator_cpus=f"cpus: [{PINNED['server']}]\n" if self.pinned else "",
-            modelets=self.build / "lib" / "shoal",
-            one=f"cpus: [{cpus}]" if self.pinned else "workers: 1",
-            two=f"cpus: [{cpus}, {cpus}]" if self.pinned else "workers: 2",
-        )
-        return self.write("bench.yaml", text.encode())
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def run_json(command):
-    """Runs a bench program to its end; returns the JSON lines it printed."""
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=RUN_DEADLINE_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise Failed(f"{command[0]} did not end within {RUN_DEADLINE_S} s") from error
-    if done.returncode != 0:
-        output = (done.stdout + done.stderr).rstrip()
-        raise Failed(f"{' '.join(command)}: exit code {done.returncode}\n{output}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-class Server:
-    """A server process for the length of a `with` block; its end must be clean."""
-
-    def __init__(self, command, log_path):
-        self.command = command
-        self.log_path = log_path
-        self.process = None
-
-    def __enter__(self):
-        with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=subprocess.STDOUT)
-        return self
-
-    def __exit__(self, kind, error, trace):
-        self.process.send_signal(signal.SIGTERM)
+    def round(self, group, placement, turn, directory):
+        key = f"{group.name}, {PLACEMENTS[placement]}"
+        if key in self.report["failed"]:
+            return
+        self.progress.say(f"{key}, round {turn + 1} of {self.options.rounds}",
+                          self.planned_s(group))
+        setting = Setting(self.options.build, directory, placement)
+        started = {}
         try:
-            code = self.process.wait(timeout=START_DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            code = "none: it had to be killed"
-        if code != 0 and error is None:
-            raise Failed(f"{self.command[0]}: exit code {code}\n{self.log()}")
+            self.start(group, setting, started)
+            self.measure(group, placement, turn, started)
+        except Missing as missing:
+            self.report["skipped"][group.name] = str(missing)
+        except Failed as failed:
+            self.report["failed"][key] = str(failed)
+        finally:
+            for contender in started.values():
+                wrong = contender.stop()
+                if wrong:
+                    self.report["failed"].setdefault(key, wrong)
 
-    def log(self):
-        return Path(self.log_path).read_text(errors="replace")
-
-    def pids(self):
-        """The process and its children."""
-        pids = [self.process.pid]
-        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            pids += [int(pid) for pid in (task / "children").read_text().split()]
-        return pids
-
-    def wait_until(self, ready):
-        deadline = time.monotonic() + START_DEADLINE_S
-        while not ready():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise Failed(f"{self.command[0]} did not start\n{self.log()}")
-            time.sleep(0.02)
-
-
-# ---- contenders: each returns {figure: value} of one round
-
-
-def keyed(lines, prefix=""):
-    """Flattens JSON lines, one per number of outstanding requests, to "<outstanding> <figure>"."""
-    skip = ("bench", "outstanding", "channels", "errors", "wrong", "requests")
-    return {
-        f"{prefix}{line['outstanding']} {name}": value
-        for line in lines
-        for name, value in line.items()
-        if name not in skip
-    }
-
-
-def load(setting, server, target, message, tail):
-    """The gRPC client at each number of outstanding requests."""
-    lines = []
-    for outstanding in OUTSTANDING:
-        command = [setting.program("bench", "grpc_load"), "--json", "--target", target]
-        command += ["--message", message, "--expect-tail", tail]
-        command += ["--outstanding", str(outstanding), "--seconds", str(setting.seconds)]
-        command += [word for pid in server.pids() for word in ("--server-pid", str(pid))]
-        lines += run_json(command + setting.cpu("client"))
-    for line in lines:  # the servers' alone; the client's stands beside it
-        line["cpu_us_per_request"] = line.pop("server_cpu_us_per_request")
-    return lines
-
-
-def answers(setting, target, message, tail):
-    """True once the server answers. An answer that is wrong will not get better by waiting."""
-    command = [setting.program("bench", "grpc_load"), "--json", "--target", target]
-    command += ["--message", message, "--expect-tail", tail, "--requests", "1", "--warmup", "0"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=RUN_DEADLINE_S, check=False
-    )
-    if done.stdout and json.loads(done.stdout)["wrong"] > 0:
-        raise Failed(f"{target} answers wrongly")
-    return done.returncode == 0
-
-
-def bare_echo(setting):
-    command = [setting.program("bench", "echo_server")] + setting.cpu("server")
-    targets = {"unix": f"unix:{setting.directory}/bare.sock", "tcp": f"127.0.0.1:{setting.port}"}
-    with Server(command + list(targets.values()), setting.directory / "bare.log") as server:
-        server.wait_until(lambda: server.log().count("listening ") == len(targets))
-        return measure_targets(setting, server, targets, "echo", list(range(16)), list(range(16)))
-
-
-def shoal(setting, transports, model, values, expected):
-    command = [setting.program("bin", "shoald"), "--counters", f"{setting.directory}/counters"]
-    command += [setting.config()]
-    every = {"unix": f"unix:{setting.directory}/shoal.sock", "tcp": f"127.0.0.1:{setting.port}"}
-    targets = {name: every[name] for name in transports}
-    with Server(command, setting.directory / "shoal.log") as server:
-        return measure_targets(setting, server, targets, model, values, expected)
-
-
-def measure_targets(setting, server, targets, model, values, expected):
-    message = setting.write("message", infer_request(model.encode(), b"x", values))
-    tail = setting.write("tail", floats(expected))
-    figures = {}
-    for name, target in targets.items():
-        server.wait_until(lambda target=target: answers(setting, target, message, tail))
-        prefix = f"{name} " if len(targets) > 1 else ""
-        figures.update(keyed(load(setting, server, target, message, tail), prefix))
-    return figures
-
-
-def shoal_echo(setting):
-    return shoal(setting, ["unix", "tcp"], "echo", list(range(16)), list(range(16)))
-
-
-def shoal_scale_shift_grpc(setting):
-    return shoal(setting, ["unix"], "scale-shift", [5], [13])
-
-
-def shoal_scale_shift(setting):
-    """pipeline_bench prints the same lines as python_service.py, of the same closed loop."""
-    command = [setting.program("bench", "pipeline_bench"), "--config", setting.config()]
-    command += ["--pipeline", "scale-shift", "--seconds", str(setting.seconds), "--json"]
-    command += ["--counters", f"{setting.directory}/counters"]
-    return keyed(run_json(command + ["--outstanding", ",".join(map(str, OUTSTANDING))]))
-
-
-def python_scale_shift(setting):
-    command = [sys.executable, str(HERE / "python_service.py"), "--seconds", str(setting.seconds)]
-    command += ["--outstanding", ",".join(map(str, OUTSTANDING))]
-    command += setting.cpu("server") + setting.cpu("workers", "--scale-cpus", 2)
-    return keyed(run_json(command + setting.cpu("workers", "--shift-cpus")))
-
-
-# ---- cells
-
-
-def ring_cell(setting):
-    """ring_bench alternates by itself, between threads of one process."""
-    rounds = str(max(3, setting.rounds * 3))
-    lines = run_json([setting.program("bench", "ring_bench"), "--json", "--rounds", rounds])
-    cell = {}
-    for line in lines:
-        figure = {"median": line["ns"], "min": line["min"], "max": line["max"]}
-        cell.setdefault(line["ring"], {})[f"{line['figure']} ns"] = figure
-    return cell
-
-
-def alternate(contenders, rounds, skipped):
-    """{contender: {figure: {median, min, max}}}; what is not built is named once in `skipped`."""
-    values = {name: {} for name in contenders}
-    for turn in range(rounds):
-        for name, measure in contenders.items():
-            if name in skipped:
-                continue
-            print(f"  round {turn + 1} of {rounds}: {name}", file=sys.stderr, flush=True)
+    def start(self, group, setting, started):
+        for name, contender in group.make(setting).items():
+            started[name] = contender
             try:
-                figures = measure()
+                contender.start()
             except Missing as missing:
-                skipped[name] = str(missing)
-                continue
-            for figure, value in figures.items():
-                values[name].setdefault(figure, []).append(value)
-    return {
-        name: {
-            figure: {"median": statistics.median(of), "min": min(of), "max": max(of), "rounds": of}
-            for figure, of in figures.items()
-        }
-        for name, figures in values.items()
-        if figures
-    }
+                del started[name]
+                self.report["skipped"][f"{group.name}: {name}"] = str(missing)
+
+    def measure(self, group, placement, turn, started):
+        capacity = {}
+        for case in group.cases:
+            names = [name for name in group.contenders(case) if name in started]
+            for index in range(len(names)):
+                name = names[(index + turn) % len(names)]
+                rate = None
+                if case.fraction:
+                    rate = case.fraction * capacity.get(group.reference, 0.0)
+                    if not 0 < rate <= SPARE * capacity[name]:
+                        continue
+                figures = self.measure_one(group, placement, turn, started, name, case, rate)
+                if case.outstanding:
+                    capacity[name] = max(capacity.get(name, 0), figures.get(RATE, 0))
+
+    def measure_one(self, group, placement, turn, started, name, case, rate):
+        pids = [pid for contender in started.values() for pid in contender.pids()]
+        try:
+            before = Machine(pids)
+            figures = started[name].measure(case, self.options.seconds * group.times, rate,
+                                            turn + 1)
+            heard = noise(before, Machine(pids))
+        except OSError as error:
+            raise Failed(f"{name}, {case.name}: a process ended by itself: {error}") from error
+        counts = self.report["noise"]["of"].setdefault(placement, {}).setdefault(group.name, [0, 0])
+        counts[1] += 1
+        if not is_quiet(heard):
+            counts[0] += 1
+            self.report["noise"]["flagged"].append(
+                [placement, group.name, name, case.name, turn + 1, rounded(list(heard.values()))])
+        cell = self.report["cells"].setdefault(placement, {}).setdefault(group.name, {})
+        kept = cell.setdefault(name, {}).setdefault(case.name, {})
+        for figure, value in figures.items():
+            kept.setdefault(figure, []).append(rounded(value))
+        return figures
+
+    def finish(self):
+        """Makes one distribution of those of the rounds."""
+        for groups in self.report["cells"].values():
+            for contenders in groups.values():
+                for cases in contenders.values():
+                    for case, figures in cases.items():
+                        cases[case] = {name: rounded(values)
+                                       for name, values in merge(figures).items()}
 
 
-def service_cell(setting, skipped):
-    contenders = {
-        "python": lambda: python_scale_shift(setting),
-        "shoal": lambda: shoal_scale_shift(setting),
-        "shoal_grpc": lambda: shoal_scale_shift_grpc(setting),
-    }
-    return alternate(contenders, setting.rounds, skipped)
+# ---- what is told of a run
 
 
-def echo_cell(setting, skipped):
-    contenders = {"bare": lambda: bare_echo(setting), "shoal": lambda: shoal_echo(setting)}
-    return alternate(contenders, setting.rounds, skipped)
+def command_text(arguments):
+    return " ".join(["./dev bench", *arguments])
 
 
-CELLS = {
-    "ring": lambda setting, skipped: ring_cell(setting),
-    "service": service_cell,
-    "echo": echo_cell,
-}
-
-
-# ---- report
+def git(*words):
+    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True,
+                          check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def machine():
@@ -374,104 +206,138 @@ def machine():
         if line.startswith("model name"):
             model = line.split(":", 1)[1].strip()
             break
+    release = {}
+    if Path("/etc/os-release").exists():
+        lines = Path("/etc/os-release").read_text().splitlines()
+        release = dict(line.split("=", 1) for line in lines if "=" in line)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory / 2 ** 30, 1),
         "kernel": platform.release(),
+        "system": release.get("PRETTY_NAME", platform.system()).strip('"'),
         "python": platform.python_version(),
-        "load_average": os.getloadavg()[0],
+        "load_average": round(os.getloadavg()[0], 2),
     }
 
 
-def figure_text(figure):
-    def short(value):
-        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-    if figure is None:
-        return "-"
-    return f"{short(figure['median'])} [{short(figure['min'])} - {short(figure['max'])}]"
-
-
-def print_cell(name, contenders):
-    print(f"\n{name}: median [range]")
-    every = dict.fromkeys(figure for of in contenders.values() for figure in of)
-    figures = [figure for figure in every if figure.split()[-1] in PRINTED]
-    print(f"  {'':30}" + "".join(f"{contender:>28}" for contender in contenders))
-    for figure in figures:
-        texts = [figure_text(of.get(figure)) for of in contenders.values()]
-        print(f"  {figure:30}" + "".join(f"{text:>28}" for text in texts))
+def describe(options, arguments):
+    """A report without figures."""
+    commit = git("log", "-1", "--format=%h of %cs")
+    if commit and git("status", "--porcelain", "--untracked-files=no"):
+        commit += ", with changes"
+    return {
+        "machine": machine(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": commit,
+        "command": command_text(arguments),
+        "options": {"rounds": options.rounds, "seconds": options.seconds,
+                    "placements": options.placement},
+        "noise": {"limits": LIMITS, "of": {}, "flagged": []},
+        "cells": {}, "skipped": {}, "failed": {},
+    }
 
 
-def judge(cells):
-    """The goals of the cells that were measured, with the ratio of the medians."""
-    judged = []
-    for cell, text, figure, contender, yardstick, sense, goal in GOALS:
-        above = cells.get(cell, {}).get(contender, {}).get(figure)
-        below = cells.get(cell, {}).get(yardstick, {}).get(figure)
-        if above is None or below is None:
-            continue
-        ratio = above["median"] / below["median"]
-        met = ratio >= goal if sense == "least" else ratio <= goal
-        judged.append(
-            {"goal": text, "cell": cell, "ratio": ratio, "sense": sense, "bound": goal, "met": met}
-        )
-    return judged
+# ---- print
 
 
-def print_goals(judged):
-    if judged:
-        print(f"\n{'goal':34}{'ratio':>12}{'wanted':>16}")
-    for goal in judged:
-        wanted = f"{'>=' if goal['sense'] == 'least' else '<='} {goal['bound']:.3g}"
-        verdict = "met" if goal["met"] else "not met"
-        print(f"{goal['goal']:34}{goal['ratio']:12.4g}{wanted:>16}   {verdict}")
+def print_group(group, contenders):
+    print(f"  {'':18}{'':14}" + "".join(f"{title:>26}" for _, title in group.figures))
+    for case in group.cases:
+        for name in group.contenders(case):
+            figures = contenders.get(name, {}).get(case.name)
+            if figures:
+                texts = [spread(figures.get(figure, [])) for figure, _ in group.figures]
+                print(f"  {case.name:18}{name:14}" + "".join(f"{text:>26}" for text in texts))
 
 
-def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--build", required=True, help="the build folder, such as build/release")
-    parser.add_argument("--json", metavar="FILE", help="write everything that was measured")
-    parser.add_argument("--quick", action="store_true", help="2 short rounds")
-    parser.add_argument("--rounds", type=int, default=5, help="default 5")
-    parser.add_argument("--seconds", type=float,
-                        help="measured time of each figure; default 1.5, quick 0.5")
-    parser.add_argument("--only", choices=sorted(CELLS), help="one cell")
-    parser.add_argument("--placement", choices=["pinned", "free"], default="pinned",
-                        help="pinned (default): servers on CPU 0, workers and client on CPU 1")
-    return parser.parse_args(arguments)
-
-
-def measure_cell(name, setting, report):
-    skipped = {}
-    try:
-        report["cells"][name] = CELLS[name](setting, skipped)
-        print_cell(name, report["cells"][name])
-    except Missing as missing:
-        skipped["all"] = str(missing)
-    except Failed as failed:
-        report["failed"][name] = str(failed)
-    report["skipped"].update({f"{name}/{part}": why for part, why in skipped.items()})
-
-
-def main(arguments):
-    options = parse(arguments)
-    report = {"machine": machine(), "placement": options.placement}
-    report.update({"cells": {}, "skipped": {}, "failed": {}})
-    print("  ".join(f"{name} {value}" for name, value in report["machine"].items()))
-    with tempfile.TemporaryDirectory(prefix="shoal-bench-") as directory:
-        setting = Setting(options, Path(directory))
-        report["rounds"] = setting.rounds
-        print(f"placement {options.placement}  rounds {setting.rounds}  seconds {setting.seconds}")
-        for name in [options.only] if options.only else CELLS:
-            measure_cell(name, setting, report)
-    report["goals"] = judge(report["cells"])
-    print_goals(report["goals"])
+def print_report(report):
+    for placement, groups in report["cells"].items():
+        for group in GROUPS:
+            if group.name in groups:
+                flagged, count = report["noise"]["of"][placement][group.name]
+                print(f"\n{group.title}; {PLACEMENTS[placement]}; median [range]; "
+                      f"not quiet: {flagged} of {count}")
+                print_group(group, groups[group.name])
+    print(f"\n{'goal':96}{'wanted':>12}")
+    for goal in report["goals"]:
+        values = [f"{PLACEMENTS[placement]} {short(of['value'])}"
+                  + ("" if of["met"] is None else ", met" if of["met"] else ", NOT met")
+                  for placement, of in goal["placements"].items()]
+        print(f"{goal['text']:96}{wanted(goal):>12}   {'; '.join(values)}")
     for part, why in report["skipped"].items():
         print(f"skipped {part}: {why}")
     for part, why in report["failed"].items():
         print(f"FAILED {part}: {why}")
-    if options.json:
-        Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
+    print_noise(report)
+
+
+def print_noise(report):
+    counts = [count for groups in report["noise"]["of"].values() for count in groups.values()]
+    flagged, every = (sum(count[index] for count in counts) for index in (0, 1))
+    print(f"\nnot quiet during {flagged} of {every} measurements")
+    load, cores = report["machine"]["load_average"], report["machine"]["cores"]
+    if load > LOAD_AVERAGE_MAX * cores:
+        print(f"the machine was busy before it began: load average {load} on {cores} cores")
+
+
+# ---- command line
+
+
+def at_least(least, kind):
+    def read(text):
+        value = kind(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"at least {least}")
+        return value
+
+    return read
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--build", default=str(ROOT / "build" / "release"),
+        help="the build folder, default build/release")
+    add("--json", metavar="FILE", help="write everything that was measured")
+    add("--quick", action="store_true", help="2 short rounds, pinned: a few minutes")
+    add("--rounds", type=at_least(1, int), help=f"default {ROUNDS}")
+    add("--seconds", type=at_least(0.01, float), help=f"of a measurement, default {SECONDS}")
+    add("--only", action="append", choices=CELLS, help="this cell; may be given several times")
+    add("--placement", choices=["both", *PLACEMENTS], help="pinned: servers on CPU 0, workers and "
+        "client on CPU 1; free: as the kernel likes; default both")
+    add("--publish", action="store_true", help=f"write {PUBLISHED.relative_to(ROOT)} and its page")
+    add("--report", nargs="?", metavar="JSON", const=str(PUBLISHED),
+        help="measure nothing: write the page and the charts beside this file")
+    options = parser.parse_args(arguments)
+    options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
+    options.seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
+    placement = options.placement or ("pinned" if options.quick else "both")
+    options.placement = list(PLACEMENTS) if placement == "both" else [placement]
+    return options
+
+
+def main(arguments):
+    options = parse(arguments)
+    if options.report:
+        page.write(Path(options.report))
+        return 0
+    report = describe(options, arguments)
+    print("  ".join(f"{name} {value}" for name, value in report["machine"].items()))
+    bench = Bench(options, report)
+    try:
+        bench.run()
+    except KeyboardInterrupt:
+        report["failed"]["the run"] = "interrupted; what there is stands above"
+    bench.finish()
+    report["goals"] = judge(report["cells"])
+    print_report(report)
+    for path in filter(None, [options.json, str(PUBLISHED) if options.publish else None]):
+        Path(path).write_text(report_text(report))
+    if options.publish:
+        page.write(PUBLISHED)
     return 1 if report["failed"] else 0
 
 

@@ -128,13 +128,19 @@ samples_sort(struct samples *samples)
     qsort(samples->ns, samples->count, sizeof(samples->ns[0]), samples_order);
 }
 
-/* Of sorted samples: the smallest that at least this share of all did not exceed, in microseconds.
- * */
+/* Of sorted samples: the smallest that at least so many of 10,000 did not exceed, in microseconds;
+ * so 9,990 is the 99.9th percentile. */
 static inline double
-samples_percentile_us(const struct samples *samples, unsigned percent)
+samples_share_us(const struct samples *samples, unsigned per_10000)
 {
     if (samples->count == 0)
         return 0;
-    size_t rank = (samples->count * percent + 99) / 100;
+    size_t rank = (samples->count * per_10000 + 9999) / 10000;
     return (double)samples->ns[rank == 0 ? 0 : rank - 1] / 1e3;
+}
+
+static inline double
+samples_percentile_us(const struct samples *samples, unsigned percent)
+{
+    return samples_share_us(samples, percent * 100);
 }

@@ -18,7 +18,7 @@
  *
  * Exit code: 0 when the sums were printed, whatever they are; 2 when they could not be had.
  */
-#include "../bench/samples.h"
+#include "../bench/unary_call.h"
 #include "exam.h"
 
 #include <getopt.h>
@@ -26,14 +26,9 @@
 #include <signal.h>
 #include <stdbool.h>
 
-#include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
-#include <grpc/grpc.h>
-#include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
-#include <grpc/support/time.h>
 
-#define METHOD "/inference.GRPCInferenceService/ModelInfer"
 #define NS_PER_MS 1000000ull
 
 enum {
@@ -68,20 +63,14 @@ enum flight_state { FLIGHT_IDLE, FLIGHT_OUT, FLIGHT_PAUSED };
 
 struct flight {
     enum flight_state state;
-    grpc_call *call;
-    grpc_channel *channel;
-    void *method;
+    struct unary_call call;
+    const struct unary_channel *channel;
     struct question *question;
     uint64_t id;
     uint64_t sent_ns;
     uint64_t cancel_ns; /* 0: it won't be */
     uint64_t resume_ns; /* FLIGHT_PAUSED */
     bool cancelled;
-    grpc_metadata_array initial;
-    grpc_metadata_array trailing;
-    grpc_byte_buffer *answer;
-    grpc_slice details;
-    grpc_status_code status;
 };
 
 /* Why calls failed. */
@@ -109,8 +98,7 @@ static struct options options = {
 };
 static struct exam exam;
 static grpc_completion_queue *queue;
-static grpc_channel *channels[CHANNELS_MAX];
-static void *methods[CHANNELS_MAX];
+static struct unary_channel channels[CHANNELS_MAX];
 static struct flight flights[OUTSTANDING_MAX];
 static unsigned flight_count;
 static unsigned flights_out;
@@ -144,52 +132,20 @@ draw(void)
     return z ^ z >> 31;
 }
 
-static gpr_timespec
-within_ms(uint64_t ms)
-{
-    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                        gpr_time_from_millis((int64_t)ms, GPR_TIMESPAN));
-}
-
 /* ---- connections ---- */
 
-/* Channels with equal arguments share one connection, so each has a number of its own. Nothing is
- * tried again behind our back, and a daemon that comes back is found soon. */
-static grpc_channel *
-channel_open(int number)
-{
-    static char keys[][40] = {
-        "shoal.chaos.channel",           "grpc.enable_http_proxy",
-        "grpc.enable_retries",           "grpc.initial_reconnect_backoff_ms",
-        "grpc.min_reconnect_backoff_ms", "grpc.max_reconnect_backoff_ms",
-    };
-    const int values[] = {number, 0, 0, 100, 100, 100};
-    grpc_arg list[sizeof(values) / sizeof(values[0])];
-    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
-        list[i] = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = keys[i], .value.integer = values[i]};
-    grpc_channel_args args = {.num_args = sizeof(values) / sizeof(values[0]), .args = list};
-    grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
-    grpc_channel *channel = grpc_channel_create(options.target, credentials, &args);
-    grpc_channel_credentials_release(credentials);
-    return channel;
-}
-
+/* Nothing is tried again behind our back, and a daemon that comes back is found soon. */
 static void
 channels_connect(void)
 {
-    uint64_t end_ns = bench_now_ns() + CONNECT_S * BENCH_NS_PER_S;
+    struct channel_args args = {.count = 0};
+    channel_args_add(&args, "grpc.enable_retries", 0);
+    channel_args_add(&args, "grpc.initial_reconnect_backoff_ms", 100);
+    channel_args_add(&args, "grpc.min_reconnect_backoff_ms", 100);
+    channel_args_add(&args, "grpc.max_reconnect_backoff_ms", 100);
     for (uint64_t i = 0; i < options.channels; i++) {
-        channels[i] = channel_open((int)i);
-        methods[i] = grpc_channel_register_call(channels[i], METHOD, NULL, NULL);
-        for (;;) {
-            grpc_connectivity_state state = grpc_channel_check_connectivity_state(channels[i], 1);
-            if (state == GRPC_CHANNEL_READY)
-                break;
-            if (bench_now_ns() > end_ns)
-                BENCH_FAIL("cannot connect to %s", options.target);
-            grpc_channel_watch_connectivity_state(channels[i], state, within_ms(1000), queue, NULL);
-            (void)grpc_completion_queue_next(queue, within_ms(2000), NULL);
-        }
+        unary_channel_open(&channels[i], options.target, INFER_METHOD, &args, (int)i);
+        unary_channel_wait(&channels[i], queue, options.target, CONNECT_S);
     }
 }
 
@@ -206,32 +162,14 @@ flight_start(struct flight *flight, struct question *question)
     flight->cancel_ns = 0;
     if (!learning && draw() % 100 < options.cancel_percent)
         flight->cancel_ns = flight->sent_ns + draw() % (options.cancel_within_us * 1000 + 1);
-    flight->call = grpc_channel_create_registered_call(
-        flight->channel, NULL, GRPC_PROPAGATE_DEFAULTS, queue, flight->method,
-        within_ms(options.timeout_s * 1000), NULL);
     grpc_slice bytes = grpc_slice_malloc(question->request_bytes);
     exam_ask(question, flight->id, GRPC_SLICE_START_PTR(bytes));
-    grpc_byte_buffer *message = grpc_raw_byte_buffer_create(&bytes, 1);
-    grpc_slice_unref(bytes);
-    grpc_metadata_array_init(&flight->initial);
-    grpc_metadata_array_init(&flight->trailing);
-    flight->answer = NULL;
-    grpc_op ops[6] = {
-        {.op = GRPC_OP_SEND_INITIAL_METADATA},  {.op = GRPC_OP_SEND_MESSAGE},
-        {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT}, {.op = GRPC_OP_RECV_INITIAL_METADATA},
-        {.op = GRPC_OP_RECV_MESSAGE},           {.op = GRPC_OP_RECV_STATUS_ON_CLIENT},
+    const struct unary_options how = {
+        .deadline = unary_within_ms(options.timeout_s * 1000),
+        .initial_flags = options.wait_for_ready ? GRPC_INITIAL_METADATA_WAIT_FOR_READY : 0,
     };
-    ops[0].flags = options.wait_for_ready ? GRPC_INITIAL_METADATA_WAIT_FOR_READY : 0;
-    ops[1].data.send_message.send_message = message;
-    ops[3].data.recv_initial_metadata.recv_initial_metadata = &flight->initial;
-    ops[4].data.recv_message.recv_message = &flight->answer;
-    ops[5].data.recv_status_on_client.trailing_metadata = &flight->trailing;
-    ops[5].data.recv_status_on_client.status = &flight->status;
-    ops[5].data.recv_status_on_client.status_details = &flight->details;
-    grpc_call_error error = grpc_call_start_batch(flight->call, ops, 6, flight, NULL);
-    if (error != GRPC_CALL_OK)
-        BENCH_FAIL("starting a call: %s", grpc_call_error_to_string(error));
-    grpc_byte_buffer_destroy(message);
+    unary_call_start(&flight->call, flight->channel, queue, &how, bytes, flight);
+    grpc_slice_unref(bytes);
     flights_out++;
     sums.sent++;
 }
@@ -287,7 +225,7 @@ on_answer(struct flight *flight, uint64_t now_ns)
 {
     grpc_slice bytes = grpc_empty_slice();
     grpc_byte_buffer_reader reader;
-    if (flight->answer != NULL && grpc_byte_buffer_reader_init(&reader, flight->answer)) {
+    if (flight->call.answer != NULL && grpc_byte_buffer_reader_init(&reader, flight->call.answer)) {
         bytes = grpc_byte_buffer_reader_readall(&reader);
         grpc_byte_buffer_reader_destroy(&reader);
     }
@@ -311,25 +249,20 @@ flight_end(struct flight *flight, uint64_t now_ns)
 {
     uint64_t pause_ms = learning ? 0 : options.think_ms;
     flights_out--;
-    if (flight->status == GRPC_STATUS_OK) {
+    if (flight->call.status == GRPC_STATUS_OK) {
         on_answer(flight, now_ns);
-    } else if (flight->cancelled && flight->status == GRPC_STATUS_CANCELLED) {
+    } else if (flight->cancelled && flight->call.status == GRPC_STATUS_CANCELLED) {
         sums.cancelled++;
-    } else if (flight->status == GRPC_STATUS_DEADLINE_EXCEEDED) {
+    } else if (flight->call.status == GRPC_STATUS_DEADLINE_EXCEEDED) {
         sums.unanswered++;
     } else {
-        char *text = grpc_slice_to_c_string(flight->details);
-        reason_add((int)flight->status, text);
+        char *text = grpc_slice_to_c_string(flight->call.details);
+        reason_add((int)flight->call.status, text);
         gpr_free(text);
         sums.failed++;
         pause_ms = pause_ms > PAUSE_MS ? pause_ms : PAUSE_MS;
     }
-    if (flight->answer != NULL)
-        grpc_byte_buffer_destroy(flight->answer);
-    grpc_slice_unref(flight->details);
-    grpc_metadata_array_destroy(&flight->initial);
-    grpc_metadata_array_destroy(&flight->trailing);
-    grpc_call_unref(flight->call);
+    unary_call_end(&flight->call);
     flight->state = pause_ms > 0 ? FLIGHT_PAUSED : FLIGHT_IDLE;
     flight->resume_ns = now_ns + pause_ms * NS_PER_MS;
     flights_paused += pause_ms > 0;
@@ -347,7 +280,7 @@ flights_tend(uint64_t now_ns)
             flight->cancel_ns = 0;
             flight->cancelled = true;
             sums.cancels++;
-            grpc_call_cancel(flight->call, NULL);
+            grpc_call_cancel(flight->call.core, NULL);
         } else if (flight->state == FLIGHT_PAUSED && flight->resume_ns <= now_ns) {
             flight->state = FLIGHT_IDLE;
             flights_paused--;
@@ -360,7 +293,8 @@ static struct flight *
 next_ended(void)
 {
     bool soon = flights_paused > 0 || options.cancel_percent > 0;
-    grpc_event event = grpc_completion_queue_next(queue, within_ms(soon ? 1 : TURN_MS_MAX), NULL);
+    grpc_event event =
+        grpc_completion_queue_next(queue, unary_within_ms(soon ? 1 : TURN_MS_MAX), NULL);
     return event.type == GRPC_OP_COMPLETE ? event.tag : NULL;
 }
 
@@ -525,11 +459,8 @@ static void
 close_all(void)
 {
     for (uint64_t i = 0; i < options.channels; i++)
-        grpc_channel_destroy(channels[i]);
-    grpc_completion_queue_shutdown(queue);
-    while (grpc_completion_queue_next(queue, within_ms(10000), NULL).type == GRPC_OP_COMPLETE)
-        continue;
-    grpc_completion_queue_destroy(queue);
+        grpc_channel_destroy(channels[i].core);
+    unary_queue_destroy(queue, 10000);
     samples_fini(&samples);
     grpc_shutdown();
     exam_close(&exam);
@@ -551,8 +482,7 @@ main(int argc, char **argv)
     samples_init(&samples, SAMPLES_MAX);
     channels_connect();
     for (uint64_t i = 0; i < OUTSTANDING_MAX; i++) {
-        flights[i].channel = channels[i % options.channels];
-        flights[i].method = methods[i % options.channels];
+        flights[i].channel = &channels[i % options.channels];
     }
     learn();
     begin_ns = bench_now_ns();

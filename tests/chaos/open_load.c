@@ -10,33 +10,15 @@
  * a second in a row; -1: they never did. `lag_p99_ms`: how late the client itself was in sending;
  * beyond a few milliseconds its figures say more of the client than of the service.
  */
-#include <errno.h>
+#include "../bench/unary_call.h"
+
 #include <getopt.h>
 #include <math.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-#include <grpc/byte_buffer.h>
-#include <grpc/grpc.h>
-#include <grpc/grpc_security.h>
-#include <grpc/slice.h>
-#include <grpc/support/time.h>
 
 #include "inference/open_inference.pb-c.h"
 
-#define FAIL(...)                                                                                  \
-    do {                                                                                           \
-        fprintf(stderr, "open_load: " __VA_ARGS__);                                                \
-        fputc('\n', stderr);                                                                       \
-        exit(2);                                                                                   \
-    } while (0)
-
 #define NS_PER_S 1000000000ll
-#define METHOD "/inference.GRPCInferenceService/ModelInfer"
 
 enum {
     PHASES_MAX = 32,
@@ -89,12 +71,7 @@ struct flight {
     struct outcome *outcome;
     uint32_t window;
     int64_t sent_ns;
-    grpc_call *call;
-    grpc_metadata_array initial;
-    grpc_metadata_array trailing;
-    grpc_byte_buffer *answer;
-    grpc_slice details;
-    grpc_status_code status;
+    struct unary_call call;
 };
 
 static struct {
@@ -109,8 +86,7 @@ static struct {
     unsigned caller_count;
     double weights;
     grpc_completion_queue *queue;
-    grpc_channel *channels[CHANNELS_MAX];
-    void *methods[CHANNELS_MAX];
+    struct unary_channel channels[CHANNELS_MAX];
     struct flight *free;
     uint64_t in_flight;
     unsigned turn;
@@ -121,9 +97,7 @@ static struct {
 static int64_t
 now_ns(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * NS_PER_S + now.tv_nsec;
+    return (int64_t)bench_now_ns();
 }
 
 static gpr_timespec
@@ -163,7 +137,7 @@ sample(struct sample_list *list, double ms)
         list->capacity = list->capacity == 0 ? 4096 : 2 * list->capacity;
         list->ms = realloc(list->ms, list->capacity * sizeof(list->ms[0]));
         if (list->ms == NULL)
-            FAIL("no memory for samples");
+            BENCH_FAIL("no memory for samples");
     }
     list->ms[list->count++] = (float)ms;
 }
@@ -239,40 +213,23 @@ flight_take(void)
     if (flight != NULL)
         load.free = flight->next;
     else if ((flight = calloc(1, sizeof(*flight))) == NULL)
-        FAIL("no memory for %llu calls", (unsigned long long)load.in_flight);
+        BENCH_FAIL("no memory for %llu calls", (unsigned long long)load.in_flight);
     return flight;
 }
 
 static void
 flight_start(struct flight *flight, const struct caller *caller)
 {
-    unsigned channel = load.turn++ % load.channel_count;
     flight->sent_ns = now_ns();
-    flight->call = grpc_channel_create_registered_call(
-        load.channels[channel], NULL, GRPC_PROPAGATE_DEFAULTS, load.queue, load.methods[channel],
-        core_time(flight->sent_ns + (int64_t)(load.deadline_ms * 1e6)), NULL);
-    grpc_byte_buffer *message = grpc_raw_byte_buffer_create((grpc_slice[]){caller->message}, 1);
-    grpc_metadata_array_init(&flight->initial);
-    grpc_metadata_array_init(&flight->trailing);
-    flight->answer = NULL;
     grpc_metadata name = {.key = grpc_slice_from_static_string("shoal-caller"),
                           .value = grpc_slice_from_static_string(caller->name)};
-    grpc_op ops[6] = {
-        {.op = GRPC_OP_SEND_INITIAL_METADATA},  {.op = GRPC_OP_SEND_MESSAGE},
-        {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT}, {.op = GRPC_OP_RECV_INITIAL_METADATA},
-        {.op = GRPC_OP_RECV_MESSAGE},           {.op = GRPC_OP_RECV_STATUS_ON_CLIENT},
+    const struct unary_options how = {
+        .deadline = core_time(flight->sent_ns + (int64_t)(load.deadline_ms * 1e6)),
+        .metadata = &name,
+        .metadata_count = caller->name[0] != '\0' ? 1 : 0,
     };
-    ops[0].data.send_initial_metadata.count = caller->name[0] != '\0' ? 1 : 0;
-    ops[0].data.send_initial_metadata.metadata = &name;
-    ops[1].data.send_message.send_message = message;
-    ops[3].data.recv_initial_metadata.recv_initial_metadata = &flight->initial;
-    ops[4].data.recv_message.recv_message = &flight->answer;
-    ops[5].data.recv_status_on_client.trailing_metadata = &flight->trailing;
-    ops[5].data.recv_status_on_client.status = &flight->status;
-    ops[5].data.recv_status_on_client.status_details = &flight->details;
-    if (grpc_call_start_batch(flight->call, ops, 6, flight, NULL) != GRPC_CALL_OK)
-        FAIL("a call cannot be started");
-    grpc_byte_buffer_destroy(message);
+    unary_call_start(&flight->call, &load.channels[load.turn++ % load.channel_count], load.queue,
+                     &how, caller->message, flight);
     load.in_flight++;
 }
 
@@ -291,10 +248,10 @@ send_one(struct phase *phase, int64_t began_ns, int64_t due_ns)
 }
 
 static bool
-has_pushback(const struct flight *flight)
+has_pushback(const struct unary_call *call)
 {
-    for (size_t i = 0; i < flight->trailing.count; i++)
-        if (grpc_slice_str_cmp(flight->trailing.metadata[i].key, "grpc-retry-pushback-ms") == 0)
+    for (size_t i = 0; i < call->trailing.count; i++)
+        if (grpc_slice_str_cmp(call->trailing.metadata[i].key, "grpc-retry-pushback-ms") == 0)
             return true;
     return false;
 }
@@ -304,8 +261,8 @@ flight_end(struct flight *flight)
 {
     double ms = (double)(now_ns() - flight->sent_ns) / 1e6;
     struct outcome *outcome = flight->outcome;
-    unsigned status = (unsigned)flight->status < STATUS_COUNT ? (unsigned)flight->status
-                                                              : (unsigned)GRPC_STATUS_UNKNOWN;
+    unsigned status = (unsigned)flight->call.status < STATUS_COUNT ? (unsigned)flight->call.status
+                                                                   : (unsigned)GRPC_STATUS_UNKNOWN;
     outcome->status_counts[status]++;
     if (status == GRPC_STATUS_OK) {
         sample(&outcome->accepted, ms);
@@ -314,14 +271,9 @@ flight_end(struct flight *flight)
         flight->phase->window_ok[flight->window] += in_time ? 1 : 0;
     } else if (status == GRPC_STATUS_RESOURCE_EXHAUSTED || status == GRPC_STATUS_UNAVAILABLE) {
         sample(&outcome->refused, ms);
-        outcome->pushed_back += has_pushback(flight) ? 1 : 0;
+        outcome->pushed_back += has_pushback(&flight->call) ? 1 : 0;
     }
-    if (flight->answer != NULL)
-        grpc_byte_buffer_destroy(flight->answer);
-    grpc_slice_unref(flight->details);
-    grpc_metadata_array_destroy(&flight->initial);
-    grpc_metadata_array_destroy(&flight->trailing);
-    grpc_call_unref(flight->call);
+    unary_call_end(&flight->call);
     flight->next = load.free;
     load.free = flight;
     load.in_flight--;
@@ -336,37 +288,17 @@ turn(int64_t until_ns)
     grpc_event event = grpc_completion_queue_next(load.queue, core_time(until_ns), NULL);
     if (event.type != GRPC_OP_COMPLETE)
         return false;
-    if (event.tag != NULL)
-        flight_end(event.tag);
+    flight_end(event.tag);
     return true;
 }
 
 static void
 connect_all(void)
 {
-    static char number_key[] = "shoal.open_load.channel";
-    static char proxy_key[] = "grpc.enable_http_proxy";
+    const struct channel_args none = {.count = 0};
     for (unsigned i = 0; i < load.channel_count; i++) {
-        grpc_arg values[] = {
-            /* channels with equal arguments would share one connection */
-            {.type = GRPC_ARG_INTEGER, .key = number_key, .value.integer = (int)i},
-            {.type = GRPC_ARG_INTEGER, .key = proxy_key, .value.integer = 0},
-        };
-        grpc_channel_args args = {.num_args = 2, .args = values};
-        grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
-        load.channels[i] = grpc_channel_create(load.target, credentials, &args);
-        grpc_channel_credentials_release(credentials);
-        load.methods[i] = grpc_channel_register_call(load.channels[i], METHOD, NULL, NULL);
-        int64_t end_ns = now_ns() + STALL_S * NS_PER_S;
-        grpc_connectivity_state state;
-        while ((state = grpc_channel_check_connectivity_state(load.channels[i], 1)) !=
-               GRPC_CHANNEL_READY) {
-            if (now_ns() > end_ns)
-                FAIL("cannot connect to %s", load.target);
-            grpc_channel_watch_connectivity_state(load.channels[i], state,
-                                                  core_time(now_ns() + NS_PER_S), load.queue, NULL);
-            turn(end_ns);
-        }
+        unary_channel_open(&load.channels[i], load.target, INFER_METHOD, &none, (int)i);
+        unary_channel_wait(&load.channels[i], load.queue, load.target, STALL_S);
     }
 }
 
@@ -397,7 +329,7 @@ run(void)
     int64_t end_ns = now_ns() + (int64_t)(load.deadline_ms * 1e6) + STALL_S * NS_PER_S;
     while (load.in_flight > 0)
         if (!turn(end_ns))
-            FAIL("%llu calls were never answered", (unsigned long long)load.in_flight);
+            BENCH_FAIL("%llu calls were never answered", (unsigned long long)load.in_flight);
 }
 
 /* ---- the figures ---- */
@@ -472,7 +404,7 @@ number(const char *text, double least, double most, char **end)
 {
     double value = strtod(text, end);
     if (*end == text || !(value >= least && value <= most))
-        FAIL("\"%s\": want a number from %g to %g", text, least, most);
+        BENCH_FAIL("\"%s\": want a number from %g to %g", text, least, most);
     return value;
 }
 
@@ -483,7 +415,7 @@ add_phase(const char *text)
     struct phase *phase = &load.phases[load.phase_count];
     phase->rate = number(text, 0.1, 1e6, &end);
     if (load.phase_count++ == PHASES_MAX || *end != ':')
-        FAIL("--phase RATE:SECONDS, at most %d", PHASES_MAX);
+        BENCH_FAIL("--phase RATE:SECONDS, at most %d", PHASES_MAX);
     phase->seconds = number(end + 1, 0.1, WINDOWS_MAX * WINDOW_MS / 1000, &end);
 }
 
@@ -495,12 +427,12 @@ add_caller(const char *text)
     const char *colon = strchr(text, ':');
     if (load.caller_count++ == CALLERS_MAX || colon == NULL ||
         (size_t)(colon - text) >= sizeof(caller->name))
-        FAIL("--caller NAME:PRIORITY:WEIGHT, at most %d", CALLERS_MAX);
+        BENCH_FAIL("--caller NAME:PRIORITY:WEIGHT, at most %d", CALLERS_MAX);
     memcpy(caller->name, text, (size_t)(colon - text));
     char *end;
     caller->priority = (int)number(colon + 1, 0, 3, &end);
     if (*end != ':')
-        FAIL("--caller NAME:PRIORITY:WEIGHT");
+        BENCH_FAIL("--caller NAME:PRIORITY:WEIGHT");
     caller->weight = number(end + 1, 0, 1e6, &end);
 }
 
@@ -535,11 +467,11 @@ parse(int argc, char **argv)
         case 'n': load.channel_count = (unsigned)number(optarg, 1, CHANNELS_MAX, &end); break;
         case 's': load.random = (uint64_t)number(optarg, 0, 1e15, &end) * 2 + 1; break;
         case 'h': fputs(usage, stdout); exit(0);
-        default: FAIL("%s", usage);
+        default: BENCH_FAIL("%s", usage);
         }
     }
     if (load.target == NULL || load.phase_count == 0 || optind != argc)
-        FAIL("%s", usage);
+        BENCH_FAIL("%s", usage);
     if (load.caller_count == 0)
         add_caller(":0:1");
 }
@@ -548,11 +480,8 @@ static void
 close_all(void)
 {
     for (unsigned i = 0; i < load.channel_count; i++)
-        grpc_channel_destroy(load.channels[i]);
-    grpc_completion_queue_shutdown(load.queue);
-    while (turn(now_ns() + STALL_S * NS_PER_S))
-        continue;
-    grpc_completion_queue_destroy(load.queue);
+        grpc_channel_destroy(load.channels[i].core);
+    unary_queue_destroy(load.queue, STALL_S * 1000);
     for (unsigned i = 0; i < load.caller_count; i++)
         grpc_slice_unref(load.callers[i].message);
     while (load.free != NULL) {
@@ -576,7 +505,7 @@ main(int argc, char **argv)
 {
     load.phases = calloc(PHASES_MAX + 1, sizeof(*load.phases));
     if (load.phases == NULL)
-        FAIL("no memory");
+        BENCH_FAIL("no memory");
     parse(argc, argv);
     grpc_init();
     load.queue = grpc_completion_queue_create_for_next(NULL);

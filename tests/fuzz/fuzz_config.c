@@ -28,7 +28,7 @@ check_stage(const struct config_pipeline *pipeline, const struct config_stage *s
 static void
 check_config(const struct config *config)
 {
-    CHECK(config->listen_count >= 1 && config->listen_count <= CONFIG_LISTEN_MAX);
+    CHECK(config->listen.count >= 1 && config->listen.count <= CONFIG_LISTEN_MAX);
     CHECK(config->pipeline_count >= 1 && config->pipeline_count <= CONFIG_PIPELINES_MAX);
     CHECK(config->front_threads >= 1 && config->message_bytes_max >= 1 << 20);
     for (uint32_t i = 0; i < config->pipeline_count; i++) {

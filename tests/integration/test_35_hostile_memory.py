@@ -36,12 +36,13 @@ RECOVERY_SECONDS = 90
 BURST = 16
 
 (NOTHING, ANY_WORD, ALL, ZERO, PUNCH, HEADER, RINGS, OBJECTS, PAYLOADS, TICKETS, SEATS, TEXTS, STALE,
- COUNTERS) = range(14)
+ COUNTERS, STAMPS) = range(15)
 GO_ON = 64
 NAMES = ("nothing any_word all zero punch header rings objects payloads tickets seats texts stale "
-         "counters").split()
+         "counters stamps").split()
 # A pipeline for each kind of lie: what only tickets and hints are told must leave every number right.
-WAYS = {"hostile-tickets": (TICKETS, TICKETS, STALE, RINGS, SEATS, TEXTS, HEADER),
+WAYS = {"hostile-tickets": (TICKETS, TICKETS, STALE, RINGS, SEATS, TEXTS, HEADER,
+                            STAMPS),
         "hostile-memory": (ANY_WORD, ALL, ZERO, PUNCH, OBJECTS, PAYLOADS, COUNTERS)}
 
 
@@ -203,7 +204,8 @@ FRIEND = pipeline("friend", stage("libecho.so", workers=2), slots=64)
 class TestHostile(unittest.TestCase):
     def test_scribbling(self):
         seed = draw_seed()
-        with Shoald(node(*hostile_pipelines(), FRIEND, message_mib=1)) as shoald:
+        traced = {"traces": "file:spans.jsonl", "trace_sample": 1}
+        with Shoald(node(*hostile_pipelines(), FRIEND, message_mib=1, **traced)) as shoald:
             with Friends(shoald, seed):
                 report = attack(shoald, seed, ROUND_SECONDS)
             print(f"report={report}", flush=True)

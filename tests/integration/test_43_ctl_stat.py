@@ -67,12 +67,16 @@ class TestStat(unittest.TestCase):
         self.assertEqual((alone["workers_live"], batch["workers_live"]), (1, 2))
         self.assertEqual((alone["workers_wanted"], batch["workers_wanted"]), (1, 2))
         self.assertEqual(alone["closed_single"], alone["items"])
+        self.assertEqual(alone["batch_items"]["buckets"], [[1, alone["items"]]])
         for one in alone, batch:
             self.assertGreaterEqual(one["items"], 20)
             self.assertEqual(one["items"], one["items_ok"])
             self.assertEqual(one["wait"]["count"], one["items"])
             self.assertEqual(one["run"]["count"], one["batches"])
             self.assertEqual(one["batch_items"]["sum"], one["items"])
+            for histogram in one["wait"], one["batch_items"]:
+                self.assertEqual(sum(count for _, count in histogram["buckets"]),
+                                 histogram["count"])
             self.assertEqual(one["batches"], sum(one[key] for key in one
                                                  if key.startswith("closed_")))
             for key in ("items", "batches", "sleeps"):

@@ -18,6 +18,9 @@ from shoal_client import Client, failure
 from shoal_fixture import BUILD, WAIT_SECONDS, Shoald, node, pipeline, stage, wait_until
 
 PUSHBACK = "grpc-retry-pushback-ms"
+# A tenth of the shortest deadline.
+LAG_MS_MAX = 50
+ATTEMPTS_MAX = 6
 
 
 def sluggish(fixed_ms, item_ms=0, sigma=0, name="only", **keys):
@@ -25,13 +28,23 @@ def sluggish(fixed_ms, item_ms=0, sigma=0, name="only", **keys):
         "fixed_us": 1000 * fixed_ms, "item_us": 1000 * item_ms, "sigma": sigma})
 
 
-def open_load(shoald, *args, **options):
-    """Runs the crowd; returns its figures, phase by phase."""
+def open_load_once(shoald, *args, **options):
     words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     done = subprocess.run([BUILD / "chaos" / "open_load", "--target", shoald.target, *args, *words],
                           capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"open_load: {done.returncode}: {done.stderr}"
     return json.loads(done.stdout)["phases"]
+
+
+def open_load(shoald, *args, **options):
+    """Runs the crowd; returns its figures, phase by phase. A client that was itself held up by the
+    machine has not put the load that was asked for: it is then put again."""
+    for _ in range(ATTEMPTS_MAX):
+        phases = open_load_once(shoald, *args, **options)
+        if all(phase["lag_p99_ms"] <= LAG_MS_MAX for phase in phases):
+            return phases
+    raise AssertionError(f"this machine cannot put the load: {ATTEMPTS_MAX} times the client was "
+                         f"more than {LAG_MS_MAX} ms late, at last: {phases}")
 
 
 def pushback(future):

@@ -27,6 +27,7 @@
 #include "shm/doorbell.h"
 #include "shm/region.h"
 #include "shm/slot.h"
+#include "shm/stamp.h"
 
 #define HOSTILE __attribute__((no_sanitize("address", "undefined", "thread")))
 
@@ -241,6 +242,24 @@ in_texts(uint64_t *state)
     atomic_store(&slot->enqueued_ns, (int64_t)draw(state));
 }
 
+/* Of any slot and run, in a region that has stamps; and a slot is said to be traced. */
+static void
+in_stamps(uint64_t *state)
+{
+    uint32_t count = region.layout.plan.stamp_count;
+    struct shm_slot *slot = region_slot(&region, any_slot(state));
+    if (count == 0)
+        return;
+    uint32_t index = any_slot(state);
+    struct shm_stamp *stamp = region_stamp(&region, index, below(state, count));
+    spoil((uint64_t *)(void *)stamp + below(state, sizeof(*stamp) / 8), state);
+    if (below(state, 4) == 0)
+        atomic_store(&stamp->generation,
+                     word_unpack(atomic_load(object_word(&region.slots, index))).generation);
+    if (below(state, 4) == 0)
+        atomic_store(&slot->traced, draw(state) % 64);
+}
+
 /* Cells of objects that are elsewhere, as fast as the coordinator can drop them. */
 static void
 stale_cells(uint64_t *state)
@@ -269,6 +288,7 @@ write_once(int64_t way, uint64_t *state)
     case SCRIBBLE_SEATS: in_seats(state); break;
     case SCRIBBLE_TEXTS: in_texts(state); break;
     case SCRIBBLE_STALE: stale_cells(state); break;
+    case SCRIBBLE_STAMPS: in_stamps(state); break;
     case SCRIBBLE_COUNTERS: random_bytes(counter_words, state); break;
     default: break;
     }

@@ -25,6 +25,7 @@ enum scribble_way {
     SCRIBBLE_TEXTS,    /* status, text, times */
     SCRIBBLE_STALE,    /* the results' ring filled with cells of nothing */
     SCRIBBLE_COUNTERS, /* what it can reach of the file of counters, random bytes */
+    SCRIBBLE_STAMPS,   /* when traced requests were where, and which are traced */
     SCRIBBLE_WAYS,
     SCRIBBLE_GO_ON = 64,
 };

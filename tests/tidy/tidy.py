@@ -37,8 +37,10 @@ LAYERS = {
 # examples/ that may hold it. Tests may look past these walls, the product may not.
 LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
-    (r"<event2/", ["src/coordinator/loop.*"]),
+    (r"<event2/", ["src/coordinator/loop.*", "src/coordinator/http*"]),
+    (r"<jansson\.h>", ["src/coordinator/oip_json*.c", "src/coordinator/trace_json.c"]),
     (r"<yaml\.h>", ["src/coordinator/config*.c"]),
+    (r"<curl/", ["src/coordinator/trace_http.c"]),
     (r"<protobuf-c/|\.pb-c\.h|\"descriptors\.h\"",
      ["src/coordinator/oip*", "src/coordinator/health*", "src/coordinator/reflection*", "src/ctl/*",
       "examples/*/client*.c"]),
@@ -72,9 +74,11 @@ EXCEPTIONS = [
     ("atomics", ["src/rpc/*"], "a call is ended by another thread than its queue's: private words"),
     ("atomics", [f"src/coordinator/{name}.*" for name in (
         "admit", "assembly", "audit", "death", "front", "gather", "gatherer", "guest", "hang", "lane",
-        "local", "oldest",
-        "pipeline", "roster", "seat", "share", "staff")],
+        "http", "http_connection", "local", "oldest",
+        "pipeline", "rest", "roster", "seat", "share", "staff")],
      "front, gather and loop threads of the one process hand state to each other without a lock"),
+    ("atomics", ["src/coordinator/trace*"],
+     "threads that answer hand traces to the one that writes them, without a lock"),
     ("sleep", ["tests/tidy/test_rules.py"], "plants them"),
 ]
 

@@ -209,6 +209,36 @@ test_draining(void **state)
     assert_int_equal(batch_due(&batch, moment).state, BATCH_CLOSED_DRAINING);
 }
 
+/* Rule 7 closes what the others leave open; the first of all times is the one to look again at. */
+static void
+test_company(void **state)
+{
+    (void)state;
+    struct batch batch;
+    batch_init(&batch, 8, WAIT);
+    assert_true(batch_offer(&batch, (struct batch_item){.enqueued_ns = 5, .deadline_ns = 60}, 5));
+    struct batch_moment moment = {.now_ns = 20};
+    assert_int_equal(batch_due(&batch, moment).state, BATCH_OPEN); /* not adaptive */
+    batch.adaptive = true;
+    assert_int_equal(batch_due(&batch, moment).state, BATCH_CLOSED_ADAPTIVE);
+    moment.company_until_ns = 20;
+    assert_int_equal(batch_due(&batch, moment).state, BATCH_CLOSED_ADAPTIVE);
+    moment.company_until_ns = 21;
+    assert_int_equal(batch_due(&batch, moment).state, BATCH_OPEN);
+    assert_true(batch_due(&batch, moment).look_again_ns == 21);
+    moment.company_until_ns = 70;
+    assert_true(batch_due(&batch, moment).look_again_ns == 60);
+    moment.now_ns = 60;
+    assert_int_equal(batch_due(&batch, moment).state, BATCH_CLOSED_DEADLINE);
+    batch_begin(&batch);
+    assert_true(offer(&batch, 5, 5));
+    moment = (struct batch_moment){.now_ns = 5, .company_until_ns = TIME_NEVER_NS};
+    assert_true(batch_due(&batch, moment).look_again_ns == 5 + WAIT);
+    moment.now_ns = 5 + WAIT; /* the bound is named, not the company that does not come */
+    moment.company_until_ns = 0;
+    assert_int_equal(batch_due(&batch, moment).state, BATCH_CLOSED_WAIT);
+}
+
 static void
 test_one_model_per_batch(void **state)
 {
@@ -394,8 +424,10 @@ worker_run(const struct script *script, struct closings *closings)
     while (closings->count < ITEMS) {
         while (next < ITEMS && script->items[next].enqueued_ns <= now_ns && !batch_full(&batch))
             assert_true(batch_offer(&batch, script->items[next++], now_ns));
-        struct batch_due answer = batch_due(
-            &batch, (struct batch_moment){now_ns, script->expected_ns, now_ns >= script->drain_ns});
+        struct batch_due answer =
+            batch_due(&batch, (struct batch_moment){.now_ns = now_ns,
+                                                    .run_expected_ns = script->expected_ns,
+                                                    .draining = now_ns >= script->drain_ns});
         if (answer.state != BATCH_OPEN) {
             closings->list[closings->count++] = (struct closing){now_ns, answer.state, batch.count};
             batch_begin(&batch);
@@ -457,6 +489,7 @@ main(void)
         cmocka_unit_test(test_arrival_in_the_future_is_now),
         cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_draining),
+        cmocka_unit_test(test_company),
         cmocka_unit_test(test_one_model_per_batch),
         cmocka_unit_test(test_alone),
         cmocka_unit_test(test_extremes),

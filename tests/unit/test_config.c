@@ -85,6 +85,7 @@ static const struct {
     {KEY_DRAIN_TIMEOUT_MS, "-1", "0", "3600000", "3600001", "0 to 3600000 ms"},
     {KEY_KEEPALIVE_TIME_MS, "-1", "0", "86400000", "86400001", "0 to 86400000 ms"},
     {KEY_KEEPALIVE_TIMEOUT_MS, "0", "1", "3600000", "3600001", "1 to 3600000 ms"},
+    {KEY_TRACE_SAMPLE, "-0.5", "0", "0.0", "1.5", "0 to 1"},
     {KEY_SLOTS, "0", "1", "65535", "65536", "1 to 65535 requests"},
     {KEY_ARENA_MIB, "-1", "0", "1048576", "1048577", "0 to 1048576 MiB"},
     {KEY_DEFAULT_TIMEOUT_MS, "-1", "0", "86400000", "86400001", "0 to 86400000 ms"},
@@ -139,7 +140,8 @@ static const struct {
     {CONFIG_INTEGER, "~", "not nothing"},
     {CONFIG_INTEGER, "[1]", "not a list"},
     {CONFIG_INTEGER, "{a: 1}", "not a map"},
-    {CONFIG_DECIMAL, "soon", "must be a number (0 to 60000 ms), not \"soon\""},
+    {CONFIG_DECIMAL, "soon", "must be a number (0 to "},
+    {CONFIG_DECIMAL, "soon", "), not \"soon\""},
     {CONFIG_DECIMAL, "1.", "not \"1.\""},
     {CONFIG_DECIMAL, ".5", "not \".5\""},
     {CONFIG_DECIMAL, "1.5.5", "not \"1.5.5\""},
@@ -181,6 +183,14 @@ static const struct {
     {CONFIG_ADDRESSES, "[]", "1 to 16 elements, not an empty list"},
     {CONFIG_ADDRESSES, "[[]]", "not an empty list"},
     {CONFIG_ADDRESSES, "[~]", "not nothing"},
+    {CONFIG_HTTP_ADDRESSES, "[]", "1 to 16 elements, not an empty list"},
+    {CONFIG_HTTP_ADDRESSES, "~", "must be an address or a list of them (1 to 16 elements), not no"},
+    {CONFIG_HTTP_ADDRESSES, "{port: 1}", "not a map"},
+    {CONFIG_HTTP_ADDRESSES, "[[]]", "not an empty list"},
+    {CONFIG_HTTP_ADDRESSES, "2112",
+     "\"2112\" is no address: \"port:2112\", \"127.0.0.1:2112\" and"},
+    {CONFIG_HTTP_ADDRESSES, "unix:/run/x", "the port in \"unix:/run/x\""},
+    {CONFIG_HTTP_ADDRESSES, "[port:1, port:2, port:1]", "\"port:1\" is there twice"},
     {CONFIG_CPUS, "0", "must be a list of CPU numbers (1 to 64 elements), not \"0\""},
     {CONFIG_CPUS, "[]", "1 to 64 elements, not an empty list"},
     {CONFIG_CPUS, "[a]", "0 to 1023"},
@@ -322,6 +332,39 @@ test_keys(void **state)
             "`modelet` is missing: a stage needs it (text)");
 }
 
+/* ---- traces ---- */
+
+static void
+test_traces(void **state)
+{
+    static const struct {
+        const char *written, *read;
+    } good[] = {
+        {"file:/var/log/spans.jsonl", "file:/var/log/spans.jsonl"},
+        {"file:spans.jsonl", "file:/etc/shoal/spans.jsonl"},
+        {"http://127.0.0.1:4318/v1/traces", "http://127.0.0.1:4318/v1/traces"},
+        {"https://collector/v1/traces", "https://collector/v1/traces"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(good); i++) {
+        char *text = fill(&frames[WHERE_TOP], "trace_sample: 0.25\ntraces", good[i].written);
+        struct config config = rig_good(text);
+        assert_string_equal(config.traces, good[i].read);
+        assert_int_equal(config.trace_sample, UINT64_C(1) << 30);
+        config_free(&config);
+        free(text);
+    }
+    static const char *const bad[] = {"spans.jsonl", "'file:'", "FILE:/a", "ftp://host/",
+                                      "http:/host"};
+    for (size_t i = 0; i < ARRAY_COUNT(bad); i++)
+        expect_bad(KEY_TRACES, bad[i], "`traces` must be \"file:PATH\" or an http or https URL");
+    expect_bad(KEY_TRACE_SAMPLE, "1", "`trace_sample` without `traces`");
+    struct config config = rig_good(PIPELINES);
+    assert_null(config.traces);
+    assert_int_equal(config.trace_sample, 0);
+    config_free(&config);
+}
+
 /* ---- rules between keys ---- */
 
 #define STAGE(text)                                                                                \
@@ -346,6 +389,14 @@ test_rules(void **state)
         {STAGE("    batch_wait_ms: 0.5\n"), 7, "`batch_wait_ms` without a `batch_size` above 0"},
         {STAGE("    batch_wait_ms: 1\n    batch_size: 0\n"), 7, "`batch_wait_ms` without"},
         {STAGE("    batch_wait_ms: 1\n    batch_size: x\n"), 8, "must be an integer"},
+        {STAGE("    batch_size: 8\n    batch_wait: adaptive\n"), 8,
+         "`batch_wait: adaptive` without a `batch_wait_ms` above 0"},
+        {STAGE("    batch_size: 8\n    batch_wait_ms: 0\n    batch_wait: adaptive\n"), 9,
+         "`batch_wait: adaptive` without a `batch_wait_ms` above 0"},
+        {STAGE("    batch_size: 8\n    batch_wait_ms: x\n    batch_wait: adaptive\n"), 8,
+         "must be a number"},
+        {STAGE("    batch_size: 8\n    batch_wait_ms: 1\n    batch_wait: quick\n"), 9,
+         "fixed|adaptive"},
         {"pipelines:\n- name: p\n  arena_mib: 9\n" STAGES, 3,
          "`arena_mib`: an arena of 9 MiB is too small for messages of 16777216 bytes: at least"},
     };
@@ -355,6 +406,8 @@ test_rules(void **state)
         STAGE("    batch_size: 8\n    batch_wait_ms: 0.5\n"),
         STAGE("    batch_wait_ms: 0\n"),
         STAGE("    batch_size: 8\n    batch_wait_ms: 60000\n"),
+        STAGE("    batch_size: 8\n    batch_wait_ms: 2\n    batch_wait: adaptive\n"),
+        STAGE("    batch_wait: fixed\n"),
         STAGE("    batch_size: 8\n    batch_wait_ms: 0.000001\n"),
         STAGE("  - {name: t, modelet: m}\n- name: q\n  stages: [{name: s, modelet: m}]\n"),
         ("message_mib: 1\npipelines:\n- name: p\n  arena_mib: 9\n" STAGES),
@@ -419,6 +472,25 @@ test_addresses(void **state)
     expect_bad(KEY_LISTEN, list, "must be at most 107");
 }
 
+/* One needs no list. */
+static void
+test_http_addresses(void **state)
+{
+    (void)state;
+    struct config config = rig_good(PIPELINES "metrics: port:2112\n");
+    assert_int_equal(config.metrics.count, 1);
+    assert_string_equal(config.metrics.items[0], "port:2112");
+    config_free(&config);
+    config = rig_good(PIPELINES "http: \"port:8008\"\n");
+    assert_int_equal(config.http.count, 1);
+    assert_string_equal(config.http.items[0], "port:8008");
+    assert_int_equal(config.metrics.count, 0);
+    config_free(&config);
+    expect_good(KEY_HTTP, "[port:1, 127.0.0.1:1]");
+    expect_good(KEY_METRICS, "\"[::1]:0\"");
+    expect_good(KEY_METRICS, "[port:1, 127.0.0.1:1]");
+}
+
 static void
 test_all_at_once(void **state)
 {
@@ -459,8 +531,10 @@ test_defaults(void **state)
     (void)state;
     struct config config = rig_good(PIPELINES);
     assert_string_equal(config.path, RIG_PATH);
-    assert_int_equal(config.listen_count, 1);
-    assert_string_equal(config.listen[0], "port:8033");
+    assert_int_equal(config.listen.count, 1);
+    assert_string_equal(config.listen.items[0], "port:8033");
+    assert_int_equal(config.metrics.count, 0);
+    assert_int_equal(config.http.count, 0);
     assert_null(config.cpus);
     assert_int_equal(config.front_threads, 1);
     assert_int_equal(config.message_bytes_max, 16 << 20);
@@ -482,6 +556,7 @@ test_defaults(void **state)
     assert_int_equal(stage->worker_count, 1);
     assert_int_equal(stage->batch_size, 0);
     assert_int_equal(stage->batch_wait_ns, 0);
+    assert_string_equal(stage->batch_wait, "fixed");
     assert_int_equal(stage->start_timeout_ns, INT64_C(30000000000));
     assert_int_equal(stage->halvings_max, 12);
     assert_int_equal(stage->attempts_max, 2);
@@ -492,10 +567,22 @@ test_defaults(void **state)
 }
 
 static void
+assert_addresses(const struct config *config)
+{
+    assert_int_equal(config->listen.count, 2);
+    assert_string_equal(config->listen.items[0], "unix:/etc/shoal/run/s");
+    assert_string_equal(config->listen.items[1], "[::1]:9");
+    assert_int_equal(config->metrics.count, 2);
+    assert_string_equal(config->metrics.items[1], "127.0.0.1:0");
+}
+
+static void
 test_values(void **state)
 {
     (void)state;
     struct config config = rig_good("listen: [\"unix:run/s\", \"[::1]:9\"]\n"
+                                    "metrics: [\"port:2112\", \"127.0.0.1:0\"]\n"
+                                    "http: \"port:8008\"\n"
                                     "front_threads: 3\n"
                                     "message_mib: 2\n"
                                     "drain_timeout_ms: 4\n"
@@ -515,14 +602,13 @@ test_values(void **state)
                                     "    cpus: [3, 1, 3]\n"
                                     "    batch_size: 5\n"
                                     "    batch_wait_ms: 1.001\n"
+                                    "    batch_wait: adaptive\n"
                                     "    start_timeout_ms: 11\n"
                                     "    halvings_max: 3\n"
                                     "    attempts_max: 4\n"
                                     "    params: {b: 0x1F, a: \"2 \\n\", c: , d: ~}\n"
                                     "    model: {id: m, path: m.bin, key: k}\n");
-    assert_int_equal(config.listen_count, 2);
-    assert_string_equal(config.listen[0], "unix:/etc/shoal/run/s");
-    assert_string_equal(config.listen[1], "[::1]:9");
+    assert_addresses(&config);
     assert_int_equal(config.front_threads, 3);
     assert_int_equal(config.message_bytes_max, 2 << 20);
     assert_int_equal(config.drain_timeout_ns, 4000000);
@@ -543,6 +629,7 @@ test_values(void **state)
     assert_int_equal(stage->worker_count, 3);
     assert_int_equal(stage->batch_size, 5);
     assert_int_equal(stage->batch_wait_ns, 1001000);
+    assert_string_equal(stage->batch_wait, "adaptive");
     assert_int_equal(stage->start_timeout_ns, 11000000);
     assert_int_equal(stage->halvings_max, 3);
     assert_int_equal(stage->attempts_max, 4);
@@ -565,7 +652,8 @@ main(void)
         cmocka_unit_test(test_ranges),    cmocka_unit_test(test_types),
         cmocka_unit_test(test_texts),     cmocka_unit_test(test_words),
         cmocka_unit_test(test_keys),      cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_addresses), cmocka_unit_test(test_all_at_once),
+        cmocka_unit_test(test_addresses), cmocka_unit_test(test_http_addresses),
+        cmocka_unit_test(test_traces),    cmocka_unit_test(test_all_at_once),
         cmocka_unit_test(test_defaults),  cmocka_unit_test(test_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,13 +3,15 @@
  * ctest: tsan
  *
  * Scopes of the counters that come and go: who claims which, what is seen of it, and that a reader
- * who opens the file amid changes sees a whole table every time.
+ * who opens the file amid changes sees a whole table every time, and no name with another's values.
  */
 #include "test_counters_rig.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+
+#include "shm/snapshot.h"
 
 static const struct counters_spec with_spares[] = {
     {SCOPE_NODE, 0, "node"}, {SCOPE_PIPELINE, 0, "digits"}, {SCOPE_STAGE, 1, "classify"},
@@ -117,6 +119,25 @@ test_no_room(void **state)
     counters_close(&counters);
 }
 
+static void
+test_reader_knows_of_changes(void **state)
+{
+    (void)state;
+    struct counters counters = create_with_spares();
+    struct counters reader = open_expecting(true);
+    counter_add(counters_values(&counters, CLASSIFY_0), WORKER_ITEMS, 1);
+    assert_true(counters_unchanged(&reader));
+    uint32_t label = claim(&counters, SCOPE_STAGE, PIPELINE, "label");
+    assert_false(counters_unchanged(&reader));
+    counters_close(&reader);
+    reader = open_expecting(true);
+    assert_true(counters_unchanged(&reader));
+    counters_release(&counters, label);
+    assert_false(counters_unchanged(&reader));
+    counters_close(&reader);
+    counters_close(&counters);
+}
+
 /* ---- amid changes: some fall into every read, but they do pause, as real ones do ---- */
 
 struct changer {
@@ -170,10 +191,70 @@ test_readers_see_a_whole_table(void **state)
     counters_close(&counters);
 }
 
+/* The same scope is one stage's, then the other's; each writes a value of its own into it, at any
+ * moment of a read. */
+static void *
+take_turns(void *context)
+{
+    struct changer *changer = context;
+    static const char *const names[] = {"odd", "even"};
+    unsigned seen_reads = 0;
+    uint32_t stage = claim(changer->counters, SCOPE_STAGE, PIPELINE, names[0]);
+    for (unsigned turn = 1; !atomic_load(&changer->stop); turn++) {
+        while (atomic_load(&changer->reads) == seen_reads && !atomic_load(&changer->stop))
+            sched_yield();
+        seen_reads = atomic_load(&changer->reads);
+        for (unsigned pause = turn * 7919 % 400000; pause > 0 && !atomic_load(&changer->stop);)
+            pause--;
+        counters_release(changer->counters, stage);
+        stage = claim(changer->counters, SCOPE_STAGE, PIPELINE, names[turn % 2]);
+        counter_set(counters_values(changer->counters, stage), STAGE_RESTARTS, 1 + turn % 2);
+        atomic_fetch_add(&changer->changes, 1);
+    }
+    return NULL;
+}
+
+static void
+test_snapshots_mix_nothing(void **state)
+{
+    (void)state;
+    enum { TURNS = 150, WORKERS = 500, LAST = CLASSIFY + 1 + WORKERS };
+    struct counters_spec specs[LAST + 1] = {
+        {SCOPE_NODE, 0, "node"}, {SCOPE_PIPELINE, 0, "digits"}, {SCOPE_STAGE, 1, "classify"}};
+    for (int i = 0; i < WORKERS; i++) /* what takes a while to copy */
+        specs[CLASSIFY + 1 + i] = (struct counters_spec){SCOPE_WORKER, CLASSIFY, "0"};
+    specs[LAST] = (struct counters_spec){SCOPE_SPARE, 0, ""};
+    struct counters counters;
+    struct error error = ERROR_NONE;
+    assert_int_equal(counters_create(&counters, path, specs, LAST + 1, &error), STATUS_OK);
+    assert_int_equal(claim(&counters, SCOPE_STAGE, PIPELINE, "classify"), CLASSIFY);
+    struct changer changer = {.counters = &counters};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, take_turns, &changer), 0);
+    while (atomic_load(&changer.changes) < TURNS) {
+        atomic_fetch_add(&changer.reads, 1);
+        struct snapshot snapshot;
+        assert_int_equal(snapshot_read(&snapshot, path, &error), STATUS_OK);
+        const struct snapshot_scope *last = &snapshot.scopes[LAST];
+        if (last->kind == SCOPE_STAGE) {
+            uint64_t own = strcmp(last->name, "odd") == 0 ? 1 : 2;
+            uint64_t value = snapshot_value(last, STAGE_RESTARTS);
+            if (value != 0 && value != own)
+                fail_msg("%s has the other's value", last->name);
+        }
+        snapshot_free(&snapshot);
+    }
+    atomic_store(&changer.stop, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    counters_close(&counters);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_reader_knows_of_changes, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_snapshots_mix_nothing, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_worker_is_one_claimant_s, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_stage_is_shared_and_hidden_after_the_last, folder_make,
                                         folder_remove),

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/number_text.h"
 #include "ctl/ctl.h"
 #include "ctl/figure.h"
 #include "ctl/json.h"

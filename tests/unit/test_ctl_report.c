@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "ctl/report.h"
-#include "ctl/snapshot.h"
+#include "shm/snapshot.h"
 #include "ctl/watch.h"
 
 enum {

@@ -32,7 +32,7 @@
 #include "rpc/internal.h"
 #include "rpc/rpc.h"
 
-enum { HELD_MAX = 4096, QUEUES_MAX = 4, PATIENCE_S = 20 };
+enum { HELD_MAX = 4096, QUEUES_MAX = 4, PATIENCE_S = 20, RIG_ARMED_CALLS = 16 };
 
 /* Not the library's own default of 4 MiB. */
 #define RIG_LIMIT_BYTES ((size_t)5 << 20)
@@ -235,7 +235,8 @@ rig_options(const char *const *listen, size_t listen_count)
         .message_bytes_max = RIG_LIMIT_BYTES,
         .metadata_bytes_max = 32768,
         .concurrent_streams_max = 4096,
-        .armed_calls = 16,
+        .armed_calls = RIG_ARMED_CALLS,
+        .armed_calls_other = RIG_ARMED_CALLS,
         .methods = rig_methods,
         .method_count = ARRAY_COUNT(rig_methods),
     };

@@ -207,7 +207,7 @@ test_metadata_and_deadline(void **state)
         char wanted[256], seen[256];
         snprintf(wanted, sizeof(wanted), "1 %s first 4 -1", methods[m]);
         /* More often than there are call objects: nothing is left of an earlier call. */
-        for (size_t i = 0; i < 2 * rig->server->armed_calls; i++) {
+        for (size_t i = 0; i < 2 * RIG_ARMED_CALLS; i++) {
             describe(rig, methods[m], TIME_NEVER_NS, seen, sizeof(seen));
             assert_string_equal(seen, wanted);
         }
@@ -433,7 +433,7 @@ test_call_objects_are_used_again(void **state)
     rpc_server_stop(rig->server);
     rig_join(rig);
     const struct rpc_queue *queue = &rig->server->queues[0];
-    size_t armed = rig->server->arm_count * rig->server->armed_calls;
+    size_t armed = rig->server->arm_count * RIG_ARMED_CALLS;
     assert_int_equal(rig->server->arm_count, 4); /* three hot ones and the rest */
     assert_in_range(queue->call_count, armed, armed + 4);
     rig_destroy(rig);

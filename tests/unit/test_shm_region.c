@@ -177,6 +177,7 @@ test_fresh_region(void **state)
     assert_int_equal(region_create(&region, &plan, 42, &error), STATUS_OK);
     assert_int_equal(region.header->region_generation, 42);
     assert_int_equal(slots_used(&region), 0);
+    assert_int_equal(slots_in_flight(&region), 0);
     assert_int_equal(arena_used(&region, -1), 0);
     assert_int_equal(atomic_load(&region_slot(&region, 4)->deadline_ns), TIME_NEVER_NS);
     assert_int_equal(region_result_place(&region), 2);
@@ -191,6 +192,19 @@ test_fresh_region(void **state)
         assert_int_equal(slot_acquire(&region, PARTY_COORDINATOR, &ticket), RING_OK);
     assert_int_equal(slot_acquire(&region, PARTY_COORDINATOR, &ticket), RING_EMPTY);
     assert_int_equal(slots_used(&region), 5);
+    assert_int_equal(slots_in_flight(&region), 5);
+    struct shm_ring ring = region_slot_ring(&region, 0);
+    assert_true(ring_pushes(&ring) == 0);
+    assert_int_equal(slot_push(&region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, 1), RING_OK);
+    assert_true(ring_pushes(&ring) == 1);
+    /* hints that somebody spoiled are still counts of slots */
+    struct shm_ring free_ring = region_slot_ring(&region, PLACE_FREE);
+    for (uint64_t spoiled = 1; spoiled != 0; spoiled <<= 1) {
+        atomic_store(&free_ring.shared->tail, spoiled);
+        assert_true(slots_in_flight(&region) <= 5);
+        atomic_store(&free_ring.shared->head, ~spoiled);
+        assert_true(slots_in_flight(&region) <= 5);
+    }
     region_detach(&region);
     region_detach(&region); /* harmless */
 }

@@ -117,6 +117,7 @@ SPOIL(header, start->counters_offset = 0)
 SPOIL(no_values, start->counters_offset = UINT64_C(1) << 62)
 SPOIL(batch, start->batch_size = RIG_SLOTS + 1)
 SPOIL(wait, start->batch_wait_ns = -1)
+SPOIL(adaptive, start->wait_adaptive = 2)
 SPOIL(cpu, start->cpu = CPU_SETSIZE + 5)
 
 static void
@@ -143,6 +144,7 @@ test_start_messages_that_are_wrong(void **state)
     assert_start_refused(spoil_no_values, "no values of a worker at");
     assert_start_refused(spoil_batch, "batch_size is 257, but at most 256 requests");
     assert_start_refused(spoil_wait, "negative");
+    assert_start_refused(spoil_adaptive, "wait_adaptive is 2");
     assert_start_refused(spoil_cpu, "pinning to CPU");
 }
 

@@ -50,6 +50,7 @@ struct rig_stage {
     uint32_t workers;    /* 0: one */
     uint32_t batch_size;
     int64_t batch_wait_ns;
+    bool wait_adaptive;
     uint32_t halvings_max;
     int64_t spin_limit_ns;
     const char *model_id;
@@ -234,6 +235,7 @@ rig_start_message(struct rig *rig, uint32_t stage, uint32_t index, struct handsh
         .counters_offset = rig->counters.scopes[rig->workers[stage][index].scope].values_offset,
         .batch_size = spec->batch_size,
         .batch_wait_ns = spec->batch_wait_ns,
+        .wait_adaptive = spec->wait_adaptive,
         .spin_limit_ns = spec->spin_limit_ns,
         .halvings_max = spec->halvings_max,
         .log_level = 2,

@@ -255,6 +255,56 @@ test_a_lone_item_waits_and_goes(void **state)
     rig_stop(rig);
 }
 
+/* It could wait for an hour. */
+static void
+test_a_lone_item_does_not_wait_adaptively(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe",
+                                                    .batch_size = BATCH,
+                                                    .batch_wait_ns = LONG_NS,
+                                                    .wait_adaptive = true},
+                                1);
+    for (int64_t i = 0; i < 50; i++)
+        assert_int_equal(rig_call(rig, ask(PROBE_ECHO, 0, i)).words[PROBE_BATCH_COUNT], 1);
+    rig_wait_counter(rig, 0, WORKER_CLOSED_ADAPTIVE, 50);
+    assert_int_equal(rig_counter(rig, 0, WORKER_BATCHES), 50);
+    assert_int_equal(rig_counter(rig, 0, WORKER_COMPANY_WAIT), 0);
+    rig_stop(rig);
+}
+
+/* Two who learn each for himself, a crowd that comes at once and one by one: every item is run
+ * once, and no batch stays open for good. */
+static void
+test_two_workers_wait_adaptively(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe",
+                                                    .workers = 2,
+                                                    .batch_size = BATCH,
+                                                    .batch_wait_ns = LONG_NS,
+                                                    .wait_adaptive = true},
+                                1);
+    enum { ROUNDS = 30, CROWD = 5 * BATCH / 2 };
+    for (int64_t round = 0; round < ROUNDS; round++) {
+        bool seen[CROWD] = {false};
+        for (int64_t i = 0; i < CROWD; i++)
+            rig_submit(rig, ask(i % BATCH == 0 ? PROBE_SLOW : PROBE_ECHO, 2, i));
+        for (int i = 0; i < CROWD; i++) {
+            struct rig_outcome outcome = rig_wait_outcome(rig);
+            assert_int_equal(outcome.status, STATUS_OK);
+            assert_false(seen[outcome.words[2]]);
+            seen[outcome.words[2]] = true;
+        }
+        assert_int_equal(rig_call(rig, ask(PROBE_ECHO, 0, 1)).status, STATUS_OK);
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(rig_counter(rig, i, WORKER_BATCHES),
+                         rig_counter(rig, i, WORKER_CLOSED_FULL) +
+                             rig_counter(rig, i, WORKER_CLOSED_ADAPTIVE));
+    rig_stop(rig);
+}
+
 static void
 test_no_wait_takes_what_is_there(void **state)
 {
@@ -512,6 +562,8 @@ main(void)
         cmocka_unit_test(test_run_sees_that_the_caller_is_gone),
         cmocka_unit_test(test_a_full_batch_goes_at_once),
         cmocka_unit_test(test_a_lone_item_waits_and_goes),
+        cmocka_unit_test(test_a_lone_item_does_not_wait_adaptively),
+        cmocka_unit_test(test_two_workers_wait_adaptively),
         cmocka_unit_test(test_no_wait_takes_what_is_there),
         cmocka_unit_test(test_a_deadline_cuts_the_wait),
         cmocka_unit_test(test_draining_closes_batches),

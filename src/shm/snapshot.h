@@ -35,7 +35,8 @@ struct snapshot {
     size_t word_count;
 };
 
-/* Of a file of counters. */
+/* Of a file of counters. No scope came or went while its values were copied: each has the values of
+ * the name that it is shown under. (A file whose scopes never rest is read all the same.) */
 enum status snapshot_read(struct snapshot *snapshot, const char *path,
                           struct error *error) WARN_UNUSED;
 void snapshot_take(struct snapshot *snapshot, const struct counters *counters, bool live);

@@ -1,13 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ctl/snapshot.h"
+#include "shm/snapshot.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "base/clock.h"
-#include "ctl/ctl.h"
 #include "shm/layout.h"
+
+/* How often a copy is made anew because scopes came or went meanwhile. */
+enum { LOOKS_MAX = 100 };
+
+static void *
+must_allocate(size_t count, size_t bytes)
+{
+    void *memory = calloc(count > 0 ? count : 1, bytes);
+    CHECK(memory != NULL);
+    return memory;
+}
 
 static uint32_t
 counter_words(uint32_t counter)
@@ -43,6 +54,7 @@ unix_now_ns(void)
 static void
 workers_merge(struct snapshot_scope *into, struct snapshot_scope *from)
 {
+    CHECK(into->words != NULL && from->words != NULL);
     const uint32_t sign = counter_offset[WORKER_HEARTBEAT];
     bool newer = from->words[sign] > into->words[sign];
     for (uint32_t counter = 0; counter < COUNTER_TABLE_COUNT; counter++) {
@@ -62,7 +74,7 @@ static void
 seats_merge(struct snapshot *snapshot)
 {
     /* the first scope of each seat of each stage, plus one */
-    uint32_t(*seats)[STAGE_WORKERS_MAX] = ctl_allocate(snapshot->scope_count, sizeof *seats);
+    uint32_t(*seats)[STAGE_WORKERS_MAX] = must_allocate(snapshot->scope_count, sizeof *seats);
     for (uint32_t i = 0; i < snapshot->scope_count; i++) {
         struct snapshot_scope *worker = &snapshot->scopes[i];
         unsigned long seat = strtoul(worker->name, NULL, 10);
@@ -92,8 +104,8 @@ snapshot_take(struct snapshot *snapshot, const struct counters *counters, bool l
         .taken_ns = clock_now_ns(),
         .taken_unix_ns = unix_now_ns(),
         .scope_count = counters->scope_count,
-        .scopes = ctl_allocate(counters->scope_count, sizeof *snapshot->scopes),
-        .words = ctl_allocate(total, sizeof *snapshot->words),
+        .scopes = must_allocate(counters->scope_count, sizeof *snapshot->scopes),
+        .words = must_allocate(total, sizeof *snapshot->words),
         .word_count = total,
     };
     uint32_t state = header->state;
@@ -113,18 +125,37 @@ snapshot_take(struct snapshot *snapshot, const struct counters *counters, bool l
     seats_merge(snapshot);
 }
 
-enum status
-snapshot_read(struct snapshot *snapshot, const char *path, struct error *error)
+/* `*whole`: no scope came or went meanwhile. */
+static enum status
+read_once(struct snapshot *snapshot, const char *path, bool *whole, struct error *error)
 {
     struct counters counters;
     bool live;
-    *snapshot = (struct snapshot){0};
     enum status status = counters_open(&counters, path, &live, error);
     if (status != STATUS_OK)
         return status;
     snapshot_take(snapshot, &counters, live);
+    *whole = counters_unchanged(&counters);
     counters_close(&counters);
     return STATUS_OK;
+}
+
+enum status
+snapshot_read(struct snapshot *snapshot, const char *path, struct error *error)
+{
+    *snapshot = (struct snapshot){0};
+    for (int look = 1;; look++) {
+        struct snapshot read = {0};
+        bool whole = false;
+        enum status status = read_once(&read, path, &whole, error);
+        if (status != STATUS_OK)
+            return status;
+        if (whole || look == LOOKS_MAX) {
+            *snapshot = read;
+            return STATUS_OK;
+        }
+        snapshot_free(&read);
+    }
 }
 
 void
@@ -159,8 +190,8 @@ void
 snapshot_copy(struct snapshot *copy, const struct snapshot *snapshot)
 {
     *copy = *snapshot;
-    copy->scopes = ctl_allocate(snapshot->scope_count, sizeof *copy->scopes);
-    copy->words = ctl_allocate(copy->word_count, sizeof *copy->words);
+    copy->scopes = must_allocate(snapshot->scope_count, sizeof *copy->scopes);
+    copy->words = must_allocate(copy->word_count, sizeof *copy->words);
     memcpy(copy->scopes, snapshot->scopes, snapshot->scope_count * sizeof *copy->scopes);
     memcpy(copy->words, snapshot->words, copy->word_count * sizeof *copy->words);
     for (uint32_t i = 0; i < snapshot->scope_count; i++)
@@ -214,7 +245,7 @@ snapshot_workers(const struct snapshot *snapshot, const struct snapshot_scope *s
 {
     struct snapshot_scope sum = {.kind = SCOPE_WORKER};
     uint32_t parent = snapshot_index(snapshot, stage);
-    sum.words = ctl_allocate(scope_words(SCOPE_WORKER), sizeof *sum.words);
+    sum.words = must_allocate(scope_words(SCOPE_WORKER), sizeof *sum.words);
     for (const struct snapshot_scope *worker = NULL;
          (worker = snapshot_next(snapshot, SCOPE_WORKER, parent, worker)) != NULL;)
         for (uint32_t counter = 0; counter < COUNTER_TABLE_COUNT; counter++)

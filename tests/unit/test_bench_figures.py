@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests/bench makes of measured values: medians, merged distributions, ratios and goals; and when
+it says that the machine was not quiet. All on values written here."""
+
+import json
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["SHOAL_SOURCE_DIR"], "tests", "bench"))
+
+import contenders  # pylint: disable=wrong-import-position
+import figures  # pylint: disable=wrong-import-position
+import programs  # pylint: disable=wrong-import-position
+import quiet  # pylint: disable=wrong-import-position
+import run  # pylint: disable=wrong-import-position
+
+
+class TestStatistics(unittest.TestCase):
+    def test_summary(self):
+        self.assertEqual(figures.summary([3, 1, 2]), {"median": 2, "min": 1, "max": 3})
+        self.assertEqual(figures.summary([4, 1, 2, 3])["median"], 2.5)
+
+    def test_distributions_are_merged_share_by_share(self):
+        merged = figures.merge_distributions([[[0.5, 10], [0.99, 100]], [[0.5, 30], [0.99, 20]],
+                                              [[0.5, 20], [0.99, 60]]])
+        self.assertEqual(merged, [[0.5, 20], [0.99, 60]])
+
+    def test_batch_sizes_are_added(self):
+        self.assertEqual(figures.merge_sizes([[[1, 5], [8, 2]], [[8, 3], [64, 1]]]),
+                         [[1, 5], [8, 5], [64, 1]])
+
+    def test_only_distributions_are_merged(self):
+        merged = figures.merge({"p50_us": [1, 2], "batch_sizes": [[[1, 1]], [[1, 2]]]})
+        self.assertEqual(merged, {"p50_us": [1, 2], "batch_sizes": [[1, 3]]})
+
+    def test_histogram_difference(self):
+        self.assertEqual(figures.difference([[1, 5], [2, 1]], [[1, 5], [2, 4], [16, 2]]),
+                         [[2, 3], [16, 2]])
+        self.assertEqual(figures.difference([], []), [])
+
+    def test_mean_size(self):
+        self.assertEqual(figures.mean_size([[1, 3], [5, 1]]), 2)
+        self.assertEqual(figures.mean_size([]), 0)
+
+    def test_rounded(self):
+        self.assertEqual(figures.rounded(123456.0), 123500)
+        self.assertEqual(figures.rounded([0.0123456, 7]), [0.01235, 7])
+
+    def test_short(self):
+        self.assertEqual([figures.short(value) for value in (None, 0, 0.00123, 0.5, 12.345, 123456)],
+                         ["–", "0", "0.00123", "0.5", "12.3", "123,000"])
+
+    def test_report_text(self):
+        report = {"a": {"b": [1.5, 2], "c": [[0.5, 1], [1, 2]], "d": {}}, "e": ["[x]  y", []]}
+        text = figures.report_text(report)
+        self.assertEqual(json.loads(text), {**report, "e": ["[x] y", []]})
+        self.assertIn('  "b": [1.5, 2],\n  "c": [[0.5, 1], [1, 2]],\n', text)
+
+    def test_spread(self):
+        self.assertEqual(figures.spread([]), "–")
+        self.assertEqual(figures.spread([7.0]), "7")
+        self.assertEqual(figures.spread([1.0, 3.0, 2.0]), "2 [1 – 3]")
+
+
+def cells_with(group, case, figure, **values):
+    return {group: {name: {case: {figure: list(of)}} for name, of in values.items()}}
+
+
+class TestGoals(unittest.TestCase):
+    def judged(self, name, cells):
+        (goal,) = [goal for goal in figures.judge({"pinned": cells}) if goal["name"] == name]
+        return goal["placements"]["pinned"]
+
+    def test_least(self):
+        for rate, met in ((90.0, True), (89.0, False)):
+            cells = cells_with("echo 100 B", "128 outstanding", "requests_per_s",
+                               bare=[100, 90, 110], shoal_1=[rate])
+            self.assertEqual(self.judged("echo-rate-100", cells), {"value": rate / 100, "met": met})
+
+    def test_most(self):
+        for us, met in ((125.0, True), (126.0, False)):
+            cells = cells_with("echo 4 KiB", "1 outstanding", "p50_us", bare=[100], shoal_1=[us])
+            self.assertEqual(self.judged("echo-lone-4k", cells), {"value": us / 100, "met": met})
+
+    def test_best_of_the_fixed_waits(self):
+        cells = cells_with("digits", "128 outstanding", "requests_per_s", off=[10.0], adaptive=[39.0],
+                           **{"wait_0": [30.0], "wait_2": [40.0], "wait_0.5": [20.0]})
+        self.assertEqual(self.judged("batching", cells), {"value": 4, "met": True})
+        self.assertEqual(self.judged("adaptive-best", cells), {"value": 0.975, "met": False})
+
+    def test_units(self):
+        cells = cells_with("stages", "1 outstanding", "second_stage_ns", shoal_2=[1500])
+        self.assertEqual(self.judged("stage", cells), {"value": 1.5, "met": True})
+
+    def test_shown_without_a_bound(self):
+        cells = cells_with("echo 100 B", "1 outstanding", "p50_us", shoal_1=[10.0], shoal_4=[16.0])
+        self.assertEqual(self.judged("stage-grpc", cells), {"value": 2, "met": None})
+
+    def test_not_measured_is_not_judged(self):
+        self.assertEqual(figures.judge({"pinned": {}}), [])
+        cells = cells_with("echo 100 B", "128 outstanding", "requests_per_s", bare=[100])
+        self.assertEqual(figures.judge({"pinned": cells}), [])
+
+    def test_each_goal_is_about_what_is_measured(self):
+        """A typing error in a name would leave a goal unjudged for ever."""
+        every = {}
+        for group in contenders.GROUPS:
+            for case in group.cases:
+                for name in group.contenders(case):
+                    shown = [figure for figure, _ in group.figures]
+                    every.setdefault(group.name, {}).setdefault(name, {})[case.name] = {
+                        figure: [1.0] for figure in shown}
+        judged = {goal["name"] for goal in figures.judge({"pinned": every})}
+        self.assertEqual(judged, {goal.name for goal in figures.GOALS + figures.SHOWN})
+        self.assertEqual(len(judged), len(figures.GOALS + figures.SHOWN))
+
+
+class Look:
+    """What quiet.Machine saw."""
+
+    def __init__(self, at, every, steal, others, switches):
+        self.at, self.all, self.steal = at, every, steal
+        self.others, self.switches = others, switches
+
+
+class TestQuiet(unittest.TestCase):
+    before = Look(10.0, 100.0, 1.0, 5.0, {7: 100, 8: 50})
+
+    def test_quiet(self):
+        heard = quiet.noise(self.before, Look(12.0, 104.0, 1.0, 5.02, {7: 104, 8: 1, 9: 9999}))
+        self.assertAlmostEqual(heard["steal_percent"], 0)
+        self.assertAlmostEqual(heard["others_percent"], 1)
+        self.assertAlmostEqual(heard["others_switches_per_s"], 2)
+        self.assertTrue(quiet.is_quiet(heard))
+
+    def test_each_limit(self):
+        for after in (Look(12.0, 104.0, 1.2, 5.0, {}), Look(12.0, 104.0, 1.0, 5.2, {}),
+                      Look(12.0, 104.0, 1.0, 5.0, {7: 3000})):
+            self.assertFalse(quiet.is_quiet(quiet.noise(self.before, after)))
+
+    def test_of_this_machine(self):
+        before = quiet.Machine([os.getpid()])
+        for value in quiet.noise(before, quiet.Machine([os.getpid()])).values():
+            self.assertGreaterEqual(value, 0)
+        self.assertGreater(quiet.cpu_seconds([os.getpid()]), 0)
+
+
+class Timed:
+    """A contender that answers with a rate of its own."""
+
+    def __init__(self, rate, log):
+        self.rate, self.log = rate, log
+
+    def start(self):
+        pass
+
+    def stop(self):
+        return None
+
+    def pids(self):
+        return []
+
+    def measure(self, case, _seconds, rate, _seed):
+        self.log.append((self.rate, case.name, rate))
+        return {"requests_per_s": self.rate} if rate is None else {"rate": rate}
+
+
+class Ill(Timed):
+    def start(self):
+        raise programs.Missing("not built")
+
+
+class TestRound(unittest.TestCase):
+    """run.Bench with contenders made here: the order, the rates of open loops, what is missing."""
+
+    def run_group(self, names, rounds=1, reference="fast"):
+        log = []
+        made = {"slow": Timed(100.0, log), "fast": Timed(200.0, log), "absent": Ill(0.0, log)}
+        group = contenders.Group(
+            "g", "a group", tuple(names), lambda setting: {name: made[name] for name in names},
+            contenders.closed(1, 128) + contenders.opened(0.5, 0.8), reference,
+            placements=("pinned",))
+        options = run.parse(["--rounds", str(rounds), "--seconds", "0.01"])
+        report = run.describe(options, [])
+        bench = run.Bench(options, report)
+        bench.progress = run.Progress(1)
+        for turn in range(rounds):
+            bench.round(group, "pinned", turn, "/nonexistent")
+        bench.finish()
+        return report, log
+
+    def test_turns(self):
+        report, log = self.run_group(["slow", "fast"], rounds=2)
+        closed = [(rate, case) for rate, case, sent in log if sent is None]
+        first = [(100.0, "1 outstanding"), (200.0, "1 outstanding"),
+                 (100.0, "128 outstanding"), (200.0, "128 outstanding")]
+        second = [first[1], first[0], first[3], first[2]]
+        self.assertEqual(closed, first + second)
+        self.assertEqual(report["cells"]["pinned"]["g"]["slow"]["1 outstanding"],
+                         {"requests_per_s": [100.0, 100.0]})
+        self.assertEqual(report["noise"]["of"]["pinned"]["g"][1], 12)
+
+    def test_open_loops_are_parts_of_the_reference(self):
+        _, log = self.run_group(["slow", "fast"])
+        opened = [(rate, case, sent) for rate, case, sent in log if sent is not None]
+        # half of 200 would be all that the slow one can do
+        self.assertEqual(opened, [(200.0, "open loop, 50 %", 100.0),
+                                  (200.0, "open loop, 80 %", 160.0)])
+
+    def test_missing(self):
+        report, _ = self.run_group(["fast", "absent"])
+        self.assertEqual(report["skipped"], {"g: absent": "not built"})
+        self.assertEqual(list(report["cells"]["pinned"]["g"]), ["fast"])
+        self.assertEqual(report["failed"], {})
+
+    def test_without_the_reference_there_is_no_open_loop(self):
+        report, log = self.run_group(["slow", "absent"], reference="absent")
+        self.assertEqual([case for _, case, _ in log], ["1 outstanding", "128 outstanding"])
+        self.assertEqual(report["failed"], {})
+
+
+class TestMessages(unittest.TestCase):
+    def test_request(self):
+        """By hand: model "m", a tensor "x" of FP32 [1, 2], and eight raw bytes."""
+        message = programs.infer_request("m", "x", [1, 2], [1.0, 2.0])
+        tensor = b"\x0a\x01x" b"\x12\x04FP32" b"\x1a\x02\x01\x02"
+        raw = b"\x00\x00\x80\x3f\x00\x00\x00\x40"
+        self.assertEqual(message, b"\x0a\x01m" b"\x2a" + bytes([len(tensor)]) + tensor
+                         + b"\x3a\x08" + raw)
+
+    def test_lengths_beyond_a_byte(self):
+        self.assertEqual(programs.varint(300), b"\xac\x02")
+
+    def test_digits(self):
+        rows = contenders.digit_rows()
+        self.assertEqual({len(row) for row in rows}, {64})
+        messages = {len(programs.infer_request("digits", "image", [1, 64], row)) for row in rows}
+        self.assertEqual(len(messages), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

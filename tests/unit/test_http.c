@@ -1,0 +1,576 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The HTTP server over real sockets: what a well-behaved client gets (keep-alive, requests sent
+ * ahead, chunks, 100-continue, HEAD, HTTP/1.0), what a bad one gets (too large, malformed,
+ * ambiguous, slow, gone, too many), and that each request is answered once, each lent piece given
+ * back once. Time-outs are short; what is waited for is what the server does, never a time.
+ *
+ * ctest: timeout=120 tsan
+ */
+#include <pthread.h>
+
+#include "test_http_rig.h"
+
+/* ---- good clients ---- */
+
+static void
+test_keep_alive(void **state)
+{
+    struct rig *rig = *state;
+    int fd = client(rig);
+    for (int i = 0; i < 100; i++) {
+        struct answer answer = ask(fd, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_int_equal(answer.code, 200);
+        assert_string_equal(answer.body, "now");
+        assert_non_null(strstr(answer.head, "\r\nContent-Length: 3\r\n"));
+        assert_non_null(strstr(answer.head, "\r\nDate: "));
+        assert_null(strstr(answer.head, "Connection:"));
+        answer_free(&answer);
+    }
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_REQUESTS), 100);
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_CONNECTIONS), 1);
+    close(fd);
+    wait_connections(rig, 0);
+}
+
+static void
+test_ahead(void **state)
+{
+    struct rig *rig = *state;
+    int fd = client(rig);
+    /* the second waits for the first, which is answered by another thread */
+    say(fd, "GET /later HTTP/1.1\r\n\r\n"
+            "POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"
+            "GET /now HTTP/1.1\r\n\r\nGET /n");
+    struct http_request *request = wait_open(rig);
+    http_post(rig->http, answer_open, rig);
+    (void)request;
+    struct answer answers[] = {hear(fd), hear(fd), hear(fd)};
+    assert_string_equal(answers[0].body, "later");
+    assert_string_equal(answers[1].body, "hello");
+    assert_string_equal(answers[2].body, "now");
+    say(fd, "ow HTTP/1.1\r\n\r\n");
+    struct answer last = hear(fd);
+    assert_string_equal(last.body, "now");
+    for (size_t i = 0; i < 3; i++)
+        answer_free(&answers[i]);
+    answer_free(&last);
+    close(fd);
+}
+
+static void
+test_bodies(void **state)
+{
+    struct rig *rig = *state;
+    int fd = client(rig);
+    struct answer answer = ask(fd, "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+                                   "4\r\nabcd\r\n3\r\nefg\r\n0\r\n\r\n");
+    assert_string_equal(answer.body, "abcdefg");
+    answer_free(&answer);
+    say(fd, "POST /echo HTTP/1.1\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
+    answer = hear(fd);
+    assert_int_equal(answer.code, 100);
+    answer_free(&answer);
+    answer = ask(fd, "body");
+    assert_string_equal(answer.body, "body");
+    answer_free(&answer);
+    /* the largest there may be, and the answer from memory that is lent */
+    char *large = malloc(BODY_MAX);
+    memset(large, 'x', BODY_MAX);
+    char head[128];
+    snprintf(head, sizeof(head), "POST /echo HTTP/1.1\r\nContent-Length: %d\r\n\r\n", BODY_MAX);
+    say(fd, head);
+    say_bytes(fd, large, BODY_MAX);
+    answer = hear(fd);
+    assert_int_equal(answer.body_bytes, BODY_MAX);
+    assert_memory_equal(answer.body, large, BODY_MAX);
+    answer_free(&answer);
+    free(large);
+    wait_released(rig, 3);
+    close(fd);
+}
+
+static void
+test_head_and_old(void **state)
+{
+    struct rig *rig = *state;
+    int fd = client(rig);
+    say(fd, "HEAD /now HTTP/1.1\r\n\r\nGET /now HTTP/1.1\r\n\r\n");
+    struct answer head = hear_head(fd);
+    assert_non_null(strstr(head.head, "\r\nContent-Length: 3\r\n"));
+    struct answer answer = hear(fd);
+    assert_string_equal(answer.body, "now"); /* so HEAD had none */
+    answer_free(&head);
+    answer_free(&answer);
+    answer = ask(fd, "GET /now HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert_non_null(strstr(answer.head, "Connection: keep-alive"));
+    answer_free(&answer);
+    answer = ask(fd, "GET /now HTTP/1.0\r\n\r\n");
+    assert_string_equal(answer.body, "now");
+    answer_free(&answer);
+    assert_closed(fd);
+    fd = client(rig);
+    answer = ask(fd, "GET /now HTTP/1.1\r\nConnection: close\r\n\r\n");
+    assert_non_null(strstr(answer.head, "Connection: close"));
+    answer_free(&answer);
+    assert_closed(fd);
+}
+
+static void
+test_what_handlers_see(void **state)
+{
+    struct rig *rig = *state;
+    int fd = client(rig);
+    struct answer answer = ask(fd, "PATCH /a%20b/%2e?x=1#y HTTP/1.1\r\nX-Name: some\r\n\r\n");
+    assert_string_equal(answer.body, "3 /a b/. some 127.0.0.1");
+    answer_free(&answer);
+    answer = ask(fd, "get http://host HTTP/1.1\r\nx-nAME: other\r\n\r\n");
+    assert_string_equal(answer.body, "3 / other 127.0.0.1");
+    answer_free(&answer);
+    close(fd);
+}
+
+/* ---- bad ones ---- */
+
+static void
+refused(struct rig *rig, const char *text, int code, const char *why)
+{
+    int fd = client(rig);
+    struct answer answer = ask(fd, text);
+    if (answer.code != code || strstr(answer.body, why) == NULL)
+        fail_msg("%.60s: %d %s", text, answer.code, answer.body);
+    assert_non_null(strstr(answer.head, "Connection: close"));
+    assert_non_null(strstr(answer.head, "Content-Type: test/error"));
+    assert_int_equal(strncmp(answer.body, "error: ", 7), 0);
+    answer_free(&answer);
+    assert_closed(fd);
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_REFUSED), ++rig->refused);
+}
+
+static void
+test_refused(void **state)
+{
+    struct rig *rig = *state;
+    refused(rig, "nonsense\r\n\r\n", 400, "malformed");
+    refused(rig, "GET /now\r\n\r\n", 400, "malformed");
+    refused(rig, "GET /now HTTP/2.0\r\n\r\n", 400, "malformed");
+    refused(rig, "GET /now HTTP/0.9\r\n\r\n", 505, "1.1 or 1.0");
+    refused(rig, "GET now HTTP/1.1\r\n\r\n", 400, "path");
+    refused(rig, "OPTIONS * HTTP/1.1\r\n\r\n", 400, "path");
+    refused(rig, "GET /a%00b HTTP/1.1\r\n\r\n", 400, "path");
+    refused(rig, "GET /now HTTP/1.1\r\nno colon\r\n\r\n", 400, "malformed");
+    refused(rig, "GET /now HTTP/1.1\r\nName : value\r\n\r\n", 400, "name is malformed");
+    refused(rig, "GET /now HTTP/1.1\r\nExpect: a miracle\r\nContent-Length: 1\r\n\r\n", 417,
+            "100-continue");
+    refused(rig, "POST /echo HTTP/1.1\r\nContent-Length: x\r\n\r\n", 400, "malformed");
+    /* by evhttp, in the one version, or by us: 400 all the same */
+    refused(rig, "POST /echo HTTP/1.1\r\nContent-Length: +3\r\n\r\nabc", 400, "");
+    refused(rig, "POST /echo HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc", 400,
+            "");
+    refused(rig,
+            "POST /echo HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
+            "3\r\nabc\r\n0\r\n\r\n",
+            400, "");
+    refused(rig,
+            "POST /echo HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"
+            "3\r\nabc\r\n0\r\n\r\n",
+            400, "");
+    refused(rig, "TRACE /now HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", 400, "with this method");
+}
+
+static void
+test_too_large(void **state)
+{
+    struct rig *rig = *state;
+    char *text = calloc(1, 2 * HEADER_MAX);
+    memcpy(text, "GET /", 5);
+    memset(text + 5, 'a', HEADER_MAX + 100);
+    refused(rig, text, 400, "more than 4096 bytes");
+    snprintf(text, 2 * HEADER_MAX, "GET /now HTTP/1.1\r\nX: ");
+    memset(text + strlen(text), 'a', HEADER_MAX + 100);
+    refused(rig, text, 400, "more than 4096 bytes");
+    snprintf(text, 2 * HEADER_MAX, "POST /echo HTTP/1.1\r\nContent-Length: %d\r\n\r\n",
+             BODY_MAX + 1);
+    refused(rig, text, 413, "more than 1048576 bytes");
+    snprintf(text, 2 * HEADER_MAX,
+             "POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
+             BODY_MAX + 1);
+    refused(rig, text, 413, "more than 1048576 bytes");
+    snprintf(text, 2 * HEADER_MAX,
+             "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n", BODY_MAX + 1);
+    refused(rig, text, 413, "more than 1048576 bytes");
+    free(text);
+    /* one that sends on all the same hears it too, and is not reset amid its sending */
+    int fd = client(rig);
+    char head[128];
+    snprintf(head, sizeof(head), "POST /echo HTTP/1.1\r\nContent-Length: %d\r\n\r\n", 8 * BODY_MAX);
+    say(fd, head);
+    char *large = calloc(1, BODY_MAX);
+    for (int i = 0; i < 8; i++)
+        say_bytes(fd, large, BODY_MAX);
+    struct answer answer = hear(fd);
+    assert_int_equal(answer.code, 413);
+    answer_free(&answer);
+    free(large);
+    close(fd);
+}
+
+/* Requests with bytes changed, left out, put in, sent in pieces and broken off: whatever comes of
+ * each, the server goes on. */
+static void
+test_noise(void **state)
+{
+    static const char *const good[] = {
+        "GET /now HTTP/1.1\r\nHost: x\r\nX-Name: y\r\n\r\nGET /now HTTP/1.0\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nContent-Length: 12\r\nExpect: 100-continue\r\n\r\nhello, world",
+        "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: y\r\n\r\n",
+        "GET /until-gone HTTP/1.1\r\n\r\nHEAD /%2e?a=b#c HTTP/1.1\r\nConnection: close\r\n\r\n",
+    };
+    struct rig *rig = *state;
+    const char *given = getenv("SHOAL_SEED");
+    uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : (uint64_t)clock_now_ns();
+    print_message("SHOAL_SEED=%llu\n", (unsigned long long)seed);
+    for (int round = 0; round < 400; round++) {
+        char text[512];
+        const char *from = good[draw(&seed) % ARRAY_COUNT(good)];
+        size_t bytes = strlen(from);
+        memcpy(text, from, bytes);
+        for (uint64_t changes = draw(&seed) % 4; changes > 0; changes--) {
+            size_t at = draw(&seed) % bytes;
+            uint64_t how = draw(&seed) % 3;
+            if (how == 0) {
+                text[at] = (char)draw(&seed);
+            } else if (how == 1 && bytes > 1) {
+                memmove(text + at, text + at + 1, --bytes - at);
+            } else {
+                memmove(text + at + 1, text + at, bytes++ - at);
+                text[at] = "\r\n :/0"[draw(&seed) % 6];
+            }
+        }
+        int fd = client(rig);
+        size_t cut = draw(&seed) % bytes;
+        say_bytes(fd, text, cut);
+        if (draw(&seed) % 2 == 0)
+            (void)wait_readable(fd, 1);
+        (void)send(fd, text + cut, bytes - cut, MSG_NOSIGNAL);
+        if (draw(&seed) % 4 == 0)
+            shutdown(fd, SHUT_WR);
+        if (draw(&seed) % 2 == 0)
+            (void)wait_readable(fd, 1);
+        close(fd);
+    }
+    assert_works(rig);
+    wait_connections(rig, 0);
+}
+
+/* ---- time ---- */
+
+static void
+test_slow(void **state)
+{
+    struct rig *rig = *state;
+    int silent = client(rig);
+    int dripping = client(rig);
+    int half = client(rig);
+    say(half, "POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+    say(dripping, "GET /now HTTP/1.1\r\nX: ");
+    struct answer answer = {0};
+    while (!readable(dripping)) { /* however often it sends a byte */
+        wait_moment();
+        (void)send(dripping, "a", 1, MSG_NOSIGNAL);
+    }
+    answer = hear(dripping);
+    assert_int_equal(answer.code, 408);
+    assert_non_null(strstr(answer.body, "too long to arrive"));
+    answer_free(&answer);
+    answer = hear(half);
+    assert_int_equal(answer.code, 408);
+    answer_free(&answer);
+    assert_closed(half);
+    assert_closed(silent); /* without a word */
+    close(dripping);
+}
+
+static void
+test_who_does_not_read(void **state)
+{
+    struct rig *rig = *state;
+    int fd = client(rig);
+    int small = 4096;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    say(fd, "GET /huge HTTP/1.1\r\n\r\n");
+    wait_released(rig, 1); /* the connection has been closed, and what was lent given back */
+    close(fd);
+    assert_works(rig);
+}
+
+/* ---- clients that go ---- */
+
+static void
+test_gone(void **state)
+{
+    struct rig *rig = *state;
+    int fd = client(rig);
+    say(fd, "GET /later HTTP/1.1\r\n\r\nGET /now HTTP/1.1\r\n\r\n"); /* what is ahead does not hide
+                                                                        it */
+    wait_open(rig);
+    close(fd);
+    wait_gone(rig, 1);
+    http_post(rig->http, answer_open, rig);
+    wait_released(rig, 1);
+    assert_works(rig);
+    /* one that answers when it hears of it */
+    fd = client(rig);
+    say(fd, "GET /until-gone HTTP/1.1\r\n\r\n");
+    wait_open(rig);
+    close(fd);
+    wait_gone(rig, 2);
+    wait_released(rig, 2);
+    assert_works(rig);
+}
+
+/* What is sent ahead of an answer stays with the sender, but for a little. */
+static void
+test_flood_ahead(void **state)
+{
+    enum { FLOOD_BYTES = 128 << 20, PIECE_BYTES = 1 << 16 };
+    struct rig *rig = *state;
+    int fd = client(rig);
+    say(fd, "GET /later HTTP/1.1\r\n\r\n");
+    wait_open(rig);
+    char *piece = calloc(1, PIECE_BYTES);
+    size_t taken = 0;
+    struct pollfd look = {.fd = fd, .events = POLLOUT};
+    while (taken < FLOOD_BYTES && poll(&look, 1, 200) > 0) {
+        ssize_t sent = send(fd, piece, PIECE_BYTES, MSG_NOSIGNAL | MSG_DONTWAIT);
+        taken += sent > 0 ? (size_t)sent : 0;
+    }
+    free(piece);
+    assert_in_range(taken, 1, FLOOD_BYTES / 2); /* the kernel's buffers, and 64 KiB */
+    http_post(rig->http, answer_open, rig);
+    struct answer answer = hear(fd);
+    assert_string_equal(answer.body, "later");
+    answer_free(&answer);
+    close(fd);
+}
+
+/* An answer's end must not wait for the acknowledgement of its beginning. */
+static void
+test_no_delay(void **state)
+{
+    struct rig *rig = *state;
+    int fd = client(rig);
+    struct answer answer = ask(fd, "GET /now HTTP/1.1\r\n\r\n");
+    answer_free(&answer);
+    struct sockaddr_in own;
+    socklen_t bytes = sizeof(own);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&own, &bytes), 0);
+    int found = 0;
+    for (int other = 3; other < 64; other++) { /* the server's end is in this process */
+        struct sockaddr_in6 peer;
+        bytes = sizeof(peer);
+        if (getpeername(other, (struct sockaddr *)&peer, &bytes) != 0 ||
+            peer.sin6_port != own.sin_port)
+            continue;
+        int on = 0;
+        bytes = sizeof(on);
+        assert_int_equal(getsockopt(other, IPPROTO_TCP, TCP_NODELAY, &on, &bytes), 0);
+        assert_int_not_equal(on, 0);
+        found++;
+    }
+    assert_int_equal(found, 1);
+    close(fd);
+}
+
+static void
+test_reset_while_sending(void **state)
+{
+    struct rig *rig = *state;
+    for (int i = 0; i < 20; i++) {
+        int fd = client(rig);
+        say(fd, "GET /huge HTTP/1.1\r\n\r\n");
+        char byte;
+        assert_int_equal(recv(fd, &byte, 1, 0), 1);
+        struct linger at_once = {.l_onoff = 1};
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+        close(fd);
+    }
+    wait_released(rig, 20);
+    assert_works(rig);
+}
+
+static void
+test_destroy_with_open(void **state)
+{
+    struct rig *rig = *state;
+    int waiting = client(rig);
+    say(waiting, "GET /later HTTP/1.1\r\n\r\n");
+    wait_open(rig);
+    int gone = client(rig);
+    say(gone, "GET /later HTTP/1.1\r\n\r\n");
+    wait_opened(rig, 2);
+    close(gone);
+    wait_gone(rig, 1);
+    int sending = client(rig);
+    say(sending, "GET /huge HTTP/1.1\r\n\r\n");
+    char byte;
+    assert_int_equal(recv(sending, &byte, 1, 0), 1);
+    int half = client(rig);
+    say(half, "GET /n");
+    http_destroy(rig->http);
+    rig->http = NULL;
+    assert_int_equal(released(rig), 1);
+    assert_closed(waiting);
+    close(sending);
+    close(half);
+}
+
+static void *
+destroy(void *context)
+{
+    struct rig *rig = context;
+    http_destroy(rig->http);
+    return NULL;
+}
+
+static void
+test_destroy_while_sending(void **state)
+{
+    struct rig *rig = *state;
+    int fd = client_socket(rig);
+    int small = 4096; /* so that the kernel cannot take it all */
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    connect_client(rig, fd);
+    say(fd, "GET /large HTTP/1.1\r\n\r\n");
+    struct answer head = hear_head(fd); /* it is on its way */
+    answer_free(&head);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, destroy, rig), 0);
+    char *body = malloc(LARGE_BYTES);
+    size_t got = 0;
+    for (ssize_t more = 1; more > 0; got += (size_t)(more > 0 ? more : 0))
+        more = recv(fd, body + got, LARGE_BYTES - got, 0);
+    free(body);
+    assert_int_equal(got, LARGE_BYTES);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    rig->http = NULL;
+    assert_int_equal(released(rig), 1);
+    close(fd);
+}
+
+/* ---- many ---- */
+
+static void
+test_thousand(void **state)
+{
+    struct rig *rig = *state;
+    enum { COUNT = 1000 };
+    static int fds[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        fds[i] = client(rig);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < COUNT; i++)
+            say(fds[i], "GET /now HTTP/1.1\r\n\r\n");
+        for (int i = 0; i < COUNT; i++) {
+            struct answer answer = hear(fds[i]);
+            assert_string_equal(answer.body, "now");
+            answer_free(&answer);
+        }
+    }
+    /* one more is one too many, until one goes */
+    int more = client(rig);
+    struct answer answer = hear(more);
+    assert_int_equal(answer.code, 503);
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_REFUSED), 1);
+    assert_non_null(strstr(answer.body, "too many connections"));
+    answer_free(&answer);
+    assert_closed(more);
+    close(fds[0]);
+    wait_works(rig);
+    for (int i = 1; i < COUNT; i++)
+        close(fds[i]);
+}
+
+static void
+test_no_descriptor_left(void **state)
+{
+    struct rig *rig = *state;
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    int fd = client_socket(rig);
+    struct rlimit none = {.rlim_cur = (rlim_t)fd + 1, .rlim_max = before.rlim_max};
+    while (fcntl((int)none.rlim_cur, F_GETFD) >= 0)
+        none.rlim_cur++;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    connect_client(rig, fd);
+    say(fd, "GET /now HTTP/1.1\r\n\r\n");
+    assert_false(wait_readable(fd, 100)); /* it waits in the kernel */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    struct answer answer = hear(fd);
+    assert_string_equal(answer.body, "now");
+    answer_free(&answer);
+    close(fd);
+}
+
+/* ---- addresses ---- */
+
+static void
+test_addresses(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"8008",      ":8008",       "port:",   "port:65536",
+                                        "port:80x",  "unix:/x",     "[::1:80", "port:123456",
+                                        "127.0.0.1", "127.0.0.1:-1"};
+    struct http_options options = {.idle_timeout_ns = NS_PER_S, .connections_max = 1};
+    struct http_service service = {.on_request = NULL};
+    struct error error = ERROR_NONE;
+    struct http *http;
+    assert_int_equal(http_create(&options, &http, &error), STATUS_OK);
+    for (size_t i = 0; i < ARRAY_COUNT(wrong); i++) {
+        assert_int_not_equal(http_listen(http, wrong[i], &service, &error), STATUS_OK);
+        assert_non_null(strstr(error.text, wrong[i]));
+    }
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(at);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, bytes), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    char address[64];
+    snprintf(address, sizeof(address), "port:%u", ntohs(at.sin_port));
+    assert_int_equal(http_listen(http, address, &service, &error), STATUS_UNAVAILABLE);
+    assert_non_null(strstr(error.text, "in use"));
+    close(fd);
+    assert_int_equal(http_listen(http, address, &service, &error), STATUS_OK);
+    assert_int_equal(http_listen(http, "[::1]:0", &service, &error), STATUS_OK);
+    assert_int_equal(http_listen(http, "localhost:0", &service, &error), STATUS_OK);
+    http_destroy(http); /* never started */
+    http_destroy(NULL);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_keep_alive, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_ahead, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bodies, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_head_and_old, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_handlers_see, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_too_large, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_noise, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_slow, setup_hasty, teardown),
+        cmocka_unit_test_setup_teardown(test_who_does_not_read, setup_hasty, teardown),
+        cmocka_unit_test_setup_teardown(test_gone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_flood_ahead, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_delay, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_reset_while_sending, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_destroy_with_open, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_destroy_while_sending, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_thousand, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_descriptor_left, setup, teardown),
+        cmocka_unit_test(test_addresses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

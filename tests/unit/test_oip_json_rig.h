@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the tests of the JSON form share: a request goes the whole way, from JSON through the
+ * decoder and the arena, and comes back as if a modelet had made each input an output. Bodies are
+ * copied to memory of exactly their size, so that AddressSanitizer sees a read past the end.
+ */
+#pragma once
+
+#include "test_oip_rig.h"
+
+#include "base/clock.h"
+#include "coordinator/oip_json.h"
+#include "coordinator/oip_json_skim.h"
+
+struct json_rig {
+    struct payload_rig *payload;
+    struct oip_request *request;
+    struct oip_json *json;
+    struct oip_json_answer answer;
+    struct rpc_piece pieces[OIP_PIECES_MAX];
+    struct rpc_span spans[OIP_PIECES_MAX];
+    char *body;
+    struct error error;
+    struct blob data; /* the binary part of the last answer */
+    char *text;       /* its JSON, or the error */
+};
+
+static inline struct json_rig *
+json_rig_create(void)
+{
+    struct json_rig *rig = calloc(1, sizeof(*rig));
+    CHECK(rig != NULL);
+    rig->payload = payload_rig_create();
+    rig->request = oip_request_create();
+    return rig;
+}
+
+static inline void
+json_rig_destroy(struct json_rig *rig)
+{
+    payload_rig_destroy(rig->payload);
+    oip_request_destroy(rig->request);
+    blob_free(&rig->data);
+    free(rig->text);
+    free(rig);
+}
+
+static inline enum status
+json_rig_answer(struct json_rig *rig, struct error *error)
+{
+    static const struct oip_model_info model = {.name = "m", .version = "1"};
+    size_t count;
+    size_t lent;
+    enum status status = oip_encode_response(rig->request, &model, &rig->payload->view, NULL, NULL,
+                                             rig->pieces, &count, &lent, error);
+    if (status != STATUS_OK)
+        return status;
+    struct rpc_message response = {rig->spans, count, 0};
+    for (size_t i = 0; i < count; i++) {
+        rig->spans[i] = (struct rpc_span){rig->pieces[i].data, rig->pieces[i].bytes};
+        response.bytes += rig->pieces[i].bytes;
+    }
+    oip_json_forget_message(rig->json);
+    status = oip_json_write(rig->json, &response, &rig->answer, error);
+    for (size_t i = 0; status == STATUS_OK && i < rig->answer.data_count; i++)
+        blob_put(&rig->data, rig->answer.data[i].data, rig->answer.data[i].bytes);
+    return status;
+}
+
+static inline enum status
+json_rig_pass(struct json_rig *rig, struct error *error)
+{
+    enum status status =
+        payload_rig_decode(rig->payload, rig->request, oip_json_message(rig->json), error);
+    if (status != STATUS_OK)
+        return status;
+    status = json_rig_answer(rig, error);
+    payload_rig_end(rig->payload);
+    return status;
+}
+
+/* What comes of JSON and the binary data after it: the answer's JSON, or the text of the error. The
+ * next call frees it. */
+static inline const char *
+json_rig_ask(struct json_rig *rig, const char *text, size_t text_bytes, const void *data,
+             size_t data_bytes)
+{
+    blob_free(&rig->data);
+    free(rig->text);
+    rig->body = malloc(text_bytes + data_bytes + 1);
+    CHECK(rig->body != NULL);
+    memcpy(rig->body, text, text_bytes);
+    if (data_bytes > 0)
+        memcpy(rig->body + text_bytes, data, data_bytes);
+    rig->body = realloc(rig->body, text_bytes + data_bytes > 0 ? text_bytes + data_bytes : 1);
+    CHECK(rig->body != NULL);
+    struct oip_json_ask ask = {
+        .model = "m",
+        .version = "",
+        .body = rig->body,
+        .body_bytes = text_bytes + data_bytes,
+        .json_bytes = text_bytes,
+        .message_bytes_max = RIG_MESSAGE_BYTES,
+    };
+    rig->json = NULL;
+    rig->error = ERROR_NONE;
+    rig->answer = (struct oip_json_answer){0};
+    enum status status = oip_json_read(&ask, &rig->json, &rig->error);
+    if (status == STATUS_OK)
+        status = json_rig_pass(rig, &rig->error);
+    assert_int_equal(status, rig->error.status);
+    if (status == STATUS_OK)
+        bytes_put_char(&rig->answer.text, '\0');
+    rig->text = strdup(status == STATUS_OK ? rig->answer.text.data : rig->error.text);
+    oip_json_answer_fini(&rig->answer);
+    oip_json_destroy(rig->json);
+    free(rig->body);
+    return rig->text;
+}

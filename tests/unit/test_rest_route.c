@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where each path leads, with which model and version; which methods it takes; and the HTTP code of
+ * every status. Pure; paths of exactly their size, so that a read past the end is seen.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "coordinator/rest_route.h"
+
+static const struct {
+    const char *path;
+    enum rest_what what;
+    const char *model;
+    const char *version;
+} cases[] = {
+    {"/v2", REST_SERVER, "", ""},
+    {"/v2/", REST_SERVER, "", ""},
+    {"/v2/health/live", REST_LIVE, "", ""},
+    {"/v2/health/ready", REST_READY, "", ""},
+    {"/v2/health/ready/", REST_READY, "", ""},
+    {"/v2/models/m", REST_MODEL, "m", ""},
+    {"/v2/models/m/", REST_MODEL, "m", ""},
+    {"/v2/models/m/ready", REST_MODEL_READY, "m", ""},
+    {"/v2/models/m/infer", REST_INFER, "m", ""},
+    {"/v2/models/m/versions/1", REST_MODEL, "m", "1"},
+    {"/v2/models/m/versions/1/ready", REST_MODEL_READY, "m", "1"},
+    {"/v2/models/m/versions/1/infer", REST_INFER, "m", "1"},
+    {"/v2/models/versions/versions/versions/infer", REST_INFER, "versions", "versions"},
+    {"/v2/models/infer/infer", REST_INFER, "infer", ""},
+    {"/v2/models//infer", REST_INFER, "", ""},
+    {"/v2/models/a b\xc3\xa4/infer", REST_INFER, "a b\xc3\xa4", ""},
+    {"/", REST_NOWHERE, NULL, NULL},
+    {"//v2", REST_NOWHERE, NULL, NULL},
+    {"/v1", REST_NOWHERE, NULL, NULL},
+    {"/v2x", REST_NOWHERE, NULL, NULL},
+    {"/v2//", REST_NOWHERE, NULL, NULL},
+    {"/v2/health", REST_NOWHERE, NULL, NULL},
+    {"/v2/health/liver", REST_NOWHERE, NULL, NULL},
+    {"/v2/health/live/x", REST_NOWHERE, NULL, NULL},
+    {"/v2/models", REST_NOWHERE, NULL, NULL},
+    {"/v2/models/m/x", REST_NOWHERE, NULL, NULL},
+    {"/v2/models/m/versions", REST_NOWHERE, NULL, NULL},
+    {"/v2/models/m/infer/x", REST_NOWHERE, NULL, NULL},
+    {"/v2/models/m/infer/x/infer", REST_NOWHERE, NULL, NULL},
+    {"/v2/models/m/versions/1/x", REST_NOWHERE, NULL, NULL},
+    {"/v2/models/m/versions/1/infer/x", REST_NOWHERE, NULL, NULL},
+    {"/v2/models/m/versions/1/infer/x/y/z", REST_NOWHERE, NULL, NULL},
+};
+
+static void
+test_paths(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rest_route *route = malloc(sizeof(*route));
+        char *path = strdup(cases[i].path);
+        CHECK(route != NULL && path != NULL);
+        rest_route(route, path);
+        if (route->what != cases[i].what)
+            fail_msg("%s leads to %d", path, route->what);
+        free(path);
+        if (cases[i].model != NULL) {
+            assert_string_equal(route->model, cases[i].model);
+            assert_string_equal(route->version, cases[i].version);
+        }
+        free(route);
+    }
+}
+
+static void
+test_long(void **state)
+{
+    (void)state;
+    struct rest_route route;
+    char path[REST_PATH_BYTES_MAX + 2] = "/v2/models/";
+    memset(path + strlen(path), 'm', sizeof(path) - 1 - strlen(path));
+    path[sizeof(path) - 2] = '\0';
+    rest_route(&route, path);
+    assert_int_equal(route.what, REST_MODEL);
+    path[sizeof(path) - 2] = 'm';
+    path[sizeof(path) - 1] = '\0';
+    rest_route(&route, path);
+    assert_int_equal(route.what, REST_NOWHERE);
+}
+
+static void
+test_methods(void **state)
+{
+    (void)state;
+    assert_null(rest_route_allows(REST_INFER, HTTP_POST));
+    assert_string_equal(rest_route_allows(REST_INFER, HTTP_GET), "POST");
+    assert_string_equal(rest_route_allows(REST_INFER, HTTP_OTHER), "POST");
+    for (enum rest_what what = REST_SERVER; what < REST_INFER; what++) {
+        assert_null(rest_route_allows(what, HTTP_GET));
+        assert_null(rest_route_allows(what, HTTP_HEAD));
+        assert_string_equal(rest_route_allows(what, HTTP_POST), "GET, HEAD");
+    }
+}
+
+static void
+test_codes(void **state)
+{
+    (void)state;
+    static const int codes[STATUS_COUNT] = {200, 499, 500, 400, 504, 404, 409, 403, 429,
+                                            400, 409, 400, 501, 500, 503, 500, 401};
+    for (int i = 0; i < STATUS_COUNT; i++)
+        assert_int_equal(rest_code((enum status)i), codes[i]);
+    assert_int_equal(rest_code((enum status)STATUS_COUNT), 500);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_long),
+        cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_codes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
