@@ -7,6 +7,7 @@
  *
  * ctest: timeout=120 tsan
  */
+#include <netdb.h>
 #include <pthread.h>
 
 #include "test_http_rig.h"
@@ -543,7 +544,12 @@ test_addresses(void **state)
     close(fd);
     assert_int_equal(http_listen(http, address, &service, &error), STATUS_OK);
     assert_int_equal(http_listen(http, "[::1]:0", &service, &error), STATUS_OK);
-    assert_int_equal(http_listen(http, "localhost:0", &service, &error), STATUS_OK);
+    struct addrinfo *found = NULL; /* not every machine knows its own name */
+    bool known = getaddrinfo("localhost", "0", NULL, &found) == 0;
+    assert_int_equal(http_listen(http, "localhost:0", &service, &error),
+                     known ? STATUS_OK : STATUS_INVALID_ARGUMENT);
+    if (known)
+        freeaddrinfo(found);
     http_destroy(http); /* never started */
     http_destroy(NULL);
 }
