@@ -335,13 +335,22 @@ extern const struct shoal_modelet shoal_modelet;
 static inline size_t
 shoal_datatype_bytes(uint32_t datatype)
 {
-    static const unsigned char bytes[SHOAL_DATATYPE_END] = {
-        [SHOAL_BOOL] = 1,   [SHOAL_UINT8] = 1, [SHOAL_UINT16] = 2, [SHOAL_UINT32] = 4,
-        [SHOAL_UINT64] = 8, [SHOAL_INT8] = 1,  [SHOAL_INT16] = 2,  [SHOAL_INT32] = 4,
-        [SHOAL_INT64] = 8,  [SHOAL_FP16] = 2,  [SHOAL_FP32] = 4,   [SHOAL_FP64] = 8,
-        [SHOAL_BYTES] = 0,  [SHOAL_BF16] = 2,
-    };
-    return datatype < SHOAL_DATATYPE_END ? bytes[datatype] : 0;
+    switch (datatype) {
+    case SHOAL_BOOL:
+    case SHOAL_UINT8:
+    case SHOAL_INT8: return 1;
+    case SHOAL_UINT16:
+    case SHOAL_INT16:
+    case SHOAL_FP16:
+    case SHOAL_BF16: return 2;
+    case SHOAL_UINT32:
+    case SHOAL_INT32:
+    case SHOAL_FP32: return 4;
+    case SHOAL_UINT64:
+    case SHOAL_INT64:
+    case SHOAL_FP64: return 8;
+    default: return 0;
+    }
 }
 
 /* Elements of a tensor: the product of its dimensions, 1 for a scalar. The host has checked
