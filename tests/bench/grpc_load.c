@@ -16,6 +16,7 @@
  * comes back for STALL_S seconds the program says so and ends with exit code 2. Exit code 1: some
  * calls failed or were answered wrongly.
  */
+#include "../random.h"
 #include "unary_call.h"
 
 #include <getopt.h>
@@ -240,14 +241,12 @@ run_closed(uint64_t outstanding, uint64_t requests, double seconds)
 
 /* ---- open loop ---- */
 
-/* An exponentially distributed pause, by splitmix64. */
+/* An exponentially distributed pause. */
 static double
 draw_pause_ns(void)
 {
-    uint64_t z = sender.draw_state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    double uniform = ((double)((z ^ z >> 31) >> 11) + 1) / (double)(UINT64_C(1) << 53);
+    uint64_t drawn = random_draw(&sender.draw_state) >> 11;
+    double uniform = ((double)drawn + 1) / (double)(UINT64_C(1) << 53);
     return -log(uniform) / options.rate * 1e9;
 }
 
