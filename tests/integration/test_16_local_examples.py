@@ -126,6 +126,7 @@ class TestModule(unittest.TestCase):
         sent = {"floats": array.array("f", [1.5, -2]), "longs": array.array("q", [2**40]),
                 "doubles": array.array("d", [0.1]), "bytes": b"\x00\xff",
                 "square": memoryview(bytes(range(6))).cast("B", (2, 3)),
+                "odd": memoryview(bytes(range(6)))[1::2],
                 "scalar": memoryview(b"\x07").cast("B", ()),
                 "flags": memoryview(b"\x01\x00").cast("?")}
         found = self.client().infer(sent, timeout=WAIT_SECONDS)

@@ -210,6 +210,8 @@ class TestBench(unittest.TestCase):
     def test_local(self):
         report = self.check_cell("local", "pinned")
         self.check_goals(report, ("local-lone", "local-grpc"))
+        for figures in report["cells"]["pinned"]["local 100 B"].values():
+            self.assertGreater(len(figures["1 outstanding"]["distribution"]), 5)
 
     def test_digits(self):
         help_text = subprocess.run([BUILD / "bin" / "shoald", "--help-config=markdown"],
