@@ -121,7 +121,7 @@ static bool
 answer_right(const struct shoal_request *request, float number)
 {
     const struct shoal_tensor *x = shoal_request_output_named(request, "x");
-    if (x == NULL || x->bytes != options.bytes || memcmp(x->data, &number, sizeof(number)) != 0)
+    if (x == NULL || x->bytes != options.bytes || ((const float *)x->data)[0] != number)
         return false;
     size_t checked = options.bytes - sizeof(number);
     if (checked > CHECKED_BYTES)
