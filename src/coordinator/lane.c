@@ -133,6 +133,9 @@ lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *gener
     if (status != STATUS_OK)
         return status;
     arena_keep(&lane->region, &lane->kept);
+    lane->guests = (struct guests){.unseen = true};
+    if (generation->config->local_clients > 0)
+        lane->region.guests = &lane->guests;
     lane->number = number;
     lane->pipeline = pipeline;
     lane->generation = generation_ref(generation);

@@ -15,6 +15,7 @@
 #include "coordinator/config.h"
 #include "coordinator/control.h"
 #include "coordinator/front.h"
+#include "coordinator/local.h"
 #include "coordinator/http.h"
 #include "coordinator/loop.h"
 #include "coordinator/pipeline.h"
@@ -40,6 +41,7 @@ struct node {
     struct front *front;
     struct tracer *tracer; /* NULL: nothing is traced */
     struct control *control;
+    struct local *local;
     struct http *http; /* NULL: nothing is to be served over HTTP */
     struct scrape *scrape;
     struct rest *rest; /* NULL: it is not served */
@@ -359,6 +361,9 @@ start(struct node *node, struct error *error)
     struct control_handler handler = {on_control, node};
     status =
         control_create(node->loop, node->assembly.counters.path, &handler, &node->control, error);
+    if (status == STATUS_OK)
+        status = local_create(node->loop, node->assembly.counters.path, node->assembly.pipelines,
+                              node->assembly.pipeline_count, &node->local, error);
     if (status != STATUS_OK)
         return status;
     node->share_key = share_key_draw();
@@ -388,6 +393,7 @@ finish(struct node *node)
     if (node->loop != NULL)
         loop_run_posted(node->loop);
     control_destroy(node->control);
+    local_destroy(node->local);
     assembly_end_gathering(&node->assembly); /* the last to answer, and to end a trace */
     http_destroy(node->http);
     rest_destroy(node->rest);

@@ -57,8 +57,9 @@ read_tensor(const struct region *region, struct payload_view *view, uint32_t ind
     return STATUS_OK;
 }
 
-enum status
-payload_read(const struct region *region, const struct shm_payload *shared,
+/* `copy`: room for the table, or NULL: it is read where it lies. */
+static enum status
+read_payload(const struct region *region, const struct shm_payload *shared, char *copy,
              struct payload_view *view, struct error *error)
 {
     memcpy(&view->payload, shared, sizeof(view->payload));
@@ -85,6 +86,13 @@ payload_read(const struct region *region, const struct shm_payload *shared,
         return error_set(error, STATUS_DATA_LOSS, "payload table of %u bytes at %u",
                          payload->table_bytes, payload->table_offset);
     view->table = arena_block(region, block) + payload->table_offset;
+    if (copy != NULL) {
+        if (payload->table_bytes > PAYLOAD_TABLE_BYTES_MAX)
+            return error_set(error, STATUS_DATA_LOSS, "payload table of %u bytes",
+                             payload->table_bytes);
+        memcpy(copy, view->table, payload->table_bytes);
+        view->table = copy;
+    }
     const struct payload_tensor *tensors = (const void *)view->table;
     view->parameters = (const void *)(view->table + tensors_bytes);
     for (uint32_t i = 0; i < payload->tensor_count; i++) {
@@ -94,6 +102,20 @@ payload_read(const struct region *region, const struct shm_payload *shared,
     }
     view->tensor_count = payload->tensor_count;
     return STATUS_OK;
+}
+
+enum status
+payload_read(const struct region *region, const struct shm_payload *shared,
+             struct payload_view *view, struct error *error)
+{
+    return read_payload(region, shared, NULL, view, error);
+}
+
+enum status
+payload_read_copied(const struct region *region, const struct shm_payload *shared,
+                    struct payload_table *table, struct payload_view *view, struct error *error)
+{
+    return read_payload(region, shared, table->bytes, view, error);
 }
 
 /* A string of the table that is really there, with the zero byte that ends it; else NULL. */
@@ -162,10 +184,11 @@ builder_init(struct payload_builder *builder, const struct region *region, uint3
     builder->string_bytes = 0;
     if (overwritten == NULL)
         return;
-    for (uint32_t i = 0; i < overwritten->block_count && i < PAYLOAD_BLOCKS_MAX; i++)
-        if (overwritten->blocks[i] < region->layout.block_count &&
-            !payload_names(current, overwritten->blocks[i]))
-            builder->spares[builder->spare_count++] = overwritten->blocks[i];
+    struct shm_payload old;
+    memcpy(&old, overwritten, sizeof(old)); /* once: somebody may be writing there */
+    for (uint32_t i = 0; i < old.block_count && i < PAYLOAD_BLOCKS_MAX; i++)
+        if (old.blocks[i] < region->layout.block_count && !payload_names(current, old.blocks[i]))
+            builder->spares[builder->spare_count++] = old.blocks[i];
 }
 
 static uint64_t

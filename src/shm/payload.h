@@ -56,6 +56,25 @@ struct payload_view {
 enum status payload_read(const struct region *region, const struct shm_payload *payload,
                          struct payload_view *view, struct error *error) WARN_UNUSED;
 
+/* No table that a builder makes is larger. */
+enum {
+    PAYLOAD_STRING_BYTES_MAX = SHOAL_TENSORS_MAX * (SHOAL_NAME_BYTES_MAX + 1) + 4096,
+    PAYLOAD_TABLE_BYTES_MAX = SHOAL_TENSORS_MAX * (int)sizeof(struct payload_tensor) +
+                              PARAMETERS_MAX * (int)sizeof(struct payload_parameter) +
+                              PAYLOAD_STRING_BYTES_MAX,
+};
+
+/* Private memory for a table. */
+struct payload_table {
+    _Alignas(8) char bytes[PAYLOAD_TABLE_BYTES_MAX];
+};
+
+/* The same of a region whose other side may write while we read: descriptor and table are copied
+ * once, and the view points into `table`. Only the tensors' data stays where it is. */
+enum status payload_read_copied(const struct region *region, const struct shm_payload *payload,
+                                struct payload_table *table, struct payload_view *view,
+                                struct error *error) WARN_UNUSED;
+
 /* A parameter by name; 1 if there is one (and it is well-formed), else 0. */
 int payload_parameter_find(const struct payload_view *view, const char *name,
                            struct shoal_parameter *parameter);
@@ -83,7 +102,7 @@ struct payload_builder {
     uint32_t string_bytes;
     struct payload_tensor tensors[SHOAL_TENSORS_MAX];
     struct payload_parameter parameters[PARAMETERS_MAX];
-    char strings[SHOAL_TENSORS_MAX * (SHOAL_NAME_BYTES_MAX + 1) + 4096];
+    char strings[PAYLOAD_STRING_BYTES_MAX];
 };
 
 /*

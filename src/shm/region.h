@@ -13,15 +13,18 @@
 #include "shm/ring.h"
 
 struct arena_kept;
+struct guests;
 
 struct region {
     int fd;
     char *base;
     struct region_header *header;
     struct region_layout layout;
-    struct shm_objects slots;  /* words of all slots */
-    struct shm_objects blocks; /* words of all blocks */
-    struct arena_kept *kept;   /* arena.h; NULL: what is released goes to its ring */
+    struct shm_objects slots;    /* words of all slots */
+    struct shm_objects blocks;   /* words of all blocks */
+    struct arena_kept *kept;     /* arena.h; NULL: what is released goes to its ring */
+    const struct guests *guests; /* of a lane: the regions that its workers serve too, as far as
+                                  * this process knows; NULL: none (guests.h) */
 };
 
 /*

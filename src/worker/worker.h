@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "shm/counters.h"
 #include "shm/doorbell.h"
+#include "shm/guests.h"
 #include "shm/handshake.h"
 #include "shm/region.h"
 #include "shm/seat.h"
@@ -19,6 +20,7 @@
 #include "worker/host.h"
 #include "worker/modelet.h"
 #include "worker/sandbox.h"
+#include "worker/source.h"
 #include "worker/wait.h"
 
 enum worker_exit {
@@ -30,7 +32,8 @@ enum worker_exit {
 
 struct worker {
     struct handshake_start start;
-    struct region region;
+    const struct handshake_ready *ready; /* what we have said of ourselves */
+    struct region region;                /* the lane's */
     struct counters counters;
     struct seat seat;
     struct sandbox sandbox;
@@ -39,6 +42,12 @@ struct worker {
     int32_t pid; /* our own word: the coordinator may write the seat's after our start */
     uint16_t party;
     uint8_t place; /* of this stage; the next one is place + 1, the results' after the last */
+
+    struct source sources[1 + GUESTS_MAX]; /* the lane, then guests by number */
+    struct guests guests;                  /* those that are served */
+    bool lane_turn;                        /* the last pick was the lane */
+    uint32_t last_guest;                   /* the last pick that was not */
+    uint32_t touched;                      /* guests that something may be held of, a bit each */
 
     struct batch batch;
     struct item *items;        /* one per position of the batch */
@@ -51,8 +60,7 @@ struct worker {
     int64_t company_until_ns; /* … what it said when it was last asked */
     uint64_t pushes;          /* to our ring, when the last batch closed */
 
-    bool former;                /* we have the role */
-    bool owes_coordinator_bell; /* something was pushed to it, and its bell not rung yet */
+    bool former; /* we have the role */
     bool corrupt;
     struct spin spin;
     int64_t control_look_ns; /* when to look at the control socket again */
@@ -74,8 +82,6 @@ enum status worker_prepare(struct worker *worker, struct handshake_ready *ready,
 void worker_catch_stop(const struct worker *worker);
 /* SIGTERM has come. */
 bool worker_stop_requested(void);
-/* The coordinator has closed its end of the control socket. */
-bool worker_control_closed(void);
 
 /* ---- step.c ---- */
 
@@ -86,10 +92,8 @@ enum worker_exit worker_serve(struct worker *worker);
 
 /* Prepares the next position of the batch for a slot that was claimed; fails it at once, and
  * returns false, when it is not to be run: cancelled, late, or unreadable. */
-bool item_take(struct worker *worker, struct shm_ticket ticket, int64_t now_ns);
+bool item_take(struct worker *worker, struct source *source, struct shm_ticket ticket,
+               int64_t now_ns);
 
 /* Runs the closed batch and passes every item of it on. */
 void batch_run(struct worker *worker, enum batch_state closed);
-
-/* Rings the coordinator's bell if something was pushed to it. */
-void bells_ring(struct worker *worker);

@@ -16,7 +16,7 @@ RUN_DEADLINE_S = 180
 WARMUP_MIN = 20
 
 # Two cores are enough for all: where the server or coordinator, the workers, the client run.
-PINNED = {"server": 0, "workers": 1, "client": 1}
+PINNED = {"server": 0, "workers": 1, "client": 1, "local client": 0}
 
 # Freed memory stays with the process: a page fault costs more than copying the page.
 KEEP_MEMORY = {"MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1"}
@@ -168,6 +168,8 @@ class Server:
 class Client:
     """grpc_load before one server."""
 
+    role = "client"
+
     def __init__(self, setting, name, target, messages, args=()):
         self.setting = setting
         self.warmup = messages.warmup
@@ -191,5 +193,17 @@ class Client:
         if rate is not None:
             command += ["--rate", f"{rate:.1f}", "--seed", str(seed), "--channels", "4"]
         command += [word for pid in pids for word in ("--server-pid", str(pid))]
-        (line,) = run_json(command + self.setting.cpu("client"), KEEP_MEMORY)
+        (line,) = run_json(command + self.setting.cpu(self.role), KEEP_MEMORY)
         return line
+
+
+class LocalClient(Client):
+    """local_load before one node; in closed loops only."""
+
+    role = "local client"
+
+    def __init__(self, setting, socket_path, payload_bytes, message_bytes, warmup):
+        self.setting = setting
+        self.warmup = warmup
+        self.command = [setting.program("bench", "local_load"), "--json", "--socket", socket_path,
+                        "--bytes", str(payload_bytes), "--message-bytes", str(message_bytes)]

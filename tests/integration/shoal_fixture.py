@@ -229,6 +229,11 @@ class Shoald:
     def signal(self, number):
         self.process.send_signal(number)
 
+    def drain(self):
+        """Asks it to stop; returns when it takes no more requests."""
+        self.signal(signal.SIGTERM)
+        self.wait_log("draining why=SIGTERM")
+
     def terminate(self, seconds=WAIT_SECONDS):
         self.signal(signal.SIGTERM)
         return self.wait_exit(seconds)
@@ -269,6 +274,13 @@ class Shoald:
 
     def check_still_runs(self):
         assert self.process.poll() is None, f"shoald has ended by itself:\n{self.stderr}"
+
+    def check_end(self):
+        """Waits for a clean end."""
+        code = self.wait_exit()
+        assert code == 0, f"exit code {code}; its log:\n{self.stderr}"
+        self.check_nothing_left()
+        self.check_log()
 
     def check_log(self):
         found = [line for line in self.lines if SANITIZER.search(line)]

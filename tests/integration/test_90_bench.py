@@ -18,7 +18,7 @@ import tempfile
 import unittest
 
 import shoal_fixture
-from shoal_fixture import BUILD, SOURCE
+from shoal_fixture import BUILD, SOURCE, Shoald, node, pipeline, stage
 
 sys.path.insert(0, str(SOURCE / "tests" / "bench"))
 
@@ -34,7 +34,7 @@ def is_release():
 
 
 RELEASE = unittest.skipUnless(is_release(), f"{BUILD} is not a release build")
-PROGRAMS = ("grpc_load", "echo_server", "ring_bench", "pipeline_bench", "xgboost_bench")
+PROGRAMS = ("grpc_load", "local_load", "echo_server", "ring_bench", "pipeline_bench", "xgboost_bench")
 
 
 @RELEASE
@@ -120,6 +120,34 @@ class TestLoad(unittest.TestCase):
 
 
 @RELEASE
+class TestLocalLoad(unittest.TestCase):
+    """local_load before a node."""
+
+    def load(self, shoald, pipeline, *arguments):
+        command = [BUILD / "bench" / "local_load", "--json", "--pipeline", pipeline, "--socket",
+                   f"{shoald.counters}.local", "--warmup", "20", *arguments]
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False,
+                              timeout=shoal_fixture.WAIT_SECONDS)
+
+    def test_answers(self):
+        local = {"local_clients": 1, "local_slots": 16}
+        with Shoald(node(pipeline("echo", stage("libecho.so"), **local),
+                         pipeline("scale", stage("libscale.so"), **local))) as shoald:
+            for arguments in ((), ("--outstanding", 16), ("--bytes", 70000, "--outstanding", 4)):
+                done = self.load(shoald, "echo", "--requests", 100, *arguments)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                line = json.loads(done.stdout)
+                self.assertEqual((line["requests"], line["failed"], line["wrong"]), (100, 0, 0))
+                values = [us for _, us in line["distribution"]]
+                self.assertEqual(values, sorted(values))
+            done = self.load(shoald, "scale", "--requests", 30)
+            self.assertEqual((done.returncode, json.loads(done.stdout)["wrong"]), (1, 30))
+            done = self.load(shoald, "nobody", "--requests", 30)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn("nobody", done.stderr)
+
+
+@RELEASE
 @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "the bench wants two CPUs")
 class TestBench(unittest.TestCase):
     """Every cell, with all its contenders and cases."""
@@ -178,6 +206,12 @@ class TestBench(unittest.TestCase):
         self.check_goals(report, ("echo-rate-100", "echo-rate-4k", "echo-lone-100", "echo-lone-4k"))
         if "echo 1 MiB: shoal_1" not in report["skipped"]:
             self.check_goals(report, ("echo-rate-1m-16", "echo-rate-1m-128"))
+
+    def test_local(self):
+        report = self.check_cell("local", "pinned")
+        self.check_goals(report, ("local-lone", "local-grpc"))
+        for figures in report["cells"]["pinned"]["local 100 B"].values():
+            self.assertGreater(len(figures["1 outstanding"]["distribution"]), 5)
 
     def test_digits(self):
         help_text = subprocess.run([BUILD / "bin" / "shoald", "--help-config=markdown"],

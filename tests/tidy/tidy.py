@@ -23,6 +23,7 @@ LAYERS = {
     "src/base": {"base"},
     "src/shm": {"base", "shm", "shoal"},
     "src/rpc": {"base", "rpc"},
+    "src/client": {"base", "shm", "client", "shoal"},
     "src/worker": {"base", "shm", "worker", "shoal"},
     "src/coordinator": {"base", "shm", "rpc", "mesh", "coordinator", "shoal"},
     "src/ctl": {"base", "shm", "rpc", "ctl", "shoal"},
@@ -72,8 +73,8 @@ OPERATORS_PAGE = "docs/operating.md"
 EXCEPTIONS = [
     ("atomics", ["src/rpc/*"], "a call is ended by another thread than its queue's: private words"),
     ("atomics", [f"src/coordinator/{name}.*" for name in (
-        "admit", "assembly", "audit", "death", "front", "gather", "gatherer", "hang", "lane", "oldest",
-        "http", "http_connection",
+        "admit", "assembly", "audit", "death", "front", "gather", "gatherer", "guest", "hang", "lane",
+        "http", "http_connection", "local", "oldest",
         "pipeline", "rest", "roster", "seat", "share", "staff")],
      "front, gather and loop threads of the one process hand state to each other without a lock"),
     ("atomics", ["src/coordinator/trace*"],

@@ -83,6 +83,15 @@ class TestGoals(unittest.TestCase):
             cells = cells_with("echo 4 KiB", "1 outstanding", "p50_us", bare=[100], shoal_1=[us])
             self.assertEqual(self.judged("echo-lone-4k", cells), {"value": us / 100, "met": met})
 
+    def test_the_local_client(self):
+        for us, met in ((4.9, True), (5.1, False)):
+            cells = cells_with("local 100 B", "1 outstanding", "p50_us", local=[us],
+                               shoal_grpc=[us * 20])
+            self.assertEqual(self.judged("local-lone", cells), {"value": us, "met": met})
+            self.assertEqual(self.judged("local-grpc", cells), {"value": 20, "met": True})
+        cells = cells_with("local 100 B", "1 outstanding", "p50_us", local=[2.0], shoal_grpc=[39.0])
+        self.assertEqual(self.judged("local-grpc", cells), {"value": 19.5, "met": False})
+
     def test_best_of_the_fixed_waits(self):
         cells = cells_with("digits", "128 outstanding", "requests_per_s", off=[10.0], adaptive=[39.0],
                            **{"wait_0": [30.0], "wait_2": [40.0], "wait_0.5": [20.0]})

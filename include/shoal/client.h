@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libshoal: inference on the same host, straight through shared memory. No gRPC, no copy: inputs
+ * are written where a worker of the node reads them, answers are read where a worker wrote them.
+ *
+ *     struct shoal_client *client;
+ *     struct shoal_client_options options = {SHOAL_CLIENT_OPTIONS, .pipeline = "digits"};
+ *     struct shoal_error error;
+ *     if (shoal_client_open(&options, &client, &error) != SHOAL_OK) …
+ *
+ *     struct shoal_request *request;
+ *     if (shoal_request_begin(client, &request, &error) != SHOAL_OK) …
+ *     float *pixels = shoal_request_input(request, "input", SHOAL_FP32, 2, (int64_t[]){1, 64});
+ *     … write pixels …
+ *     if (shoal_request_submit(request, INT64_MAX) == SHOAL_OK)
+ *         shoal_request_wait(request, INT64_MAX);
+ *     if (shoal_request_status(request) == SHOAL_OK) … shoal_request_output(request, 0)->data …
+ *     shoal_request_release(request);
+ *
+ *     cc $(pkg-config --cflags --libs shoal) client.c
+ *
+ * The node must allow it: `local_clients` of the pipeline. Types, datatypes, limits and the numbers
+ * of status are those of <shoal/modelet.h>.
+ *
+ * Threads. A client and its requests are for one thread at a time; different clients share nothing.
+ * The library has no thread of its own: answers are taken, deadlines kept and deaths of workers put
+ * right while the caller is in a function that waits, so a program with requests in flight calls
+ * one now and then (shoal_client_wait_any with a time that has passed does not wait). A child of
+ * fork has no use of its parent's clients.
+ *
+ * Time is CLOCK_MONOTONIC in nanoseconds; INT64_MAX is never.
+ *
+ * When the node ends, is restarted or reloads the pipeline, what is in flight fails with
+ * SHOAL_UNAVAILABLE, and the next shoal_request_begin connects anew.
+ */
+#ifndef SHOAL_CLIENT_H
+#define SHOAL_CLIENT_H
+
+#include <shoal/modelet.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct shoal_client;
+struct shoal_request;
+
+/* Zero, or NULL, in a field is its default. */
+struct shoal_client_options {
+    uint32_t struct_size;       /* SHOAL_CLIENT_OPTIONS */
+    uint32_t requests_max;      /* not released at a time; as many as the node allows */
+    const char *pipeline;       /* required: the model's name */
+    const char *socket;         /* $SHOAL_LOCAL, else that of the user's own node */
+    uint64_t message_bytes_max; /* of one request, or answer; as much as the node allows */
+    int64_t connect_timeout_ns; /* 5 s: for connecting, also when it is done anew */
+    int64_t spin_ns;            /* 100 µs: how long to look for an answer before sleeping;
+                                 * negative: not at all */
+};
+
+#define SHOAL_CLIENT_OPTIONS sizeof(struct shoal_client_options)
+
+/* UNAVAILABLE: no node; NOT_FOUND: no such pipeline; PERMISSION_DENIED; RESOURCE_EXHAUSTED: as many
+ * clients, or as much memory, as the node allows. `error` may be NULL. */
+int32_t shoal_client_open(const struct shoal_client_options *options, struct shoal_client **client,
+                          struct shoal_error *error);
+
+/* Ends it with all its requests, released or not; what is in flight is not run. NULL is left alone.
+ */
+void shoal_client_close(struct shoal_client *client);
+
+/* Begins a request: it is the caller's until released. RESOURCE_EXHAUSTED: all are in use;
+ * otherwise as shoal_client_open. */
+int32_t shoal_request_begin(struct shoal_client *client, struct shoal_request **request,
+                            struct shoal_error *error);
+
+/*
+ * Adds an input and lends its memory, aligned to 64 bytes, to be filled before the request is
+ * submitted. NULL: it can't be had, and submitting will fail with the reason. The second form
+ * states the size: how a SHOAL_BYTES tensor is made.
+ */
+void *shoal_request_input(struct shoal_request *request, const char *name, uint32_t datatype,
+                          uint32_t rank, const int64_t *shape);
+void *shoal_request_input_bytes(struct shoal_request *request, const char *name, uint32_t datatype,
+                                uint32_t rank, const int64_t *shape, size_t bytes);
+
+/* Adds a parameter, which every stage can read. */
+int32_t shoal_request_parameter(struct shoal_request *request, const char *name,
+                                const struct shoal_parameter *parameter);
+
+/* Hands it to the node; from then on its inputs are not to be touched. Not SHOAL_OK: it was not,
+ * and this is the request's status already. */
+int32_t shoal_request_submit(struct shoal_request *request, int64_t deadline_ns);
+
+/* Waits for the answer, until a time at most. Returns the request's status; SHOAL_UNSET: it was not
+ * answered by then. */
+int32_t shoal_request_wait(struct shoal_request *request, int64_t until_ns);
+
+/* An answered request of this client that this function has not given yet, or NULL: none was
+ * answered by then, or none is in flight. */
+struct shoal_request *shoal_client_wait_any(struct shoal_client *client, int64_t until_ns);
+
+/* Nobody waits for it any more: it is answered at once with SHOAL_CANCELLED, and not run if that
+ * can be helped. */
+void shoal_request_cancel(struct shoal_request *request);
+
+/* SHOAL_UNSET until it is answered; the text is "" unless it failed, and valid until released. */
+int32_t shoal_request_status(const struct shoal_request *request);
+const char *shoal_request_text(const struct shoal_request *request);
+
+/* The answer's tensors, to be read where they lie, until released. NULL: no such index or name. */
+uint32_t shoal_request_output_count(const struct shoal_request *request);
+const struct shoal_tensor *shoal_request_output(const struct shoal_request *request,
+                                                uint32_t index);
+const struct shoal_tensor *shoal_request_output_named(const struct shoal_request *request,
+                                                      const char *name);
+
+/* The caller's own, kept with the request until it is released; NULL at first. */
+void shoal_request_set_tag(struct shoal_request *request, void *tag);
+void *shoal_request_tag(const struct shoal_request *request);
+
+/* Gives it back, with all its memory, in whatever state. NULL is left alone. */
+void shoal_request_release(struct shoal_request *request);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/guest.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "coordinator/lane.h"
+#include "coordinator/pipeline.h"
+#include "coordinator/seat.h"
+#include "shm/former.h"
+
+/* As a worker takes them at most (worker/source.h): more would let a client keep it busy for long.
+ */
+enum { SLOTS_MOST = 256, BLOCKS_MOST = 1024 };
+
+/* ---- making and unmaking ---- */
+
+static enum status
+plan_guest(const struct roster *roster, const struct guest_wish *wish, struct region_plan *plan,
+           struct error *error)
+{
+    const struct config_pipeline *config = roster->lane->generation->config;
+    uint32_t slots = config->local_slots < SLOTS_MOST ? config->local_slots : SLOTS_MOST;
+    if (wish->slots > 0 && wish->slots < slots)
+        slots = wish->slots;
+    *plan = (struct region_plan){.slot_count = slots, .stage_count = config->stage_count};
+    for (uint32_t i = 0; i < config->stage_count; i++)
+        plan->worker_counts[i] = 1; /* for its bell */
+    /* the ladder of classes needs less than three of the largest */
+    uint64_t most = config->local_bytes / 4;
+    if (wish->message_bytes > most)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "messages of %llu bytes: at most %llu, a quarter of local_mib",
+                         (unsigned long long)wish->message_bytes, (unsigned long long)most);
+    uint64_t message_bytes = wish->message_bytes > 0 ? wish->message_bytes : most;
+    enum status status = plan_arena(plan, message_bytes, config->local_bytes, error);
+    for (uint32_t i = 0; status == STATUS_OK && i < plan->class_count; i++)
+        if (plan->class_block_counts[i] > BLOCKS_MOST / CLASSES_MAX)
+            plan->class_block_counts[i] = BLOCKS_MOST / CLASSES_MAX;
+    return status;
+}
+
+static enum status
+make_region(struct lane_guest *guest, const struct region_plan *plan, struct error *error)
+{
+    struct region region;
+    enum status status = region_create(&region, plan, 1, error);
+    if (status != STATUS_OK)
+        return status;
+    guest->bytes = region.layout.region_bytes;
+    guest->fd = fcntl(region.fd, F_DUPFD_CLOEXEC, 0);
+    if (guest->fd < 0)
+        status = error_set_errno(error, "a region's descriptor");
+    region_detach(&region);
+    return status;
+}
+
+/* Whoever still has it mapped is left with zeros, and with pages of his own if he writes. Not when
+ * we end it: a client may still read answers there. */
+static void
+take_pages_out(const struct lane_guest *guest)
+{
+    if (guest->pages == GUEST_KEEPS_PAGES)
+        return;
+    if (fallocate(guest->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)guest->bytes) !=
+        0)
+        log_warn("guest_memory_kept bytes=%llu", (unsigned long long)guest->bytes);
+}
+
+static void
+free_if_left(struct roster *roster, uint32_t number)
+{
+    struct lane_guest *guest = &roster->guests[number];
+    if (guest->state != GUEST_LEAVING)
+        return;
+    for (uint32_t i = 0; i < roster->seat_count; i++)
+        if (roster->seats[i].guests_told & UINT32_C(1) << number)
+            return;
+    take_pages_out(guest); /* once more: a worker in a run may have written there */
+    close(guest->fd);
+    *guest = (struct lane_guest){.fd = -1};
+}
+
+/* ---- telling the workers ---- */
+
+static enum status
+tell(struct seat *seat, uint32_t number, enum handshake_guest_event event, struct error *error)
+{
+    const struct lane_guest *guest = &seat->roster->guests[number];
+    struct handshake_guest word = {
+        .header = {HANDSHAKE_VERSION, HANDSHAKE_GUEST, sizeof(word), 0},
+        .event = event,
+        .number = number,
+        .serial = guest->serial,
+    };
+    return handshake_send_guest(seat->process.control, &word, event == GUEST_COMES ? guest->fd : -1,
+                                error);
+}
+
+/* After the messages: raises the epoch, then wakes all. */
+static void
+announce(struct roster *roster)
+{
+    const struct region *region = &roster->lane->region;
+    for (uint32_t i = 0; i < roster->stage_count; i++)
+        atomic_fetch_add(&region_stage(region, i)->guests_epoch, 1);
+    stages_awaken(region);
+}
+
+/* From now on it is served no more. */
+static void
+leave(struct roster *roster, uint32_t number, enum guest_pages pages)
+{
+    struct lane_guest *guest = &roster->guests[number];
+    CHECK(guest->state == GUEST_SERVED);
+    guest->state = GUEST_LEAVING;
+    guest->pages = pages;
+    take_pages_out(guest);
+    struct error error = ERROR_NONE;
+    for (uint32_t i = 0; i < roster->seat_count; i++) {
+        struct seat *seat = &roster->seats[i];
+        if ((seat->guests_told & UINT32_C(1) << number) == 0)
+            continue;
+        /* there is room for a message that came and one that goes of each guest */
+        if (tell(seat, number, GUEST_GOES, &error) != STATUS_OK && !roster->stopping &&
+            error.status != STATUS_UNAVAILABLE)
+            seat_kill(seat, KILL_NONSENSE);
+    }
+    announce(roster);
+    free_if_left(roster, number);
+}
+
+static void
+lose(struct roster *roster, uint32_t number, enum guest_pages pages, const char *why)
+{
+    struct guest_owner owner = roster->guests[number].owner;
+    leave(roster, number, pages);
+    owner.lost(owner.context, why);
+}
+
+/* ---- coming and going ---- */
+
+enum status
+roster_guest_admit(struct roster *roster, const struct guest_wish *wish,
+                   const struct guest_owner *owner, uint32_t *number, int *fd, struct error *error)
+{
+    const struct config_pipeline *config = roster->lane->generation->config;
+    uint32_t n = 0;
+    while (n < config->local_clients && roster->guests[n].state != GUEST_FREE)
+        n++;
+    if (n >= config->local_clients)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "pipeline \"%s\" has its %u local clients (local_clients)", config->name,
+                         config->local_clients);
+    struct region_plan plan;
+    struct lane_guest *guest = &roster->guests[n];
+    enum status status = plan_guest(roster, wish, &plan, error);
+    if (status == STATUS_OK)
+        status = make_region(guest, &plan, error);
+    if (status != STATUS_OK)
+        return status;
+    guest->state = GUEST_SERVED;
+    guest->serial = ++roster->guest_serials;
+    guest->owner = *owner;
+    for (uint32_t i = 0; i < roster->seat_count && status == STATUS_OK; i++) {
+        struct seat *seat = &roster->seats[i];
+        if (seat->process.pid <= 0)
+            continue;
+        enum status told = tell(seat, n, GUEST_COMES, error);
+        if (told == STATUS_OK)
+            seat->guests_told |= UINT32_C(1) << n;
+        else if (told != STATUS_UNAVAILABLE) /* else its death is about to be seen */
+            status = told;
+    }
+    if (status != STATUS_OK) {
+        leave(roster, n, GUEST_LOSES_PAGES);
+        return error_prefix(error, "telling a worker of a client");
+    }
+    announce(roster);
+    *number = n;
+    *fd = guest->fd;
+    return STATUS_OK;
+}
+
+void
+roster_guest_dismiss(struct roster *roster, uint32_t number)
+{
+    if (roster->guests[number].state == GUEST_SERVED)
+        leave(roster, number, GUEST_LOSES_PAGES);
+}
+
+void
+roster_guests_end(struct roster *roster, const char *why)
+{
+    for (uint32_t i = 0; i < GUESTS_MAX; i++)
+        if (roster->guests[i].state == GUEST_SERVED)
+            lose(roster, i, GUEST_KEEPS_PAGES, why);
+}
+
+void
+roster_guests_fini(struct roster *roster)
+{
+    for (uint32_t i = 0; i < GUESTS_MAX; i++) {
+        CHECK(roster->guests[i].state != GUEST_SERVED);
+        free_if_left(roster, i);
+        CHECK(roster->guests[i].state == GUEST_FREE);
+    }
+}
+
+uint32_t
+roster_guests_served(const struct roster *roster)
+{
+    uint32_t served = 0;
+    for (uint32_t i = 0; i < GUESTS_MAX; i++)
+        served += roster->guests[i].state == GUEST_SERVED;
+    return served;
+}
+
+/* ---- the seats ---- */
+
+void
+seat_tell_guests(struct seat *seat)
+{
+    struct roster *roster = seat->roster;
+    struct error error = ERROR_NONE;
+    for (uint32_t i = 0; i < GUESTS_MAX; i++) {
+        if (roster->guests[i].state != GUEST_SERVED)
+            continue;
+        if (tell(seat, i, GUEST_COMES, &error) == STATUS_OK)
+            seat->guests_told |= UINT32_C(1) << i;
+        else if (error.status != STATUS_UNAVAILABLE)
+            lose(roster, i, GUEST_LOSES_PAGES, "a new worker could not be told of it");
+    }
+}
+
+bool
+seat_hears_of_guest(struct seat *seat, const struct handshake_guest *word)
+{
+    struct roster *roster = seat->roster;
+    uint32_t bit = word->number < GUESTS_MAX ? UINT32_C(1) << word->number : 0;
+    if ((seat->guests_told & bit) == 0)
+        return false;
+    struct lane_guest *guest = &roster->guests[word->number];
+    if (guest->serial != word->serial)
+        return false;
+    if (word->event == GUEST_LEFT && guest->state == GUEST_LEAVING) {
+        seat->guests_told &= ~bit;
+        seat->guests_lost &= ~bit;
+        free_if_left(roster, word->number);
+        return true;
+    }
+    /* once for each guest: it could else keep us busy */
+    if (word->event != GUEST_LOST || (seat->guests_lost & bit) != 0)
+        return false;
+    seat->guests_lost |= bit;
+    if (guest->state == GUEST_SERVED) {
+        log_warn("local_client_corrupt pipeline=%s number=%u what=\"%s\"", roster->lane->info.name,
+                 word->number, word->text);
+        lose(roster, word->number, GUEST_LOSES_PAGES, "its shared memory was found corrupt");
+    }
+    return true;
+}
+
+uint32_t
+seat_leaves_guests(struct seat *seat)
+{
+    struct roster *roster = seat->roster;
+    const struct shm_worker *worker =
+        region_worker(&roster->lane->region, seat->stage, seat->index);
+    uint32_t held = atomic_load_explicit(&worker->run_guests, memory_order_relaxed);
+    uint32_t told = seat->guests_told;
+    seat->guests_told = 0;
+    seat->guests_lost = 0;
+    held &= told;
+    for (uint32_t i = 0; i < GUESTS_MAX; i++) {
+        uint32_t bit = UINT32_C(1) << i;
+        struct lane_guest *guest = &roster->guests[i];
+        if ((told & bit) != 0 && guest->state == GUEST_SERVED)
+            guest->owner.party_died(guest->owner.context, seat->party, (held & bit) != 0);
+        free_if_left(roster, i);
+    }
+    return held;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The guests of a lane, as its roster keeps them: the regions of local clients, which the lane's
+ * workers serve beside their own (shm/DESIGN-clients.md). A guest's region is made here, and from
+ * then on never mapped: its client can take pages out of it, and a load from one that is not to be
+ * had again would end us.
+ *
+ * A number is free again when every worker that was told of the guest has said that it left, or is
+ * dead: so the memory of guests is bounded, however fast clients come and go. Loop thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "shm/guests.h"
+#include "shm/handshake.h"
+
+struct roster;
+struct seat;
+
+/* Who has brought it: the session of its client. */
+struct guest_owner {
+    /* It is served no more, and is not to be dismissed. */
+    void (*lost)(void *context, const char *why);
+    /* A worker has died; `held`: with something of this guest in hand. */
+    void (*party_died)(void *context, uint16_t party, bool held);
+    void *context;
+};
+
+enum guest_state { GUEST_FREE, GUEST_SERVED, GUEST_LEAVING };
+
+/* What becomes of its memory when it leaves. */
+enum guest_pages {
+    GUEST_LOSES_PAGES, /* its client has gone, or is not to be trusted: taken out of the file */
+    GUEST_KEEPS_PAGES, /* we end it: its client reads its last answers */
+};
+
+struct lane_guest {
+    enum guest_state state;
+    enum guest_pages pages;
+    int fd;
+    uint64_t bytes;
+    uint64_t serial;
+    struct guest_owner owner;
+};
+
+/* What a client wants; 0: as much as it may have. */
+struct guest_wish {
+    uint32_t slots;
+    uint64_t message_bytes;
+};
+
+/* Makes a region and gives it to all workers. `*fd` stays the roster's. RESOURCE_EXHAUSTED: as many
+ * as there may be, or no memory; INVALID_ARGUMENT: messages larger than there may be. */
+enum status roster_guest_admit(struct roster *roster, const struct guest_wish *wish,
+                               const struct guest_owner *owner, uint32_t *number, int *fd,
+                               struct error *error) WARN_UNUSED;
+/* Its client has gone. */
+void roster_guest_dismiss(struct roster *roster, uint32_t number);
+/* The lane ends, or has a successor: each owner is told. */
+void roster_guests_end(struct roster *roster, const char *why);
+/* No worker is left: what was still leaving has left. */
+void roster_guests_fini(struct roster *roster);
+uint32_t roster_guests_served(const struct roster *roster);
+
+/* ---- called by the seats ---- */
+
+/* A process was started in it, which is to know all guests. */
+void seat_tell_guests(struct seat *seat);
+/* The worker says something of a guest; false: what cannot be. */
+bool seat_hears_of_guest(struct seat *seat, const struct handshake_guest *word);
+/* Its process is dead; returns the guests of which it held something, a bit each. */
+uint32_t seat_leaves_guests(struct seat *seat);

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/local.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "coordinator/guest.h"
+#include "coordinator/seat.h"
+#include "shm/local.h"
+
+enum {
+    SESSIONS_MAX = 256,
+    USERS_MAX = 64,
+    DEATHS_MAX = 8, /* that a user may have brought about; one is forgiven every second */
+};
+
+#define FORGIVEN_NS NS_PER_S
+/* Between two tries to take a client when there is no descriptor for it. */
+#define ACCEPT_AGAIN_NS NS_PER_S
+
+struct session {
+    struct local *local;
+    int fd; /* -1: not in use */
+    struct loop_watch *watch;
+    uint64_t serial; /* in the order in which they came */
+    uid_t uid;
+    struct roster *roster; /* NULL: has not said hello */
+    uint32_t number;       /* of its guest there */
+};
+
+/* Deaths of workers that held something of a user's clients: by user, since connecting again costs
+ * nothing. */
+struct user {
+    uid_t uid;
+    int64_t forgiven_ns; /* when the last of them will be */
+};
+
+struct local {
+    struct loop *loop;
+    char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
+    int fd;
+    struct loop_watch *watch; /* NULL while there is no descriptor for a client */
+    struct loop_timer *accept_again;
+    struct pipeline *const *pipelines;
+    uint32_t pipeline_count;
+    uint64_t session_serials;
+    struct session sessions[SESSIONS_MAX];
+    struct user users[USERS_MAX];
+};
+
+/* ---- who has brought about deaths ---- */
+
+/* The user's own entry, or that of the one who is forgiven first. */
+static struct user *
+find_user(struct local *local, uid_t uid)
+{
+    struct user *first = &local->users[0];
+    for (uint32_t i = 0; i < USERS_MAX; i++) {
+        struct user *user = &local->users[i];
+        if (user->uid == uid && user->forgiven_ns != 0)
+            return user;
+        if (user->forgiven_ns < first->forgiven_ns)
+            first = user;
+    }
+    *first = (struct user){.uid = uid};
+    return first;
+}
+
+static int64_t
+penance_ns(struct local *local, uid_t uid, int64_t now_ns)
+{
+    int64_t left_ns = find_user(local, uid)->forgiven_ns - now_ns;
+    return left_ns > 0 ? left_ns : 0;
+}
+
+static void
+charge(struct local *local, uid_t uid, int64_t now_ns)
+{
+    struct user *user = find_user(local, uid);
+    if (user->forgiven_ns < now_ns)
+        user->forgiven_ns = now_ns;
+    user->forgiven_ns += FORGIVEN_NS;
+}
+
+/* ---- one session ---- */
+
+static void
+session_close(struct session *session)
+{
+    loop_watch_remove(session->watch);
+    close(session->fd);
+    *session = (struct session){.local = session->local, .fd = -1};
+}
+
+static void
+session_end(struct session *session)
+{
+    if (session->roster != NULL)
+        roster_guest_dismiss(session->roster, session->number);
+    session_close(session);
+}
+
+static void
+on_lost(void *context, const char *why)
+{
+    struct session *session = context;
+    log_info("local_client_left pipeline=%s number=%u why=\"%s\"", session->roster->pipeline->name,
+             session->number, why);
+    session_close(session);
+}
+
+static void
+on_party_died(void *context, uint16_t party, bool held)
+{
+    struct session *session = context;
+    struct local *local = session->local;
+    int64_t now_ns = clock_now_ns();
+    if (held)
+        charge(local, session->uid, now_ns);
+    if (held && penance_ns(local, session->uid, now_ns) > DEATHS_MAX * FORGIVEN_NS) {
+        log_warn(
+            "local_client_dropped pipeline=%s number=%u uid=%u why=\"more than %d workers died "
+            "with its requests\"",
+            session->roster->pipeline->name, session->number, (unsigned)session->uid, DEATHS_MAX);
+        session_end(session);
+        return;
+    }
+    struct local_word word = {.version = LOCAL_VERSION, .type = LOCAL_DEATH, .party = party};
+    struct error error = ERROR_NONE;
+    if (local_send(session->fd, &word, sizeof(word), -1, &error) == STATUS_OK)
+        return;
+    if (error.status != STATUS_UNAVAILABLE) /* else it has just gone by itself */
+        log_warn("local_client_dropped pipeline=%s number=%u uid=%u why=\"does not read: %s\"",
+                 session->roster->pipeline->name, session->number, (unsigned)session->uid,
+                 error.text);
+    session_end(session);
+}
+
+static void
+refuse(struct session *session, const struct error *error)
+{
+    struct local_word word = {
+        .version = LOCAL_VERSION, .type = LOCAL_REFUSED, .status = error->status};
+    snprintf(word.text, sizeof(word.text), "%.255s", error->text);
+    struct error ignored = ERROR_NONE;
+    (void)!local_send(session->fd, &word, sizeof(word), -1, &ignored);
+    session_close(session);
+}
+
+static struct pipeline *
+find_pipeline(const struct local *local, const char *name)
+{
+    for (uint32_t i = 0; i < local->pipeline_count; i++)
+        if (strcmp(local->pipelines[i]->name, name) == 0)
+            return local->pipelines[i];
+    return NULL;
+}
+
+/* Where a client is to be served: the roster of the lane that serves. */
+static enum status
+find_roster(struct session *session, const struct local_hello *hello, struct roster **roster,
+            struct error *error)
+{
+    int64_t now_ns = clock_now_ns();
+    int64_t left_ns = penance_ns(session->local, session->uid, now_ns);
+    if (hello->version != LOCAL_VERSION)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "the node speaks version %u, this client %u", LOCAL_VERSION,
+                         hello->version);
+    if (left_ns > DEATHS_MAX * FORGIVEN_NS)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "too many workers died with requests of this user's local clients: try "
+                         "again in %lld s",
+                         (long long)((left_ns - DEATHS_MAX * FORGIVEN_NS) / NS_PER_S + 1));
+    struct pipeline *pipeline = find_pipeline(session->local, hello->pipeline);
+    if (pipeline == NULL)
+        return error_set(error, STATUS_NOT_FOUND, "this node serves no pipeline \"%s\"",
+                         hello->pipeline);
+    if (pipeline->generation->config->local_clients == 0)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "pipeline \"%s\" takes no local clients: set local_clients",
+                         pipeline->name);
+    const struct lane *lane = atomic_load(&pipeline->serving);
+    if (lane == NULL || atomic_load(&pipeline->draining))
+        return error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\" is %s: try again",
+                         pipeline->name, lane == NULL ? "starting" : "stopping");
+    *roster = pipeline->rosters[lane->number];
+    return STATUS_OK;
+}
+
+static void
+fill_terms(const struct roster *roster, struct local_word *word)
+{
+    const struct config_pipeline *config = roster->lane->generation->config;
+    *word = (struct local_word){.version = LOCAL_VERSION,
+                                .type = LOCAL_WELCOME,
+                                .default_timeout_ns = config->default_timeout_ns};
+    for (uint32_t i = 0; i < config->stage_count; i++) {
+        word->attempts_max[i] = config->stages[i].attempts_max;
+        if (roster->staffs[i].abilities & SHOAL_CHANGES_INPUTS)
+            word->changes_inputs |= UINT32_C(1) << i;
+    }
+}
+
+static void
+on_hello(struct session *session, const struct local_hello *hello)
+{
+    struct roster *roster = NULL;
+    struct error error = ERROR_NONE;
+    struct guest_wish wish = {hello->slots, hello->message_bytes};
+    struct guest_owner owner = {on_lost, on_party_died, session};
+    uint32_t number = 0;
+    int region_fd = -1;
+    if (find_roster(session, hello, &roster, &error) != STATUS_OK ||
+        roster_guest_admit(roster, &wish, &owner, &number, &region_fd, &error) != STATUS_OK) {
+        refuse(session, &error);
+        return;
+    }
+    session->roster = roster;
+    session->number = number;
+    struct local_word word;
+    fill_terms(roster, &word);
+    if (local_send(session->fd, &word, sizeof(word), region_fd, &error) != STATUS_OK) {
+        session_end(session);
+        return;
+    }
+    log_info("local_client pipeline=%s number=%u uid=%u", roster->pipeline->name, number,
+             (unsigned)session->uid);
+}
+
+static void
+on_session_readable(void *context)
+{
+    struct session *session = context;
+    struct local_hello hello;
+    struct error error = ERROR_NONE;
+    int descriptor;
+    enum status status =
+        local_receive(session->fd, &hello, sizeof(hello), LOCAL_DONT_WAIT, &descriptor, &error);
+    if (status == STATUS_DEADLINE_EXCEEDED)
+        return;
+    if (descriptor >= 0)
+        close(descriptor);
+    /* it says hello, and nothing after that */
+    if (status != STATUS_OK || session->roster != NULL ||
+        strnlen(hello.pipeline, sizeof(hello.pipeline)) == sizeof(hello.pipeline))
+        session_end(session);
+    else
+        on_hello(session, &hello);
+}
+
+/* ---- the socket ---- */
+
+static bool
+peer_may(int fd, uid_t *uid)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof(peer);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
+        return false;
+    *uid = peer.uid;
+    return peer.uid == 0 || peer.uid == geteuid();
+}
+
+/* A place for one more session: free, or that of who has said nothing for longest. */
+static struct session *
+make_room(struct local *local)
+{
+    struct session *silent = NULL;
+    for (uint32_t i = 0; i < SESSIONS_MAX; i++) {
+        struct session *session = &local->sessions[i];
+        if (session->fd < 0)
+            return session;
+        if (session->roster == NULL && (silent == NULL || session->serial < silent->serial))
+            silent = session;
+    }
+    if (silent != NULL)
+        session_close(silent);
+    return silent;
+}
+
+static void
+take_client(struct local *local, int fd)
+{
+    uid_t uid = 0;
+    bool may = peer_may(fd, &uid);
+    struct session *session = may ? make_room(local) : NULL;
+    if (session == NULL) {
+        log_warn("local_client_refused uid=%u why=\"%s\"", (unsigned)uid,
+                 may ? "too many sessions" : "neither root nor the node's own user");
+        close(fd);
+        return;
+    }
+    session->fd = fd;
+    session->uid = uid;
+    session->serial = local->session_serials++;
+    session->watch = loop_watch_add(local->loop, fd, on_session_readable, session);
+}
+
+static void
+on_client(void *context)
+{
+    struct local *local = context;
+    int fd = accept4(local->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+        take_client(local, fd);
+        return;
+    }
+    if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
+        return; /* it has gone again */
+    log_warn("local_paused why=\"%s\"", strerror(errno));
+    loop_watch_remove(local->watch);
+    local->watch = NULL;
+    loop_timer_set(local->accept_again, ACCEPT_AGAIN_NS);
+}
+
+static void
+on_accept_again(void *context)
+{
+    struct local *local = context;
+    local->watch = loop_watch_add(local->loop, local->fd, on_client, local);
+}
+
+static enum status
+listen_at(struct local *local, struct error *error)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, local->path, sizeof(address.sun_path));
+    local->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (local->fd < 0)
+        return error_set_errno(error, "socket for local clients");
+    unlink(local->path);
+    /* made with nobody's rights: there is no moment at which others could connect */
+    mode_t before = umask(0177);
+    int bound = bind(local->fd, (struct sockaddr *)&address, sizeof(address));
+    umask(before);
+    if (bound != 0 || listen(local->fd, SOMAXCONN) != 0)
+        return error_set_errno(error, "socket for local clients %s", local->path);
+    return STATUS_OK;
+}
+
+enum status
+local_create(struct loop *loop, const char *counters_path, struct pipeline *const *pipelines,
+             uint32_t pipeline_count, struct local **created, struct error *error)
+{
+    struct local *local = calloc(1, sizeof(*local));
+    CHECK(local != NULL);
+    local->loop = loop;
+    local->fd = -1;
+    local->pipelines = pipelines;
+    local->pipeline_count = pipeline_count;
+    for (uint32_t i = 0; i < SESSIONS_MAX; i++)
+        local->sessions[i] = (struct session){.local = local, .fd = -1};
+    enum status status = local_path(counters_path, local->path, sizeof(local->path), error);
+    if (status == STATUS_OK)
+        status = listen_at(local, error);
+    if (status != STATUS_OK) {
+        if (local->fd >= 0)
+            close(local->fd);
+        free(local);
+        return status;
+    }
+    local->watch = loop_watch_add(loop, local->fd, on_client, local);
+    local->accept_again = loop_timer_create(loop, on_accept_again, local);
+    *created = local;
+    return STATUS_OK;
+}
+
+void
+local_destroy(struct local *local)
+{
+    if (local == NULL)
+        return;
+    for (uint32_t i = 0; i < SESSIONS_MAX; i++)
+        if (local->sessions[i].fd >= 0)
+            session_close(&local->sessions[i]); /* the pipelines, and their guests, are gone */
+    unlink(local->path);
+    loop_watch_remove(local->watch);
+    loop_timer_destroy(local->accept_again);
+    close(local->fd);
+    free(local);
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/source.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "worker/worker.h"
+
+void
+sources_init(struct worker *worker)
+{
+    worker->sources[0] = (struct source){.region = &worker->region};
+    worker->guests = (struct guests){.epoch = seat_guests_epoch(&worker->seat)};
+    worker->region.guests = &worker->guests;
+}
+
+/* ---- coming and going ---- */
+
+static void
+say(const struct source *source, enum handshake_guest_event event, const char *text)
+{
+    struct handshake_guest message = {
+        .header = {HANDSHAKE_VERSION, HANDSHAKE_GUEST, sizeof(message), 0},
+        .event = event,
+        .number = source->number,
+        .serial = source->serial,
+    };
+    snprintf(message.text, sizeof(message.text), "%s", text);
+    struct error error = ERROR_NONE;
+    /* There is room for as many as the coordinator has sent; who does not read has closed. */
+    if (handshake_send_guest(HANDSHAKE_FD_CONTROL, &message, -1, &error) != STATUS_OK)
+        log_warn("guest_untold error=\"%s\"", error.text);
+}
+
+static void
+source_unmap(struct worker *worker, struct source *source)
+{
+    if (worker->guests.regions[source->number] != NULL)
+        guests_remove(&worker->guests, source->number);
+    region_detach(&source->own);
+    say(source, GUEST_LEFT, "");
+    *source = (struct source){0};
+}
+
+/* Its region is as we can serve it. The plan was checked by region_attach, and is our copy. */
+static enum status
+guest_validate(const struct worker *worker, const struct region *guest, struct error *error)
+{
+    const struct region_plan *plan = &guest->layout.plan;
+    uint32_t stages = worker->region.layout.plan.stage_count;
+    if (plan->stage_count != stages)
+        return error_set(error, STATUS_DATA_LOSS, "%u stages instead of %u", plan->stage_count,
+                         stages);
+    if (plan->slot_count > GUEST_SLOTS_MAX || guest->layout.block_count > GUEST_BLOCKS_MAX)
+        return error_set(error, STATUS_DATA_LOSS, "%u slots and %u blocks", plan->slot_count,
+                         guest->layout.block_count);
+    return STATUS_OK;
+}
+
+static void
+guest_comes(struct worker *worker, const struct handshake_guest *message, int fd)
+{
+    struct source *source = &worker->sources[1 + message->number];
+    if (source->region != NULL) { /* the coordinator waits for GUEST_LEFT before that */
+        log_error("guest_refused why=\"number %u is taken\"", message->number);
+        close(fd);
+        return;
+    }
+    *source = (struct source){.region = &source->own,
+                              .is_guest = true,
+                              .number = message->number,
+                              .serial = message->serial,
+                              .since_ns = clock_now_ns()};
+    struct error error = ERROR_NONE;
+    enum status status = region_attach(&source->own, fd, &error);
+    close(fd); /* the mapping stays */
+    source->own.fd = -1;
+    if (status == STATUS_OK)
+        status = guest_validate(worker, &source->own, &error);
+    if (status == STATUS_OK)
+        guests_add(&worker->guests, source->number, &source->own);
+    else
+        source_corrupt(worker, source, error.text);
+}
+
+static void
+guest_goes(struct worker *worker, const struct handshake_guest *message)
+{
+    struct source *source = &worker->sources[1 + message->number];
+    if (source->region == NULL || source->serial != message->serial)
+        return;
+    source->leaves = true;
+    source->lost = true;
+    if (worker->guests.regions[source->number] != NULL)
+        guests_remove(&worker->guests, source->number);
+}
+
+static void
+hear_one(struct worker *worker, const struct handshake_guest *message, int fd)
+{
+    if (message->number < GUESTS_MAX && message->event == GUEST_COMES && fd >= 0) {
+        guest_comes(worker, message, fd);
+        return;
+    }
+    if (message->number < GUESTS_MAX && message->event == GUEST_GOES)
+        guest_goes(worker, message);
+    if (fd >= 0)
+        close(fd);
+}
+
+bool
+sources_hear(struct worker *worker)
+{
+    /* before the socket: what is announced after that raises it again */
+    worker->guests.epoch = seat_guests_epoch(&worker->seat);
+    struct handshake_guest message;
+    struct error error = ERROR_NONE;
+    int fd;
+    for (;;) {
+        switch (handshake_receive_guest(HANDSHAKE_FD_CONTROL, &message, &fd, &error)) {
+        case STATUS_OK: hear_one(worker, &message, fd); break;
+        case STATUS_DATA_LOSS: log_warn("guest_unheard error=\"%s\"", error.text); break;
+        case STATUS_DEADLINE_EXCEEDED:
+            if (worker->batch.count == 0)
+                sources_settle(worker);
+            return false;
+        default: return true;
+        }
+    }
+}
+
+/* ---- whose turn it is ---- */
+
+struct source *
+sources_next(struct worker *worker)
+{
+    uint32_t limit = worker->guests.limit;
+    worker->lane_turn = !worker->lane_turn;
+    if (limit == 0 || worker->lane_turn)
+        return &worker->sources[0];
+    for (uint32_t i = 1; i <= limit; i++) {
+        uint32_t number = (worker->last_guest + i) % limit;
+        if (worker->guests.regions[number] == NULL)
+            continue;
+        worker->last_guest = number;
+        return &worker->sources[1 + number];
+    }
+    return &worker->sources[0];
+}
+
+uint32_t
+sources_round(const struct worker *worker)
+{
+    return worker->guests.limit == 0 ? 1 : 2 * worker->guests.limit;
+}
+
+/* ---- what is held of them ---- */
+
+void
+source_corrupt(struct worker *worker, struct source *source, const char *what)
+{
+    if (!source->is_guest) {
+        if (!worker->corrupt)
+            log_error("region_corrupt pipeline=%s what=\"%s\"", worker->start.pipeline, what);
+        worker->corrupt = true;
+        return;
+    }
+    if (source->lost)
+        return;
+    source->lost = true;
+    if (worker->guests.regions[source->number] != NULL)
+        guests_remove(&worker->guests, source->number);
+    say(source, GUEST_LOST, what);
+}
+
+void
+source_touch(struct worker *worker, const struct source *source)
+{
+    if (!source->is_guest)
+        return;
+    worker->touched |= UINT32_C(1) << source->number;
+    seat_holds_guests(&worker->seat, worker->touched);
+}
+
+void
+sources_settle(struct worker *worker)
+{
+    worker->touched = 0;
+    seat_holds_guests(&worker->seat, 0);
+    for (uint32_t i = 1; i <= GUESTS_MAX; i++) {
+        struct source *source = &worker->sources[i];
+        if (source->region != NULL && source->leaves)
+            source_unmap(worker, source);
+    }
+}
+
+void
+sources_ring(struct worker *worker)
+{
+    for (uint32_t i = 0; i <= worker->guests.limit; i++) {
+        struct source *source = &worker->sources[i];
+        if (!source->owes_bell)
+            continue;
+        source->owes_bell = false;
+        if (!source->lost)
+            doorbell_ring(&source->region->header->coordinator_bell);
+    }
+}
