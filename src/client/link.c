@@ -380,8 +380,8 @@ be_welcomed(struct link *link, const struct local_hello *hello, struct error *er
         status = local_receive(link->fd, &link->terms, sizeof(link->terms), LOCAL_WAIT, &descriptor,
                                error);
     if (status == STATUS_UNAVAILABLE)
-        return error_set(error, STATUS_PERMISSION_DENIED,
-                         "the node has hung up: only its own user and root may connect");
+        return error_set(error, STATUS_UNAVAILABLE,
+                         "the node has hung up without a word: it is ending, or busy: try again");
     if (status != STATUS_OK)
         return error_prefix(error, "waiting for the node's welcome");
     link->terms.text[sizeof(link->terms.text) - 1] = '\0';

@@ -33,6 +33,7 @@ struct session {
     struct loop_watch *watch;
     uint64_t serial; /* in the order in which they came */
     uid_t uid;
+    pid_t pid;
     struct roster *roster; /* NULL: has not said hello */
     uint32_t number;       /* of its guest there */
 };
@@ -41,7 +42,9 @@ struct session {
  * nothing. */
 struct user {
     uid_t uid;
-    int64_t forgiven_ns; /* when the last of them will be */
+    int64_t forgiven_ns;         /* when the last of them will be */
+    const struct roster *roster; /* of the last death, with … */
+    uint16_t party; /* … who died: of how many clients it held something, it is one */
 };
 
 struct local {
@@ -83,12 +86,16 @@ penance_ns(struct local *local, uid_t uid, int64_t now_ns)
 }
 
 static void
-charge(struct local *local, uid_t uid, int64_t now_ns)
+charge(struct local *local, const struct session *session, uint16_t party, int64_t now_ns)
 {
-    struct user *user = find_user(local, uid);
+    struct user *user = find_user(local, session->uid);
+    if (user->forgiven_ns != 0 && user->roster == session->roster && user->party == party)
+        return;
     if (user->forgiven_ns < now_ns)
         user->forgiven_ns = now_ns;
     user->forgiven_ns += FORGIVEN_NS;
+    user->roster = session->roster;
+    user->party = party;
 }
 
 /* ---- one session ---- */
@@ -110,6 +117,14 @@ session_end(struct session *session)
 }
 
 static void
+on_left(struct session *session)
+{
+    log_info("local_client_left pipeline=%s number=%u why=\"closed its socket\"",
+             session->roster->pipeline->name, session->number);
+    session_end(session);
+}
+
+static void
 on_lost(void *context, const char *why)
 {
     struct session *session = context;
@@ -125,7 +140,7 @@ on_party_died(void *context, uint16_t party, bool held)
     struct local *local = session->local;
     int64_t now_ns = clock_now_ns();
     if (held)
-        charge(local, session->uid, now_ns);
+        charge(local, session, party, now_ns);
     if (held && penance_ns(local, session->uid, now_ns) > DEATHS_MAX * FORGIVEN_NS) {
         log_warn(
             "local_client_dropped pipeline=%s number=%u uid=%u why=\"more than %d workers died "
@@ -145,14 +160,22 @@ on_party_died(void *context, uint16_t party, bool held)
     session_end(session);
 }
 
+/* Who is turned away is told why, and so is the log. */
 static void
-refuse(struct session *session, const struct error *error)
+say_refused(int fd, uid_t uid, pid_t pid, const struct error *error)
 {
     struct local_word word = {
         .version = LOCAL_VERSION, .type = LOCAL_REFUSED, .status = error->status};
     snprintf(word.text, sizeof(word.text), "%.255s", error->text);
     struct error ignored = ERROR_NONE;
-    (void)!local_send(session->fd, &word, sizeof(word), -1, &ignored);
+    (void)!local_send(fd, &word, sizeof(word), -1, &ignored);
+    log_warn("local_client_refused uid=%u pid=%d why=\"%s\"", (unsigned)uid, (int)pid, error->text);
+}
+
+static void
+refuse(struct session *session, const struct error *error)
+{
+    say_refused(session->fd, session->uid, session->pid, error);
     session_close(session);
 }
 
@@ -233,8 +256,31 @@ on_hello(struct session *session, const struct local_hello *hello)
         session_end(session);
         return;
     }
-    log_info("local_client pipeline=%s number=%u uid=%u", roster->pipeline->name, number,
-             (unsigned)session->uid);
+    log_info("local_client pipeline=%s number=%u uid=%u pid=%d", roster->pipeline->name, number,
+             (unsigned)session->uid, (int)session->pid);
+}
+
+/* It says hello, and nothing after that. Nothing at all, if it has closed. */
+static void
+on_nonsense(struct session *session, enum status status, const struct error *error)
+{
+    if (session->roster != NULL) {
+        log_warn("local_client_dropped pipeline=%s number=%u uid=%u why=\"speaks after its hello: "
+                 "%s\"",
+                 session->roster->pipeline->name, session->number, (unsigned)session->uid,
+                 error->text);
+        session_end(session);
+    } else if (status == STATUS_UNAVAILABLE) {
+        log_info("local_client_silent uid=%u pid=%d why=\"%s\"", (unsigned)session->uid,
+                 (int)session->pid, error->text);
+        session_close(session);
+    } else {
+        struct error refusal = ERROR_NONE;
+        error_set(&refusal, STATUS_INVALID_ARGUMENT,
+                  "no hello: %s; is the client's libshoal of another version than this node's?",
+                  error->text);
+        refuse(session, &refusal);
+    }
 }
 
 static void
@@ -250,30 +296,36 @@ on_session_readable(void *context)
         return;
     if (descriptor >= 0)
         close(descriptor);
-    /* it says hello, and nothing after that */
-    if (status != STATUS_OK || session->roster != NULL ||
+    if (status == STATUS_OK &&
         strnlen(hello.pipeline, sizeof(hello.pipeline)) == sizeof(hello.pipeline))
-        session_end(session);
-    else
+        status = error_set(&error, STATUS_DATA_LOSS, "a pipeline's name without an end");
+    if (status == STATUS_OK && session->roster != NULL)
+        status = error_set(&error, STATUS_DATA_LOSS, "a second hello");
+    if (status == STATUS_OK)
         on_hello(session, &hello);
+    else if (status == STATUS_UNAVAILABLE && session->roster != NULL)
+        on_left(session);
+    else
+        on_nonsense(session, status, &error);
 }
 
 /* ---- the socket ---- */
 
-static bool
-peer_may(int fd, uid_t *uid)
+static enum status
+peer_check(int fd, struct ucred *peer, struct error *error)
 {
-    struct ucred peer;
-    socklen_t bytes = sizeof(peer);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
-        return false;
-    *uid = peer.uid;
-    return peer.uid == 0 || peer.uid == geteuid();
+    socklen_t bytes = sizeof(*peer);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &bytes) != 0)
+        return error_set_errno(error, "who a local client is");
+    if (peer->uid == 0 || peer->uid == geteuid())
+        return STATUS_OK;
+    return error_set(error, STATUS_PERMISSION_DENIED,
+                     "only root and the node's own user may be its local clients");
 }
 
 /* A place for one more session: free, or that of who has said nothing for longest. */
 static struct session *
-make_room(struct local *local)
+make_room(struct local *local, struct error *error)
 {
     struct session *silent = NULL;
     for (uint32_t i = 0; i < SESSIONS_MAX; i++) {
@@ -283,25 +335,29 @@ make_room(struct local *local)
         if (session->roster == NULL && (silent == NULL || session->serial < silent->serial))
             silent = session;
     }
+    error_set(error, STATUS_RESOURCE_EXHAUSTED, "the node has its %d sessions of local clients",
+              SESSIONS_MAX);
     if (silent != NULL)
-        session_close(silent);
+        refuse(silent, error);
     return silent;
 }
 
 static void
 take_client(struct local *local, int fd)
 {
-    uid_t uid = 0;
-    bool may = peer_may(fd, &uid);
-    struct session *session = may ? make_room(local) : NULL;
+    struct error error = ERROR_NONE;
+    struct ucred peer = {.uid = (uid_t)-1};
+    struct session *session = NULL;
+    if (peer_check(fd, &peer, &error) == STATUS_OK)
+        session = make_room(local, &error);
     if (session == NULL) {
-        log_warn("local_client_refused uid=%u why=\"%s\"", (unsigned)uid,
-                 may ? "too many sessions" : "neither root nor the node's own user");
+        say_refused(fd, peer.uid, peer.pid, &error);
         close(fd);
         return;
     }
     session->fd = fd;
-    session->uid = uid;
+    session->uid = peer.uid;
+    session->pid = peer.pid;
     session->serial = local->session_serials++;
     session->watch = loop_watch_add(local->loop, fd, on_session_readable, session);
 }

@@ -81,6 +81,25 @@ item_is_dropped(struct worker *worker, struct item *item, uint32_t batch_items, 
     return false;
 }
 
+/* What admission checks of others' requests. At a later stage, too: its client may have pushed it
+ * there itself. */
+static enum status
+guest_check(const struct worker *worker, const struct payload_view *view, struct error *error)
+{
+    const struct handshake_ready *takes = worker->ready;
+    enum status status = STATUS_OK;
+    if (takes->input_count > 0 && worker->place == 0)
+        status = spec_check(takes->inputs, takes->input_count, view->tensors, view->tensor_count,
+                            worker->start.pipeline, error);
+    else if (takes->input_count > 0)
+        status = spec_check_declared(takes->inputs, takes->input_count, view->tensors,
+                                     view->tensor_count, worker->start.pipeline, error);
+    for (uint32_t i = 0; i < view->tensor_count && status == STATUS_OK; i++)
+        if (view->tensors[i].datatype == SHOAL_BYTES)
+            status = tensor_check_elements(&view->tensors[i], error);
+    return status;
+}
+
 /* Of a guest nothing was checked before, and nothing may be read twice. */
 static enum status
 item_read(struct worker *worker, struct item *item, struct error *error)
@@ -90,11 +109,7 @@ item_read(struct worker *worker, struct item *item, struct error *error)
     if (!item->source->is_guest)
         return payload_read(region, payload, &item->view, error);
     enum status status = payload_read_copied(region, payload, &item->table, &item->view, error);
-    const struct handshake_ready *takes = worker->ready;
-    if (status != STATUS_OK || worker->place != 0 || takes->input_count == 0)
-        return status;
-    return spec_check(takes->inputs, takes->input_count, item->view.tensors,
-                      item->view.tensor_count, worker->start.pipeline, error);
+    return status == STATUS_OK ? guest_check(worker, &item->view, error) : status;
 }
 
 static bool
@@ -364,6 +379,6 @@ batch_run(struct worker *worker, enum batch_state closed)
     }
     sources_ring(worker);
     batch_begin(&worker->batch);
-    if (worker->touched != 0)
+    if (worker->held != 0 || worker->leaving)
         sources_settle(worker);
 }

@@ -66,7 +66,8 @@ guest_comes(struct worker *worker, const struct handshake_guest *message, int fd
     struct source *source = &worker->sources[1 + message->number];
     if (source->region != NULL) { /* the coordinator waits for GUEST_LEFT before that */
         log_error("guest_refused why=\"number %u is taken\"", message->number);
-        close(fd);
+        if (fd >= 0)
+            close(fd);
         return;
     }
     *source = (struct source){.region = &source->own,
@@ -76,7 +77,8 @@ guest_comes(struct worker *worker, const struct handshake_guest *message, int fd
                               .since_ns = clock_now_ns()};
     struct error error = ERROR_NONE;
     enum status status = region_attach(&source->own, fd, &error);
-    close(fd); /* the mapping stays */
+    if (fd >= 0) /* there may have been no room for it in this process */
+        close(fd);
     source->own.fd = -1;
     if (status == STATUS_OK)
         status = guest_validate(worker, &source->own, &error);
@@ -94,6 +96,7 @@ guest_goes(struct worker *worker, const struct handshake_guest *message)
         return;
     source->leaves = true;
     source->lost = true;
+    worker->leaving = true;
     if (worker->guests.regions[source->number] != NULL)
         guests_remove(&worker->guests, source->number);
 }
@@ -101,7 +104,7 @@ guest_goes(struct worker *worker, const struct handshake_guest *message)
 static void
 hear_one(struct worker *worker, const struct handshake_guest *message, int fd)
 {
-    if (message->number < GUESTS_MAX && message->event == GUEST_COMES && fd >= 0) {
+    if (message->number < GUESTS_MAX && message->event == GUEST_COMES) {
         guest_comes(worker, message, fd);
         return;
     }
@@ -181,14 +184,24 @@ source_touch(struct worker *worker, const struct source *source)
 {
     if (!source->is_guest)
         return;
-    worker->touched |= UINT32_C(1) << source->number;
-    seat_holds_guests(&worker->seat, worker->touched);
+    seat_holds_guests(&worker->seat, worker->held | UINT32_C(1) << source->number);
+}
+
+void
+source_touched(struct worker *worker, const struct source *source, enum source_held held)
+{
+    if (!source->is_guest)
+        return;
+    if (held == SOURCE_GAVE_AN_ITEM)
+        worker->held |= UINT32_C(1) << source->number;
+    seat_holds_guests(&worker->seat, worker->held);
 }
 
 void
 sources_settle(struct worker *worker)
 {
-    worker->touched = 0;
+    worker->held = 0;
+    worker->leaving = false;
     seat_holds_guests(&worker->seat, 0);
     for (uint32_t i = 1; i <= GUESTS_MAX; i++) {
         struct source *source = &worker->sources[i];

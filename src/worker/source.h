@@ -48,8 +48,10 @@ uint32_t sources_round(const struct worker *worker);
 /* Something in it cannot be. */
 void source_corrupt(struct worker *worker, struct source *source, const char *what);
 
-/* It is about to be popped from, or something of it is held: for who judges our death. */
+/* For who judges our death: it is about to be popped from; and what came of that. */
 void source_touch(struct worker *worker, const struct source *source);
+enum source_held { SOURCE_GAVE_NOTHING, SOURCE_GAVE_AN_ITEM };
+void source_touched(struct worker *worker, const struct source *source, enum source_held held);
 
 /* The batch is empty, so nothing is held of any guest: those that leave are unmapped. */
 void sources_settle(struct worker *worker);

@@ -20,7 +20,7 @@ static const int64_t SLEEP_NS_MAX = 500 * (int64_t)NS_PER_MS;
 static const int64_t DEADLINE_MARGIN_NS = NS_PER_MS;
 
 /* Items dropped in one turn, at most, before an open batch is looked at again. */
-enum { DROPS_MAX = 256 };
+enum { DROPS_MAX = 256, DROP_WEIGHT_OF_GUEST = 16 };
 
 static bool
 ring_holds_work(const struct worker *worker)
@@ -76,13 +76,9 @@ next_runs_alone(const struct worker *worker, const struct source *source)
 
 enum take { TAKE_NOTHING, TAKE_ITEM, TAKE_DROPPED, TAKE_REFUSED };
 
-/* The next item of a source; of one in which something cannot be there is none. */
 static enum take
-take_one(struct worker *worker, struct source *source, int64_t now_ns)
+pop_one(struct worker *worker, struct source *source, int64_t now_ns)
 {
-    if (worker->batch.count > 0 && next_runs_alone(worker, source))
-        return TAKE_REFUSED;
-    source_touch(worker, source);
     struct shm_ticket ticket;
     switch (slot_pop(source->region, worker->place, worker->party, &ticket)) {
     case RING_OK: return item_take(worker, source, ticket, now_ns) ? TAKE_ITEM : TAKE_DROPPED;
@@ -96,6 +92,26 @@ take_one(struct worker *worker, struct source *source, int64_t now_ns)
     UNREACHABLE();
 }
 
+/* The next item of a source; of one in which something cannot be there is none. */
+static enum take
+take_one(struct worker *worker, struct source *source, int64_t now_ns)
+{
+    if (worker->batch.count > 0 && next_runs_alone(worker, source))
+        return TAKE_REFUSED;
+    source_touch(worker, source);
+    enum take take = pop_one(worker, source, now_ns);
+    source_touched(worker, source, take == TAKE_ITEM ? SOURCE_GAVE_AN_ITEM : SOURCE_GAVE_NOTHING);
+    return take;
+}
+
+/* What a drop counts: to find that an item of a guest can't be read may take as long as it has
+ * bytes, for the lane that was done at admission. */
+static uint32_t
+drop_weight(const struct source *source)
+{
+    return source->is_guest ? DROP_WEIGHT_OF_GUEST : 1;
+}
+
 /* Takes what is there, as far as the batch has room. */
 static uint32_t
 gather(struct worker *worker, int64_t now_ns)
@@ -105,10 +121,11 @@ gather(struct worker *worker, int64_t now_ns)
     uint32_t in_vain = 0; /* picks in a row that had nothing */
     while (!batch_full(&worker->batch) && dropped < DROPS_MAX && !worker->corrupt &&
            in_vain < sources_round(worker)) {
-        enum take take = take_one(worker, sources_next(worker), now_ns);
+        struct source *source = sources_next(worker);
+        enum take take = take_one(worker, source, now_ns);
         in_vain = take == TAKE_NOTHING ? in_vain + 1 : 0;
         taken += take == TAKE_ITEM;
-        dropped += take == TAKE_DROPPED;
+        dropped += take == TAKE_DROPPED ? drop_weight(source) : 0;
         if (take == TAKE_REFUSED) {
             batch_refuse(&worker->batch);
             break;
@@ -116,8 +133,6 @@ gather(struct worker *worker, int64_t now_ns)
     }
     if (dropped > 0)
         sources_ring(worker);
-    if (worker->batch.count == 0 && worker->touched != 0)
-        sources_settle(worker);
     return taken + dropped;
 }
 

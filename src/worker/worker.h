@@ -47,7 +47,8 @@ struct worker {
     struct guests guests;                  /* those that are served */
     bool lane_turn;                        /* the last pick was the lane */
     uint32_t last_guest;                   /* the last pick that was not */
-    uint32_t touched;                      /* guests that something may be held of, a bit each */
+    uint32_t held;                         /* guests that the batch has items of, a bit each */
+    bool leaving;                          /* some guest is to be unmapped with an empty batch */
 
     struct batch batch;
     struct item *items;        /* one per position of the batch */
