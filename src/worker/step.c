@@ -215,9 +215,8 @@ due(const struct worker *worker, int64_t now_ns)
                      });
 }
 
-/* One turn of work; 0: there was nothing to do. */
-static uint32_t
-work(struct worker *worker, int64_t now_ns)
+uint32_t
+worker_turn(struct worker *worker, int64_t now_ns)
 {
     uint32_t had = worker->batch.count;
     uint32_t done = 0;
@@ -360,7 +359,7 @@ worker_serve(struct worker *worker)
             return EXIT_CORRUPT;
         if (stop)
             break;
-        if (work(worker, now_ns) == 0)
+        if (worker_turn(worker, now_ns) == 0)
             rest(worker);
     }
     take_role(worker); /* we may have been appointed while we slept */

@@ -89,6 +89,10 @@ bool worker_stop_requested(void);
 /* Serves until it is asked to stop, or the region turns out to be corrupt. */
 enum worker_exit worker_serve(struct worker *worker);
 
+/* One turn of that, without looking after anything else or resting: gathers, and runs the batch if
+ * it is due. 0: there was nothing to do. */
+uint32_t worker_turn(struct worker *worker, int64_t now_ns);
+
 /* ---- run.c ---- */
 
 /* Prepares the next position of the batch for a slot that was claimed; fails it at once, and
