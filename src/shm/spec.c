@@ -86,29 +86,13 @@ spec_missing(const struct handshake_tensor *spec, const char *model, struct erro
                      "tensor \"%s\": missing, model \"%s\" takes it", spec->name, model);
 }
 
-static const struct shoal_tensor *
-find_given(const struct shoal_tensor *tensors, uint32_t count, const char *name)
+static bool
+is_given(const struct shoal_tensor *tensors, uint32_t count, const char *name)
 {
     for (uint32_t i = 0; i < count; i++)
         if (strcmp(tensors[i].name, name) == 0)
-            return &tensors[i];
-    return NULL;
-}
-
-enum status
-spec_check_declared(const struct handshake_tensor *specs, uint32_t count,
-                    const struct shoal_tensor *tensors, uint32_t tensor_count, const char *model,
-                    struct error *error)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        const struct shoal_tensor *given = find_given(tensors, tensor_count, specs[i].name);
-        if (given == NULL)
-            return spec_missing(&specs[i], model, error);
-        enum status status = spec_check_input(given, specs, count, model, error);
-        if (status != STATUS_OK)
-            return status;
-    }
-    return STATUS_OK;
+            return true;
+    return false;
 }
 
 enum status
@@ -119,9 +103,12 @@ spec_check(const struct handshake_tensor *specs, uint32_t count, const struct sh
         enum status status = spec_check_input(&tensors[i], specs, count, model, error);
         if (status != STATUS_OK)
             return status;
-        if (find_given(tensors, i, tensors[i].name) != NULL)
+        if (is_given(tensors, i, tensors[i].name))
             return error_set(error, STATUS_INVALID_ARGUMENT, "tensor \"%s\": given twice",
                              tensors[i].name);
     }
-    return spec_check_declared(specs, count, tensors, tensor_count, model, error);
+    for (uint32_t i = 0; i < count; i++)
+        if (!is_given(tensors, tensor_count, specs[i].name))
+            return spec_missing(&specs[i], model, error);
+    return STATUS_OK;
 }

@@ -28,10 +28,5 @@ enum status spec_check(const struct handshake_tensor *specs, uint32_t count,
                        const struct shoal_tensor *tensors, uint32_t tensor_count, const char *model,
                        struct error *error) WARN_UNUSED;
 
-/* Only what a later stage's modelet declares: whatever else the stage before gave it may have. */
-enum status spec_check_declared(const struct handshake_tensor *specs, uint32_t count,
-                                const struct shoal_tensor *tensors, uint32_t tensor_count,
-                                const char *model, struct error *error) WARN_UNUSED;
-
 /* "FP32"; "unknown" for what is no datatype: the number may be a worker's. */
 const char *datatype_name(uint32_t datatype);

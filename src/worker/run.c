@@ -81,19 +81,15 @@ item_is_dropped(struct worker *worker, struct item *item, uint32_t batch_items, 
     return false;
 }
 
-/* What admission checks of others' requests. At a later stage, too: its client may have pushed it
- * there itself. */
+/* What admission checks of others' requests. */
 static enum status
 guest_check(const struct worker *worker, const struct payload_view *view, struct error *error)
 {
     const struct handshake_ready *takes = worker->ready;
     enum status status = STATUS_OK;
-    if (takes->input_count > 0 && worker->place == 0)
+    if (takes->input_count > 0)
         status = spec_check(takes->inputs, takes->input_count, view->tensors, view->tensor_count,
                             worker->start.pipeline, error);
-    else if (takes->input_count > 0)
-        status = spec_check_declared(takes->inputs, takes->input_count, view->tensors,
-                                     view->tensor_count, worker->start.pipeline, error);
     for (uint32_t i = 0; i < view->tensor_count && status == STATUS_OK; i++)
         if (view->tensors[i].datatype == SHOAL_BYTES)
             status = tensor_check_elements(&view->tensors[i], error);
@@ -109,7 +105,10 @@ item_read(struct worker *worker, struct item *item, struct error *error)
     if (!item->source->is_guest)
         return payload_read(region, payload, &item->view, error);
     enum status status = payload_read_copied(region, payload, &item->table, &item->view, error);
-    return status == STATUS_OK ? guest_check(worker, &item->view, error) : status;
+    /* what a later stage's modelet declares, it is not given in the lane either */
+    if (status != STATUS_OK || worker->place != 0)
+        return status;
+    return guest_check(worker, &item->view, error);
 }
 
 static bool

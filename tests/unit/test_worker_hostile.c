@@ -3,17 +3,16 @@
  * Proves that a local client which writes anything anywhere in its region, as fast as it can and
  * while workers read there, harms nobody: the requests of the lane and of an honest client at the
  * same stages are all answered, rightly, and no worker dies. The hostile client is a process of its
- * own, and ends by SIGKILL wherever it is. Proves too that a worker judges a client's request at
- * each stage as admission judges others', and no plan of blocks in which it would lend less than
+ * own, and ends by SIGKILL wherever it is. Proves too that a worker judges the BYTES of a client's
+ * request as admission judges others', and takes no plan of blocks in which it would lend less than
  * it says. Played by hand: test_worker_guest_rig.h.
  *
  * ctest: timeout=300
  */
+#include "hostile_client.h"
 #include "test_worker_guest_rig.h"
 
 #include <sys/prctl.h>
-
-#include "shm/ring.h"
 
 /* ---- what is checked ---- */
 
@@ -51,31 +50,6 @@ push_and_wait(struct guest *guest, struct shm_ticket ticket, uint8_t place)
         slot_push(region, ticket, PLACE_FREE, place, PARTY_COORDINATOR, clock_now_ns()), RING_OK);
     doorbell_ring(guest_bell(region, place));
     return rig_wait_outcome(&guest->rig);
-}
-
-/* To a later stage a client can push, too; what the modelet there declares holds for it. */
-static void
-test_checked_at_each_stage(void **state)
-{
-    (void)state;
-    static const struct rig_stage stages[] = {
-        {.modelet = "probe"},
-        {.modelet = "probe", .param_name = "describe", .param_value = "inputs"}};
-    struct rig *lane = rig_start(stages, 2);
-    static struct guest guest;
-    guest_come(&guest, lane, 0);
-    struct shoal_tensor more = {.name = "more", .datatype = SHOAL_INT8, .rank = 0, .bytes = 1};
-    static char byte;
-    more.data = &byte;
-    for (int i = 0; i < 10; i++) {
-        struct shm_ticket ticket = build(&guest, 1, SHOAL_INT64, i % 2 == 0 ? NULL : &more);
-        assert_int_equal(push_and_wait(&guest, ticket, 1).status, STATUS_OK);
-        struct rig_outcome refused = push_and_wait(&guest, build(&guest, 1, SHOAL_FP64, NULL), 1);
-        assert_int_equal(refused.status, STATUS_INVALID_ARGUMENT);
-        assert_non_null(strstr(refused.text, "datatype FP64, the model takes INT64"));
-    }
-    guest_go(&guest);
-    rig_stop(lane);
 }
 
 /* Elements of BYTES: as many as the shape says, and none beyond the tensor. */
@@ -131,79 +105,6 @@ test_descending_classes_are_refused(void **state)
 }
 
 /* ---- the storm ---- */
-
-enum way {
-    WAY_PAYLOADS, /* descriptors and tables */
-    WAY_RINGS,    /* cells and hints */
-    WAY_WORDS,    /* of slots and blocks */
-    WAY_SLOTS,    /* times, flags, texts */
-    WAY_BELLS,
-    WAY_HEADER,
-    WAY_HOLES, /* pages taken out of the file */
-    WAY_ANYWHERE,
-    WAYS,
-};
-
-static uint64_t
-draw(uint64_t *random)
-{
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    return *random;
-}
-
-/* Where such a client writes next: 8 bytes of the region. */
-static char *
-place_of(const struct region *region, enum way way, uint64_t *random)
-{
-    const struct region_layout *layout = &region->layout;
-    uint64_t at = draw(random);
-    switch (way) {
-    case WAY_PAYLOADS:
-        if (at & 1)
-            return (char *)region_slot(region, (at >> 1) % region->slots.count) +
-                   offsetof(struct shm_slot, payload) + (at >> 32) % 8 * 8;
-        return arena_block(region, (at >> 1) % layout->block_count) + (at >> 32) % 64 * 8;
-    case WAY_RINGS:
-        return region->base + layout->slot_rings_offset +
-               at % ((layout->block_words_offset - layout->slot_rings_offset) / 8) * 8;
-    case WAY_WORDS:
-        if (at & 1)
-            return (char *)region_slot(region, (at >> 1) % region->slots.count);
-        return region->base + layout->block_words_offset + (at >> 1) % layout->block_count * 8;
-    case WAY_SLOTS:
-        return (char *)region_slot(region, (at >> 1) % region->slots.count) + 8 +
-               (at >> 32) % (sizeof(struct shm_slot) / 8 - 1) * 8;
-    case WAY_BELLS:
-        return at & 1 ? (char *)&region->header->coordinator_bell
-                      : (char *)guest_bell(region, (at >> 1) % layout->plan.stage_count);
-    case WAY_HEADER: return region->base + at % (sizeof(struct region_header) / 8) * 8;
-    default: return region->base + at % (layout->region_bytes / 8) * 8;
-    }
-}
-
-static void
-write_somewhere(const struct region *region, enum way way, uint64_t *random)
-{
-    enum { PAGE = 4096 };
-    _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)place_of(region, way, random);
-    uint64_t value = draw(random);
-    if (way == WAY_HOLES) {
-        (void)!fallocate(region->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                         (off_t)(value % (region->layout.region_bytes / PAGE) * PAGE), PAGE);
-        return;
-    }
-    uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
-    switch (value >> 61) {
-    case 0:
-    case 1: seen = value; break;
-    case 2: seen = value & 7; break;
-    case 3: seen += value % 5 - 2; break;
-    default: seen ^= UINT64_C(1) << value % 64;
-    }
-    atomic_store_explicit(word, seen, memory_order_relaxed);
-}
 
 /* A request with one number; false: what it needs is not to be had. */
 static bool
@@ -357,7 +258,6 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_checked_at_each_stage),
         cmocka_unit_test(test_elements_are_checked),
         cmocka_unit_test(test_descending_classes_are_refused),
         cmocka_unit_test(test_storm),
