@@ -132,7 +132,7 @@ answer_many(struct item *item)
     for (uint32_t i = 0; i < OUTPUTS_MAX; i++) {
         name[4] = (char)('0' + i / 10);
         name[5] = (char)('0' + i % 10);
-        if (!add_output(item, name, (int64_t)((i + 1) * (i + 1) * 16), lent, i))
+        if (!add_output(item, name, (int64_t)((i + 1) * (i + 1) * (i + 1) * 16), lent, i))
             break;
     }
     return SHOAL_OK;

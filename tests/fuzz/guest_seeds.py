@@ -20,6 +20,7 @@ COPIES, FORWARDS, FAILS, MANY, FAILS_BATCH = range(5)
 ANY, BIT, NEAR, NEAR_GENERATION, COPY, SMALL_VALUE, WORD, FULL_CELL = range(8)
 
 SERVED = [(SUBMIT, PLAIN, COPIES), (LANE,), (TURN,), (TAKE,)]
+AFRESH = [(LEAVES,), (ARRIVES,)]
 KINDS = [(SUBMIT, kind, answer) for kind in range(10) for answer in range(5)]
 
 
@@ -40,10 +41,25 @@ SEEDS = {
     "later": (0, [(SUBMIT, PLAIN, COPIES), (LATER, 12, SLOT_WORD, 7, BIT, 32) + (0,) * 8, (TURN,)]
               + SERVED),
     "holes": (0, SERVED + each([(PUNCHES, page, 0) for page in range(8)], *SERVED)),
-    "plan": (0, [(LEAVES,)] + [(WRITES, HEADER, 0, 124, 0, ANY, 0, 32, 0, 0, 0, 0, 0, 0), (ARRIVES,)]
-             + SERVED),
-    "tensor": (0, each([(WRITES, BLOCK, block, 64, 0, BIT, bit) for block in range(4)
-                        for bit in range(0, 64, 9)], *SERVED)),
+    # the two smallest classes of blocks change places, with their counts: a plan of the same size
+    "plan": (0, [(LEAVES,), (WRITES, HEADER, 0, 112, 0, ANY, 4, 0, 0, 0, 18, 0, 0, 0),
+                 (WRITES, HEADER, 0, 160, 0, ANY, 0, 32, 0, 0, 0, 0, 0, 0),
+                 (WRITES, HEADER, 0, 168, 0, ANY, 0, 8, 0, 0, 0, 0, 0, 0), (ARRIVES,)]
+             + [(SUBMIT, PLAIN, MANY), (TURN,)] * 3),
+    # a fresh region's first request lies in block 0: its tensor's data, and at 64 its table
+    "table": (0, [part for at in (64, 72, 80, 88) for bit in (0, 4, 13, 22)
+                  for part in AFRESH + [(SUBMIT, PLAIN, COPIES), (WRITES, BLOCK, 0, at, 0, BIT, bit),
+                                        (TURN,)]]),
+    "beyond": (0, [(SUBMIT, PLAIN, COPIES), (WRITES, BLOCK, 0, 80, 0, ANY, 0, 32, 0, 0, 0, 0, 0, 0),
+                   (WRITES, BLOCK, 0, 88, 0, ANY, 0, 4, 0, 0, 0, 0, 0, 0), (TURN,)]),
+    "payload": (0, [part for at in range(0, 32, 8) for bit in (0, 3, 17, 34, 46)
+                    for part in AFRESH + [(SUBMIT, PLAIN, FORWARDS),
+                                          (WRITES, DESCRIPTOR, 0, at, BIT, bit), (TURN,)]]),
+    "spare-twice": (0, [(SUBMIT, PLAIN, MANY), (WRITES, DESCRIPTOR, 0, 32, ANY) + (20, 0) * 4,
+                        (WRITES, DESCRIPTOR, 0, 48, ANY, 4, 0, 0, 0, 0, 0, 0, 0), (TURN,), (TAKE,)]),
+    # a small block in the ring of large ones
+    "small-for-large": (0, [(SUBMIT, PLAIN, MANY), (WRITES, BLOCK_WORD, 3, WORD, 1, 0, 2, 0, 1),
+                            (WRITES, CELL, 7, 0, FULL_CELL, 1, 0, 2, 0, 1, 0, 3, 0), (TURN,)]),
 }
 for name, target in (("word", SLOT_WORD), ("cell", CELL), ("head", HEAD), ("tail", TAIL),
                      ("block", BLOCK_WORD), ("descriptor", DESCRIPTOR), ("field", SLOT_FIELD),
