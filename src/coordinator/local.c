@@ -117,10 +117,10 @@ session_end(struct session *session)
 }
 
 static void
-on_left(struct session *session)
+on_left(struct session *session, const char *why)
 {
-    log_info("local_client_left pipeline=%s number=%u why=\"closed its socket\"",
-             session->roster->pipeline->name, session->number);
+    log_info("local_client_left pipeline=%s number=%u why=\"%s\"", session->roster->pipeline->name,
+             session->number, why);
     session_end(session);
 }
 
@@ -253,7 +253,7 @@ on_hello(struct session *session, const struct local_hello *hello)
     struct local_word word;
     fill_terms(roster, &word);
     if (local_send(session->fd, &word, sizeof(word), region_fd, &error) != STATUS_OK) {
-        session_end(session);
+        on_left(session, error.text);
         return;
     }
     log_info("local_client pipeline=%s number=%u uid=%u pid=%d", roster->pipeline->name, number,
@@ -304,7 +304,7 @@ on_session_readable(void *context)
     if (status == STATUS_OK)
         on_hello(session, &hello);
     else if (status == STATUS_UNAVAILABLE && session->roster != NULL)
-        on_left(session);
+        on_left(session, error.text);
     else
         on_nonsense(session, status, &error);
 }
