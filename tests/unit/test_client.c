@@ -43,6 +43,8 @@ struct node {
 
 /* ---- the node ---- */
 
+static const char *stage_keys = "workers: 2";
+
 static void
 write_config(const struct node *node, int clients, int slots)
 {
@@ -59,8 +61,8 @@ write_config(const struct node *node, int clients, int slots)
             "    local_clients: %d\n"
             "    local_slots: %d\n"
             "    stages:\n"
-            "      - {name: first, modelet: %s/tests/modelets/libprobe.so, workers: 2}\n",
-            node->directory, node->directory, clients, slots, build);
+            "      - {name: first, modelet: %s/tests/modelets/libprobe.so, %s}\n",
+            node->directory, node->directory, clients, slots, build, stage_keys);
     fclose(file);
 }
 
@@ -405,6 +407,37 @@ test_who_kills_workers_is_kept_out(void **state)
     node_remove(&node);
 }
 
+/* A death with many clients' requests in hand is one death, whoever they belong to. */
+static void
+test_a_death_is_charged_once(void **state)
+{
+    (void)state;
+    enum { CLIENTS = 10 };
+    struct node node;
+    stage_keys = "workers: 1, batch_size: 10, batch_wait_ms: 30000";
+    node_start(&node, CLIENTS, 4);
+    stage_keys = "workers: 2";
+    struct shoal_client *clients[CLIENTS];
+    struct shoal_request *requests[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++)
+        clients[i] = open_client(&node);
+    for (int i = 0; i < CLIENTS; i++) /* the last one fills the batch, and crashes it */
+        requests[i] = submit(clients[i], i + 1 < CLIENTS ? PROBE_ECHO : PROBE_CRASH, 0, i);
+    for (int waiting = CLIENTS; waiting > 0;) { /* each client repairs while it is waited for */
+        waiting = 0;
+        for (int i = 0; i < CLIENTS; i++)
+            waiting += shoal_request_wait(requests[i], clock_now_ns() + NS_PER_MS) == SHOAL_UNSET;
+    }
+    for (int i = 0; i < CLIENTS; i++) {
+        assert_int_equal(shoal_request_status(requests[i]),
+                         i + 1 < CLIENTS ? SHOAL_OK : SHOAL_UNAVAILABLE);
+        shoal_request_release(requests[i]);
+        shoal_client_close(clients[i]);
+    }
+    node_stop(&node);
+    node_remove(&node);
+}
+
 int
 main(void)
 {
@@ -417,6 +450,7 @@ main(void)
         cmocka_unit_test(test_deaths_of_workers),
         cmocka_unit_test(test_reload_and_restart),
         cmocka_unit_test(test_who_kills_workers_is_kept_out),
+        cmocka_unit_test(test_a_death_is_charged_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
