@@ -40,6 +40,9 @@ source_unmap(struct worker *worker, struct source *source)
 {
     if (worker->guests.regions[source->number] != NULL)
         guests_remove(&worker->guests, source->number);
+    if (source->ends && !source->lost)
+        guest_ends(source->region);
+    worker->ending &= ~(UINT32_C(1) << source->number);
     region_detach(&source->own);
     say(source, GUEST_LEFT, "");
     *source = (struct source){0};
@@ -98,6 +101,29 @@ guest_goes(struct worker *worker, const struct handshake_guest *message)
         guests_remove(&worker->guests, source->number);
 }
 
+/* What the stage before has passed on is finished here; what has not begun begins elsewhere. */
+static void
+guest_comes_to_end(struct worker *worker, const struct handshake_guest *message)
+{
+    struct source *source = &worker->sources[1 + message->number];
+    if (source->region == NULL || source->serial != message->serial)
+        return;
+    source->ends = true;
+    source->takes_left = 2 * source->region->slots.count;
+    worker->ending |= UINT32_C(1) << source->number;
+    if (worker->place == 0 && worker->guests.regions[source->number] != NULL)
+        guests_remove(&worker->guests, source->number);
+}
+
+static bool
+has_ended(const struct worker *worker, const struct source *source)
+{
+    if (!source->ends)
+        return false;
+    struct shm_ring ring = region_slot_ring(source->region, worker->place);
+    return worker->place == 0 || source->lost || source->takes_left == 0 || !ring_has_cell(&ring);
+}
+
 static void
 hear_one(struct worker *worker, const struct handshake_guest *message, int fd)
 {
@@ -107,6 +133,8 @@ hear_one(struct worker *worker, const struct handshake_guest *message, int fd)
     }
     if (message->number < GUESTS_MAX && message->event == GUEST_GOES)
         guest_goes(worker, message);
+    if (message->number < GUESTS_MAX && message->event == GUEST_ENDS)
+        guest_comes_to_end(worker, message);
     if (fd >= 0)
         close(fd);
 }
@@ -192,7 +220,7 @@ sources_settle(struct worker *worker)
     seat_holds_guests(&worker->seat, 0);
     for (uint32_t i = 1; i <= GUESTS_MAX; i++) {
         struct source *source = &worker->sources[i];
-        if (source->region != NULL && source->leaves)
+        if (source->region != NULL && (source->leaves || has_ended(worker, source)))
             source_unmap(worker, source);
     }
 }
@@ -200,12 +228,10 @@ sources_settle(struct worker *worker)
 void
 sources_ring(struct worker *worker)
 {
-    for (uint32_t i = 0; i <= worker->guests.limit; i++) {
-        struct source *source = &worker->sources[i];
-        if (!source->owes_bell)
-            continue;
-        source->owes_bell = false;
+    for (uint64_t owed = worker->bells_owed; owed != 0; owed &= owed - 1) {
+        const struct source *source = &worker->sources[__builtin_ctzll(owed)];
         if (!source->lost)
             doorbell_ring(&source->region->header->coordinator_bell);
     }
+    worker->bells_owed = 0;
 }

@@ -23,7 +23,6 @@ enum { GUEST_SLOTS_MAX = 256, GUEST_BLOCKS_MAX = 1024 };
 struct source {
     struct region *region; /* NULL: not in use */
     bool is_guest;
-    bool owes_bell; /* something was pushed to its results or errors, and its bell not rung yet */
 
     /* Of a guest: */
     struct region own;
@@ -32,6 +31,8 @@ struct source {
     int64_t since_ns; /* nothing in it has waited longer */
     bool lost;   /* its memory is touched no more, but by the modelet in a run that has begun */
     bool leaves; /* to be unmapped when the batch is gone */
+    bool ends;   /* to leave when nothing waits here any more … */
+    uint32_t takes_left; /* … or so many items were taken since: who is honest has fewer */
 };
 
 /* The lane is the first; no guests. */
@@ -51,7 +52,8 @@ void source_corrupt(struct worker *worker, struct source *source, const char *wh
 /* It is about to be popped from, or something of it is held: for who judges our death. */
 void source_touch(struct worker *worker, const struct source *source);
 
-/* The batch is empty, so nothing is held of any guest: those that leave are unmapped. */
+/* The batch is empty, so nothing is held of any guest: those that leave, or have come to their end,
+ * are unmapped. */
 void sources_settle(struct worker *worker);
 
 /* Rings the bells that are owed: the coordinator's and those of clients. */

@@ -16,6 +16,10 @@
 /* A sleeper looks after itself this often: sign of life, control socket. */
 static const int64_t SLEEP_NS_MAX = 500 * (int64_t)NS_PER_MS;
 
+/* And so often while a guest ends here: another worker may take the last that waits in it, and its
+ * client waits for us. */
+static const int64_t ENDING_SLEEP_NS = NS_PER_MS;
+
 /* Left before a deadline beyond the run itself: for waking up and for passing on. */
 static const int64_t DEADLINE_MARGIN_NS = NS_PER_MS;
 
@@ -39,6 +43,8 @@ look_after(struct worker *worker, int64_t now_ns)
     seat_alive(&worker->seat, now_ns);
     if (worker_stop_requested())
         return true;
+    if (worker->ending != 0 && worker->batch.count == 0)
+        sources_settle(worker);
     if (now_ns < worker->control_look_ns &&
         seat_guests_epoch(&worker->seat) == worker->guests.epoch)
         return false;
@@ -85,7 +91,9 @@ take_one(struct worker *worker, struct source *source, int64_t now_ns)
     source_touch(worker, source);
     struct shm_ticket ticket;
     switch (slot_pop(source->region, worker->place, worker->party, &ticket)) {
-    case RING_OK: return item_take(worker, source, ticket, now_ns) ? TAKE_ITEM : TAKE_DROPPED;
+    case RING_OK:
+        source->takes_left -= source->takes_left > 0;
+        return item_take(worker, source, ticket, now_ns) ? TAKE_ITEM : TAKE_DROPPED;
     case RING_EMPTY: return TAKE_NOTHING;
     case RING_LOST: /* in a guest nobody else is so fast */
         if (source->is_guest)
@@ -266,8 +274,9 @@ sleep_until(struct worker *worker, struct doorbells *bells, int64_t until_ns)
 {
     int64_t now_ns = clock_now_ns();
     int64_t longest_ns = until_ns - now_ns;
-    if (longest_ns > SLEEP_NS_MAX)
-        longest_ns = SLEEP_NS_MAX;
+    int64_t most_ns = worker->ending != 0 ? ENDING_SLEEP_NS : SLEEP_NS_MAX;
+    if (longest_ns > most_ns)
+        longest_ns = most_ns;
     if (doorbells_sleep(bells, longest_ns))
         spin_after_sleep(&worker->spin, clock_now_ns() - now_ns);
 }

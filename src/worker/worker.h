@@ -49,6 +49,9 @@ struct worker {
     uint32_t last_guest;                   /* the last pick that was not */
     uint32_t touched;                      /* guests that something may be held of, a bit each */
 
+    uint32_t ending;                       /* guests that have ends set, likewise */
+    uint64_t bells_owed; /* sources whose results or errors we pushed to, and did not ring yet */
+
     struct batch batch;
     struct item *items;        /* one per position of the batch */
     struct shoal_item **shown; /* those that are in the batch, as the modelet sees them */
