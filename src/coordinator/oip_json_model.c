@@ -49,7 +49,8 @@ put_tensor(struct bytes *out, const struct handshake_tensor *spec)
 }
 
 static void
-put_tensors(struct bytes *out, const char *key, const struct handshake_tensor *specs, uint32_t count)
+put_tensors(struct bytes *out, const char *key, const struct handshake_tensor *specs,
+            uint32_t count)
 {
     bytes_put_text(out, key);
     for (uint32_t i = 0; i < count; i++) {

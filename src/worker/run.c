@@ -262,6 +262,9 @@ call_run(struct worker *worker, struct shoal_item **shown, uint32_t count,
     int status = worker->modelet.table.run(worker->modelet.instance, worker->modelet.model, &batch);
     *ended_ns = clock_now_ns();
     seat_run_ended(&worker->seat);
+    /* before anything is passed on: who is answered may be back at once, and is no second one */
+    if (worker->batch.adaptive && count == worker->ran_items)
+        worker->arrived = sources_arrived(worker);
     seat_record(&worker->seat, WORKER_RUN, (uint64_t)(*ended_ns - began_ns));
     return status;
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/source.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "shm/slot.h"
 #include "worker/worker.h"
 
 void
@@ -63,6 +66,18 @@ guest_validate(const struct worker *worker, const struct region *guest, struct e
     return STATUS_OK;
 }
 
+/* Once: what it means is in docs/operating.md. */
+static void
+say_if_blind(struct worker *worker)
+{
+    if (worker->said_blind || doorbells_can_wait())
+        return;
+    worker->said_blind = true;
+    log_warn("local_clients_polled pipeline=%s stage=%s worker=%u why=\"futex_waitv: %s\"",
+             worker->start.pipeline, worker->start.stage, worker->start.worker_index,
+             strerror(errno));
+}
+
 static void
 guest_comes(struct worker *worker, const struct handshake_guest *message, int fd)
 {
@@ -83,10 +98,12 @@ guest_comes(struct worker *worker, const struct handshake_guest *message, int fd
     source->own.fd = -1;
     if (status == STATUS_OK)
         status = guest_validate(worker, &source->own, &error);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         guests_add(&worker->guests, source->number, &source->own);
-    else
+        say_if_blind(worker);
+    } else {
         source_corrupt(worker, source, error.text);
+    }
 }
 
 static void
@@ -183,6 +200,58 @@ uint32_t
 sources_round(const struct worker *worker)
 {
     return worker->guests.limit == 0 ? 1 : 2 * worker->guests.limit;
+}
+
+/* ---- how much comes ---- */
+
+/* The next source after one: the lane, then the guests that are served; NULL: that was the last. */
+static const struct source *
+source_after(const struct worker *worker, const struct source *source)
+{
+    if (source == NULL)
+        return &worker->sources[0];
+    uint32_t number = (uint32_t)(source - worker->sources); /* of the guest after it */
+    while (number < worker->guests.limit && worker->guests.regions[number] == NULL)
+        number++;
+    return number < worker->guests.limit ? &worker->sources[1 + number] : NULL;
+}
+
+static uint64_t
+stage_pushes(const struct worker *worker, const struct source *source)
+{
+    struct shm_ring ring = region_slot_ring(source->region, worker->place);
+    return ring_pushes(&ring);
+}
+
+uint32_t
+sources_in_flight(const struct worker *worker)
+{
+    uint32_t count = 0;
+    for (const struct source *at = source_after(worker, NULL); at != NULL;
+         at = source_after(worker, at))
+        count += slots_in_flight(at->region);
+    return count;
+}
+
+void
+sources_note_pushes(struct worker *worker)
+{
+    for (const struct source *at = source_after(worker, NULL); at != NULL;
+         at = source_after(worker, at))
+        worker->pushes[at - worker->sources] = stage_pushes(worker, at);
+}
+
+uint32_t
+sources_arrived(const struct worker *worker)
+{
+    uint32_t count = 0;
+    for (const struct source *at = source_after(worker, NULL); at != NULL;
+         at = source_after(worker, at)) {
+        uint64_t arrived = stage_pushes(worker, at) - worker->pushes[at - worker->sources];
+        uint32_t slots = at->region->slots.count; /* more only if somebody wrote into the ring */
+        count += arrived < slots ? (uint32_t)arrived : slots;
+    }
+    return count;
 }
 
 /* ---- what is held of them ---- */

@@ -46,6 +46,12 @@ bool sources_hear(struct worker *worker);
 struct source *sources_next(struct worker *worker);
 uint32_t sources_round(const struct worker *worker);
 
+/* For estimates, of all sources; what a client says of itself is bounded by its slots. How many
+ * requests are in flight in the pipeline; how many came to the stage since the last note. */
+uint32_t sources_in_flight(const struct worker *worker);
+void sources_note_pushes(struct worker *worker);
+uint32_t sources_arrived(const struct worker *worker);
+
 /* Something in it cannot be. */
 void source_corrupt(struct worker *worker, struct source *source, const char *what);
 

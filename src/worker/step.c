@@ -132,13 +132,13 @@ gather(struct worker *worker, int64_t now_ns)
 /* ---- company: wait.h ---- */
 
 static struct wait_moment
-wait_moment(const struct worker *worker, int64_t now_ns)
+wait_moment( struct worker *worker, int64_t now_ns)
 {
     struct cost_line line = cost_line(&worker->cost);
     return (struct wait_moment){
         .now_ns = now_ns,
         .count = worker->batch.count,
-        .flight = slots_in_flight(&worker->region),
+        .flight = sources_in_flight(worker),
         .fixed_ns = (int64_t)line.fixed_ns,
         .item_ns = (int64_t)line.item_ns,
     };
@@ -157,13 +157,6 @@ judge_company(struct worker *worker, uint32_t had, int64_t now_ns)
         seat_gauge(&worker->seat, WORKER_COMPANY_WAIT, wait_ns > 0 ? (uint64_t)wait_ns : 0);
 }
 
-static uint64_t
-stage_pushes(const struct worker *worker)
-{
-    struct shm_ring ring = region_slot_ring(&worker->region, worker->place);
-    return ring_pushes(&ring);
-}
-
 static void
 note_closed(struct worker *worker, int64_t now_ns)
 {
@@ -171,7 +164,7 @@ note_closed(struct worker *worker, int64_t now_ns)
         return;
     struct wait_moment moment = wait_moment(worker, now_ns);
     wait_closed(&worker->wait, &moment);
-    worker->pushes = stage_pushes(worker);
+    sources_note_pushes(worker);
 }
 
 static void
@@ -179,10 +172,7 @@ note_ran(struct worker *worker, int64_t began_ns, int64_t ended_ns)
 {
     if (!worker->batch.adaptive)
         return;
-    uint64_t arrived = stage_pushes(worker) - worker->pushes;
-    uint32_t slots = worker->region.slots.count; /* more only if somebody wrote into the ring */
-    wait_ran(&worker->wait, began_ns, ended_ns, worker->ran_items,
-             arrived < slots ? (uint32_t)arrived : slots);
+    wait_ran(&worker->wait, began_ns, ended_ns, worker->ran_items, worker->arrived);
 }
 
 /* What comes goes to another worker then, if there is one. */
