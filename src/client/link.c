@@ -512,9 +512,9 @@ be_welcomed(int fd, const struct local_hello *hello, struct local_word *terms, i
         return error_prefix(error, "waiting for the node's welcome");
     terms->text[sizeof(terms->text) - 1] = '\0';
     if (terms->version != LOCAL_VERSION)
-        status = error_set(error, STATUS_FAILED_PRECONDITION,
-                           "the node speaks version %u, this library %u", terms->version,
-                           LOCAL_VERSION);
+        status =
+            error_set(error, STATUS_FAILED_PRECONDITION,
+                      "the node speaks version %u, this library %u", terms->version, LOCAL_VERSION);
     else if (terms->type == LOCAL_REFUSED)
         status = error_set(error, status_from_number((long)terms->status), "%s", terms->text);
     else if (terms->type != LOCAL_WELCOME || *descriptor < 0)

@@ -67,9 +67,9 @@ struct link {
     struct request_pool *pool;
     uint32_t owned; /* by the caller: not released */
     uint32_t flying;
-    bool draining;          /* the node is about to stop, and takes no more */
-    bool spoiled;           /* lost, and nothing can be carried over … */
-    struct error why;       /* … for this reason; without one of ours: the connection has closed */
+    bool draining;    /* the node is about to stop, and takes no more */
+    bool spoiled;     /* lost, and nothing can be carried over … */
+    struct error why; /* … for this reason; without one of ours: the connection has closed */
     struct link *successor; /* lost: where it goes on; NULL: nowhere yet */
     struct spin spin;
     int64_t heard_ns;                                     /* when the socket was looked at last */

@@ -345,8 +345,7 @@ seat_leaves_guests(struct seat *seat)
     for (uint32_t i = 0; i < GUESTS_MAX; i++) {
         uint32_t bit = UINT32_C(1) << i;
         struct lane_guest *guest = &roster->guests[i];
-        if ((told & bit) != 0 &&
-            (guest->state == GUEST_SERVED || guest->state == GUEST_ENDING))
+        if ((told & bit) != 0 && (guest->state == GUEST_SERVED || guest->state == GUEST_ENDING))
             guest->owner.party_died(guest->owner.context, seat->party, (held & bit) != 0);
         free_if_left(roster, i);
         go_on_ending(roster, i);

@@ -35,7 +35,7 @@ struct guest_owner {
 enum guest_state {
     GUEST_FREE,
     GUEST_SERVED,
-    GUEST_ENDING,  /* we end it: stage by stage, workers finish what they hold; its pages are kept */
+    GUEST_ENDING, /* we end it: stage by stage, workers finish what they hold; its pages are kept */
     GUEST_LEAVING, /* its client has gone, or is not to be trusted: its pages are taken out */
 };
 

@@ -134,8 +134,8 @@ session_tell(struct session *session, const struct local_word *word, int descrip
     if (status != STATUS_UNAVAILABLE) /* else it has just gone by itself */
         log_warn("local_client_dropped pipeline=%s uid=%u why=\"does not read: %s\"",
                  session->pipeline->name, (unsigned)session->uid, error.text);
-    session_count(session, status == STATUS_UNAVAILABLE ? PIPELINE_LOCAL_LEFT
-                                                        : PIPELINE_LOCAL_DROPPED_DEAF);
+    session_count(session,
+                  status == STATUS_UNAVAILABLE ? PIPELINE_LOCAL_LEFT : PIPELINE_LOCAL_DROPPED_DEAF);
     session_end(session);
     return status;
 }
@@ -239,8 +239,8 @@ session_bring_in(struct session *session, struct error *error)
     int region_fd = -1;
     enum status status = find_roster(session->pipeline, &roster, error);
     if (status == STATUS_OK)
-        status = roster_guest_admit(roster, &session->wish, &owner, &session->number, &region_fd,
-                                    error);
+        status =
+            roster_guest_admit(roster, &session->wish, &owner, &session->number, &region_fd, error);
     if (status != STATUS_OK)
         return status;
     session->roster = roster;

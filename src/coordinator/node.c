@@ -171,7 +171,8 @@ on_drain_look(void *context)
         loop_timer_set(node->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
         return;
     }
-    log_info("drained left_in_flight=%llu local_clients=%u", (unsigned long long)in_flight, clients);
+    log_info("drained left_in_flight=%llu local_clients=%u", (unsigned long long)in_flight,
+             clients);
     stop_pipelines(node);
 }
 

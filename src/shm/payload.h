@@ -138,8 +138,8 @@ enum status builder_carry_parameters(struct payload_builder *builder,
                                      const struct payload_view *view,
                                      struct error *error) WARN_UNUSED;
 
-/* Adds to a fresh builder all that another one holds so far, data included; they may be of different
- * regions. As builder_add and builder_parameter. */
+/* Adds to a fresh builder all that another one holds so far, data included; they may be of
+ * different regions. As builder_add and builder_parameter. */
 enum status builder_copy(struct payload_builder *builder, const struct payload_builder *from,
                          struct error *error) WARN_UNUSED;
 

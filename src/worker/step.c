@@ -132,7 +132,7 @@ gather(struct worker *worker, int64_t now_ns)
 /* ---- company: wait.h ---- */
 
 static struct wait_moment
-wait_moment( struct worker *worker, int64_t now_ns)
+wait_moment(struct worker *worker, int64_t now_ns)
 {
     struct cost_line line = cost_line(&worker->cost);
     return (struct wait_moment){

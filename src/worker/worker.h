@@ -49,7 +49,7 @@ struct worker {
     uint32_t last_guest;                   /* the last pick that was not */
     uint32_t touched;                      /* guests that something may be held of, a bit each */
 
-    uint32_t ending;                       /* guests that have ends set, likewise */
+    uint32_t ending;     /* guests that have ends set, likewise */
     bool said_blind;     /* that we can't sleep on guests' bells */
     uint64_t bells_owed; /* sources whose results or errors we pushed to, and did not ring yet */
 
@@ -60,8 +60,8 @@ struct worker {
     uint32_t ran_items;        /* of the last turn, in its run; 0: none */
     uint32_t halvings_left;    /* of the batch that runs */
 
-    struct wait wait;         /* used if the batch is adaptive, with … */
-    int64_t company_until_ns; /* … what it said when it was last asked */
+    struct wait wait;                /* used if the batch is adaptive, with … */
+    int64_t company_until_ns;        /* … what it said when it was last asked */
     uint64_t pushes[1 + GUESTS_MAX]; /* to the stage's ring of each source, when the last batch
                                       * closed */
     uint32_t arrived;                /* since then, until its run was over */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Local clients at work, until standard input ends: `local_load SOCKET PIPELINE CLIENTS DEPTH`. Each
- * client is a thread; with DEPTH 1 it submits, waits and begins again, with more it keeps that many
- * in flight. A request is one INT32 "x"; its answer has to be a multiple of it.
+ * Local clients at work, until standard input ends: `local_load SOCKET PIPELINE CLIENTS DEPTH`.
+ * Each client is a thread; with DEPTH 1 it submits, waits and begins again, with more it keeps that
+ * many in flight. A request is one INT32 "x"; its answer has to be a multiple of it.
  *
  * Every line of standard input is answered with a line: how many were answered so far, how many of
  * them not as they should be, the smallest factor since the last line and the largest. The last of
@@ -57,12 +57,11 @@ judge(struct shoal_request *request)
 {
     int32_t asked = (int32_t)(intptr_t)shoal_request_tag(request);
     const struct shoal_tensor *tensor = shoal_request_output(request, 0);
-    int32_t got = tensor != NULL && tensor->bytes == sizeof(int32_t) ? *(const int32_t *)tensor->data
-                                                                     : -1;
-    if (tensor == NULL || got % asked != 0)
+    const int32_t *got = tensor != NULL && tensor->bytes == sizeof(*got) ? tensor->data : NULL;
+    if (got == NULL || *got % asked != 0)
         note_wrong("answer", shoal_request_status(request), shoal_request_text(request));
     else
-        note_answer(got / asked);
+        note_answer(*got / asked);
     shoal_request_release(request);
 }
 

@@ -161,8 +161,8 @@ test_drain_of_a_lane_runs_out(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, &(struct node_options){
-                          .clients = 2, .drain_timeout_ms = 100, .stages = ONE_WORKER});
+    node_start(&node,
+               &(struct node_options){.clients = 2, .drain_timeout_ms = 100, .stages = ONE_WORKER});
     struct shoal_client *client = open_client(&node);
     pid_t old = serving_pid(client);
     struct shoal_request *flying = submit(client, PROBE_SLOW, 3000, TAG);
@@ -335,7 +335,8 @@ test_drain_finishes_what_is_in_flight(void **state)
     node_remove(&node);
 }
 
-/* A client that does not look has nobody who waits: drain_timeout_ms is longer than our patience. */
+/* A client that does not look has nobody who waits: drain_timeout_ms is longer than we are
+ * patient. */
 static void
 test_drain_does_not_wait_for_the_idle(void **state)
 {

@@ -34,13 +34,12 @@ extern char **environ;
 
 #define PROBE_STAGE(name, workers)                                                                 \
     "      - {name: " name ", modelet: @/tests/modelets/libprobe.so, workers: " workers "}\n"
-#define ECHO_STAGE                                                                                 \
-    "      - {name: echo, modelet: @/lib/shoal/libecho.so}\n"
+#define ECHO_STAGE "      - {name: echo, modelet: @/lib/shoal/libecho.so}\n"
 
 struct node {
     char directory[64];
     char config[128];
-    char socket[128];
+    char socket[100];
     pid_t pid;
 };
 
