@@ -64,9 +64,8 @@ hear_closed(struct hand *hand)
     struct local_word word;
     struct error error = ERROR_NONE;
     int descriptor;
-    assert_int_equal(
-        local_receive(hand->fd, &word, sizeof(word), LOCAL_WAIT, &descriptor, &error),
-        STATUS_UNAVAILABLE);
+    assert_int_equal(local_receive(hand->fd, &word, sizeof(word), LOCAL_WAIT, &descriptor, &error),
+                     STATUS_UNAVAILABLE);
 }
 
 static void
