@@ -17,6 +17,19 @@ enum { SLOTS_MOST = 256, BLOCKS_MOST = 1024 };
 
 /* ---- making and unmaking ---- */
 
+/* Small messages: an input and an output of every slot. The larger classes share the rest. */
+static void
+bound_blocks(struct region_plan *plan)
+{
+    uint32_t most = 2 * plan->slot_count;
+    for (uint32_t i = 0; i < plan->class_count; i++) {
+        if (plan->class_block_counts[i] > most)
+            plan->class_block_counts[i] = most;
+        if (i == 0 && plan->class_count > 1)
+            most = (BLOCKS_MOST - plan->class_block_counts[0]) / (plan->class_count - 1);
+    }
+}
+
 static enum status
 plan_guest(const struct roster *roster, const struct guest_wish *wish, struct region_plan *plan,
            struct error *error)
@@ -36,9 +49,8 @@ plan_guest(const struct roster *roster, const struct guest_wish *wish, struct re
                          (unsigned long long)wish->message_bytes, (unsigned long long)most);
     uint64_t message_bytes = wish->message_bytes > 0 ? wish->message_bytes : most;
     enum status status = plan_arena(plan, message_bytes, config->local_bytes, error);
-    for (uint32_t i = 0; status == STATUS_OK && i < plan->class_count; i++)
-        if (plan->class_block_counts[i] > BLOCKS_MOST / CLASSES_MAX)
-            plan->class_block_counts[i] = BLOCKS_MOST / CLASSES_MAX;
+    if (status == STATUS_OK)
+        bound_blocks(plan);
     return status;
 }
 

@@ -126,6 +126,35 @@ test_idle_client_follows(void **state)
     node_remove(&node);
 }
 
+/* More answers than are taken at a look wait in the region that is left: none is run again. */
+static void
+test_answers_of_the_last_generation(void **state)
+{
+    (void)state;
+    enum { MANY = 128 };
+    struct node node;
+    node_start(&node, &(struct node_options){.clients = 2, .slots = MANY, .stages = ONE_WORKER});
+    struct shoal_client *client = open_client(&node);
+    pid_t old = serving_pid(client);
+    for (int64_t i = 0; i < MANY; i++)
+        (void)submit(client, PROBE_ECHO, 0, i);
+    wait_counter(&node, "items_ok", 1 + MANY);
+    reload(&node);
+    reload(&node); /* by now the first has ended */
+    for (int64_t i = 0; i < MANY; i++) {
+        struct shoal_request *request = shoal_client_wait_any(client, INT64_MAX);
+        assert_non_null(request);
+        if (shoal_request_status(request) != SHOAL_OK)
+            fail_msg("%s", shoal_request_text(request));
+        assert_int_equal(word_of(request, 2), i);
+        assert_int_equal(word_of(request, PROBE_PID), old);
+        shoal_request_release(request);
+    }
+    shoal_client_close(client);
+    node_stop(&node);
+    node_remove(&node);
+}
+
 /* The second stage runs one and has more waiting: all end in the generation in which they began. */
 static void
 test_beyond_the_first_stage_is_finished(void **state)
@@ -358,6 +387,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_waiting_goes_on_in_the_next_generation),
         cmocka_unit_test(test_idle_client_follows),
+        cmocka_unit_test(test_answers_of_the_last_generation),
         cmocka_unit_test(test_beyond_the_first_stage_is_finished),
         cmocka_unit_test(test_drain_of_a_lane_runs_out),
         cmocka_unit_test(test_reloads_under_load),

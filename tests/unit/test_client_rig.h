@@ -205,3 +205,27 @@ assert_echo(struct shoal_client *client, int64_t tag)
     assert_int_equal(word_of(request, 2), tag);
     shoal_request_release(request);
 }
+
+/* ---- the operator's view ---- */
+
+/* Until shoalctl shows it. */
+static inline void
+wait_counter(const struct node *node, const char *name, uint64_t value)
+{
+    char wanted[128];
+    char command[600];
+    static char json[1 << 16];
+    snprintf(wanted, sizeof(wanted), "\"%s\": %llu,", name, (unsigned long long)value);
+    snprintf(command, sizeof(command), "%s/bin/shoalctl stat --json --counters %s/counters",
+             getenv("SHOAL_BUILD_DIR"), node->directory);
+    int64_t deadline_ns = clock_now_ns() + PATIENCE_NS;
+    do {
+        FILE *stat = popen(command, "r");
+        assert_non_null(stat);
+        json[fread(json, 1, sizeof(json) - 1, stat)] = '\0';
+        assert_int_equal(pclose(stat), 0);
+        if (strstr(json, wanted) != NULL)
+            return;
+    } while (clock_now_ns() < deadline_ns);
+    fail_msg("never %s in %s", wanted, json);
+}
