@@ -422,7 +422,9 @@ test_ends_against_its_client(void **state)
     while (poll(&said, 1, 0) == 0 && clock_now_ns() < deadline_ns)
         if (slot_pop(region, 2, PARTY_COORDINATOR, &ticket) == RING_OK)
             assert_int_equal(slot_push(region, ticket, 2, 1, PARTY_COORDINATOR, 1), RING_OK);
+    assert_true(clock_now_ns() < deadline_ns);
     expect_word(&guest, 1, 0, GUEST_LEFT);
+    assert_int_equal(slot_pop(region, PLACE_ERROR, PARTY_COORDINATOR, &ticket), RING_EMPTY);
     region_detach(&guest.rig.region);
     assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
     rig_stop(lane);
