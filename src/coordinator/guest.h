@@ -22,24 +22,26 @@ struct seat;
 
 /* Who has brought it: the session of its client. */
 struct guest_owner {
-    /* It is served no more, and is not to be dismissed. */
+    /* It was found corrupt, or could not be served: it is, and is not to be dismissed. */
     void (*lost)(void *context, const char *why);
+    /* The lane has ended, or has a successor: no worker of it is in the guest any more, and its
+     * memory is its client's alone. Not to be dismissed either. */
+    void (*ended)(void *context);
     /* A worker has died; `held`: with something of this guest in hand. */
     void (*party_died)(void *context, uint16_t party, bool held);
     void *context;
 };
 
-enum guest_state { GUEST_FREE, GUEST_SERVED, GUEST_LEAVING };
-
-/* What becomes of its memory when it leaves. */
-enum guest_pages {
-    GUEST_LOSES_PAGES, /* its client has gone, or is not to be trusted: taken out of the file */
-    GUEST_KEEPS_PAGES, /* we end it: its client reads its last answers */
+enum guest_state {
+    GUEST_FREE,
+    GUEST_SERVED,
+    GUEST_ENDING, /* we end it: stage by stage, workers finish what they hold; its pages are kept */
+    GUEST_LEAVING, /* its client has gone, or is not to be trusted: its pages are taken out */
 };
 
 struct lane_guest {
     enum guest_state state;
-    enum guest_pages pages;
+    uint32_t stage; /* ENDING: the first that some worker may still be at work for */
     int fd;
     uint64_t bytes;
     uint64_t serial;
@@ -50,6 +52,7 @@ struct lane_guest {
 struct guest_wish {
     uint32_t slots;
     uint64_t message_bytes;
+    bool moves; /* it was served by another lane of the pipeline, and takes nobody's place */
 };
 
 /* Makes a region and gives it to all workers. `*fd` stays the roster's. RESOURCE_EXHAUSTED: as many
@@ -59,15 +62,17 @@ enum status roster_guest_admit(struct roster *roster, const struct guest_wish *w
                                struct error *error) WARN_UNUSED;
 /* Its client has gone. */
 void roster_guest_dismiss(struct roster *roster, uint32_t number);
-/* The lane ends, or has a successor: each owner is told. */
-void roster_guests_end(struct roster *roster, const char *why);
+/* The lane ends, or has a successor: each owner is told when no worker is in its guest any more. */
+void roster_guests_end(struct roster *roster);
 /* No worker is left: what was still leaving has left. */
 void roster_guests_fini(struct roster *roster);
 uint32_t roster_guests_served(const struct roster *roster);
+/* Those of which workers still finish something. */
+uint32_t roster_guests_ending(const struct roster *roster);
 
 /* ---- called by the seats ---- */
 
-/* A process was started in it, which is to know all guests. */
+/* Its process serves from now on, and is to know all guests. */
 void seat_tell_guests(struct seat *seat);
 /* The worker says something of a guest; false: what cannot be. */
 bool seat_hears_of_guest(struct seat *seat, const struct handshake_guest *word);

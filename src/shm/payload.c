@@ -448,6 +448,48 @@ builder_carry_parameters(struct payload_builder *builder, const struct payload_v
     return STATUS_OK;
 }
 
+static enum status
+copy_tensor(struct payload_builder *builder, const struct payload_builder *from,
+            const struct payload_tensor *entry, struct error *error)
+{
+    struct shoal_tensor tensor = {.name = from->strings + entry->name_offset,
+                                  .datatype = entry->datatype,
+                                  .rank = entry->rank,
+                                  .bytes = entry->bytes};
+    memcpy(tensor.shape, entry->shape, sizeof(tensor.shape));
+    void *data;
+    enum status status = builder_add(builder, &tensor, &data, error);
+    if (status == STATUS_OK)
+        memcpy(data, arena_block(from->region, from->blocks[entry->block]) + entry->offset,
+               entry->bytes);
+    return status;
+}
+
+static enum status
+copy_parameter(struct payload_builder *builder, const struct payload_builder *from,
+               const struct payload_parameter *entry, struct error *error)
+{
+    struct shoal_parameter parameter = {.type = entry->type, .value.uint64 = entry->value};
+    if (entry->type == SHOAL_PARAMETER_STRING) {
+        parameter.string = from->strings + (entry->value >> 32);
+        parameter.string_bytes = (uint32_t)entry->value;
+        parameter.value.uint64 = 0;
+    }
+    return builder_parameter(builder, from->strings + entry->name_offset, &parameter, error);
+}
+
+enum status
+builder_copy(struct payload_builder *builder, const struct payload_builder *from,
+             struct error *error)
+{
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; i < from->tensor_count && status == STATUS_OK; i++)
+        status = copy_tensor(builder, from, &from->tensors[i], error);
+    for (uint32_t i = 0; i < from->parameter_count && status == STATUS_OK; i++)
+        status = copy_parameter(builder, from, &from->parameters[i], error);
+    return status;
+}
+
 static void
 write_table(const struct payload_builder *builder, char *table)
 {

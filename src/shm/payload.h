@@ -145,6 +145,11 @@ enum status builder_carry_parameters(struct payload_builder *builder,
                                      const struct payload_view *view,
                                      struct error *error) WARN_UNUSED;
 
+/* Adds to a fresh builder all that another one holds so far, data included; they may be of
+ * different regions. As builder_add and builder_parameter. */
+enum status builder_copy(struct payload_builder *builder, const struct payload_builder *from,
+                         struct error *error) WARN_UNUSED;
+
 /* Writes the table, gives spare blocks that were not used back, and fills `payload`, which is the
  * slot's descriptor for the next place. */
 enum status builder_seal(struct payload_builder *builder, struct shm_payload *payload,

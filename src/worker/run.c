@@ -35,7 +35,7 @@ push(struct worker *worker, struct item *item, uint8_t place, int64_t now_ns)
     if (item->stamp != NULL)
         stamp_ended(item->stamp, now_ns);
     if (place >= region_result_place(source->region))
-        source->owes_bell = true;
+        worker->bells_owed |= UINT64_C(1) << (source - worker->sources);
     if (slot_push(source->region, item->ticket, worker->place, place, worker->party, now_ns) !=
         RING_OK)
         source_corrupt(worker, source, "push");
@@ -165,6 +165,8 @@ item_take(struct worker *worker, struct source *source, struct shm_ticket ticket
     item->shown.deadline_ns = slot_deadline_ns(item->slot);
     item_trace(worker, item);
     seat_count(&worker->seat, WORKER_ITEMS, 1);
+    if (source->is_guest)
+        seat_count(&worker->seat, WORKER_ITEMS_LOCAL, 1);
     if (worker->batch.adaptive)
         wait_arrived(&worker->wait, item->enqueued_ns, now_ns);
     if (item_is_dropped(worker, item, 1, now_ns) || item_is_unreadable(worker, item)) {
@@ -274,6 +276,9 @@ call_run(struct worker *worker, struct shoal_item **shown, uint32_t count,
     int status = worker->modelet.table.run(worker->modelet.instance, worker->modelet.model, &batch);
     *ended_ns = clock_now_ns();
     seat_run_ended(&worker->seat);
+    /* before anything is passed on: who is answered may be back at once, and is no second one */
+    if (worker->batch.adaptive && count == worker->ran_items)
+        worker->arrived = sources_arrived(worker);
     seat_record(&worker->seat, WORKER_RUN, (uint64_t)(*ended_ns - began_ns));
     return status;
 }

@@ -16,6 +16,10 @@
 /* A sleeper looks after itself this often: sign of life, control socket. */
 static const int64_t SLEEP_NS_MAX = 500 * (int64_t)NS_PER_MS;
 
+/* And so often while a guest ends here: another worker may take the last that waits in it, and its
+ * client waits for us. */
+static const int64_t ENDING_SLEEP_NS = NS_PER_MS;
+
 /* Left before a deadline beyond the run itself: for waking up and for passing on. */
 static const int64_t DEADLINE_MARGIN_NS = NS_PER_MS;
 
@@ -39,6 +43,8 @@ look_after(struct worker *worker, int64_t now_ns)
     seat_alive(&worker->seat, now_ns);
     if (worker_stop_requested())
         return true;
+    if (worker->ending != 0 && worker->batch.count == 0)
+        sources_settle(worker);
     if (now_ns < worker->control_look_ns &&
         seat_guests_epoch(&worker->seat) == worker->guests.epoch)
         return false;
@@ -81,7 +87,9 @@ pop_one(struct worker *worker, struct source *source, int64_t now_ns)
 {
     struct shm_ticket ticket;
     switch (slot_pop(source->region, worker->place, worker->party, &ticket)) {
-    case RING_OK: return item_take(worker, source, ticket, now_ns) ? TAKE_ITEM : TAKE_DROPPED;
+    case RING_OK:
+        source->takes_left -= source->takes_left > 0;
+        return item_take(worker, source, ticket, now_ns) ? TAKE_ITEM : TAKE_DROPPED;
     case RING_EMPTY: return TAKE_NOTHING;
     case RING_LOST: /* in a guest nobody else is so fast */
         if (source->is_guest)
@@ -139,13 +147,13 @@ gather(struct worker *worker, int64_t now_ns)
 /* ---- company: wait.h ---- */
 
 static struct wait_moment
-wait_moment(const struct worker *worker, int64_t now_ns)
+wait_moment(struct worker *worker, int64_t now_ns)
 {
     struct cost_line line = cost_line(&worker->cost);
     return (struct wait_moment){
         .now_ns = now_ns,
         .count = worker->batch.count,
-        .flight = slots_in_flight(&worker->region),
+        .flight = sources_in_flight(worker),
         .fixed_ns = (int64_t)line.fixed_ns,
         .item_ns = (int64_t)line.item_ns,
     };
@@ -164,13 +172,6 @@ judge_company(struct worker *worker, uint32_t had, int64_t now_ns)
         seat_gauge(&worker->seat, WORKER_COMPANY_WAIT, wait_ns > 0 ? (uint64_t)wait_ns : 0);
 }
 
-static uint64_t
-stage_pushes(const struct worker *worker)
-{
-    struct shm_ring ring = region_slot_ring(&worker->region, worker->place);
-    return ring_pushes(&ring);
-}
-
 static void
 note_closed(struct worker *worker, int64_t now_ns)
 {
@@ -178,7 +179,7 @@ note_closed(struct worker *worker, int64_t now_ns)
         return;
     struct wait_moment moment = wait_moment(worker, now_ns);
     wait_closed(&worker->wait, &moment);
-    worker->pushes = stage_pushes(worker);
+    sources_note_pushes(worker);
 }
 
 static void
@@ -186,10 +187,7 @@ note_ran(struct worker *worker, int64_t began_ns, int64_t ended_ns)
 {
     if (!worker->batch.adaptive)
         return;
-    uint64_t arrived = stage_pushes(worker) - worker->pushes;
-    uint32_t slots = worker->region.slots.count; /* more only if somebody wrote into the ring */
-    wait_ran(&worker->wait, began_ns, ended_ns, worker->ran_items,
-             arrived < slots ? (uint32_t)arrived : slots);
+    wait_ran(&worker->wait, began_ns, ended_ns, worker->ran_items, worker->arrived);
 }
 
 /* What comes goes to another worker then, if there is one. */
@@ -280,8 +278,9 @@ sleep_until(struct worker *worker, struct doorbells *bells, int64_t until_ns)
 {
     int64_t now_ns = clock_now_ns();
     int64_t longest_ns = until_ns - now_ns;
-    if (longest_ns > SLEEP_NS_MAX)
-        longest_ns = SLEEP_NS_MAX;
+    int64_t most_ns = worker->ending != 0 ? ENDING_SLEEP_NS : SLEEP_NS_MAX;
+    if (longest_ns > most_ns)
+        longest_ns = most_ns;
     if (doorbells_sleep(bells, longest_ns))
         spin_after_sleep(&worker->spin, clock_now_ns() - now_ns);
 }

@@ -12,10 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "client/link.h"
+#include "shm/local.h"
+#include "shm/payload.h"
 #include "shm/slot.h"
 
 enum { LIFE_MS_MAX = 60, RETRY_MS = 20, PIXELS = 64 };
@@ -83,6 +85,33 @@ say_nonsense(int fd, uint64_t *random)
     (void)!send(fd, nonsense, draw(random) % sizeof(nonsense), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+/* Its socket, with a region; -1: not now. */
+static int
+be_welcomed(const char *path, struct region *region)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct timeval patience = {.tv_sec = 1};
+    struct local_hello hello = {.version = LOCAL_VERSION, .pipeline = "digits"};
+    struct local_note taken = {LOCAL_VERSION, NOTE_TAKEN};
+    struct local_word word;
+    struct error error = ERROR_NONE;
+    int descriptor = -1;
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
+        local_send(fd, &hello, sizeof(hello), -1, &error) == STATUS_OK &&
+        local_receive(fd, &word, sizeof(word), LOCAL_WAIT, &descriptor, &error) == STATUS_OK &&
+        word.type == LOCAL_WELCOME && region_attach(region, descriptor, &error) == STATUS_OK) {
+        (void)!local_send(fd, &taken, sizeof(taken), -1, &error);
+        return fd;
+    }
+    if (descriptor >= 0)
+        close(descriptor);
+    close(fd);
+    return -1;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -91,17 +120,17 @@ main(int argc, char **argv)
         return 2;
     }
     uint64_t random = strtoull(argv[2], NULL, 10) | 1;
-    struct local_hello hello = {.version = LOCAL_VERSION, .pipeline = "digits"};
     for (;;) {
-        struct link *link;
-        struct error error = ERROR_NONE;
-        if (link_open(argv[1], &hello, NS_PER_S, 0, &link, &error) != STATUS_OK) {
+        struct region region;
+        int fd = be_welcomed(argv[1], &region);
+        if (fd < 0) {
             poll(NULL, 0, RETRY_MS);
             continue;
         }
-        live(&link->region, &random);
+        live(&region, &random);
         if (draw(&random) % 4 == 0)
-            say_nonsense(link->fd, &random);
-        link_close(link);
+            say_nonsense(fd, &random);
+        close(fd);
+        region_detach(&region);
     }
 }

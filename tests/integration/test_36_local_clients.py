@@ -22,8 +22,10 @@ from shoal_fixture import WAIT_SECONDS, Shoald, node, pipeline, read_proc, stage
 
 VERSION = 1
 HELLO = struct.Struct("<IIQ64s")
+NOTE = struct.Struct("<II")
 WORD = struct.Struct("<6I16Iq256s")
 WELCOME, REFUSED, DEATH = 1, 2, 3
+NOTE_TAKEN, NOTE_DRAINING = 1, 2
 (INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED,
  FAILED_PRECONDITION) = 3, 5, 7, 8, 9
 SESSIONS_MAX = 256
@@ -110,7 +112,7 @@ class TestSocket(unittest.TestCase):
             os.ftruncate(answer.fds[0], 4096)
         answer.close()
         connection.close()
-        self.shoald.wait_log("local_client_left pipeline=echo number=0")
+        self.shoald.wait_log(f"local_client_left pipeline=echo uid={os.getuid()} pid={os.getpid()} why=\"closed")
 
     def test_every_other_length(self):
         for length in [*range(1, 200), 512, 4096, 60000]:
@@ -144,14 +146,23 @@ class TestSocket(unittest.TestCase):
         self.serve_one()
 
     def test_second_message(self):
-        for message in (hello(), b"x"):
+        for message, why in ((hello(), f"a message of {HELLO.size} bytes instead of {NOTE.size}"),
+                             (b"x", "a message of 1 bytes"),
+                             (NOTE.pack(VERSION, 7), "note 7"),
+                             (NOTE.pack(VERSION, NOTE_DRAINING), "note 2"),
+                             (NOTE.pack(9, NOTE_TAKEN), "note 1")):
             connection, answer = self.say(hello())
             self.assertEqual(answer.type, WELCOME, answer.text)
             connection.send(message)
             self.assertTrue(Word(connection).closed)
             answer.close()
-            self.shoald.wait_log("warn shoald local_client_dropped pipeline=echo .*speaks after its hello: "
-                                 + ("a second hello" if message == hello() else "a message of 1 bytes"))
+            self.shoald.wait_log(f"warn shoald local_client_dropped pipeline=echo .*says nonsense: {why}")
+            self.serve_one()
+        connection, answer = self.say(hello())
+        answer.close()
+        connection.send(NOTE.pack(VERSION, NOTE_TAKEN))
+        connection.send(NOTE.pack(VERSION, NOTE_TAKEN))
+        self.assertTrue(Word(connection).closed)
         self.serve_one()
 
     def test_descriptors_attached(self):
@@ -172,11 +183,11 @@ class TestSocket(unittest.TestCase):
         connection = self.connect()
         connection.shutdown(socket.SHUT_WR)
         self.assertTrue(Word(connection).closed)
-        self.shoald.wait_log("local_client_silent uid=")
+        self.shoald.wait_log('local_client_left pipeline= uid=.*why="closed its socket"')
         connection = self.connect()
         connection.shutdown(socket.SHUT_RD)
         connection.send(hello())
-        self.shoald.wait_log("local_client_left pipeline=echo .*the other side has closed")
+        self.assertTrue(Word(connection).closed)
         connection, answer = self.say(b"")  # reads like the end
         self.assertTrue(answer.closed)
         self.serve_one()

@@ -45,6 +45,21 @@ announce(struct rig *lane, const struct handshake_guest *word, int fd)
     stages_awaken(&lane->region);
 }
 
+/* Tells the workers of one stage that it ends. */
+static inline void
+guest_end_at(const struct guest *guest, uint32_t stage)
+{
+    struct rig *lane = guest->lane;
+    struct handshake_guest word = word_of(guest, GUEST_ENDS);
+    struct error error = ERROR_NONE;
+    for (uint32_t k = 0; k < rig_worker_count(lane, stage); k++)
+        assert_int_equal(handshake_send_guest(lane->workers[stage][k].control, &word, -1, &error),
+                         STATUS_OK);
+    for (uint32_t i = 0; i < lane->stage_count; i++)
+        atomic_fetch_add(&region_stage(&lane->region, i)->guests_epoch, 1);
+    stages_awaken(&lane->region);
+}
+
 static inline void
 guest_make(struct guest *guest, struct rig *lane, uint32_t number)
 {

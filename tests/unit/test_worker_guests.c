@@ -2,9 +2,10 @@
 /*
  * Proves that real workers serve the regions of local clients beside their lane's: that a client's
  * pushes wake them, two of them side by side; that lane and guests have their turns; that guests
- * come and go while workers run and hold items of them; that the dead worker's part of a guest can
- * be repaired by its client; that a guest with anything in it that cannot be is dropped, and nobody
- * else notices. The test plays coordinator and clients (test_worker_guest_rig.h).
+ * come and go while workers run and hold items of them, and end with what had begun finished; that
+ * the dead worker's part of a guest can be repaired by its client; that a guest with anything in it
+ * that cannot be is dropped, and nobody else notices. The test plays coordinator and clients
+ * (test_worker_guest_rig.h).
  *
  * ctest: timeout=300
  */
@@ -158,6 +159,119 @@ test_goes_while_items_are_held(void **state)
                      STATUS_OK);
     assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
     guest_go(&guest);
+    rig_stop(lane);
+}
+
+/* What a worker holds is answered before it leaves; what waits stays where it is. */
+static void
+test_ends_with_what_is_held(void **state)
+{
+    (void)state;
+    static const struct rig_stage stages[] = {{.modelet = "probe"}};
+    struct rig *lane = rig_start(stages, 1);
+    static struct guest guest;
+    guest_come(&guest, lane, 7);
+    struct shm_ticket held = guest_submit(&guest, (struct rig_request){.command = PROBE_WAIT});
+    wait_held(&guest.rig.region, held);
+    struct shm_ticket waits = guest_submit(&guest, (struct rig_request){.command = PROBE_ECHO});
+    assert_false(guest_is_ending(&guest.rig.region));
+    guest_end_at(&guest, 0);
+    slot_cancel(&guest.rig.region, held);
+    expect_word(&guest, 0, 0, GUEST_LEFT);
+    assert_true(guest_is_ending(&guest.rig.region));
+    assert_int_equal(rig_wait_outcome(&guest.rig).ticket.index, held.index);
+    struct shm_word word = slot_where(&guest.rig.region, waits.index);
+    assert_true(!word.held && word.place == 0 && word.generation == waits.generation);
+    region_detach(&guest.rig.region);
+    guest_come(&guest, lane, 7); /* the number is free again */
+    assert_int_equal(guest_call(&guest, (struct rig_request){.command = PROBE_ECHO}).status,
+                     STATUS_OK);
+    guest_go(&guest);
+    rig_stop(lane);
+}
+
+enum { ENDING = 8 };
+
+/* Stage by stage: in the end nothing is between the first stage's ring and the results. */
+static void
+test_ends_stage_by_stage(void **state)
+{
+    (void)state;
+    static const struct rig_stage stages[] = {{.modelet = "probe", .workers = 2},
+                                              {.modelet = "probe", .workers = 2},
+                                              {.modelet = "probe"}};
+    struct rig *lane = rig_start(stages, 3);
+    static struct guest guest;
+    for (int64_t delay_ms = 0; delay_ms < 6; delay_ms++) {
+        guest_come(&guest, lane, 0);
+        struct shm_ticket tickets[ENDING];
+        for (int i = 0; i < ENDING; i++)
+            tickets[i] = guest_submit(
+                &guest, (struct rig_request){.command = PROBE_SLOW, .argument = delay_ms});
+        for (uint32_t stage = 0; stage < lane->stage_count; stage++) {
+            guest_end_at(&guest, stage);
+            for (uint32_t k = 0; k < rig_worker_count(lane, stage); k++)
+                expect_word(&guest, stage, k, GUEST_LEFT);
+        }
+        for (int i = 0; i < ENDING; i++) {
+            struct shm_word word = slot_where(&guest.rig.region, tickets[i].index);
+            assert_false(word.held);
+            assert_true(word.place == 0 || word.place == lane->stage_count);
+        }
+        region_detach(&guest.rig.region);
+    }
+    rig_stop(lane);
+}
+
+/* A request straight into the ring of the second stage, which no honest client does. */
+static void
+push_beyond(const struct region *region, struct shm_ticket ticket, int64_t command,
+            int64_t argument)
+{
+    static struct payload_builder builder;
+    struct shoal_tensor tensor = {.name = "probe",
+                                  .datatype = SHOAL_INT64,
+                                  .rank = 1,
+                                  .shape = {PROBE_WORDS},
+                                  .bytes = PROBE_WORDS * sizeof(int64_t)};
+    struct error error = ERROR_NONE;
+    void *data;
+    builder_init(&builder, region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+    assert_int_equal(builder_add(&builder, &tensor, &data, &error), STATUS_OK);
+    memcpy(data, (int64_t[]){command, argument, 0}, tensor.bytes);
+    struct shm_slot *slot = region_slot(region, ticket.index);
+    assert_int_equal(builder_seal(&builder, &slot->payload[1], &error), STATUS_OK);
+    slot_set_deadline(slot, TIME_NEVER_NS);
+    assert_int_equal(slot_push(region, ticket, PLACE_FREE, 1, PARTY_COORDINATOR, 1), RING_OK);
+}
+
+/* A client that fills a later stage's ring again and again, and never lets its worker find it
+ * empty, does not keep it. */
+static void
+test_ends_against_its_client(void **state)
+{
+    (void)state;
+    static const struct rig_stage stages[] = {{.modelet = "probe"}, {.modelet = "probe"}};
+    struct rig *lane = rig_start(stages, 2);
+    static struct guest guest;
+    guest_come(&guest, lane, 0);
+    const struct region *region = &guest.rig.region;
+    struct shm_ticket ticket;
+    while (slot_acquire(region, PARTY_COORDINATOR, &ticket) == RING_OK)
+        push_beyond(region, ticket, PROBE_SLOW, 2);
+    guest_end_at(&guest, 0);
+    expect_word(&guest, 0, 0, GUEST_LEFT);
+    guest_end_at(&guest, 1);
+    int64_t deadline_ns = clock_now_ns() + RIG_PATIENCE_NS;
+    struct pollfd said = {.fd = lane->workers[1][0].control, .events = POLLIN};
+    while (poll(&said, 1, 0) == 0 && clock_now_ns() < deadline_ns)
+        if (slot_pop(region, 2, PARTY_COORDINATOR, &ticket) == RING_OK)
+            assert_int_equal(slot_push(region, ticket, 2, 1, PARTY_COORDINATOR, 1), RING_OK);
+    assert_true(clock_now_ns() < deadline_ns);
+    expect_word(&guest, 1, 0, GUEST_LEFT);
+    assert_int_equal(slot_pop(region, PLACE_ERROR, PARTY_COORDINATOR, &ticket), RING_EMPTY);
+    region_detach(&guest.rig.region);
+    assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
     rig_stop(lane);
 }
 
@@ -438,6 +552,9 @@ main(void)
         cmocka_unit_test(test_one_batch_of_lane_and_guest),
         cmocka_unit_test(test_lane_and_guest_have_their_turns),
         cmocka_unit_test(test_goes_while_items_are_held),
+        cmocka_unit_test(test_ends_with_what_is_held),
+        cmocka_unit_test(test_ends_stage_by_stage),
+        cmocka_unit_test(test_ends_against_its_client),
         cmocka_unit_test(test_idle_guest_is_not_held),
         cmocka_unit_test(test_client_repairs_after_a_death),
         cmocka_unit_test(test_inputs_are_checked),
