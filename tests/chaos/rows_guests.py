@@ -8,11 +8,12 @@ import re
 import signal
 import subprocess
 import time
+import time
 
 from rig import BUILD, DIGITS_DATA, Load, digits
 from rows_node import UNAVAILABLE, open_inodes, regions_of
 from rows_workers import NO_WORKER, POISON
-from shoal_fixture import read_proc, wait_until
+from shoal_fixture import WAIT_SECONDS, read_proc, wait_until
 
 HONEST = 2
 VICTIMS = 2
@@ -23,6 +24,7 @@ CLIENT_KILL_GAP_SECONDS = 0.08  # on average
 # forgiven each second, and with more than eight the honest would be disconnected, too.
 WORKER_KILLS_AT_ONCE = 5
 WORKER_KILL_GAP_SECONDS = 1.25
+RELOAD_GAP_SECONDS = 1
 ENDS = 2  # of the daemon, for each …
 END_EVERY_SECONDS = 20  # … so many seconds, at least
 CLIENT_POISON = r"\b\d+ workers died while they ran this request"
@@ -81,18 +83,20 @@ class Crowd:
 
 
 def holdings(pid):
-    """What a process has: descriptors, mapped regions, and other regions' files that it has open."""
-    return {"descriptors": len(os.listdir(f"/proc/{pid}/fd")),
-            "regions": len(regions_of(pid)), "open_regions": len(open_inodes(pathlib.Path(f"/proc/{pid}/fd"))),
-            "mappings": len(MAPPING.findall(read_proc(pid, "maps")))}
+    """What a process has: descriptors, regions' files that it has open, and regions that it maps. None:
+    there is no such process."""
+    folder = pathlib.Path(f"/proc/{pid}/fd")
+    try:
+        return (len(os.listdir(folder)), len(open_inodes(folder)), len(regions_of(pid)),
+                len(MAPPING.findall(read_proc(pid, "maps"))))
+    except FileNotFoundError:
+        return None
 
 
 def held_by_all(shoald):
-    """Of the daemon and of each worker by its place, since another process may sit there."""
-    held = {"shoald": holdings(shoald.pid)}
-    for key, seat in shoald.seats.items():
-        held[key] = holdings(seat.pid)
-    return held
+    """Of the daemon, and of its workers whoever they are now."""
+    workers = [holdings(pid) for pid in shoald.session_members() if pid != shoald.pid]
+    return {"shoald": holdings(shoald.pid), "workers": sorted(workers, key=str)}
 
 
 def all_seated(shoald):
@@ -109,29 +113,61 @@ def kill_workers(shoald, draw, killed, elapsed):
     return 1 if shoald.kill_worker(victims[int(place * len(victims))].pid) else 0
 
 
+class Reloader:
+    """Has the pipeline reloaded, one reload after the other."""
+
+    def __init__(self, shoald):
+        self.shoald = shoald
+        self.process = None
+        self.next_at = time.monotonic() + RELOAD_GAP_SECONDS
+        self.done = 0
+
+    def go_on(self):
+        if self.process is None and time.monotonic() > self.next_at:
+            self.process = subprocess.Popen(
+                [BUILD / "bin" / "shoalctl", "reload", "--counters", self.shoald.counters, "digits"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        elif self.process is not None and self.process.poll() is not None:
+            self.end()
+
+    def end(self):
+        """Waits for the one that is under way."""
+        if self.process is None:
+            return
+        said, _ = self.process.communicate(timeout=2 * WAIT_SECONDS)
+        assert self.process.returncode == 0, f"shoalctl reload: {self.process.returncode}: {said}"
+        self.process = None
+        self.done += 1
+        self.next_at = time.monotonic() + RELOAD_GAP_SECONDS
+
+
 def storm(run, report, budget, draw, shoald, loads):
-    """Everybody but the daemon dies now and then, and the honest notice nothing."""
+    """Everybody but the daemon dies now and then, generations come and go, and the honest notice
+    nothing. Returns how many of each."""
     crowd = Crowd(run, shoald, draw)
+    reloader = Reloader(shoald)
     workers = 0
     try:
         while budget.goes_on(None):
             crowd.kill_one()
             workers += kill_workers(shoald, draw, workers, budget.elapsed)
+            reloader.go_on()
             shoald.pause(draw.expovariate(1 / CLIENT_KILL_GAP_SECONDS))
             for load in loads:
                 load.check_runs()
             report.progress(budget, crowd.killed, *loads)
+        reloader.end()
     finally:
         wrong = crowd.end()
     report.expect(not wrong, f"a client that was killed had got {wrong[:3]}")
     report.expect(workers > 0 and crowd.killed > 0, "nobody was killed")
-    return crowd.killed, workers
+    return crowd.killed, workers, reloader.done
 
 
 def judge_held(report, shoald, before):
     """Once no client is left everything is as it was: descriptors, mappings, files of regions."""
     def look():
-        return all_seated(shoald) and held_by_all(shoald) == before
+        return held_by_all(shoald) == before
     try:
         wait_until(look, "what was held to be given back", SETTLE_SECONDS)
     except AssertionError:
@@ -169,7 +205,7 @@ def guests(run, report, budget, draw):
             locals_ = [LocalLoad(run, shoald, draw.randrange(1 << 32)) for _ in range(HONEST)]
             with locals_[0] as first, locals_[1] as second:
                 budget.begin()
-                clients, workers = storm(run, report, budget, draw, shoald, (grpc, first, second))
+                clients, workers, reloads = storm(run, report, budget, draw, shoald, (grpc, first, second))
                 elapsed = budget.elapsed
                 for load in (first, second):
                     load.stop()
@@ -183,6 +219,6 @@ def guests(run, report, budget, draw):
         charged = [line for line in shoald.lines if re.search(r"local_client_dropped.*workers died", line)]
         report.expect(not charged, f"dropped for deaths that were forgiven: {charged[:2]}")
         count = ends(run, report, draw, shoald, elapsed)
-        report.say(f"{clients:,} kills of clients, {workers:,} of workers, {count} of the daemon; 0 "
-                   f"descriptors, 0 mappings, 0 regions leaked", client_kills=clients,
-                   worker_kills=workers, ends=count)
+        report.say(f"{clients:,} kills of clients, {workers:,} of workers, {count} of the daemon, "
+                   f"{reloads} reloads; 0 descriptors, 0 mappings, 0 regions leaked",
+                   client_kills=clients, worker_kills=workers, ends=count, reloads=reloads)
