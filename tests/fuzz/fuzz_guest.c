@@ -56,6 +56,7 @@ static struct payload_builder builder;
 
 static bool written; /* by the program, into the client's region */
 static bool arrived; /* the client has */
+static bool ceases;  /* and is coming to its end */
 static uint64_t serial;
 static uint32_t lost_said;
 static uint32_t left_said;
@@ -292,6 +293,7 @@ arrive(void)
     if (arrived)
         return;
     arrived = true;
+    ceases = false;
     lost_said = left_said = 0;
     serial++;
     tell_worker(GUEST_COMES);
@@ -305,7 +307,8 @@ leave(void)
     if (!arrived)
         return;
     CHECK(written || lost_said == 0);
-    tell_worker(GUEST_GOES);
+    if (left_said == 0)
+        tell_worker(GUEST_GOES);
     atomic_store(&worker.seat.stage->draining, 1);
     for (uint32_t i = 0; i < TURNS_AT_END && left_said == 0; i++)
         turn();
@@ -315,6 +318,16 @@ leave(void)
     memcpy(client.base, client_pristine, client.layout.region_bytes);
     written = false;
     pushed = 0;
+}
+
+static void
+cease(void)
+{
+    if (!arrived || ceases)
+        return;
+    ceases = true;
+    tell_worker(GUEST_ENDS);
+    turn();
 }
 
 /* ---- callers ---- */
@@ -572,6 +585,7 @@ step(struct program *program)
     case GUEST_LATER: write_later(program); break;
     case GUEST_FORGES: forge(program); break;
     case GUEST_PUNCHES: punch(program); break;
+    case GUEST_CEASES: cease(); break;
     default: break;
     }
 }
@@ -595,7 +609,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         take_lane();
     }
     CHECK(lane_flying == 0 && slots_used(&lane) == 0 && arena_used(&lane, -1) == 0);
-    CHECK(written || !arrived || pushed == 0);
+    CHECK(written || !arrived || ceases || pushed == 0);
     leave();
     return 0;
 }

@@ -11,7 +11,8 @@ import pathlib
 FOLDER = pathlib.Path(__file__).parent / "corpus" / "guest"
 
 LATER_STAGE, DECLARES, WAITS = 1, 2, 4
-(SUBMIT, TURN, TAKE, LANE, LEAVES, ARRIVES, WRITES, LATER, FORGES, PUNCHES) = range(10)
+(SUBMIT, TURN, TAKE, LANE, LEAVES, ARRIVES, WRITES, LATER, FORGES, PUNCHES,
+ CEASES) = range(11)
 (PLAIN, TWO, STRINGS, STRINGS_CUT, PARAMETERS, LARGE, EMPTY, CANCELLED, LATE,
  OTHER_PLACE) = range(10)
 COPIES, FORWARDS, FAILS, MANY, FAILS_BATCH = range(5)
@@ -38,6 +39,12 @@ SEEDS = {
     "waits": (WAITS, SERVED + [(LEAVES,), (ARRIVES,)] + SERVED * 2),
     "many": (0, [(SUBMIT, LARGE, MANY)] * 8 + [(TURN,), (TAKE,)] * 4 + SERVED),
     "comes-and-goes": (0, (SERVED + [(SUBMIT, PLAIN, COPIES), (LEAVES,), (ARRIVES,)]) * 4),
+    "ceases": (0, SERVED + [(SUBMIT, PLAIN, COPIES)] * 3 + [(TURN,), (CEASES,), (TURN,), (TAKE,), (LEAVES,),
+                                                            (ARRIVES,)] + SERVED),
+    "ceases-later": (LATER_STAGE | WAITS, [(SUBMIT, PLAIN, COPIES)] * 3 + [(LANE,), (TURN,), (CEASES,)]
+                     + [(SUBMIT, PLAIN, COPIES)] * 2 + [(TURN,), (TAKE,), (LEAVES,)]),
+    "ceases-refused": (LATER_STAGE, [(LEAVES,), (WRITES, HEADER, 0, 0, 0, BIT, 3), (ARRIVES,), (CEASES,),
+                                     (TURN,)]),
     "later": (0, [(SUBMIT, PLAIN, COPIES), (LATER, 12, SLOT_WORD, 7, BIT, 32) + (0,) * 8, (TURN,)]
               + SERVED),
     "holes": (0, SERVED + each([(PUNCHES, page, 0) for page in range(8)], *SERVED)),
@@ -47,12 +54,12 @@ SEEDS = {
                  (WRITES, HEADER, 0, 168, 0, ANY, 0, 8, 0, 0, 0, 0, 0, 0), (ARRIVES,)]
              + [(SUBMIT, PLAIN, MANY), (TURN,)] * 3),
     # a fresh region's first request lies in block 0: its tensor's data, and at 64 its table
-    "table": (0, [part for at in (64, 72, 80, 88) for bit in (0, 4, 13, 22)
+    "table": (0, [part for at in (64, 72, 80, 88) for bit in (0, 13)
                   for part in AFRESH + [(SUBMIT, PLAIN, COPIES), (WRITES, BLOCK, 0, at, 0, BIT, bit),
                                         (TURN,)]]),
     "beyond": (0, [(SUBMIT, PLAIN, COPIES), (WRITES, BLOCK, 0, 80, 0, ANY, 0, 32, 0, 0, 0, 0, 0, 0),
                    (WRITES, BLOCK, 0, 88, 0, ANY, 0, 4, 0, 0, 0, 0, 0, 0), (TURN,)]),
-    "payload": (0, [part for at in range(0, 32, 8) for bit in (0, 3, 17, 34, 46)
+    "payload": (0, [part for at in range(0, 32, 8) for bit in (0, 17, 46)
                     for part in AFRESH + [(SUBMIT, PLAIN, FORWARDS),
                                           (WRITES, DESCRIPTOR, 0, at, BIT, bit), (TURN,)]]),
     "spare-twice": (0, [(SUBMIT, PLAIN, MANY), (WRITES, DESCRIPTOR, 0, 32, ANY) + (20, 0) * 4,

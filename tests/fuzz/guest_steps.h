@@ -27,6 +27,7 @@ enum guest_step {
     GUEST_LATER,   /* the same, while the modelet runs: so many bytes, of such a step */
     GUEST_FORGES,  /* slot, place, generation, party */
     GUEST_PUNCHES, /* page */
+    GUEST_CEASES,  /* its lane has a successor: what the worker has of it is finished */
     GUEST_STEPS,
 };
 

@@ -104,6 +104,28 @@ test_descending_classes_are_refused(void **state)
     rig_stop(lane);
 }
 
+/* A region that no worker could map, of a lane that has a successor: there is nothing to finish. */
+static void
+test_refused_comes_to_its_end(void **state)
+{
+    (void)state;
+    static const struct rig_stage stages[] = {{.modelet = "probe"}, {.modelet = "probe"}};
+    struct rig *lane = rig_start(stages, 2);
+    static struct guest guest;
+    guest_make(&guest, lane, 0);
+    guest.rig.region.header->magic++;
+    struct handshake_guest word = word_of(&guest, GUEST_COMES);
+    announce(lane, &word, guest.rig.region.fd);
+    for (uint32_t stage = 0; stage < 2; stage++) {
+        expect_word(&guest, stage, 0, GUEST_LOST);
+        guest_end_at(&guest, stage);
+        expect_word(&guest, stage, 0, GUEST_LEFT);
+    }
+    assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
+    region_detach(&guest.rig.region);
+    rig_stop(lane);
+}
+
 /* ---- the storm ---- */
 
 /* A request with one number; false: what it needs is not to be had. */
@@ -260,6 +282,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_elements_are_checked),
         cmocka_unit_test(test_descending_classes_are_refused),
+        cmocka_unit_test(test_refused_comes_to_its_end),
         cmocka_unit_test(test_storm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
