@@ -207,6 +207,34 @@ test_drain_of_a_lane_runs_out(void **state)
     node_remove(&node);
 }
 
+/* The client is told of the death before it gets its next region, and the death is charged. */
+static void
+test_worker_dies_while_its_lane_ends(void **state)
+{
+    (void)state;
+    struct node node;
+    node_start(&node, &(struct node_options){
+                          .clients = 2, .drain_timeout_ms = 60000, .stages = ONE_WORKER});
+    struct shoal_client *client = open_client(&node);
+    pid_t old = serving_pid(client);
+    struct shoal_request *flying = submit(client, PROBE_SLOW, 4000, TAG);
+    struct shoal_request *poison = submit(client, PROBE_CRASH, 0, 0);
+    kill(node.pid, SIGHUP);
+    wait_counter(&node, "generation", 2);
+    kill(old, SIGKILL);
+    if (finish(flying) != SHOAL_OK)
+        fail_msg("%s", shoal_request_text(flying));
+    assert_int_equal(word_of(flying, 2), TAG);
+    assert_int_not_equal(word_of(flying, PROBE_PID), old);
+    assert_int_equal(finish(poison), SHOAL_UNAVAILABLE);
+    assert_non_null(strstr(shoal_request_text(poison), "2 workers died"));
+    shoal_request_release(flying);
+    shoal_request_release(poison);
+    shoal_client_close(client);
+    node_stop(&node);
+    node_remove(&node);
+}
+
 /* ---- load ---- */
 
 enum { DEPTH = 6, LOADERS = 4, LOAD_RELOADS = 20 };
@@ -397,6 +425,7 @@ main(void)
         cmocka_unit_test(test_answers_of_the_last_generation),
         cmocka_unit_test(test_beyond_the_first_stage_is_finished),
         cmocka_unit_test(test_drain_of_a_lane_runs_out),
+        cmocka_unit_test(test_worker_dies_while_its_lane_ends),
         cmocka_unit_test(test_reloads_under_load),
         cmocka_unit_test(test_drain_finishes_what_is_in_flight),
         cmocka_unit_test(test_drain_does_not_wait_for_the_idle),
