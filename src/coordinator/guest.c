@@ -54,19 +54,32 @@ plan_guest(const struct roster *roster, const struct guest_wish *wish, struct re
     return status;
 }
 
-static enum status
-make_region(struct lane_guest *guest, const struct region_plan *plan, struct error *error)
+enum status
+roster_guest_make(const struct roster *roster, struct guest_wish *wish, struct error *error)
 {
+    struct region_plan plan;
     struct region region;
-    enum status status = region_create(&region, plan, 1, error);
+    enum status status = plan_guest(roster, wish, &plan, error);
+    if (status == STATUS_OK)
+        status = region_create(&region, &plan, 1, error);
     if (status != STATUS_OK)
         return status;
-    guest->bytes = region.layout.region_bytes;
-    guest->fd = fcntl(region.fd, F_DUPFD_CLOEXEC, 0);
-    if (guest->fd < 0)
+    guest_region_discard(&wish->made);
+    wish->made = (struct guest_region){.fd = fcntl(region.fd, F_DUPFD_CLOEXEC, 0),
+                                       .bytes = region.layout.region_bytes,
+                                       .lane = roster->lane->region_generation};
+    if (wish->made.fd < 0)
         status = error_set_errno(error, "a region's descriptor");
     region_detach(&region);
     return status;
+}
+
+void
+guest_region_discard(struct guest_region *region)
+{
+    if (region->fd >= 0)
+        close(region->fd);
+    region->fd = -1;
 }
 
 /* Whoever still has it mapped is left with zeros, and with pages of his own if he writes. */
@@ -197,6 +210,9 @@ go_on_ending(struct roster *roster, uint32_t number)
 void
 roster_guests_end(struct roster *roster)
 {
+    for (uint32_t i = 0; i < GUESTS_MAX; i++)
+        if (roster->guests[i].state == GUEST_SERVED)
+            roster->guests[i].owner.ends(roster->guests[i].owner.context);
     for (uint32_t i = 0; i < GUESTS_MAX; i++) {
         struct lane_guest *guest = &roster->guests[i];
         if (guest->state == GUEST_SERVED) {
@@ -211,8 +227,8 @@ roster_guests_end(struct roster *roster)
 /* ---- coming and going ---- */
 
 enum status
-roster_guest_admit(struct roster *roster, const struct guest_wish *wish,
-                   const struct guest_owner *owner, uint32_t *number, int *fd, struct error *error)
+roster_guest_admit(struct roster *roster, struct guest_wish *wish, const struct guest_owner *owner,
+                   uint32_t *number, int *fd, struct error *error)
 {
     const struct config_pipeline *config = roster->lane->generation->config;
     uint32_t most = wish->moves ? GUESTS_MAX : config->local_clients;
@@ -223,16 +239,18 @@ roster_guest_admit(struct roster *roster, const struct guest_wish *wish,
         return error_set(error, STATUS_RESOURCE_EXHAUSTED,
                          "pipeline \"%s\" has its %u local clients (local_clients)", config->name,
                          config->local_clients);
-    struct region_plan plan;
-    struct lane_guest *guest = &roster->guests[n];
-    enum status status = plan_guest(roster, wish, &plan, error);
-    if (status == STATUS_OK)
-        status = make_region(guest, &plan, error);
+    enum status status = STATUS_OK;
+    if (wish->made.fd < 0 || wish->made.lane != roster->lane->region_generation)
+        status = roster_guest_make(roster, wish, error);
     if (status != STATUS_OK)
         return status;
-    guest->state = GUEST_SERVED;
-    guest->serial = ++roster->guest_serials;
-    guest->owner = *owner;
+    struct lane_guest *guest = &roster->guests[n];
+    *guest = (struct lane_guest){.state = GUEST_SERVED,
+                                 .fd = wish->made.fd,
+                                 .bytes = wish->made.bytes,
+                                 .serial = ++roster->guest_serials,
+                                 .owner = *owner};
+    wish->made.fd = -1;
     for (uint32_t i = 0; i < roster->seat_count && status == STATUS_OK; i++) {
         struct seat *seat = &roster->seats[i];
         if (seat->state != SEAT_READY) /* it is told when it is */

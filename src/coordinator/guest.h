@@ -24,6 +24,8 @@ struct seat;
 struct guest_owner {
     /* It was found corrupt, or could not be served: it is, and is not to be dismissed. */
     void (*lost)(void *context, const char *why);
+    /* It is about to end; its region is still served. */
+    void (*ends)(void *context);
     /* The lane has ended, or has a successor: no worker of it is in the guest any more, and its
      * memory is its client's alone. Not to be dismissed either. */
     void (*ended)(void *context);
@@ -48,16 +50,30 @@ struct lane_guest {
     struct guest_owner owner;
 };
 
+/* A region that nobody is in yet. */
+struct guest_region {
+    int fd; /* -1: none */
+    uint64_t bytes;
+    uint64_t lane; /* what it was made for: the number of the lane's own region */
+};
+
 /* What a client wants; 0: as much as it may have. */
 struct guest_wish {
     uint32_t slots;
     uint64_t message_bytes;
     bool moves; /* it was served by another lane of the pipeline, and takes nobody's place */
+    struct guest_region made; /* ahead, or none; taken over when it is admitted */
 };
 
-/* Makes a region and gives it to all workers. `*fd` stays the roster's. RESOURCE_EXHAUSTED: as many
- * as there may be, or no memory; INVALID_ARGUMENT: messages larger than there may be. */
-enum status roster_guest_admit(struct roster *roster, const struct guest_wish *wish,
+/* Makes a region ahead: that takes some milliseconds, in which its client is better served. */
+enum status roster_guest_make(const struct roster *roster, struct guest_wish *wish,
+                              struct error *error) WARN_UNUSED;
+void guest_region_discard(struct guest_region *region);
+
+/* Gives a region to all workers: the one that was made ahead for this lane, or a new one. `*fd`
+ * stays the roster's. RESOURCE_EXHAUSTED: as many as there may be, or no memory; INVALID_ARGUMENT:
+ * messages larger than there may be. */
+enum status roster_guest_admit(struct roster *roster, struct guest_wish *wish,
                                const struct guest_owner *owner, uint32_t *number, int *fd,
                                struct error *error) WARN_UNUSED;
 /* Its client has gone. */

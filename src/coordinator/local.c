@@ -112,7 +112,8 @@ session_close(struct session *session)
 {
     loop_watch_remove(session->watch);
     close(session->fd);
-    *session = (struct session){.local = session->local, .fd = -1};
+    guest_region_discard(&session->wish.made);
+    *session = (struct session){.local = session->local, .fd = -1, .wish.made.fd = -1};
 }
 
 static void
@@ -256,6 +257,7 @@ fill_terms(const struct roster *roster, struct local_word *word)
     }
 }
 
+static void on_ends(void *context);
 static void on_ended(void *context);
 
 /* Gives it a region of the lane that serves; not STATUS_OK: it has none, and is still connected. */
@@ -263,7 +265,7 @@ static enum status
 session_bring_in(struct session *session, struct error *error)
 {
     struct roster *roster = NULL;
-    struct guest_owner owner = {on_lost, on_ended, on_party_died, session};
+    struct guest_owner owner = {on_lost, on_ends, on_ended, on_party_died, session};
     int region_fd = -1;
     enum status status = find_roster(session->pipeline, &roster, error);
     if (status == STATUS_OK)
@@ -295,6 +297,17 @@ session_move(struct session *session)
              (unsigned)session->uid, error.text);
     session_count(session, PIPELINE_LOCAL_ENDED);
     session_refuse(session, &error);
+}
+
+/* What can't be had now is tried again when it is needed, and told then. */
+static void
+on_ends(void *context)
+{
+    struct session *session = context;
+    struct roster *roster = NULL;
+    struct error error = ERROR_NONE;
+    if (session->taken && find_roster(session->pipeline, &roster, &error) == STATUS_OK)
+        (void)!roster_guest_make(roster, &session->wish, &error);
 }
 
 /* A client that has not taken its region yet gets no other: there are two at most for each, however
@@ -357,7 +370,8 @@ on_hello(struct session *session, const struct local_hello *hello)
     struct pipeline *pipeline = NULL;
     enum status status = judge_hello(session, hello, &pipeline, &error);
     session->pipeline = pipeline;
-    session->wish = (struct guest_wish){hello->slots, hello->message_bytes, false};
+    session->wish = (struct guest_wish){
+        .slots = hello->slots, .message_bytes = hello->message_bytes, .made.fd = -1};
     if (status == STATUS_OK)
         status = session_bring_in(session, &error);
     if (status == STATUS_OK)
@@ -578,7 +592,7 @@ local_create(struct loop *loop, const char *counters_path, struct pipeline *cons
     local->pipelines = pipelines;
     local->pipeline_count = pipeline_count;
     for (uint32_t i = 0; i < SESSIONS_MAX; i++)
-        local->sessions[i] = (struct session){.local = local, .fd = -1};
+        local->sessions[i] = (struct session){.local = local, .fd = -1, .wish.made.fd = -1};
     enum status status = local_path(counters_path, local->path, sizeof(local->path), error);
     if (status == STATUS_OK)
         status = listen_at(local, error);

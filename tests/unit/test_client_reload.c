@@ -63,12 +63,14 @@ test_waiting_goes_on_in_the_next_generation(void **state)
     struct shoal_client *client = open_client(&node);
     pid_t old = serving_pid(client);
     struct shoal_request *kept = submit(client, PROBE_ECHO, 0, TAG);
-    struct shoal_request *busy = submit(client, PROBE_SLOW, 1500, TAG);
+    struct shoal_request *busy = submit(client, PROBE_WAIT, 0, TAG);
     struct shoal_request *waiting[WAITING];
     for (int64_t i = 0; i < WAITING; i++)
         waiting[i] = submit(client, PROBE_ECHO, 0, i);
-    /* the worker is busy, so another client is answered by the next generation's */
     kill(node.pid, SIGHUP);
+    wait_counter(&node, "generation", 2);
+    assert_int_equal(shoal_request_wait(waiting[0], clock_now_ns() + NS_PER_MS), SHOAL_UNSET);
+    shoal_request_cancel(busy); /* until now the only worker was held up */
     for (int64_t i = 0; i < WAITING; i++) {
         if (finish(waiting[i]) != SHOAL_OK)
             fail_msg("%s", shoal_request_text(waiting[i]));
@@ -76,8 +78,7 @@ test_waiting_goes_on_in_the_next_generation(void **state)
         assert_int_not_equal(word_of(waiting[i], PROBE_PID), old);
         shoal_request_release(waiting[i]);
     }
-    assert_int_equal(finish(busy), SHOAL_OK); /* run once, and where it began */
-    assert_int_equal(word_of(busy, PROBE_PID), old);
+    assert_int_equal(finish(busy), SHOAL_CANCELLED);
     assert_int_equal(finish(kept), SHOAL_OK);
     assert_int_equal(word_of(kept, PROBE_PID), old);
     shoal_request_release(busy);
@@ -194,13 +195,41 @@ test_drain_of_a_lane_runs_out(void **state)
                &(struct node_options){.clients = 2, .drain_timeout_ms = 100, .stages = ONE_WORKER});
     struct shoal_client *client = open_client(&node);
     pid_t old = serving_pid(client);
-    struct shoal_request *flying = submit(client, PROBE_SLOW, 3000, TAG);
+    struct shoal_request *flying = submit(client, PROBE_SLOW, 5000, TAG);
     kill(node.pid, SIGHUP);
     if (finish(flying) != SHOAL_OK)
         fail_msg("%s", shoal_request_text(flying));
     assert_int_equal(word_of(flying, 2), TAG);
     assert_int_not_equal(word_of(flying, PROBE_PID), old);
     shoal_request_release(flying);
+    shoal_client_close(client);
+    node_stop(&node);
+    node_remove(&node);
+}
+
+/* The client is told of the death before it gets its next region, and the death is charged. */
+static void
+test_worker_dies_while_its_lane_ends(void **state)
+{
+    (void)state;
+    struct node node;
+    node_start(&node, &(struct node_options){
+                          .clients = 2, .drain_timeout_ms = 60000, .stages = ONE_WORKER});
+    struct shoal_client *client = open_client(&node);
+    pid_t old = serving_pid(client);
+    struct shoal_request *flying = submit(client, PROBE_SLOW, 4000, TAG);
+    struct shoal_request *poison = submit(client, PROBE_CRASH, 0, 0);
+    kill(node.pid, SIGHUP);
+    wait_counter(&node, "generation", 2);
+    kill(old, SIGKILL);
+    if (finish(flying) != SHOAL_OK)
+        fail_msg("%s", shoal_request_text(flying));
+    assert_int_equal(word_of(flying, 2), TAG);
+    assert_int_not_equal(word_of(flying, PROBE_PID), old);
+    assert_int_equal(finish(poison), SHOAL_UNAVAILABLE);
+    assert_non_null(strstr(shoal_request_text(poison), "2 workers died"));
+    shoal_request_release(flying);
+    shoal_request_release(poison);
     shoal_client_close(client);
     node_stop(&node);
     node_remove(&node);
@@ -340,16 +369,22 @@ test_drain_finishes_what_is_in_flight(void **state)
         flying[i] = submit(client, PROBE_SLOW, 500, i);
     struct shoal_request *built = build(client, PROBE_ECHO, 0, TAG);
     kill(node.pid, SIGTERM);
-    assert_int_equal(finish(flying[0]), SHOAL_OK);
     struct shoal_request *none;
     struct shoal_error error = {""};
-    assert_int_equal(shoal_request_begin(client, &none, &error), SHOAL_UNAVAILABLE);
+    int64_t deadline_ns = clock_now_ns() + PATIENCE_NS;
+    int32_t begun;
+    while ((begun = shoal_request_begin(client, &none, &error)) == SHOAL_OK &&
+           clock_now_ns() < deadline_ns) {
+        shoal_request_release(none);
+        (void)shoal_request_wait(flying[FLYING - 1], clock_now_ns() + 5 * NS_PER_MS);
+    }
+    assert_int_equal(begun, SHOAL_UNAVAILABLE);
     assert_non_null(strstr(error.text, "the node is stopping"));
     assert_int_equal(shoal_request_submit(built, INT64_MAX), SHOAL_UNAVAILABLE);
     struct shoal_client *late;
     assert_int_equal(try_open(&node, "probe", &late, &error), SHOAL_UNAVAILABLE);
     assert_non_null(strstr(error.text, "the node is stopping"));
-    for (int64_t i = 1; i < FLYING; i++) {
+    for (int64_t i = 0; i < FLYING; i++) {
         if (finish(flying[i]) != SHOAL_OK)
             fail_msg("%s", shoal_request_text(flying[i]));
         assert_int_equal(word_of(flying[i], 2), i);
@@ -390,6 +425,7 @@ main(void)
         cmocka_unit_test(test_answers_of_the_last_generation),
         cmocka_unit_test(test_beyond_the_first_stage_is_finished),
         cmocka_unit_test(test_drain_of_a_lane_runs_out),
+        cmocka_unit_test(test_worker_dies_while_its_lane_ends),
         cmocka_unit_test(test_reloads_under_load),
         cmocka_unit_test(test_drain_finishes_what_is_in_flight),
         cmocka_unit_test(test_drain_does_not_wait_for_the_idle),
