@@ -16,9 +16,9 @@
 
 /* ---- what is checked ---- */
 
-/* A request with the probe's tensor, and perhaps another, before it is pushed. */
-static struct shm_ticket
-build(struct guest *guest, uint8_t place, uint32_t datatype, const struct shoal_tensor *more)
+/* A request with the probe's tensor and another one; its outcome. */
+static struct rig_outcome
+call_with(struct guest *guest, const struct shoal_tensor *more)
 {
     struct rig *rig = &guest->rig;
     struct error error = ERROR_NONE;
@@ -26,30 +26,21 @@ build(struct guest *guest, uint8_t place, uint32_t datatype, const struct shoal_
     assert_int_equal(slot_acquire(&rig->region, PARTY_COORDINATOR, &ticket), RING_OK);
     builder_init(&rig->builder, &rig->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
     struct shoal_tensor tensor = {.name = "probe",
-                                  .datatype = datatype,
+                                  .datatype = SHOAL_INT64,
                                   .rank = 1,
                                   .shape = {PROBE_WORDS},
                                   .bytes = PROBE_WORDS * sizeof(int64_t)};
     void *data;
     assert_int_equal(builder_add(&rig->builder, &tensor, &data, &error), STATUS_OK);
-    memset(data, 0, tensor.bytes);
-    if (more != NULL) {
-        assert_int_equal(builder_add(&rig->builder, more, &data, &error), STATUS_OK);
-        memcpy(data, more->data, more->bytes);
-    }
+    memset(data, 0, tensor.bytes); /* PROBE_ECHO */
+    assert_int_equal(builder_add(&rig->builder, more, &data, &error), STATUS_OK);
+    memcpy(data, more->data, more->bytes);
     struct shm_slot *slot = region_slot(&rig->region, ticket.index);
-    assert_int_equal(builder_seal(&rig->builder, &slot->payload[place & 1], &error), STATUS_OK);
-    return ticket;
-}
-
-static struct rig_outcome
-push_and_wait(struct guest *guest, struct shm_ticket ticket, uint8_t place)
-{
-    struct region *region = &guest->rig.region;
+    assert_int_equal(builder_seal(&rig->builder, &slot->payload[0], &error), STATUS_OK);
     assert_int_equal(
-        slot_push(region, ticket, PLACE_FREE, place, PARTY_COORDINATOR, clock_now_ns()), RING_OK);
-    doorbell_ring(guest_bell(region, place));
-    return rig_wait_outcome(&guest->rig);
+        slot_push(&rig->region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, clock_now_ns()), RING_OK);
+    doorbell_ring(guest_bell(&rig->region, 0));
+    return rig_wait_outcome(rig);
 }
 
 /* Elements of BYTES: as many as the shape says, and none beyond the tensor. */
@@ -69,7 +60,7 @@ test_elements_are_checked(void **state)
                                     .shape = {elements},
                                     .data = data,
                                     .bytes = 10};
-        struct rig_outcome outcome = push_and_wait(&guest, build(&guest, 0, SHOAL_INT64, &text), 0);
+        struct rig_outcome outcome = call_with(&guest, &text);
         assert_int_equal(outcome.status, elements == 2 ? STATUS_OK : STATUS_INVALID_ARGUMENT);
         assert_true(elements == 2 || strstr(outcome.text, "tensor \"text\": ") != NULL);
     }
