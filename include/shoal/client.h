@@ -30,8 +30,17 @@
  *
  * Time is CLOCK_MONOTONIC in nanoseconds; INT64_MAX is never.
  *
- * When the node ends, is restarted or reloads the pipeline, what is in flight fails with
- * SHOAL_UNAVAILABLE, and the next shoal_request_begin connects anew.
+ * A reload of the pipeline loses nothing: what a worker has begun is finished, the rest is
+ * submitted again to the new generation, deadlines kept, which takes some milliseconds. It is
+ * judged anew there: what the new generation does not take fails with its reason. When the node is
+ * told to stop it finishes what is in flight for clients that wait for answers, and takes no more
+ * (SHOAL_UNAVAILABLE); so too who asks one that is away. What is in flight when a node ends fails
+ * with SHOAL_UNAVAILABLE, unless another runs by the time that is seen: then it is submitted there.
+ *
+ * So a request may be run more than once: always after the death of a worker that held it (as often
+ * as the stage's attempts_max), or of the node. It fails instead if its modelet changes inputs.
+ *
+ * Requests of local clients are not traced.
  */
 #ifndef SHOAL_CLIENT_H
 #define SHOAL_CLIENT_H
@@ -52,7 +61,7 @@ struct shoal_client_options {
     const char *pipeline;       /* required: the model's name */
     const char *socket;         /* $SHOAL_LOCAL, else that of the user's own node */
     uint64_t message_bytes_max; /* of one request, or answer; as much as the node allows */
-    int64_t connect_timeout_ns; /* 5 s: for connecting, also when it is done anew */
+    int64_t connect_timeout_ns; /* 5 s: for connecting, also anew, whoever waits for how long */
     int64_t spin_ns;            /* 100 µs: how long to look for an answer before sleeping;
                                  * negative: not at all */
 };
@@ -91,8 +100,8 @@ int32_t shoal_request_parameter(struct shoal_request *request, const char *name,
  * and this is the request's status already. */
 int32_t shoal_request_submit(struct shoal_request *request, int64_t deadline_ns);
 
-/* Waits for the answer, until a time at most. Returns the request's status; SHOAL_UNSET: it was not
- * answered by then. */
+/* Waits for the answer, until a time at most, but for connecting anew. Returns the request's
+ * status; SHOAL_UNSET: it was not answered by then. */
 int32_t shoal_request_wait(struct shoal_request *request, int64_t until_ns);
 
 /* An answered request of this client that this function has not given yet, or NULL: none was

@@ -48,7 +48,10 @@
  * Local clients. Where the pipeline's `local_clients` is not 0, inputs may lie in memory that their
  * sender can still write: names, types, shapes and sizes were checked and stay, but the data may
  * change while `run` reads it. Load each element that steers something (a length in a BYTES tensor,
- * an index) once, check what was loaded, and use only that.
+ * an index) once, check what was loaded, and use only that: the framing of BYTES was right when the
+ * request came, and need not be any more. The same goes for outputs that are read again. And what
+ * `describe` says is checked at the first stage alone, but a local client can hand its requests to
+ * any stage: earlier stages are no guard against it.
  *
  * Versions. `abi_version` and the sizes in SHOAL_MODELET_HEADER are compared before any function
  * of the plug-in is called, and the host's tables carry their own size, so each side sees what the

@@ -24,6 +24,7 @@ struct shoal_client {
     struct local_hello hello;
     int64_t connect_timeout_ns;
     int64_t spin_ns;
+    struct request_pool pool;
     struct link *links[LINKS_MAX]; /* the first is in use, or NULL; the others were lost */
 };
 
@@ -98,7 +99,6 @@ set_aside(struct shoal_client *client, struct error *error)
             continue;
         client->links[i] = client->links[0];
         client->links[0] = NULL;
-        sweep(client);
         return STATUS_OK;
     }
     return error_set(error, STATUS_FAILED_PRECONDITION,
@@ -106,16 +106,78 @@ set_aside(struct shoal_client *client, struct error *error)
                      LINKS_MAX - 1);
 }
 
+static enum status
+open_link(struct shoal_client *client, struct link **link, struct error *error)
+{
+    return link_open(client->path, &client->hello, client->connect_timeout_ns, client->spin_ns,
+                     &client->pool, link, error);
+}
+
+/* Where a lost link goes on: in the region that the node has sent, or, since the connection may
+ * have closed because the node was started anew, in one that it gives when it is asked. */
+static enum status
+find_successor(struct shoal_client *client, struct link *lost, struct link **next,
+               struct error *error)
+{
+    *next = lost->successor;
+    lost->successor = NULL;
+    if (*next != NULL)
+        return STATUS_OK;
+    if (lost->spoiled)
+        return error_set(error, STATUS_UNAVAILABLE, "%s", lost->why.text);
+    if (open_link(client, next, error) == STATUS_OK)
+        return STATUS_OK;
+    return error_prefix(error, "the node has ended, or serves this client no more; trying again");
+}
+
+/* The link in use was lost: what is in flight goes on elsewhere, or fails. False: nothing is. */
+static bool
+follow(struct shoal_client *client)
+{
+    struct link *lost = client->links[0];
+    struct link *next = NULL;
+    struct error error = ERROR_NONE;
+    if (lost->flying == 0 && lost->successor == NULL)
+        return false;
+    if (find_successor(client, lost, &next, &error) == STATUS_OK &&
+        set_aside(client, &error) == STATUS_OK) {
+        client->links[0] = next;
+        link_carry(lost, next);
+        snprintf(error.text, sizeof(error.text), "%s", lost->why.text); /* if it was spoiled */
+    } else if (next != NULL) {
+        link_close(next);
+    }
+    link_fail(lost, STATUS_UNAVAILABLE, error.text);
+    sweep(client);
+    return true;
+}
+
+/* Takes what has come back; true: something has, or may have. */
+static bool
+step(struct shoal_client *client, int64_t now_ns)
+{
+    struct link *link = client->links[0];
+    if (link == NULL)
+        return false;
+    bool any = !link_is_lost(link) && link_step(link, now_ns);
+    return link_is_lost(link) ? follow(client) : any;
+}
+
 /* A link that can be used, a new one if need be. */
 static enum status
 connected(struct shoal_client *client, struct error *error)
 {
-    if (client->links[0] != NULL && !link_is_lost(client->links[0]))
+    if (client->links[0] != NULL && link_is_lost(client->links[0]))
+        (void)follow(client);
+    const struct link *link = client->links[0];
+    if (link != NULL && !link_is_lost(link) && link->draining)
+        return error_set(error, STATUS_UNAVAILABLE, "the node is stopping: it takes no requests");
+    if (link != NULL && !link_is_lost(link))
         return STATUS_OK;
-    if (client->links[0] != NULL && set_aside(client, error) != STATUS_OK)
+    if (link != NULL && set_aside(client, error) != STATUS_OK)
         return error->status;
-    return link_open(client->path, &client->hello, client->connect_timeout_ns, client->spin_ns,
-                     &client->links[0], error);
+    sweep(client);
+    return open_link(client, &client->links[0], error);
 }
 
 int32_t
@@ -125,6 +187,7 @@ shoal_client_open(const struct shoal_client_options *options, struct shoal_clien
     struct error error = ERROR_NONE;
     struct shoal_client *client = calloc(1, sizeof(*client));
     CHECK(client != NULL);
+    client->pool.client = client;
     if (options_read(options, client, &error) == STATUS_OK &&
         connected(client, &error) == STATUS_OK) {
         *opened = client;
@@ -142,10 +205,32 @@ shoal_client_close(struct shoal_client *client)
     for (uint32_t i = 0; i < LINKS_MAX; i++)
         if (client->links[i] != NULL)
             link_close(client->links[i]);
+    pool_free(&client->pool);
     free(client);
 }
 
 /* ---- a request, before it is submitted ---- */
+
+static uint32_t
+count_owned(const struct shoal_client *client)
+{
+    uint32_t owned = 0;
+    for (uint32_t i = 0; i < LINKS_MAX; i++)
+        if (client->links[i] != NULL)
+            owned += client->links[i]->owned;
+    return owned;
+}
+
+/* As many as there are slots, wherever they are: so that each finds a place in another region. */
+static enum status
+take(struct shoal_client *client, struct shoal_request **request, struct error *error)
+{
+    uint32_t most = client->links[0]->region.slots.count;
+    if (count_owned(client) >= most)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "all %u requests of this client are in use: release some", most);
+    return link_take(client->links[0], request, error);
+}
 
 int32_t
 shoal_request_begin(struct shoal_client *client, struct shoal_request **request,
@@ -154,13 +239,12 @@ shoal_request_begin(struct shoal_client *client, struct shoal_request **request,
     struct error error = ERROR_NONE;
     if (connected(client, &error) != STATUS_OK)
         return tell(theirs, &error);
-    struct link *link = client->links[0];
-    if (link_take(link, request, &error) == STATUS_OK)
+    if (take(client, request, &error) == STATUS_OK)
         return SHOAL_OK;
     /* what was released in flight may have come back since */
-    (void)link_step(link, clock_now_ns());
+    (void)step(client, clock_now_ns());
     struct error again = ERROR_NONE;
-    if (!link_is_lost(link) && link_take(link, request, &again) == STATUS_OK)
+    if (connected(client, &again) == STATUS_OK && take(client, request, &again) == STATUS_OK)
         return SHOAL_OK;
     return tell(theirs, &error);
 }
@@ -183,8 +267,8 @@ add_input(struct shoal_request *request, const struct shoal_tensor *tensor)
     void *data;
     if (request->state != REQUEST_BUILDING)
         return NULL; /* submitted already: its status must not change */
-    if (link_is_lost(request->link))
-        error_set(&error, STATUS_UNAVAILABLE, "the connection to the node was lost: try again");
+    if (request->link->spoiled)
+        error_set(&error, STATUS_UNAVAILABLE, "%s", request->link->why.text);
     else if (builder_add(&request->builder, tensor, &data, &error) == STATUS_OK)
         return data;
     (void)refuse(request, &error);
@@ -257,21 +341,38 @@ shoal_request_parameter(struct shoal_request *request, const char *name,
     return refuse(request, &error);
 }
 
+/* To the link in use, if it was begun in another. */
+static enum status
+bring(struct shoal_request *request, struct error *error)
+{
+    struct shoal_client *client = request->client;
+    enum status status = connected(client, error);
+    if (status != STATUS_OK || request->link == client->links[0])
+        return status;
+    if (request->link->spoiled || region_check_header(&request->link->region, error) != STATUS_OK)
+        return error_set(error, STATUS_UNAVAILABLE,
+                         "the memory in which the request was begun is lost: begin it again");
+    status = link_carry_one(request, client->links[0], error);
+    if (status == STATUS_OK)
+        sweep(client); /* it may have been the last one there */
+    return status;
+}
+
 int32_t
 shoal_request_submit(struct shoal_request *request, int64_t deadline_ns)
 {
     if (request->state != REQUEST_BUILDING)
         return SHOAL_FAILED_PRECONDITION;
-    struct link *link = request->link;
     struct error error = ERROR_NONE;
     if (request->status != SHOAL_UNSET)
         return request->status;
+    if (bring(request, &error) != STATUS_OK)
+        return refuse(request, &error);
+    struct link *link = request->link;
     request->deadline_ns = deadline_ns;
     if (deadline_ns == TIME_NEVER_NS && link->terms.default_timeout_ns > 0)
         request->deadline_ns = clock_now_ns() + link->terms.default_timeout_ns;
-    if (link_is_lost(link))
-        error_set(&error, STATUS_UNAVAILABLE, "the connection to the node was lost: try again");
-    else if (link_push(link, request, &error) == STATUS_OK)
+    if (link_push(link, request, &error) == STATUS_OK)
         return SHOAL_OK;
     return refuse(request, &error);
 }
@@ -295,15 +396,15 @@ keep_deadline(struct shoal_request *request, int64_t now_ns)
 int32_t
 shoal_request_wait(struct shoal_request *request, int64_t until_ns)
 {
-    struct link *link = request->link;
     for (;;) {
         int64_t now_ns = clock_now_ns();
-        bool any = !link_is_lost(link) && link_step(link, now_ns);
+        bool any = step(request->client, now_ns);
         keep_deadline(request, now_ns);
         if (is_answered(request) || now_ns >= until_ns)
             return request->status;
         if (!any)
-            link_rest(link, until_ns < request->deadline_ns ? until_ns : request->deadline_ns);
+            link_rest(request->link,
+                      until_ns < request->deadline_ns ? until_ns : request->deadline_ns);
     }
 }
 
@@ -330,8 +431,8 @@ keep_deadlines(struct link *link, int64_t now_ns)
 {
     int64_t next_ns = TIME_NEVER_NS;
     for (uint32_t i = 0; i < link->region.slots.count; i++) {
-        struct shoal_request *request = &link->requests[i];
-        if (request->state != REQUEST_FLYING)
+        struct shoal_request *request = link->requests[i];
+        if (request == NULL || request->state != REQUEST_FLYING)
             continue;
         keep_deadline(request, now_ns);
         if (request->state == REQUEST_FLYING && request->deadline_ns < next_ns)
@@ -344,9 +445,9 @@ struct shoal_request *
 shoal_client_wait_any(struct shoal_client *client, int64_t until_ns)
 {
     for (;;) {
-        struct link *link = client->links[0];
         int64_t now_ns = clock_now_ns();
-        bool any = link != NULL && !link_is_lost(link) && link_step(link, now_ns);
+        bool any = step(client, now_ns);
+        struct link *link = client->links[0];
         struct shoal_request *request = next_answer(client);
         if (request != NULL || link == NULL || link_is_lost(link) || link->flying == 0)
             return request;
@@ -413,6 +514,11 @@ shoal_request_tag(const struct shoal_request *request)
 void
 shoal_request_release(struct shoal_request *request)
 {
-    if (request != NULL)
-        link_release(request);
+    if (request == NULL)
+        return;
+    struct shoal_client *client = request->client;
+    bool lost = link_is_lost(request->link);
+    link_release(request);
+    if (lost)
+        sweep(client); /* it may have been the last one there */
 }

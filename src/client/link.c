@@ -17,12 +17,50 @@
 #include "shm/slot.h"
 
 /* The socket is looked at so often, and no sleep lasts longer: the news are a worker's death, which
- * is to be repaired, and the node's end. Twenty looks a second, while somebody waits. */
+ * is to be repaired, another region, and the node's end. Twenty looks a second, while somebody
+ * waits. */
 #define HEAR_NS (50 * (int64_t)NS_PER_MS)
+/* And so often when workers have left the region: then another is about to come. */
+#define HEAR_SOON_NS ((int64_t)NS_PER_MS)
 
 enum { TAKEN_PER_STEP = 64 };
 
 /* ---- requests ---- */
+
+static struct shoal_request *
+pool_take(struct request_pool *pool)
+{
+    struct shoal_request *request = pool->free;
+    if (request != NULL) {
+        pool->free = request->next_free;
+        return request;
+    }
+    request = calloc(1, sizeof(*request));
+    CHECK(request != NULL);
+    request->client = pool->client;
+    request->next_all = pool->all;
+    pool->all = request;
+    return request;
+}
+
+void
+pool_free(struct request_pool *pool)
+{
+    while (pool->all != NULL) {
+        struct shoal_request *request = pool->all;
+        pool->all = request->next_all;
+        free(request);
+    }
+}
+
+void
+request_free(struct shoal_request *request)
+{
+    struct request_pool *pool = request->link->pool;
+    request->state = REQUEST_FREE;
+    request->next_free = pool->free;
+    pool->free = request;
+}
 
 static void
 set_status(struct shoal_request *request, enum status status, const char *text)
@@ -60,14 +98,33 @@ forget_answered(struct link *link, struct shoal_request *request)
     }
 }
 
+void
+request_answer(struct shoal_request *request, enum status status, const char *text)
+{
+    request->state = REQUEST_ANSWERED;
+    set_status(request, status, text);
+    note_answered(request->link, request);
+}
+
+static void
+lose_corrupt(struct link *link)
+{
+    struct error error = ERROR_NONE;
+    error_set(&error, STATUS_DATA_LOSS, "the shared memory is corrupt: try again");
+    link->spoiled = true;
+    link_lose(link, &error);
+    link->why = error; /* it may have been lost already */
+}
+
 /* Our hold on its slot ends; a region in which that can't be is lost. */
 static void
 give_slot_back(struct link *link, struct shoal_request *request)
 {
-    request->state = REQUEST_FREE;
+    link->requests[request->ticket.index] = NULL;
+    request_free(request);
     if (!link_is_lost(link) && slot_release(&link->region, request->ticket, request->place,
                                             PARTY_COORDINATOR) != STATUS_OK)
-        link_lose(link, STATUS_DATA_LOSS, "the shared memory is corrupt");
+        lose_corrupt(link);
 }
 
 void
@@ -80,24 +137,15 @@ link_give_up(struct shoal_request *request, enum status status, const char *text
     note_answered(request->link, request);
 }
 
+/* Whoever has the link looks after what is in flight. */
 void
-link_lose(struct link *link, enum status status, const char *text)
+link_lose(struct link *link, const struct error *why)
 {
     if (link_is_lost(link))
         return;
     close(link->fd);
     link->fd = -1;
-    for (uint32_t i = 0; i < link->region.slots.count; i++) {
-        struct shoal_request *request = &link->requests[i];
-        if (request->state == REQUEST_FLYING) {
-            request->state = REQUEST_ANSWERED;
-            set_status(request, status, text);
-            note_answered(link, request);
-        } else if (request->state == REQUEST_LOOSE) {
-            request->state = REQUEST_FREE;
-        }
-    }
-    link->flying = 0;
+    link->why = *why;
 }
 
 void
@@ -120,7 +168,10 @@ link_release(struct shoal_request *request)
         request->state = REQUEST_LOOSE;
         break;
     case REQUEST_GIVEN_UP:
-        request->state = link_is_lost(link) ? REQUEST_FREE : REQUEST_LOOSE;
+        if (link_is_lost(link))
+            give_slot_back(link, request);
+        else
+            request->state = REQUEST_LOOSE;
         break;
     case REQUEST_FREE:
     case REQUEST_LOOSE: UNREACHABLE(); /* released twice */
@@ -128,7 +179,7 @@ link_release(struct shoal_request *request)
 }
 
 enum status
-link_take(struct link *link, struct shoal_request **taken, struct error *error)
+request_place(struct shoal_request *request, struct link *link, struct error *error)
 {
     struct shm_ticket ticket;
     switch (slot_acquire(&link->region, PARTY_COORDINATOR, &ticket)) {
@@ -139,24 +190,37 @@ link_take(struct link *link, struct shoal_request **taken, struct error *error)
                          link->region.slots.count);
     case RING_LOST:
     case RING_CORRUPT:
-        link_lose(link, STATUS_DATA_LOSS, "the shared memory is corrupt");
+        lose_corrupt(link);
         return error_set(error, STATUS_UNAVAILABLE, "the shared memory is corrupt: try again");
     }
-    struct shoal_request *request = &link->requests[ticket.index];
-    if (request->state != REQUEST_FREE) {
-        link_lose(link, STATUS_DATA_LOSS, "the shared memory is corrupt");
+    if (link->requests[ticket.index] != NULL) {
+        lose_corrupt(link);
         return error_set(error, STATUS_UNAVAILABLE, "the shared memory is corrupt: try again");
     }
-    request->state = REQUEST_BUILDING;
+    link->requests[ticket.index] = request;
+    request->link = link;
     request->ticket = ticket;
     request->place = PLACE_FREE;
-    request->shown = false;
+    builder_init(&request->builder, &link->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+    return STATUS_OK;
+}
+
+enum status
+link_take(struct link *link, struct shoal_request **taken, struct error *error)
+{
+    struct shoal_request *request = pool_take(link->pool);
+    request->link = link;
+    enum status status = request_place(request, link, error);
+    if (status != STATUS_OK) {
+        request_free(request);
+        return status;
+    }
+    request->state = REQUEST_BUILDING;
     request->deaths = 0;
     request->tag = NULL;
     request->status = SHOAL_UNSET;
     request->text[0] = '\0';
     request->view.tensor_count = 0;
-    builder_init(&request->builder, &link->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
     link->owned++;
     *taken = request;
     return STATUS_OK;
@@ -172,7 +236,7 @@ link_push(struct link *link, struct shoal_request *request, struct error *error)
     slot_set_deadline(slot, request->deadline_ns);
     if (slot_push(&link->region, request->ticket, PLACE_FREE, 0, PARTY_COORDINATOR,
                   clock_now_ns()) != RING_OK) {
-        link_lose(link, STATUS_DATA_LOSS, "the shared memory is corrupt");
+        lose_corrupt(link);
         return error_set(error, STATUS_UNAVAILABLE, "the shared memory is corrupt: try again");
     }
     request->state = REQUEST_FLYING;
@@ -191,7 +255,7 @@ read_answer(struct link *link, struct shoal_request *request)
     if (request->place == PLACE_ERROR) {
         struct error failure = ERROR_NONE;
         slot_failure(slot, &failure);
-        set_status(request, failure.status, failure.text);
+        request_answer(request, failure.status, failure.text);
         return;
     }
     struct error error = ERROR_NONE;
@@ -199,7 +263,7 @@ read_answer(struct link *link, struct shoal_request *request)
                                              &request->table, &request->view, &error);
     if (status != STATUS_OK)
         request->view.tensor_count = 0;
-    set_status(request, status == STATUS_OK ? STATUS_OK : STATUS_INTERNAL, error.text);
+    request_answer(request, status == STATUS_OK ? STATUS_OK : STATUS_INTERNAL, error.text);
 }
 
 static bool
@@ -209,29 +273,38 @@ take_back(struct link *link, uint8_t place)
     enum ring_result result = slot_pop(&link->region, place, PARTY_COORDINATOR, &ticket);
     if (result == RING_EMPTY)
         return false;
-    struct shoal_request *request = result == RING_OK ? &link->requests[ticket.index] : NULL;
+    struct shoal_request *request = result == RING_OK ? link->requests[ticket.index] : NULL;
     if (request == NULL || request->ticket.generation != ticket.generation ||
         (request->state != REQUEST_FLYING && request->state != REQUEST_GIVEN_UP &&
          request->state != REQUEST_LOOSE)) {
-        link_lose(link, STATUS_UNAVAILABLE, "the shared memory is corrupt: try again");
+        lose_corrupt(link);
         return false;
     }
     link->flying--;
     request->place = place;
-    if (request->state == REQUEST_LOOSE) {
+    if (request->state == REQUEST_LOOSE)
         give_slot_back(link, request);
-        return true;
-    }
-    bool given_up = request->state == REQUEST_GIVEN_UP; /* its status stands */
-    request->state = REQUEST_ANSWERED;
-    if (given_up)
-        return true;
-    read_answer(link, request);
-    note_answered(link, request);
+    else if (request->state == REQUEST_GIVEN_UP)
+        request->state = REQUEST_ANSWERED; /* its status stands */
+    else
+        read_answer(link, request);
     return true;
 }
 
+void
+link_empty(struct link *link)
+{
+    while (!link->spoiled && take_back(link, region_result_place(&link->region)))
+        continue;
+    while (!link->spoiled && take_back(link, PLACE_ERROR))
+        continue;
+}
+
 /* ---- news ---- */
+
+static enum status link_make(int fd, const struct local_word *terms, int descriptor,
+                             int64_t spin_ns, struct request_pool *pool, struct link **made,
+                             struct error *error) WARN_UNUSED;
 
 struct judging {
     struct link *link;
@@ -243,8 +316,8 @@ judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct err
 {
     const struct judging *judging = context;
     struct link *link = judging->link;
-    struct shoal_request *request = &link->requests[ticket.index];
-    if (stage >= link->region.layout.plan.stage_count)
+    struct shoal_request *request = link->requests[ticket.index];
+    if (request == NULL || stage >= link->region.layout.plan.stage_count)
         return REPAIR_CORRUPT;
     request->deaths++;
     bool once = (link->terms.changes_inputs & UINT32_C(1) << stage) != 0;
@@ -269,7 +342,54 @@ on_death(struct link *link, const struct local_word *word)
     struct error error = ERROR_NONE;
     if (region_repair(&link->region, (uint16_t)word->party, PARTY_COORDINATOR, STAGES_MAX, 0,
                       &judge, &report, &error) != STATUS_OK)
-        link_lose(link, STATUS_UNAVAILABLE, "the shared memory is corrupt: try again");
+        lose_corrupt(link);
+}
+
+static void
+say(struct link *link, enum local_note_type type)
+{
+    struct local_note note = {LOCAL_VERSION, type};
+    struct error error = ERROR_NONE;
+    /* there is room for the few that there are; who is not there to hear it has closed */
+    (void)!local_send(link->fd, &note, sizeof(note), -1, &error);
+}
+
+/* Another region takes this one's place; the connection goes over to it. */
+static void
+on_welcome(struct link *link, const struct local_word *word, int descriptor)
+{
+    struct error error = ERROR_NONE;
+    enum status status = STATUS_DATA_LOSS;
+    if (descriptor >= 0)
+        status = link_make(link->fd, word, descriptor, link->spin.limit_ns, link->pool,
+                           &link->successor, &error);
+    if (status == STATUS_OK)
+        link->fd = -1;
+    else
+        link_lose(link, &error);
+}
+
+static void
+on_word(struct link *link, struct local_word *word, int descriptor)
+{
+    struct error error = ERROR_NONE;
+    if (word->type == LOCAL_WELCOME) {
+        on_welcome(link, word, descriptor);
+        return;
+    }
+    if (descriptor >= 0)
+        close(descriptor);
+    if (word->type == LOCAL_DEATH) {
+        on_death(link, word);
+    } else if (word->type == LOCAL_DRAIN) {
+        link->draining = true;
+        say(link, NOTE_DRAINING);
+    } else if (word->type == LOCAL_REFUSED) {
+        word->text[sizeof(word->text) - 1] = '\0';
+        link->spoiled = true;
+        error_set(&error, STATUS_UNAVAILABLE, "%s", word->text);
+        link_lose(link, &error);
+    }
 }
 
 static void
@@ -282,18 +402,18 @@ hear(struct link *link, int64_t now_ns)
         int descriptor;
         switch (
             local_receive(link->fd, &word, sizeof(word), LOCAL_DONT_WAIT, &descriptor, &error)) {
-        case STATUS_OK: break;
+        case STATUS_OK: on_word(link, &word, descriptor); break;
         case STATUS_DEADLINE_EXCEEDED: return;
-        default:
-            link_lose(link, STATUS_UNAVAILABLE,
-                      "the node has ended, or serves this region no more: try again");
-            return;
+        default: link_lose(link, &error); return;
         }
-        if (descriptor >= 0)
-            close(descriptor);
-        if (word.type == LOCAL_DEATH)
-            on_death(link, &word);
     }
+}
+
+/* How long the socket need not be looked at. */
+static int64_t
+hear_every_ns(const struct link *link)
+{
+    return guest_is_ending(&link->region) ? HEAR_SOON_NS : HEAR_NS;
 }
 
 bool
@@ -305,8 +425,14 @@ link_step(struct link *link, int64_t now_ns)
         any = true;
     for (int i = 0; i < TAKEN_PER_STEP && !link_is_lost(link) && take_back(link, PLACE_ERROR); i++)
         any = true;
-    if (!link_is_lost(link) && now_ns - link->heard_ns >= HEAR_NS)
+    int64_t since_ns = now_ns - link->heard_ns;
+    if (!link_is_lost(link) && since_ns >= HEAR_SOON_NS && since_ns >= hear_every_ns(link))
         hear(link, now_ns);
+    if (link->draining && link->flying == 0 && !link_is_lost(link)) {
+        struct error error = ERROR_NONE;
+        error_set(&error, STATUS_UNAVAILABLE, "the node is stopping: it takes no requests");
+        link_lose(link, &error);
+    }
     return any;
 }
 
@@ -338,7 +464,9 @@ link_rest(struct link *link, int64_t until_ns)
         doorbell_cancel(bell);
         return;
     }
-    int64_t longest_ns = until_ns - now_ns < HEAR_NS ? until_ns - now_ns : HEAR_NS;
+    int64_t longest_ns = hear_every_ns(link); /* the last workers to leave ring this very bell */
+    if (until_ns - now_ns < longest_ns)
+        longest_ns = until_ns - now_ns;
     if (doorbell_sleep(bell, prepared, longest_ns))
         spin_after_sleep(&link->spin, clock_now_ns() - now_ns);
 }
@@ -372,64 +500,80 @@ connect_to(const char *path, int64_t timeout_ns, int *connected, struct error *e
 }
 
 static enum status
-be_welcomed(struct link *link, const struct local_hello *hello, struct error *error)
+be_welcomed(int fd, const struct local_hello *hello, struct local_word *terms, int *descriptor,
+            struct error *error)
 {
-    int descriptor = -1;
-    enum status status = local_send(link->fd, hello, sizeof(*hello), -1, error);
+    enum status status = local_send(fd, hello, sizeof(*hello), -1, error);
     if (status == STATUS_OK)
-        status = local_receive(link->fd, &link->terms, sizeof(link->terms), LOCAL_WAIT, &descriptor,
-                               error);
+        status = local_receive(fd, terms, sizeof(*terms), LOCAL_WAIT, descriptor, error);
     if (status == STATUS_UNAVAILABLE)
-        return error_set(error, STATUS_PERMISSION_DENIED,
-                         "the node has hung up: only its own user and root may connect");
+        return error_set(error, STATUS_UNAVAILABLE,
+                         "the node has hung up without a word: it is about to end");
     if (status != STATUS_OK)
         return error_prefix(error, "waiting for the node's welcome");
-    link->terms.text[sizeof(link->terms.text) - 1] = '\0';
-    if (link->terms.version != LOCAL_VERSION)
-        status = error_set(error, STATUS_FAILED_PRECONDITION,
-                           "the node speaks version %u, this library %u", link->terms.version,
-                           LOCAL_VERSION);
-    else if (link->terms.type == LOCAL_REFUSED)
+    terms->text[sizeof(terms->text) - 1] = '\0';
+    if (terms->version != LOCAL_VERSION)
         status =
-            error_set(error, status_from_number((long)link->terms.status), "%s", link->terms.text);
-    else if (link->terms.type != LOCAL_WELCOME || descriptor < 0)
-        status = error_set(error, STATUS_DATA_LOSS, "no welcome: type %u", link->terms.type);
-    if (status == STATUS_OK)
-        status = region_attach(&link->region, descriptor, error);
-    if (status != STATUS_OK && descriptor >= 0)
-        close(descriptor);
+            error_set(error, STATUS_FAILED_PRECONDITION,
+                      "the node speaks version %u, this library %u", terms->version, LOCAL_VERSION);
+    else if (terms->type == LOCAL_REFUSED)
+        status = error_set(error, status_from_number((long)terms->status), "%s", terms->text);
+    else if (terms->type != LOCAL_WELCOME || *descriptor < 0)
+        status = error_set(error, STATUS_DATA_LOSS, "no welcome: type %u", terms->type);
+    if (status != STATUS_OK && *descriptor >= 0)
+        close(*descriptor);
     return status;
+}
+
+/* A link for a region that has come over `fd`. The descriptor is taken over whatever happens, the
+ * connection in success only. */
+static enum status
+link_make(int fd, const struct local_word *terms, int descriptor, int64_t spin_ns,
+          struct request_pool *pool, struct link **made, struct error *error)
+{
+    struct link *link = calloc(1, sizeof(*link));
+    CHECK(link != NULL);
+    enum status status = region_attach(&link->region, descriptor, error);
+    if (status != STATUS_OK) {
+        close(descriptor);
+        free(link);
+        return error_prefix(error, "the node's shared memory");
+    }
+    link->fd = fd;
+    link->terms = *terms;
+    link->pool = pool;
+    spin_init(&link->spin, spin_ns);
+    link->requests = calloc(link->region.slots.count, sizeof(struct shoal_request *));
+    CHECK(link->requests != NULL);
+    link->heard_ns = clock_now_ns();
+    say(link, NOTE_TAKEN);
+    *made = link;
+    return STATUS_OK;
 }
 
 enum status
 link_open(const char *path, const struct local_hello *hello, int64_t timeout_ns, int64_t spin_ns,
-          struct link **opened, struct error *error)
+          struct request_pool *pool, struct link **opened, struct error *error)
 {
-    struct link *link = calloc(1, sizeof(*link));
-    CHECK(link != NULL);
-    link->fd = -1;
-    spin_init(&link->spin, spin_ns);
-    enum status status = connect_to(path, timeout_ns, &link->fd, error);
-    if (status == STATUS_OK)
-        status = be_welcomed(link, hello, error);
-    if (status != STATUS_OK) {
-        if (link->fd >= 0)
-            close(link->fd);
-        free(link);
+    int fd = -1;
+    int descriptor = -1;
+    struct local_word terms;
+    enum status status = connect_to(path, timeout_ns, &fd, error);
+    if (status != STATUS_OK)
         return status;
-    }
-    link->requests = calloc(link->region.slots.count, sizeof(*link->requests));
-    CHECK(link->requests != NULL);
-    for (uint32_t i = 0; i < link->region.slots.count; i++)
-        link->requests[i].link = link;
-    link->heard_ns = clock_now_ns();
-    *opened = link;
-    return STATUS_OK;
+    status = be_welcomed(fd, hello, &terms, &descriptor, error);
+    if (status == STATUS_OK)
+        status = link_make(fd, &terms, descriptor, spin_ns, pool, opened, error);
+    if (status != STATUS_OK)
+        close(fd);
+    return status;
 }
 
 void
 link_close(struct link *link)
 {
+    if (link->successor != NULL)
+        link_close(link->successor);
     if (link->fd >= 0)
         close(link->fd);
     region_detach(&link->region);

@@ -17,6 +17,19 @@ enum { SLOTS_MOST = 256, BLOCKS_MOST = 1024 };
 
 /* ---- making and unmaking ---- */
 
+/* Small messages: an input and an output of every slot. The larger classes share the rest. */
+static void
+bound_blocks(struct region_plan *plan)
+{
+    uint32_t most = 2 * plan->slot_count;
+    for (uint32_t i = 0; i < plan->class_count; i++) {
+        if (plan->class_block_counts[i] > most)
+            plan->class_block_counts[i] = most;
+        if (i == 0 && plan->class_count > 1)
+            most = (BLOCKS_MOST - plan->class_block_counts[0]) / (plan->class_count - 1);
+    }
+}
+
 static enum status
 plan_guest(const struct roster *roster, const struct guest_wish *wish, struct region_plan *plan,
            struct error *error)
@@ -36,48 +49,64 @@ plan_guest(const struct roster *roster, const struct guest_wish *wish, struct re
                          (unsigned long long)wish->message_bytes, (unsigned long long)most);
     uint64_t message_bytes = wish->message_bytes > 0 ? wish->message_bytes : most;
     enum status status = plan_arena(plan, message_bytes, config->local_bytes, error);
-    for (uint32_t i = 0; status == STATUS_OK && i < plan->class_count; i++)
-        if (plan->class_block_counts[i] > BLOCKS_MOST / CLASSES_MAX)
-            plan->class_block_counts[i] = BLOCKS_MOST / CLASSES_MAX;
+    if (status == STATUS_OK)
+        bound_blocks(plan);
     return status;
 }
 
-static enum status
-make_region(struct lane_guest *guest, const struct region_plan *plan, struct error *error)
+enum status
+roster_guest_make(const struct roster *roster, struct guest_wish *wish, struct error *error)
 {
+    struct region_plan plan;
     struct region region;
-    enum status status = region_create(&region, plan, 1, error);
+    enum status status = plan_guest(roster, wish, &plan, error);
+    if (status == STATUS_OK)
+        status = region_create(&region, &plan, 1, error);
     if (status != STATUS_OK)
         return status;
-    guest->bytes = region.layout.region_bytes;
-    guest->fd = fcntl(region.fd, F_DUPFD_CLOEXEC, 0);
-    if (guest->fd < 0)
+    guest_region_discard(&wish->made);
+    wish->made = (struct guest_region){.fd = fcntl(region.fd, F_DUPFD_CLOEXEC, 0),
+                                       .bytes = region.layout.region_bytes,
+                                       .lane = roster->lane->region_generation};
+    if (wish->made.fd < 0)
         status = error_set_errno(error, "a region's descriptor");
     region_detach(&region);
     return status;
 }
 
-/* Whoever still has it mapped is left with zeros, and with pages of his own if he writes. Not when
- * we end it: a client may still read answers there. */
+void
+guest_region_discard(struct guest_region *region)
+{
+    if (region->fd >= 0)
+        close(region->fd);
+    region->fd = -1;
+}
+
+/* Whoever still has it mapped is left with zeros, and with pages of his own if he writes. */
 static void
 take_pages_out(const struct lane_guest *guest)
 {
-    if (guest->pages == GUEST_KEEPS_PAGES)
-        return;
     if (fallocate(guest->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)guest->bytes) !=
         0)
         log_warn("guest_memory_kept bytes=%llu", (unsigned long long)guest->bytes);
+}
+
+/* Whether one of some seats knows it. */
+static bool
+is_known(const struct seat *first, uint32_t count, uint32_t number)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (first[i].guests_told & UINT32_C(1) << number)
+            return true;
+    return false;
 }
 
 static void
 free_if_left(struct roster *roster, uint32_t number)
 {
     struct lane_guest *guest = &roster->guests[number];
-    if (guest->state != GUEST_LEAVING)
+    if (guest->state != GUEST_LEAVING || is_known(roster->seats, roster->seat_count, number))
         return;
-    for (uint32_t i = 0; i < roster->seat_count; i++)
-        if (roster->seats[i].guests_told & UINT32_C(1) << number)
-            return;
     take_pages_out(guest); /* once more: a worker in a run may have written there */
     close(guest->fd);
     *guest = (struct lane_guest){.fd = -1};
@@ -109,64 +138,122 @@ announce(struct roster *roster)
     stages_awaken(region);
 }
 
+/* Tells those of some seats that know it. There is room for three messages of each guest, and its
+ * number is not used again before each of them has answered the last. */
+static void
+tell_to_leave(struct seat *first, uint32_t count, uint32_t number, enum handshake_guest_event event)
+{
+    struct error error = ERROR_NONE;
+    for (uint32_t i = 0; i < count; i++)
+        if ((first[i].guests_told & UINT32_C(1) << number) != 0 &&
+            tell(&first[i], number, event, &error) != STATUS_OK && !first[i].roster->stopping &&
+            error.status != STATUS_UNAVAILABLE)
+            seat_kill(&first[i], KILL_NONSENSE);
+}
+
 /* From now on it is served no more. */
 static void
-leave(struct roster *roster, uint32_t number, enum guest_pages pages)
+leave(struct roster *roster, uint32_t number)
 {
     struct lane_guest *guest = &roster->guests[number];
-    CHECK(guest->state == GUEST_SERVED);
+    CHECK(guest->state == GUEST_SERVED || guest->state == GUEST_ENDING);
     guest->state = GUEST_LEAVING;
-    guest->pages = pages;
     take_pages_out(guest);
-    struct error error = ERROR_NONE;
-    for (uint32_t i = 0; i < roster->seat_count; i++) {
-        struct seat *seat = &roster->seats[i];
-        if ((seat->guests_told & UINT32_C(1) << number) == 0)
-            continue;
-        /* there is room for a message that came and one that goes of each guest */
-        if (tell(seat, number, GUEST_GOES, &error) != STATUS_OK && !roster->stopping &&
-            error.status != STATUS_UNAVAILABLE)
-            seat_kill(seat, KILL_NONSENSE);
-    }
+    tell_to_leave(roster->seats, roster->seat_count, number, GUEST_GOES);
     announce(roster);
     free_if_left(roster, number);
 }
 
 static void
-lose(struct roster *roster, uint32_t number, enum guest_pages pages, const char *why)
+lose(struct roster *roster, uint32_t number, const char *why)
 {
     struct guest_owner owner = roster->guests[number].owner;
-    leave(roster, number, pages);
+    leave(roster, number);
     owner.lost(owner.context, why);
+}
+
+/* ---- the end ---- */
+
+static void
+end_at(struct roster *roster, const struct lane_guest *guest)
+{
+    tell_to_leave(stage_seats(roster, guest->stage), stage_seat_count(roster, guest->stage),
+                  (uint32_t)(guest - roster->guests), GUEST_ENDS);
+    announce(roster);
+}
+
+/*
+ * Stage by stage: when the workers of one have left, nothing comes to the next one any more, whose
+ * workers leave when they find nothing. So what has begun is finished in this lane, and what has
+ * not begun still waits at the first stage, its inputs untouched. A stage where nobody is left who
+ * knows the guest is passed over.
+ */
+static void
+go_on_ending(struct roster *roster, uint32_t number)
+{
+    struct lane_guest *guest = &roster->guests[number];
+    if (guest->state != GUEST_ENDING)
+        return;
+    while (guest->stage < roster->stage_count) {
+        if (is_known(stage_seats(roster, guest->stage), stage_seat_count(roster, guest->stage),
+                     number))
+            return;
+        if (++guest->stage < roster->stage_count)
+            end_at(roster, guest);
+    }
+    struct guest_owner owner = guest->owner;
+    close(guest->fd);
+    *guest = (struct lane_guest){.fd = -1};
+    owner.ended(owner.context);
+}
+
+void
+roster_guests_end(struct roster *roster)
+{
+    for (uint32_t i = 0; i < GUESTS_MAX; i++)
+        if (roster->guests[i].state == GUEST_SERVED)
+            roster->guests[i].owner.ends(roster->guests[i].owner.context);
+    for (uint32_t i = 0; i < GUESTS_MAX; i++) {
+        struct lane_guest *guest = &roster->guests[i];
+        if (guest->state == GUEST_SERVED) {
+            guest->state = GUEST_ENDING;
+            guest->stage = 0;
+            end_at(roster, guest);
+        }
+        go_on_ending(roster, i);
+    }
 }
 
 /* ---- coming and going ---- */
 
 enum status
-roster_guest_admit(struct roster *roster, const struct guest_wish *wish,
-                   const struct guest_owner *owner, uint32_t *number, int *fd, struct error *error)
+roster_guest_admit(struct roster *roster, struct guest_wish *wish, const struct guest_owner *owner,
+                   uint32_t *number, int *fd, struct error *error)
 {
     const struct config_pipeline *config = roster->lane->generation->config;
+    uint32_t most = wish->moves ? GUESTS_MAX : config->local_clients;
     uint32_t n = 0;
-    while (n < config->local_clients && roster->guests[n].state != GUEST_FREE)
+    while (n < most && roster->guests[n].state != GUEST_FREE)
         n++;
-    if (n >= config->local_clients)
+    if (n >= most || roster_guests_served(roster) >= config->local_clients)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED,
                          "pipeline \"%s\" has its %u local clients (local_clients)", config->name,
                          config->local_clients);
-    struct region_plan plan;
-    struct lane_guest *guest = &roster->guests[n];
-    enum status status = plan_guest(roster, wish, &plan, error);
-    if (status == STATUS_OK)
-        status = make_region(guest, &plan, error);
+    enum status status = STATUS_OK;
+    if (wish->made.fd < 0 || wish->made.lane != roster->lane->region_generation)
+        status = roster_guest_make(roster, wish, error);
     if (status != STATUS_OK)
         return status;
-    guest->state = GUEST_SERVED;
-    guest->serial = ++roster->guest_serials;
-    guest->owner = *owner;
+    struct lane_guest *guest = &roster->guests[n];
+    *guest = (struct lane_guest){.state = GUEST_SERVED,
+                                 .fd = wish->made.fd,
+                                 .bytes = wish->made.bytes,
+                                 .serial = ++roster->guest_serials,
+                                 .owner = *owner};
+    wish->made.fd = -1;
     for (uint32_t i = 0; i < roster->seat_count && status == STATUS_OK; i++) {
         struct seat *seat = &roster->seats[i];
-        if (seat->process.pid <= 0)
+        if (seat->state != SEAT_READY) /* it is told when it is */
             continue;
         enum status told = tell(seat, n, GUEST_COMES, error);
         if (told == STATUS_OK)
@@ -175,7 +262,7 @@ roster_guest_admit(struct roster *roster, const struct guest_wish *wish,
             status = told;
     }
     if (status != STATUS_OK) {
-        leave(roster, n, GUEST_LOSES_PAGES);
+        leave(roster, n);
         return error_prefix(error, "telling a worker of a client");
     }
     announce(roster);
@@ -187,35 +274,37 @@ roster_guest_admit(struct roster *roster, const struct guest_wish *wish,
 void
 roster_guest_dismiss(struct roster *roster, uint32_t number)
 {
-    if (roster->guests[number].state == GUEST_SERVED)
-        leave(roster, number, GUEST_LOSES_PAGES);
-}
-
-void
-roster_guests_end(struct roster *roster, const char *why)
-{
-    for (uint32_t i = 0; i < GUESTS_MAX; i++)
-        if (roster->guests[i].state == GUEST_SERVED)
-            lose(roster, i, GUEST_KEEPS_PAGES, why);
+    leave(roster, number);
 }
 
 void
 roster_guests_fini(struct roster *roster)
 {
     for (uint32_t i = 0; i < GUESTS_MAX; i++) {
-        CHECK(roster->guests[i].state != GUEST_SERVED);
         free_if_left(roster, i);
         CHECK(roster->guests[i].state == GUEST_FREE);
     }
 }
 
+static uint32_t
+count_guests(const struct roster *roster, enum guest_state state)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < GUESTS_MAX; i++)
+        count += roster->guests[i].state == state;
+    return count;
+}
+
 uint32_t
 roster_guests_served(const struct roster *roster)
 {
-    uint32_t served = 0;
-    for (uint32_t i = 0; i < GUESTS_MAX; i++)
-        served += roster->guests[i].state == GUEST_SERVED;
-    return served;
+    return count_guests(roster, GUEST_SERVED);
+}
+
+uint32_t
+roster_guests_ending(const struct roster *roster)
+{
+    return count_guests(roster, GUEST_ENDING);
 }
 
 /* ---- the seats ---- */
@@ -226,13 +315,17 @@ seat_tell_guests(struct seat *seat)
     struct roster *roster = seat->roster;
     struct error error = ERROR_NONE;
     for (uint32_t i = 0; i < GUESTS_MAX; i++) {
-        if (roster->guests[i].state != GUEST_SERVED)
+        const struct lane_guest *guest = &roster->guests[i];
+        if (guest->state != GUEST_SERVED &&
+            (guest->state != GUEST_ENDING || seat->stage <= guest->stage))
             continue;
         if (tell(seat, i, GUEST_COMES, &error) == STATUS_OK)
             seat->guests_told |= UINT32_C(1) << i;
         else if (error.status != STATUS_UNAVAILABLE)
-            lose(roster, i, GUEST_LOSES_PAGES, "a new worker could not be told of it");
+            lose(roster, i, "a new worker could not be told of it");
     }
+    if (seat->guests_told != 0)
+        announce(roster);
 }
 
 bool
@@ -245,20 +338,23 @@ seat_hears_of_guest(struct seat *seat, const struct handshake_guest *word)
     struct lane_guest *guest = &roster->guests[word->number];
     if (guest->serial != word->serial)
         return false;
-    if (word->event == GUEST_LEFT && guest->state == GUEST_LEAVING) {
+    bool asked = guest->state == GUEST_LEAVING ||
+                 (guest->state == GUEST_ENDING && seat->stage <= guest->stage);
+    if (word->event == GUEST_LEFT && asked) {
         seat->guests_told &= ~bit;
         seat->guests_lost &= ~bit;
         free_if_left(roster, word->number);
+        go_on_ending(roster, word->number);
         return true;
     }
     /* once for each guest: it could else keep us busy */
     if (word->event != GUEST_LOST || (seat->guests_lost & bit) != 0)
         return false;
     seat->guests_lost |= bit;
-    if (guest->state == GUEST_SERVED) {
+    if (guest->state == GUEST_SERVED || guest->state == GUEST_ENDING) {
         log_warn("local_client_corrupt pipeline=%s number=%u what=\"%s\"", roster->lane->info.name,
                  word->number, word->text);
-        lose(roster, word->number, GUEST_LOSES_PAGES, "its shared memory was found corrupt");
+        lose(roster, word->number, "its shared memory was found corrupt");
     }
     return true;
 }
@@ -274,12 +370,15 @@ seat_leaves_guests(struct seat *seat)
     seat->guests_told = 0;
     seat->guests_lost = 0;
     held &= told;
+    if (roster->stopping)
+        held = 0; /* we have ended it ourselves */
     for (uint32_t i = 0; i < GUESTS_MAX; i++) {
         uint32_t bit = UINT32_C(1) << i;
         struct lane_guest *guest = &roster->guests[i];
-        if ((told & bit) != 0 && guest->state == GUEST_SERVED)
+        if ((told & bit) != 0 && (guest->state == GUEST_SERVED || guest->state == GUEST_ENDING))
             guest->owner.party_died(guest->owner.context, seat->party, (held & bit) != 0);
         free_if_left(roster, i);
+        go_on_ending(roster, i);
     }
     return held;
 }

@@ -22,52 +22,73 @@ struct seat;
 
 /* Who has brought it: the session of its client. */
 struct guest_owner {
-    /* It is served no more, and is not to be dismissed. */
+    /* It was found corrupt, or could not be served: it is, and is not to be dismissed. */
     void (*lost)(void *context, const char *why);
+    /* It is about to end; its region is still served. */
+    void (*ends)(void *context);
+    /* The lane has ended, or has a successor: no worker of it is in the guest any more, and its
+     * memory is its client's alone. Not to be dismissed either. */
+    void (*ended)(void *context);
     /* A worker has died; `held`: with something of this guest in hand. */
     void (*party_died)(void *context, uint16_t party, bool held);
     void *context;
 };
 
-enum guest_state { GUEST_FREE, GUEST_SERVED, GUEST_LEAVING };
-
-/* What becomes of its memory when it leaves. */
-enum guest_pages {
-    GUEST_LOSES_PAGES, /* its client has gone, or is not to be trusted: taken out of the file */
-    GUEST_KEEPS_PAGES, /* we end it: its client reads its last answers */
+enum guest_state {
+    GUEST_FREE,
+    GUEST_SERVED,
+    GUEST_ENDING, /* we end it: stage by stage, workers finish what they hold; its pages are kept */
+    GUEST_LEAVING, /* its client has gone, or is not to be trusted: its pages are taken out */
 };
 
 struct lane_guest {
     enum guest_state state;
-    enum guest_pages pages;
+    uint32_t stage; /* ENDING: the first that some worker may still be at work for */
     int fd;
     uint64_t bytes;
     uint64_t serial;
     struct guest_owner owner;
 };
 
+/* A region that nobody is in yet. */
+struct guest_region {
+    int fd; /* -1: none */
+    uint64_t bytes;
+    uint64_t lane; /* what it was made for: the number of the lane's own region */
+};
+
 /* What a client wants; 0: as much as it may have. */
 struct guest_wish {
     uint32_t slots;
     uint64_t message_bytes;
+    bool moves; /* it was served by another lane of the pipeline, and takes nobody's place */
+    struct guest_region made; /* ahead, or none; taken over when it is admitted */
 };
 
-/* Makes a region and gives it to all workers. `*fd` stays the roster's. RESOURCE_EXHAUSTED: as many
- * as there may be, or no memory; INVALID_ARGUMENT: messages larger than there may be. */
-enum status roster_guest_admit(struct roster *roster, const struct guest_wish *wish,
+/* Makes a region ahead: that takes some milliseconds, in which its client is better served. */
+enum status roster_guest_make(const struct roster *roster, struct guest_wish *wish,
+                              struct error *error) WARN_UNUSED;
+void guest_region_discard(struct guest_region *region);
+
+/* Gives a region to all workers: the one that was made ahead for this lane, or a new one. `*fd`
+ * stays the roster's. RESOURCE_EXHAUSTED: as many as there may be, or no memory; INVALID_ARGUMENT:
+ * messages larger than there may be. */
+enum status roster_guest_admit(struct roster *roster, struct guest_wish *wish,
                                const struct guest_owner *owner, uint32_t *number, int *fd,
                                struct error *error) WARN_UNUSED;
 /* Its client has gone. */
 void roster_guest_dismiss(struct roster *roster, uint32_t number);
-/* The lane ends, or has a successor: each owner is told. */
-void roster_guests_end(struct roster *roster, const char *why);
+/* The lane ends, or has a successor: each owner is told when no worker is in its guest any more. */
+void roster_guests_end(struct roster *roster);
 /* No worker is left: what was still leaving has left. */
 void roster_guests_fini(struct roster *roster);
 uint32_t roster_guests_served(const struct roster *roster);
+/* Those of which workers still finish something. */
+uint32_t roster_guests_ending(const struct roster *roster);
 
 /* ---- called by the seats ---- */
 
-/* A process was started in it, which is to know all guests. */
+/* Its process serves from now on, and is to know all guests. */
 void seat_tell_guests(struct seat *seat);
 /* The worker says something of a guest; false: what cannot be. */
 bool seat_hears_of_guest(struct seat *seat, const struct handshake_guest *word);

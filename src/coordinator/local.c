@@ -26,6 +26,8 @@ enum {
 #define FORGIVEN_NS NS_PER_S
 /* Between two tries to take a client when there is no descriptor for it. */
 #define ACCEPT_AGAIN_NS NS_PER_S
+/* Who has not said by then that it has heard of the drain has nobody who waits for an answer. */
+#define DRAIN_HEARD_NS NS_PER_S
 
 struct session {
     struct local *local;
@@ -33,15 +35,22 @@ struct session {
     struct loop_watch *watch;
     uint64_t serial; /* in the order in which they came */
     uid_t uid;
-    struct roster *roster; /* NULL: has not said hello */
+    pid_t pid;
+    struct pipeline *pipeline; /* NULL: has not said hello */
+    struct guest_wish wish;
+    struct roster *roster; /* that serves it; NULL: none at the moment */
     uint32_t number;       /* of its guest there */
+    bool taken;            /* the client has taken the region that it was given last */
+    bool drains;           /* it has heard that the node is about to stop */
 };
 
 /* Deaths of workers that held something of a user's clients: by user, since connecting again costs
  * nothing. */
 struct user {
     uid_t uid;
-    int64_t forgiven_ns; /* when the last of them will be */
+    int64_t forgiven_ns;         /* when the last of them will be */
+    const struct roster *roster; /* of the last death, with … */
+    uint16_t party; /* … who died: of how many clients it held something, it is one */
 };
 
 struct local {
@@ -53,6 +62,7 @@ struct local {
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
     uint64_t session_serials;
+    int64_t drain_heard_ns; /* until when a client may say that it has heard; 0: no drain */
     struct session sessions[SESSIONS_MAX];
     struct user users[USERS_MAX];
 };
@@ -83,12 +93,16 @@ penance_ns(struct local *local, uid_t uid, int64_t now_ns)
 }
 
 static void
-charge(struct local *local, uid_t uid, int64_t now_ns)
+charge(struct local *local, const struct session *session, uint16_t party, int64_t now_ns)
 {
-    struct user *user = find_user(local, uid);
+    struct user *user = find_user(local, session->uid);
+    if (user->forgiven_ns != 0 && user->roster == session->roster && user->party == party)
+        return;
     if (user->forgiven_ns < now_ns)
         user->forgiven_ns = now_ns;
     user->forgiven_ns += FORGIVEN_NS;
+    user->roster = session->roster;
+    user->party = party;
 }
 
 /* ---- one session ---- */
@@ -98,9 +112,18 @@ session_close(struct session *session)
 {
     loop_watch_remove(session->watch);
     close(session->fd);
-    *session = (struct session){.local = session->local, .fd = -1};
+    guest_region_discard(&session->wish.made);
+    *session = (struct session){.local = session->local, .fd = -1, .wish.made.fd = -1};
 }
 
+static void
+session_count(const struct session *session, enum counter counter)
+{
+    if (session->pipeline != NULL)
+        counter_add(session->pipeline->counters, counter, 1);
+}
+
+/* Its region is served no more, and its pages are gone. */
 static void
 session_end(struct session *session)
 {
@@ -109,13 +132,66 @@ session_end(struct session *session)
     session_close(session);
 }
 
+static enum status
+session_tell(struct session *session, const struct local_word *word, int descriptor)
+{
+    struct error error = ERROR_NONE;
+    enum status status = local_send(session->fd, word, sizeof(*word), descriptor, &error);
+    if (status == STATUS_OK)
+        return status;
+    if (status != STATUS_UNAVAILABLE) /* else it has just gone by itself */
+        log_warn("local_client_dropped pipeline=%s uid=%u why=\"does not read: %s\"",
+                 session->pipeline->name, (unsigned)session->uid, error.text);
+    session_count(session,
+                  status == STATUS_UNAVAILABLE ? PIPELINE_LOCAL_LEFT : PIPELINE_LOCAL_DROPPED_DEAF);
+    session_end(session);
+    return status;
+}
+
+static void
+say_refused(int fd, const struct error *error)
+{
+    struct local_word word = {
+        .version = LOCAL_VERSION, .type = LOCAL_REFUSED, .status = error->status};
+    snprintf(word.text, sizeof(word.text), "%.255s", error->text);
+    struct error ignored = ERROR_NONE;
+    (void)!local_send(fd, &word, sizeof(word), -1, &ignored);
+}
+
+static void
+log_refused(uid_t uid, pid_t pid, const struct error *error)
+{
+    log_warn("local_client_refused uid=%u pid=%d why=\"%s\"", (unsigned)uid, (int)pid, error->text);
+}
+
+/* Tells why, if it can be told, and closes. */
+static void
+session_refuse(struct session *session, const struct error *error)
+{
+    say_refused(session->fd, error);
+    session_end(session);
+}
+
+/* The same of one that was never served. */
+static void
+session_turn_away(struct session *session, const struct error *error)
+{
+    log_refused(session->uid, session->pid, error);
+    session_count(session, PIPELINE_LOCAL_REFUSED);
+    session_refuse(session, error);
+}
+
+/* ---- what its guest's roster says ---- */
+
 static void
 on_lost(void *context, const char *why)
 {
     struct session *session = context;
-    log_info("local_client_left pipeline=%s number=%u why=\"%s\"", session->roster->pipeline->name,
-             session->number, why);
-    session_close(session);
+    struct error error = ERROR_NONE;
+    error_set(&error, STATUS_DATA_LOSS, "the node has disconnected this client: %s", why);
+    session_count(session, PIPELINE_LOCAL_DROPPED_CORRUPT);
+    session->roster = NULL; /* not to be dismissed */
+    session_refuse(session, &error);
 }
 
 static void
@@ -125,35 +201,23 @@ on_party_died(void *context, uint16_t party, bool held)
     struct local *local = session->local;
     int64_t now_ns = clock_now_ns();
     if (held)
-        charge(local, session->uid, now_ns);
+        charge(local, session, party, now_ns);
     if (held && penance_ns(local, session->uid, now_ns) > DEATHS_MAX * FORGIVEN_NS) {
         log_warn(
             "local_client_dropped pipeline=%s number=%u uid=%u why=\"more than %d workers died "
             "with its requests\"",
-            session->roster->pipeline->name, session->number, (unsigned)session->uid, DEATHS_MAX);
-        session_end(session);
+            session->pipeline->name, session->number, (unsigned)session->uid, DEATHS_MAX);
+        struct error error = ERROR_NONE;
+        error_set(&error, STATUS_RESOURCE_EXHAUSTED,
+                  "the node has disconnected this client: more than %d workers died with requests "
+                  "of its user",
+                  DEATHS_MAX);
+        session_count(session, PIPELINE_LOCAL_DROPPED_DEATHS);
+        session_refuse(session, &error);
         return;
     }
     struct local_word word = {.version = LOCAL_VERSION, .type = LOCAL_DEATH, .party = party};
-    struct error error = ERROR_NONE;
-    if (local_send(session->fd, &word, sizeof(word), -1, &error) == STATUS_OK)
-        return;
-    if (error.status != STATUS_UNAVAILABLE) /* else it has just gone by itself */
-        log_warn("local_client_dropped pipeline=%s number=%u uid=%u why=\"does not read: %s\"",
-                 session->roster->pipeline->name, session->number, (unsigned)session->uid,
-                 error.text);
-    session_end(session);
-}
-
-static void
-refuse(struct session *session, const struct error *error)
-{
-    struct local_word word = {
-        .version = LOCAL_VERSION, .type = LOCAL_REFUSED, .status = error->status};
-    snprintf(word.text, sizeof(word.text), "%.255s", error->text);
-    struct error ignored = ERROR_NONE;
-    (void)!local_send(session->fd, &word, sizeof(word), -1, &ignored);
-    session_close(session);
+    (void)!session_tell(session, &word, -1);
 }
 
 static struct pipeline *
@@ -165,34 +229,16 @@ find_pipeline(const struct local *local, const char *name)
     return NULL;
 }
 
-/* Where a client is to be served: the roster of the lane that serves. */
+/* The roster of the lane that serves. */
 static enum status
-find_roster(struct session *session, const struct local_hello *hello, struct roster **roster,
-            struct error *error)
+find_roster(struct pipeline *pipeline, struct roster **roster, struct error *error)
 {
-    int64_t now_ns = clock_now_ns();
-    int64_t left_ns = penance_ns(session->local, session->uid, now_ns);
-    if (hello->version != LOCAL_VERSION)
-        return error_set(error, STATUS_FAILED_PRECONDITION,
-                         "the node speaks version %u, this client %u", LOCAL_VERSION,
-                         hello->version);
-    if (left_ns > DEATHS_MAX * FORGIVEN_NS)
-        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
-                         "too many workers died with requests of this user's local clients: try "
-                         "again in %lld s",
-                         (long long)((left_ns - DEATHS_MAX * FORGIVEN_NS) / NS_PER_S + 1));
-    struct pipeline *pipeline = find_pipeline(session->local, hello->pipeline);
-    if (pipeline == NULL)
-        return error_set(error, STATUS_NOT_FOUND, "this node serves no pipeline \"%s\"",
-                         hello->pipeline);
-    if (pipeline->generation->config->local_clients == 0)
-        return error_set(error, STATUS_FAILED_PRECONDITION,
-                         "pipeline \"%s\" takes no local clients: set local_clients",
-                         pipeline->name);
     const struct lane *lane = atomic_load(&pipeline->serving);
-    if (lane == NULL || atomic_load(&pipeline->draining))
-        return error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\" is %s: try again",
-                         pipeline->name, lane == NULL ? "starting" : "stopping");
+    if (atomic_load(&pipeline->draining) || pipeline->stopping)
+        return error_set(error, STATUS_UNAVAILABLE, "the node is stopping: it takes no requests");
+    if (lane == NULL || pipeline->rosters[lane->number]->stopping)
+        return error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\" is starting: try again",
+                         pipeline->name);
     *roster = pipeline->rosters[lane->number];
     return STATUS_OK;
 }
@@ -211,97 +257,284 @@ fill_terms(const struct roster *roster, struct local_word *word)
     }
 }
 
+static void on_ends(void *context);
+static void on_ended(void *context);
+
+/* Gives it a region of the lane that serves; not STATUS_OK: it has none, and is still connected. */
+static enum status
+session_bring_in(struct session *session, struct error *error)
+{
+    struct roster *roster = NULL;
+    struct guest_owner owner = {on_lost, on_ends, on_ended, on_party_died, session};
+    int region_fd = -1;
+    enum status status = find_roster(session->pipeline, &roster, error);
+    if (status == STATUS_OK)
+        status =
+            roster_guest_admit(roster, &session->wish, &owner, &session->number, &region_fd, error);
+    if (status != STATUS_OK)
+        return status;
+    session->roster = roster;
+    session->taken = false;
+    session_count(session, session->wish.moves ? PIPELINE_LOCAL_MOVED : PIPELINE_LOCAL_WELCOMED);
+    log_info("local_client pipeline=%s generation=%llu number=%u uid=%u pid=%d",
+             session->pipeline->name, (unsigned long long)roster->lane->generation->number,
+             session->number, (unsigned)session->uid, (int)session->pid);
+    session->wish.moves = true; /* the next time */
+    struct local_word word;
+    fill_terms(roster, &word);
+    (void)!session_tell(session, &word, region_fd);
+    return STATUS_OK;
+}
+
+/* No worker is in its region any more: it goes on in another. */
+static void
+session_move(struct session *session)
+{
+    struct error error = ERROR_NONE;
+    if (session_bring_in(session, &error) == STATUS_OK)
+        return;
+    log_info("local_client_left pipeline=%s uid=%u why=\"%s\"", session->pipeline->name,
+             (unsigned)session->uid, error.text);
+    session_count(session, PIPELINE_LOCAL_ENDED);
+    session_refuse(session, &error);
+}
+
+/* What can't be had now is tried again when it is needed, and told then. */
+static void
+on_ends(void *context)
+{
+    struct session *session = context;
+    struct roster *roster = NULL;
+    struct error error = ERROR_NONE;
+    if (session->taken && find_roster(session->pipeline, &roster, &error) == STATUS_OK)
+        (void)!roster_guest_make(roster, &session->wish, &error);
+}
+
+/* A client that has not taken its region yet gets no other: there are two at most for each, however
+ * often the pipeline is reloaded while it does not look. */
+static void
+on_ended(void *context)
+{
+    struct session *session = context;
+    session->roster = NULL;
+    if (session->taken)
+        session_move(session);
+}
+
+/* ---- what the client says ---- */
+
+/* Those that are served, and those that are on their way from one lane to another. */
+static uint32_t
+count_sessions(const struct local *local, const struct pipeline *pipeline)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < SESSIONS_MAX; i++)
+        count += local->sessions[i].fd >= 0 && local->sessions[i].pipeline == pipeline;
+    return count;
+}
+
+static enum status
+judge_hello(const struct session *session, const struct local_hello *hello,
+            struct pipeline **pipeline, struct error *error)
+{
+    int64_t left_ns = penance_ns(session->local, session->uid, clock_now_ns());
+    if (hello->version != LOCAL_VERSION)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "the node speaks version %u, this client %u", LOCAL_VERSION,
+                         hello->version);
+    *pipeline = find_pipeline(session->local, hello->pipeline);
+    if (*pipeline == NULL)
+        return error_set(error, STATUS_NOT_FOUND, "this node serves no pipeline \"%s\"",
+                         hello->pipeline);
+    if (left_ns > DEATHS_MAX * FORGIVEN_NS)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "too many workers died with requests of this user's local clients: try "
+                         "again in %lld s",
+                         (long long)((left_ns - DEATHS_MAX * FORGIVEN_NS) / NS_PER_S + 1));
+    uint32_t most = (*pipeline)->generation->config->local_clients;
+    if (most == 0)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "pipeline \"%s\" takes no local clients: set local_clients",
+                         (*pipeline)->name);
+    if (count_sessions(session->local, *pipeline) >= most)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "pipeline \"%s\" has its %u local clients (local_clients)",
+                         (*pipeline)->name, most);
+    return STATUS_OK;
+}
+
 static void
 on_hello(struct session *session, const struct local_hello *hello)
 {
-    struct roster *roster = NULL;
     struct error error = ERROR_NONE;
-    struct guest_wish wish = {hello->slots, hello->message_bytes};
-    struct guest_owner owner = {on_lost, on_party_died, session};
-    uint32_t number = 0;
-    int region_fd = -1;
-    if (find_roster(session, hello, &roster, &error) != STATUS_OK ||
-        roster_guest_admit(roster, &wish, &owner, &number, &region_fd, &error) != STATUS_OK) {
-        refuse(session, &error);
+    struct pipeline *pipeline = NULL;
+    enum status status = judge_hello(session, hello, &pipeline, &error);
+    session->pipeline = pipeline;
+    session->wish = (struct guest_wish){
+        .slots = hello->slots, .message_bytes = hello->message_bytes, .made.fd = -1};
+    if (status == STATUS_OK)
+        status = session_bring_in(session, &error);
+    if (status == STATUS_OK)
         return;
-    }
-    session->roster = roster;
-    session->number = number;
-    struct local_word word;
-    fill_terms(roster, &word);
-    if (local_send(session->fd, &word, sizeof(word), region_fd, &error) != STATUS_OK) {
-        session_end(session);
-        return;
-    }
-    log_info("local_client pipeline=%s number=%u uid=%u", roster->pipeline->name, number,
-             (unsigned)session->uid);
+    session_turn_away(session, &error);
 }
 
+/* False: it is nothing that a client may say now. */
+static bool
+on_note(struct session *session, const struct local_note *note)
+{
+    if (note->version == LOCAL_VERSION && note->type == NOTE_TAKEN && !session->taken) {
+        session->taken = true;
+        if (session->roster == NULL)
+            session_move(session);
+        return true;
+    }
+    if (note->version == LOCAL_VERSION && note->type == NOTE_DRAINING && !session->drains &&
+        session->local->drain_heard_ns != 0) {
+        session->drains = true;
+        return true;
+    }
+    return false;
+}
+
+static void
+on_closed(struct session *session)
+{
+    log_info("local_client_left pipeline=%s uid=%u pid=%d why=\"closed its socket\"",
+             session->pipeline != NULL ? session->pipeline->name : "", (unsigned)session->uid,
+             (int)session->pid);
+    session_count(session, PIPELINE_LOCAL_LEFT);
+    session_end(session);
+}
+
+/* What nobody says who knows what we expect. */
+static void
+on_nonsense(struct session *session, const struct error *error)
+{
+    if (session->pipeline == NULL) {
+        struct error refusal = ERROR_NONE;
+        error_set(&refusal, STATUS_INVALID_ARGUMENT,
+                  "no hello: %s; is the client's libshoal of another version than this node's?",
+                  error->text);
+        session_turn_away(session, &refusal);
+        return;
+    }
+    log_warn("local_client_dropped pipeline=%s uid=%u pid=%d why=\"says nonsense: %s\"",
+             session->pipeline->name, (unsigned)session->uid, (int)session->pid, error->text);
+    session_count(session, PIPELINE_LOCAL_LEFT);
+    session_end(session);
+}
+
+/* Says hello once, and only notes after that. */
 static void
 on_session_readable(void *context)
 {
     struct session *session = context;
-    struct local_hello hello;
+    union {
+        struct local_hello hello;
+        struct local_note note;
+    } said;
+    size_t bytes = session->pipeline == NULL ? sizeof(said.hello) : sizeof(said.note);
     struct error error = ERROR_NONE;
     int descriptor;
     enum status status =
-        local_receive(session->fd, &hello, sizeof(hello), LOCAL_DONT_WAIT, &descriptor, &error);
+        local_receive(session->fd, &said, bytes, LOCAL_DONT_WAIT, &descriptor, &error);
     if (status == STATUS_DEADLINE_EXCEEDED)
         return;
     if (descriptor >= 0)
         close(descriptor);
-    /* it says hello, and nothing after that */
-    if (status != STATUS_OK || session->roster != NULL ||
-        strnlen(hello.pipeline, sizeof(hello.pipeline)) == sizeof(hello.pipeline))
-        session_end(session);
+    if (status == STATUS_OK && session->pipeline != NULL) {
+        if (on_note(session, &said.note))
+            return;
+        status =
+            error_set(&error, STATUS_DATA_LOSS, "note %u, which is not its turn", said.note.type);
+    } else if (status == STATUS_OK) {
+        if (strnlen(said.hello.pipeline, LOCAL_NAME_BYTES) < LOCAL_NAME_BYTES) {
+            on_hello(session, &said.hello);
+            return;
+        }
+        status = error_set(&error, STATUS_DATA_LOSS, "a pipeline's name without an end");
+    }
+    if (status == STATUS_UNAVAILABLE)
+        on_closed(session);
     else
-        on_hello(session, &hello);
+        on_nonsense(session, &error);
+}
+
+/* ---- a drain of the node ---- */
+
+void
+local_drain(struct local *local)
+{
+    local->drain_heard_ns = clock_now_ns() + DRAIN_HEARD_NS;
+    struct local_word word = {.version = LOCAL_VERSION, .type = LOCAL_DRAIN};
+    for (uint32_t i = 0; i < SESSIONS_MAX; i++)
+        if (local->sessions[i].fd >= 0 && local->sessions[i].pipeline != NULL)
+            (void)!session_tell(&local->sessions[i], &word, -1);
+}
+
+uint32_t
+local_waits_for(const struct local *local)
+{
+    bool may_hear = clock_now_ns() < local->drain_heard_ns;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < SESSIONS_MAX; i++) {
+        const struct session *session = &local->sessions[i];
+        count += session->fd >= 0 && session->pipeline != NULL && (may_hear || session->drains);
+    }
+    return count;
 }
 
 /* ---- the socket ---- */
 
-static bool
-peer_may(int fd, uid_t *uid)
+static enum status
+peer_check(int fd, struct ucred *peer, struct error *error)
 {
-    struct ucred peer;
-    socklen_t bytes = sizeof(peer);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
-        return false;
-    *uid = peer.uid;
-    return peer.uid == 0 || peer.uid == geteuid();
+    socklen_t bytes = sizeof(*peer);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &bytes) != 0)
+        return error_set_errno(error, "who a local client is");
+    if (peer->uid == 0 || peer->uid == geteuid())
+        return STATUS_OK;
+    return error_set(error, STATUS_PERMISSION_DENIED,
+                     "only root and the node's own user may be its local clients");
 }
 
 /* A place for one more session: free, or that of who has said nothing for longest. */
 static struct session *
-make_room(struct local *local)
+make_room(struct local *local, struct error *error)
 {
     struct session *silent = NULL;
     for (uint32_t i = 0; i < SESSIONS_MAX; i++) {
         struct session *session = &local->sessions[i];
         if (session->fd < 0)
             return session;
-        if (session->roster == NULL && (silent == NULL || session->serial < silent->serial))
+        if (session->pipeline == NULL && (silent == NULL || session->serial < silent->serial))
             silent = session;
     }
+    error_set(error, STATUS_RESOURCE_EXHAUSTED, "the node has its %d sessions of local clients",
+              SESSIONS_MAX);
     if (silent != NULL)
-        session_close(silent);
+        session_turn_away(silent, error);
     return silent;
 }
 
 static void
 take_client(struct local *local, int fd)
 {
-    uid_t uid = 0;
-    bool may = peer_may(fd, &uid);
-    struct session *session = may ? make_room(local) : NULL;
+    struct error error = ERROR_NONE;
+    struct ucred peer = {.uid = (uid_t)-1};
+    struct session *session = NULL;
+    if (peer_check(fd, &peer, &error) == STATUS_OK)
+        session = make_room(local, &error);
     if (session == NULL) {
-        log_warn("local_client_refused uid=%u why=\"%s\"", (unsigned)uid,
-                 may ? "too many sessions" : "neither root nor the node's own user");
+        log_refused(peer.uid, peer.pid, &error);
+        say_refused(fd, &error);
         close(fd);
         return;
     }
     session->fd = fd;
-    session->uid = uid;
+    session->uid = peer.uid;
+    session->pid = peer.pid;
     session->serial = local->session_serials++;
     session->watch = loop_watch_add(local->loop, fd, on_session_readable, session);
 }
@@ -359,7 +592,7 @@ local_create(struct loop *loop, const char *counters_path, struct pipeline *cons
     local->pipelines = pipelines;
     local->pipeline_count = pipeline_count;
     for (uint32_t i = 0; i < SESSIONS_MAX; i++)
-        local->sessions[i] = (struct session){.local = local, .fd = -1};
+        local->sessions[i] = (struct session){.local = local, .fd = -1, .wish.made.fd = -1};
     enum status status = local_path(counters_path, local->path, sizeof(local->path), error);
     if (status == STATUS_OK)
         status = listen_at(local, error);

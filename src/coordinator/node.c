@@ -165,12 +165,14 @@ on_drain_look(void *context)
 {
     struct node *node = context;
     uint64_t in_flight = assembly_in_flight(&node->assembly);
+    uint32_t clients = local_waits_for(node->local);
     bool late = clock_now_ns() >= node->drain_deadline_ns;
-    if (in_flight > 0 && !late) {
+    if ((in_flight > 0 || clients > 0) && !late) {
         loop_timer_set(node->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
         return;
     }
-    log_info("drained left_in_flight=%llu", (unsigned long long)in_flight);
+    log_info("drained left_in_flight=%llu local_clients=%u", (unsigned long long)in_flight,
+             clients);
     stop_pipelines(node);
 }
 
@@ -188,6 +190,7 @@ drain(struct node *node, const char *why)
         pipeline_drain(node->assembly.pipelines[i]);
         front_set_serving(node->front, node->assembly.pipelines[i]->name, false);
     }
+    local_drain(node->local);
     update_ready(node);
     on_drain_look(node);
 }

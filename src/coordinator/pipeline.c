@@ -264,7 +264,7 @@ take_over(struct pipeline *pipeline, struct lane *lane)
         atomic_store(&old->state, LANE_DRAINING);
         old->drain_until_ns = clock_now_ns() + drain_timeout_ns(pipeline);
         close_batches(old);
-        roster_guests_end(pipeline->rosters[old->number], "the pipeline was reloaded");
+        roster_guests_end(pipeline->rosters[old->number]);
         loop_timer_set(pipeline->drain_timer, 0);
     }
     end_reload(pipeline, NULL);
@@ -314,7 +314,8 @@ look_at_draining(void *context)
         struct lane *lane = &pipeline->lanes[i];
         if (atomic_load(&lane->state) != LANE_DRAINING)
             continue;
-        uint64_t in_flight = atomic_load(&lane->refs) - 1;
+        uint64_t in_flight =
+            atomic_load(&lane->refs) - 1 + roster_guests_ending(pipeline->rosters[i]);
         if (in_flight > 0 && clock_now_ns() < lane->drain_until_ns) {
             any = true;
             continue;

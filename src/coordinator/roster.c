@@ -122,7 +122,7 @@ roster_end(struct roster *roster, int signal_number)
 {
     bool was_stopping = roster->stopping;
     roster->stopping = true;
-    roster_guests_end(roster, "the lane ends");
+    roster_guests_end(roster);
     for (uint32_t i = 0; i < roster->seat_count; i++) {
         struct seat *seat = &roster->seats[i];
         if (seat->process.pid > 0) {

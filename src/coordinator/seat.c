@@ -116,7 +116,6 @@ seat_start(struct seat *seat)
     seat->control_watch = loop_watch_add(roster->pipeline->options.loop, seat->process.control,
                                          seat_on_control, seat);
     loop_timer_set(seat->timer, stage_config(roster, seat->stage)->start_timeout_ns);
-    seat_tell_guests(seat);
 }
 
 void
@@ -252,6 +251,7 @@ seat_on_ready(struct seat *seat, const struct handshake_ready *ready)
         seat->roster->lane->info.name, config->name, seat->index, (int)seat->process.pid,
         ready->name, pinned ? config->cpus[seat->index] : CPU_NONE, (long long)recovery_us);
     staff_on_ready(seat);
+    seat_tell_guests(seat); /* not before: whoever starts would hold up the end of a guest */
     roster_check_complete(seat->roster);
     pipeline_on_stages_changed(seat->roster->pipeline);
 }

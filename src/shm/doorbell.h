@@ -58,7 +58,7 @@ bool doorbells_sleep(struct doorbells *doorbells, int64_t timeout_ns);
 
 #define DOORBELLS_BLIND_NS INT64_C(1000000)
 
-/* Whether this process can sleep on several bells. Asks the kernel. */
+/* Whether this process can sleep on several bells. Asks the kernel; errno says why not. */
 bool doorbells_can_wait(void);
 
 /*

@@ -22,6 +22,20 @@ guests_remove(struct guests *guests, uint32_t number)
         guests->limit--;
 }
 
+void
+guest_ends(const struct region *guest)
+{
+    atomic_store_explicit(&region_stage(guest, 0)->draining, 1, memory_order_relaxed);
+    /* its fence pairs with the one in doorbell_prepare: the client sees the hint, or is rung */
+    doorbell_ring(&guest->header->coordinator_bell);
+}
+
+bool
+guest_is_ending(const struct region *guest)
+{
+    return atomic_load_explicit(&region_stage(guest, 0)->draining, memory_order_relaxed) != 0;
+}
+
 static bool
 any_ring_has_cell(const struct guests *guests, uint32_t stage)
 {

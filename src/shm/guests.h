@@ -38,6 +38,13 @@ guest_bell(const struct region *guest, uint32_t stage)
     return &region_worker(guest, stage, 0)->bell;
 }
 
+/* A worker has left a guest whose client is about to get another region: it is to look at its
+ * socket soon. A hint, in a word of the guest's that is not used otherwise; rings the client's
+ * bell. */
+void guest_ends(const struct region *guest);
+/* For the client. */
+bool guest_is_ending(const struct region *guest);
+
 /* For a worker: whether a ring of the stage holds work in any guest, or a guest has come or gone
  * that it has not heard of. */
 bool guests_have_work(const struct region *lane, uint32_t stage);

@@ -13,10 +13,12 @@
  * While it serves, guests come and go (guests.h):
  *
  *     handshake_guest, GUEST_COMES   →     maps the region that came with it, and serves it too
- *     handshake_guest, GUEST_GOES    →     finishes what it holds of it, unmaps it
+ *     handshake_guest, GUEST_GOES    →     throws away what it holds of it, unmaps it
+ *     handshake_guest, GUEST_ENDS    →     finishes what it holds of it, and what waits in it
+ *                                          beyond the first stage, unmaps it
  *                                    ←     handshake_guest, GUEST_LEFT: it is unmapped
- *                                    ←     handshake_guest, GUEST_LOST: found corrupt; not served
- * any more
+ *                                    ←     handshake_guest, GUEST_LOST: found corrupt, served no
+ * more
  *
  * The worker also leaves when the socket closes. What comes back was written by a process that runs
  * foreign code: the coordinator validates it (handshake_ready_validate) before it believes a byte.
@@ -119,7 +121,7 @@ struct handshake_failed {
     char text[ERROR_TEXT_MAX];
 };
 
-enum handshake_guest_event { GUEST_COMES = 1, GUEST_GOES, GUEST_LEFT, GUEST_LOST };
+enum handshake_guest_event { GUEST_COMES = 1, GUEST_GOES, GUEST_ENDS, GUEST_LEFT, GUEST_LOST };
 
 struct handshake_guest {
     struct handshake_header header;

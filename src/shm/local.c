@@ -9,6 +9,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/check.h"
+
 #define LOCAL_SUFFIX ".local"
 
 enum status
@@ -59,15 +61,23 @@ local_send(int fd, const void *message, size_t bytes, int descriptor, struct err
     return error_set_errno(error, "sending a message");
 }
 
+/* The one that may come with a message; -1: none, or more than one, of which none is kept. The
+ * kernel makes as many as there is room for, and with its padding there is room for two. */
 static int
 descriptor_of(struct msghdr *packet)
 {
-    int fd = -1;
+    int fds[sizeof(union rights) / sizeof(int)];
     struct cmsghdr *part = CMSG_FIRSTHDR(packet);
-    if (part != NULL && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS &&
-        part->cmsg_len == CMSG_LEN(sizeof(int)))
-        memcpy(&fd, CMSG_DATA(part), sizeof(int));
-    return fd;
+    if (part == NULL || part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
+        return -1;
+    size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    CHECK(count <= ARRAY_COUNT(fds));
+    memcpy(fds, CMSG_DATA(part), count * sizeof(int));
+    if (count == 1)
+        return fds[0];
+    for (size_t i = 0; i < count; i++)
+        close(fds[i]);
+    return -1;
 }
 
 enum status

@@ -8,8 +8,15 @@
  *     local_hello                     →    makes a region, gives it to the lane's workers
  *                                     ←    LOCAL_WELCOME with the region's descriptor,
  *                                          or LOCAL_REFUSED, and closes
+ *     NOTE_TAKEN                      →    only then another region may follow
  *                                     ←    LOCAL_DEATH: this party is dead; the client repairs
- *     closes: its part is over             closes: the region is served no more
+ *                                     ←    LOCAL_WELCOME with another region's descriptor, of the
+ *                                          generation that serves now: nobody but the client is
+ *                                          in the one before any more
+ *                                     ←    LOCAL_DRAIN: the node is about to stop
+ *     NOTE_DRAINING                   →    the node waits until the client closes
+ *     closes: its part is over             LOCAL_REFUSED: why, and closes: the region is served no
+ *                                          more
  */
 #pragma once
 
@@ -29,7 +36,15 @@ struct local_hello {
     char pipeline[LOCAL_NAME_BYTES];
 };
 
-enum local_type { LOCAL_WELCOME = 1, LOCAL_REFUSED, LOCAL_DEATH };
+/* What a client says after that: each at most once for what it answers. */
+enum local_note_type { NOTE_TAKEN = 1, NOTE_DRAINING };
+
+struct local_note {
+    uint32_t version;
+    uint32_t type;
+};
+
+enum local_type { LOCAL_WELCOME = 1, LOCAL_REFUSED, LOCAL_DEATH, LOCAL_DRAIN };
 
 struct local_word {
     uint32_t version;
@@ -40,7 +55,7 @@ struct local_word {
     uint32_t reserved;
     uint32_t attempts_max[STAGES_MAX]; /* as the stage's key */
     int64_t default_timeout_ns;        /* of a request without a deadline; 0: none */
-    char text[LOCAL_TEXT_BYTES];       /* LOCAL_REFUSED: why; LOCAL_DEATH: how */
+    char text[LOCAL_TEXT_BYTES];       /* LOCAL_REFUSED: why */
 };
 
 /* The socket of the node whose counters are at `counters_path`. INVALID_ARGUMENT: that is too long

@@ -83,12 +83,18 @@ int payload_parameter_find(const struct payload_view *view, const char *name,
  * overflow. For SHOAL_BYTES the number of elements. */
 bool tensor_bytes_for(uint32_t datatype, uint32_t rank, const int64_t *shape, uint64_t *bytes);
 
+/* Of a SHOAL_BYTES tensor: its elements, each after its length, fill it, and are as many as its
+ * shape says. INVALID_ARGUMENT naming the tensor and the element. */
+enum status tensor_check_elements(const struct shoal_tensor *tensor,
+                                  struct error *error) WARN_UNUSED;
+
 /*
  * Builds the payload for the next place of a slot that the caller holds. Blocks it acquires belong
  * to the slot at once; those that only the overwritten descriptor names are used first.
  */
 struct payload_builder {
     const struct region *region;
+    const struct shm_payload *current;
     uint32_t slot;
     uint16_t party;
     uint16_t tensor_count;
@@ -107,7 +113,8 @@ struct payload_builder {
 
 /*
  * Starts a payload. `current` is the valid descriptor, `overwritten` the one of the other parity;
- * both NULL for a fresh slot.
+ * both NULL for a fresh slot. `current` is kept: a block that it names is no room for anything new,
+ * whatever the arena says.
  */
 void builder_init(struct payload_builder *builder, const struct region *region, uint32_t slot,
                   uint16_t party, const struct shm_payload *current,
@@ -137,6 +144,11 @@ enum status builder_parameter(struct payload_builder *builder, const char *name,
 enum status builder_carry_parameters(struct payload_builder *builder,
                                      const struct payload_view *view,
                                      struct error *error) WARN_UNUSED;
+
+/* Adds to a fresh builder all that another one holds so far, data included; they may be of
+ * different regions. As builder_add and builder_parameter. */
+enum status builder_copy(struct payload_builder *builder, const struct payload_builder *from,
+                         struct error *error) WARN_UNUSED;
 
 /* Writes the table, gives spare blocks that were not used back, and fills `payload`, which is the
  * slot's descriptor for the next place. */

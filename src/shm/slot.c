@@ -116,6 +116,14 @@ slot_failure(const struct shm_slot *slot, struct error *failure)
     error_set(failure, status == STATUS_OK ? STATUS_INTERNAL : status, "%s", text);
 }
 
+struct shm_word
+slot_where(const struct region *region, uint32_t index)
+{
+    CHECK(index < region->slots.count);
+    return word_unpack(
+        atomic_load_explicit(object_word(&region->slots, index), memory_order_acquire));
+}
+
 void
 slot_set_deadline(struct shm_slot *slot, int64_t deadline_ns)
 {

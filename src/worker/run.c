@@ -35,7 +35,7 @@ push(struct worker *worker, struct item *item, uint8_t place, int64_t now_ns)
     if (item->stamp != NULL)
         stamp_ended(item->stamp, now_ns);
     if (place >= region_result_place(source->region))
-        source->owes_bell = true;
+        worker->bells_owed |= UINT64_C(1) << (source - worker->sources);
     if (slot_push(source->region, item->ticket, worker->place, place, worker->party, now_ns) !=
         RING_OK)
         source_corrupt(worker, source, "push");
@@ -81,6 +81,21 @@ item_is_dropped(struct worker *worker, struct item *item, uint32_t batch_items, 
     return false;
 }
 
+/* What admission checks of others' requests. */
+static enum status
+guest_check(const struct worker *worker, const struct payload_view *view, struct error *error)
+{
+    const struct handshake_ready *takes = worker->ready;
+    enum status status = STATUS_OK;
+    if (takes->input_count > 0)
+        status = spec_check(takes->inputs, takes->input_count, view->tensors, view->tensor_count,
+                            worker->start.pipeline, error);
+    for (uint32_t i = 0; i < view->tensor_count && status == STATUS_OK; i++)
+        if (view->tensors[i].datatype == SHOAL_BYTES)
+            status = tensor_check_elements(&view->tensors[i], error);
+    return status;
+}
+
 /* Of a guest nothing was checked before, and nothing may be read twice. */
 static enum status
 item_read(struct worker *worker, struct item *item, struct error *error)
@@ -90,11 +105,10 @@ item_read(struct worker *worker, struct item *item, struct error *error)
     if (!item->source->is_guest)
         return payload_read(region, payload, &item->view, error);
     enum status status = payload_read_copied(region, payload, &item->table, &item->view, error);
-    const struct handshake_ready *takes = worker->ready;
-    if (status != STATUS_OK || worker->place != 0 || takes->input_count == 0)
+    /* what a later stage's modelet declares, it is not given in the lane either */
+    if (status != STATUS_OK || worker->place != 0)
         return status;
-    return spec_check(takes->inputs, takes->input_count, item->view.tensors,
-                      item->view.tensor_count, worker->start.pipeline, error);
+    return guest_check(worker, &item->view, error);
 }
 
 static bool
@@ -151,6 +165,8 @@ item_take(struct worker *worker, struct source *source, struct shm_ticket ticket
     item->shown.deadline_ns = slot_deadline_ns(item->slot);
     item_trace(worker, item);
     seat_count(&worker->seat, WORKER_ITEMS, 1);
+    if (source->is_guest)
+        seat_count(&worker->seat, WORKER_ITEMS_LOCAL, 1);
     if (worker->batch.adaptive)
         wait_arrived(&worker->wait, item->enqueued_ns, now_ns);
     if (item_is_dropped(worker, item, 1, now_ns) || item_is_unreadable(worker, item)) {
@@ -260,6 +276,9 @@ call_run(struct worker *worker, struct shoal_item **shown, uint32_t count,
     int status = worker->modelet.table.run(worker->modelet.instance, worker->modelet.model, &batch);
     *ended_ns = clock_now_ns();
     seat_run_ended(&worker->seat);
+    /* before anything is passed on: who is answered may be back at once, and is no second one */
+    if (worker->batch.adaptive && count == worker->ran_items)
+        worker->arrived = sources_arrived(worker);
     seat_record(&worker->seat, WORKER_RUN, (uint64_t)(*ended_ns - began_ns));
     return status;
 }
@@ -364,6 +383,6 @@ batch_run(struct worker *worker, enum batch_state closed)
     }
     sources_ring(worker);
     batch_begin(&worker->batch);
-    if (worker->touched != 0)
+    if (worker->held != 0 || worker->leaving)
         sources_settle(worker);
 }

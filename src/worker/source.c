@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/source.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "shm/slot.h"
 #include "worker/worker.h"
 
 void
@@ -40,6 +43,9 @@ source_unmap(struct worker *worker, struct source *source)
 {
     if (worker->guests.regions[source->number] != NULL)
         guests_remove(&worker->guests, source->number);
+    if (source->ends && !source->lost)
+        guest_ends(source->region);
+    worker->ending &= ~(UINT32_C(1) << source->number);
     region_detach(&source->own);
     say(source, GUEST_LEFT, "");
     *source = (struct source){0};
@@ -60,13 +66,26 @@ guest_validate(const struct worker *worker, const struct region *guest, struct e
     return STATUS_OK;
 }
 
+/* Once: what it means is in docs/operating.md. */
+static void
+say_if_blind(struct worker *worker)
+{
+    if (worker->said_blind || doorbells_can_wait())
+        return;
+    worker->said_blind = true;
+    log_warn("local_clients_polled pipeline=%s stage=%s worker=%u why=\"futex_waitv: %s\"",
+             worker->start.pipeline, worker->start.stage, worker->start.worker_index,
+             strerror(errno));
+}
+
 static void
 guest_comes(struct worker *worker, const struct handshake_guest *message, int fd)
 {
     struct source *source = &worker->sources[1 + message->number];
     if (source->region != NULL) { /* the coordinator waits for GUEST_LEFT before that */
         log_error("guest_refused why=\"number %u is taken\"", message->number);
-        close(fd);
+        if (fd >= 0)
+            close(fd);
         return;
     }
     *source = (struct source){.region = &source->own,
@@ -76,14 +95,17 @@ guest_comes(struct worker *worker, const struct handshake_guest *message, int fd
                               .since_ns = clock_now_ns()};
     struct error error = ERROR_NONE;
     enum status status = region_attach(&source->own, fd, &error);
-    close(fd); /* the mapping stays */
+    if (fd >= 0) /* there may have been no room for it in this process */
+        close(fd);
     source->own.fd = -1;
     if (status == STATUS_OK)
         status = guest_validate(worker, &source->own, &error);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         guests_add(&worker->guests, source->number, &source->own);
-    else
+        say_if_blind(worker);
+    } else {
         source_corrupt(worker, source, error.text);
+    }
 }
 
 static void
@@ -94,19 +116,47 @@ guest_goes(struct worker *worker, const struct handshake_guest *message)
         return;
     source->leaves = true;
     source->lost = true;
+    worker->leaving = true;
     if (worker->guests.regions[source->number] != NULL)
         guests_remove(&worker->guests, source->number);
+}
+
+/* What the stage before has passed on is finished here; what has not begun begins elsewhere. */
+static void
+guest_comes_to_end(struct worker *worker, const struct handshake_guest *message)
+{
+    struct source *source = &worker->sources[1 + message->number];
+    if (source->region == NULL || source->serial != message->serial)
+        return;
+    source->ends = true;
+    source->takes_left = 2 * source->region->slots.count;
+    worker->ending |= UINT32_C(1) << source->number;
+    if (worker->place == 0 && worker->guests.regions[source->number] != NULL)
+        guests_remove(&worker->guests, source->number);
+}
+
+static bool
+has_ended(const struct worker *worker, const struct source *source)
+{
+    if (!source->ends)
+        return false;
+    if (worker->place == 0 || source->lost || source->takes_left == 0)
+        return true;
+    struct shm_ring ring = region_slot_ring(source->region, worker->place);
+    return !ring_has_cell(&ring);
 }
 
 static void
 hear_one(struct worker *worker, const struct handshake_guest *message, int fd)
 {
-    if (message->number < GUESTS_MAX && message->event == GUEST_COMES && fd >= 0) {
+    if (message->number < GUESTS_MAX && message->event == GUEST_COMES) {
         guest_comes(worker, message, fd);
         return;
     }
     if (message->number < GUESTS_MAX && message->event == GUEST_GOES)
         guest_goes(worker, message);
+    if (message->number < GUESTS_MAX && message->event == GUEST_ENDS)
+        guest_comes_to_end(worker, message);
     if (fd >= 0)
         close(fd);
 }
@@ -157,6 +207,58 @@ sources_round(const struct worker *worker)
     return worker->guests.limit == 0 ? 1 : 2 * worker->guests.limit;
 }
 
+/* ---- how much comes ---- */
+
+/* The next source after one: the lane, then the guests that are served; NULL: that was the last. */
+static const struct source *
+source_after(const struct worker *worker, const struct source *source)
+{
+    if (source == NULL)
+        return &worker->sources[0];
+    uint32_t number = (uint32_t)(source - worker->sources); /* of the guest after it */
+    while (number < worker->guests.limit && worker->guests.regions[number] == NULL)
+        number++;
+    return number < worker->guests.limit ? &worker->sources[1 + number] : NULL;
+}
+
+static uint64_t
+stage_pushes(const struct worker *worker, const struct source *source)
+{
+    struct shm_ring ring = region_slot_ring(source->region, worker->place);
+    return ring_pushes(&ring);
+}
+
+uint32_t
+sources_in_flight(const struct worker *worker)
+{
+    uint32_t count = 0;
+    for (const struct source *at = source_after(worker, NULL); at != NULL;
+         at = source_after(worker, at))
+        count += slots_in_flight(at->region);
+    return count;
+}
+
+void
+sources_note_pushes(struct worker *worker)
+{
+    for (const struct source *at = source_after(worker, NULL); at != NULL;
+         at = source_after(worker, at))
+        worker->pushes[at - worker->sources] = stage_pushes(worker, at);
+}
+
+uint32_t
+sources_arrived(const struct worker *worker)
+{
+    uint32_t count = 0;
+    for (const struct source *at = source_after(worker, NULL); at != NULL;
+         at = source_after(worker, at)) {
+        uint64_t arrived = stage_pushes(worker, at) - worker->pushes[at - worker->sources];
+        uint32_t slots = at->region->slots.count; /* more only if somebody wrote into the ring */
+        count += arrived < slots ? (uint32_t)arrived : slots;
+    }
+    return count;
+}
+
 /* ---- what is held of them ---- */
 
 void
@@ -181,18 +283,28 @@ source_touch(struct worker *worker, const struct source *source)
 {
     if (!source->is_guest)
         return;
-    worker->touched |= UINT32_C(1) << source->number;
-    seat_holds_guests(&worker->seat, worker->touched);
+    seat_holds_guests(&worker->seat, worker->held | UINT32_C(1) << source->number);
+}
+
+void
+source_touched(struct worker *worker, const struct source *source, enum source_held held)
+{
+    if (!source->is_guest)
+        return;
+    if (held == SOURCE_GAVE_AN_ITEM)
+        worker->held |= UINT32_C(1) << source->number;
+    seat_holds_guests(&worker->seat, worker->held);
 }
 
 void
 sources_settle(struct worker *worker)
 {
-    worker->touched = 0;
+    worker->held = 0;
+    worker->leaving = false;
     seat_holds_guests(&worker->seat, 0);
     for (uint32_t i = 1; i <= GUESTS_MAX; i++) {
         struct source *source = &worker->sources[i];
-        if (source->region != NULL && source->leaves)
+        if (source->region != NULL && (source->leaves || has_ended(worker, source)))
             source_unmap(worker, source);
     }
 }
@@ -200,12 +312,10 @@ sources_settle(struct worker *worker)
 void
 sources_ring(struct worker *worker)
 {
-    for (uint32_t i = 0; i <= worker->guests.limit; i++) {
-        struct source *source = &worker->sources[i];
-        if (!source->owes_bell)
-            continue;
-        source->owes_bell = false;
+    for (uint64_t owed = worker->bells_owed; owed != 0; owed &= owed - 1) {
+        const struct source *source = &worker->sources[__builtin_ctzll(owed)];
         if (!source->lost)
             doorbell_ring(&source->region->header->coordinator_bell);
     }
+    worker->bells_owed = 0;
 }

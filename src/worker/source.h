@@ -23,7 +23,6 @@ enum { GUEST_SLOTS_MAX = 256, GUEST_BLOCKS_MAX = 1024 };
 struct source {
     struct region *region; /* NULL: not in use */
     bool is_guest;
-    bool owes_bell; /* something was pushed to its results or errors, and its bell not rung yet */
 
     /* Of a guest: */
     struct region own;
@@ -32,6 +31,8 @@ struct source {
     int64_t since_ns; /* nothing in it has waited longer */
     bool lost;   /* its memory is touched no more, but by the modelet in a run that has begun */
     bool leaves; /* to be unmapped when the batch is gone */
+    bool ends;   /* to leave when nothing waits here any more … */
+    uint32_t takes_left; /* … or so many items were taken since: who is honest has fewer */
 };
 
 /* The lane is the first; no guests. */
@@ -45,13 +46,22 @@ bool sources_hear(struct worker *worker);
 struct source *sources_next(struct worker *worker);
 uint32_t sources_round(const struct worker *worker);
 
+/* For estimates, of all sources; what a client says of itself is bounded by its slots. How many
+ * requests are in flight in the pipeline; how many came to the stage since the last note. */
+uint32_t sources_in_flight(const struct worker *worker);
+void sources_note_pushes(struct worker *worker);
+uint32_t sources_arrived(const struct worker *worker);
+
 /* Something in it cannot be. */
 void source_corrupt(struct worker *worker, struct source *source, const char *what);
 
-/* It is about to be popped from, or something of it is held: for who judges our death. */
+/* For who judges our death: it is about to be popped from; and what came of that. */
 void source_touch(struct worker *worker, const struct source *source);
+enum source_held { SOURCE_GAVE_NOTHING, SOURCE_GAVE_AN_ITEM };
+void source_touched(struct worker *worker, const struct source *source, enum source_held held);
 
-/* The batch is empty, so nothing is held of any guest: those that leave are unmapped. */
+/* The batch is empty, so nothing is held of any guest: those that leave, or have come to their end,
+ * are unmapped. */
 void sources_settle(struct worker *worker);
 
 /* Rings the bells that are owed: the coordinator's and those of clients. */

@@ -47,7 +47,12 @@ struct worker {
     struct guests guests;                  /* those that are served */
     bool lane_turn;                        /* the last pick was the lane */
     uint32_t last_guest;                   /* the last pick that was not */
-    uint32_t touched;                      /* guests that something may be held of, a bit each */
+    uint32_t held;                         /* guests that the batch has items of, a bit each */
+    bool leaving;                          /* some guest is to be unmapped with an empty batch */
+
+    uint32_t ending;     /* guests that have ends set, likewise */
+    bool said_blind;     /* that we can't sleep on guests' bells */
+    uint64_t bells_owed; /* sources whose results or errors we pushed to, and did not ring yet */
 
     struct batch batch;
     struct item *items;        /* one per position of the batch */
@@ -56,9 +61,11 @@ struct worker {
     uint32_t ran_items;        /* of the last turn, in its run; 0: none */
     uint32_t halvings_left;    /* of the batch that runs */
 
-    struct wait wait;         /* used if the batch is adaptive, with … */
-    int64_t company_until_ns; /* … what it said when it was last asked */
-    uint64_t pushes;          /* to our ring, when the last batch closed */
+    struct wait wait;                /* used if the batch is adaptive, with … */
+    int64_t company_until_ns;        /* … what it said when it was last asked */
+    uint64_t pushes[1 + GUESTS_MAX]; /* to the stage's ring of each source, when the last batch
+                                      * closed */
+    uint32_t arrived;                /* since then, until its run was over */
 
     bool former; /* we have the role */
     bool corrupt;
@@ -87,6 +94,10 @@ bool worker_stop_requested(void);
 
 /* Serves until it is asked to stop, or the region turns out to be corrupt. */
 enum worker_exit worker_serve(struct worker *worker);
+
+/* One turn of that, without looking after anything else or resting: gathers, and runs the batch if
+ * it is due. 0: there was nothing to do. */
+uint32_t worker_turn(struct worker *worker, int64_t now_ns);
 
 /* ---- run.c ---- */
 

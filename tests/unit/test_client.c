@@ -2,192 +2,13 @@
 /*
  * Proves that libshoal and a real node do what shoal/client.h says: answers, errors, deadlines,
  * cancellation, many requests at a time; limits and refusals; that requests survive the death of a
- * worker and a client the end of its node, a reload and a restart; that a user whose requests kill
- * workers is kept out, and nobody else. Each test starts a shoald of its own whose stage is the
- * modelet `probe` (tests/modelets/probe.h).
+ * worker and a client the end of its node (reloads and drains: test_client_reload.c); that a user
+ * whose requests kill workers is kept out, and nobody else. Each test starts a shoald of its own
+ * whose stage is the modelet `probe` (tests/modelets/probe.h).
  *
  * ctest: timeout=300
  */
-#include <errno.h>
-#include <poll.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <spawn.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#include <shoal/client.h>
-
-#include "../modelets/probe.h"
-#include "base/clock.h"
-#include "client/link.h"
-
-#define PATIENCE_NS (30 * NS_PER_S)
-#define TAG 4711
-
-extern char **environ;
-
-struct node {
-    char directory[64];
-    char config[128];
-    char socket[128];
-    pid_t pid;
-};
-
-/* ---- the node ---- */
-
-static void
-write_config(const struct node *node, int clients, int slots)
-{
-    FILE *file = fopen(node->config, "w");
-    assert_non_null(file);
-    const char *build = getenv("SHOAL_BUILD_DIR");
-    assert_non_null(build);
-    fprintf(file,
-            "listen: ['unix:%s/grpc.sock']\n"
-            "counters: %s/counters\n"
-            "drain_timeout_ms: 2000\n"
-            "pipelines:\n"
-            "  - name: probe\n"
-            "    local_clients: %d\n"
-            "    local_slots: %d\n"
-            "    stages:\n"
-            "      - {name: first, modelet: %s/tests/modelets/libprobe.so, workers: 2}\n",
-            node->directory, node->directory, clients, slots, build);
-    fclose(file);
-}
-
-static void
-node_spawn(struct node *node)
-{
-    char program[512];
-    char pinned[] = "--no-pin";
-    snprintf(program, sizeof(program), "%s/bin/shoald", getenv("SHOAL_BUILD_DIR"));
-    char *argv[] = {program, pinned, node->config, NULL};
-    assert_int_equal(posix_spawn(&node->pid, program, NULL, NULL, argv, environ), 0);
-}
-
-static void
-node_start(struct node *node, int clients, int slots)
-{
-    snprintf(node->directory, sizeof(node->directory), "/tmp/shoal-client-XXXXXX");
-    assert_non_null(mkdtemp(node->directory));
-    snprintf(node->config, sizeof(node->config), "%s/node.yaml", node->directory);
-    snprintf(node->socket, sizeof(node->socket), "%s/counters.local", node->directory);
-    write_config(node, clients, slots);
-    node_spawn(node);
-}
-
-static void
-node_stop(struct node *node)
-{
-    int status;
-    kill(node->pid, SIGTERM);
-    assert_int_equal(waitpid(node->pid, &status, 0), node->pid);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
-
-static void
-node_remove(struct node *node)
-{
-    char path[256];
-    static const char *const files[] = {"node.yaml", "counters", "grpc.sock"};
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-        snprintf(path, sizeof(path), "%s/%s", node->directory, files[i]);
-        unlink(path);
-    }
-    assert_int_equal(rmdir(node->directory), 0); /* so the sockets beside the counters are gone */
-}
-
-/* ---- the client ---- */
-
-static int32_t
-try_open(const struct node *node, const char *pipeline, struct shoal_client **client,
-         struct shoal_error *error)
-{
-    struct shoal_client_options options = {
-        .struct_size = SHOAL_CLIENT_OPTIONS, .pipeline = pipeline, .socket = node->socket};
-    return shoal_client_open(&options, client, error);
-}
-
-/* Until the node is up. */
-static struct shoal_client *
-open_client(const struct node *node)
-{
-    struct shoal_client *client;
-    struct shoal_error error = {""};
-    int64_t deadline_ns = clock_now_ns() + PATIENCE_NS;
-    while (clock_now_ns() < deadline_ns) {
-        int32_t status = try_open(node, "probe", &client, &error);
-        if (status == SHOAL_OK)
-            return client;
-        assert_true(status == SHOAL_UNAVAILABLE || status == SHOAL_RESOURCE_EXHAUSTED);
-        poll(NULL, 0, 5);
-    }
-    fail_msg("no client: %s", error.text);
-    return NULL;
-}
-
-static struct shoal_request *
-build(struct shoal_client *client, int64_t command, int64_t argument, int64_t tag)
-{
-    struct shoal_request *request;
-    struct shoal_error error = {""};
-    int64_t deadline_ns = clock_now_ns() + PATIENCE_NS;
-    int32_t status; /* of those released in flight the slots come back in time */
-    while ((status = shoal_request_begin(client, &request, &error)) == SHOAL_RESOURCE_EXHAUSTED &&
-           clock_now_ns() < deadline_ns)
-        poll(NULL, 0, 1);
-    if (status != SHOAL_OK)
-        fail_msg("no request: %s", error.text);
-    int64_t *words =
-        shoal_request_input(request, "probe", SHOAL_INT64, 1, (int64_t[]){PROBE_WORDS});
-    assert_non_null(words);
-    memcpy(words, (int64_t[]){command, argument, tag}, PROBE_WORDS * sizeof(int64_t));
-    return request;
-}
-
-static struct shoal_request *
-submit(struct shoal_client *client, int64_t command, int64_t argument, int64_t tag)
-{
-    struct shoal_request *request = build(client, command, argument, tag);
-    assert_int_equal(shoal_request_submit(request, INT64_MAX), SHOAL_OK);
-    return request;
-}
-
-static int32_t
-finish(struct shoal_request *request)
-{
-    int32_t status = shoal_request_wait(request, clock_now_ns() + PATIENCE_NS);
-    assert_int_not_equal(status, SHOAL_UNSET);
-    return status;
-}
-
-static int64_t
-word_of(const struct shoal_request *request, uint32_t index)
-{
-    const struct shoal_tensor *tensor = shoal_request_output_named(request, "probe");
-    assert_non_null(tensor);
-    assert_true(index < tensor->bytes / sizeof(int64_t));
-    return ((const int64_t *)tensor->data)[index];
-}
-
-static void
-assert_echo(struct shoal_client *client, int64_t tag)
-{
-    struct shoal_request *request = submit(client, PROBE_ECHO, 0, tag);
-    if (finish(request) != SHOAL_OK)
-        fail_msg("echo: %s", shoal_request_text(request));
-    assert_int_equal(word_of(request, 2), tag);
-    shoal_request_release(request);
-}
+#include "test_client_rig.h"
 
 /* ---- tests ---- */
 
@@ -196,7 +17,7 @@ test_calls(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, 4, 16);
+    node_start(&node, &(struct node_options){.clients = 4, .slots = 16});
     struct shoal_client *client = open_client(&node);
     for (int64_t i = 0; i < 300; i++)
         assert_echo(client, i);
@@ -217,7 +38,7 @@ test_many_at_a_time(void **state)
     (void)state;
     enum { SLOTS = 16 };
     struct node node;
-    node_start(&node, 1, SLOTS);
+    node_start(&node, &(struct node_options){.clients = 1, .slots = SLOTS});
     struct shoal_client *client = open_client(&node);
     struct shoal_request *more;
     struct shoal_error error = {""};
@@ -250,7 +71,7 @@ test_deadlines_and_cancellation(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, 1, 4);
+    node_start(&node, &(struct node_options){.clients = 1, .slots = 4});
     struct shoal_client *client = open_client(&node);
     struct shoal_request *late = build(client, PROBE_SLOW, 300, 0);
     assert_int_equal(shoal_request_submit(late, clock_now_ns() + 20 * NS_PER_MS), SHOAL_OK);
@@ -276,7 +97,7 @@ test_mistakes(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, 1, 4);
+    node_start(&node, &(struct node_options){.clients = 1, .slots = 4});
     struct shoal_client *client = open_client(&node);
     struct shoal_client *other;
     struct shoal_error error = {""};
@@ -300,7 +121,7 @@ test_off_by_default(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, 0, 4);
+    node_start(&node, &(struct node_options){.clients = 0, .slots = 4});
     struct shoal_client *client;
     struct shoal_error error = {""};
     int64_t deadline_ns = clock_now_ns() + PATIENCE_NS;
@@ -320,7 +141,7 @@ test_deaths_of_workers(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, 1, 8);
+    node_start(&node, &(struct node_options){.clients = 1, .slots = 8});
     struct shoal_client *client = open_client(&node);
     struct shoal_request *poison = submit(client, PROBE_CRASH, 0, 0);
     assert_int_equal(finish(poison), SHOAL_UNAVAILABLE);
@@ -341,32 +162,52 @@ test_deaths_of_workers(void **state)
     node_remove(&node);
 }
 
-/* In flight fails, the next request finds the new generation, or the new node. */
+/* In flight fails, the next request finds the new node; what was answered stays. */
 static void
-test_reload_and_restart(void **state)
+test_restart(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, 2, 8);
+    node_start(&node, &(struct node_options){.clients = 2, .slots = 8});
     struct shoal_client *client = open_client(&node);
     struct shoal_request *kept = submit(client, PROBE_ECHO, 0, TAG);
     assert_int_equal(finish(kept), SHOAL_OK);
     struct shoal_request *flying = submit(client, PROBE_WAIT, 0, 0);
-    kill(node.pid, SIGHUP);
+    kill(node.pid, SIGKILL);
+    assert_int_equal(waitpid(node.pid, NULL, 0), node.pid);
     assert_int_equal(finish(flying), SHOAL_UNAVAILABLE);
-    shoal_request_release(flying);
-    assert_echo(client, 1);
-    flying = submit(client, PROBE_WAIT, 0, 0);
-    node_stop(&node);
-    assert_int_equal(finish(flying), SHOAL_UNAVAILABLE);
+    assert_non_null(strstr(shoal_request_text(flying), "no node at"));
     struct shoal_request *none;
     assert_int_equal(shoal_request_begin(client, &none, NULL), SHOAL_UNAVAILABLE);
     node_spawn(&node);
     shoal_client_close(open_client(&node)); /* it is up */
     assert_echo(client, 2);
-    assert_int_equal(word_of(kept, 2), TAG); /* of two regions ago */
+    assert_int_equal(word_of(kept, 2), TAG);
     shoal_request_release(flying);
     shoal_request_release(kept);
+    shoal_client_close(client);
+    node_stop(&node);
+    node_remove(&node);
+}
+
+/* What was in flight when the node died goes on in its successor, if that is up when it is looked
+ * for. */
+static void
+test_restart_unseen(void **state)
+{
+    (void)state;
+    struct node node;
+    node_start(&node, &(struct node_options){.clients = 2, .slots = 8});
+    struct shoal_client *client = open_client(&node);
+    struct shoal_request *flying = submit(client, PROBE_SLOW, 300, TAG);
+    kill(node.pid, SIGKILL);
+    assert_int_equal(waitpid(node.pid, NULL, 0), node.pid);
+    node_spawn(&node);
+    shoal_client_close(open_client(&node));
+    if (finish(flying) != SHOAL_OK)
+        fail_msg("%s", shoal_request_text(flying));
+    assert_int_equal(word_of(flying, 2), TAG);
+    shoal_request_release(flying);
     shoal_client_close(client);
     node_stop(&node);
     node_remove(&node);
@@ -378,7 +219,7 @@ test_who_kills_workers_is_kept_out(void **state)
 {
     (void)state;
     struct node node;
-    node_start(&node, 2, 8);
+    node_start(&node, &(struct node_options){.clients = 2, .slots = 8});
     struct shoal_client *client = open_client(&node);
     struct shoal_error error = {""};
     int32_t status = SHOAL_OK;
@@ -405,6 +246,38 @@ test_who_kills_workers_is_kept_out(void **state)
     node_remove(&node);
 }
 
+/* A death with many clients' requests in hand is one death, whoever they belong to. */
+static void
+test_a_death_is_charged_once(void **state)
+{
+    (void)state;
+    enum { CLIENTS = 10 };
+    struct node node;
+    static const char stage[] =
+        "      - {name: first, modelet: @/tests/modelets/libprobe.so, workers: 1,\n"
+        "         batch_size: 10, batch_wait_ms: 30000}\n";
+    node_start(&node, &(struct node_options){.clients = CLIENTS, .stages = stage});
+    struct shoal_client *clients[CLIENTS];
+    struct shoal_request *requests[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++)
+        clients[i] = open_client(&node);
+    for (int i = 0; i < CLIENTS; i++) /* the last one fills the batch, and crashes it */
+        requests[i] = submit(clients[i], i + 1 < CLIENTS ? PROBE_ECHO : PROBE_CRASH, 0, i);
+    for (int waiting = CLIENTS; waiting > 0;) { /* each client repairs while it is waited for */
+        waiting = 0;
+        for (int i = 0; i < CLIENTS; i++)
+            waiting += shoal_request_wait(requests[i], clock_now_ns() + NS_PER_MS) == SHOAL_UNSET;
+    }
+    for (int i = 0; i < CLIENTS; i++) {
+        assert_int_equal(shoal_request_status(requests[i]),
+                         i + 1 < CLIENTS ? SHOAL_OK : SHOAL_UNAVAILABLE);
+        shoal_request_release(requests[i]);
+        shoal_client_close(clients[i]);
+    }
+    node_stop(&node);
+    node_remove(&node);
+}
+
 int
 main(void)
 {
@@ -415,8 +288,10 @@ main(void)
         cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_off_by_default),
         cmocka_unit_test(test_deaths_of_workers),
-        cmocka_unit_test(test_reload_and_restart),
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_restart_unseen),
         cmocka_unit_test(test_who_kills_workers_is_kept_out),
+        cmocka_unit_test(test_a_death_is_charged_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,6 +68,10 @@ test_plan_limits(void **state)
     REFUSED(plan.class_block_bytes[0] = 1024, "blocks of 1024 bytes");
     REFUSED(plan.class_block_bytes[0] = 2049, "blocks of 2049 bytes");
     REFUSED(plan.class_block_bytes[1] = UINT64_C(1) << 33, "blocks of 8589934592 bytes");
+    REFUSED(plan.class_block_bytes[1] = 2048,
+            "size class 1 has blocks of 2048 bytes, the one before of 2048");
+    REFUSED(plan.class_block_bytes[0] = 8256,
+            "size class 1 has blocks of 8192 bytes, the one before of 8256");
     REFUSED(plan.class_block_counts[1] = 0, "size class 1 has no block");
     REFUSED(plan.class_block_counts[1] = BLOCKS_MAX - 2, "65536 blocks: must be at most 65535");
 }

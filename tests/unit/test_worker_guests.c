@@ -2,158 +2,19 @@
 /*
  * Proves that real workers serve the regions of local clients beside their lane's: that a client's
  * pushes wake them, two of them side by side; that lane and guests have their turns; that guests
- * come and go while workers run and hold items of them; that the dead worker's part of a guest can
- * be repaired by its client; that a guest with anything in it that cannot be is dropped, and nobody
- * else notices. The test plays coordinator (test_worker_rig.h) and clients: a client is a rig of
- * its own whose region the workers of the first are given.
+ * come and go while workers run and hold items of them, and end with what had begun finished; that
+ * the dead worker's part of a guest can be repaired by its client; that a guest with anything in it
+ * that cannot be is dropped, and nobody else notices. The test plays coordinator and clients
+ * (test_worker_guest_rig.h).
  *
  * ctest: timeout=300
  */
-#include "test_worker_rig.h"
+#include "test_worker_guest_rig.h"
 
 #include <pthread.h>
 
-#include "shm/guests.h"
 #include "shm/repair.h"
 #include "shm/ring.h"
-
-static uint64_t serials;
-
-struct guest {
-    struct rig *lane;
-    struct rig rig; /* of it only the region, and what the request functions need */
-    uint32_t number;
-    uint64_t serial;
-};
-
-/* ---- the coordinator's part ---- */
-
-static struct handshake_guest
-word_of(const struct guest *guest, enum handshake_guest_event event)
-{
-    return (struct handshake_guest){
-        .header = {HANDSHAKE_VERSION, HANDSHAKE_GUEST, sizeof(struct handshake_guest), 0},
-        .event = event,
-        .number = guest->number,
-        .serial = guest->serial,
-    };
-}
-
-/* Tells every worker, raises the epoch, wakes all: in this order. */
-static void
-announce(struct rig *lane, const struct handshake_guest *word, int fd)
-{
-    struct error error = ERROR_NONE;
-    for (uint32_t i = 0; i < lane->stage_count; i++)
-        for (uint32_t k = 0; k < rig_worker_count(lane, i); k++)
-            if (lane->workers[i][k].pid != 0)
-                assert_int_equal(
-                    handshake_send_guest(lane->workers[i][k].control, word, fd, &error), STATUS_OK);
-    for (uint32_t i = 0; i < lane->stage_count; i++)
-        atomic_fetch_add(&region_stage(&lane->region, i)->guests_epoch, 1);
-    stages_awaken(&lane->region);
-}
-
-static void
-guest_make(struct guest *guest, struct rig *lane, uint32_t number)
-{
-    *guest = (struct guest){.lane = lane, .number = number, .serial = ++serials};
-    struct region_plan plan = {.slot_count = 32, .stage_count = lane->stage_count};
-    for (uint32_t i = 0; i < lane->stage_count; i++)
-        plan.worker_counts[i] = 1;
-    struct error error = ERROR_NONE;
-    assert_int_equal(plan_arena(&plan, 1 << 14, 1 << 20, &error), STATUS_OK);
-    assert_int_equal(region_create(&guest->rig.region, &plan, 1, &error), STATUS_OK);
-}
-
-static void
-guest_come(struct guest *guest, struct rig *lane, uint32_t number)
-{
-    guest_make(guest, lane, number);
-    struct handshake_guest word = word_of(guest, GUEST_COMES);
-    announce(lane, &word, guest->rig.region.fd);
-}
-
-/* What the worker says next of a guest. */
-static struct handshake_guest
-hear(const struct rig *lane, uint32_t stage, uint32_t index)
-{
-    int control = lane->workers[stage][index].control;
-    struct pollfd said = {.fd = control, .events = POLLIN};
-    assert_int_equal(poll(&said, 1, (int)(RIG_PATIENCE_NS / NS_PER_MS)), 1);
-    struct handshake_guest message;
-    struct error error = ERROR_NONE;
-    int fd;
-    if (handshake_receive_guest(control, &message, &fd, &error) != STATUS_OK)
-        fail_msg("a worker says: %s", error.text);
-    assert_int_equal(fd, -1);
-    return message;
-}
-
-static void
-expect_word(const struct guest *guest, uint32_t stage, uint32_t index,
-            enum handshake_guest_event event)
-{
-    struct handshake_guest message = hear(guest->lane, stage, index);
-    if (message.event != (uint32_t)event)
-        fail_msg("event %u instead of %u: %s", message.event, event, message.text);
-    assert_int_equal(message.number, guest->number);
-    assert_int_equal(message.serial, guest->serial);
-}
-
-/* Sends it away, and waits until every worker has unmapped it. */
-static void
-guest_go(struct guest *guest)
-{
-    struct handshake_guest word = word_of(guest, GUEST_GOES);
-    announce(guest->lane, &word, -1);
-    for (uint32_t i = 0; i < guest->lane->stage_count; i++)
-        for (uint32_t k = 0; k < rig_worker_count(guest->lane, i); k++)
-            if (guest->lane->workers[i][k].pid != 0)
-                expect_word(guest, i, k, GUEST_LEFT);
-    region_detach(&guest->rig.region);
-}
-
-/* ---- the client's part ---- */
-
-static struct shm_ticket
-guest_submit(struct guest *guest, struct rig_request request)
-{
-    struct shm_ticket ticket = rig_push(&guest->rig, request);
-    doorbell_ring(guest_bell(&guest->rig.region, 0));
-    return ticket;
-}
-
-static struct rig_outcome
-guest_call(struct guest *guest, struct rig_request request)
-{
-    struct shm_ticket ticket = guest_submit(guest, request);
-    struct rig_outcome outcome = rig_wait_outcome(&guest->rig);
-    assert_int_equal(outcome.ticket.index, ticket.index);
-    return outcome;
-}
-
-static void
-guest_assert_empty(const struct guest *guest)
-{
-    assert_int_equal(slots_used(&guest->rig.region), 0);
-    assert_int_equal(arena_used(&guest->rig.region, -1), 0);
-}
-
-/* Until the word of a slot says that a worker holds it at stage 0; returns the party. */
-static uint16_t
-wait_held(const struct region *region, struct shm_ticket ticket)
-{
-    int64_t deadline_ns = clock_now_ns() + RIG_PATIENCE_NS;
-    while (clock_now_ns() < deadline_ns) {
-        struct shm_word word = word_unpack(atomic_load(object_word(&region->slots, ticket.index)));
-        if (word.held && word.place == 0)
-            return word.party;
-        poll(NULL, 0, 1);
-    }
-    fail_msg("nobody takes the slot");
-    return 0;
-}
 
 /* ---- tests ---- */
 
@@ -297,6 +158,145 @@ test_goes_while_items_are_held(void **state)
     assert_int_equal(guest_call(&guest, (struct rig_request){.command = PROBE_ECHO}).status,
                      STATUS_OK);
     assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
+    guest_go(&guest);
+    rig_stop(lane);
+}
+
+/* What a worker holds is answered before it leaves; what waits stays where it is. */
+static void
+test_ends_with_what_is_held(void **state)
+{
+    (void)state;
+    static const struct rig_stage stages[] = {{.modelet = "probe"}};
+    struct rig *lane = rig_start(stages, 1);
+    static struct guest guest;
+    guest_come(&guest, lane, 7);
+    struct shm_ticket held = guest_submit(&guest, (struct rig_request){.command = PROBE_WAIT});
+    wait_held(&guest.rig.region, held);
+    struct shm_ticket waits = guest_submit(&guest, (struct rig_request){.command = PROBE_ECHO});
+    assert_false(guest_is_ending(&guest.rig.region));
+    guest_end_at(&guest, 0);
+    slot_cancel(&guest.rig.region, held);
+    expect_word(&guest, 0, 0, GUEST_LEFT);
+    assert_true(guest_is_ending(&guest.rig.region));
+    assert_int_equal(rig_wait_outcome(&guest.rig).ticket.index, held.index);
+    struct shm_word word = slot_where(&guest.rig.region, waits.index);
+    assert_true(!word.held && word.place == 0 && word.generation == waits.generation);
+    region_detach(&guest.rig.region);
+    guest_come(&guest, lane, 7); /* the number is free again */
+    assert_int_equal(guest_call(&guest, (struct rig_request){.command = PROBE_ECHO}).status,
+                     STATUS_OK);
+    guest_go(&guest);
+    rig_stop(lane);
+}
+
+enum { ENDING = 8 };
+
+/* Stage by stage: in the end nothing is between the first stage's ring and the results. */
+static void
+test_ends_stage_by_stage(void **state)
+{
+    (void)state;
+    static const struct rig_stage stages[] = {{.modelet = "probe", .workers = 2},
+                                              {.modelet = "probe", .workers = 2},
+                                              {.modelet = "probe"}};
+    struct rig *lane = rig_start(stages, 3);
+    static struct guest guest;
+    for (int64_t delay_ms = 0; delay_ms < 6; delay_ms++) {
+        guest_come(&guest, lane, 0);
+        struct shm_ticket tickets[ENDING];
+        for (int i = 0; i < ENDING; i++)
+            tickets[i] = guest_submit(
+                &guest, (struct rig_request){.command = PROBE_SLOW, .argument = delay_ms});
+        for (uint32_t stage = 0; stage < lane->stage_count; stage++) {
+            guest_end_at(&guest, stage);
+            for (uint32_t k = 0; k < rig_worker_count(lane, stage); k++)
+                expect_word(&guest, stage, k, GUEST_LEFT);
+        }
+        for (int i = 0; i < ENDING; i++) {
+            struct shm_word word = slot_where(&guest.rig.region, tickets[i].index);
+            assert_false(word.held);
+            assert_true(word.place == 0 || word.place == lane->stage_count);
+        }
+        region_detach(&guest.rig.region);
+    }
+    rig_stop(lane);
+}
+
+/* A request straight into the ring of the second stage, which no honest client does. */
+static void
+push_beyond(const struct region *region, struct shm_ticket ticket, int64_t command,
+            int64_t argument)
+{
+    static struct payload_builder builder;
+    struct shoal_tensor tensor = {.name = "probe",
+                                  .datatype = SHOAL_INT64,
+                                  .rank = 1,
+                                  .shape = {PROBE_WORDS},
+                                  .bytes = PROBE_WORDS * sizeof(int64_t)};
+    struct error error = ERROR_NONE;
+    void *data;
+    builder_init(&builder, region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+    assert_int_equal(builder_add(&builder, &tensor, &data, &error), STATUS_OK);
+    memcpy(data, (int64_t[]){command, argument, 0}, tensor.bytes);
+    struct shm_slot *slot = region_slot(region, ticket.index);
+    assert_int_equal(builder_seal(&builder, &slot->payload[1], &error), STATUS_OK);
+    slot_set_deadline(slot, TIME_NEVER_NS);
+    assert_int_equal(slot_push(region, ticket, PLACE_FREE, 1, PARTY_COORDINATOR, 1), RING_OK);
+}
+
+/* A client that fills a later stage's ring again and again, and never lets its worker find it
+ * empty, does not keep it. */
+static void
+test_ends_against_its_client(void **state)
+{
+    (void)state;
+    static const struct rig_stage stages[] = {{.modelet = "probe"}, {.modelet = "probe"}};
+    struct rig *lane = rig_start(stages, 2);
+    static struct guest guest;
+    guest_come(&guest, lane, 0);
+    const struct region *region = &guest.rig.region;
+    struct shm_ticket ticket;
+    while (slot_acquire(region, PARTY_COORDINATOR, &ticket) == RING_OK)
+        push_beyond(region, ticket, PROBE_SLOW, 2);
+    guest_end_at(&guest, 0);
+    expect_word(&guest, 0, 0, GUEST_LEFT);
+    guest_end_at(&guest, 1);
+    int64_t deadline_ns = clock_now_ns() + RIG_PATIENCE_NS;
+    struct pollfd said = {.fd = lane->workers[1][0].control, .events = POLLIN};
+    while (poll(&said, 1, 0) == 0 && clock_now_ns() < deadline_ns)
+        if (slot_pop(region, 2, PARTY_COORDINATOR, &ticket) == RING_OK)
+            assert_int_equal(slot_push(region, ticket, 2, 1, PARTY_COORDINATOR, 1), RING_OK);
+    assert_true(clock_now_ns() < deadline_ns);
+    expect_word(&guest, 1, 0, GUEST_LEFT);
+    assert_int_equal(slot_pop(region, PLACE_ERROR, PARTY_COORDINATOR, &ticket), RING_EMPTY);
+    region_detach(&guest.rig.region);
+    assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
+    rig_stop(lane);
+}
+
+/* A guest that is only looked at has no part in what the lane's items do to a worker. */
+static void
+test_idle_guest_is_not_held(void **state)
+{
+    (void)state;
+    static const struct rig_stage stages[] = {{.modelet = "probe", .batch_size = 4}};
+    struct rig *lane = rig_start(stages, 1);
+    struct shm_worker *seat = region_worker(&lane->region, 0, 0);
+    static struct guest guest;
+    guest_come(&guest, lane, 2);
+    assert_int_equal(guest_call(&guest, (struct rig_request){.command = PROBE_ECHO}).status,
+                     STATUS_OK);
+    for (int i = 0; i < 20; i++) {
+        struct shm_ticket ticket = rig_submit(lane, (struct rig_request){.command = PROBE_WAIT});
+        int64_t deadline_ns = clock_now_ns() + RIG_PATIENCE_NS;
+        while (atomic_load(&seat->run_began_ns) == 0 && clock_now_ns() < deadline_ns)
+            poll(NULL, 0, 1);
+        assert_int_not_equal(atomic_load(&seat->run_began_ns), 0);
+        assert_int_equal(atomic_load(&seat->run_guests), 0);
+        slot_cancel(&lane->region, ticket);
+        rig_wait_outcome(lane);
+    }
     guest_go(&guest);
     rig_stop(lane);
 }
@@ -552,6 +552,10 @@ main(void)
         cmocka_unit_test(test_one_batch_of_lane_and_guest),
         cmocka_unit_test(test_lane_and_guest_have_their_turns),
         cmocka_unit_test(test_goes_while_items_are_held),
+        cmocka_unit_test(test_ends_with_what_is_held),
+        cmocka_unit_test(test_ends_stage_by_stage),
+        cmocka_unit_test(test_ends_against_its_client),
+        cmocka_unit_test(test_idle_guest_is_not_held),
         cmocka_unit_test(test_client_repairs_after_a_death),
         cmocka_unit_test(test_inputs_are_checked),
         cmocka_unit_test(test_corrupt_guest_is_lost),
