@@ -2,8 +2,8 @@
 /*
  * How long an adaptive batch waits for company (worker/wait.h), rule by rule on a scripted clock: a
  * lone caller, callers in a loop whose number changes, gaps too long to be worth it, items that our
- * runs hold up and such that they don't, another worker that gathers meanwhile, and times and
- * counts as nobody in his right mind would write them. What the rules are good for is judged in
+ * runs hold up and such that they don't, items that are seen late, another worker that gathers
+ * meanwhile, and times and counts as nobody in his right mind would write them. What the rules are good for is judged in
  * test_wait_sim.c.
  */
 #include <setjmp.h>
@@ -230,6 +230,30 @@ test_what_has_passed_counts(void **state)
 }
 
 /* A batch of which nobody was left to be run ends no run, and is no second gap. */
+/* The same wait, if others had our CPU: then nobody knows whether more would have come. */
+static void
+test_what_we_could_not_see_does_not(void **state)
+{
+    (void)state;
+    struct wait wait = {0};
+    int64_t now_ns = START_NS;
+    int64_t vain_ns;
+    for (int i = 0; i < 200; i++)
+        round_of(&wait, &now_ns, 0, 8, &vain_ns);
+    int64_t came_ns = now_ns + BACK_NS;
+    struct wait on_time = wait;
+    wait_arrived(&on_time, came_ns, came_ns + GAP_NS);
+    assert_true(waits(&on_time, came_ns + GAP_NS, 1, 8));
+    assert_false(waits(&on_time, came_ns + 2000000, 1, 8));
+    wait_arrived(&wait, came_ns, came_ns + 2000000);
+    assert_true(waits(&wait, came_ns + 2000000, 1, 8));
+    assert_false(waits(&wait, came_ns + 4000000, 1, 8)); /* that we saw */
+    /* one that had come meanwhile is a gap like any other: none of those that the next is late */
+    wait_arrived(&wait, came_ns + GAP_NS, came_ns + 2000000);
+    assert_int_equal(wait.gaps[WAIT_AFTER_ARRIVAL].ended[2],
+                     on_time.gaps[WAIT_AFTER_ARRIVAL].ended[2] + 1);
+}
+
 static void
 test_closed_and_not_run(void **state)
 {
@@ -398,6 +422,7 @@ main(void)
         cmocka_unit_test(test_callers_come_and_go),
         cmocka_unit_test(test_two_in_turn),
         cmocka_unit_test(test_what_has_passed_counts),
+        cmocka_unit_test(test_what_we_could_not_see_does_not),
         cmocka_unit_test(test_closed_and_not_run),
         cmocka_unit_test(test_long_items),
         cmocka_unit_test(test_runs_that_hold_up_the_others),
