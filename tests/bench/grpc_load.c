@@ -33,6 +33,7 @@
 #define MESSAGES_MAX 4096
 #define SAMPLES_MAX 8000000
 #define STATUS_COUNT 17
+#define SERVER_PIDS_MAX 64
 #define STALL_S 10
 #define WARMUP_OUTSTANDING 16 /* before an open loop */
 #define TURN_MS 20            /* so late is the end of an open loop seen */
@@ -53,7 +54,7 @@ struct options {
     uint64_t seed;
     uint64_t warmup;
     struct channel_args args;
-    pid_t server_pids[64];
+    pid_t server_pids[SERVER_PIDS_MAX];
     unsigned server_pid_count;
     bool json;
 };
@@ -99,6 +100,7 @@ struct figures {
     double seconds;
     double client_cpu_us;
     double server_cpu_us;
+    double process_cpu_us[SERVER_PIDS_MAX]; /* of it each --server-pid's */
 };
 
 static struct options options = {
@@ -332,19 +334,12 @@ run_open(void)
 
 /* ---- figures ---- */
 
-static uint64_t
-servers_cpu_ns(void)
-{
-    uint64_t sum_ns = 0;
-    for (unsigned i = 0; i < options.server_pid_count; i++)
-        sum_ns += bench_cpu_ns(options.server_pids[i]);
-    return sum_ns;
-}
-
 static struct figures
 measure(void)
 {
-    uint64_t servers_ns = servers_cpu_ns();
+    uint64_t servers_ns[SERVER_PIDS_MAX];
+    for (unsigned i = 0; i < options.server_pid_count; i++)
+        servers_ns[i] = bench_cpu_ns(options.server_pids[i]);
     uint64_t client_ns = bench_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     uint64_t begin_ns = bench_now_ns();
     if (options.rate > 0)
@@ -355,7 +350,11 @@ measure(void)
     double calls = load.sent == 0 ? 1 : (double)load.sent;
     figures.client_cpu_us =
         (double)(bench_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - client_ns) / 1e3 / calls;
-    figures.server_cpu_us = (double)(servers_cpu_ns() - servers_ns) / 1e3 / calls;
+    for (unsigned i = 0; i < options.server_pid_count; i++) {
+        uint64_t used_ns = bench_cpu_ns(options.server_pids[i]) - servers_ns[i];
+        figures.process_cpu_us[i] = (double)used_ns / 1e3 / calls;
+        figures.server_cpu_us += figures.process_cpu_us[i];
+    }
     samples_sort(&load.samples);
     return figures;
 }
@@ -364,6 +363,16 @@ static uint64_t
 failed_count(void)
 {
     return load.sent - load.status_counts[GRPC_STATUS_OK];
+}
+
+/* Of each --server-pid, in their order. */
+static void
+print_processes(struct figures figures)
+{
+    printf(options.json ? ", \"process_cpu_us_per_request\": [" : "  process_cpu_us_per_request [");
+    for (unsigned i = 0; i < options.server_pid_count; i++)
+        printf("%s%.2f", i > 0 ? ", " : "", figures.process_cpu_us[i]);
+    printf("]");
 }
 
 /* [share, microseconds that this share of the answers did not exceed], the share of 1. */
@@ -418,6 +427,7 @@ print_figures(struct figures figures)
         separator = ", ";
     }
     printf("}");
+    print_processes(figures);
     if (options.json)
         print_distribution();
     printf(options.json ? "}\n" : "\n");
@@ -497,7 +507,8 @@ static const char usage[] =
     "  --expect FILE         the one right answer\n"
     "  --expect-tail FILE    how the right answer ends; with --messages: N tails of equal length\n"
     "  --expect-bytes N      how long the right answer is\n"
-    "  --server-pid PID      its CPU time counts as the server's; several times\n"
+    "  --server-pid PID      its CPU time counts as the server's, and is given by itself; several\n"
+    "                        times\n"
     "  --cpu N               run on this CPU\n"
     "  --json\n"
     "  --help\n";
@@ -528,7 +539,7 @@ parse(int argc, char **argv)
         case 'C': bench_pin((int)bench_number("cpu", optarg, 0, CPU_SETSIZE - 1)); break;
         case 'j': options.json = true; break;
         case 'p':
-            if (options.server_pid_count == sizeof(options.server_pids) / sizeof(pid_t))
+            if (options.server_pid_count == SERVER_PIDS_MAX)
                 BENCH_FAIL("too many --server-pid");
             options.server_pids[options.server_pid_count++] =
                 (pid_t)bench_number("server-pid", optarg, 1, INT32_MAX);

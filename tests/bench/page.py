@@ -68,6 +68,8 @@ HOW = """\
   has the channel arguments that are best at that size; the client has them before all servers.
 - **XGBoost alone** is the ceiling of the digits: the same three steps in one process, one thread; p50
   is that of a call.
+- **best fixed wait**: in each round that wait which was best in the other rounds. The best of a
+  round itself would partly be the luckiest.
 - **second stage**: from a request's arrival at the stage to the end of its run, by the worker's
   counters.
 - One table again: `./dev bench --only echo`; in minutes: `--quick`.

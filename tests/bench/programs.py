@@ -96,13 +96,14 @@ class Messages:
 # ---- programs that end by themselves
 
 
-def run_json(command, environment=None):
-    """Runs a bench program to its end; returns the JSON lines it printed."""
+def run_json(command, environment=None, patience=1):
+    """Runs a bench program to its end; returns the JSON lines it printed. `patience`: so many times
+    the usual deadline."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_DEADLINE_S,
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_DEADLINE_S * patience,
                               check=False, env={**os.environ, **(environment or {})})
     except subprocess.TimeoutExpired as error:
-        raise Failed(f"{command[0]} did not end within {RUN_DEADLINE_S} s") from error
+        raise Failed(f"{command[0]} did not end within {RUN_DEADLINE_S * patience} s") from error
     if done.returncode != 0:
         output = (done.stdout + done.stderr).rstrip()
         raise Failed(f"{' '.join(command)}: exit code {done.returncode}\n{output}")
