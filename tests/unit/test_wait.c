@@ -3,8 +3,8 @@
  * How long an adaptive batch waits for company (worker/wait.h), rule by rule on a scripted clock: a
  * lone caller, callers in a loop whose number changes, gaps too long to be worth it, items that our
  * runs hold up and such that they don't, items that are seen late, another worker that gathers
- * meanwhile, and times and counts as nobody in his right mind would write them. What the rules are good for is judged in
- * test_wait_sim.c.
+ * meanwhile, and times and counts as nobody in his right mind would write them. What the rules are
+ * good for is judged in test_wait_sim.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -511,8 +511,8 @@ test_callers_on_one_cpu(void **state)
     }
 }
 
-/* The CPU is shared with others still, who keep it for a while. That nothing came meanwhile must not
- * look as if nobody would: batches would be a fraction of these. */
+/* The CPU is shared with others still, who keep it for a while. That nothing came meanwhile must
+ * not look as if nobody would: batches would be a fraction of these. */
 static void
 test_others_on_the_cpu(void **state)
 {
