@@ -158,13 +158,14 @@ crowd(const struct wait *wait, const struct wait_moment *moment)
     return wait->around > moment->flight ? wait->around : moment->flight;
 }
 
-/* The part of those elsewhere that a run holds up: rule 2. Without any that were due it is none. */
+/* How many a run holds up: rules 2 and 5. Without any that were due it is none. */
 static double
-held_up(const struct wait *wait)
+held_up(const struct wait *wait, const struct wait_moment *moment, uint32_t expected)
 {
     if (wait->looked_ns <= LOOKED_PART * wait->ran_ns)
-        return 1;
-    return (wait->due_items - wait->came_items) / (wait->due_items + 1);
+        return elsewhere(moment);
+    double part = (wait->due_items - wait->came_items) / (wait->due_items + 1);
+    return part * (expected - moment->count);
 }
 
 struct prospect {
@@ -210,7 +211,7 @@ wait_until(const struct wait *wait, const struct wait_moment *moment)
     double count = moment->count;
     double fixed_ns = (double)moment->fixed_ns;
     double item_ns = (double)moment->item_ns;
-    double gain_ns = GAIN_PART * fixed_ns * (1 + held_up(wait) * elsewhere(moment));
+    double gain_ns = GAIN_PART * fixed_ns * (1 + held_up(wait, moment, expected));
     double still = expected - count - 1; /* after the next one */
     double in_run =
         wait->ran_ns > 0 ? wait->ran_items / wait->ran_ns * (fixed_ns + item_ns * count) : 0;

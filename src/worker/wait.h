@@ -28,9 +28,9 @@
  *
  *  4. Nobody is expected once n is the crowd.
  *  5. Company gains nine tenths of the fixed part of a run, which one run less costs (cost.h;
- *     before that is known, nothing is gained); times those in flight elsewhere, too, in the part
- *     in which our runs hold them up (2). It makes the run longer by the part of an item, for each
- *     of the n.
+ *     before that is known, nothing is gained); times the rest of the crowd, too, in the part in
+ *     which our runs hold them up (2); where that is not known, times those in flight elsewhere. It
+ *     makes the run longer by the part of an item, for each of the n.
  *  6. Waiting costs its length: for each of the n, for the one that comes, and for each that is
  *     expected while we run, of the rest of the crowd.
  *  7. By the gaps (1), from the time that has passed since the last event on: the chance that the

@@ -311,10 +311,11 @@ def field_head(number, payload):
 
 
 class Digits(Shoal):
-    """The digits pipeline of the example, its batching as given; tells its batches' sizes and whose
-    the CPU time was, too. The model lies beside the configuration, where a modelet may read."""
+    """The digits pipeline of the example, its batching as given; tells its batches' sizes, whose the
+    CPU time was and how often the server's processes were switched to. The model lies beside the
+    configuration, where a modelet may read."""
 
-    kept = ("process_cpu_us_per_request",)
+    kept = ("process_cpu_us_per_request", "requests")
 
     def __init__(self, setting, name, wait, messages):
         """`wait`: the keys of classify's; the other stages take what is there. None: no batches."""
@@ -334,8 +335,10 @@ class Digits(Shoal):
         return stage["batch_items"]["buckets"]
 
     def measure(self, case, seconds, rate, seed):
-        before = self.sizes()
+        before, switched = self.sizes(), sum(map(switches, self.pids()))
         figures = super().measure(case, seconds, rate, seed)
+        switched = sum(map(switches, self.pids())) - switched
+        figures["switches"] = switched / (figures.pop("requests") + self.client.warmups(seconds))
         shares = figures.pop("process_cpu_us_per_request")
         figures["coordinator_cpu_us"] = shares[0]
         figures["classify_cpu_us"] = sum(share for pid, share in zip(self.pids(), shares)
@@ -392,6 +395,7 @@ def digits_group():
                  figures=LOAD_FIGURES + [("coordinator_cpu_us", "of it coordinator µs"),
                                          ("classify_cpu_us", "classify µs"),
                                          ("others_cpu_us", "other stages µs"),
+                                         ("switches", "switches"),
                                          ("batch_mean", "requests per batch")])
 
 

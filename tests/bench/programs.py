@@ -184,10 +184,13 @@ class Client:
             raise Failed(f"{' '.join(self.command)}: wrong answers")
         return done.returncode == 0
 
+    def warmups(self, seconds):
+        """Calls before those that are measured."""
+        return max(WARMUP_MIN, int(self.warmup * min(1.0, seconds)))
+
     def measure(self, seconds, pids, outstanding, rate=None, seed=1):
         """A closed loop with so many outstanding, or an open one with at most so many."""
-        warmup = max(WARMUP_MIN, int(self.warmup * min(1.0, seconds)))
-        command = self.command + ["--seconds", str(seconds), "--warmup", str(warmup),
+        command = self.command + ["--seconds", str(seconds), "--warmup", str(self.warmups(seconds)),
                                   "--outstanding", str(outstanding)]
         if rate is not None:
             command += ["--rate", f"{rate:.1f}", "--seed", str(seed), "--channels", "4"]

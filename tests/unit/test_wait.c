@@ -283,22 +283,39 @@ test_long_items(void **state)
 
 /* Items come at a steady rate, three to a batch, `others` in flight elsewhere; in a run come
  * `in_run`, and after each nobody comes for `idle_ns`. */
-static bool
-steady_waits(int64_t gap_ns, uint32_t others, uint32_t in_run, int64_t idle_ns)
+static int64_t
+steady(struct wait *wait, int64_t gap_ns, uint32_t others, uint32_t in_run, int64_t idle_ns)
 {
-    struct wait wait = {0};
     int64_t now_ns = START_NS;
     for (int i = 0; i < 200; i++) {
         now_ns += idle_ns;
         for (uint32_t n = 0; n < 3; n++) {
             now_ns += gap_ns;
-            wait_arrived(&wait, now_ns, now_ns);
+            wait_arrived(wait, now_ns, now_ns);
         }
-        now_ns = run(&wait, now_ns, 3, 3 + others, in_run);
+        now_ns = run(wait, now_ns, 3, 3 + others, in_run);
     }
-    now_ns += gap_ns;
+    return now_ns;
+}
+
+static bool
+steady_waits(int64_t gap_ns, uint32_t others, uint32_t in_run, int64_t idle_ns)
+{
+    struct wait wait = {0};
+    int64_t now_ns = steady(&wait, gap_ns, others, in_run, idle_ns) + gap_ns;
     wait_arrived(&wait, now_ns, now_ns);
     return waits(&wait, now_ns, 8, 8 + others);
+}
+
+/* After a batch of 30 the callers are at home, none is in flight but those in hand. */
+static bool
+home_waits(int64_t gap_ns, uint32_t in_run)
+{
+    struct wait wait = {0};
+    int64_t now_ns = steady(&wait, gap_ns, 40, in_run, 0);
+    now_ns = run(&wait, now_ns, 30, 70, 0) + gap_ns;
+    wait_arrived(&wait, now_ns, now_ns);
+    return waits(&wait, now_ns, 8, 8);
 }
 
 static void
@@ -311,6 +328,8 @@ test_runs_that_hold_up_the_others(void **state)
     assert_false(steady_waits(gap_ns, 40, 5, 0));       /* they come anyway */
     assert_false(steady_waits(gap_ns, 0, 0, 0));        /* there are none to hold up */
     assert_false(steady_waits(100 * gap_ns, 9, 0, 0));  /* not worth it even so */
+    assert_true(home_waits(gap_ns, 0));                 /* the callers' CPU is ours, too */
+    assert_false(home_waits(gap_ns, 5));
 }
 
 /* Another stage's batches come in clumps of equal times: there is no waiting for the next clump. */
