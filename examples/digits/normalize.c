@@ -76,14 +76,18 @@ normalize_bytes(const uint8_t *restrict row, float *restrict out)
     return !wrong;
 }
 
-/* The first of a row that is out of range, which there is. */
+/* The first of the row that begins at pixel `at` that is out of range. */
 static size_t
-wrong_pixel(const float *normalized)
+wrong_pixel(const struct shoal_tensor *image, size_t at)
 {
-    size_t pixel = 0;
-    while (normalized[pixel] >= 0.0f && normalized[pixel] <= 1.0f)
-        pixel++;
-    return pixel;
+    const float *floats = image->data;
+    const uint8_t *bytes = image->data;
+    for (size_t i = 0; i < PIXELS; i++) {
+        float pixel = image->datatype == SHOAL_UINT8 ? (float)bytes[at + i] : floats[at + i];
+        if (!(pixel >= 0.0f && pixel <= PIXEL_MAX))
+            return i;
+    }
+    return PIXELS;
 }
 
 static const char *
@@ -118,7 +122,7 @@ normalize_item(const struct shoal_host *host, struct shoal_item *item)
         if (!right)
             return host->fail(item, SHOAL_INVALID_ARGUMENT,
                               "tensor \"image\": pixel %zu of row %zu is not in 0..16",
-                              wrong_pixel(out + at), row);
+                              wrong_pixel(image, at), row);
     }
     return SHOAL_OK;
 }

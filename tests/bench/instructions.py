@@ -29,7 +29,9 @@ ROOT = HERE.parent.parent
 WARMUP = 2000
 # Longer than a worker under valgrind needs to fill a batch.
 WAIT_MS = 100
-MODES = {"off": None, "on": f"batch_wait_ms: {WAIT_MS}"}
+MODES = {"off": None, "on": f"batch_wait_ms: {WAIT_MS}",
+         "adaptive": f"batch_wait: adaptive, batch_wait_ms: {WAIT_MS}"}
+HEADS = ("not batched", f"batches of {BATCH}", "adaptive wait")
 CALLGRIND = ["valgrind", "--tool=callgrind", "--quiet"]
 PATIENCE = 5  # times the bench's own deadline
 
@@ -187,10 +189,10 @@ def total(roles, without=(), where=None):
 def table(counted):
     rows = []
     for role, of in counted["off"].items():
-        for part in sorted(set(of) | set(counted["on"][role])):
-            rows.append((f"{role}: {part}", of.get(part, 0), counted["on"][role].get(part, 0)))
-    rows.append(("all", total(counted["off"]), total(counted["on"])))
-    return rows
+        for part in sorted(set(of).union(*(roles[role] for roles in counted.values()))):
+            rows.append((f"{role}: {part}",
+                         *(roles[role].get(part, 0) for roles in counted.values())))
+    return rows + [("all", *map(total, counted.values()))]
 
 
 def what_if(counted):
@@ -231,12 +233,12 @@ def main(arguments):
         except (Failed, Missing) as failure:
             print(failure, file=sys.stderr)
             return 1
-    print(f"{'instructions per request':44}{'not batched':>14}{f'batches of {BATCH}':>14}")
-    for name, off, on in table(counted):
-        print(f"{name:44}{off:14,.0f}{on:14,.0f}")
+    print(f"{'instructions per request':44}" + "".join(f"{head:>15}" for head in HEADS))
+    for name, *counts in table(counted):
+        print(f"{name:44}" + "".join(f"{count:15,.0f}" for count in counts))
     print("\nnot batched ÷ batched")
     for name, ratio in what_if(counted):
-        print(f"  {name:42}{ratio:14.2f}")
+        print(f"  {name:42}{ratio:15.2f}")
     if options.json:
         Path(options.json).write_text(json.dumps(counted, indent=1) + "\n")
     return 0

@@ -204,7 +204,7 @@ class TestBench(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             counted = json.loads(path.read_text())
         roles = {"client", "coordinator", "normalize", "classify", "label"}
-        for mode in ("off", "on"):
+        for mode in ("off", "on", "adaptive"):
             self.assertEqual(set(counted[mode]), roles)
             for role in roles:
                 self.assertTrue(all(count > 100 for count in counted[mode][role].values()),

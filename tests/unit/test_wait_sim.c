@@ -519,7 +519,7 @@ test_others_on_the_cpu(void **state)
     (void)state;
     static const int64_t others_ns[] = {100 * US, 400 * US, 1000 * US};
     for (size_t i = 0; i < sizeof(others_ns) / sizeof(others_ns[0]); i++)
-        for (uint32_t callers = 128; callers >= 32; callers /= 2) {
+        for (uint32_t callers = 128; callers >= 32; callers /= 4) {
             struct world world = {
                 .fixed_ns = 20 * US,
                 .item_ns = 6 * US,
