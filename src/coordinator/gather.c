@@ -76,7 +76,8 @@ answer_result(struct lane *lane, struct request *request, const struct payload_v
     struct rpc_piece pieces[OIP_PIECES_MAX];
     size_t piece_count;
     size_t lent_count;
-    struct error error = ERROR_NONE;
+    struct error error;
+    error_clear(&error);
     enum status status = oip_encode_response(request->oip, &lane->info, view, request_release,
                                              request, pieces, &piece_count, &lent_count, &error);
     if (status != STATUS_OK) {
@@ -139,7 +140,8 @@ gather_result(struct lane *lane, struct payload_view *view)
     if (request == NULL)
         return false;
     const struct shm_slot *slot = region_slot(&lane->region, ticket.index);
-    struct error error = ERROR_NONE;
+    struct error error;
+    error_clear(&error);
     enum status status = payload_read(&lane->region, &slot->payload[place & 1], view, &error);
     if (status == STATUS_OK && !result_is_its_own(&lane->region, ticket.index, &view->payload))
         status = error_set(&error, STATUS_DATA_LOSS, "a result in another request's memory");

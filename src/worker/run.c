@@ -54,7 +54,7 @@ push_failed(struct worker *worker, struct item *item, int64_t now_ns)
 /* ---- taking ---- */
 
 /* Nobody waits for it any more, or nobody will when a run of `batch_items` is over. A load and two
- * comparisons. */
+ * comparisons; what a run costs is reckoned for those that have a deadline. */
 static bool
 item_is_dropped(struct worker *worker, struct item *item, uint32_t batch_items, int64_t now_ns)
 {
@@ -63,6 +63,8 @@ item_is_dropped(struct worker *worker, struct item *item, uint32_t batch_items, 
         item_fail(item, STATUS_CANCELLED, "cancelled before stage %s ran it", worker->start.stage);
         return true;
     }
+    if (item->shown.deadline_ns == TIME_NEVER_NS)
+        return false;
     if (item->shown.deadline_ns <= now_ns) {
         seat_count(&worker->seat, WORKER_ITEMS_LATE, 1);
         item_fail(item, STATUS_DEADLINE_EXCEEDED, "its deadline passed before stage %s ran it",
@@ -114,7 +116,8 @@ item_read(struct worker *worker, struct item *item, struct error *error)
 static bool
 item_is_unreadable(struct worker *worker, struct item *item)
 {
-    struct error error = ERROR_NONE;
+    struct error error;
+    error_clear(&error);
     enum status status = item_read(worker, item, &error);
     if (status == STATUS_OK)
         return false;
@@ -224,7 +227,8 @@ item_pass_on(struct worker *worker, struct item *item, int64_t now_ns)
 {
     bool unset = item->refused == STATUS_OK && item->shown.status == SHOAL_UNSET;
     item_judge(worker, item);
-    struct error error = ERROR_NONE;
+    struct error error;
+    error_clear(&error);
     if (item->shown.status == SHOAL_OK && item_seal(worker, item, &error) != STATUS_OK)
         item_fail(item, error.status, "stage %s: %s", worker->start.stage, error.text);
     if (item->refused == STATUS_DATA_LOSS || error.status == STATUS_DATA_LOSS)

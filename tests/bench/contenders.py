@@ -84,7 +84,7 @@ KEPT_OPEN = ("rate", "lag_p99_us", "distribution")
 class Served:
     """A server and the client before it. Subclasses say how it is started."""
 
-    kept = KEPT
+    kept = ()  # further figures of the client
 
     def __init__(self, setting, name, messages, size):
         self.setting = setting
@@ -120,7 +120,7 @@ class Served:
     def measure(self, case, seconds, rate, seed):
         outstanding = case.outstanding if rate is None else self.size.open_outstanding
         line = self.client.measure(seconds, self.pids(), outstanding, rate, seed)
-        kept = self.kept + (KEPT_OPEN if rate is not None else ())
+        kept = KEPT + (KEPT_OPEN if rate is not None else ()) + self.kept
         return {name: line[name] for name in kept}
 
 
@@ -273,7 +273,7 @@ LOCAL_SPARE, LOCAL_MESSAGE_MIN = 16, 65536
 class Drawn(Shoal):
     """Of its closed loops, too, the distribution is kept."""
 
-    kept = KEPT + ("distribution",)
+    kept = ("distribution",)
 
 
 class Local(Drawn):
@@ -309,6 +309,7 @@ def local_group(size):
 
 # ---- digits
 
+BATCH = 64
 WAITS_MS = (0, 0.5, 1, 2, 5)
 ADAPTIVE_MS_MAX = 5  # the bound that an adaptive wait is given
 CALLS = (1, 64)  # images per call of the library
@@ -360,15 +361,20 @@ def field_head(number, payload):
 
 
 class Digits(Shoal):
-    """The digits pipeline of the example, its batching as given; tells its batches' sizes, too. The
-    model lies beside the configuration, where a modelet may read."""
+    """The digits pipeline of the example, its batching as given; tells its batches' sizes, whose the
+    CPU time was and how often the server's processes were switched to. The model lies beside the
+    configuration, where a modelet may read."""
 
-    def __init__(self, setting, name, batching, messages):
+    kept = ("process_cpu_us_per_request", "requests")
+
+    def __init__(self, setting, name, wait, messages):
+        """`wait`: the keys of classify's; the other stages take what is there. None: no batches."""
         one = [PINNED["workers"]]
-        classify = f"{batching}{', ' if batching else ''}params: {{ model: {MODEL} }}"
-        stages = [("normalize", "libnormalize.so", one, ""),
-                  ("classify", "libxgboost_modelet.so", one * 2, classify),
-                  ("label", "liblabel.so", one, "")]
+        batch = "" if wait is None else f"batch_size: {BATCH}"
+        classify = [batch, wait, f"params: {{ model: {MODEL} }}"]
+        stages = [("normalize", "libnormalize.so", one, batch),
+                  ("classify", "libxgboost_modelet.so", one * 2, ", ".join(filter(None, classify))),
+                  ("label", "liblabel.so", one, batch)]
         super().__init__(setting, f"digits_{name}", "digits", stages, messages)
 
     def sizes(self):
@@ -379,11 +385,22 @@ class Digits(Shoal):
         return stage["batch_items"]["buckets"]
 
     def measure(self, case, seconds, rate, seed):
-        before = self.sizes()
+        before, switched = self.sizes(), sum(map(switches, self.pids()))
         figures = super().measure(case, seconds, rate, seed)
+        switched = sum(map(switches, self.pids())) - switched
+        figures["switches"] = switched / (figures.pop("requests") + self.client.warmups(seconds))
+        shares = figures.pop("process_cpu_us_per_request")
+        figures["coordinator_cpu_us"] = shares[0]
+        figures["classify_cpu_us"] = sum(share for pid, share in zip(self.pids(), shares)
+                                         if "classify" in process_name(pid))
+        figures["others_cpu_us"] = sum(shares) - shares[0] - figures["classify_cpu_us"]
         figures["batch_sizes"] = difference(before, self.sizes())
         figures["batch_mean"] = mean_size(figures["batch_sizes"])
         return figures
+
+
+def process_name(pid):
+    return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 class Absent:
@@ -408,12 +425,11 @@ def digits_contenders(setting):
     setting.write(MODEL, Path(direct.model).read_bytes())
     messages = Messages([infer_request("digits", "image", [1, PIXELS], row)
                          for row in digit_rows()], direct.answers())
-    contenders = {"xgboost": direct, "off": Digits(setting, "off", "", messages)}
+    contenders = {"xgboost": direct, "off": Digits(setting, "off", None, messages)}
     for wait in WAITS_MS:
         name = f"wait_{wait:g}"
-        contenders[name] = Digits(setting, name, f"batch_size: 64, batch_wait_ms: {wait:g}",
-                                  messages)
-    adaptive = f"batch_size: 64, batch_wait: adaptive, batch_wait_ms: {ADAPTIVE_MS_MAX}"
+        contenders[name] = Digits(setting, name, f"batch_wait_ms: {wait:g}", messages)
+    adaptive = f"batch_wait: adaptive, batch_wait_ms: {ADAPTIVE_MS_MAX}"
     contenders["adaptive"] = (Digits(setting, "adaptive", adaptive, messages)
                               if knows_key(setting, "batch_wait")
                               else Absent("the configuration has no key batch_wait"))
@@ -426,7 +442,11 @@ def digits_group():
     return Group("digits", "digits: normalize, XGBoost, label; one image per request",
                  ("xgboost", *served), digits_contenders, direct + closed(*OUTSTANDING, only=served)
                  + opened(*FRACTIONS, only=served), "wait_0",
-                 figures=LOAD_FIGURES + [("batch_mean", "requests per batch")])
+                 figures=LOAD_FIGURES + [("coordinator_cpu_us", "of it coordinator µs"),
+                                         ("classify_cpu_us", "classify µs"),
+                                         ("others_cpu_us", "other stages µs"),
+                                         ("switches", "switches"),
+                                         ("batch_mean", "requests per batch")])
 
 
 # ---- programs that measure themselves

@@ -34,6 +34,7 @@
 #define MESSAGES_MAX 4096
 #define SAMPLES_MAX 8000000
 #define STATUS_COUNT 17
+#define BENCH_SERVERS_MAX 64
 #define STALL_S 10
 #define WARMUP_OUTSTANDING 16 /* before an open loop */
 #define TURN_MS 20            /* so late is the end of an open loop seen */
@@ -99,6 +100,7 @@ struct figures {
     double seconds;
     double client_cpu_us;
     double server_cpu_us;
+    double process_cpu_us[BENCH_SERVERS_MAX]; /* of it each --server-pid's */
 };
 
 static struct options options = {
@@ -333,7 +335,9 @@ run_open(void)
 static struct figures
 measure(void)
 {
-    uint64_t servers_ns = bench_servers_cpu_ns(&options.servers);
+    uint64_t servers_ns[BENCH_SERVERS_MAX];
+    for (unsigned i = 0; i < options.servers.count; i++)
+        servers_ns[i] = bench_cpu_ns(options.servers.pids[i]);
     uint64_t client_ns = bench_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     uint64_t begin_ns = bench_now_ns();
     if (options.rate > 0)
@@ -344,8 +348,11 @@ measure(void)
     double calls = load.sent == 0 ? 1 : (double)load.sent;
     figures.client_cpu_us =
         (double)(bench_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - client_ns) / 1e3 / calls;
-    figures.server_cpu_us =
-        (double)(bench_servers_cpu_ns(&options.servers) - servers_ns) / 1e3 / calls;
+    for (unsigned i = 0; i < options.servers.count; i++) {
+        uint64_t used_ns = bench_cpu_ns(options.servers.pids[i]) - servers_ns[i];
+        figures.process_cpu_us[i] = (double)used_ns / 1e3 / calls;
+        figures.server_cpu_us += figures.process_cpu_us[i];
+    }
     samples_sort(&load.samples);
     return figures;
 }
@@ -354,6 +361,16 @@ static uint64_t
 failed_count(void)
 {
     return load.sent - load.status_counts[GRPC_STATUS_OK];
+}
+
+/* Of each --server-pid, in their order. */
+static void
+print_processes(struct figures figures)
+{
+    printf(options.json ? ", \"process_cpu_us_per_request\": [" : "  process_cpu_us_per_request [");
+    for (unsigned i = 0; i < options.servers.count; i++)
+        printf("%s%.2f", i > 0 ? ", " : "", figures.process_cpu_us[i]);
+    printf("]");
 }
 
 static void
@@ -387,6 +404,7 @@ print_figures(struct figures figures)
         separator = ", ";
     }
     printf("}");
+    print_processes(figures);
     if (options.json)
         samples_print_distribution(&load.samples);
     printf(options.json ? "}\n" : "\n");
@@ -466,7 +484,8 @@ static const char usage[] =
     "  --expect FILE         the one right answer\n"
     "  --expect-tail FILE    how the right answer ends; with --messages: N tails of equal length\n"
     "  --expect-bytes N      how long the right answer is\n"
-    "  --server-pid PID      its CPU time counts as the server's; several times\n"
+    "  --server-pid PID      its CPU time counts as the server's, and is given by itself; several\n"
+    "                        times\n"
     "  --cpu N               run on this CPU\n"
     "  --json\n"
     "  --help\n";

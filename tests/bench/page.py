@@ -67,10 +67,13 @@ HOW = """\
   the workers.
 - **CPU** is that of all threads, per request: of the server with its workers, and of the client. Where
   there is no network, client and service are one process.
+- **switches**: how often a process of the server was put on a CPU, per request.
 - **bare gRPC echo** is the ceiling: one thread of gRPC C core that sends the bytes back untouched. It
   has the channel arguments that are best at that size; the client has them before all servers.
 - **XGBoost alone** is the ceiling of the digits: the same three steps in one process, one thread; p50
   is that of a call.
+- **best fixed wait**: in each round that wait which was best in the other rounds. The best of a
+  round itself would partly be the luckiest.
 - **second stage**: from a request's arrival at the stage to the end of its run, by the worker's
   counters.
 - One table again: `./dev bench --only echo`; in minutes: `--quick`.

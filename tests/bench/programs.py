@@ -96,13 +96,14 @@ class Messages:
 # ---- programs that end by themselves
 
 
-def run_json(command, environment=None):
-    """Runs a bench program to its end; returns the JSON lines it printed."""
+def run_json(command, environment=None, patience=1):
+    """Runs a bench program to its end; returns the JSON lines it printed. `patience`: so many times
+    the usual deadline."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_DEADLINE_S,
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_DEADLINE_S * patience,
                               check=False, env={**os.environ, **(environment or {})})
     except subprocess.TimeoutExpired as error:
-        raise Failed(f"{command[0]} did not end within {RUN_DEADLINE_S} s") from error
+        raise Failed(f"{command[0]} did not end within {RUN_DEADLINE_S * patience} s") from error
     if done.returncode != 0:
         output = (done.stdout + done.stderr).rstrip()
         raise Failed(f"{' '.join(command)}: exit code {done.returncode}\n{output}")
@@ -185,10 +186,13 @@ class Client:
             raise Failed(f"{' '.join(self.command)}: wrong answers")
         return done.returncode == 0
 
+    def warmups(self, seconds):
+        """Calls before those that are measured."""
+        return max(WARMUP_MIN, int(self.warmup * min(1.0, seconds)))
+
     def measure(self, seconds, pids, outstanding, rate=None, seed=1):
         """A closed loop with so many outstanding, or an open one with at most so many."""
-        warmup = max(WARMUP_MIN, int(self.warmup * min(1.0, seconds)))
-        command = self.command + ["--seconds", str(seconds), "--warmup", str(warmup),
+        command = self.command + ["--seconds", str(seconds), "--warmup", str(self.warmups(seconds)),
                                   "--outstanding", str(outstanding)]
         if rate is not None:
             command += ["--rate", f"{rate:.1f}", "--seed", str(seed), "--channels", "4"]

@@ -77,15 +77,17 @@ bench_number(const char *option, const char *text, uint64_t min, uint64_t max)
 }
 
 /* The processes whose CPU time counts as the server's. */
+enum { BENCH_SERVERS_MAX = 64 };
+
 struct bench_servers {
-    pid_t pids[64];
+    pid_t pids[BENCH_SERVERS_MAX];
     unsigned count;
 };
 
 static inline void
 bench_servers_add(struct bench_servers *servers, const char *text)
 {
-    if (servers->count == sizeof(servers->pids) / sizeof(servers->pids[0]))
+    if (servers->count == BENCH_SERVERS_MAX)
         BENCH_FAIL("too many --server-pid");
     servers->pids[servers->count++] = (pid_t)bench_number("server-pid", text, 1, INT32_MAX);
 }

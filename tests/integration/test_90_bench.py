@@ -225,6 +225,28 @@ class TestBench(unittest.TestCase):
             largest = max(size for size, _ in sizes)
             self.assertTrue(largest == 1 if name == "off" else 1 < largest <= 64, sizes)
 
+        for figure in ("coordinator_cpu_us", "classify_cpu_us", "others_cpu_us"):
+            self.assertGreater(digits["wait_2"]["128 outstanding"][figure][0], 0)
+
+    @unittest.skipIf(shutil.which("callgrind_control") is None, "there is no valgrind")
+    def test_instructions(self):
+        with tempfile.TemporaryDirectory(prefix="shoal-test.") as folder:
+            path = pathlib.Path(folder, "counted.json")
+            run = [sys.executable, SOURCE / "tests" / "bench" / "instructions.py", "--build", BUILD]
+            done = subprocess.run(list(map(str, [*run, "--requests", 800, "--json", path])),
+                                  capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            counted = json.loads(path.read_text())
+        roles = {"client", "coordinator", "normalize", "classify", "label"}
+        for mode in ("off", "on", "adaptive"):
+            self.assertEqual(set(counted[mode]), roles)
+            for role in roles:
+                self.assertTrue(all(count > 100 for count in counted[mode][role].values()),
+                                f"{mode}, {role}: {counted[mode][role]}")
+        # one call of the library for many images, which is what batching is for
+        self.assertLess(counted["on"]["classify"]["XGBoost"],
+                        counted["off"]["classify"]["XGBoost"] / 2)
+
     def test_stages(self):
         self.check_goals(self.check_cell("stages", "pinned"), ("stage",))
 
