@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A model's file in memory, for modelets that read it themselves. It is mapped, not read: all
- * workers that map the same file share one copy of its pages, and what is not touched costs nothing.
- * Whatever the path names, opening does not wait: a FIFO, a folder or a device is refused. The
- * mapping outlives the file's name; a file that is cut short while it is mapped ends the worker
+ * workers that map the same file share one copy of its pages, and what is not touched costs
+ * nothing. Whatever the path names, opening does not wait: a FIFO, a folder or a device is refused.
+ * The mapping outlives the file's name; a file that is cut short while it is mapped ends the worker
  * with SIGBUS, so replace models by renaming a new file over the old one. No threads' matter.
  */
 #pragma once

@@ -69,8 +69,8 @@ model_create(const char *path, struct model **created, struct shoal_error *error
         return model_refuse(error, path, SHOAL_RESOURCE_EXHAUSTED, "no memory");
     int status = model_file_map(path, &model->file, error);
     if (status == SHOAL_OK) {
-        const char *mistake = network_read(model->file.bytes, model->file.size, &model->network,
-                                           room, sizeof room);
+        const char *mistake =
+            network_read(model->file.bytes, model->file.size, &model->network, room, sizeof room);
         if (mistake != NULL)
             status = model_refuse(error, path, SHOAL_INVALID_ARGUMENT, mistake);
     }
@@ -123,8 +123,8 @@ own_model_open(struct mlp *self, const struct shoal_open *open, struct shoal_err
     if (status != SHOAL_OK)
         return status;
     const struct network *network = &self->own->network;
-    self->in = (struct shoal_tensor_spec){
-        network->input_name, SHOAL_FP32, 2, {-1, network->input_width}};
+    self->in =
+        (struct shoal_tensor_spec){network->input_name, SHOAL_FP32, 2, {-1, network->input_width}};
     self->out = (struct shoal_tensor_spec){
         network->output_name, SHOAL_FP32, 2, {-1, network->output_width}};
     return SHOAL_OK;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A multi-layer perceptron as a file, version 1, and its reader. Integers and floats are in the byte
- * order of the machine that wrote it, which the file states; offsets count from its first byte.
+ * A multi-layer perceptron as a file, version 1, and its reader. Integers and floats are in the
+ * byte order of the machine that wrote it, which the file states; offsets count from its first
+ * byte.
  *
  *     struct network_header                       who it is, how wide, what its tensors are called
  *     struct network_layer[layer_count]           from input to output

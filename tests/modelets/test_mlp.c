@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The mlp modelet computes what its layers say: every activation, with bias and without, one row
- * and many, alone and in batches, against the same sums in FP64. Weights are drawn so that sums stay
- * near 1; an answer may then differ by 2e-5 × (1 + its size), ten times what FP32 was seen to lose.
- * Its files are written here from network.h. Broken ones, each wrong in one way, are refused with
- * the reason; models given by the parameter and models loaded behave alike.
+ * and many, alone and in batches, against the same sums in FP64. Weights are drawn so that sums
+ * stay near 1; an answer may then differ by 2e-5 × (1 + its size), ten times what FP32 was seen to
+ * lose. Its files are written here from network.h. Broken ones, each wrong in one way, are refused
+ * with the reason; models given by the parameter and models loaded behave alike.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -75,8 +75,8 @@ static void
 draw(const struct sketch *sketch)
 {
     memset(file, 0, sizeof file);
-    *header() = (struct network_header){NETWORK_MAGIC, NETWORK_BYTE_ORDER, NETWORK_VERSION, 0,
-                                        sketch->widths[0], 0, "x", "y"};
+    *header() = (struct network_header){
+        NETWORK_MAGIC, NETWORK_BYTE_ORDER, NETWORK_VERSION, 0, sketch->widths[0], 0, "x", "y"};
     while (sketch->widths[header()->layer_count + 1] != 0)
         header()->layer_count++;
     file_size = sizeof(struct network_header) + header()->layer_count * sizeof *layer(0);
@@ -171,8 +171,7 @@ mlp_open(void)
     return rig_open("mlp", 1, params);
 }
 
-static const struct sketch small = {
-    {5, 7, 3}, {NETWORK_RELU, NETWORK_IDENTITY}, {true, true}};
+static const struct sketch small = {{5, 7, 3}, {NETWORK_RELU, NETWORK_IDENTITY}, {true, true}};
 
 static void
 test_layers_against_fp64(void **state)
