@@ -268,7 +268,7 @@ test_broken_files(void **state)
         {"claims more than there is", BYTES("{i\1a[$d#L\100\0\0\0\0\0\0\0}")}, /* × 4 is 0 */
         {"claims more than there is", BYTES("{i\1aSL\0\0\0\2\200\0\0\0}")},
         {"claims more than there is", BYTES("{i\1a[#l\177\377\377\377ZZ")},
-        {"an array has no type or no count", BYTES("{i\1a[$dL\0\0\0\0\0\0\0\0}")},
+        {"an array has no type or no count", BYTES("{i\1a[$dLi\1}")},
         {"an array has no type or no count", BYTES("{i\1a[$Z#l\177\377\377\377}")},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
