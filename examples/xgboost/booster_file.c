@@ -43,7 +43,6 @@ json_string(struct scan *scan)
         if (byte == '\\')
             scan->at++;
     }
-    scan->at = scan->size;
     return fails(scan, "it is cut short");
 }
 

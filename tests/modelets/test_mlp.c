@@ -356,7 +356,9 @@ test_files_that_are_cut_short(void **state)
                     size < sizeof *header() ? "less than the 160 of a header" : "it was cut short");
     for (size_t size = sizeof *header(); size < file_size; size += 3) {
         header()->file_bytes = size; /* so that only the table speaks against it */
-        rig_refuses("mlp", rig_write("cut.mlp", file, size), "layer");
+        rig_refuses("mlp", rig_write("cut.mlp", file, size),
+                    size < sizeof *header() + 2 * sizeof *layer(0) ? "within its table of 2 layers"
+                                                                   : " of layer ");
     }
 }
 

@@ -185,17 +185,17 @@ static void
 test_missing_values(void **state)
 {
     (void)state;
-    static const char *const numbers[] = {"nan", "-1"};
+    static const char *const numbers[] = {"nan", "100"};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         BoosterHandle booster = train(kinds[k].parameters);
         save(booster, "json");
         rig_write("a-model", file, file_size);
         for (size_t n = 0; n < 2; n++) {
             for (size_t i = 0; i < ROWS; i++)
-                rows[i][i % FEATURES] = n == 0 || i % 2 == 0 ? NAN : -1;
+                rows[i][i % FEATURES] = n == 0 || i % 2 == 0 ? NAN : 100;
             const struct shoal_param params[] = {{"model", "a-model"}, {"missing", numbers[n]}};
             struct harness *harness = rig_open(MODELET, 2, params);
-            answers_right(harness, booster, n == 0 ? NAN : -1);
+            answers_right(harness, booster, n == 0 ? NAN : 100);
             harness_close(harness);
         }
         XGBoosterFree(booster);
