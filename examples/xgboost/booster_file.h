@@ -3,8 +3,8 @@
  * Judges a file that XGBoost is to read before XGBoost sees it: its reader believes the lengths in
  * a file, and one that claims ten gigabytes would get them. Taken are the two forms that every
  * release since 1.6 writes, JSON and UBJSON, told apart by content whatever the file's name is;
- * the older binary form is refused. What the numbers in a well-formed file mean is XGBoost's matter:
- * trees that were tampered with can still crash the process. No threads' matter.
+ * the older binary form is refused. What the numbers in a well-formed file mean is XGBoost's
+ * matter: trees that were tampered with can still crash the process. No threads' matter.
  */
 #pragma once
 
