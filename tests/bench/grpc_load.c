@@ -34,7 +34,6 @@
 #define MESSAGES_MAX 4096
 #define SAMPLES_MAX 8000000
 #define STATUS_COUNT 17
-#define BENCH_SERVERS_MAX 64
 #define STALL_S 10
 #define WARMUP_OUTSTANDING 16 /* before an open loop */
 #define TURN_MS 20            /* so late is the end of an open loop seen */
