@@ -68,7 +68,7 @@ test_waiting_goes_on_in_the_next_generation(void **state)
     for (int64_t i = 0; i < WAITING; i++)
         waiting[i] = submit(client, PROBE_ECHO, 0, i);
     kill(node.pid, SIGHUP);
-    wait_counter(&node, "generation", 2);
+    wait_counter(&node, "reloads", 1);
     assert_int_equal(shoal_request_wait(waiting[0], clock_now_ns() + NS_PER_MS), SHOAL_UNSET);
     shoal_request_cancel(busy); /* until now the only worker was held up */
     for (int64_t i = 0; i < WAITING; i++) {
@@ -220,7 +220,7 @@ test_worker_dies_while_its_lane_ends(void **state)
     struct shoal_request *flying = submit(client, PROBE_SLOW, 4000, TAG);
     struct shoal_request *poison = submit(client, PROBE_CRASH, 0, 0);
     kill(node.pid, SIGHUP);
-    wait_counter(&node, "generation", 2);
+    wait_counter(&node, "reloads", 1);
     kill(old, SIGKILL);
     if (finish(flying) != SHOAL_OK)
         fail_msg("%s", shoal_request_text(flying));

@@ -156,12 +156,12 @@ test_no_region_before_the_last_is_taken(void **state)
     }
     wait_counter(&node, "local_clients", 0);
     wait_counter(&node, "local_moved", 0);
+    struct shoal_client *other;
+    struct shoal_error error = {""}; /* its place is kept */
+    assert_int_equal(try_open(&node, "probe", &other, &error), SHOAL_RESOURCE_EXHAUSTED);
     say(&hand, NOTE_TAKEN);
     hear_welcome(&hand);
     wait_counter(&node, "local_moved", 1);
-    struct shoal_client *other;
-    struct shoal_error error = {""};
-    assert_int_equal(try_open(&node, "probe", &other, &error), SHOAL_RESOURCE_EXHAUSTED);
     say(&hand, NOTE_TAKEN);
     kill(node.pid, SIGTERM);
     int descriptor;
