@@ -412,17 +412,11 @@ shoal_request_wait(struct shoal_request *request, int64_t until_ns)
 static struct shoal_request *
 next_answer(struct shoal_client *client)
 {
-    for (uint32_t i = 0; i < LINKS_MAX; i++) {
-        struct link *link = client->links[i];
-        if (link == NULL || link->answered_first == NULL)
-            continue;
-        struct shoal_request *request = link->answered_first;
-        link->answered_first = request->next_answered;
-        if (link->answered_first == NULL)
-            link->answered_last = NULL;
-        return request;
-    }
-    return NULL;
+    struct shoal_request *request = NULL;
+    for (uint32_t i = 0; i < LINKS_MAX && request == NULL; i++)
+        if (client->links[i] != NULL)
+            request = link_next_answered(client->links[i]);
+    return request;
 }
 
 /* Gives up what is late; returns the next deadline. */
@@ -430,6 +424,8 @@ static int64_t
 keep_deadlines(struct link *link, int64_t now_ns)
 {
     int64_t next_ns = TIME_NEVER_NS;
+    if (now_ns < link->next_deadline_ns)
+        return link->next_deadline_ns;
     for (uint32_t i = 0; i < link->region.slots.count; i++) {
         struct shoal_request *request = link->requests[i];
         if (request == NULL || request->state != REQUEST_FLYING)
@@ -438,6 +434,7 @@ keep_deadlines(struct link *link, int64_t now_ns)
         if (request->state == REQUEST_FLYING && request->deadline_ns < next_ns)
             next_ns = request->deadline_ns;
     }
+    link->next_deadline_ns = next_ns;
     return next_ns;
 }
 

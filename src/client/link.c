@@ -66,36 +66,38 @@ static void
 set_status(struct shoal_request *request, enum status status, const char *text)
 {
     request->status = (int32_t)status;
-    snprintf(request->text, sizeof(request->text), "%s", text);
+    request->text[0] = '\0';
+    if (status != STATUS_OK)
+        snprintf(request->text, sizeof(request->text), "%s", text);
 }
 
 static void
 note_answered(struct link *link, struct shoal_request *request)
 {
-    request->next_answered = NULL;
-    if (link->answered_last != NULL)
-        link->answered_last->next_answered = request;
-    else
-        link->answered_first = request;
+    request->listed = true;
+    request->after = NULL;
+    request->before = link->answered_last;
+    *(link->answered_last != NULL ? &link->answered_last->after : &link->answered_first) = request;
     link->answered_last = request;
 }
 
 static void
 forget_answered(struct link *link, struct shoal_request *request)
 {
-    struct shoal_request *before = NULL;
-    for (struct shoal_request *at = link->answered_first; at != NULL; at = at->next_answered) {
-        if (at == request) {
-            if (before != NULL)
-                before->next_answered = at->next_answered;
-            else
-                link->answered_first = at->next_answered;
-            if (link->answered_last == at)
-                link->answered_last = before;
-            return;
-        }
-        before = at;
-    }
+    if (!request->listed)
+        return;
+    request->listed = false;
+    *(request->before != NULL ? &request->before->after : &link->answered_first) = request->after;
+    *(request->after != NULL ? &request->after->before : &link->answered_last) = request->before;
+}
+
+struct shoal_request *
+link_next_answered(struct link *link)
+{
+    struct shoal_request *request = link->answered_first;
+    if (request != NULL)
+        forget_answered(link, request);
+    return request;
 }
 
 void
@@ -241,6 +243,8 @@ link_push(struct link *link, struct shoal_request *request, struct error *error)
     }
     request->state = REQUEST_FLYING;
     link->flying++;
+    if (request->deadline_ns < link->next_deadline_ns)
+        link->next_deadline_ns = request->deadline_ns;
     doorbell_ring(guest_bell(&link->region, 0));
     return STATUS_OK;
 }
@@ -258,7 +262,8 @@ read_answer(struct link *link, struct shoal_request *request)
         request_answer(request, failure.status, failure.text);
         return;
     }
-    struct error error = ERROR_NONE;
+    struct error error;
+    error_clear(&error);
     enum status status = payload_read_copied(&link->region, &slot->payload[request->place & 1],
                                              &request->table, &request->view, &error);
     if (status != STATUS_OK)
@@ -546,6 +551,7 @@ link_make(int fd, const struct local_word *terms, int descriptor, int64_t spin_n
     link->requests = calloc(link->region.slots.count, sizeof(struct shoal_request *));
     CHECK(link->requests != NULL);
     link->heard_ns = clock_now_ns();
+    link->next_deadline_ns = TIME_NEVER_NS;
     say(link, NOTE_TAKEN);
     *made = link;
     return STATUS_OK;

@@ -44,7 +44,8 @@ struct shoal_request {
     int32_t status;
     char text[ERROR_TEXT_MAX];
     void *tag;
-    struct shoal_request *next_answered;
+    bool listed; /* among the answered of its link */
+    struct shoal_request *before, *after;
     struct shoal_request *next_free, *next_all; /* of the pool */
     struct payload_builder builder;
     struct payload_view view;
@@ -67,8 +68,9 @@ struct link {
     struct request_pool *pool;
     uint32_t owned; /* by the caller: not released */
     uint32_t flying;
-    bool draining;    /* the node is about to stop, and takes no more */
-    bool spoiled;     /* lost, and nothing can be carried over … */
+    int64_t next_deadline_ns; /* of those in flight none is earlier */
+    bool draining;            /* the node is about to stop, and takes no more */
+    bool spoiled;             /* lost, and nothing can be carried over … */
     struct error why; /* … for this reason; without one of ours: the connection has closed */
     struct link *successor; /* lost: where it goes on; NULL: nowhere yet */
     struct spin spin;
@@ -105,6 +107,9 @@ enum status link_take(struct link *link, struct shoal_request **request,
 /* Its payload is complete. */
 enum status link_push(struct link *link, struct shoal_request *request,
                       struct error *error) WARN_UNUSED;
+
+/* The first that was answered and not shown yet, which it is with this; NULL: none. */
+struct shoal_request *link_next_answered(struct link *link);
 
 /* Answers a request of ours in the node's stead: it flies on, and nobody waits for it. */
 void link_give_up(struct shoal_request *request, enum status status, const char *text);
