@@ -106,7 +106,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Requests of one local client in flight, at most."},
 [KEY_LOCAL_MIB] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "local_mib", 1, 65536, "MiB",
     "16", NULL, FIELD_U64, MIB, PIPELINE(local_bytes),
-    "Memory for the tensors of one local client; a message has at most a quarter of it."},
+    "Memory for the tensors of one local client; a message has at most a fifth of it."},
 [KEY_STAGES] = {WHERE_PIPELINE, CONFIG_STAGES, REQUIRED, "stages", 1, STAGES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(stages), "What a request passes through, in this order."},
 

@@ -15,7 +15,11 @@
  */
 enum { SLOTS_MOST = 256, BLOCKS_MOST = 1024 };
 
-/* ---- making and unmaking ---- */
+/* An arena of any size that can be configured holds messages of a fifth of it: two of the largest
+ * blocks, and two of each smaller size, take less than five times the largest. */
+enum { LOCAL_MESSAGES = 5 };
+
+/* ---- planning and unmaking ---- */
 
 /* Small messages: an input and an output of every slot. The larger classes share the rest. */
 static void
@@ -30,9 +34,9 @@ bound_blocks(struct region_plan *plan)
     }
 }
 
-static enum status
-plan_guest(const struct roster *roster, const struct guest_wish *wish, struct region_plan *plan,
-           struct error *error)
+enum status
+roster_guest_plan(const struct roster *roster, const struct guest_wish *wish,
+                  struct region_plan *plan, struct error *error)
 {
     const struct config_pipeline *config = roster->lane->generation->config;
     uint32_t slots = config->local_slots < SLOTS_MOST ? config->local_slots : SLOTS_MOST;
@@ -41,45 +45,16 @@ plan_guest(const struct roster *roster, const struct guest_wish *wish, struct re
     *plan = (struct region_plan){.slot_count = slots, .stage_count = config->stage_count};
     for (uint32_t i = 0; i < config->stage_count; i++)
         plan->worker_counts[i] = 1; /* for its bell */
-    /* the ladder of classes needs less than three of the largest */
-    uint64_t most = config->local_bytes / 4;
+    uint64_t most = config->local_bytes / LOCAL_MESSAGES;
     if (wish->message_bytes > most)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "messages of %llu bytes: at most %llu, a quarter of local_mib",
+                         "messages of %llu bytes: at most %llu, a fifth of local_mib",
                          (unsigned long long)wish->message_bytes, (unsigned long long)most);
     uint64_t message_bytes = wish->message_bytes > 0 ? wish->message_bytes : most;
     enum status status = plan_arena(plan, message_bytes, config->local_bytes, error);
     if (status == STATUS_OK)
         bound_blocks(plan);
     return status;
-}
-
-enum status
-roster_guest_make(const struct roster *roster, struct guest_wish *wish, struct error *error)
-{
-    struct region_plan plan;
-    struct region region;
-    enum status status = plan_guest(roster, wish, &plan, error);
-    if (status == STATUS_OK)
-        status = region_create(&region, &plan, 1, error);
-    if (status != STATUS_OK)
-        return status;
-    guest_region_discard(&wish->made);
-    wish->made = (struct guest_region){.fd = fcntl(region.fd, F_DUPFD_CLOEXEC, 0),
-                                       .bytes = region.layout.region_bytes,
-                                       .lane = roster->lane->region_generation};
-    if (wish->made.fd < 0)
-        status = error_set_errno(error, "a region's descriptor");
-    region_detach(&region);
-    return status;
-}
-
-void
-guest_region_discard(struct guest_region *region)
-{
-    if (region->fd >= 0)
-        close(region->fd);
-    region->fd = -1;
 }
 
 /* Whoever still has it mapped is left with zeros, and with pages of his own if he writes. */
@@ -227,8 +202,9 @@ roster_guests_end(struct roster *roster)
 /* ---- coming and going ---- */
 
 enum status
-roster_guest_admit(struct roster *roster, struct guest_wish *wish, const struct guest_owner *owner,
-                   uint32_t *number, int *fd, struct error *error)
+roster_guest_admit(struct roster *roster, const struct guest_wish *wish,
+                   const struct guest_owner *owner, struct made_region *region, uint32_t *number,
+                   struct error *error)
 {
     const struct config_pipeline *config = roster->lane->generation->config;
     uint32_t most = wish->moves ? GUESTS_MAX : config->local_clients;
@@ -240,17 +216,13 @@ roster_guest_admit(struct roster *roster, struct guest_wish *wish, const struct 
                          "pipeline \"%s\" has its %u local clients (local_clients)", config->name,
                          config->local_clients);
     enum status status = STATUS_OK;
-    if (wish->made.fd < 0 || wish->made.lane != roster->lane->region_generation)
-        status = roster_guest_make(roster, wish, error);
-    if (status != STATUS_OK)
-        return status;
     struct lane_guest *guest = &roster->guests[n];
     *guest = (struct lane_guest){.state = GUEST_SERVED,
-                                 .fd = wish->made.fd,
-                                 .bytes = wish->made.bytes,
+                                 .fd = region->fd,
+                                 .bytes = region->bytes,
                                  .serial = ++roster->guest_serials,
                                  .owner = *owner};
-    wish->made.fd = -1;
+    region->fd = -1;
     for (uint32_t i = 0; i < roster->seat_count && status == STATUS_OK; i++) {
         struct seat *seat = &roster->seats[i];
         if (seat->state != SEAT_READY) /* it is told when it is */
@@ -267,7 +239,6 @@ roster_guest_admit(struct roster *roster, struct guest_wish *wish, const struct 
     }
     announce(roster);
     *number = n;
-    *fd = guest->fd;
     return STATUS_OK;
 }
 

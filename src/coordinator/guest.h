@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "coordinator/maker.h"
 #include "shm/guests.h"
 #include "shm/handshake.h"
 
@@ -50,32 +51,22 @@ struct lane_guest {
     struct guest_owner owner;
 };
 
-/* A region that nobody is in yet. */
-struct guest_region {
-    int fd; /* -1: none */
-    uint64_t bytes;
-    uint64_t lane; /* what it was made for: the number of the lane's own region */
-};
-
 /* What a client wants; 0: as much as it may have. */
 struct guest_wish {
     uint32_t slots;
     uint64_t message_bytes;
     bool moves; /* it was served by another lane of the pipeline, and takes nobody's place */
-    struct guest_region made; /* ahead, or none; taken over when it is admitted */
 };
 
-/* Makes a region ahead: that takes some milliseconds, in which its client is better served. */
-enum status roster_guest_make(const struct roster *roster, struct guest_wish *wish,
-                              struct error *error) WARN_UNUSED;
-void guest_region_discard(struct guest_region *region);
+/* The region that a client is to have here. INVALID_ARGUMENT: larger messages than there may be. */
+enum status roster_guest_plan(const struct roster *roster, const struct guest_wish *wish,
+                              struct region_plan *plan, struct error *error) WARN_UNUSED;
 
-/* Gives a region to all workers: the one that was made ahead for this lane, or a new one. `*fd`
- * stays the roster's. RESOURCE_EXHAUSTED: as many as there may be, or no memory; INVALID_ARGUMENT:
- * messages larger than there may be. */
-enum status roster_guest_admit(struct roster *roster, struct guest_wish *wish,
-                               const struct guest_owner *owner, uint32_t *number, int *fd,
-                               struct error *error) WARN_UNUSED;
+/* Gives a region, of roster_guest_plan, to all workers. In success it is the roster's, and none any
+ * more. RESOURCE_EXHAUSTED: there are as many as there may be. */
+enum status roster_guest_admit(struct roster *roster, const struct guest_wish *wish,
+                               const struct guest_owner *owner, struct made_region *region,
+                               uint32_t *number, struct error *error) WARN_UNUSED;
 /* Its client has gone. */
 void roster_guest_dismiss(struct roster *roster, uint32_t number);
 /* The lane ends, or has a successor: each owner is told when no worker is in its guest any more. */

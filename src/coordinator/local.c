@@ -38,10 +38,14 @@ struct session {
     pid_t pid;
     struct pipeline *pipeline; /* NULL: has not said hello */
     struct guest_wish wish;
-    struct roster *roster; /* that serves it; NULL: none at the moment */
-    uint32_t number;       /* of its guest there */
-    bool taken;            /* the client has taken the region that it was given last */
-    bool drains;           /* it has heard that the node is about to stop */
+    struct made_region region;  /* for it to be brought into, or none */
+    uint64_t region_generation; /* of the lane that this was made for */
+    bool making;                /* one is being made */
+    bool waits;                 /* for one that is being made */
+    struct roster *roster;      /* that serves it; NULL: none at the moment */
+    uint32_t number;            /* of its guest there */
+    bool taken;                 /* the client has taken the region that it was given last */
+    bool drains;                /* it has heard that the node is about to stop */
 };
 
 /* Deaths of workers that held something of a user's clients: by user, since connecting again costs
@@ -61,6 +65,7 @@ struct local {
     struct loop_timer *accept_again;
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
+    struct maker *maker;
     uint64_t session_serials;
     int64_t drain_heard_ns; /* until when a client may say that it has heard; 0: no drain */
     struct session sessions[SESSIONS_MAX];
@@ -112,8 +117,8 @@ session_close(struct session *session)
 {
     loop_watch_remove(session->watch);
     close(session->fd);
-    guest_region_discard(&session->wish.made);
-    *session = (struct session){.local = session->local, .fd = -1, .wish.made.fd = -1};
+    made_region_discard(&session->region);
+    *session = (struct session){.local = session->local, .fd = -1, .region.fd = -1};
 }
 
 static void
@@ -260,43 +265,102 @@ fill_terms(const struct roster *roster, struct local_word *word)
 static void on_ends(void *context);
 static void on_ended(void *context);
 
-/* Gives it a region of the lane that serves; not STATUS_OK: it has none, and is still connected. */
+static void on_made(const struct maker_order *order, struct made_region region,
+                    const struct error *error);
+
+/* Has a region made for it; one at a time. */
 static enum status
-session_bring_in(struct session *session, struct error *error)
+session_order(struct session *session, const struct roster *roster, struct error *error)
 {
-    struct roster *roster = NULL;
-    struct guest_owner owner = {on_lost, on_ends, on_ended, on_party_died, session};
-    int region_fd = -1;
-    enum status status = find_roster(session->pipeline, &roster, error);
-    if (status == STATUS_OK)
-        status =
-            roster_guest_admit(roster, &session->wish, &owner, &session->number, &region_fd, error);
+    if (session->making)
+        return STATUS_OK;
+    struct maker_order order = {.made = on_made,
+                                .context = session,
+                                .serial = session->serial,
+                                .generation = roster->lane->region_generation};
+    enum status status = roster_guest_plan(roster, &session->wish, &order.plan, error);
     if (status != STATUS_OK)
         return status;
-    session->roster = roster;
+    session->making = true;
+    maker_order(session->local->maker, &order);
+    return STATUS_OK;
+}
+
+static void
+session_welcome(struct session *session, const struct roster *roster)
+{
     session->taken = false;
     session_count(session, session->wish.moves ? PIPELINE_LOCAL_MOVED : PIPELINE_LOCAL_WELCOMED);
     log_info("local_client pipeline=%s generation=%llu number=%u uid=%u pid=%d",
              session->pipeline->name, (unsigned long long)roster->lane->generation->number,
              session->number, (unsigned)session->uid, (int)session->pid);
-    session->wish.moves = true; /* the next time */
+    session->wish.moves = true; /* from now on */
     struct local_word word;
     fill_terms(roster, &word);
-    (void)!session_tell(session, &word, region_fd);
+    (void)!session_tell(session, &word, roster->guests[session->number].fd);
+}
+
+/* Gives it a region of the lane that serves, as soon as there is one. Not STATUS_OK: it gets none,
+ * and is still connected. */
+static enum status
+session_bring_in(struct session *session, struct error *error)
+{
+    struct roster *roster = NULL;
+    struct guest_owner owner = {on_lost, on_ends, on_ended, on_party_died, session};
+    enum status status = find_roster(session->pipeline, &roster, error);
+    if (status != STATUS_OK)
+        return status;
+    session->waits =
+        session->region.fd < 0 || session->region_generation != roster->lane->region_generation;
+    if (session->waits)
+        return session_order(session, roster, error);
+    status = roster_guest_admit(roster, &session->wish, &owner, &session->region, &session->number,
+                                error);
+    if (status != STATUS_OK)
+        return status;
+    session->roster = roster;
+    session_welcome(session, roster);
     return STATUS_OK;
 }
 
-/* No worker is in its region any more: it goes on in another. */
+/* It gets none. */
 static void
-session_move(struct session *session)
+session_leave_out(struct session *session, const struct error *error)
+{
+    if (!session->wish.moves) {
+        session_turn_away(session, error);
+        return;
+    }
+    log_info("local_client_left pipeline=%s uid=%u pid=%d why=\"%s\"", session->pipeline->name,
+             (unsigned)session->uid, (int)session->pid, error->text);
+    session_count(session, PIPELINE_LOCAL_ENDED);
+    session_refuse(session, error);
+}
+
+static void
+session_try(struct session *session)
 {
     struct error error = ERROR_NONE;
-    if (session_bring_in(session, &error) == STATUS_OK)
+    if (session_bring_in(session, &error) != STATUS_OK)
+        session_leave_out(session, &error);
+}
+
+static void
+on_made(const struct maker_order *order, struct made_region region, const struct error *error)
+{
+    struct session *session = order->context;
+    if (session->fd < 0 || session->serial != order->serial) { /* it has gone meanwhile */
+        made_region_discard(&region);
         return;
-    log_info("local_client_left pipeline=%s uid=%u why=\"%s\"", session->pipeline->name,
-             (unsigned)session->uid, error.text);
-    session_count(session, PIPELINE_LOCAL_ENDED);
-    session_refuse(session, &error);
+    }
+    session->making = false;
+    made_region_discard(&session->region);
+    session->region = region;
+    session->region_generation = order->generation;
+    if (session->waits && region.fd < 0)
+        session_leave_out(session, error);
+    else if (session->waits)
+        session_try(session);
 }
 
 /* What can't be had now is tried again when it is needed, and told then. */
@@ -307,7 +371,7 @@ on_ends(void *context)
     struct roster *roster = NULL;
     struct error error = ERROR_NONE;
     if (session->taken && find_roster(session->pipeline, &roster, &error) == STATUS_OK)
-        (void)!roster_guest_make(roster, &session->wish, &error);
+        (void)!session_order(session, roster, &error);
 }
 
 /* A client that has not taken its region yet gets no other: there are two at most for each, however
@@ -318,7 +382,7 @@ on_ended(void *context)
     struct session *session = context;
     session->roster = NULL;
     if (session->taken)
-        session_move(session);
+        session_try(session);
 }
 
 /* ---- what the client says ---- */
@@ -370,23 +434,23 @@ on_hello(struct session *session, const struct local_hello *hello)
     struct pipeline *pipeline = NULL;
     enum status status = judge_hello(session, hello, &pipeline, &error);
     session->pipeline = pipeline;
-    session->wish = (struct guest_wish){
-        .slots = hello->slots, .message_bytes = hello->message_bytes, .made.fd = -1};
+    session->wish =
+        (struct guest_wish){.slots = hello->slots, .message_bytes = hello->message_bytes};
     if (status == STATUS_OK)
-        status = session_bring_in(session, &error);
-    if (status == STATUS_OK)
-        return;
-    session_turn_away(session, &error);
+        session_try(session);
+    else
+        session_turn_away(session, &error);
 }
 
 /* False: it is nothing that a client may say now. */
 static bool
 on_note(struct session *session, const struct local_note *note)
 {
-    if (note->version == LOCAL_VERSION && note->type == NOTE_TAKEN && !session->taken) {
+    if (note->version == LOCAL_VERSION && note->type == NOTE_TAKEN && session->wish.moves &&
+        !session->taken) {
         session->taken = true;
         if (session->roster == NULL)
-            session_move(session);
+            session_try(session);
         return true;
     }
     if (note->version == LOCAL_VERSION && note->type == NOTE_DRAINING && !session->drains &&
@@ -592,7 +656,7 @@ local_create(struct loop *loop, const char *counters_path, struct pipeline *cons
     local->pipelines = pipelines;
     local->pipeline_count = pipeline_count;
     for (uint32_t i = 0; i < SESSIONS_MAX; i++)
-        local->sessions[i] = (struct session){.local = local, .fd = -1, .wish.made.fd = -1};
+        local->sessions[i] = (struct session){.local = local, .fd = -1, .region.fd = -1};
     enum status status = local_path(counters_path, local->path, sizeof(local->path), error);
     if (status == STATUS_OK)
         status = listen_at(local, error);
@@ -604,6 +668,7 @@ local_create(struct loop *loop, const char *counters_path, struct pipeline *cons
     }
     local->watch = loop_watch_add(loop, local->fd, on_client, local);
     local->accept_again = loop_timer_create(loop, on_accept_again, local);
+    local->maker = maker_create(loop);
     *created = local;
     return STATUS_OK;
 }
@@ -616,6 +681,7 @@ local_destroy(struct local *local)
     for (uint32_t i = 0; i < SESSIONS_MAX; i++)
         if (local->sessions[i].fd >= 0)
             session_close(&local->sessions[i]); /* the pipelines, and their guests, are gone */
+    maker_destroy(local->maker);
     unlink(local->path);
     loop_watch_remove(local->watch);
     loop_timer_destroy(local->accept_again);

@@ -31,6 +31,7 @@ NOTE_TAKEN, NOTE_DRAINING = 1, 2
 SESSIONS_MAX = 256
 CLIENTS = 8
 NOBODY = 65534
+LARGE_MIB = 512
 COME_AND_GO = 1900
 KILLED = 100
 KEPT_BYTES_MAX = 64 << 20  # what a sanitizer's allocator may keep; a leaked region each would be gigabytes
@@ -65,6 +66,7 @@ class TestSocket(unittest.TestCase):
         cls.shoald = cls.enterClassContext(Shoald(node(
             pipeline("echo", stage("libecho.so", workers=2), local_clients=CLIENTS, local_slots=4,
                      local_mib=1),
+            pipeline("large", stage("libecho.so"), local_clients=2, local_mib=LARGE_MIB),
             pipeline("closed", stage("libecho.so")))))
         cls.path = f"{cls.shoald.counters}.local"
 
@@ -114,6 +116,30 @@ class TestSocket(unittest.TestCase):
         connection.close()
         self.shoald.wait_log(f"local_client_left pipeline=echo uid={os.getuid()} pid={os.getpid()} why=\"closed")
 
+    def test_others_are_heard_while_a_region_is_made(self):
+        def look():
+            large, other = self.connect(), self.connect()
+            said = len(self.shoald.lines)
+            large.send(hello(b"large"))
+            other.send(hello(b"nobody"))
+            answer = Word(large)
+            answer.close()
+            self.assertEqual(Word(other).status, NOT_FOUND)
+            if answer.type != WELCOME:
+                return self.assertEqual(answer.status, RESOURCE_EXHAUSTED)  # the last try's place
+            self.shoald.wait_log("local_client pipeline=large")
+            heard = [re.search(" (local_client|local_client_refused) ", line) for line in self.shoald.lines[said:]]
+            return [found[1] for found in heard if found] == ["local_client_refused", "local_client"]
+        wait_until(look, lambda: "somebody to be turned away between a hello and its welcome")
+
+    def test_left_while_its_region_is_made(self):
+        for _ in range(10):
+            connection = self.connect()
+            connection.send(hello(b"large"))
+            connection.close()
+        self.serve_one()
+        self.test_others_are_heard_while_a_region_is_made()
+
     def test_every_other_length(self):
         for length in [*range(1, 200), 512, 4096, 60000]:
             if length == HELLO.size:
@@ -131,8 +157,8 @@ class TestSocket(unittest.TestCase):
                 (hello(b"nobody"), NOT_FOUND, 'no pipeline "nobody"|no pipeline'),
                 (hello(b""), NOT_FOUND, "serves no pipeline"),
                 (hello(b"closed"), FAILED_PRECONDITION, "set local_clients"),
-                (hello(message_bytes=1 << 63), INVALID_ARGUMENT, "a quarter of local_mib"),
-                (hello(message_bytes=(1 << 64) - 1), INVALID_ARGUMENT, "a quarter of local_mib"),
+                (hello(message_bytes=1 << 63), INVALID_ARGUMENT, "a fifth of local_mib"),
+                (hello(message_bytes=(1 << 64) - 1), INVALID_ARGUMENT, "a fifth of local_mib"),
                 (hello(version=0xffffffff), FAILED_PRECONDITION, "this client 4294967295"),
                 (b"\xff" * HELLO.size, INVALID_ARGUMENT, "name without an end")):
             with self.subTest(text):

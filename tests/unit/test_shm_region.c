@@ -171,6 +171,19 @@ test_plan_arena_names_enough(void **state)
 
 /* ---- regions ---- */
 
+/* What local_mib promises, for every value it may have. */
+static void
+test_plan_arena_holds_a_fifth(void **state)
+{
+    (void)state;
+    for (uint64_t mib = 1; mib <= 65536; mib++) {
+        struct region_plan plan = small_plan();
+        struct error error = ERROR_NONE;
+        if (plan_arena(&plan, (mib << 20) / 5, mib << 20, &error) != STATUS_OK)
+            fail_msg("%u MiB: %s", (unsigned)mib, error.text);
+    }
+}
+
 static void
 test_fresh_region(void **state)
 {
@@ -505,12 +518,19 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_limits),   cmocka_unit_test(test_parts_do_not_overlap),
-        cmocka_unit_test(test_plan_arena),    cmocka_unit_test(test_plan_arena_names_enough),
-        cmocka_unit_test(test_fresh_region),  cmocka_unit_test(test_tickets),
-        cmocka_unit_test(test_attach_shares), cmocka_unit_test(test_attach_refuses),
-        cmocka_unit_test(test_arena),         cmocka_unit_test(test_arena_corrupt),
-        cmocka_unit_test(test_arena_keeps),   cmocka_unit_test(test_arena_kept_corrupt),
+        cmocka_unit_test(test_plan_limits),
+        cmocka_unit_test(test_parts_do_not_overlap),
+        cmocka_unit_test(test_plan_arena),
+        cmocka_unit_test(test_plan_arena_names_enough),
+        cmocka_unit_test(test_plan_arena_holds_a_fifth),
+        cmocka_unit_test(test_fresh_region),
+        cmocka_unit_test(test_tickets),
+        cmocka_unit_test(test_attach_shares),
+        cmocka_unit_test(test_attach_refuses),
+        cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_arena_corrupt),
+        cmocka_unit_test(test_arena_keeps),
+        cmocka_unit_test(test_arena_kept_corrupt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
