@@ -291,7 +291,8 @@ class Shoald:
         left = [worker for worker in self.all_workers() if is_alive(worker.pid)]
         assert not left, f"still alive after shoald: {left}"
         assert not self.socket.exists(), f"{self.socket} was left behind"
-        for path in (self.counters, pathlib.Path(f"{self.counters}.control")):
+        sockets = (pathlib.Path(f"{self.counters}.{what}") for what in ("control", "local"))
+        for path in (self.counters, *sockets):
             assert not path.exists(), f"{path} was left behind"
 
     # ---- what can be seen ----
