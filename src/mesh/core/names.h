@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Texts as dense numbers, with counted references: ids of models and instances, types, reasons. A
+ * number stays with its text while it has a reference, and is used again after that. Open addressing,
+ * linear probing, backward shift; the hash has a key, as ids are chosen by strangers.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define NAME_NONE UINT32_MAX
+
+struct name {
+    char *text; /* malloc'ed; NULL: free */
+    uint32_t hash;
+    uint32_t references; /* free: the next free number */
+};
+
+struct names {
+    struct name *at;
+    uint32_t *slots; /* number + 1, 0: empty; a power of two of them, at most half full */
+    uint64_t key;
+    uint32_t limit; /* numbers are below this */
+    uint32_t used;  /* numbers given out so far, free ones included */
+    uint32_t capacity;
+    uint32_t slot_count;
+    uint32_t live;
+    uint32_t first_free;
+};
+
+void names_init(struct names *names, uint32_t limit, uint64_t key);
+void names_fini(struct names *names);
+
+/* NAME_NONE: there is none. */
+uint32_t names_find(const struct names *names, const char *text);
+
+/* Its number, with a reference more, which names_release gives back. NAME_NONE: the limit is reached. */
+uint32_t names_hold(struct names *names, const char *text);
+/* One reference more of a number that has one. */
+void names_keep(struct names *names, uint32_t number);
+void names_release(struct names *names, uint32_t number);
+
+static inline const char *
+names_text(const struct names *names, uint32_t number)
+{
+    return names->at[number].text;
+}
