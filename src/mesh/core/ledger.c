@@ -16,7 +16,6 @@ ledger_open(struct ledger *ledger, uint64_t capacity, uint32_t loaders, uint32_t
     uint64_t most = capacity / 10;
     ledger->capacity = capacity;
     ledger->reserve = reserve < least ? least : reserve > most ? most : reserve;
-    ledger->lost = 0;
 }
 
 uint64_t

@@ -22,7 +22,7 @@ struct ledger {
 /* Rounded up; what is beyond all measure becomes UINT32_MAX units, which fit nowhere. */
 uint32_t ledger_units(uint64_t bytes);
 
-/* A runtime of that capacity, which loads so many at once; what is committed and resident stays. */
+/* A runtime of that capacity, which loads so many at once; what is promised and used stays. */
 void ledger_open(struct ledger *ledger, uint64_t capacity, uint32_t loaders, uint32_t default_units);
 
 /* What may be committed. */

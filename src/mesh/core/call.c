@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A call while this node answers it: rules R1 to R11. It is routed, waits here, is served here, or is at
+ * another node; whatever comes back from there is an end or puts a name on one of its lists, and it is
+ * routed again.
+ */
+#include "base/check.h"
+#include "mesh/core/route.h"
+#include "mesh/core/state.h"
+
+enum { OVERLOADS_MAX = 2 };
+
+static struct call *
+call_at(struct mesh *mesh, uint32_t number)
+{
+    return &mesh->calls[number];
+}
+
+static void
+route_later(struct mesh *mesh, uint32_t number)
+{
+    struct call *call = call_at(mesh, number);
+    call->state = CALL_ROUTING;
+    call->next = CALL_NONE;
+    if (mesh->routing == CALL_NONE)
+        mesh->routing = number;
+    else
+        call_at(mesh, mesh->routing_last)->next = number;
+    mesh->routing_last = number;
+}
+
+static void
+finish(struct mesh *mesh, uint32_t number)
+{
+    struct call *call = call_at(mesh, number);
+    uint32_t model = call->model;
+    call->state = CALL_FREE;
+    names_release(&mesh->tables.model_names, model);
+}
+
+static void
+answer(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text)
+{
+    struct mesh_action *action = act(mesh, MESH_DO_ANSWER);
+    action->answer.call = number;
+    action->answer.end = end;
+    action->answer.text = text;
+    finish(mesh, number);
+}
+
+/* R9. A list that is full ends the call at its next routing. */
+static void
+list(struct call *call, uint32_t instance, enum mesh_list which, int64_t since_ms)
+{
+    if (call->tried_count == MESH_TRIED_MAX) {
+        call->tries = MESH_TRIES_MAX;
+        return;
+    }
+    call->tried[call->tried_count++] = (struct tried){
+        .instance = (uint16_t)instance, .list = (uint8_t)which, .since_ms = since_ms};
+}
+
+/* ---- the three things that are done with a call ---- */
+
+static void
+serve(struct mesh *mesh, uint32_t number, struct entry *entry)
+{
+    struct call *call = call_at(mesh, number);
+    call->state = CALL_SERVED;
+    call->entry = entry_number(mesh, entry);
+    entry->in_flight++;
+    load_touch(mesh, entry, mesh->wall_ms);
+    struct mesh_action *action = act(mesh, MESH_DO_SERVE);
+    action->attempt.call = number;
+    action->attempt.number = ++call->number;
+    action->attempt.model = names_text(&mesh->tables.model_names, call->model);
+    action->attempt.create_revision = entry->create_revision;
+    action->attempt.deadline_ms = call->deadline_ms;
+}
+
+static void
+wait(struct mesh *mesh, uint32_t number, struct entry *entry)
+{
+    struct call *call = call_at(mesh, number);
+    call->state = CALL_WAITING;
+    call->entry = entry_number(mesh, entry);
+    call->next = entry->first_call;
+    entry->first_call = number;
+    heap_set(&mesh->deadlines, number, call->deadline_ms);
+    load_touch(mesh, entry, mesh->wall_ms);
+    load_lift(mesh, entry, MESH_CLASS_CALL);
+}
+
+static const struct mesh_tried *
+tried_texts(struct mesh *mesh, const struct call *call)
+{
+    struct mesh_tried *tried =
+        memory_arena_take(&mesh->arena, (call->tried_count + 1u) * sizeof(*tried));
+    for (uint32_t i = 0; i < call->tried_count; i++)
+        tried[i] = (struct mesh_tried){
+            .instance = names_text(&mesh->tables.instance_names, call->tried[i].instance),
+            .since_ms = call->tried[i].since_ms,
+            .list = (enum mesh_list)call->tried[i].list,
+        };
+    return tried;
+}
+
+static void
+forward(struct mesh *mesh, uint32_t number, uint32_t there, enum mesh_hop hop, int64_t since_ms)
+{
+    struct call *call = call_at(mesh, number);
+    struct instance *instance = &mesh->tables.instances[there];
+    names_keep(&mesh->tables.instance_names, there);
+    instance->out++;
+    instance->sent = ++mesh->sent;
+    call->state = CALL_THERE;
+    call->there = (uint16_t)there;
+    call->there_hop = (uint8_t)hop;
+    call->there_since_ms = since_ms;
+    struct mesh_action *action = act(mesh, MESH_DO_FORWARD);
+    action->attempt.call = number;
+    action->attempt.number = ++call->number;
+    action->attempt.model = names_text(&mesh->tables.model_names, call->model);
+    action->attempt.create_revision = model_at(mesh, call->model)->create_revision;
+    action->attempt.instance = names_text(&mesh->tables.instance_names, there);
+    action->attempt.hop = hop;
+    action->attempt.deadline_ms = call->deadline_ms - HOP_MS; /* R10 */
+    action->attempt.tried = tried_texts(mesh, call);
+    action->attempt.tried_count = call->tried_count;
+}
+
+/* ---- routing ---- */
+
+static struct place_wish
+place_wish_of(struct mesh *mesh, const struct call *call)
+{
+    struct model *model = model_at(mesh, call->model);
+    mesh->tables.instances[INSTANCE_SELF].figures = mesh_figures(mesh);
+    return (struct place_wish){
+        .model = model,
+        .tried = call->tried,
+        .tried_count = call->tried_count,
+        .now_ms = mesh->now_ms,
+        .wall_ms = mesh->wall_ms,
+        .used_ms = mesh->wall_ms,
+        .churn_ms = 10 * load_assumed_ms(mesh),
+        .fresh_ms = mesh->config.failure_fresh_ms,
+        .own = true,
+        .not_self = model->entry != ENTRY_NONE,
+    };
+}
+
+/* R5's end: three failures, with the text of the latest. */
+static bool
+has_failed(struct mesh *mesh, uint32_t number)
+{
+    const struct model *model = model_at(mesh, call_at(mesh, number)->model);
+    if (model_fresh_failures(mesh, model) < MESH_FAILURES_MAX)
+        return false;
+    const struct place *places = model_places(model);
+    const struct place *last = NULL;
+    for (uint32_t i = 0; i < model->place_count; i++)
+        if (places[i].kind == MESH_PLACE_FAILED && places[i].reason != NAME_NONE &&
+            (last == NULL || places[i].since_ms > last->since_ms))
+            last = &places[i];
+    answer(mesh, number, MESH_END_LOAD_FAILED,
+           last == NULL ? "the model failed to load"
+                        : names_text(&mesh->tables.reasons, last->reason));
+    return true;
+}
+
+static uint32_t
+copies_tried(const struct call *call)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < call->tried_count; i++)
+        count += call->tried[i].list == MESH_LIST_HIT;
+    return count;
+}
+
+/* Here, for this call. False: it cannot be. */
+static bool
+load_here(struct mesh *mesh, uint32_t number)
+{
+    const struct call *call = call_at(mesh, number);
+    struct model *model = model_at(mesh, call->model);
+    uint32_t target = 1 + copies_tried(call); /* A2 */
+    const struct load_wish wish = {
+        .model = call->model,
+        .used_ms = mesh->wall_ms,
+        .class = MESH_CLASS_CALL,
+        .target = target < MESH_COPIES_TRIED_MAX ? target : MESH_COPIES_TRIED_MAX,
+    };
+    if (load_begin(mesh, &wish) != LOAD_BEGUN)
+        return false;
+    wait(mesh, number, entry_of(mesh, model));
+    return true;
+}
+
+static const char *
+refusal_text(enum place_refusal refusal)
+{
+    switch (refusal) {
+    case PLACE_NO_LABELS:
+        return "no running instance has the labels that the model's type requires";
+    case PLACE_ALL_TRIED:
+        return "every instance that may load the model has been tried";
+    case PLACE_ALL_FULL:
+        return "every instance is full of models that were used as recently: cache churn";
+    }
+    UNREACHABLE();
+}
+
+/* R5, R6: no copy anywhere that was not tried. */
+static void
+miss(struct mesh *mesh, uint32_t number)
+{
+    struct call *call = call_at(mesh, number);
+    if (has_failed(mesh, number))
+        return;
+    if (copies_tried(call) >= MESH_COPIES_TRIED_MAX) {
+        answer(mesh, number, MESH_END_FAILED, "the model's copies cannot be reached");
+        return;
+    }
+    if (call->hop == MESH_HOP_LOAD) {
+        if (!load_here(mesh, number))
+            answer(mesh, number, MESH_END_REFUSED, NULL);
+        return;
+    }
+    struct place_wish wish = place_wish_of(mesh, call);
+    uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
+    if (there == NAME_NONE && mesh->session == 0) {
+        if (!load_here(mesh, number)) /* the claim waits for a session */
+            answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
+    } else if (there == NAME_NONE) {
+        answer(mesh, number, MESH_END_FAILED, refusal_text(place_refusal(&mesh->tables, &wish)));
+    } else if (there != INSTANCE_SELF) {
+        mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
+        forward(mesh, number, there, MESH_HOP_LOAD, 0);
+    } else if (!load_here(mesh, number)) {
+        list(call, INSTANCE_SELF, MESH_LIST_LOAD, 0);
+        route_later(mesh, number);
+    }
+}
+
+static bool
+self_is_listed(const struct call *call, const struct entry *entry)
+{
+    for (uint32_t i = 0; i < call->tried_count; i++)
+        if (call->tried[i].instance == INSTANCE_SELF &&
+            (call->tried[i].list != MESH_LIST_HIT || call->tried[i].since_ms == entry->since_ms))
+            return true;
+    return false;
+}
+
+/* What this node has of the model, as far as the call may use it; NONE: nothing. */
+static enum mesh_state
+own_state(const struct call *call, const struct model *model, const struct entry *entry)
+{
+    if (entry == NULL || (state_loads(entry->state) && entry->doomed) ||
+        entry->create_revision != model->create_revision || self_is_listed(call, entry))
+        return MESH_STATE_NONE;
+    return entry->state;
+}
+
+static void
+use_own(struct mesh *mesh, uint32_t number, struct entry *entry, enum mesh_state state)
+{
+    if (state_serves(state))
+        serve(mesh, number, entry);
+    else if (state_loads(state))
+        wait(mesh, number, entry);
+    else if (call_at(mesh, number)->hop == MESH_HOP_HIT)
+        answer(mesh, number, MESH_END_NOT_HERE, NULL); /* R8 */
+    else
+        miss(mesh, number);
+}
+
+static void
+route_known(struct mesh *mesh, uint32_t number)
+{
+    struct call *call = call_at(mesh, number);
+    struct model *model = model_at(mesh, call->model);
+    struct entry *entry = entry_of(mesh, model);
+    enum mesh_state state = own_state(call, model, entry);
+    if (call->hop == MESH_HOP_HIT) {
+        use_own(mesh, number, entry, state);
+        return;
+    }
+    const struct route_wish wish = {
+        .model = model,
+        .tried = call->tried,
+        .tried_count = call->tried_count,
+        .now_ms = mesh->now_ms,
+        .wall_ms = mesh->wall_ms,
+        .assumed_ms = load_assumed_ms(mesh),
+        .state = state,
+        .in_flight = entry != NULL ? entry->in_flight : 0,
+        .prefer_self = call->balance == MESH_BALANCE_CALLER || call->hop != MESH_HOP_ENTRY,
+    };
+    struct route route = route_choose(&mesh->tables, &wish);
+    if (route.kind == ROUTE_THERE)
+        forward(mesh, number, route.instance, MESH_HOP_HIT, route.since_ms);
+    else
+        use_own(mesh, number, entry, state); /* a copy that no record shows is one, too */
+}
+
+void
+call_route(struct mesh *mesh, uint32_t number)
+{
+    struct call *call = call_at(mesh, number);
+    const struct model *model = model_at(mesh, call->model);
+    bool entry = call->hop == MESH_HOP_ENTRY;
+    if (call->deadline_ms <= mesh->now_ms)
+        answer(mesh, number, MESH_END_DEADLINE, NULL);
+    else if (!model->known)
+        answer(mesh, number, entry ? MESH_END_NOT_FOUND : MESH_END_NOT_HERE, "model not found");
+    else if (call->create_revision > model->create_revision) /* R7 */
+        answer(mesh, number, MESH_END_NOT_HERE, NULL);
+    else if (call->tries++ >= MESH_TRIES_MAX)
+        answer(mesh, number, MESH_END_FAILED, "it was tried too often without a result");
+    else
+        route_known(mesh, number);
+}
+
+/* ---- events ---- */
+
+static void
+read_tried(struct mesh *mesh, struct call *call, const struct mesh_event *event)
+{
+    for (uint32_t i = 0; i < event->call.tried_count && i < MESH_TRIED_MAX; i++) {
+        const struct mesh_tried *tried = &event->call.tried[i];
+        uint32_t instance = tables_instance(&mesh->tables, tried->instance);
+        if (instance != NAME_NONE) /* nobody we know: nobody we would try */
+            list(call, instance, tried->list, tried->since_ms);
+    }
+}
+
+void
+call_on_call(struct mesh *mesh, const struct mesh_event *event)
+{
+    uint32_t number = event->call.call;
+    CHECK(number < mesh->config.calls_max);
+    memory_grow((void **)&mesh->calls, &mesh->call_capacity, number + 1, sizeof(*mesh->calls));
+    struct call *call = call_at(mesh, number);
+    CHECK(call->state == CALL_FREE);
+    uint32_t model = tables_model(&mesh->tables, event->call.model);
+    if (!mesh->whole || model == NAME_NONE) {
+        struct mesh_action *action = act(mesh, MESH_DO_ANSWER);
+        action->answer.call = number;
+        action->answer.end = !mesh->whole                              ? MESH_END_UNAVAILABLE
+                             : event->call.hop == MESH_HOP_ENTRY ? MESH_END_NOT_FOUND
+                                                                 : MESH_END_NOT_HERE;
+        action->answer.text = mesh->whole ? "model not found" : "the registry is being read";
+        return;
+    }
+    names_keep(&mesh->tables.model_names, model);
+    *call = (struct call){
+        .deadline_ms = event->call.deadline_ms,
+        .create_revision = event->call.create_revision,
+        .model = model,
+        .number = call->number,
+        .hop = (uint8_t)event->call.hop,
+        .balance = (uint8_t)event->call.balance,
+    };
+    read_tried(mesh, call, event);
+    route_later(mesh, number);
+}
+
+static void
+stop_waiting(struct mesh *mesh, uint32_t number)
+{
+    uint32_t *link = &mesh->entries[call_at(mesh, number)->entry].first_call;
+    while (*link != number) {
+        CHECK(*link != CALL_NONE);
+        link = &call_at(mesh, *link)->next;
+    }
+    *link = call_at(mesh, number)->next;
+    heap_remove(&mesh->deadlines, number);
+}
+
+static void
+return_from(struct mesh *mesh, const struct call *call)
+{
+    if (call->state == CALL_SERVED) {
+        struct entry *entry = &mesh->entries[call->entry];
+        CHECK(entry->in_flight > 0);
+        entry->in_flight--;
+        if (entry->state == MESH_STATE_EMPTYING)
+            settle_later(mesh, entry->model);
+    } else {
+        mesh->tables.instances[call->there].out--;
+        names_release(&mesh->tables.instance_names, call->there);
+    }
+}
+
+void
+call_on_cancelled(struct mesh *mesh, uint32_t number)
+{
+    if (number >= mesh->call_capacity || call_at(mesh, number)->state == CALL_FREE)
+        return; /* it has just been answered */
+    struct call *call = call_at(mesh, number);
+    if (call->state == CALL_WAITING)
+        stop_waiting(mesh, number);
+    else
+        return_from(mesh, call);
+    finish(mesh, number);
+}
+
+/* What a try that did not answer the call teaches. */
+static void
+learn(struct mesh *mesh, struct call *call, const struct mesh_event *event)
+{
+    bool served = call->state == CALL_SERVED;
+    uint32_t instance = served ? INSTANCE_SELF : call->there;
+    enum mesh_list which = !served && call->there_hop == MESH_HOP_LOAD ? MESH_LIST_LOAD
+                                                                       : MESH_LIST_HIT;
+    int64_t since_ms = served ? mesh->entries[call->entry].since_ms : call->there_since_ms;
+    list(call, instance, which, since_ms);
+    if (event->tried.end == MESH_END_UNREACHABLE && !served) {
+        mesh->tables.instances[instance].unreachable_until_ms = mesh->now_ms + UNREACHABLE_MS;
+        if (which == MESH_LIST_HIT)
+            list(call, instance, MESH_LIST_LOAD, 0);
+    }
+    call->overloads += event->tried.end == MESH_END_OVERLOADED;
+    if (!served || !event->tried.vanished)
+        return;
+    struct entry *entry = &mesh->entries[call->entry]; /* the runtime has forgotten it */
+    if (entry->state == MESH_STATE_LOADED) {
+        mesh->ledger.resident -= entry->units;
+        entry->resident = false;
+        entry_leave(mesh, entry);
+    }
+}
+
+void
+call_on_try(struct mesh *mesh, const struct mesh_event *event)
+{
+    uint32_t number = event->tried.call;
+    if (number >= mesh->call_capacity)
+        return;
+    struct call *call = call_at(mesh, number);
+    if ((call->state != CALL_SERVED && call->state != CALL_THERE) ||
+        call->number != event->tried.number)
+        return; /* I6: it is over, or this was another try */
+    if (event->tried.end != MESH_END_OK && event->tried.end != MESH_END_DEADLINE)
+        learn(mesh, call, event);
+    return_from(mesh, call);
+    if (event->tried.end == MESH_END_OK)
+        finish(mesh, number);
+    else if (event->tried.end == MESH_END_DEADLINE)
+        answer(mesh, number, MESH_END_DEADLINE, NULL);
+    else if (call->overloads >= OVERLOADS_MAX) /* R11 */
+        answer(mesh, number, MESH_END_OVERLOADED, "every copy of the model has too many calls");
+    else if (call->hop == MESH_HOP_HIT)
+        answer(mesh, number, event->tried.end, NULL);
+    else
+        route_later(mesh, number);
+}
+
+void
+calls_serve(struct mesh *mesh, struct entry *entry)
+{
+    while (entry->first_call != CALL_NONE) {
+        uint32_t number = entry->first_call;
+        stop_waiting(mesh, number);
+        serve(mesh, number, entry);
+    }
+}
+
+void
+calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why)
+{
+    while (entry->first_call != CALL_NONE) {
+        uint32_t number = entry->first_call;
+        struct call *call = call_at(mesh, number);
+        stop_waiting(mesh, number);
+        if (why != MESH_END_OK && call->hop != MESH_HOP_ENTRY) {
+            answer(mesh, number, why, NULL);
+            continue;
+        }
+        if (why != MESH_END_OK)
+            list(call, INSTANCE_SELF, MESH_LIST_LOAD, 0);
+        route_later(mesh, number);
+    }
+}
+
+void
+call_tick(struct mesh *mesh)
+{
+    while (heap_first_key(&mesh->deadlines) <= mesh->now_ms) {
+        uint32_t number = heap_first(&mesh->deadlines);
+        stop_waiting(mesh, number);
+        answer(mesh, number, MESH_END_DEADLINE, NULL);
+    }
+    for (uint32_t i = 0; mesh->session == 0 && i < mesh->entry_used; i++) {
+        struct entry *entry = &mesh->entries[i];
+        if (entry->state == MESH_STATE_CLAIMING && mesh->now_ms - entry->began_ms > CLAIM_MS_MAX)
+            while (entry->first_call != CALL_NONE) {
+                uint32_t number = entry->first_call;
+                stop_waiting(mesh, number);
+                answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
+            }
+    }
+}
+
+/* A copy is wanted, without a call. */
+void
+call_on_ensure(struct mesh *mesh, const struct mesh_event *event)
+{
+    uint32_t number = tables_model(&mesh->tables, event->ensure.model);
+    if (!mesh->whole || number == NAME_NONE || !model_at(mesh, number)->known)
+        return;
+    struct model *model = model_at(mesh, number);
+    int64_t used_ms = event->ensure.used_ms == 0 ? mesh->wall_ms : event->ensure.used_ms;
+    const struct load_wish load = {
+        .model = number,
+        .used_ms = used_ms,
+        .class = event->ensure.class,
+        .target = event->ensure.target == 0 ? 1 : event->ensure.target,
+        .units = event->ensure.size_bytes == 0 ? 0 : ledger_units(event->ensure.size_bytes),
+    };
+    struct entry *entry = entry_of(mesh, model);
+    if (entry != NULL)
+        load_touch(mesh, entry, used_ms);
+    if (event->ensure.where == MESH_HERE) {
+        (void)load_begin(mesh, &load); /* who asked looks at the record, and asks again */
+        return;
+    }
+    if (model_copies(&mesh->tables, model) >= load.target)
+        return;
+    struct call asks = {.model = number};
+    struct place_wish wish = place_wish_of(mesh, &asks);
+    wish.used_ms = used_ms;
+    uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
+    if (there == INSTANCE_SELF)
+        (void)load_begin(mesh, &load);
+    if (there == INSTANCE_SELF || there == NAME_NONE)
+        return;
+    mesh->tables.instances[there].pending_units += mesh->default_units;
+    struct mesh_action *action = act(mesh, MESH_DO_ENSURE);
+    action->ensure.instance = names_text(&mesh->tables.instance_names, there);
+    action->ensure.model = names_text(&mesh->tables.model_names, number);
+    action->ensure.used_ms = used_ms;
+    action->ensure.class = event->ensure.class;
+    action->ensure.target = load.target;
+    action->ensure.size_bytes = event->ensure.size_bytes;
+}

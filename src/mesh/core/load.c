@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * This node's entries: who is admitted (A), what goes for it (E), in which order it is loaded (Q).
+ */
+#include "base/check.h"
+#include "mesh/core/state.h"
+
+enum { ASSUMED_MS_MIN = 3000, CHURN_ASSUMED = 10, CLASS_SHIFT = 56 };
+
+/* Which states may follow which. */
+#define TO(state) (1u << MESH_STATE_##state)
+static const uint32_t EDGES[] = {
+    [MESH_STATE_NONE] = TO(CLAIMING),
+    [MESH_STATE_CLAIMING] = TO(QUEUED) | TO(WITHDRAWING) | TO(NONE),
+    [MESH_STATE_QUEUED] = TO(LOADING) | TO(WITHDRAWING) | TO(NONE),
+    [MESH_STATE_LOADING] = TO(LOADED) | TO(WITHDRAWING) | TO(EMPTYING),
+    [MESH_STATE_LOADED] = TO(WITHDRAWING) | TO(EMPTYING),
+    [MESH_STATE_WITHDRAWING] = TO(EMPTYING) | TO(NONE),
+    [MESH_STATE_EMPTYING] = TO(UNLOADING) | TO(NONE),
+    [MESH_STATE_UNLOADING] = TO(NONE),
+};
+
+static bool
+commits(enum mesh_state state)
+{
+    return state >= MESH_STATE_CLAIMING && state <= MESH_STATE_LOADED;
+}
+
+int64_t
+load_assumed_ms(const struct mesh *mesh)
+{
+    int64_t least = mesh->load_timeout_ms / 3;
+    if (least < ASSUMED_MS_MIN)
+        least = ASSUMED_MS_MIN;
+    uint32_t count = mesh->samples < SAMPLES_MAX ? mesh->samples : SAMPLES_MAX;
+    if (count < 4)
+        return least;
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += mesh->samples_ms[i];
+    int64_t mean = sum / count;
+    int64_t squares = 0;
+    for (uint32_t i = 0; i < count; i++)
+        squares += (mesh->samples_ms[i] - mean) * (mesh->samples_ms[i] - mean);
+    int64_t nine_variances = 9 * (squares / count);
+    int64_t deviation = 0;
+    while ((deviation + 1) * (deviation + 1) <= nine_variances)
+        deviation += deviation / 8 + 1;
+    return mean + deviation;
+}
+
+static int64_t
+churn_ms(const struct mesh *mesh)
+{
+    return CHURN_ASSUMED * load_assumed_ms(mesh);
+}
+
+/* ---- in which heaps an entry is ---- */
+
+/* Q1, Q2 as one number: the class, then who waits longest, or who was used last. */
+static int64_t
+queue_key(const struct entry *entry)
+{
+    const int64_t most = (INT64_C(1) << CLASS_SHIFT) - 1;
+    int64_t time_ms = entry->class == MESH_CLASS_CALL ? entry->waited_ms : entry->used_ms;
+    if (time_ms > most)
+        time_ms = most;
+    if (entry->class != MESH_CLASS_CALL)
+        time_ms = most - time_ms;
+    return (int64_t)entry->class << CLASS_SHIFT | time_ms;
+}
+
+/* E3: since when, or from when on, it may go; INT64_MAX: it may not. */
+static int64_t
+may_go_ms(const struct mesh *mesh, const struct entry *entry)
+{
+    if (entry->state == MESH_STATE_QUEUED)
+        return mesh->now_ms;
+    if (entry->state != MESH_STATE_LOADED)
+        return INT64_MAX;
+    return entry->class == MESH_CLASS_ADVANCE ? mesh->now_ms : entry->began_ms + churn_ms(mesh);
+}
+
+static void
+lru_remove(struct mesh *mesh, uint32_t number)
+{
+    if (heap_has(&mesh->lru, number))
+        mesh->evictable_units -= mesh->entries[number].units;
+    heap_remove(&mesh->lru, number);
+    heap_remove(&mesh->young, number);
+}
+
+static void
+lru_place(struct mesh *mesh, const struct entry *entry)
+{
+    uint32_t number = entry_number(mesh, entry);
+    lru_remove(mesh, number);
+    int64_t when = may_go_ms(mesh, entry);
+    if (when == INT64_MAX)
+        return;
+    if (when > mesh->now_ms) {
+        heap_set(&mesh->young, number, when);
+        return;
+    }
+    heap_set(&mesh->lru, number, entry->used_ms);
+    mesh->evictable_units += entry->units;
+}
+
+static void
+lru_grow_up(struct mesh *mesh)
+{
+    while (heap_first_key(&mesh->young) <= mesh->now_ms) {
+        uint32_t number = heap_first(&mesh->young);
+        heap_remove(&mesh->young, number);
+        heap_set(&mesh->lru, number, mesh->entries[number].used_ms);
+        mesh->evictable_units += mesh->entries[number].units;
+    }
+}
+
+static void
+release(struct mesh *mesh, struct entry *entry)
+{
+    uint32_t model = entry->model;
+    CHECK(entry->in_flight == 0 && entry->first_call == CALL_NONE);
+    if (entry->resident)
+        mesh->ledger.resident -= entry->units;
+    if (entry->reason != NAME_NONE)
+        names_release(&mesh->tables.reasons, entry->reason);
+    model_at(mesh, model)->entry = ENTRY_NONE;
+    names_release(&mesh->tables.model_names, model);
+    *entry = (struct entry){.next_free = mesh->entry_free};
+    mesh->entry_free = entry_number(mesh, entry);
+    settle_later(mesh, model);
+}
+
+void
+entry_set(struct mesh *mesh, struct entry *entry, enum mesh_state state)
+{
+    CHECK(EDGES[entry->state] & 1u << state);
+    if (commits(entry->state))
+        mesh->ledger.committed -= entry->units;
+    if (commits(state))
+        mesh->ledger.committed += entry->units;
+    mesh->loading -= entry->state == MESH_STATE_LOADING;
+    mesh->loading += state == MESH_STATE_LOADING;
+    if (state == MESH_STATE_LOADING) {
+        entry->resident = true;
+        mesh->ledger.resident += entry->units;
+    }
+    entry->state = (uint8_t)state;
+    entry->began_ms = mesh->now_ms;
+    lru_place(mesh, entry);
+    if (state == MESH_STATE_QUEUED)
+        heap_set(&mesh->queue, entry_number(mesh, entry), queue_key(entry));
+    else
+        heap_remove(&mesh->queue, entry_number(mesh, entry));
+    if (state == MESH_STATE_NONE)
+        release(mesh, entry);
+}
+
+static void
+resize(struct mesh *mesh, struct entry *entry, uint32_t units)
+{
+    uint32_t number = entry_number(mesh, entry);
+    if (commits(entry->state))
+        mesh->ledger.committed = mesh->ledger.committed - entry->units + units;
+    if (entry->resident)
+        mesh->ledger.resident = mesh->ledger.resident - entry->units + units;
+    if (heap_has(&mesh->lru, number))
+        mesh->evictable_units = mesh->evictable_units - entry->units + units;
+    entry->units = units;
+}
+
+void
+load_touch(struct mesh *mesh, struct entry *entry, int64_t used_ms)
+{
+    if (used_ms > mesh->wall_ms)
+        used_ms = mesh->wall_ms; /* E1 */
+    if (used_ms <= entry->used_ms)
+        return;
+    entry->used_ms = used_ms;
+    uint32_t number = entry_number(mesh, entry);
+    if (heap_has(&mesh->lru, number))
+        heap_set(&mesh->lru, number, used_ms);
+    if (heap_has(&mesh->queue, number))
+        heap_set(&mesh->queue, number, queue_key(entry));
+}
+
+void
+load_lift(struct mesh *mesh, struct entry *entry, enum mesh_class class)
+{
+    if (class >= entry->class)
+        return;
+    entry->class = (uint8_t)class;
+    entry->waited_ms = mesh->now_ms;
+    if (entry->state == MESH_STATE_QUEUED)
+        heap_set(&mesh->queue, entry_number(mesh, entry), queue_key(entry));
+    if (entry->state == MESH_STATE_LOADED)
+        lru_place(mesh, entry);
+}
+
+/* ---- room ---- */
+
+enum room { ROOM_FOR_OLDER, ROOM_AT_ANY_COST };
+
+/* E2, E4, E5: either enough victims are found, and leave, or nobody does. */
+static bool
+make_room(struct mesh *mesh, struct entry *newcomer, enum room room)
+{
+    uint64_t excess = ledger_excess(&mesh->ledger);
+    uint64_t found = 0;
+    uint32_t count = 0;
+    lru_grow_up(mesh);
+    while (found < excess) {
+        struct heap *heap = heap_first(&mesh->lru) != HEAP_NONE || room == ROOM_FOR_OLDER
+                                ? &mesh->lru
+                                : &mesh->young; /* I16: measured over the capacity */
+        uint32_t number = heap_first(heap);
+        if (number == HEAP_NONE)
+            break;
+        struct entry *victim = &mesh->entries[number];
+        if (room == ROOM_FOR_OLDER && victim->used_ms >= newcomer->used_ms)
+            break;
+        lru_remove(mesh, number);
+        if (victim == newcomer)
+            continue;
+        memory_grow((void **)&mesh->victims, &mesh->victim_capacity, count + 1,
+                    sizeof(*mesh->victims));
+        mesh->victims[count++] = number;
+        found += victim->units;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct entry *victim = &mesh->entries[mesh->victims[i]];
+        if (found >= excess)
+            entry_leave(mesh, victim);
+        else
+            lru_place(mesh, victim);
+    }
+    lru_place(mesh, newcomer);
+    return found >= excess;
+}
+
+/* ---- admission ---- */
+
+static bool
+has_fresh_failure(const struct mesh *mesh, const struct model *model)
+{
+    const struct place *place = model_place(model, INSTANCE_SELF);
+    return place != NULL && place->kind == MESH_PLACE_FAILED &&
+           failure_is_fresh(place->since_ms, mesh->wall_ms, mesh->config.failure_fresh_ms);
+}
+
+static bool
+may_be_here(const struct mesh *mesh, const struct model *model)
+{
+    const char *type = names_text(&mesh->tables.type_names, model->type);
+    return types_allow(types_rule(&mesh->tables.types, type),
+                       mesh->tables.instances[INSTANCE_SELF].labels);
+}
+
+static enum load_refusal
+judge(struct mesh *mesh, const struct load_wish *wish, uint32_t units)
+{
+    const struct model *model = model_at(mesh, wish->model);
+    if (model->entry != ENTRY_NONE) {
+        const struct entry *entry = &mesh->entries[model->entry];
+        return state_loads(entry->state) && !entry->doomed ? LOAD_BEGUN : LOAD_LEAVING;
+    }
+    if (mesh->draining || !mesh->runtime || !mesh->whole || !model->known ||
+        !may_be_here(mesh, model))
+        return LOAD_NOT_HERE;
+    if (has_fresh_failure(mesh, model) || model_fresh_failures(mesh, model) >= MESH_FAILURES_MAX)
+        return LOAD_FAILED_HERE; /* A3 */
+    if (units > ledger_usable(&mesh->ledger))
+        return LOAD_TOO_LARGE;
+    lru_grow_up(mesh);
+    uint64_t room = ledger_free(&mesh->ledger);
+    if (room >= units)
+        return LOAD_BEGUN;
+    bool enough = room + mesh->evictable_units >= units;
+    return enough && heap_first_key(&mesh->lru) < wish->used_ms ? LOAD_BEGUN : LOAD_FULL;
+}
+
+static struct entry *
+entry_take(struct mesh *mesh)
+{
+    if (mesh->entry_free != ENTRY_NONE) {
+        struct entry *entry = &mesh->entries[mesh->entry_free];
+        mesh->entry_free = entry->next_free;
+        return entry;
+    }
+    memory_grow((void **)&mesh->entries, &mesh->entry_capacity, mesh->entry_used + 1,
+                sizeof(*mesh->entries));
+    return &mesh->entries[mesh->entry_used++];
+}
+
+void
+act_on_model(struct mesh *mesh, enum mesh_action_kind kind, const struct entry *entry)
+{
+    const struct model *model = model_at(mesh, entry->model);
+    struct mesh_action *action = act(mesh, kind);
+    action->load.ticket = (uint64_t)entry->serial << 32 | entry_number(mesh, entry);
+    action->load.model = names_text(&mesh->tables.model_names, entry->model);
+    if (!model->known)
+        return; /* an unload: the id is enough */
+    action->load.type = names_text(&mesh->tables.type_names, model->type);
+    action->load.path = model->path;
+    action->load.key = model->path + __builtin_strlen(model->path) + 1;
+}
+
+enum load_refusal
+load_begin(struct mesh *mesh, const struct load_wish *wish)
+{
+    struct model *model = model_at(mesh, wish->model);
+    uint32_t units = wish->units != 0 ? wish->units : mesh->default_units;
+    enum load_refusal refusal = judge(mesh, wish, units);
+    if (refusal != LOAD_BEGUN)
+        return refusal;
+    if (model->entry != ENTRY_NONE) {
+        struct entry *there = entry_of(mesh, model);
+        load_touch(mesh, there, wish->used_ms);
+        load_lift(mesh, there, wish->class);
+        return LOAD_BEGUN;
+    }
+    int64_t since_ms = mesh->last_since_ms + 1;
+    mesh->last_since_ms = since_ms > mesh->wall_ms ? since_ms : mesh->wall_ms;
+    struct entry *entry = entry_take(mesh);
+    *entry = (struct entry){
+        .create_revision = model->create_revision,
+        .used_ms = wish->used_ms < mesh->wall_ms ? wish->used_ms : mesh->wall_ms,
+        .since_ms = mesh->last_since_ms,
+        .waited_ms = mesh->now_ms,
+        .serial = ++mesh->serials,
+        .model = wish->model,
+        .units = units,
+        .target = wish->target,
+        .first_call = CALL_NONE,
+        .reason = NAME_NONE,
+        .class = (uint8_t)wish->class,
+        .sized = wish->units != 0,
+    };
+    names_keep(&mesh->tables.model_names, wish->model);
+    model->entry = entry_number(mesh, entry);
+    entry_set(mesh, entry, MESH_STATE_CLAIMING);
+    if (!entry->sized)
+        act_on_model(mesh, MESH_DO_SIZE, entry);
+    settle_later(mesh, wish->model);
+    return LOAD_BEGUN;
+}
+
+void
+entry_admit(struct mesh *mesh, struct entry *entry)
+{
+    if (entry->units <= ledger_usable(&mesh->ledger) && make_room(mesh, entry, ROOM_FOR_OLDER))
+        entry_set(mesh, entry, MESH_STATE_QUEUED);
+    else
+        entry_leave(mesh, entry);
+}
+
+void
+entry_leave(struct mesh *mesh, struct entry *entry)
+{
+    if (entry->state == MESH_STATE_LOADING && !entry->doomed) {
+        entry->doomed = true; /* the runtime answers first */
+        calls_reroute(mesh, entry, MESH_END_REFUSED);
+        return;
+    }
+    calls_reroute(mesh, entry, entry->failed ? MESH_END_LOAD_FAILED : MESH_END_REFUSED);
+    entry_set(mesh, entry, MESH_STATE_WITHDRAWING);
+    settle_later(mesh, entry->model);
+}
+
+void
+load_run_queue(struct mesh *mesh)
+{
+    while (mesh->loading < mesh->loaders) {
+        uint32_t number = heap_first(&mesh->queue);
+        if (number == HEAP_NONE)
+            return;
+        struct entry *entry = &mesh->entries[number];
+        if (!ledger_fits(&mesh->ledger, entry->units)) /* K3, Q4 */
+            return;
+        entry_set(mesh, entry, MESH_STATE_LOADING);
+        act_on_model(mesh, MESH_DO_LOAD, entry);
+    }
+}
+
+/* ---- what the runtime says ---- */
+
+/* NULL: the entry has gone since. */
+static struct entry *
+entry_at(struct mesh *mesh, uint64_t ticket, enum mesh_state state)
+{
+    uint32_t number = (uint32_t)ticket;
+    CHECK(number < mesh->entry_used);
+    struct entry *entry = &mesh->entries[number];
+    return entry->serial == ticket >> 32 && entry->state == state ? entry : NULL;
+}
+
+void
+load_on_size(struct mesh *mesh, uint64_t ticket, uint64_t size_bytes)
+{
+    struct entry *entry = entry_at(mesh, ticket, MESH_STATE_CLAIMING);
+    if (entry == NULL || entry->sized)
+        return;
+    resize(mesh, entry, size_bytes == 0 ? mesh->default_units : ledger_units(size_bytes));
+    entry->sized = true;
+    settle_later(mesh, entry->model);
+}
+
+static void
+fail(struct mesh *mesh, struct entry *entry, const char *reason)
+{
+    entry->failed = true;
+    entry->reason = names_hold(&mesh->tables.reasons, reason != NULL ? reason : "");
+    entry->since_ms = mesh->wall_ms > entry->since_ms ? mesh->wall_ms : entry->since_ms;
+}
+
+static void
+on_loaded(struct mesh *mesh, struct entry *entry, uint64_t size_bytes)
+{
+    mesh->samples_ms[mesh->samples++ % SAMPLES_MAX] = mesh->now_ms - entry->began_ms;
+    if (size_bytes != 0)
+        resize(mesh, entry, ledger_units(size_bytes));
+    entry_set(mesh, entry, MESH_STATE_LOADED);
+    if (entry->units > ledger_usable(&mesh->ledger)) { /* K4 */
+        fail(mesh, entry, "the model is larger than this node may load");
+        entry_leave(mesh, entry);
+        return;
+    }
+    make_room(mesh, entry, ROOM_AT_ANY_COST);
+    if (entry->doomed) {
+        entry_leave(mesh, entry);
+        return;
+    }
+    calls_serve(mesh, entry);
+    settle_later(mesh, entry->model);
+}
+
+void
+load_on_load(struct mesh *mesh, const struct mesh_event *event)
+{
+    struct entry *entry = entry_at(mesh, event->loaded.ticket, MESH_STATE_LOADING);
+    if (entry == NULL)
+        return; /* the runtime was lost meanwhile */
+    if (event->loaded.end == MESH_LOAD_OK) {
+        on_loaded(mesh, entry, event->loaded.size_bytes);
+        return;
+    }
+    fail(mesh, entry, event->loaded.reason);
+    entry->doomed = true;
+    if (event->loaded.end == MESH_LOAD_NOT_ATTEMPTED) { /* F1: nothing to be unloaded */
+        mesh->ledger.resident -= entry->units;
+        entry->resident = false;
+    }
+    entry_leave(mesh, entry);
+}
+
+void
+load_on_unload(struct mesh *mesh, uint64_t ticket, bool freed)
+{
+    struct entry *entry = entry_at(mesh, ticket, MESH_STATE_UNLOADING);
+    if (entry == NULL)
+        return;
+    if (!freed) { /* K5 */
+        mesh->ledger.lost += entry->units;
+        entry->resident = false;
+    }
+    entry_set(mesh, entry, MESH_STATE_NONE);
+}
+
+void
+load_on_runtime_lost(struct mesh *mesh)
+{
+    mesh->runtime = false;
+    mesh->ledger.resident -= mesh->ledger.lost;
+    mesh->ledger.lost = 0;
+    for (uint32_t i = 0; i < mesh->entry_used; i++) {
+        struct entry *entry = &mesh->entries[i];
+        if (entry->state == MESH_STATE_NONE)
+            continue;
+        if (entry->resident)
+            mesh->ledger.resident -= entry->units;
+        entry->resident = false;
+        entry->doomed = true;
+        if (entry->state == MESH_STATE_UNLOADING)
+            entry_set(mesh, entry, MESH_STATE_NONE);
+        else if (entry->state <= MESH_STATE_LOADED)
+            entry_leave(mesh, entry);
+    }
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What one node of the mesh decides, as a pure step: events in, actions out. See DESIGN.md for the
+ * contract with the edge, DESIGN-rules.md for the rules.
+ *
+ * One thread. Texts and arrays in an event are read during mesh_step and not kept; those in actions
+ * live until the next mesh_step or mesh_destroy. Times in milliseconds: `now_ms` monotonic, `wall_ms` the
+ * epoch, for stamps. Sizes in bytes at this boundary. Out of memory ends the process.
+ *
+ * The edge promises, and is held to it by CHECK: a call's number is below calls_max and not in use; tickets
+ * are those it was given. Answers about what has gone meanwhile are dropped. Everything in records is judged, not believed.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    MESH_TRIED_MAX = 24, /* what a call's three lists hold together */
+    MESH_TRIES_MAX = 8,
+    MESH_COPIES_TRIED_MAX = 5,
+    MESH_FAILURES_MAX = 3,
+    MESH_PLACES_MAX = 4096, /* of one record; what is beyond is not looked at */
+    MESH_ID_BYTES_MAX = 1024,
+    MESH_INSTANCES_MAX = 65535,
+};
+
+struct mesh_config {
+    const char *instance; /* this node's id */
+    uint64_t seed;
+    uint32_t models_max;
+    uint32_t instances_max;
+    uint32_t calls_max;
+    int64_t failure_fresh_ms; /* F3 */
+};
+
+/* ---- records ---- */
+
+enum mesh_place_kind { MESH_PLACE_LOADING, MESH_PLACE_LOADED, MESH_PLACE_FAILED };
+
+struct mesh_place {
+    const char *instance;
+    const char *reason; /* of a failure; NULL or "": unknown */
+    int64_t since_ms;   /* wall clock of that instance: when the load began, or failed */
+    enum mesh_place_kind kind;
+};
+
+struct mesh_model {
+    const char *id;
+    const char *type;
+    const char *path;
+    const char *key;
+    uint64_t create_revision;
+    uint64_t revision;
+    int64_t used_ms;
+    int64_t unloaded_ms;
+    uint32_t references;
+    bool auto_delete;
+    const struct mesh_place *places;
+    uint32_t place_count;
+};
+
+/* Load figures of an instance, of its record or of a reply. */
+struct mesh_figures {
+    uint64_t capacity_units; /* usable */
+    uint64_t free_units;
+    int64_t oldest_ms; /* wall clock: last use of its oldest model; INT64_MAX: it has none */
+    uint32_t copies;
+    uint32_t loading; /* and queued */
+    uint32_t calls_per_minute;
+    bool full; /* P3 */
+};
+
+struct mesh_instance {
+    const char *id;
+    const char *labels; /* sorted, comma between; "" for none */
+    uint64_t session;   /* create revision of its key */
+    uint64_t revision;
+    int64_t start_ms; /* its wall clock */
+    int64_t version;
+    bool draining;
+    struct mesh_figures figures;
+};
+
+/* ---- calls ---- */
+
+enum mesh_hop { MESH_HOP_ENTRY, MESH_HOP_LOAD, MESH_HOP_HIT };
+enum mesh_list { MESH_LIST_FIXED, MESH_LIST_HIT, MESH_LIST_LOAD };
+
+struct mesh_tried {
+    const char *instance;
+    int64_t since_ms; /* HIT: the copy's stamp */
+    enum mesh_list list;
+};
+
+/* How a call ended here, or a try of one elsewhere. */
+enum mesh_end {
+    MESH_END_OK,          /* answered, whatever the runtime said */
+    MESH_END_NOT_HERE,    /* no such copy; to a try: next */
+    MESH_END_REFUSED,     /* it was to be loaded here, and cannot be */
+    MESH_END_LOAD_FAILED, /* it was loaded here, in vain */
+    MESH_END_OVERLOADED,
+    MESH_END_UNREACHABLE, /* of tries: the peer or the runtime cannot be reached */
+    MESH_END_NOT_FOUND,   /* of calls: no such model */
+    MESH_END_FAILED,      /* of calls: everything was tried */
+    MESH_END_UNAVAILABLE, /* of calls: this node has not seen the registry, or cannot write it */
+    MESH_END_DEADLINE,    /* of calls */
+};
+
+enum mesh_balance { MESH_BALANCE_NONE, MESH_BALANCE_CALLER };
+
+/* Why a model is loaded: the queue's classes, best first (Q1). */
+enum mesh_class { MESH_CLASS_CALL, MESH_CLASS_MIGRATION, MESH_CLASS_COPY, MESH_CLASS_ADVANCE };
+
+/* ---- events ---- */
+
+enum mesh_event_kind {
+    MESH_TICK, /* once a second */
+    MESH_RUNTIME,
+    MESH_RUNTIME_LOST,
+    MESH_SESSION, /* the own instance key's creation revision; 0: the lease is lost */
+    MESH_WHOLE,   /* the mirror has seen everything up to a revision */
+    MESH_MODEL_PUT,
+    MESH_MODEL_GONE,
+    MESH_INSTANCE_PUT,
+    MESH_INSTANCE_GONE,
+    MESH_INSTANCE_FIGURES, /* on a reply */
+    MESH_TXN_ENDED,        /* the records as they now are came before it, unless it is UNKNOWN */
+    MESH_CALL,
+    MESH_CALL_CANCELLED,
+    MESH_TRY_ENDED,
+    MESH_ENSURE,
+    MESH_SIZE_PREDICTED,
+    MESH_LOAD_ENDED,
+    MESH_UNLOAD_ENDED,
+    MESH_TYPES,
+};
+
+enum mesh_txn_end { MESH_TXN_OK, MESH_TXN_LOST, MESH_TXN_UNKNOWN };
+enum mesh_load_end { MESH_LOAD_OK, MESH_LOAD_BROKE, MESH_LOAD_NOT_ATTEMPTED };
+enum mesh_where { MESH_HERE, MESH_ANYWHERE };
+
+struct mesh_type_rule {
+    const char *type; /* "_default": those not named */
+    const char *const *required;
+    uint32_t required_count;
+    const char *const *preferred;
+    uint32_t preferred_count;
+};
+
+struct mesh_event {
+    enum mesh_event_kind kind;
+    int64_t now_ms;
+    int64_t wall_ms;
+    union {
+        struct {
+            uint64_t capacity_bytes;
+            uint64_t default_bytes;
+            uint32_t loaders;
+            int64_t load_timeout_ms;
+        } runtime;
+        struct {
+            uint64_t revision;
+        } session, whole;
+        struct mesh_model model;       /* MODEL_PUT */
+        struct mesh_instance instance; /* INSTANCE_PUT */
+        struct {
+            const char *id;
+            uint64_t revision;
+        } gone; /* MODEL_GONE, INSTANCE_GONE */
+        struct {
+            const char *instance;
+            int64_t start_ms; /* of the process that says it */
+            struct mesh_figures figures;
+        } figures;
+        struct {
+            uint64_t txn;
+            enum mesh_txn_end end;
+        } txn;
+        struct {
+            uint32_t call;
+            const char *model;
+            enum mesh_hop hop;
+            enum mesh_balance balance;
+            int64_t deadline_ms;      /* on the clock of now_ms */
+            uint64_t create_revision; /* of the sender's record; 0 at the entry */
+            const struct mesh_tried *tried;
+            uint32_t tried_count;
+        } call; /* CALL; CALL_CANCELLED: `call` alone */
+        struct {
+            uint32_t call;
+            uint32_t number; /* that DO_SERVE or DO_FORWARD said */
+            enum mesh_end end;
+            bool vanished; /* served here: the runtime does not know the model */
+        } tried;
+        struct {
+            const char *model;
+            int64_t used_ms; /* wall clock; 0: now */
+            enum mesh_class class;
+            enum mesh_where where;
+            uint32_t target;     /* copies wanted in all; 0 is 1 */
+            uint64_t size_bytes; /* if known, else 0 */
+        } ensure;
+        struct {
+            uint64_t ticket; /* that DO_SIZE, DO_LOAD or DO_UNLOAD said */
+            uint64_t size_bytes;
+            enum mesh_load_end end;
+            const char *reason;
+            bool freed; /* UNLOAD_ENDED: false: the runtime would not */
+        } loaded;
+        struct {
+            const struct mesh_type_rule *rules;
+            uint32_t rule_count;
+        } types;
+    };
+};
+
+/* ---- actions ---- */
+
+enum mesh_action_kind {
+    MESH_DO_TXN,
+    MESH_DO_SERVE,   /* the call, with the model that is loaded here */
+    MESH_DO_FORWARD, /* the call, to an instance, as a hop */
+    MESH_DO_ANSWER,  /* the call is over */
+    MESH_DO_ENSURE,  /* to an instance, MESH_HERE */
+    MESH_DO_SIZE,    /* predict; the default is an answer, too */
+    MESH_DO_LOAD,
+    MESH_DO_UNLOAD,
+};
+
+/* One write of a model's record, under T1. The edge adds what it does not know from the record that it
+ * compares with. */
+struct mesh_txn {
+    uint64_t txn;
+    uint64_t session; /* the own key's creation revision, compared */
+    uint64_t compare; /* the record's revision */
+    const char *absent; /* an instance whose key must not exist; NULL: none */
+    struct mesh_model model;
+};
+
+struct mesh_action {
+    enum mesh_action_kind kind;
+    union {
+        struct mesh_txn txn;
+        struct {
+            uint32_t call;
+            uint32_t number;
+            const char *model;
+            uint64_t create_revision;
+            const char *instance; /* FORWARD */
+            enum mesh_hop hop;
+            int64_t deadline_ms;
+            const struct mesh_tried *tried;
+            uint32_t tried_count;
+        } attempt;
+        struct {
+            uint32_t call;
+            enum mesh_end end;
+            const char *text; /* for people; NULL: none */
+        } answer;
+        struct {
+            const char *instance;
+            const char *model;
+            int64_t used_ms;
+            enum mesh_class class;
+            uint32_t target;
+            uint64_t size_bytes;
+        } ensure;
+        struct {
+            uint64_t ticket;
+            const char *model;
+            const char *type; /* this and the next: NULL for UNLOAD, if the record has gone */
+            const char *path;
+            const char *key;
+        } load; /* SIZE, LOAD, UNLOAD */
+    };
+};
+
+struct mesh_actions {
+    const struct mesh_action *at;
+    uint32_t count;
+};
+
+struct mesh;
+
+struct mesh *mesh_create(const struct mesh_config *config);
+void mesh_destroy(struct mesh *mesh);
+
+struct mesh_actions mesh_step(struct mesh *mesh, const struct mesh_event *event);
+
+/* ---- looking at it ---- */
+
+enum mesh_state {
+    MESH_STATE_NONE,
+    MESH_STATE_CLAIMING,
+    MESH_STATE_QUEUED,
+    MESH_STATE_LOADING,
+    MESH_STATE_LOADED,
+    MESH_STATE_WITHDRAWING,
+    MESH_STATE_EMPTYING,
+    MESH_STATE_UNLOADING,
+};
+
+/* What this node has of a model. */
+enum mesh_state mesh_state(const struct mesh *mesh, const char *model);
+
+/* This node's figures, as they go into its record and on replies. */
+struct mesh_figures mesh_figures(struct mesh *mesh);
+
+/* Walks the tables and CHECKs that they agree; for tests. */
+void mesh_check(const struct mesh *mesh);

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where to load a model: rules P1 to P7. Pure, two passes over the instances, nothing allocated.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "mesh/core/tables.h"
+
+struct tried {
+    int64_t since_ms; /* of MESH_LIST_HIT */
+    uint16_t instance;
+    uint8_t list; /* enum mesh_list */
+};
+
+struct place_wish {
+    const struct model *model;
+    const struct tried *tried; /* FIXED and LOAD ones are left out */
+    uint32_t tried_count;
+    int64_t now_ms;
+    int64_t wall_ms;
+    int64_t used_ms;  /* wall clock; in the future for a copy that is to take load off (S4) */
+    int64_t churn_ms; /* E3 */
+    int64_t fresh_ms; /* F3 */
+    bool own;         /* this node is preferred, if it is as good (P7) */
+    bool not_self;    /* this node is none of them */
+};
+
+/* The instance; NAME_NONE: nobody. Draws from `random` once if there is a choice. */
+uint32_t place_choose(const struct tables *tables, const struct place_wish *wish, uint64_t *random);
+
+/* Why nobody: for the caller's error. */
+enum place_refusal { PLACE_NO_LABELS, PLACE_ALL_TRIED, PLACE_ALL_FULL };
+enum place_refusal place_refusal(const struct tables *tables, const struct place_wish *wish);
+
+/* F3: a failure that counts. */
+bool failure_is_fresh(int64_t failed_ms, int64_t wall_ms, int64_t fresh_ms);
+
+/* One number of a stream; splitmix64. */
+uint64_t random_next(uint64_t *random);

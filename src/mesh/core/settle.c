@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What this node holds and what the records say of it, brought together: rules T1 to T7. Nothing here waits
+ * for an answer: `settle` looks at both, and takes the one next step, whoever changed what.
+ */
+#include "base/check.h"
+#include "mesh/core/state.h"
+
+enum { MODEL_BITS = 32 };
+
+void
+settle_later(struct mesh *mesh, uint32_t model)
+{
+    if (mesh->unsettled_count > 0 && mesh->unsettled[mesh->unsettled_count - 1] == model)
+        return;
+    memory_grow((void **)&mesh->unsettled, &mesh->unsettled_capacity, mesh->unsettled_count + 1,
+                sizeof(*mesh->unsettled));
+    mesh->unsettled[mesh->unsettled_count++] = model;
+}
+
+void
+settle_all(struct mesh *mesh)
+{
+    for (uint32_t i = 0; i < mesh->tables.model_names.used; i++) {
+        struct model *model = model_at(mesh, i);
+        if (names_text(&mesh->tables.model_names, i) == NULL)
+            continue;
+        if (model->entry != ENTRY_NONE || model_place(model, INSTANCE_SELF) != NULL)
+            settle_later(mesh, i);
+    }
+}
+
+uint32_t
+model_fresh_failures(const struct mesh *mesh, const struct model *model)
+{
+    const struct place *places = model_places(model);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < model->place_count; i++)
+        count += places[i].kind == MESH_PLACE_FAILED &&
+                 failure_is_fresh(places[i].since_ms, mesh->wall_ms, mesh->config.failure_fresh_ms);
+    return count;
+}
+
+/* ---- writing ---- */
+
+enum what { SAY_NOTHING, SAY_LOADING, SAY_LOADED, SAY_FAILED };
+
+static uint32_t
+copy_others(struct mesh *mesh, const struct model *model, struct mesh_place *made)
+{
+    const struct place *places = model_places(model);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < model->place_count; i++) {
+        const struct place *place = &places[i];
+        bool stale =
+            place->kind == MESH_PLACE_FAILED &&
+            !failure_is_fresh(place->since_ms, mesh->wall_ms, mesh->config.failure_fresh_ms);
+        if (place->instance == INSTANCE_SELF || stale) /* F3 */
+            continue;
+        bool said = place->reason != NAME_NONE;
+        made[count++] = (struct mesh_place){
+            .instance = names_text(&mesh->tables.instance_names, place->instance),
+            .reason = said ? names_text(&mesh->tables.reasons, place->reason) : NULL,
+            .since_ms = place->since_ms,
+            .kind = (enum mesh_place_kind)place->kind,
+        };
+    }
+    return count;
+}
+
+/* T2, T5: a write may go out now. Else it is tried again in time. */
+static bool
+may_write(struct mesh *mesh, const struct model *model, uint32_t number)
+{
+    if (mesh->session == 0 || model->txn != 0)
+        return false;
+    if (model->txn_compare != model->revision || mesh->now_ms >= model->txn_again_ms)
+        return true;
+    heap_set(&mesh->retries, number, model->txn_again_ms);
+    return false;
+}
+
+/* The record with this node's place changed. */
+static void
+write_record(struct mesh *mesh, uint32_t number, const struct entry *entry, enum what what)
+{
+    struct model *model = model_at(mesh, number);
+    if (!may_write(mesh, model, number))
+        return;
+    struct mesh_place *places =
+        memory_arena_take(&mesh->arena, (model->place_count + 1u) * sizeof(*places));
+    uint32_t count = copy_others(mesh, model, places);
+    if (what != SAY_NOTHING) {
+        bool failed = what == SAY_FAILED;
+        places[count++] = (struct mesh_place){
+            .instance = names_text(&mesh->tables.instance_names, INSTANCE_SELF),
+            .reason = failed ? names_text(&mesh->tables.reasons, entry->reason) : NULL,
+            .since_ms = entry->since_ms,
+            .kind = failed                ? MESH_PLACE_FAILED
+                    : what == SAY_LOADED ? MESH_PLACE_LOADED
+                                         : MESH_PLACE_LOADING,
+        };
+    }
+    int64_t used_ms = entry != NULL && entry->used_ms > model->used_ms ? entry->used_ms
+                                                                        : model->used_ms;
+    mesh->txns = (mesh->txns + 1) & UINT32_MAX;
+    mesh->txns += mesh->txns == 0;
+    model->txn = mesh->txns << MODEL_BITS | number;
+    model->txn_compare = model->revision;
+    struct mesh_action *action = act(mesh, MESH_DO_TXN);
+    action->txn = (struct mesh_txn){
+        .txn = model->txn,
+        .session = mesh->session,
+        .compare = model->revision,
+        .model = {.id = names_text(&mesh->tables.model_names, number),
+                  .type = names_text(&mesh->tables.type_names, model->type),
+                  .path = model->path,
+                  .key = model->path + __builtin_strlen(model->path) + 1,
+                  .create_revision = model->create_revision,
+                  .revision = model->revision,
+                  .used_ms = used_ms,
+                  .unloaded_ms = what < SAY_LOADING ? mesh->wall_ms : model->unloaded_ms,
+                  .references = model->references,
+                  .auto_delete = model->auto_delete,
+                  .places = places,
+                  .place_count = count},
+    };
+}
+
+/* ---- one step per state ---- */
+
+/* A2 to A4: the record as it is now lets this node load. */
+static bool
+claim_is_due(const struct mesh *mesh, const struct model *model, const struct entry *entry)
+{
+    return model_copies(&mesh->tables, model) < entry->target &&
+           model_fresh_failures(mesh, model) < MESH_FAILURES_MAX;
+}
+
+static void
+settle_claiming(struct mesh *mesh, struct entry *entry, const struct place *own)
+{
+    const struct model *model = model_at(mesh, entry->model);
+    if (own != NULL && own->kind != MESH_PLACE_FAILED && own->since_ms == entry->since_ms) {
+        if (entry->sized)
+            entry_admit(mesh, entry);
+        return;
+    }
+    if (model->txn != 0)
+        return;
+    if (claim_is_due(mesh, model, entry)) {
+        write_record(mesh, entry->model, entry, SAY_LOADING);
+        return;
+    }
+    calls_reroute(mesh, entry, MESH_END_OK); /* somebody else loads it: they find out who */
+    entry_set(mesh, entry, MESH_STATE_NONE);
+}
+
+/* Somebody took this node for dead, or its session is a new one. */
+static void
+settle_unlisted(struct mesh *mesh, struct entry *entry)
+{
+    const struct model *model = model_at(mesh, entry->model);
+    bool wanted = model_copies(&mesh->tables, model) < entry->target;
+    if (wanted || entry->state == MESH_STATE_LOADING)
+        write_record(mesh, entry->model, entry,
+                     entry->state == MESH_STATE_LOADED ? SAY_LOADED : SAY_LOADING);
+    else if (model->txn == 0)
+        entry_leave(mesh, entry); /* J3 */
+}
+
+static void
+settle_withdrawing(struct mesh *mesh, struct entry *entry, const struct place *own)
+{
+    const struct model *model = model_at(mesh, entry->model);
+    bool listed = own != NULL && own->kind != MESH_PLACE_FAILED;
+    bool untold = entry->failed && (own == NULL || listed || own->since_ms < entry->since_ms);
+    if (listed || untold)
+        write_record(mesh, entry->model, entry, entry->failed ? SAY_FAILED : SAY_NOTHING);
+    else if (model->txn == 0) {
+        entry_set(mesh, entry, MESH_STATE_EMPTYING);
+        settle_later(mesh, entry->model);
+    }
+}
+
+static void
+settle_emptying(struct mesh *mesh, struct entry *entry)
+{
+    if (entry->in_flight > 0)
+        return; /* I4 */
+    if (!entry->resident) {
+        entry_set(mesh, entry, MESH_STATE_NONE);
+        return;
+    }
+    entry_set(mesh, entry, MESH_STATE_UNLOADING);
+    act_on_model(mesh, MESH_DO_UNLOAD, entry);
+}
+
+/* The record has gone, or is another model's (T7). */
+static void
+settle_orphan(struct mesh *mesh, struct entry *entry)
+{
+    uint32_t number = entry->model;
+    switch ((enum mesh_state)entry->state) {
+    case MESH_STATE_CLAIMING:
+    case MESH_STATE_QUEUED:
+        calls_reroute(mesh, entry, MESH_END_OK);
+        entry_set(mesh, entry, MESH_STATE_NONE);
+        break;
+    case MESH_STATE_LOADING:
+        if (!entry->doomed)
+            entry_leave(mesh, entry);
+        break;
+    case MESH_STATE_LOADED:
+    case MESH_STATE_WITHDRAWING:
+        entry_set(mesh, entry, MESH_STATE_EMPTYING);
+        settle_later(mesh, number);
+        break;
+    case MESH_STATE_EMPTYING:
+        settle_emptying(mesh, entry);
+        break;
+    case MESH_STATE_NONE:
+    case MESH_STATE_UNLOADING:
+        break;
+    }
+}
+
+static void
+settle_entry(struct mesh *mesh, struct entry *entry, const struct place *own)
+{
+    bool listed = own != NULL && own->kind != MESH_PLACE_FAILED && own->since_ms == entry->since_ms;
+    switch ((enum mesh_state)entry->state) {
+    case MESH_STATE_CLAIMING:
+        settle_claiming(mesh, entry, own);
+        break;
+    case MESH_STATE_QUEUED:
+    case MESH_STATE_LOADING:
+        if (!listed && !entry->doomed)
+            settle_unlisted(mesh, entry);
+        break;
+    case MESH_STATE_LOADED:
+        if (!listed)
+            settle_unlisted(mesh, entry);
+        else if (own->kind != MESH_PLACE_LOADED)
+            write_record(mesh, entry->model, entry, SAY_LOADED);
+        break;
+    case MESH_STATE_WITHDRAWING:
+        settle_withdrawing(mesh, entry, own);
+        break;
+    case MESH_STATE_EMPTYING:
+        settle_emptying(mesh, entry);
+        break;
+    case MESH_STATE_NONE:
+    case MESH_STATE_UNLOADING:
+        break;
+    }
+}
+
+void
+settle(struct mesh *mesh, uint32_t number)
+{
+    if (number >= mesh->tables.model_names.used ||
+        names_text(&mesh->tables.model_names, number) == NULL)
+        return;
+    struct model *model = model_at(mesh, number);
+    struct entry *entry = entry_of(mesh, model);
+    if (entry != NULL && entry->state == MESH_STATE_EMPTYING) {
+        settle_emptying(mesh, entry);
+        return;
+    }
+    if (!mesh->whole)
+        return;
+    if (entry != NULL && (!model->known || model->create_revision != entry->create_revision)) {
+        settle_orphan(mesh, entry);
+        return;
+    }
+    const struct place *own = model->known ? model_place(model, INSTANCE_SELF) : NULL;
+    if (entry != NULL)
+        settle_entry(mesh, entry, own);
+    else if (own != NULL && own->kind != MESH_PLACE_FAILED)
+        write_record(mesh, number, NULL, SAY_NOTHING); /* J1 */
+}
+
+/* ---- answers ---- */
+
+void
+settle_on_txn(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end)
+{
+    uint32_t number = (uint32_t)txn;
+    if (number >= mesh->tables.model_names.used ||
+        names_text(&mesh->tables.model_names, number) == NULL)
+        return;
+    struct model *model = model_at(mesh, number);
+    if (model->txn != txn)
+        return; /* a newer record has settled it before (T3) */
+    model->txn_again_ms = mesh->now_ms + RETRY_MS;
+    if (end == MESH_TXN_UNKNOWN) {
+        heap_set(&mesh->retries, number, model->txn_again_ms); /* T4: still out */
+        return;
+    }
+    model->txn = 0;
+    settle_later(mesh, number);
+}
+
+void
+settle_tick(struct mesh *mesh)
+{
+    while (heap_first_key(&mesh->retries) <= mesh->now_ms) {
+        uint32_t number = heap_first(&mesh->retries);
+        heap_remove(&mesh->retries, number);
+        if (number < mesh->tables.model_names.used)
+            model_at(mesh, number)->txn = 0;
+        settle_later(mesh, number);
+    }
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All that a node knows, and the steps that change it. For the core's own files.
+ *
+ * A step changes the tables, and puts what must be looked at again on two lists: calls to be routed,
+ * and models to be settled. They are worked off at its end (step.c), so that nothing recurses.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "mesh/core/heap.h"
+#include "mesh/core/ledger.h"
+#include "mesh/core/memory.h"
+#include "mesh/core/mesh_core.h"
+#include "mesh/core/place.h"
+#include "mesh/core/tables.h"
+
+enum {
+    RETRY_MS = 1000,       /* T4, T5 */
+    CLAIM_MS_MAX = 30000,  /* a claim that cannot be written; then calls are UNAVAILABLE */
+    UNREACHABLE_MS = 2000, /* a peer that did not answer is the last choice for so long */
+    HOP_MS = 5,            /* R10 */
+    SAMPLES_MAX = 20,      /* R4 */
+};
+
+#define CALL_NONE UINT32_MAX
+
+/* What this node has, or does, of one model. */
+struct entry {
+    uint64_t create_revision; /* of the record it is for (T7) */
+    int64_t used_ms;          /* wall clock */
+    int64_t since_ms;         /* stamp of its place; no two of this node are the same */
+    int64_t began_ms;         /* now_ms when it came into its state */
+    int64_t waited_ms;        /* now_ms of the first call that waited */
+    uint32_t serial; /* with its number: its ticket */
+    uint32_t model;
+    uint32_t units;
+    uint32_t target; /* copies wanted in all, when it was claimed */
+    uint32_t in_flight;
+    uint32_t first_call; /* that wait for it */
+    uint32_t reason;     /* of its failure; NAME_NONE */
+    uint32_t next_free;
+    uint8_t state; /* enum mesh_state */
+    uint8_t class; /* enum mesh_class */
+    bool sized;    /* the prediction has come */
+    bool resident;
+    bool failed; /* and the record must say so */
+    bool doomed; /* LOADING: is not wanted any more */
+};
+
+enum call_state { CALL_FREE, CALL_ROUTING, CALL_WAITING, CALL_SERVED, CALL_THERE };
+
+struct call {
+    int64_t deadline_ms;
+    uint64_t create_revision;
+    int64_t there_since_ms;
+    uint32_t model;
+    uint32_t number; /* of the last try */
+    uint32_t next;   /* in the list it is on */
+    uint32_t entry;  /* WAITING, SERVED */
+    uint16_t there;  /* THERE */
+    uint8_t there_hop;
+    uint8_t state;
+    uint8_t hop;
+    uint8_t balance;
+    uint8_t tries;
+    uint8_t overloads;
+    uint8_t tried_count;
+    struct tried tried[MESH_TRIED_MAX];
+};
+
+struct mesh {
+    struct tables tables;
+    struct mesh_config config;
+    int64_t now_ms;
+    int64_t wall_ms;
+    uint64_t random;
+
+    /* the world */
+    uint64_t session; /* 0: no transactions */
+    bool whole;       /* the mirror is */
+    bool draining;
+    bool runtime; /* there is one */
+    struct ledger ledger;
+    uint32_t loaders;
+    uint32_t default_units;
+    int64_t load_timeout_ms;
+    int64_t samples_ms[SAMPLES_MAX]; /* how long loads took, the last ones */
+    uint32_t samples;
+
+    /* this node's copies */
+    struct entry *entries;
+    uint32_t entry_capacity;
+    uint32_t entry_used;
+    uint32_t entry_free;
+    uint32_t loading;
+    uint32_t serials;
+    struct heap lru;   /* may be evicted, by last use (E1) */
+    struct heap young; /* may be, from that now_ms on (E3) */
+    struct heap queue; /* Q */
+    uint64_t evictable_units;
+    int64_t last_since_ms;
+    uint32_t *victims;
+    uint32_t victim_capacity;
+
+    /* calls */
+    struct call *calls;
+    uint32_t call_capacity;
+    struct heap deadlines; /* of waiting calls */
+    uint32_t routing;      /* list of those to be routed, first in first out */
+    uint32_t routing_last;
+    uint64_t sent;
+
+    /* transactions */
+    struct heap retries; /* models, by now_ms */
+    struct heap graves;  /* models without a record, by the revision of its end (T6) */
+    uint64_t txns;
+    uint32_t *unsettled;
+    uint32_t unsettled_count;
+    uint32_t unsettled_capacity;
+
+    /* what comes out */
+    struct mesh_action *actions;
+    uint32_t action_count;
+    uint32_t action_capacity;
+    struct memory_arena arena;
+};
+
+static inline struct model *
+model_at(struct mesh *mesh, uint32_t number)
+{
+    return &mesh->tables.models[number];
+}
+
+/* NULL: none. */
+static inline struct entry *
+entry_of(struct mesh *mesh, const struct model *model)
+{
+    return model->entry == ENTRY_NONE ? NULL : &mesh->entries[model->entry];
+}
+
+static inline uint32_t
+entry_number(const struct mesh *mesh, const struct entry *entry)
+{
+    return (uint32_t)(entry - mesh->entries);
+}
+
+static inline bool
+state_loads(enum mesh_state state)
+{
+    return state >= MESH_STATE_CLAIMING && state <= MESH_STATE_LOADING;
+}
+
+static inline bool
+state_serves(enum mesh_state state)
+{
+    return state == MESH_STATE_LOADED || state == MESH_STATE_WITHDRAWING;
+}
+
+/* step.c */
+struct mesh_action *act(struct mesh *mesh, enum mesh_action_kind kind);
+
+/* load.c: entries. A pointer to one lasts until the next load_begin. */
+enum load_refusal { LOAD_BEGUN, LOAD_LEAVING, LOAD_NOT_HERE, LOAD_FAILED_HERE, LOAD_TOO_LARGE, LOAD_FULL };
+
+struct load_wish {
+    uint32_t model;
+    int64_t used_ms;
+    enum mesh_class class;
+    uint32_t target;
+    uint32_t units; /* 0: not known */
+};
+
+enum load_refusal load_begin(struct mesh *mesh, const struct load_wish *wish);
+void load_run_queue(struct mesh *mesh);
+void load_touch(struct mesh *mesh, struct entry *entry, int64_t used_ms);
+/* Q3: a call waits for it. */
+void load_lift(struct mesh *mesh, struct entry *entry, enum mesh_class class);
+/* The one writer of an entry's state; NONE: it is gone. */
+void entry_set(struct mesh *mesh, struct entry *entry, enum mesh_state state);
+/* The claim and the size are there: room is made for it, and it is queued; or it leaves. */
+void entry_admit(struct mesh *mesh, struct entry *entry);
+/* To WITHDRAWING, or gone; its waiting calls go on elsewhere. */
+void entry_leave(struct mesh *mesh, struct entry *entry);
+void load_on_size(struct mesh *mesh, uint64_t ticket, uint64_t size_bytes);
+void load_on_load(struct mesh *mesh, const struct mesh_event *event);
+void load_on_unload(struct mesh *mesh, uint64_t ticket, bool freed);
+/* SIZE, LOAD or UNLOAD. */
+void act_on_model(struct mesh *mesh, enum mesh_action_kind kind, const struct entry *entry);
+void load_on_runtime_lost(struct mesh *mesh);
+int64_t load_assumed_ms(const struct mesh *mesh); /* R4 */
+
+/* settle.c: transactions. */
+void settle_later(struct mesh *mesh, uint32_t model);
+void settle(struct mesh *mesh, uint32_t model);
+void settle_all(struct mesh *mesh);
+void settle_on_txn(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end);
+void settle_tick(struct mesh *mesh);
+uint32_t model_fresh_failures(const struct mesh *mesh, const struct model *model);
+
+/* call.c */
+void call_on_call(struct mesh *mesh, const struct mesh_event *event);
+void call_on_cancelled(struct mesh *mesh, uint32_t call);
+void call_on_try(struct mesh *mesh, const struct mesh_event *event);
+void call_on_ensure(struct mesh *mesh, const struct mesh_event *event);
+void call_route(struct mesh *mesh, uint32_t number);
+/* All that wait for the entry: it is loaded, or they go on elsewhere. */
+void calls_serve(struct mesh *mesh, struct entry *entry);
+void calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why);
+void call_tick(struct mesh *mesh);

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One step: the event changes the tables, then everything is worked off that the change has called
+ * for: calls to be routed, models to be settled, loads to be started.
+ */
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "mesh/core/state.h"
+
+struct mesh *
+mesh_create(const struct mesh_config *config)
+{
+    CHECK(config->instances_max > 0 && config->instances_max <= MESH_INSTANCES_MAX);
+    struct mesh *mesh = calloc(1, sizeof(*mesh));
+    CHECK(mesh != NULL);
+    mesh->config = *config;
+    mesh->random = config->seed;
+    mesh->entry_free = ENTRY_NONE;
+    mesh->routing = CALL_NONE;
+    tables_init(&mesh->tables, config);
+    return mesh;
+}
+
+void
+mesh_destroy(struct mesh *mesh)
+{
+    tables_fini(&mesh->tables);
+    heap_fini(&mesh->lru);
+    heap_fini(&mesh->young);
+    heap_fini(&mesh->queue);
+    heap_fini(&mesh->deadlines);
+    heap_fini(&mesh->retries);
+    heap_fini(&mesh->graves);
+    memory_arena_fini(&mesh->arena);
+    free(mesh->entries);
+    free(mesh->victims);
+    free(mesh->calls);
+    free(mesh->unsettled);
+    free(mesh->actions);
+    free(mesh);
+}
+
+struct mesh_action *
+act(struct mesh *mesh, enum mesh_action_kind kind)
+{
+    memory_grow((void **)&mesh->actions, &mesh->action_capacity, mesh->action_count + 1,
+                sizeof(*mesh->actions));
+    struct mesh_action *action = &mesh->actions[mesh->action_count++];
+    *action = (struct mesh_action){.kind = kind};
+    return action;
+}
+
+/* ---- records ---- */
+
+/* A record newer than what the transaction compared has settled it (T3, T4). */
+static void
+on_record(struct mesh *mesh, uint32_t number)
+{
+    struct model *model = model_at(mesh, number);
+    if (model->revision > model->txn_compare)
+        model->txn = 0;
+    heap_remove(&mesh->retries, number);
+    settle_later(mesh, number);
+}
+
+static void
+on_model_gone(struct mesh *mesh, const struct mesh_event *event)
+{
+    uint32_t number;
+    if (!tables_drop_model(&mesh->tables, event->gone.id, event->gone.revision, &number))
+        return;
+    on_record(mesh, number);
+    heap_set(&mesh->graves, number, (int64_t)event->gone.revision);
+}
+
+static void
+on_model_put(struct mesh *mesh, const struct mesh_event *event)
+{
+    uint32_t number;
+    if (!tables_put_model(&mesh->tables, &event->model, &number))
+        return;
+    heap_remove(&mesh->graves, number);
+    on_record(mesh, number);
+}
+
+/* T6: what the mirror has passed cannot come back. */
+static void
+dig_up(struct mesh *mesh, uint64_t revision)
+{
+    while (heap_first(&mesh->graves) != HEAP_NONE &&
+           heap_first_key(&mesh->graves) <= (int64_t)revision) {
+        uint32_t number = heap_first(&mesh->graves);
+        heap_remove(&mesh->graves, number);
+        tables_forget_model(&mesh->tables, number);
+    }
+}
+
+static void
+on_whole(struct mesh *mesh, uint64_t revision)
+{
+    bool was = mesh->whole;
+    mesh->whole = true;
+    dig_up(mesh, revision);
+    if (!was)
+        settle_all(mesh);
+}
+
+static void
+on_session(struct mesh *mesh, uint64_t revision)
+{
+    bool is_new = revision != mesh->session;
+    mesh->session = revision;
+    if (is_new && revision != 0)
+        settle_all(mesh);
+}
+
+static void
+on_instance_put(struct mesh *mesh, const struct mesh_event *event)
+{
+    uint64_t own = mesh->tables.instances[INSTANCE_SELF].session;
+    bool newer = tables_put_instance(&mesh->tables, &event->instance, mesh->now_ms);
+    if (newer && own != mesh->tables.instances[INSTANCE_SELF].session)
+        settle_all(mesh); /* this node's places count (again) */
+}
+
+static void
+on_figures(struct mesh *mesh, const struct mesh_event *event)
+{
+    uint32_t number = tables_instance(&mesh->tables, event->figures.instance);
+    if (number == NAME_NONE || mesh->tables.instances[number].start_ms != event->figures.start_ms)
+        return; /* of a process that is no more */
+    mesh->tables.instances[number].figures = figures_judge(event->figures.figures);
+    mesh->tables.instances[number].pending_units = 0;
+}
+
+static void
+on_runtime(struct mesh *mesh, const struct mesh_event *event)
+{
+    mesh->runtime = true;
+    mesh->loaders = event->runtime.loaders;
+    mesh->load_timeout_ms = event->runtime.load_timeout_ms;
+    mesh->default_units = ledger_units(event->runtime.default_bytes);
+    if (mesh->default_units == 0)
+        mesh->default_units = 1;
+    ledger_open(&mesh->ledger, event->runtime.capacity_bytes / LEDGER_UNIT_BYTES, mesh->loaders,
+                mesh->default_units);
+    settle_all(mesh);
+}
+
+/* ---- the step ---- */
+
+static void
+on_event(struct mesh *mesh, const struct mesh_event *event)
+{
+    switch (event->kind) {
+    case MESH_TICK:
+        settle_tick(mesh);
+        call_tick(mesh);
+        break;
+    case MESH_RUNTIME:
+        on_runtime(mesh, event);
+        break;
+    case MESH_RUNTIME_LOST:
+        load_on_runtime_lost(mesh);
+        break;
+    case MESH_SESSION:
+        on_session(mesh, event->session.revision);
+        break;
+    case MESH_WHOLE:
+        on_whole(mesh, event->whole.revision);
+        break;
+    case MESH_MODEL_PUT:
+        on_model_put(mesh, event);
+        break;
+    case MESH_MODEL_GONE:
+        on_model_gone(mesh, event);
+        break;
+    case MESH_INSTANCE_PUT:
+        on_instance_put(mesh, event);
+        break;
+    case MESH_INSTANCE_GONE:
+        tables_drop_instance(&mesh->tables, event->gone.id, event->gone.revision, mesh->now_ms);
+        break;
+    case MESH_INSTANCE_FIGURES:
+        on_figures(mesh, event);
+        break;
+    case MESH_TXN_ENDED:
+        settle_on_txn(mesh, event->txn.txn, event->txn.end);
+        break;
+    case MESH_CALL:
+        call_on_call(mesh, event);
+        break;
+    case MESH_CALL_CANCELLED:
+        call_on_cancelled(mesh, event->call.call);
+        break;
+    case MESH_TRY_ENDED:
+        call_on_try(mesh, event);
+        break;
+    case MESH_ENSURE:
+        call_on_ensure(mesh, event);
+        break;
+    case MESH_SIZE_PREDICTED:
+        load_on_size(mesh, event->loaded.ticket, event->loaded.size_bytes);
+        break;
+    case MESH_LOAD_ENDED:
+        load_on_load(mesh, event);
+        break;
+    case MESH_UNLOAD_ENDED:
+        load_on_unload(mesh, event->loaded.ticket, event->loaded.freed);
+        break;
+    case MESH_TYPES:
+        if (types_set(&mesh->tables.types, event->types.rules, event->types.rule_count))
+            tables_relabel(&mesh->tables);
+        break;
+    }
+}
+
+static bool
+work_off_one(struct mesh *mesh)
+{
+    if (mesh->unsettled_count > 0) {
+        settle(mesh, mesh->unsettled[--mesh->unsettled_count]);
+        return true;
+    }
+    if (mesh->routing == CALL_NONE)
+        return false;
+    uint32_t number = mesh->routing;
+    mesh->routing = mesh->calls[number].next;
+    call_route(mesh, number);
+    return true;
+}
+
+struct mesh_actions
+mesh_step(struct mesh *mesh, const struct mesh_event *event)
+{
+    if (event->now_ms > mesh->now_ms)
+        mesh->now_ms = event->now_ms;
+    if (event->wall_ms > mesh->wall_ms)
+        mesh->wall_ms = stamp_judge(event->wall_ms);
+    mesh->action_count = 0;
+    memory_arena_reset(&mesh->arena);
+    on_event(mesh, event);
+    while (work_off_one(mesh))
+        ;
+    load_run_queue(mesh);
+    return (struct mesh_actions){.at = mesh->actions, .count = mesh->action_count};
+}
+
+/* ---- looking at it ---- */
+
+enum mesh_state
+mesh_state(const struct mesh *mesh, const char *id)
+{
+    uint32_t number = tables_model(&mesh->tables, id);
+    if (number == NAME_NONE || mesh->tables.models[number].entry == ENTRY_NONE)
+        return MESH_STATE_NONE;
+    return (enum mesh_state)mesh->entries[mesh->tables.models[number].entry].state;
+}
+
+struct mesh_figures
+mesh_figures(struct mesh *mesh)
+{
+    const struct ledger *ledger = &mesh->ledger;
+    uint64_t room = ledger_free(ledger);
+    uint32_t oldest = heap_first(&mesh->lru);
+    uint32_t young = heap_first(&mesh->young);
+    int64_t oldest_ms = STAMP_MAX;
+    if (oldest != HEAP_NONE)
+        oldest_ms = mesh->entries[oldest].used_ms;
+    else if (young != HEAP_NONE)
+        oldest_ms = mesh->wall_ms;
+    return (struct mesh_figures){
+        .capacity_units = ledger_usable(ledger),
+        .free_units = room,
+        .oldest_ms = oldest_ms,
+        .copies = mesh->lru.count + mesh->young.count,
+        .loading = mesh->loading + mesh->queue.count,
+        .full = room < ledger_full_below(ledger->capacity, mesh->loaders, mesh->default_units),
+    };
+}
+
+void
+mesh_check(const struct mesh *mesh)
+{
+    uint64_t committed = 0;
+    uint64_t resident = mesh->ledger.lost;
+    uint64_t evictable = 0;
+    uint32_t loading = 0;
+    for (uint32_t i = 0; i < mesh->entry_used; i++) {
+        const struct entry *entry = &mesh->entries[i];
+        if (entry->state == MESH_STATE_NONE)
+            continue;
+        CHECK(mesh->tables.models[entry->model].entry == i);
+        bool commits = entry->state <= MESH_STATE_LOADED;
+        committed += commits ? entry->units : 0;
+        resident += entry->resident ? entry->units : 0;
+        evictable += heap_has(&mesh->lru, i) ? entry->units : 0;
+        loading += entry->state == MESH_STATE_LOADING;
+        CHECK(heap_has(&mesh->queue, i) == (entry->state == MESH_STATE_QUEUED));
+        for (uint32_t call = entry->first_call; call != CALL_NONE; call = mesh->calls[call].next)
+            CHECK(mesh->calls[call].state == CALL_WAITING && mesh->calls[call].entry == i);
+    }
+    CHECK(committed == mesh->ledger.committed && resident == mesh->ledger.resident);
+    CHECK(evictable == mesh->evictable_units && loading == mesh->loading);
+    CHECK(mesh->loading <= mesh->loaders || !mesh->runtime);
+}

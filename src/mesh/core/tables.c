@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/core/tables.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "mesh/core/memory.h"
+
+enum { TYPES_MAX = 65536, REASONS_MAX = 1 << 20 };
+
+void
+tables_init(struct tables *tables, const struct mesh_config *config)
+{
+    uint64_t key = config->seed ^ UINT64_C(0x6d65736820696473);
+    *tables = (struct tables){0};
+    names_init(&tables->model_names, config->models_max, key);
+    names_init(&tables->instance_names, config->instances_max, key);
+    names_init(&tables->type_names, TYPES_MAX, key);
+    names_init(&tables->reasons, REASONS_MAX, key);
+    names_init(&tables->label_sets, config->instances_max, key);
+    types_init(&tables->types, key);
+    CHECK(tables_hold_instance(tables, config->instance) == INSTANCE_SELF);
+}
+
+void
+tables_fini(struct tables *tables)
+{
+    for (uint32_t i = 0; i < tables->model_names.used; i++) {
+        free(tables->models[i].path);
+        free(tables->models[i].places);
+    }
+    free(tables->models);
+    free(tables->instances);
+    names_fini(&tables->model_names);
+    names_fini(&tables->instance_names);
+    names_fini(&tables->type_names);
+    names_fini(&tables->reasons);
+    names_fini(&tables->label_sets);
+    types_fini(&tables->types);
+}
+
+const struct place *
+model_place(const struct model *model, uint16_t instance)
+{
+    const struct place *places = model_places(model);
+    for (uint32_t i = 0; i < model->place_count; i++)
+        if (places[i].instance == instance)
+            return &places[i];
+    return NULL;
+}
+
+uint32_t
+model_copies(const struct tables *tables, const struct model *model)
+{
+    const struct place *places = model_places(model);
+    uint32_t copies = 0;
+    for (uint32_t i = 0; i < model->place_count; i++)
+        copies += place_is_copy(tables, &places[i]);
+    return copies;
+}
+
+uint32_t
+tables_model(const struct tables *tables, const char *id)
+{
+    return names_find(&tables->model_names, id);
+}
+
+uint32_t
+tables_instance(const struct tables *tables, const char *id)
+{
+    return names_find(&tables->instance_names, id);
+}
+
+uint32_t
+tables_hold_instance(struct tables *tables, const char *id)
+{
+    uint32_t number = names_hold(&tables->instance_names, id);
+    if (number == NAME_NONE)
+        return NAME_NONE;
+    memory_grow((void **)&tables->instances, &tables->instance_capacity, number + 1,
+                sizeof(*tables->instances));
+    if (tables->instance_names.at[number].references == 1)
+        tables->instances[number] = (struct instance){.label_set = NAME_NONE};
+    return number;
+}
+
+static void
+clear_record(struct tables *tables, struct model *model)
+{
+    const struct place *places = model_places(model);
+    for (uint32_t i = 0; i < model->place_count; i++) {
+        names_release(&tables->instance_names, places[i].instance);
+        if (places[i].reason != NAME_NONE)
+            names_release(&tables->reasons, places[i].reason);
+    }
+    free(model->places);
+    free(model->path);
+    model->places = NULL;
+    model->path = NULL;
+    model->place_count = 0;
+    if (model->known)
+        names_release(&tables->type_names, model->type);
+    model->known = false;
+}
+
+/* What is written about an instance twice, or without room for it, is not there. */
+static void
+read_places(struct tables *tables, struct model *model, const struct mesh_model *record)
+{
+    uint32_t count = record->place_count < MESH_PLACES_MAX ? record->place_count : MESH_PLACES_MAX;
+    if (count > PLACES_INLINE) {
+        model->places = calloc(count, sizeof(*model->places));
+        CHECK(model->places != NULL);
+    }
+    struct place *places = model->places != NULL ? model->places : model->few;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct mesh_place *given = &record->places[i];
+        uint32_t instance = tables_hold_instance(tables, given->instance);
+        if (instance == NAME_NONE)
+            continue;
+        if (model_place(model, (uint16_t)instance) != NULL) {
+            names_release(&tables->instance_names, instance);
+            continue;
+        }
+        bool reason = given->kind == MESH_PLACE_FAILED && given->reason != NULL;
+        places[model->place_count++] = (struct place){
+            .since_ms = stamp_judge(given->since_ms),
+            .reason = reason ? names_hold(&tables->reasons, given->reason) : NAME_NONE,
+            .instance = (uint16_t)instance,
+            .kind = (uint8_t)given->kind,
+        };
+    }
+}
+
+static char *
+path_and_key(const struct mesh_model *record)
+{
+    size_t path = strlen(record->path) + 1;
+    size_t key = strlen(record->key) + 1;
+    char *both = malloc(path + key);
+    CHECK(both != NULL);
+    memcpy(both, record->path, path);
+    memcpy(both + path, record->key, key);
+    return both;
+}
+
+bool
+tables_put_model(struct tables *tables, const struct mesh_model *record, uint32_t *number)
+{
+    uint32_t at = tables_model(tables, record->id);
+    if (at != NAME_NONE && record->revision <= tables->models[at].revision)
+        return false;
+    uint32_t type = names_hold(&tables->type_names, record->type);
+    if (type == NAME_NONE)
+        return false;
+    if (at == NAME_NONE) {
+        at = names_hold(&tables->model_names, record->id);
+        if (at == NAME_NONE) {
+            names_release(&tables->type_names, type);
+            return false;
+        }
+        memory_grow((void **)&tables->models, &tables->model_capacity, at + 1,
+                    sizeof(*tables->models));
+        tables->models[at] = (struct model){.entry = ENTRY_NONE, .listed = true};
+    }
+    struct model *model = &tables->models[at];
+    if (!model->listed)
+        names_keep(&tables->model_names, at);
+    model->listed = true;
+    clear_record(tables, model);
+    model->known = true;
+    model->type = type;
+    model->path = path_and_key(record);
+    model->create_revision = record->create_revision;
+    model->revision = record->revision;
+    model->used_ms = stamp_judge(record->used_ms);
+    model->unloaded_ms = stamp_judge(record->unloaded_ms);
+    model->references = record->references;
+    model->auto_delete = record->auto_delete;
+    read_places(tables, model, record);
+    *number = at;
+    return true;
+}
+
+bool
+tables_drop_model(struct tables *tables, const char *id, uint64_t revision, uint32_t *number)
+{
+    uint32_t at = tables_model(tables, id);
+    if (at == NAME_NONE || revision <= tables->models[at].revision)
+        return false;
+    clear_record(tables, &tables->models[at]);
+    tables->models[at].revision = revision;
+    *number = at;
+    return true;
+}
+
+void
+tables_forget_model(struct tables *tables, uint32_t number)
+{
+    struct model *model = &tables->models[number];
+    if (model->known || model->entry != ENTRY_NONE || !model->listed)
+        return;
+    model->listed = false;
+    names_release(&tables->model_names, number);
+}
+
+static void
+set_labels(struct tables *tables, struct instance *instance, const char *labels)
+{
+    uint32_t before = instance->label_set;
+    instance->label_set = names_hold(&tables->label_sets, labels);
+    instance->labels = types_labels(&tables->types, labels);
+    if (before != NAME_NONE)
+        names_release(&tables->label_sets, before);
+}
+
+/* Whatever it says, sums and differences of these do not overflow. */
+struct mesh_figures
+figures_judge(struct mesh_figures figures)
+{
+    const uint64_t units_max = UINT64_C(1) << 50;
+    if (figures.capacity_units > units_max)
+        figures.capacity_units = units_max;
+    if (figures.free_units > figures.capacity_units)
+        figures.free_units = figures.capacity_units;
+    figures.oldest_ms = stamp_judge(figures.oldest_ms);
+    return figures;
+}
+
+bool
+tables_put_instance(struct tables *tables, const struct mesh_instance *record, int64_t now_ms)
+{
+    uint32_t at = tables_instance(tables, record->id);
+    if (at != NAME_NONE && tables->instances[at].session != 0) {
+        if (record->revision <= tables->instances[at].revision)
+            return false;
+    } else {
+        if (at != NAME_NONE && record->revision <= tables->instances[at].revision)
+            return false;
+        at = tables_hold_instance(tables, record->id); /* the key's own reference */
+        if (at == NAME_NONE)
+            return false;
+        tables->live++;
+    }
+    struct instance *instance = &tables->instances[at];
+    if (instance->session != record->session) {
+        instance->unreachable_until_ms = now_ms;
+        instance->pending_units = 0;
+    }
+    instance->session = record->session;
+    instance->revision = record->revision;
+    instance->start_ms = stamp_judge(record->start_ms);
+    instance->version = record->version;
+    instance->draining = record->draining;
+    instance->figures = figures_judge(record->figures);
+    set_labels(tables, instance, record->labels);
+    return true;
+}
+
+bool
+tables_drop_instance(struct tables *tables, const char *id, uint64_t revision, int64_t now_ms)
+{
+    uint32_t at = tables_instance(tables, id);
+    if (at == NAME_NONE || tables->instances[at].session == 0 ||
+        revision <= tables->instances[at].revision)
+        return false;
+    struct instance *instance = &tables->instances[at];
+    if (instance->label_set != NAME_NONE)
+        names_release(&tables->label_sets, instance->label_set);
+    instance->label_set = NAME_NONE;
+    instance->session = 0;
+    instance->revision = revision;
+    instance->gone_ms = now_ms;
+    tables->live--;
+    names_release(&tables->instance_names, at);
+    return true;
+}
+
+void
+tables_relabel(struct tables *tables)
+{
+    for (uint32_t i = 0; i < tables->instance_names.used; i++) {
+        struct instance *instance = &tables->instances[i];
+        if (names_text(&tables->instance_names, i) != NULL && instance->label_set != NAME_NONE)
+            instance->labels = types_labels(
+                &tables->types, names_text(&tables->label_sets, instance->label_set));
+    }
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What this node knows of the others: models and instances, as of the mirror. A model's number is
+ * its id's in `model_names`, an instance's in `instance_names`; a place holds a reference to its
+ * instance, so a number means the same instance as long as anything speaks of it. This node is
+ * instance 0.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "mesh/core/mesh_core.h"
+#include "mesh/core/names.h"
+#include "mesh/core/types.h"
+
+enum { PLACES_INLINE = 4, INSTANCE_SELF = 0 };
+
+struct place {
+    int64_t since_ms;
+    uint32_t reason; /* in `reasons`; NAME_NONE */
+    uint16_t instance;
+    uint8_t kind; /* enum mesh_place_kind */
+};
+
+struct model {
+    char *path;           /* malloc'ed: path, NUL, key, NUL */
+    struct place *places; /* malloc'ed, if there are more than fit here */
+    uint64_t create_revision;
+    uint64_t revision;
+    int64_t used_ms;
+    int64_t unloaded_ms;
+    uint64_t txn;         /* that is out; 0: none */
+    uint64_t txn_compare; /* the last one's: not again, before txn_again_ms */
+    int64_t txn_again_ms;
+    uint32_t type; /* in `types` */
+    uint32_t references;
+    uint32_t entry; /* ENTRY_NONE */
+    uint16_t place_count;
+    bool known; /* there is a record; else the revision is that of its deletion */
+    bool listed; /* the table holds a reference to the id */
+    bool auto_delete;
+    struct place few[PLACES_INLINE];
+};
+
+struct instance {
+    uint64_t session; /* 0: its key does not exist */
+    uint64_t revision;
+    int64_t start_ms;
+    int64_t version;
+    int64_t gone_ms; /* now_ms when its key went, or when it was first heard of without one */
+    int64_t unreachable_until_ms;
+    struct mesh_figures figures;
+    uint64_t pending_units; /* sent there to be loaded, since the figures (P5) */
+    uint64_t sent;          /* order of the last call sent there */
+    uint64_t labels;        /* bits of `label_set` */
+    uint32_t out;           /* calls that are there from here */
+    uint32_t label_set;     /* in `label_sets`; NAME_NONE */
+    bool draining;
+};
+
+struct tables {
+    struct names model_names;
+    struct names instance_names;
+    struct names type_names;
+    struct names reasons;
+    struct names label_sets;
+    struct types types;
+    struct model *models;
+    struct instance *instances;
+    uint32_t model_capacity;
+    uint32_t instance_capacity;
+    uint32_t live; /* instances with a key */
+};
+
+#define ENTRY_NONE UINT32_MAX
+
+void tables_init(struct tables *tables, const struct mesh_config *config);
+void tables_fini(struct tables *tables);
+
+static inline const struct place *
+model_places(const struct model *model)
+{
+    return model->places != NULL ? model->places : model->few;
+}
+
+/* The place of an instance; NULL: none. */
+const struct place *model_place(const struct model *model, uint16_t instance);
+
+/* NAME_NONE: nothing is known under that id. A model without a record may be known: `known`. */
+uint32_t tables_model(const struct tables *tables, const char *id);
+uint32_t tables_instance(const struct tables *tables, const char *id);
+
+/* T6. False: older than what is there, or no room for one more. */
+bool tables_put_model(struct tables *tables, const struct mesh_model *record, uint32_t *number);
+bool tables_drop_model(struct tables *tables, const char *id, uint64_t revision, uint32_t *number);
+/* Gives back the table's reference to the id, if there is neither record nor entry. */
+void tables_forget_model(struct tables *tables, uint32_t number);
+
+bool tables_put_instance(struct tables *tables, const struct mesh_instance *record, int64_t now_ms);
+bool tables_drop_instance(struct tables *tables, const char *id, uint64_t revision, int64_t now_ms);
+/* A number for an id that a call or record names, with a reference; NAME_NONE: no room. */
+uint32_t tables_hold_instance(struct tables *tables, const char *id);
+
+/* The bits of all instances anew, after the rules have changed. */
+void tables_relabel(struct tables *tables);
+
+/* Stamps of strangers, cut so that differences of them do not overflow. */
+#define STAMP_MAX (INT64_MAX / 4)
+static inline int64_t
+stamp_judge(int64_t stamp_ms)
+{
+    return stamp_ms < 0 ? 0 : stamp_ms < STAMP_MAX ? stamp_ms : STAMP_MAX;
+}
+struct mesh_figures figures_judge(struct mesh_figures figures);
+
+/* A place counts: its instance's key exists, and it is not of a process before that one. */
+static inline bool
+place_alive(const struct tables *tables, const struct place *place)
+{
+    const struct instance *instance = &tables->instances[place->instance];
+    return instance->session != 0 && place->since_ms >= instance->start_ms;
+}
+
+static inline bool
+place_is_copy(const struct tables *tables, const struct place *place)
+{
+    return place->kind != MESH_PLACE_FAILED && place_alive(tables, place);
+}
+
+/* Copies that are loading or loaded, and alive. */
+uint32_t model_copies(const struct tables *tables, const struct model *model);
