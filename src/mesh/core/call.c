@@ -258,6 +258,7 @@ static enum mesh_state
 own_state(const struct call *call, const struct model *model, const struct entry *entry)
 {
     if (entry == NULL || (state_loads(entry->state) && entry->doomed) ||
+        (entry->state == MESH_STATE_WITHDRAWING && (entry->failed || !entry->resident)) ||
         entry->create_revision != model->create_revision || self_is_listed(call, entry))
         return MESH_STATE_NONE;
     return entry->state;

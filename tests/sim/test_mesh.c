@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whole meshes of real cores on virtual time, with all that goes wrong: hundreds of seeds, each with its
+ * own number of nodes, models, room and faults. world.h has the invariants. SHOAL_SEED runs one seed
+ * and says what came of it; SHOAL_SIM_SEEDS says how many there are.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "world.h"
+
+enum { FAULTY_MS = 120000, SEEDS = 150 };
+
+static uint64_t total_ends[16];
+static uint64_t total_loads;
+static uint64_t total_unloads;
+
+/* The hash of all that happened. */
+static uint64_t
+run(uint64_t seed)
+{
+    struct world *world = calloc(1, sizeof(*world));
+    assert_non_null(world);
+    world_init(world, seed);
+    world_run(world, FAULTY_MS);
+    world_converge(world);
+    uint64_t hash = world->trace;
+    for (int i = 0; i < 16; i++)
+        total_ends[i] += world->ends[i];
+    total_loads += world->loads;
+    total_unloads += world->unloads;
+    world_fini(world);
+    free(world);
+    return hash;
+}
+
+static void
+test_seeds(void **state)
+{
+    (void)state;
+    const char *given = getenv("SHOAL_SEED");
+    const char *count = getenv("SHOAL_SIM_SEEDS");
+    uint64_t first = given != NULL ? strtoull(given, NULL, 0) : 1;
+    uint64_t seeds = given != NULL ? 1 : count != NULL ? strtoull(count, NULL, 0) : SEEDS;
+    for (uint64_t seed = first; seed < first + seeds; seed++) {
+        fprintf(stderr, "\rSHOAL_SEED=%llu", (unsigned long long)seed); /* the last one said failed */
+        run(seed);
+    }
+    printf("\n%llu loads, %llu unloads; calls by end:", (unsigned long long)total_loads,
+           (unsigned long long)total_unloads);
+    for (int i = 0; i <= MESH_END_DEADLINE; i++)
+        printf(" %llu", (unsigned long long)total_ends[i]);
+    printf("\n");
+    assert_true(total_ends[MESH_END_OK] > 100 * seeds);
+}
+
+static void
+test_the_same_again(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1000; seed < 1005; seed++)
+        assert_true(run(seed) == run(seed));
+    assert_true(run(1000) != run(1001));
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_the_same_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

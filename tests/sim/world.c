@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The world's time, its chances, and what is checked when all is well again. */
+#include "world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../random.h"
+#include "base/check.h"
+
+enum { LINK_MS_MAX = 20000, DOWN_MS_MAX = 30000 };
+
+uint32_t
+draw(struct world *world, uint32_t below)
+{
+    return (uint32_t)(random_draw(&world->random) % below);
+}
+
+bool
+happens(struct world *world, uint32_t per_mille)
+{
+    return draw(world, 1000) < per_mille;
+}
+
+void
+trace(struct world *world, uint64_t what)
+{
+    uint64_t state = world->trace ^ what ^ (uint64_t)world->now_ms << 20;
+    world->trace = random_draw(&state);
+}
+
+int64_t
+wall_of(const struct world *world, uint32_t node)
+{
+    return INT64_C(1700000000000) + world->now_ms + world->nodes[node].skew_ms;
+}
+
+const char *
+node_name(uint32_t node)
+{
+    static char names[NODES_MAX][8];
+    snprintf(names[node], sizeof(names[node]), "n%u", node % NODES_MAX);
+    return names[node];
+}
+
+const char *
+model_name(uint32_t model)
+{
+    static char names[MODELS_MAX][8];
+    snprintf(names[model], sizeof(names[model]), "m%u", model % MODELS_MAX);
+    return names[model];
+}
+
+uint32_t
+number_of(const char *name)
+{
+    return (uint32_t)strtoul(name + 1, NULL, 10);
+}
+
+/* ---- time ---- */
+
+static bool
+sooner(const struct task *a, const struct task *b)
+{
+    return a->at_ms != b->at_ms ? a->at_ms < b->at_ms : a->order < b->order;
+}
+
+static void
+swap(struct task *a, struct task *b)
+{
+    struct task kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+void
+later(struct world *world, int64_t in_ms, struct task task)
+{
+    if (world->task_count == world->task_capacity) {
+        world->task_capacity = world->task_capacity * 2 + 64;
+        world->tasks = reallocarray(world->tasks, world->task_capacity, sizeof(*world->tasks));
+        CHECK(world->tasks != NULL);
+    }
+    task.at_ms = world->now_ms + in_ms;
+    task.order = world->task_order++;
+    uint32_t at = world->task_count++;
+    world->tasks[at] = task;
+    for (; at > 0 && sooner(&world->tasks[at], &world->tasks[(at - 1) / 2]); at = (at - 1) / 2)
+        swap(&world->tasks[at], &world->tasks[(at - 1) / 2]);
+}
+
+static struct task
+take(struct world *world)
+{
+    struct task first = world->tasks[0];
+    world->tasks[0] = world->tasks[--world->task_count];
+    for (uint32_t at = 0;;) {
+        uint32_t least = at;
+        for (uint32_t child = 2 * at + 1; child <= 2 * at + 2; child++)
+            if (child < world->task_count &&
+                sooner(&world->tasks[child], &world->tasks[least]))
+                least = child;
+        if (least == at)
+            return first;
+        swap(&world->tasks[at], &world->tasks[least]);
+        at = least;
+    }
+}
+
+void
+world_run(struct world *world, int64_t for_ms)
+{
+    int64_t until_ms = world->now_ms + for_ms;
+    while (world->task_count > 0 && world->tasks[0].at_ms <= until_ms) {
+        struct task task = take(world);
+        world->now_ms = task.at_ms;
+        void *data = task.data;
+        task.run(world, &task);
+        free(data);
+    }
+    world->now_ms = until_ms;
+}
+
+/* ---- chance ---- */
+
+static void
+start_again(struct world *world, struct task *task)
+{
+    if (world->nodes[task->node].mesh == NULL)
+        node_start(world, task->node);
+}
+
+static void
+misfortune(struct world *world, struct task *task)
+{
+    if (!world->faulty)
+        return;
+    uint32_t node = draw(world, world->node_count);
+    if (happens(world, world->faults.kills) && world->nodes[node].mesh != NULL) {
+        node_kill(world, node);
+        later(world, draw(world, DOWN_MS_MAX), (struct task){.run = start_again, .node = node});
+    }
+    node = draw(world, world->node_count);
+    if (happens(world, world->faults.leases) && world->nodes[node].mesh != NULL)
+        node_lose_lease(world, node);
+    if (happens(world, world->faults.links))
+        world->link_broken_until_ms[draw(world, world->node_count)][draw(
+            world, world->node_count)] = world->now_ms + draw(world, LINK_MS_MAX);
+    if (happens(world, world->faults.replacements)) {
+        uint32_t model = draw(world, world->model_count);
+        etcd_put_model(world, model, (struct record){.exists = false});
+        etcd_put_model(world, model, (struct record){.exists = true});
+    }
+    later(world, 1000, *task);
+}
+
+/* Half of the calls are for a quarter of the models. */
+static void
+client(struct world *world, struct task *task)
+{
+    uint32_t node = draw(world, world->node_count);
+    uint32_t below = draw(world, 2) ? (world->model_count + 3) / 4 : world->model_count;
+    if (world->nodes[node].mesh != NULL)
+        node_call(world, node, draw(world, below));
+    if (world->faulty)
+        later(world, 1 + draw(world, 300), *task);
+}
+
+static uint32_t
+rate(struct world *world, uint32_t most)
+{
+    return draw(world, 2) ? draw(world, most) : 0;
+}
+
+void
+world_init(struct world *world, uint64_t seed)
+{
+    world->random = seed;
+    world->faulty = true;
+    world->node_count = 1 + draw(world, NODES_MAX);
+    world->model_count = 1 + draw(world, MODELS_MAX);
+    world->model_bytes = 8192 * (1 + draw(world, 20));
+    world->capacity = world->model_bytes * (10 + draw(world, 40));
+    world->faults = (struct faults){
+        .txn_lost = rate(world, 100),
+        .txn_unheard = rate(world, 100),
+        .txn_late = rate(world, 100),
+        .load_fails = rate(world, 200),
+        .size_lies = rate(world, 200),
+        .kills = rate(world, 60),
+        .leases = rate(world, 60),
+        .links = rate(world, 200),
+        .forgets = rate(world, 20),
+        .replacements = rate(world, 100),
+    };
+    bool skewed = draw(world, 2) == 0;
+    for (uint32_t i = 0; i < world->model_count; i++)
+        etcd_put_model(world, i, (struct record){.exists = true});
+    for (uint32_t i = 0; i < world->node_count; i++) {
+        world->nodes[i].skew_ms = skewed ? (int64_t)draw(world, 20000) - 10000 : 0;
+        node_start(world, i);
+    }
+    later(world, 1000, (struct task){.run = misfortune});
+    later(world, 0, (struct task){.run = client});
+}
+
+void
+world_fini(struct world *world)
+{
+    for (uint32_t i = 0; i < world->node_count; i++)
+        if (world->nodes[i].mesh != NULL)
+            mesh_destroy(world->nodes[i].mesh);
+    while (world->task_count > 0)
+        free(take(world).data);
+    free(world->tasks);
+    free(world->changes);
+}
+
+/* ---- when all is well ---- */
+
+/* I5, L2: what the records say is what the runtimes hold. */
+static void
+check_truth(const struct world *world)
+{
+    for (uint32_t m = 0; m < world->model_count; m++) {
+        const struct record *record = &world->records[m];
+        for (uint32_t n = 0; n < world->node_count; n++) {
+            const struct held *held = &world->nodes[n].held[m];
+            const struct place_kept *place = place_of(record, n);
+            bool says = is_registered(place);
+            CHECK(says == (held->memory == MEMORY_LOADED));
+            CHECK(!says || place->kind == MESH_PLACE_LOADED);
+            CHECK(!says || held->version == record->create_revision);
+            CHECK(held->in_flight == 0);
+        }
+    }
+}
+
+void
+world_converge(struct world *world)
+{
+    world->faulty = false;
+    for (uint32_t i = 0; i < NODES_MAX; i++)
+        for (uint32_t j = 0; j < NODES_MAX; j++)
+            world->link_broken_until_ms[i][j] = 0;
+    world_run(world, DOWN_MS_MAX + LINK_MS_MAX + 30000);
+    for (uint32_t i = 0; i < world->node_count; i++)
+        CHECK(world->nodes[i].mesh != NULL && world->keys[i].exists);
+    for (uint32_t n = 0; n < world->node_count && world->called != world->answered; n++)
+        for (uint32_t i = 0; i < SLOTS_MAX; i++)
+            if (world->nodes[n].slots[i].origin != ORIGIN_NONE)
+                fprintf(stderr, "\nn%u slot %u: origin %d depth %u m%u is %d", n, i,
+                        (int)world->nodes[n].slots[i].origin, world->nodes[n].slots[i].depth,
+                        world->nodes[n].slots[i].model,
+                        (int)mesh_state(world->nodes[n].mesh,
+                                        model_name(world->nodes[n].slots[i].model)));
+    CHECK(world->called == world->answered); /* I6 */
+    world_run(world, 150000);                /* failures expire */
+    check_truth(world);
+    for (uint32_t i = 0; i < world->model_count; i++) { /* L3, one after the other: all fit */
+        uint64_t ok = world->ends[MESH_END_OK];
+        node_call(world, draw(world, world->node_count), i);
+        world_run(world, 40000);
+        CHECK(world->ends[MESH_END_OK] == ok + 1);
+    }
+    world_run(world, 20000);
+    check_truth(world);
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A small world on virtual time around real mesh cores: an etcd with revisions, late watches and answers
+ * that get lost; a network with delay and broken links; runtimes that are slow, fail, and lie about sizes;
+ * clients; and what may go wrong with them. Everything follows from one seed: the same seed, the same
+ * trace. Each invariant is CHECKed where it could break, and named there.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "mesh/core/mesh_core.h"
+
+enum { NODES_MAX = 6, MODELS_MAX = 40, SLOTS_MAX = 4096, PLACES_MAX = 16 };
+
+/* What goes wrong how often, drawn per seed; often never. Per mille. */
+struct faults {
+    uint32_t txn_lost;     /* never arrives; the answer is UNKNOWN */
+    uint32_t txn_unheard;  /* is applied; the answer is UNKNOWN */
+    uint32_t txn_late;     /* is applied or refused long after the answer UNKNOWN */
+    uint32_t load_fails;
+    uint32_t size_lies;
+    uint32_t kills;        /* per second and world */
+    uint32_t leases;       /* lost, per second and world */
+    uint32_t links;        /* broken, per second and world */
+    uint32_t forgets;      /* a runtime forgets a model, per call */
+    uint32_t replacements; /* a model is registered anew, per second and world */
+};
+
+struct place_kept {
+    uint32_t node;
+    int64_t since_ms;
+    enum mesh_place_kind kind;
+};
+
+struct record {
+    bool exists;
+    uint64_t create_revision;
+    uint64_t revision;
+    int64_t used_ms;
+    uint32_t count;
+    struct place_kept places[PLACES_MAX];
+};
+
+struct instance_key {
+    bool exists;
+    uint64_t session;
+    uint64_t revision;
+    int64_t start_ms;
+    struct mesh_figures figures;
+};
+
+struct change {
+    bool of_instance;
+    uint32_t id;
+    uint64_t revision;
+    struct record record;
+    struct instance_key key;
+};
+
+enum origin { ORIGIN_NONE, ORIGIN_CLIENT, ORIGIN_PEER };
+
+/* A call that a node answers. */
+struct slot {
+    enum origin origin;
+    uint32_t depth;   /* hops so far */
+    uint32_t attempt; /* the last try's number */
+    uint32_t model;
+    uint32_t node; /* PEER: who waits for the answer, in which life, as which try of which of its calls */
+    uint32_t life;
+    uint32_t call;
+    uint32_t number;
+};
+
+enum memory { MEMORY_NONE, MEMORY_LOADING, MEMORY_LOADED, MEMORY_UNLOADING };
+
+struct held {
+    enum memory memory;
+    uint64_t bytes;
+    uint64_t version; /* create_revision of the model that is in memory */
+    uint32_t in_flight;
+};
+
+struct node {
+    struct mesh *mesh; /* NULL: dead */
+    uint32_t life;
+    int64_t skew_ms;
+    uint64_t session;
+    uint64_t seen; /* changes that its mirror has seen */
+    bool watching; /* a delivery is on its way */
+    struct slot slots[SLOTS_MAX];
+    struct held held[MODELS_MAX];
+    uint64_t excess; /* by which models are larger than predicted */
+    uint64_t claimed[MODELS_MAX]; /* create_revision of the model that its place is of; 0: none */
+};
+
+struct world {
+    uint64_t random;
+    uint64_t trace; /* hash of all that happened */
+    int64_t now_ms;
+    bool faulty; /* else nothing goes wrong any more */
+    struct faults faults;
+    uint32_t node_count;
+    uint32_t model_count;
+    uint64_t model_bytes; /* predicted; what they are, is a matter of the model */
+    uint64_t capacity;
+    struct node nodes[NODES_MAX];
+    int64_t link_broken_until_ms[NODES_MAX][NODES_MAX];
+
+    /* etcd */
+    uint64_t revision;
+    struct record records[MODELS_MAX];
+    struct instance_key keys[NODES_MAX];
+    struct change *changes;
+    uint64_t change_count;
+    uint64_t change_capacity;
+
+    /* what there is to do */
+    struct task *tasks;
+    uint32_t task_count;
+    uint32_t task_capacity;
+    uint64_t task_order;
+
+    uint64_t called;
+    uint64_t answered;
+    uint64_t ends[16];
+    uint64_t loads;
+    uint64_t unloads;
+};
+
+/* Something that happens at a time; `data` is malloc'ed and freed after it. */
+struct task {
+    int64_t at_ms;
+    uint64_t order;
+    void (*run)(struct world *world, struct task *task);
+    uint32_t node;
+    uint32_t life;
+    uint32_t a;
+    uint32_t b;
+    uint64_t c;
+    void *data;
+};
+
+uint32_t draw(struct world *world, uint32_t below);
+bool happens(struct world *world, uint32_t per_mille);
+void later(struct world *world, int64_t in_ms, struct task task);
+void trace(struct world *world, uint64_t what);
+int64_t wall_of(const struct world *world, uint32_t node);
+const char *node_name(uint32_t node);
+const char *model_name(uint32_t model);
+uint32_t number_of(const char *name);
+
+/* etcd.c */
+const struct place_kept *place_of(const struct record *record, uint32_t node);
+bool is_registered(const struct place_kept *place);
+void etcd_put_model(struct world *world, uint32_t model, struct record record);
+void etcd_put_key(struct world *world, uint32_t node);
+void etcd_drop_key(struct world *world, uint32_t node);
+void etcd_txn(struct world *world, uint32_t node, const struct mesh_txn *txn);
+void etcd_list(struct world *world, uint32_t node);
+
+/* node.c */
+void node_start(struct world *world, uint32_t node);
+void node_kill(struct world *world, uint32_t node);
+void node_lose_lease(struct world *world, uint32_t node);
+void node_step(struct world *world, uint32_t node, struct mesh_event event);
+void node_call(struct world *world, uint32_t node, uint32_t model);
+
+/* world.c */
+void world_init(struct world *world, uint64_t seed);
+void world_fini(struct world *world);
+void world_run(struct world *world, int64_t for_ms);
+/* L: faults end, everybody comes back, and what must hold then is checked. */
+void world_converge(struct world *world);
