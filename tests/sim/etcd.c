@@ -47,17 +47,19 @@ static void
 tell_key(struct world *world, uint32_t node, const struct instance_key *key, uint32_t of)
 {
     if (!key->exists) {
-        node_step(world, node, (struct mesh_event){.kind = MESH_INSTANCE_GONE,
-                                                   .gone = {node_name(of), key->revision}});
+        node_step(world, node,
+                  (struct mesh_event){.kind = MESH_INSTANCE_GONE,
+                                      .gone = {node_name(of), key->revision}});
         return;
     }
-    node_step(world, node, (struct mesh_event){.kind = MESH_INSTANCE_PUT,
-                                               .instance = {.id = node_name(of),
-                                                            .labels = "",
-                                                            .session = key->session,
-                                                            .revision = key->revision,
-                                                            .start_ms = key->start_ms,
-                                                            .figures = key->figures}});
+    node_step(world, node,
+              (struct mesh_event){.kind = MESH_INSTANCE_PUT,
+                                  .instance = {.id = node_name(of),
+                                               .labels = "",
+                                               .session = key->session,
+                                               .revision = key->revision,
+                                               .start_ms = key->start_ms,
+                                               .figures = key->figures}});
 }
 
 static void
@@ -130,8 +132,8 @@ etcd_put_key(struct world *world, uint32_t node)
         key->session = world->revision;
     key->exists = true;
     key->revision = world->revision;
-    *change = (struct change){
-        .of_instance = true, .id = node, .revision = world->revision, .key = *key};
+    *change =
+        (struct change){.of_instance = true, .id = node, .revision = world->revision, .key = *key};
     announce(world);
 }
 
@@ -157,8 +159,7 @@ etcd_list(struct world *world, uint32_t node)
     for (uint32_t i = 0; i < world->model_count; i++)
         if (world->records[i].exists)
             tell_model(world, node, &world->records[i], i);
-    node_step(world, node,
-              (struct mesh_event){.kind = MESH_WHOLE, .whole = {world->revision}});
+    node_step(world, node, (struct mesh_event){.kind = MESH_WHOLE, .whole = {world->revision}});
 }
 
 /* ---- transactions ---- */
@@ -210,7 +211,8 @@ apply(struct world *world, uint32_t node, const struct message *message)
         uint32_t others = copies_alive(world, before, node);
         CHECK(others < MESH_COPIES_TRIED_MAX);
         bool calm = world->faults.links + world->faults.kills + world->faults.leases +
-                        world->faults.forgets == 0;
+                        world->faults.forgets ==
+                    0;
         CHECK(others == 0 || !calm);
     }
     for (uint32_t i = 0; i < before->count; i++) { /* nobody writes for another */
@@ -274,8 +276,11 @@ etcd_txn(struct world *world, uint32_t node, const struct mesh_txn *txn)
 {
     struct message *message = calloc(1, sizeof(*message));
     CHECK(message != NULL && txn->model.place_count <= PLACES_MAX);
-    *message = (struct message){.txn = txn->txn, .session = txn->session, .compare = txn->compare,
-                                .model = number_of(txn->model.id), .heard = true};
+    *message = (struct message){.txn = txn->txn,
+                                .session = txn->session,
+                                .compare = txn->compare,
+                                .model = number_of(txn->model.id),
+                                .heard = true};
     message->record.used_ms = txn->model.used_ms;
     message->record.count = txn->model.place_count;
     for (uint32_t i = 0; i < txn->model.place_count; i++)

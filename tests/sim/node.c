@@ -39,9 +39,13 @@ send_figures(struct world *world, uint32_t from, const struct slot *slot)
     struct mesh_figures *figures = malloc(sizeof(*figures));
     CHECK(figures != NULL);
     *figures = mesh_figures(world->nodes[from].mesh);
-    later(world, 1, (struct task){.run = figures_arrive, .node = slot->node, .life = slot->life,
-                                  .a = from, .c = (uint64_t)world->keys[from].start_ms,
-                                  .data = figures});
+    later(world, 1,
+          (struct task){.run = figures_arrive,
+                        .node = slot->node,
+                        .life = slot->life,
+                        .a = from,
+                        .c = (uint64_t)world->keys[from].start_ms,
+                        .data = figures});
 }
 
 static void
@@ -55,8 +59,12 @@ reply(struct world *world, const struct slot *slot, uint32_t from, enum mesh_end
     if (world->nodes[from].mesh != NULL && end != MESH_END_UNREACHABLE)
         send_figures(world, from, slot);
     later(world, 1 + draw(world, 20),
-          (struct task){.run = try_ended, .node = slot->node, .life = slot->life,
-                        .a = slot->call, .b = slot->number, .c = end});
+          (struct task){.run = try_ended,
+                        .node = slot->node,
+                        .life = slot->life,
+                        .a = slot->call,
+                        .b = slot->number,
+                        .c = end});
 }
 
 /* I6: a slot is free after this, and only a used one can be ended. */
@@ -85,10 +93,9 @@ try_ended(struct world *world, struct task *task)
     if (task->c == MESH_END_OK && slot->origin != ORIGIN_NONE && slot->attempt == task->b)
         slot_end(world, task->node, task->a, MESH_END_OK);
     node_step(world, task->node,
-              (struct mesh_event){.kind = MESH_TRY_ENDED,
-                                  .tried = {.call = task->a,
-                                            .number = task->b,
-                                            .end = (enum mesh_end)task->c}});
+              (struct mesh_event){
+                  .kind = MESH_TRY_ENDED,
+                  .tried = {.call = task->a, .number = task->b, .end = (enum mesh_end)task->c}});
 }
 
 static void
@@ -104,8 +111,9 @@ served(struct world *world, struct task *task)
     held->in_flight--;
     struct mesh_event event = {.kind = MESH_TRY_ENDED,
                                .tried = {.call = task->a, .number = task->b, .end = MESH_END_OK}};
-    if (world->faulty && held->in_flight == 0 && mesh_state(node->mesh, model_name(slot->model)) ==
-        MESH_STATE_LOADED && happens(world, world->faults.forgets)) {
+    if (world->faulty && held->in_flight == 0 &&
+        mesh_state(node->mesh, model_name(slot->model)) == MESH_STATE_LOADED &&
+        happens(world, world->faults.forgets)) {
         *held = (struct held){0};
         event.tried.vanished = true;
         event.tried.end = MESH_END_NOT_HERE;
@@ -127,8 +135,11 @@ do_serve(struct world *world, uint32_t number, const struct mesh_action *action)
     CHECK(held->version == action->attempt.create_revision);
     held->in_flight++;
     later(world, 1 + draw(world, 200),
-          (struct task){.run = served, .node = number, .life = node->life,
-                        .a = action->attempt.call, .b = action->attempt.number,
+          (struct task){.run = served,
+                        .node = number,
+                        .life = node->life,
+                        .a = action->attempt.call,
+                        .b = action->attempt.number,
                         .c = held->version});
 }
 
@@ -175,8 +186,12 @@ do_forward(struct world *world, uint32_t number, const struct mesh_action *actio
     struct call_message *message = calloc(1, sizeof(*message));
     CHECK(message != NULL);
     *message = (struct call_message){
-        .slot = {.origin = ORIGIN_PEER, .depth = slot->depth + 1, .model = slot->model,
-                 .node = number, .life = node->life, .call = action->attempt.call,
+        .slot = {.origin = ORIGIN_PEER,
+                 .depth = slot->depth + 1,
+                 .model = slot->model,
+                 .node = number,
+                 .life = node->life,
+                 .call = action->attempt.call,
                  .number = action->attempt.number},
         .hop = action->attempt.hop,
         .deadline_ms = action->attempt.deadline_ms,
@@ -207,9 +222,9 @@ sized(struct world *world, struct task *task)
 {
     struct node *node = &world->nodes[task->node];
     if (node->mesh != NULL && node->life == task->life)
-        node_step(world, task->node, (struct mesh_event){.kind = MESH_SIZE_PREDICTED,
-                                                         .loaded = {.ticket = task->c,
-                                                                    .size_bytes = task->a}});
+        node_step(world, task->node,
+                  (struct mesh_event){.kind = MESH_SIZE_PREDICTED,
+                                      .loaded = {.ticket = task->c, .size_bytes = task->a}});
 }
 
 static void
@@ -252,7 +267,10 @@ do_load(struct world *world, uint32_t number, const struct mesh_action *action)
     CHECK(memory_used(node) <= world->capacity + node->excess); /* I1 */
     world->loads++;
     later(world, 20 + draw(world, 3000),
-          (struct task){.run = loaded, .node = number, .life = node->life, .a = model,
+          (struct task){.run = loaded,
+                        .node = number,
+                        .life = node->life,
+                        .a = model,
                         .c = action->load.ticket});
 }
 
@@ -282,46 +300,36 @@ do_unload(struct world *world, uint32_t number, const struct mesh_action *action
     held->memory = MEMORY_UNLOADING;
     world->unloads++;
     later(world, 5 + draw(world, 1000),
-          (struct task){.run = unloaded, .node = number, .life = node->life, .a = model,
+          (struct task){.run = unloaded,
+                        .node = number,
+                        .life = node->life,
+                        .a = model,
                         .c = action->load.ticket});
 }
 
-static void
-do_ensure(struct world *world, const struct mesh_action *action);
+static void do_ensure(struct world *world, const struct mesh_action *action);
 
 static void
 carry_out(struct world *world, uint32_t node, const struct mesh_action *action)
 {
     trace(world, (uint64_t)node << 32 | (uint64_t)action->kind);
     switch (action->kind) {
-    case MESH_DO_TXN:
-        etcd_txn(world, node, &action->txn);
-        break;
-    case MESH_DO_SERVE:
-        do_serve(world, node, action);
-        break;
-    case MESH_DO_FORWARD:
-        do_forward(world, node, action);
-        break;
-    case MESH_DO_ANSWER:
-        slot_end(world, node, action->answer.call, action->answer.end);
-        break;
-    case MESH_DO_ENSURE:
-        do_ensure(world, action);
-        break;
+    case MESH_DO_TXN: etcd_txn(world, node, &action->txn); break;
+    case MESH_DO_SERVE: do_serve(world, node, action); break;
+    case MESH_DO_FORWARD: do_forward(world, node, action); break;
+    case MESH_DO_ANSWER: slot_end(world, node, action->answer.call, action->answer.end); break;
+    case MESH_DO_ENSURE: do_ensure(world, action); break;
     case MESH_DO_SIZE:
         later(world, 1 + draw(world, 100),
-              (struct task){.run = sized, .node = node, .life = world->nodes[node].life,
-                            .a = (uint32_t)(world->model_bytes *
-                                            (1 + number_of(action->load.model) % 4)),
-                            .c = action->load.ticket});
+              (struct task){
+                  .run = sized,
+                  .node = node,
+                  .life = world->nodes[node].life,
+                  .a = (uint32_t)(world->model_bytes * (1 + number_of(action->load.model) % 4)),
+                  .c = action->load.ticket});
         break;
-    case MESH_DO_LOAD:
-        do_load(world, node, action);
-        break;
-    case MESH_DO_UNLOAD:
-        do_unload(world, node, action);
-        break;
+    case MESH_DO_LOAD: do_load(world, node, action); break;
+    case MESH_DO_UNLOAD: do_unload(world, node, action); break;
     }
 }
 
@@ -353,8 +361,10 @@ static void
 do_ensure(struct world *world, const struct mesh_action *action)
 {
     later(world, 1 + draw(world, 20),
-          (struct task){.run = ensure_arrives, .node = number_of(action->ensure.instance),
-                        .a = number_of(action->ensure.model), .b = action->ensure.target});
+          (struct task){.run = ensure_arrives,
+                        .node = number_of(action->ensure.instance),
+                        .a = number_of(action->ensure.model),
+                        .b = action->ensure.target});
 }
 
 /* ---- life ---- */
@@ -386,8 +396,8 @@ static void
 register_node(struct world *world, uint32_t number)
 {
     etcd_put_key(world, number);
-    node_step(world, number, (struct mesh_event){.kind = MESH_SESSION,
-                                                 .session = {world->keys[number].session}});
+    node_step(world, number,
+              (struct mesh_event){.kind = MESH_SESSION, .session = {world->keys[number].session}});
 }
 
 void
@@ -446,8 +456,7 @@ node_kill(struct world *world, uint32_t number)
         else if (slot.origin == ORIGIN_CLIENT)
             world->called--; /* its client knows: the connection is gone */
     }
-    later(world, LEASE_MS,
-          (struct task){.run = lease_ends, .node = number, .life = node->life});
+    later(world, LEASE_MS, (struct task){.run = lease_ends, .node = number, .life = node->life});
 }
 
 static void
@@ -470,7 +479,9 @@ node_lose_lease(struct world *world, uint32_t number)
     if (draw(world, 2) == 0) /* else it does not know yet; the fence does */
         node_step(world, number, (struct mesh_event){.kind = MESH_SESSION});
     later(world, 100 + draw(world, 20000),
-          (struct task){.run = comes_back, .node = number, .life = world->nodes[number].life,
+          (struct task){.run = comes_back,
+                        .node = number,
+                        .life = world->nodes[number].life,
                         .c = (uint64_t)start_ms});
 }
 
@@ -482,10 +493,10 @@ node_call(struct world *world, uint32_t number, uint32_t model)
     node->slots[call] = (struct slot){.origin = ORIGIN_CLIENT, .model = model};
     world->called++;
     node_step(world, number,
-              (struct mesh_event){.kind = MESH_CALL,
-                                  .call = {.call = call,
-                                           .model = model_name(model),
-                                           .balance = draw(world, 2) ? MESH_BALANCE_CALLER
-                                                                     : MESH_BALANCE_NONE,
-                                           .deadline_ms = world->now_ms + DEADLINE_MS}});
+              (struct mesh_event){
+                  .kind = MESH_CALL,
+                  .call = {.call = call,
+                           .model = model_name(model),
+                           .balance = draw(world, 2) ? MESH_BALANCE_CALLER : MESH_BALANCE_NONE,
+                           .deadline_ms = world->now_ms + DEADLINE_MS}});
 }

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whole meshes of real cores on virtual time, with all that goes wrong: hundreds of seeds, each with its
- * own number of nodes, models, room and faults. world.h has the invariants. SHOAL_SEED runs one seed
- * and says what came of it; SHOAL_SIM_SEEDS says how many there are.
+ * Whole meshes of real cores on virtual time, with all that goes wrong: hundreds of seeds, each
+ * with its own number of nodes, models, room and faults. world.h has the invariants. SHOAL_SEED
+ * runs one seed and says what came of it; SHOAL_SIM_SEEDS says how many there are.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -16,6 +18,7 @@
 
 enum { FAULTY_MS = 120000, SEEDS = 150 };
 
+static uint64_t now_running; /* said when a CHECK fails */
 static uint64_t total_ends[16];
 static uint64_t total_loads;
 static uint64_t total_unloads;
@@ -48,10 +51,10 @@ test_seeds(void **state)
     uint64_t first = given != NULL ? strtoull(given, NULL, 0) : 1;
     uint64_t seeds = given != NULL ? 1 : count != NULL ? strtoull(count, NULL, 0) : SEEDS;
     for (uint64_t seed = first; seed < first + seeds; seed++) {
-        fprintf(stderr, "\rSHOAL_SEED=%llu", (unsigned long long)seed); /* the last one said failed */
+        now_running = seed;
         run(seed);
     }
-    printf("\n%llu loads, %llu unloads; calls by end:", (unsigned long long)total_loads,
+    printf("%llu loads, %llu unloads; calls by end:", (unsigned long long)total_loads,
            (unsigned long long)total_unloads);
     for (int i = 0; i <= MESH_END_DEADLINE; i++)
         printf(" %llu", (unsigned long long)total_ends[i]);
@@ -63,14 +66,26 @@ static void
 test_the_same_again(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1000; seed < 1005; seed++)
+    for (uint64_t seed = now_running = 1000; seed < 1005; seed++)
         assert_true(run(seed) == run(seed));
     assert_true(run(1000) != run(1001));
+}
+
+static void
+on_abort(int number)
+{
+    (void)number;
+    char text[64];
+    int length = snprintf(text, sizeof(text), "SHOAL_SEED=%llu\n", (unsigned long long)now_running);
+    if (write(STDERR_FILENO, text, (size_t)length) != length)
+        _exit(2);
+    _exit(1);
 }
 
 int
 main(void)
 {
+    signal(SIGABRT, on_abort);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_the_same_again),

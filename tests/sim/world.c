@@ -97,8 +97,7 @@ take(struct world *world)
     for (uint32_t at = 0;;) {
         uint32_t least = at;
         for (uint32_t child = 2 * at + 1; child <= 2 * at + 2; child++)
-            if (child < world->task_count &&
-                sooner(&world->tasks[child], &world->tasks[least]))
+            if (child < world->task_count && sooner(&world->tasks[child], &world->tasks[least]))
                 least = child;
         if (least == at)
             return first;
@@ -144,8 +143,9 @@ misfortune(struct world *world, struct task *task)
     if (happens(world, world->faults.leases) && world->nodes[node].mesh != NULL)
         node_lose_lease(world, node);
     if (happens(world, world->faults.links))
-        world->link_broken_until_ms[draw(world, world->node_count)][draw(
-            world, world->node_count)] = world->now_ms + draw(world, LINK_MS_MAX);
+        world
+            ->link_broken_until_ms[draw(world, world->node_count)][draw(world, world->node_count)] =
+            world->now_ms + draw(world, LINK_MS_MAX);
     if (happens(world, world->faults.replacements)) {
         uint32_t model = draw(world, world->model_count);
         etcd_put_model(world, model, (struct record){.exists = false});
@@ -236,6 +236,37 @@ check_truth(const struct world *world)
     }
 }
 
+/* For whoever looks for the reason of a failed seed. */
+static void
+report(const struct world *world, uint32_t model)
+{
+    const struct record *record = &world->records[model];
+    fprintf(stderr, "\nat %lld ms, %u nodes, %u models, called %llu, answered %llu; m%u:",
+            (long long)world->now_ms, world->node_count, world->model_count,
+            (unsigned long long)world->called, (unsigned long long)world->answered, model);
+    for (uint32_t i = 0; i < record->count; i++)
+        fprintf(stderr, " n%u kind %d since %lld", record->places[i].node,
+                (int)record->places[i].kind, (long long)record->places[i].since_ms);
+    fprintf(stderr, "\nends:");
+    for (int i = 0; i <= MESH_END_DEADLINE; i++)
+        fprintf(stderr, " %llu", (unsigned long long)world->ends[i]);
+    for (uint32_t n = 0; n < world->node_count; n++) {
+        const struct node *node = &world->nodes[n];
+        if (node->mesh == NULL)
+            continue;
+        struct mesh_figures figures = mesh_figures(node->mesh);
+        fprintf(stderr, "\nn%u: state %d, %llu free of %llu units, oldest %lld ms, full %d", n,
+                (int)mesh_state(node->mesh, model_name(model)),
+                (unsigned long long)figures.free_units, (unsigned long long)figures.capacity_units,
+                (long long)(wall_of(world, n) - figures.oldest_ms), figures.full);
+        for (uint32_t i = 0; i < SLOTS_MAX; i++)
+            if (node->slots[i].origin != ORIGIN_NONE)
+                fprintf(stderr, "\n  call %u from %d for m%u", i, (int)node->slots[i].origin,
+                        node->slots[i].model);
+    }
+    fprintf(stderr, "\n");
+}
+
 void
 world_converge(struct world *world)
 {
@@ -246,14 +277,8 @@ world_converge(struct world *world)
     world_run(world, DOWN_MS_MAX + LINK_MS_MAX + 30000);
     for (uint32_t i = 0; i < world->node_count; i++)
         CHECK(world->nodes[i].mesh != NULL && world->keys[i].exists);
-    for (uint32_t n = 0; n < world->node_count && world->called != world->answered; n++)
-        for (uint32_t i = 0; i < SLOTS_MAX; i++)
-            if (world->nodes[n].slots[i].origin != ORIGIN_NONE)
-                fprintf(stderr, "\nn%u slot %u: origin %d depth %u m%u is %d", n, i,
-                        (int)world->nodes[n].slots[i].origin, world->nodes[n].slots[i].depth,
-                        world->nodes[n].slots[i].model,
-                        (int)mesh_state(world->nodes[n].mesh,
-                                        model_name(world->nodes[n].slots[i].model)));
+    if (world->called != world->answered)
+        report(world, 0);
     CHECK(world->called == world->answered); /* I6 */
     world_run(world, 150000);                /* failures expire */
     check_truth(world);
@@ -261,6 +286,8 @@ world_converge(struct world *world)
         uint64_t ok = world->ends[MESH_END_OK];
         node_call(world, draw(world, world->node_count), i);
         world_run(world, 40000);
+        if (world->ends[MESH_END_OK] != ok + 1)
+            report(world, i);
         CHECK(world->ends[MESH_END_OK] == ok + 1);
     }
     world_run(world, 20000);

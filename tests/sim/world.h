@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small world on virtual time around real mesh cores: an etcd with revisions, late watches and answers
- * that get lost; a network with delay and broken links; runtimes that are slow, fail, and lie about sizes;
- * clients; and what may go wrong with them. Everything follows from one seed: the same seed, the same
- * trace. Each invariant is CHECKed where it could break, and named there.
+ * A small world on virtual time around real mesh cores: an etcd with revisions, late watches and
+ * answers that get lost; a network with delay and broken links; runtimes that are slow, fail, and
+ * lie about sizes; clients; and what may go wrong with them. Everything follows from one seed: the
+ * same seed, the same trace. Each invariant is CHECKed where it could break, and named there.
  */
 #pragma once
 
@@ -16,9 +16,9 @@ enum { NODES_MAX = 6, MODELS_MAX = 40, SLOTS_MAX = 4096, PLACES_MAX = 16 };
 
 /* What goes wrong how often, drawn per seed; often never. Per mille. */
 struct faults {
-    uint32_t txn_lost;     /* never arrives; the answer is UNKNOWN */
-    uint32_t txn_unheard;  /* is applied; the answer is UNKNOWN */
-    uint32_t txn_late;     /* is applied or refused long after the answer UNKNOWN */
+    uint32_t txn_lost;    /* never arrives; the answer is UNKNOWN */
+    uint32_t txn_unheard; /* is applied; the answer is UNKNOWN */
+    uint32_t txn_late;    /* is applied or refused long after the answer UNKNOWN */
     uint32_t load_fails;
     uint32_t size_lies;
     uint32_t kills;        /* per second and world */
@@ -67,7 +67,8 @@ struct slot {
     uint32_t depth;   /* hops so far */
     uint32_t attempt; /* the last try's number */
     uint32_t model;
-    uint32_t node; /* PEER: who waits for the answer, in which life, as which try of which of its calls */
+    uint32_t node; /* PEER: who waits for the answer, in which life, as which try of which of its
+                      calls */
     uint32_t life;
     uint32_t call;
     uint32_t number;
@@ -91,7 +92,7 @@ struct node {
     bool watching; /* a delivery is on its way */
     struct slot slots[SLOTS_MAX];
     struct held held[MODELS_MAX];
-    uint64_t excess; /* by which models are larger than predicted */
+    uint64_t excess;              /* by which models are larger than predicted */
     uint64_t claimed[MODELS_MAX]; /* create_revision of the model that its place is of; 0: none */
 };
 

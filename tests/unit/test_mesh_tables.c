@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the mesh core's tables are made of: names, heaps, types and the ledger by hand, then names and
- * heaps with random steps against oracles that look through everything; and how large a model's record is.
+ * What the mesh core's tables are made of: names, heaps, types and the ledger by hand, then names
+ * and heaps with random steps against oracles that look through everything; and how large a model's
+ * record is.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -191,7 +192,8 @@ static void
 test_a_model_is_small(void **state)
 {
     (void)state;
-    /* and its name's number, hash and references, and its slots in the table, at worst half full... */
+    /* and its name's number, hash and references, and its slots in the table, at worst half full...
+     */
     assert_true(sizeof(struct model) + sizeof(struct name) + 4 * sizeof(uint32_t) <= 256);
     printf("a model: %zu + %zu bytes\n", sizeof(struct model),
            sizeof(struct name) + 4 * sizeof(uint32_t));
@@ -200,9 +202,14 @@ test_a_model_is_small(void **state)
 static struct mesh_model
 record(uint64_t revision, const struct mesh_place *places, uint32_t count)
 {
-    return (struct mesh_model){.id = "m", .type = "t", .path = "p", .key = "k",
-                               .create_revision = 1, .revision = revision,
-                               .places = places, .place_count = count};
+    return (struct mesh_model){.id = "m",
+                               .type = "t",
+                               .path = "p",
+                               .key = "k",
+                               .create_revision = 1,
+                               .revision = revision,
+                               .places = places,
+                               .place_count = count};
 }
 
 /* T6, and what strangers write. */
@@ -211,15 +218,16 @@ test_records(void **state)
 {
     (void)state;
     struct tables tables;
-    const struct mesh_config config = {
-        .instance = "self", .models_max = 2, .instances_max = 6};
+    const struct mesh_config config = {.instance = "self", .models_max = 2, .instances_max = 6};
     tables_init(&tables, &config);
     const struct mesh_place places[] = {
         {.instance = "a", .since_ms = 5, .kind = MESH_PLACE_LOADED},
         {.instance = "a", .since_ms = 6, .kind = MESH_PLACE_FAILED, .reason = "twice"},
         {.instance = "b", .since_ms = INT64_MIN, .kind = MESH_PLACE_FAILED, .reason = "why"},
         {.instance = "c", .since_ms = INT64_MAX, .kind = MESH_PLACE_LOADING},
-        {.instance = "d"}, {.instance = "e"}, {.instance = "no-room"},
+        {.instance = "d"},
+        {.instance = "e"},
+        {.instance = "no-room"},
     };
     uint32_t m;
     struct mesh_model put = record(10, places, 7);
@@ -229,8 +237,8 @@ test_records(void **state)
     uint32_t a = tables_instance(&tables, "a");
     assert_int_equal(model_place(model, (uint16_t)a)->kind, MESH_PLACE_LOADED);
     assert_int_equal(model_copies(&tables, model), 0); /* nobody lives */
-    struct mesh_instance instance = {.id = "a", .labels = "", .session = 3, .revision = 11,
-                                     .start_ms = 5};
+    struct mesh_instance instance = {
+        .id = "a", .labels = "", .session = 3, .revision = 11, .start_ms = 5};
     assert_true(tables_put_instance(&tables, &instance, 0));
     assert_int_equal(model_copies(&tables, model), 1);
     instance.revision = 12;
@@ -256,9 +264,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),           cmocka_unit_test(test_names_at_random),
-        cmocka_unit_test(test_heap_at_random),  cmocka_unit_test(test_ledger),
-        cmocka_unit_test(test_types),           cmocka_unit_test(test_a_model_is_small),
+        cmocka_unit_test(test_names),          cmocka_unit_test(test_names_at_random),
+        cmocka_unit_test(test_heap_at_random), cmocka_unit_test(test_ledger),
+        cmocka_unit_test(test_types),          cmocka_unit_test(test_a_model_is_small),
         cmocka_unit_test(test_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

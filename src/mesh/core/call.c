@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call while this node answers it: rules R1 to R11. It is routed, waits here, is served here, or is at
- * another node; whatever comes back from there is an end or puts a name on one of its lists, and it is
- * routed again.
+ * A call while this node answers it: rules R1 to R11. It is routed, waits here, is served here, or
+ * is at another node; whatever comes back from there is an end or puts a name on one of its lists,
+ * and it is routed again.
  */
 #include "base/check.h"
 #include "mesh/core/route.h"
@@ -203,8 +203,7 @@ refusal_text(enum place_refusal refusal)
     switch (refusal) {
     case PLACE_NO_LABELS:
         return "no running instance has the labels that the model's type requires";
-    case PLACE_ALL_TRIED:
-        return "every instance that may load the model has been tried";
+    case PLACE_ALL_TRIED: return "every instance that may load the model has been tried";
     case PLACE_ALL_FULL:
         return "every instance is full of models that were used as recently: cache churn";
     }
@@ -349,7 +348,7 @@ call_on_call(struct mesh *mesh, const struct mesh_event *event)
     if (!mesh->whole || model == NAME_NONE) {
         struct mesh_action *action = act(mesh, MESH_DO_ANSWER);
         action->answer.call = number;
-        action->answer.end = !mesh->whole                              ? MESH_END_UNAVAILABLE
+        action->answer.end = !mesh->whole                        ? MESH_END_UNAVAILABLE
                              : event->call.hop == MESH_HOP_ENTRY ? MESH_END_NOT_FOUND
                                                                  : MESH_END_NOT_HERE;
         action->answer.text = mesh->whole ? "model not found" : "the registry is being read";
@@ -414,8 +413,8 @@ learn(struct mesh *mesh, struct call *call, const struct mesh_event *event)
 {
     bool served = call->state == CALL_SERVED;
     uint32_t instance = served ? INSTANCE_SELF : call->there;
-    enum mesh_list which = !served && call->there_hop == MESH_HOP_LOAD ? MESH_LIST_LOAD
-                                                                       : MESH_LIST_HIT;
+    enum mesh_list which =
+        !served && call->there_hop == MESH_HOP_LOAD ? MESH_LIST_LOAD : MESH_LIST_HIT;
     int64_t since_ms = served ? mesh->entries[call->entry].since_ms : call->there_since_ms;
     list(call, instance, which, since_ms);
     if (event->tried.end == MESH_END_UNREACHABLE && !served) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a runtime's memory is promised to and used by: rules K1 to K5 of DESIGN-rules.md. Sizes in
- * units of 8 KiB. `committed` is what admission looks at, `resident` what there is; they differ by what is
- * queued and by what is being unloaded.
+ * units of 8 KiB. `committed` is what admission looks at, `resident` what there is; they differ by
+ * what is queued and by what is being unloaded.
  */
 #pragma once
 
@@ -23,7 +23,8 @@ struct ledger {
 uint32_t ledger_units(uint64_t bytes);
 
 /* A runtime of that capacity, which loads so many at once; what is promised and used stays. */
-void ledger_open(struct ledger *ledger, uint64_t capacity, uint32_t loaders, uint32_t default_units);
+void ledger_open(struct ledger *ledger, uint64_t capacity, uint32_t loaders,
+                 uint32_t default_units);
 
 /* What may be committed. */
 static inline uint64_t

@@ -106,8 +106,8 @@ lru_place(struct mesh *mesh, const struct entry *entry)
     mesh->evictable_units += entry->units;
 }
 
-static void
-lru_grow_up(struct mesh *mesh)
+void
+load_grow_up(struct mesh *mesh)
 {
     while (heap_first_key(&mesh->young) <= mesh->now_ms) {
         uint32_t number = heap_first(&mesh->young);
@@ -191,7 +191,7 @@ load_lift(struct mesh *mesh, struct entry *entry, enum mesh_class class)
 {
     if (class >= entry->class)
         return;
-    entry->class = (uint8_t)class;
+    entry->class = (uint8_t) class;
     entry->waited_ms = mesh->now_ms;
     if (entry->state == MESH_STATE_QUEUED)
         heap_set(&mesh->queue, entry_number(mesh, entry), queue_key(entry));
@@ -210,7 +210,7 @@ make_room(struct mesh *mesh, struct entry *newcomer, enum room room)
     uint64_t excess = ledger_excess(&mesh->ledger);
     uint64_t found = 0;
     uint32_t count = 0;
-    lru_grow_up(mesh);
+    load_grow_up(mesh);
     while (found < excess) {
         struct heap *heap = heap_first(&mesh->lru) != HEAP_NONE || room == ROOM_FOR_OLDER
                                 ? &mesh->lru
@@ -273,7 +273,7 @@ judge(struct mesh *mesh, const struct load_wish *wish, uint32_t units)
         return LOAD_FAILED_HERE; /* A3 */
     if (units > ledger_usable(&mesh->ledger))
         return LOAD_TOO_LARGE;
-    lru_grow_up(mesh);
+    load_grow_up(mesh);
     uint64_t room = ledger_free(&mesh->ledger);
     if (room >= units)
         return LOAD_BEGUN;

@@ -4,11 +4,12 @@
  * contract with the edge, DESIGN-rules.md for the rules.
  *
  * One thread. Texts and arrays in an event are read during mesh_step and not kept; those in actions
- * live until the next mesh_step or mesh_destroy. Times in milliseconds: `now_ms` monotonic, `wall_ms` the
- * epoch, for stamps. Sizes in bytes at this boundary. Out of memory ends the process.
+ * live until the next mesh_step or mesh_destroy. Times in milliseconds: `now_ms` monotonic,
+ * `wall_ms` the epoch, for stamps. Sizes in bytes at this boundary. Out of memory ends the process.
  *
- * The edge promises, and is held to it by CHECK: a call's number is below calls_max and not in use; tickets
- * are those it was given. Answers about what has gone meanwhile are dropped. Everything in records is judged, not believed.
+ * The edge promises, and is held to it by CHECK: a call's number is below calls_max and not in use;
+ * tickets are those it was given. Answers about what has gone meanwhile are dropped. Everything in
+ * records is judged, not believed.
  */
 #pragma once
 
@@ -228,12 +229,12 @@ enum mesh_action_kind {
     MESH_DO_UNLOAD,
 };
 
-/* One write of a model's record, under T1. The edge adds what it does not know from the record that it
- * compares with. */
+/* One write of a model's record, under T1. The edge adds what it does not know from the record that
+ * it compares with. */
 struct mesh_txn {
     uint64_t txn;
-    uint64_t session; /* the own key's creation revision, compared */
-    uint64_t compare; /* the record's revision */
+    uint64_t session;   /* the own key's creation revision, compared */
+    uint64_t compare;   /* the record's revision */
     const char *absent; /* an instance whose key must not exist; NULL: none */
     struct mesh_model model;
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Texts as dense numbers, with counted references: ids of models and instances, types, reasons. A
- * number stays with its text while it has a reference, and is used again after that. Open addressing,
- * linear probing, backward shift; the hash has a key, as ids are chosen by strangers.
+ * number stays with its text while it has a reference, and is used again after that. Open
+ * addressing, linear probing, backward shift; the hash has a key, as ids are chosen by strangers.
  */
 #pragma once
 
@@ -35,7 +35,8 @@ void names_fini(struct names *names);
 /* NAME_NONE: there is none. */
 uint32_t names_find(const struct names *names, const char *text);
 
-/* Its number, with a reference more, which names_release gives back. NAME_NONE: the limit is reached. */
+/* Its number, with a reference more, which names_release gives back. NAME_NONE: the limit is
+ * reached. */
 uint32_t names_hold(struct names *names, const char *text);
 /* One reference more of a number that has one. */
 void names_keep(struct names *names, uint32_t number);

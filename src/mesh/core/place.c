@@ -2,8 +2,8 @@
 #include "mesh/core/place.h"
 
 enum {
-    FULL_NEAR_MS = 45000,   /* P4 */
-    BUSY_PER_MINUTE = 100,  /* P6: nobody is busy below this */
+    FULL_NEAR_MS = 45000,  /* P4 */
+    BUSY_PER_MINUTE = 100, /* P6: nobody is busy below this */
 };
 
 uint64_t

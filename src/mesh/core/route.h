@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who serves a call whose model has copies: rules R1 to R4. Pure; looks at the record's places alone.
+ * Who serves a call whose model has copies: rules R1 to R4. Pure; looks at the record's places
+ * alone.
  */
 #pragma once
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this node holds and what the records say of it, brought together: rules T1 to T7. Nothing here waits
- * for an answer: `settle` looks at both, and takes the one next step, whoever changed what.
+ * What this node holds and what the records say of it, brought together: rules T1 to T7. Nothing
+ * here waits for an answer: `settle` looks at both, and takes the one next step, whoever changed
+ * what.
  */
 #include "base/check.h"
 #include "mesh/core/state.h"
@@ -96,13 +97,13 @@ write_record(struct mesh *mesh, uint32_t number, const struct entry *entry, enum
             .instance = names_text(&mesh->tables.instance_names, INSTANCE_SELF),
             .reason = failed ? names_text(&mesh->tables.reasons, entry->reason) : NULL,
             .since_ms = entry->since_ms,
-            .kind = failed                ? MESH_PLACE_FAILED
+            .kind = failed               ? MESH_PLACE_FAILED
                     : what == SAY_LOADED ? MESH_PLACE_LOADED
                                          : MESH_PLACE_LOADING,
         };
     }
-    int64_t used_ms = entry != NULL && entry->used_ms > model->used_ms ? entry->used_ms
-                                                                        : model->used_ms;
+    int64_t used_ms =
+        entry != NULL && entry->used_ms > model->used_ms ? entry->used_ms : model->used_ms;
     mesh->txns = (mesh->txns + 1) & UINT32_MAX;
     mesh->txns += mesh->txns == 0;
     model->txn = mesh->txns << MODEL_BITS | number;
@@ -216,12 +217,9 @@ settle_orphan(struct mesh *mesh, struct entry *entry)
         entry_set(mesh, entry, MESH_STATE_EMPTYING);
         settle_later(mesh, number);
         break;
-    case MESH_STATE_EMPTYING:
-        settle_emptying(mesh, entry);
-        break;
+    case MESH_STATE_EMPTYING: settle_emptying(mesh, entry); break;
     case MESH_STATE_NONE:
-    case MESH_STATE_UNLOADING:
-        break;
+    case MESH_STATE_UNLOADING: break;
     }
 }
 
@@ -230,9 +228,7 @@ settle_entry(struct mesh *mesh, struct entry *entry, const struct place *own)
 {
     bool listed = own != NULL && own->kind != MESH_PLACE_FAILED && own->since_ms == entry->since_ms;
     switch ((enum mesh_state)entry->state) {
-    case MESH_STATE_CLAIMING:
-        settle_claiming(mesh, entry, own);
-        break;
+    case MESH_STATE_CLAIMING: settle_claiming(mesh, entry, own); break;
     case MESH_STATE_QUEUED:
     case MESH_STATE_LOADING:
         if (!listed && !entry->doomed)
@@ -244,15 +240,10 @@ settle_entry(struct mesh *mesh, struct entry *entry, const struct place *own)
         else if (own->kind != MESH_PLACE_LOADED)
             write_record(mesh, entry->model, entry, SAY_LOADED);
         break;
-    case MESH_STATE_WITHDRAWING:
-        settle_withdrawing(mesh, entry, own);
-        break;
-    case MESH_STATE_EMPTYING:
-        settle_emptying(mesh, entry);
-        break;
+    case MESH_STATE_WITHDRAWING: settle_withdrawing(mesh, entry, own); break;
+    case MESH_STATE_EMPTYING: settle_emptying(mesh, entry); break;
     case MESH_STATE_NONE:
-    case MESH_STATE_UNLOADING:
-        break;
+    case MESH_STATE_UNLOADING: break;
     }
 }
 

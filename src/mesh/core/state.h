@@ -2,8 +2,9 @@
 /*
  * All that a node knows, and the steps that change it. For the core's own files.
  *
- * A step changes the tables, and puts what must be looked at again on two lists: calls to be routed,
- * and models to be settled. They are worked off at its end (step.c), so that nothing recurses.
+ * A step changes the tables, and puts what must be looked at again on two lists: calls to be
+ * routed, and models to be settled. They are worked off at its end (step.c), so that nothing
+ * recurses.
  */
 #pragma once
 
@@ -34,7 +35,7 @@ struct entry {
     int64_t since_ms;         /* stamp of its place; no two of this node are the same */
     int64_t began_ms;         /* now_ms when it came into its state */
     int64_t waited_ms;        /* now_ms of the first call that waited */
-    uint32_t serial; /* with its number: its ticket */
+    uint32_t serial;          /* with its number: its ticket */
     uint32_t model;
     uint32_t units;
     uint32_t target; /* copies wanted in all, when it was claimed */
@@ -163,7 +164,14 @@ state_serves(enum mesh_state state)
 struct mesh_action *act(struct mesh *mesh, enum mesh_action_kind kind);
 
 /* load.c: entries. A pointer to one lasts until the next load_begin. */
-enum load_refusal { LOAD_BEGUN, LOAD_LEAVING, LOAD_NOT_HERE, LOAD_FAILED_HERE, LOAD_TOO_LARGE, LOAD_FULL };
+enum load_refusal {
+    LOAD_BEGUN,
+    LOAD_LEAVING,
+    LOAD_NOT_HERE,
+    LOAD_FAILED_HERE,
+    LOAD_TOO_LARGE,
+    LOAD_FULL
+};
 
 struct load_wish {
     uint32_t model;
@@ -175,6 +183,8 @@ struct load_wish {
 
 enum load_refusal load_begin(struct mesh *mesh, const struct load_wish *wish);
 void load_run_queue(struct mesh *mesh);
+/* E3: who has become old enough to go may go from now on. */
+void load_grow_up(struct mesh *mesh);
 void load_touch(struct mesh *mesh, struct entry *entry, int64_t used_ms);
 /* Q3: a call waits for it. */
 void load_lift(struct mesh *mesh, struct entry *entry, enum mesh_class class);

@@ -158,57 +158,27 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
         settle_tick(mesh);
         call_tick(mesh);
         break;
-    case MESH_RUNTIME:
-        on_runtime(mesh, event);
-        break;
-    case MESH_RUNTIME_LOST:
-        load_on_runtime_lost(mesh);
-        break;
-    case MESH_SESSION:
-        on_session(mesh, event->session.revision);
-        break;
-    case MESH_WHOLE:
-        on_whole(mesh, event->whole.revision);
-        break;
-    case MESH_MODEL_PUT:
-        on_model_put(mesh, event);
-        break;
-    case MESH_MODEL_GONE:
-        on_model_gone(mesh, event);
-        break;
-    case MESH_INSTANCE_PUT:
-        on_instance_put(mesh, event);
-        break;
+    case MESH_RUNTIME: on_runtime(mesh, event); break;
+    case MESH_RUNTIME_LOST: load_on_runtime_lost(mesh); break;
+    case MESH_SESSION: on_session(mesh, event->session.revision); break;
+    case MESH_WHOLE: on_whole(mesh, event->whole.revision); break;
+    case MESH_MODEL_PUT: on_model_put(mesh, event); break;
+    case MESH_MODEL_GONE: on_model_gone(mesh, event); break;
+    case MESH_INSTANCE_PUT: on_instance_put(mesh, event); break;
     case MESH_INSTANCE_GONE:
         tables_drop_instance(&mesh->tables, event->gone.id, event->gone.revision, mesh->now_ms);
         break;
-    case MESH_INSTANCE_FIGURES:
-        on_figures(mesh, event);
-        break;
-    case MESH_TXN_ENDED:
-        settle_on_txn(mesh, event->txn.txn, event->txn.end);
-        break;
-    case MESH_CALL:
-        call_on_call(mesh, event);
-        break;
-    case MESH_CALL_CANCELLED:
-        call_on_cancelled(mesh, event->call.call);
-        break;
-    case MESH_TRY_ENDED:
-        call_on_try(mesh, event);
-        break;
-    case MESH_ENSURE:
-        call_on_ensure(mesh, event);
-        break;
+    case MESH_INSTANCE_FIGURES: on_figures(mesh, event); break;
+    case MESH_TXN_ENDED: settle_on_txn(mesh, event->txn.txn, event->txn.end); break;
+    case MESH_CALL: call_on_call(mesh, event); break;
+    case MESH_CALL_CANCELLED: call_on_cancelled(mesh, event->call.call); break;
+    case MESH_TRY_ENDED: call_on_try(mesh, event); break;
+    case MESH_ENSURE: call_on_ensure(mesh, event); break;
     case MESH_SIZE_PREDICTED:
         load_on_size(mesh, event->loaded.ticket, event->loaded.size_bytes);
         break;
-    case MESH_LOAD_ENDED:
-        load_on_load(mesh, event);
-        break;
-    case MESH_UNLOAD_ENDED:
-        load_on_unload(mesh, event->loaded.ticket, event->loaded.freed);
-        break;
+    case MESH_LOAD_ENDED: load_on_load(mesh, event); break;
+    case MESH_UNLOAD_ENDED: load_on_unload(mesh, event->loaded.ticket, event->loaded.freed); break;
     case MESH_TYPES:
         if (types_set(&mesh->tables.types, event->types.rules, event->types.rule_count))
             tables_relabel(&mesh->tables);
@@ -261,6 +231,7 @@ mesh_state(const struct mesh *mesh, const char *id)
 struct mesh_figures
 mesh_figures(struct mesh *mesh)
 {
+    load_grow_up(mesh);
     const struct ledger *ledger = &mesh->ledger;
     uint64_t room = ledger_free(ledger);
     uint32_t oldest = heap_first(&mesh->lru);

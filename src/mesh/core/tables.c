@@ -283,7 +283,7 @@ tables_relabel(struct tables *tables)
     for (uint32_t i = 0; i < tables->instance_names.used; i++) {
         struct instance *instance = &tables->instances[i];
         if (names_text(&tables->instance_names, i) != NULL && instance->label_set != NAME_NONE)
-            instance->labels = types_labels(
-                &tables->types, names_text(&tables->label_sets, instance->label_set));
+            instance->labels =
+                types_labels(&tables->types, names_text(&tables->label_sets, instance->label_set));
     }
 }

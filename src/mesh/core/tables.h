@@ -37,7 +37,7 @@ struct model {
     uint32_t references;
     uint32_t entry; /* ENTRY_NONE */
     uint16_t place_count;
-    bool known; /* there is a record; else the revision is that of its deletion */
+    bool known;  /* there is a record; else the revision is that of its deletion */
     bool listed; /* the table holds a reference to the id */
     bool auto_delete;
     struct place few[PLACES_INLINE];

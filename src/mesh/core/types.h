@@ -29,7 +29,8 @@ struct types {
 void types_init(struct types *types, uint64_t key);
 void types_fini(struct types *types);
 
-/* New rules instead of the old. False: more labels or types than there is room for; the old ones hold. */
+/* New rules instead of the old. False: more labels or types than there is room for; the old ones
+ * hold. */
 bool types_set(struct types *types, const struct mesh_type_rule *rules, uint32_t count);
 
 /* The bits of a set of labels, sorted or not, comma between. */
