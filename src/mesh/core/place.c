@@ -47,43 +47,56 @@ room_of(const struct instance *instance)
     return room > instance->pending_units ? room - instance->pending_units : 0;
 }
 
-/* E3, E4, as far as its figures tell: it would take the model. */
+/* E3, E4, as far as its figures tell: it is full, and would take the model all the same. */
 static bool
-would_accept(const struct instance *instance, const struct place_wish *wish)
+would_evict(const struct instance *instance, const struct place_wish *wish)
 {
-    if (room_of(instance) > 0)
-        return true;
     int64_t oldest = instance->figures.oldest_ms;
     return oldest < wish->wall_ms - wish->churn_ms && oldest < wish->used_ms;
 }
 
-/* P2 to P4 as numbers: the lowest tier, then who has room, then the score. */
-struct worth {
-    int64_t tier;
-    int64_t score; /* room, or minus the oldest's stamp */
-    bool roomy;
-};
-
 struct search {
+    uint64_t maybe_spoken_for; /* one bit for 64th of the numbers: P1 must look closely */
     const struct tables *tables;
     const struct place_wish *wish;
     const struct type_rule *rule;
     bool reach_all; /* the unreachable, too */
 };
 
+static uint64_t
+bit_of(uint32_t number)
+{
+    return UINT64_C(1) << number % 64;
+}
+
+static uint64_t
+spoken_for(const struct place_wish *wish)
+{
+    uint64_t bits = wish->not_self ? bit_of(INSTANCE_SELF) : 0;
+    const struct place *places = model_places(wish->model);
+    for (uint32_t i = 0; i < wish->model->place_count; i++)
+        bits |= bit_of(places[i].instance);
+    for (uint32_t i = 0; i < wish->tried_count; i++)
+        bits |= bit_of(wish->tried[i].instance);
+    return bits;
+}
+
 static bool
 is_candidate(const struct search *search, uint32_t number, struct worth *worth)
 {
     const struct instance *instance = &search->tables->instances[number];
-    if (instance->session == 0 || !types_allow(search->rule, instance->labels) ||
-        !is_free_to_load(search->tables, search->wish, number) ||
-        !would_accept(instance, search->wish))
+    uint64_t room = room_of(instance);
+    if (instance->session == 0 || instance->draining ||
+        !types_allow(search->rule, instance->labels) ||
+        (room == 0 && !would_evict(instance, search->wish)))
+        return false;
+    if ((search->maybe_spoken_for & bit_of(number)) != 0 &&
+        !is_free_to_load(search->tables, search->wish, number))
         return false;
     if (!search->reach_all && instance->unreachable_until_ms > search->wish->now_ms)
         return false;
-    uint64_t room = room_of(instance);
     *worth = (struct worth){
-        .tier = -(int64_t)types_preference(&search->tables->types, search->rule, instance->labels),
+        .tier = -types_preference(&search->tables->types, search->rule, instance->labels),
         .roomy = room > 0,
         .score = room > 0 ? (int64_t)(room < INT64_MAX ? room : INT64_MAX)
                           : -instance->figures.oldest_ms,
@@ -128,65 +141,59 @@ busy_tenths(const struct place_wish *wish)
     return age < 24 * 3600000 ? 40 : 0;
 }
 
-struct shortlist {
-    struct worth best;
-    uint32_t best_number; /* NAME_NONE: nobody */
-    uint32_t calls_min;
-};
-
+/* The candidates, in the tables' scratch memory; the best one's worth. */
 static uint32_t
-count_of(const struct search *search)
+gather(const struct search *search, struct worth *best)
 {
-    return search->tables->instance_names.used;
-}
-
-static struct shortlist
-find_best(const struct search *search)
-{
-    struct shortlist list = {.best_number = NAME_NONE, .calls_min = UINT32_MAX};
-    struct worth worth;
-    for (uint32_t i = 0; i < count_of(search); i++) {
+    struct candidate *candidates = search->tables->candidates;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < search->tables->instance_names.used; i++) {
+        struct worth worth;
         if (!is_candidate(search, i, &worth))
             continue;
-        if (list.best_number == NAME_NONE || is_better(worth, list.best)) {
-            list.best = worth;
-            list.best_number = i;
-        }
+        if (count == 0 || is_better(worth, *best))
+            *best = worth;
+        uint32_t rate = search->tables->instances[i].figures.calls_per_minute;
+        candidates[count++] = (struct candidate){
+            .worth = worth, .number = i, .rate = rate < BUSY_PER_MINUTE ? BUSY_PER_MINUTE : rate};
     }
-    return list;
+    return count;
 }
 
+/* P4: those near enough to the best stay, in front. */
 static uint32_t
-rate_of(const struct search *search, uint32_t number)
+keep_best(const struct search *search, uint32_t count, struct worth best, uint32_t *rate_min)
 {
-    uint32_t rate = search->tables->instances[number].figures.calls_per_minute;
-    return rate < BUSY_PER_MINUTE ? BUSY_PER_MINUTE : rate;
-}
-
-/* P6, P7: one of the shortlist, each with the same chance. */
-static uint32_t
-draw(const struct search *search, struct shortlist *list, uint64_t *random)
-{
-    struct worth worth;
-    for (uint32_t i = 0; i < count_of(search); i++)
-        if (is_candidate(search, i, &worth) && is_short_listed(search, worth, list->best) &&
-            rate_of(search, i) < list->calls_min)
-            list->calls_min = rate_of(search, i);
-    uint32_t tenths = busy_tenths(search->wish);
-    uint64_t rate_max = tenths == 0 ? UINT64_MAX : (uint64_t)list->calls_min * tenths / 10;
-    uint32_t chosen = NAME_NONE;
-    uint32_t seen = 0;
-    uint64_t stream = random_next(random);
-    for (uint32_t i = 0; i < count_of(search); i++) {
-        if (!is_candidate(search, i, &worth) || !is_short_listed(search, worth, list->best) ||
-            rate_of(search, i) > rate_max)
+    struct candidate *candidates = search->tables->candidates;
+    uint32_t kept = 0;
+    *rate_min = UINT32_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_short_listed(search, candidates[i].worth, best))
             continue;
-        if (i == INSTANCE_SELF && search->wish->own)
-            return i;
-        if (random_next(&stream) % ++seen == 0)
-            chosen = i;
+        candidates[kept] = candidates[i];
+        if (candidates[kept].rate < *rate_min)
+            *rate_min = candidates[kept].rate;
+        kept++;
     }
-    return chosen;
+    return kept;
+}
+
+/* P6, P7: one of those, each with the same chance. */
+static uint32_t
+draw(const struct search *search, uint32_t count, uint32_t rate_min, uint64_t *random)
+{
+    struct candidate *candidates = search->tables->candidates;
+    uint32_t tenths = busy_tenths(search->wish);
+    uint64_t rate_max = tenths == 0 ? UINT64_MAX : (uint64_t)rate_min * tenths / 10;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (candidates[i].rate > rate_max)
+            continue;
+        if (candidates[i].number == INSTANCE_SELF && search->wish->own)
+            return INSTANCE_SELF;
+        candidates[kept++].number = candidates[i].number;
+    }
+    return candidates[random_next(random) % kept].number; /* the least busy one is among them */
 }
 
 uint32_t
@@ -194,13 +201,22 @@ place_choose(const struct tables *tables, const struct place_wish *wish, uint64_
 {
     const char *type = names_text(&tables->type_names, wish->model->type);
     struct search search = {
-        .tables = tables, .wish = wish, .rule = types_rule(&tables->types, type)};
-    struct shortlist list = find_best(&search);
-    if (list.best_number == NAME_NONE) {
+        .maybe_spoken_for = spoken_for(wish),
+        .tables = tables,
+        .wish = wish,
+        .rule = types_rule(&tables->types, type),
+    };
+    struct worth best = {0};
+    uint32_t count = gather(&search, &best);
+    if (count == 0) {
         search.reach_all = true;
-        list = find_best(&search);
+        count = gather(&search, &best);
     }
-    return list.best_number == NAME_NONE ? NAME_NONE : draw(&search, &list, random);
+    if (count == 0)
+        return NAME_NONE;
+    uint32_t rate_min;
+    count = keep_best(&search, count, best, &rate_min);
+    return draw(&search, count, rate_min, random);
 }
 
 enum place_refusal

@@ -32,6 +32,7 @@ tables_fini(struct tables *tables)
     }
     free(tables->models);
     free(tables->instances);
+    free(tables->candidates);
     names_fini(&tables->model_names);
     names_fini(&tables->instance_names);
     names_fini(&tables->type_names);
@@ -80,6 +81,8 @@ tables_hold_instance(struct tables *tables, const char *id)
         return NAME_NONE;
     memory_grow((void **)&tables->instances, &tables->instance_capacity, number + 1,
                 sizeof(*tables->instances));
+    memory_grow((void **)&tables->candidates, &tables->candidate_capacity, number + 1,
+                sizeof(*tables->candidates));
     if (tables->instance_names.at[number].references == 1)
         tables->instances[number] = (struct instance){.label_set = NAME_NONE};
     return number;

@@ -59,6 +59,20 @@ struct instance {
     bool draining;
 };
 
+/* P2 to P4 as numbers: the lowest tier, then who has room, then the score. */
+struct worth {
+    int64_t score; /* room, or minus the oldest's stamp */
+    int32_t tier;
+    bool roomy;
+};
+
+/* An instance that place_choose looks at. */
+struct candidate {
+    struct worth worth;
+    uint32_t number;
+    uint32_t rate;
+};
+
 struct tables {
     struct names model_names;
     struct names instance_names;
@@ -68,6 +82,8 @@ struct tables {
     struct types types;
     struct model *models;
     struct instance *instances;
+    struct candidate *candidates; /* as many as instances; place_choose's scratch memory */
+    uint32_t candidate_capacity;
     uint32_t model_capacity;
     uint32_t instance_capacity;
     uint32_t live; /* instances with a key */
