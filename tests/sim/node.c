@@ -310,6 +310,27 @@ do_unload(struct world *world, uint32_t number, const struct mesh_action *action
 static void do_ensure(struct world *world, const struct mesh_action *action);
 
 static void
+replaced(struct world *world, struct task *task)
+{
+    const struct node *node = &world->nodes[task->node];
+    if (node->mesh == NULL || node->life != task->life)
+        return;
+    node_kill(world, task->node);
+    node_start(world, task->node);
+}
+
+/* I18: nothing is there any more; then the process ends, and its successor comes. */
+static void
+do_drained(struct world *world, uint32_t number)
+{
+    const struct node *node = &world->nodes[number];
+    for (uint32_t i = 0; i < MODELS_MAX; i++)
+        CHECK(node->held[i].memory == MEMORY_NONE);
+    world->drained++;
+    later(world, 2000, (struct task){.run = replaced, .node = number, .life = node->life});
+}
+
+static void
 carry_out(struct world *world, uint32_t node, const struct mesh_action *action)
 {
     trace(world, (uint64_t)node << 32 | (uint64_t)action->kind);
@@ -330,6 +351,7 @@ carry_out(struct world *world, uint32_t node, const struct mesh_action *action)
         break;
     case MESH_DO_LOAD: do_load(world, node, action); break;
     case MESH_DO_UNLOAD: do_unload(world, node, action); break;
+    case MESH_DO_DRAINED: do_drained(world, node); break;
     }
 }
 
@@ -375,6 +397,11 @@ tick(struct world *world, struct task *task)
     struct node *node = &world->nodes[task->node];
     if (node->mesh == NULL || node->life != task->life)
         return;
+    bool first = true; /* of those with a key; sometimes one more believes that it leads */
+    for (uint32_t i = 0; i < task->node; i++)
+        first = first && !world->keys[i].exists;
+    bool leads = first || (world->faulty && happens(world, 100));
+    node_step(world, task->node, (struct mesh_event){.kind = MESH_LEADER, .leader = {leads}});
     node_step(world, task->node, (struct mesh_event){.kind = MESH_TICK});
     later(world, 1000, *task);
 }
@@ -416,9 +443,12 @@ node_start(struct world *world, uint32_t number)
                                                    .models_max = MODELS_MAX,
                                                    .instances_max = NODES_MAX + 1,
                                                    .calls_max = SLOTS_MAX,
-                                                   .failure_fresh_ms = 60000});
+                                                   .failure_fresh_ms = 60000,
+                                                   .gone_ms = 60000,
+                                                   .rate_for_more = world->rate_for_more});
     world->keys[number].start_ms = wall_of(world, number);
     world->keys[number].figures = (struct mesh_figures){0};
+    world->keys[number].draining = false;
     node_step(world, number,
               (struct mesh_event){.kind = MESH_RUNTIME,
                                   .runtime = {.capacity_bytes = world->capacity,
@@ -432,6 +462,25 @@ node_start(struct world *world, uint32_t number)
     later(world, draw(world, 1000), task);
     task.run = publish;
     later(world, 100, task);
+}
+
+static void
+grace_ends(struct world *world, struct task *task)
+{
+    replaced(world, task);
+}
+
+void
+node_drain(struct world *world, uint32_t number)
+{
+    struct instance_key *key = &world->keys[number];
+    if (!key->exists || key->draining)
+        return;
+    key->draining = true;
+    etcd_put_key(world, number);
+    node_step(world, number, (struct mesh_event){.kind = MESH_DRAIN});
+    later(world, 60000,
+          (struct task){.run = grace_ends, .node = number, .life = world->nodes[number].life});
 }
 
 static void

@@ -22,6 +22,8 @@ static uint64_t now_running; /* said when a CHECK fails */
 static uint64_t total_ends[16];
 static uint64_t total_loads;
 static uint64_t total_unloads;
+static uint64_t total_drained;
+static uint64_t total_reaped;
 
 /* The hash of all that happened. */
 static uint64_t
@@ -37,6 +39,8 @@ run(uint64_t seed)
         total_ends[i] += world->ends[i];
     total_loads += world->loads;
     total_unloads += world->unloads;
+    total_drained += world->drained;
+    total_reaped += world->reaped;
     world_fini(world);
     free(world);
     return hash;
@@ -54,12 +58,14 @@ test_seeds(void **state)
         now_running = seed;
         run(seed);
     }
-    printf("%llu loads, %llu unloads; calls by end:", (unsigned long long)total_loads,
-           (unsigned long long)total_unloads);
+    printf("%llu loads, %llu unloads, %llu drains, %llu places reaped; calls by end:",
+           (unsigned long long)total_loads, (unsigned long long)total_unloads,
+           (unsigned long long)total_drained, (unsigned long long)total_reaped);
     for (int i = 0; i <= MESH_END_DEADLINE; i++)
         printf(" %llu", (unsigned long long)total_ends[i]);
     printf("\n");
     assert_true(total_ends[MESH_END_OK] > 100 * seeds);
+    assert_true(given != NULL || (total_drained > 0 && total_reaped > 0));
 }
 
 static void

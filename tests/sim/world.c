@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "../random.h"
 #include "base/check.h"
@@ -142,6 +143,9 @@ misfortune(struct world *world, struct task *task)
     node = draw(world, world->node_count);
     if (happens(world, world->faults.leases) && world->nodes[node].mesh != NULL)
         node_lose_lease(world, node);
+    node = draw(world, world->node_count);
+    if (happens(world, world->faults.drains) && world->nodes[node].mesh != NULL)
+        node_drain(world, node);
     if (happens(world, world->faults.links))
         world
             ->link_broken_until_ms[draw(world, world->node_count)][draw(world, world->node_count)] =
@@ -180,6 +184,7 @@ world_init(struct world *world, uint64_t seed)
     world->node_count = 1 + draw(world, NODES_MAX);
     world->model_count = 1 + draw(world, MODELS_MAX);
     world->model_bytes = 8192 * (1 + draw(world, 20));
+    world->rate_for_more = draw(world, 2) ? 60 : 1000000;
     world->capacity = world->model_bytes * (10 + draw(world, 40));
     world->faults = (struct faults){
         .txn_lost = rate(world, 100),
@@ -191,6 +196,7 @@ world_init(struct world *world, uint64_t seed)
         .leases = rate(world, 60),
         .links = rate(world, 200),
         .forgets = rate(world, 20),
+        .drains = rate(world, 60),
         .replacements = rate(world, 100),
     };
     bool skewed = draw(world, 2) == 0;
@@ -228,6 +234,7 @@ check_truth(const struct world *world)
             const struct held *held = &world->nodes[n].held[m];
             const struct place_kept *place = place_of(record, n);
             bool says = is_registered(place);
+            CHECK(!says || world->nodes[n].mesh != NULL); /* L2 */
             CHECK(says == (held->memory == MEMORY_LOADED));
             CHECK(!says || place->kind == MESH_PLACE_LOADED);
             CHECK(!says || held->version == record->create_revision);
@@ -274,17 +281,23 @@ world_converge(struct world *world)
     for (uint32_t i = 0; i < NODES_MAX; i++)
         for (uint32_t j = 0; j < NODES_MAX; j++)
             world->link_broken_until_ms[i][j] = 0;
-    world_run(world, DOWN_MS_MAX + LINK_MS_MAX + 30000);
+    world_run(world, DOWN_MS_MAX + LINK_MS_MAX + 60000);
     for (uint32_t i = 0; i < world->node_count; i++)
-        CHECK(world->nodes[i].mesh != NULL && world->keys[i].exists);
+        CHECK(world->nodes[i].mesh != NULL && world->keys[i].exists && !world->keys[i].draining);
     if (world->called != world->answered)
         report(world, 0);
     CHECK(world->called == world->answered); /* I6 */
-    world_run(world, 150000);                /* failures expire */
+    uint32_t lost = world->node_count - 1;
+    if (lost > 0 && draw(world, 3) == 0) { /* for good */
+        node_kill(world, lost);
+        memset(world->nodes[lost].held, 0, sizeof(world->nodes[lost].held));
+    }
+    world_run(world, 150000); /* failures expire, the lost one's places go */
     check_truth(world);
     for (uint32_t i = 0; i < world->model_count; i++) { /* L3, one after the other: all fit */
         uint64_t ok = world->ends[MESH_END_OK];
-        node_call(world, draw(world, world->node_count), i);
+        uint32_t node = draw(world, world->node_count);
+        node_call(world, world->nodes[node].mesh != NULL ? node : 0, i);
         world_run(world, 40000);
         if (world->ends[MESH_END_OK] != ok + 1)
             report(world, i);

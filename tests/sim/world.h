@@ -25,6 +25,7 @@ struct faults {
     uint32_t leases;       /* lost, per second and world */
     uint32_t links;        /* broken, per second and world */
     uint32_t forgets;      /* a runtime forgets a model, per call */
+    uint32_t drains;       /* begun, per second and world */
     uint32_t replacements; /* a model is registered anew, per second and world */
 };
 
@@ -48,6 +49,7 @@ struct instance_key {
     uint64_t session;
     uint64_t revision;
     int64_t start_ms;
+    bool draining;
     struct mesh_figures figures;
 };
 
@@ -104,7 +106,8 @@ struct world {
     struct faults faults;
     uint32_t node_count;
     uint32_t model_count;
-    uint64_t model_bytes; /* predicted; what they are, is a matter of the model */
+    uint32_t rate_for_more; /* S3 */
+    uint64_t model_bytes;   /* predicted; what they are, is a matter of the model */
     uint64_t capacity;
     struct node nodes[NODES_MAX];
     int64_t link_broken_until_ms[NODES_MAX][NODES_MAX];
@@ -128,6 +131,8 @@ struct world {
     uint64_t ends[16];
     uint64_t loads;
     uint64_t unloads;
+    uint64_t drained;
+    uint64_t reaped;
 };
 
 /* Something that happens at a time; `data` is malloc'ed and freed after it. */
@@ -164,6 +169,7 @@ void etcd_list(struct world *world, uint32_t node);
 /* node.c */
 void node_start(struct world *world, uint32_t node);
 void node_kill(struct world *world, uint32_t node);
+void node_drain(struct world *world, uint32_t node);
 void node_lose_lease(struct world *world, uint32_t node);
 void node_step(struct world *world, uint32_t node, struct mesh_event event);
 void node_call(struct world *world, uint32_t node, uint32_t model);

@@ -69,6 +69,7 @@ serve(struct mesh *mesh, uint32_t number, struct entry *entry)
     call->state = CALL_SERVED;
     call->entry = entry_number(mesh, entry);
     entry->in_flight++;
+    copies_use(mesh, entry, 1);
     load_touch(mesh, entry, mesh->wall_ms);
     struct mesh_action *action = act(mesh, MESH_DO_SERVE);
     action->attempt.call = number;
@@ -504,6 +505,30 @@ call_tick(struct mesh *mesh)
     }
 }
 
+void
+ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms)
+{
+    struct model *model = model_at(mesh, load->model);
+    if (model_copies(&mesh->tables, model) >= load->target)
+        return;
+    const struct call asks = {.model = load->model};
+    struct place_wish wish = place_wish_of(mesh, &asks);
+    wish.used_ms = used_ms;
+    uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
+    if (there == INSTANCE_SELF)
+        (void)load_begin(mesh, load);
+    if (there == INSTANCE_SELF || there == NAME_NONE)
+        return;
+    mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
+    struct mesh_action *action = act(mesh, MESH_DO_ENSURE);
+    action->ensure.instance = names_text(&mesh->tables.instance_names, there);
+    action->ensure.model = names_text(&mesh->tables.model_names, load->model);
+    action->ensure.used_ms = load->used_ms;
+    action->ensure.class = load->class;
+    action->ensure.target = load->target;
+    action->ensure.size_bytes = (uint64_t)load->units * LEDGER_UNIT_BYTES;
+}
+
 /* A copy is wanted, without a call. */
 void
 call_on_ensure(struct mesh *mesh, const struct mesh_event *event)
@@ -527,22 +552,5 @@ call_on_ensure(struct mesh *mesh, const struct mesh_event *event)
         (void)load_begin(mesh, &load); /* who asked looks at the record, and asks again */
         return;
     }
-    if (model_copies(&mesh->tables, model) >= load.target)
-        return;
-    struct call asks = {.model = number};
-    struct place_wish wish = place_wish_of(mesh, &asks);
-    wish.used_ms = used_ms;
-    uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
-    if (there == INSTANCE_SELF)
-        (void)load_begin(mesh, &load);
-    if (there == INSTANCE_SELF || there == NAME_NONE)
-        return;
-    mesh->tables.instances[there].pending_units += mesh->default_units;
-    struct mesh_action *action = act(mesh, MESH_DO_ENSURE);
-    action->ensure.instance = names_text(&mesh->tables.instance_names, there);
-    action->ensure.model = names_text(&mesh->tables.model_names, number);
-    action->ensure.used_ms = used_ms;
-    action->ensure.class = event->ensure.class;
-    action->ensure.target = load.target;
-    action->ensure.size_bytes = event->ensure.size_bytes;
+    ensure_anywhere(mesh, &load, used_ms);
 }

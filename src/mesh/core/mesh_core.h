@@ -32,7 +32,9 @@ struct mesh_config {
     uint32_t models_max;
     uint32_t instances_max;
     uint32_t calls_max;
-    int64_t failure_fresh_ms; /* F3 */
+    int64_t failure_fresh_ms; /* F3; 0: 15 minutes */
+    int64_t gone_ms;          /* G1; 0: 10 minutes */
+    uint32_t rate_for_more;   /* S3, calls a minute; 0: 2,000 */
 };
 
 /* ---- records ---- */
@@ -135,6 +137,9 @@ enum mesh_event_kind {
     MESH_LOAD_ENDED,
     MESH_UNLOAD_ENDED,
     MESH_TYPES,
+    MESH_USED, /* calls that were served without a MESH_CALL */
+    MESH_LEADER,
+    MESH_DRAIN,
 };
 
 enum mesh_txn_end { MESH_TXN_OK, MESH_TXN_LOST, MESH_TXN_UNKNOWN };
@@ -213,6 +218,14 @@ struct mesh_event {
             const struct mesh_type_rule *rules;
             uint32_t rule_count;
         } types;
+        struct {
+            const char *model;
+            uint32_t count;
+            int64_t used_ms; /* wall clock, of the last */
+        } used;
+        struct {
+            bool is_leader;
+        } leader;
     };
 };
 
@@ -227,6 +240,7 @@ enum mesh_action_kind {
     MESH_DO_SIZE,    /* predict; the default is an answer, too */
     MESH_DO_LOAD,
     MESH_DO_UNLOAD,
+    MESH_DO_DRAINED, /* nothing is left that a drain waits for (D5); once */
 };
 
 /* One write of a model's record, under T1. The edge adds what it does not know from the record that

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where to load a model: rules P1 to P7. Pure, one pass over the instances, two over the candidates, nothing
- * allocated.
+ * Where to load a model: rules P1 to P7. Pure, one pass over the instances, two over the
+ * candidates, nothing allocated.
  */
 #pragma once
 

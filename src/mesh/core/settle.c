@@ -46,8 +46,9 @@ model_fresh_failures(const struct mesh *mesh, const struct model *model)
 
 enum what { SAY_NOTHING, SAY_LOADING, SAY_LOADED, SAY_FAILED };
 
+/* The places that stay: all but one's, and but failures that count no more. */
 static uint32_t
-copy_others(struct mesh *mesh, const struct model *model, struct mesh_place *made)
+copy_others(struct mesh *mesh, const struct model *model, uint16_t but, struct mesh_place *made)
 {
     const struct place *places = model_places(model);
     uint32_t count = 0;
@@ -56,7 +57,7 @@ copy_others(struct mesh *mesh, const struct model *model, struct mesh_place *mad
         bool stale =
             place->kind == MESH_PLACE_FAILED &&
             !failure_is_fresh(place->since_ms, mesh->wall_ms, mesh->config.failure_fresh_ms);
-        if (place->instance == INSTANCE_SELF || stale) /* F3 */
+        if (place->instance == but || stale) /* F3 */
             continue;
         bool said = place->reason != NAME_NONE;
         made[count++] = (struct mesh_place){
@@ -81,6 +82,44 @@ may_write(struct mesh *mesh, const struct model *model, uint32_t number)
     return false;
 }
 
+/* What is to be written instead of the record's own. */
+struct revised {
+    const struct mesh_place *places;
+    uint32_t place_count;
+    int64_t used_ms;
+    int64_t unloaded_ms;
+    const char *absent;
+};
+
+static void
+send_record(struct mesh *mesh, uint32_t number, const struct revised *revised)
+{
+    struct model *model = model_at(mesh, number);
+    mesh->txns = (mesh->txns + 1) & UINT32_MAX;
+    mesh->txns += mesh->txns == 0;
+    model->txn = mesh->txns << MODEL_BITS | number;
+    model->txn_compare = model->revision;
+    struct mesh_action *action = act(mesh, MESH_DO_TXN);
+    action->txn = (struct mesh_txn){
+        .txn = model->txn,
+        .session = mesh->session,
+        .compare = model->revision,
+        .absent = revised->absent,
+        .model = {.id = names_text(&mesh->tables.model_names, number),
+                  .type = names_text(&mesh->tables.type_names, model->type),
+                  .path = model->path,
+                  .key = model->path + __builtin_strlen(model->path) + 1,
+                  .create_revision = model->create_revision,
+                  .revision = model->revision,
+                  .used_ms = revised->used_ms,
+                  .unloaded_ms = revised->unloaded_ms,
+                  .references = model->references,
+                  .auto_delete = model->auto_delete,
+                  .places = revised->places,
+                  .place_count = revised->place_count},
+    };
+}
+
 /* The record with this node's place changed. */
 static void
 write_record(struct mesh *mesh, uint32_t number, const struct entry *entry, enum what what)
@@ -90,7 +129,7 @@ write_record(struct mesh *mesh, uint32_t number, const struct entry *entry, enum
         return;
     struct mesh_place *places =
         memory_arena_take(&mesh->arena, (model->place_count + 1u) * sizeof(*places));
-    uint32_t count = copy_others(mesh, model, places);
+    uint32_t count = copy_others(mesh, model, INSTANCE_SELF, places);
     if (what != SAY_NOTHING) {
         bool failed = what == SAY_FAILED;
         places[count++] = (struct mesh_place){
@@ -102,30 +141,33 @@ write_record(struct mesh *mesh, uint32_t number, const struct entry *entry, enum
                                          : MESH_PLACE_LOADING,
         };
     }
-    int64_t used_ms =
-        entry != NULL && entry->used_ms > model->used_ms ? entry->used_ms : model->used_ms;
-    mesh->txns = (mesh->txns + 1) & UINT32_MAX;
-    mesh->txns += mesh->txns == 0;
-    model->txn = mesh->txns << MODEL_BITS | number;
-    model->txn_compare = model->revision;
-    struct mesh_action *action = act(mesh, MESH_DO_TXN);
-    action->txn = (struct mesh_txn){
-        .txn = model->txn,
-        .session = mesh->session,
-        .compare = model->revision,
-        .model = {.id = names_text(&mesh->tables.model_names, number),
-                  .type = names_text(&mesh->tables.type_names, model->type),
-                  .path = model->path,
-                  .key = model->path + __builtin_strlen(model->path) + 1,
-                  .create_revision = model->create_revision,
-                  .revision = model->revision,
-                  .used_ms = used_ms,
-                  .unloaded_ms = what < SAY_LOADING ? mesh->wall_ms : model->unloaded_ms,
-                  .references = model->references,
-                  .auto_delete = model->auto_delete,
-                  .places = places,
-                  .place_count = count},
+    bool later_used = entry != NULL && entry->used_ms > model->used_ms;
+    bool unloads = what == SAY_NOTHING || what == SAY_FAILED;
+    const struct revised revised = {
+        .places = places,
+        .place_count = count,
+        .used_ms = later_used ? entry->used_ms : model->used_ms,
+        .unloaded_ms = unloads ? mesh->wall_ms : model->unloaded_ms,
     };
+    send_record(mesh, number, &revised);
+}
+
+void
+settle_without(struct mesh *mesh, uint32_t number, uint16_t instance)
+{
+    struct model *model = model_at(mesh, number);
+    if (!may_write(mesh, model, number))
+        return;
+    struct mesh_place *places =
+        memory_arena_take(&mesh->arena, (model->place_count + 1u) * sizeof(*places));
+    const struct revised revised = {
+        .places = places,
+        .place_count = copy_others(mesh, model, instance, places),
+        .used_ms = model->used_ms < mesh->wall_ms ? model->used_ms : mesh->wall_ms, /* G2 */
+        .unloaded_ms = model->unloaded_ms,
+        .absent = names_text(&mesh->tables.instance_names, instance),
+    };
+    send_record(mesh, number, &revised);
 }
 
 /* ---- one step per state ---- */

@@ -35,7 +35,12 @@ struct entry {
     int64_t since_ms;         /* stamp of its place; no two of this node are the same */
     int64_t began_ms;         /* now_ms when it came into its state */
     int64_t waited_ms;        /* now_ms of the first call that waited */
-    uint32_t serial;          /* with its number: its ticket */
+    uint64_t minutes; /* S1: bit n: used n minutes before `minute` */
+    int64_t minute;   /* of now_ms */
+    int64_t asked_ms; /* now_ms when another node was last asked to load it, too */
+    uint32_t uses;    /* since the last look at the rates */
+    uint32_t rate;    /* a minute, at that look */
+    uint32_t serial;  /* with its number: its ticket */
     uint32_t model;
     uint32_t units;
     uint32_t target; /* copies wanted in all, when it was claimed */
@@ -83,7 +88,13 @@ struct mesh {
     uint64_t session; /* 0: no transactions */
     bool whole;       /* the mirror is */
     bool draining;
-    bool runtime; /* there is one */
+    bool drained; /* and it has been said */
+    bool leader;
+    bool runtime;      /* there is one */
+    uint32_t rate;     /* calls served here a minute, at the last look */
+    int64_t rates_ms;  /* now_ms of the last look at the rates */
+    int64_t reaped_ms; /* of the reaper's last beginning */
+    uint32_t reap_at;  /* the model it has come to; UINT32_MAX: it rests */
     struct ledger ledger;
     uint32_t loaders;
     uint32_t default_units;
@@ -103,6 +114,7 @@ struct mesh {
     struct heap queue; /* Q */
     uint64_t evictable_units;
     int64_t last_since_ms;
+    struct heap order; /* scratch: entries, for who goes through them in an order */
     uint32_t *victims;
     uint32_t victim_capacity;
 
@@ -210,12 +222,28 @@ void settle_on_txn(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end);
 void settle_tick(struct mesh *mesh);
 uint32_t model_fresh_failures(const struct mesh *mesh, const struct model *model);
 
+/* G1: the record without the places of an instance, if that one's key is absent. */
+void settle_without(struct mesh *mesh, uint32_t model, uint16_t instance);
+
+/* copies.c */
+void copies_use(struct mesh *mesh, struct entry *entry, uint32_t count);
+void copies_tick(struct mesh *mesh);
+
+/* drain.c */
+void drain_begin(struct mesh *mesh);
+void drain_tick(struct mesh *mesh);
+
+/* reaper.c */
+void reaper_tick(struct mesh *mesh);
+
 /* call.c */
 void call_on_call(struct mesh *mesh, const struct mesh_event *event);
 void call_on_cancelled(struct mesh *mesh, uint32_t call);
 void call_on_try(struct mesh *mesh, const struct mesh_event *event);
 void call_on_ensure(struct mesh *mesh, const struct mesh_event *event);
 void call_route(struct mesh *mesh, uint32_t number);
+/* A copy more, at the best place that there is; `used_ms` is what placement goes by (S4). */
+void ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
 /* All that wait for the entry: it is loaded, or they go on elsewhere. */
 void calls_serve(struct mesh *mesh, struct entry *entry);
 void calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why);

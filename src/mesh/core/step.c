@@ -8,6 +8,8 @@
 #include "base/check.h"
 #include "mesh/core/state.h"
 
+enum { FAILURE_FRESH_MS = 15 * 60000, GONE_MS = 10 * 60000, RATE_FOR_MORE = 2000 };
+
 struct mesh *
 mesh_create(const struct mesh_config *config)
 {
@@ -15,6 +17,14 @@ mesh_create(const struct mesh_config *config)
     struct mesh *mesh = calloc(1, sizeof(*mesh));
     CHECK(mesh != NULL);
     mesh->config = *config;
+    mesh->config.instance = NULL; /* it is instance 0's name */
+    if (config->failure_fresh_ms == 0)
+        mesh->config.failure_fresh_ms = FAILURE_FRESH_MS;
+    if (config->gone_ms == 0)
+        mesh->config.gone_ms = GONE_MS;
+    if (config->rate_for_more == 0)
+        mesh->config.rate_for_more = RATE_FOR_MORE;
+    mesh->reap_at = UINT32_MAX;
     mesh->random = config->seed;
     mesh->entry_free = ENTRY_NONE;
     mesh->routing = CALL_NONE;
@@ -32,6 +42,7 @@ mesh_destroy(struct mesh *mesh)
     heap_fini(&mesh->deadlines);
     heap_fini(&mesh->retries);
     heap_fini(&mesh->graves);
+    heap_fini(&mesh->order);
     memory_arena_fini(&mesh->arena);
     free(mesh->entries);
     free(mesh->victims);
@@ -148,6 +159,17 @@ on_runtime(struct mesh *mesh, const struct mesh_event *event)
     settle_all(mesh);
 }
 
+static void
+on_used(struct mesh *mesh, const struct mesh_event *event)
+{
+    uint32_t number = tables_model(&mesh->tables, event->used.model);
+    struct entry *entry = number == NAME_NONE ? NULL : entry_of(mesh, model_at(mesh, number));
+    if (entry == NULL)
+        return;
+    copies_use(mesh, entry, event->used.count);
+    load_touch(mesh, entry, event->used.used_ms);
+}
+
 /* ---- the step ---- */
 
 static void
@@ -157,6 +179,9 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
     case MESH_TICK:
         settle_tick(mesh);
         call_tick(mesh);
+        copies_tick(mesh);
+        reaper_tick(mesh);
+        drain_tick(mesh);
         break;
     case MESH_RUNTIME: on_runtime(mesh, event); break;
     case MESH_RUNTIME_LOST: load_on_runtime_lost(mesh); break;
@@ -183,6 +208,9 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
         if (types_set(&mesh->tables.types, event->types.rules, event->types.rule_count))
             tables_relabel(&mesh->tables);
         break;
+    case MESH_USED: on_used(mesh, event); break;
+    case MESH_LEADER: mesh->leader = event->leader.is_leader; break;
+    case MESH_DRAIN: drain_begin(mesh); break;
     }
 }
 
@@ -247,6 +275,7 @@ mesh_figures(struct mesh *mesh)
         .oldest_ms = oldest_ms,
         .copies = mesh->lru.count + mesh->young.count,
         .loading = mesh->loading + mesh->queue.count,
+        .calls_per_minute = mesh->rate,
         .full = room < ledger_full_below(ledger->capacity, mesh->loaders, mesh->default_units),
     };
 }

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * More copies of what is used much: rules S1 to S4. Every ten seconds each node looks at what it
+ * serves.
+ */
+#include "mesh/core/state.h"
+
+enum {
+    RATES_MS = 10000,
+    MINUTE_MS = 60000,
+    AGE_FOR_SECOND_MS = 20 * 3600000, /* S2 */
+    BUSIER_MS = 20000,                /* S4 */
+    WINDOW_FIRST = 7,                 /* S2: minutes ago */
+    WINDOW_LAST = 40,
+};
+
+/* S1: the bits as of now. */
+static void
+move_on(const struct mesh *mesh, struct entry *entry)
+{
+    int64_t minute = mesh->now_ms / MINUTE_MS;
+    int64_t passed = minute - entry->minute;
+    entry->minutes = passed >= 64 ? 0 : entry->minutes << passed;
+    entry->minute = minute;
+}
+
+void
+copies_use(struct mesh *mesh, struct entry *entry, uint32_t count)
+{
+    move_on(mesh, entry);
+    entry->minutes |= 1;
+    if (__builtin_add_overflow(entry->uses, count, &entry->uses))
+        entry->uses = UINT32_MAX;
+}
+
+/* S2: there is room for a second copy among those who may have one. */
+static bool
+has_room_for_second(const struct mesh *mesh, const struct model *model)
+{
+    const struct tables *tables = &mesh->tables;
+    const struct type_rule *rule =
+        types_rule(&tables->types, names_text(&tables->type_names, model->type));
+    uint64_t capacity = 0;
+    uint64_t room = 0;
+    int64_t oldest_ms = STAMP_MAX;
+    for (uint32_t i = 0; i < tables->instance_names.used; i++) {
+        const struct instance *instance = &tables->instances[i];
+        if (instance->session == 0 || instance->draining || !types_allow(rule, instance->labels))
+            continue;
+        capacity += instance->figures.capacity_units;
+        room += instance->figures.free_units;
+        if (instance->figures.oldest_ms < oldest_ms)
+            oldest_ms = instance->figures.oldest_ms;
+    }
+    return room >= capacity / 10 || oldest_ms < mesh->wall_ms - AGE_FOR_SECOND_MS;
+}
+
+static bool
+wants_second(const struct mesh *mesh, const struct model *model, const struct entry *entry)
+{
+    const uint64_t before = (UINT64_C(1) << WINDOW_FIRST) - 1;
+    const uint64_t window = ((UINT64_C(1) << (WINDOW_LAST + 1)) - 1) & ~before;
+    return (entry->minutes & 1) != 0 && (entry->minutes & window) != 0 &&
+           has_room_for_second(mesh, model);
+}
+
+/* S3: how many there should be by the rate; 0: it says nothing. */
+static uint32_t
+wanted_by_rate(const struct mesh *mesh, const struct model *model, const struct entry *entry,
+               uint32_t copies)
+{
+    if (entry->rate < mesh->config.rate_for_more)
+        return 0;
+    int64_t settled_ms = mesh->wall_ms - 2 * load_assumed_ms(mesh) - BUSIER_MS;
+    const struct place *places = model_places(model);
+    for (uint32_t i = 0; i < model->place_count; i++)
+        if (places[i].instance != INSTANCE_SELF && place_is_copy(&mesh->tables, &places[i]) &&
+            places[i].since_ms > settled_ms)
+            return 0; /* the last one has yet to take its share */
+    uint32_t more = entry->rate / mesh->config.rate_for_more;
+    uint32_t most = mesh->tables.live / 3;
+    if (copies >= 2 && more > most)
+        more = most == 0 ? 1 : most;
+    uint32_t wanted = copies + more;
+    return wanted < mesh->tables.live ? wanted : mesh->tables.live;
+}
+
+static void
+look_at(struct mesh *mesh, struct entry *entry)
+{
+    const struct model *model = model_at(mesh, entry->model);
+    uint32_t copies = model_copies(&mesh->tables, model);
+    uint32_t wanted = wanted_by_rate(mesh, model, entry, copies);
+    bool by_rate = wanted > copies;
+    if (!by_rate && copies == 1 && mesh->tables.live > 1 && wants_second(mesh, model, entry))
+        wanted = 2;
+    struct load_wish wish = {
+        .model = entry->model,
+        .used_ms = entry->used_ms,
+        .class = MESH_CLASS_COPY,
+        .target = copies + 1,
+        .units = entry->units,
+    };
+    for (; wish.target <= wanted; wish.target++)
+        ensure_anywhere(mesh, &wish, by_rate ? mesh->wall_ms + BUSIER_MS : entry->used_ms);
+}
+
+void
+copies_tick(struct mesh *mesh)
+{
+    int64_t passed_ms = mesh->now_ms - mesh->rates_ms;
+    if (passed_ms < RATES_MS || mesh->draining)
+        return;
+    mesh->rates_ms = mesh->now_ms;
+    mesh->tables.instances[INSTANCE_SELF].figures = mesh_figures(mesh);
+    uint64_t served = 0;
+    for (uint32_t i = 0; i < mesh->entry_used; i++) {
+        struct entry *entry = &mesh->entries[i];
+        if (entry->state != MESH_STATE_LOADED)
+            continue;
+        served += entry->uses;
+        uint64_t rate = (uint64_t)entry->uses * MINUTE_MS / (uint64_t)passed_ms;
+        entry->rate = rate < UINT32_MAX ? (uint32_t)rate : UINT32_MAX;
+        bool used = entry->uses > 0;
+        entry->uses = 0;
+        move_on(mesh, entry);
+        if (used && mesh->session != 0)
+            look_at(mesh, entry);
+    }
+    uint64_t rate = served * MINUTE_MS / (uint64_t)passed_ms;
+    mesh->rate = rate < UINT32_MAX ? (uint32_t)rate : UINT32_MAX;
+}
