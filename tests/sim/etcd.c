@@ -213,7 +213,8 @@ apply(struct world *world, uint32_t node, const struct message *message)
         uint32_t others = copies_alive(world, before, node);
         CHECK(others < MESH_COPIES_TRIED_MAX || world->rate_for_more < 1000);
         bool calm = world->faults.links + world->faults.kills + world->faults.leases +
-                        world->faults.forgets + world->faults.drains ==
+                        world->faults.forgets + world->faults.drains + world->faults.load_fails +
+                        world->faults.size_lies ==
                     0;
         CHECK(others == 0 || !calm || world->rate_for_more < 1000);
     }

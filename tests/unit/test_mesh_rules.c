@@ -242,7 +242,7 @@ test_at_random(void **state)
         uint32_t chosen[NODES] = {0};
         uint32_t numbers[NODES];
         for (uint32_t i = 0; i < NODES; i++) {
-            char id[8];
+            char id[16];
             snprintf(id, sizeof(id), "n%u", i);
             uint64_t room = random_draw(&seed) % 3 ? random_draw(&seed) % 1000 : 0;
             int64_t age = (int64_t)(random_draw(&seed) % NOW);

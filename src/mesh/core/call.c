@@ -34,6 +34,9 @@ finish(struct mesh *mesh, uint32_t number)
 {
     struct call *call = call_at(mesh, number);
     uint32_t model = call->model;
+    for (uint32_t i = 0; i < call->tried_count; i++)
+        names_release(&mesh->tables.instance_names, call->tried[i].instance);
+    call->tried_count = 0;
     call->state = CALL_FREE;
     names_release(&mesh->tables.model_names, model);
 }
@@ -50,12 +53,14 @@ answer(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text)
 
 /* R9. A list that is full ends the call at its next routing. */
 static void
-list(struct call *call, uint32_t instance, enum mesh_list which, int64_t since_ms)
+list(struct mesh *mesh, struct call *call, uint32_t instance, enum mesh_list which,
+     int64_t since_ms)
 {
     if (call->tried_count == MESH_TRIED_MAX) {
         call->tries = MESH_TRIES_MAX;
         return;
     }
+    names_keep(&mesh->tables.instance_names, instance);
     call->tried[call->tried_count++] = (struct tried){
         .instance = (uint16_t)instance, .list = (uint8_t)which, .since_ms = since_ms};
 }
@@ -144,7 +149,7 @@ place_wish_of(struct mesh *mesh, const struct call *call)
         .now_ms = mesh->now_ms,
         .wall_ms = mesh->wall_ms,
         .used_ms = mesh->wall_ms,
-        .churn_ms = 10 * load_assumed_ms(mesh),
+        .churn_ms = load_churn_ms(mesh),
         .fresh_ms = mesh->config.failure_fresh_ms,
         .own = true,
         .not_self = model->entry != ENTRY_NONE,
@@ -179,13 +184,28 @@ copies_tried(const struct call *call)
     return count;
 }
 
+/* A2: of the copies that the record shows, those that this call has tried in vain. */
+static uint32_t
+copies_in_vain(const struct mesh *mesh, const struct call *call, const struct model *model)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < call->tried_count; i++) {
+        const struct tried *tried = &call->tried[i];
+        const struct place *place =
+            tried->list == MESH_LIST_HIT ? model_place(model, tried->instance) : NULL;
+        count += place != NULL && place->since_ms == tried->since_ms &&
+                 place_is_copy(&mesh->tables, place);
+    }
+    return count;
+}
+
 /* Here, for this call. False: it cannot be. */
 static bool
 load_here(struct mesh *mesh, uint32_t number)
 {
     const struct call *call = call_at(mesh, number);
     struct model *model = model_at(mesh, call->model);
-    uint32_t target = 1 + copies_tried(call); /* A2 */
+    uint32_t target = 1 + copies_in_vain(mesh, call, model);
     const struct load_wish wish = {
         .model = call->model,
         .used_ms = mesh->wall_ms,
@@ -238,7 +258,7 @@ miss(struct mesh *mesh, uint32_t number)
         mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
         forward(mesh, number, there, MESH_HOP_LOAD, 0);
     } else if (!load_here(mesh, number)) {
-        list(call, INSTANCE_SELF, MESH_LIST_LOAD, 0);
+        list(mesh, call, INSTANCE_SELF, MESH_LIST_LOAD, 0);
         route_later(mesh, number);
     }
 }
@@ -333,7 +353,7 @@ read_tried(struct mesh *mesh, struct call *call, const struct mesh_event *event)
         const struct mesh_tried *tried = &event->call.tried[i];
         uint32_t instance = tables_instance(&mesh->tables, tried->instance);
         if (instance != NAME_NONE) /* nobody we know: nobody we would try */
-            list(call, instance, tried->list, tried->since_ms);
+            list(mesh, call, instance, tried->list, tried->since_ms);
     }
 }
 
@@ -417,11 +437,11 @@ learn(struct mesh *mesh, struct call *call, const struct mesh_event *event)
     enum mesh_list which =
         !served && call->there_hop == MESH_HOP_LOAD ? MESH_LIST_LOAD : MESH_LIST_HIT;
     int64_t since_ms = served ? mesh->entries[call->entry].since_ms : call->there_since_ms;
-    list(call, instance, which, since_ms);
+    list(mesh, call, instance, which, since_ms);
     if (event->tried.end == MESH_END_UNREACHABLE && !served) {
         mesh->tables.instances[instance].unreachable_until_ms = mesh->now_ms + UNREACHABLE_MS;
         if (which == MESH_LIST_HIT)
-            list(call, instance, MESH_LIST_LOAD, 0);
+            list(mesh, call, instance, MESH_LIST_LOAD, 0);
     }
     call->overloads += event->tried.end == MESH_END_OVERLOADED;
     if (!served || !event->tried.vanished)
@@ -481,7 +501,7 @@ calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why)
             continue;
         }
         if (why != MESH_END_OK)
-            list(call, INSTANCE_SELF, MESH_LIST_LOAD, 0);
+            list(mesh, call, INSTANCE_SELF, MESH_LIST_LOAD, 0);
         route_later(mesh, number);
     }
 }

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "mesh/core/state.h"
 
-enum { ASSUMED_MS_MIN = 3000, CHURN_ASSUMED = 10, CLASS_SHIFT = 56 };
+enum { ASSUMED_MS_MIN = 3000, CHURN_ASSUMED = 10, CHURN_MS_MIN = 1000, CLASS_SHIFT = 56 };
 
 /* Which states may follow which. */
 #define TO(state) (1u << MESH_STATE_##state)
@@ -49,10 +49,11 @@ load_assumed_ms(const struct mesh *mesh)
     return mean + deviation;
 }
 
-static int64_t
-churn_ms(const struct mesh *mesh)
+int64_t
+load_churn_ms(const struct mesh *mesh)
 {
-    return CHURN_ASSUMED * load_assumed_ms(mesh);
+    int64_t age_ms = CHURN_ASSUMED * load_assumed_ms(mesh);
+    return age_ms > CHURN_MS_MIN ? age_ms : CHURN_MS_MIN;
 }
 
 /* ---- in which heaps an entry is ---- */
@@ -78,7 +79,8 @@ may_go_ms(const struct mesh *mesh, const struct entry *entry)
         return mesh->now_ms;
     if (entry->state != MESH_STATE_LOADED)
         return INT64_MAX;
-    return entry->class == MESH_CLASS_ADVANCE ? mesh->now_ms : entry->began_ms + churn_ms(mesh);
+    return entry->class == MESH_CLASS_ADVANCE ? mesh->now_ms
+                                              : entry->began_ms + load_churn_ms(mesh);
 }
 
 static void

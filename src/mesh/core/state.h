@@ -35,12 +35,12 @@ struct entry {
     int64_t since_ms;         /* stamp of its place; no two of this node are the same */
     int64_t began_ms;         /* now_ms when it came into its state */
     int64_t waited_ms;        /* now_ms of the first call that waited */
-    uint64_t minutes; /* S1: bit n: used n minutes before `minute` */
-    int64_t minute;   /* of now_ms */
-    int64_t asked_ms; /* now_ms when another node was last asked to load it, too */
-    uint32_t uses;    /* since the last look at the rates */
-    uint32_t rate;    /* a minute, at that look */
-    uint32_t serial;  /* with its number: its ticket */
+    uint64_t minutes;         /* S1: bit n: used n minutes before `minute` */
+    int64_t minute;           /* of now_ms */
+    int64_t asked_ms;         /* now_ms when another node was last asked to load it, too */
+    uint32_t uses;            /* since the last look at the rates */
+    uint32_t rate;            /* a minute, at that look */
+    uint32_t serial;          /* with its number: its ticket */
     uint32_t model;
     uint32_t units;
     uint32_t target; /* copies wanted in all, when it was claimed */
@@ -213,6 +213,7 @@ void load_on_unload(struct mesh *mesh, uint64_t ticket, bool freed);
 void act_on_model(struct mesh *mesh, enum mesh_action_kind kind, const struct entry *entry);
 void load_on_runtime_lost(struct mesh *mesh);
 int64_t load_assumed_ms(const struct mesh *mesh); /* R4 */
+int64_t load_churn_ms(const struct mesh *mesh);   /* E3 */
 
 /* settle.c: transactions. */
 void settle_later(struct mesh *mesh, uint32_t model);

@@ -1,0 +1,589 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One node's steps on a scripted clock: the test is etcd, the runtime and the other nodes, and
+ * answers what it is asked at once, unless a test says otherwise. What goes for what, in which
+ * order loads begin, what lost and unknown transactions do, failures, second copies, the reaper and
+ * drain.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "mesh/core/mesh_core.h"
+
+enum { UNIT = 8192, KEPT = 64, MINUTE = 60000, LOAD_MS = 3000, WALL = 1000000000 };
+
+static struct mesh *mesh;
+static int64_t now_ms;
+static uint64_t revision;
+static enum mesh_txn_end txn_end;     /* how the test ends transactions */
+static bool prompt;                   /* loads, unloads and predictions are answered at once */
+static uint64_t size_units;           /* of each model */
+static struct mesh_action kept[KEPT]; /* of the last step and what followed; texts are copied */
+static uint32_t kept_count;
+static char texts[KEPT][2][32];
+static struct mesh_place last_places[8]; /* that the last transaction would write */
+static char last_names[8][32];
+static uint32_t last_count;
+
+static void step(struct mesh_event event);
+
+static void
+put(const char *id, const struct mesh_place *places, uint32_t count)
+{
+    step((struct mesh_event){.kind = MESH_MODEL_PUT,
+                             .model = {.id = id,
+                                       .type = "t",
+                                       .path = "p",
+                                       .key = "",
+                                       .create_revision = 1,
+                                       .revision = ++revision,
+                                       .places = places,
+                                       .place_count = count}});
+}
+
+static void
+instance(const char *id, uint64_t session, uint64_t room)
+{
+    step(
+        (struct mesh_event){.kind = MESH_INSTANCE_PUT,
+                            .instance = {.id = id,
+                                         .labels = "",
+                                         .session = session,
+                                         .revision = ++revision,
+                                         .figures = {.capacity_units = 1000, .free_units = room}}});
+}
+
+static void
+end_txn(uint64_t txn, const char *id)
+{
+    if (txn_end == MESH_TXN_OK)
+        put(id, last_places, last_count);
+    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {txn, txn_end}});
+}
+
+static void
+follow(struct mesh_action action)
+{
+    struct mesh_event event = {.loaded = {.ticket = action.load.ticket, .freed = true}};
+    if (action.kind == MESH_DO_TXN)
+        end_txn(action.txn.txn, action.txn.model.id);
+    if (!prompt)
+        return;
+    if (action.kind == MESH_DO_SIZE)
+        event.kind = MESH_SIZE_PREDICTED;
+    else if (action.kind == MESH_DO_LOAD)
+        event.kind = MESH_LOAD_ENDED;
+    else if (action.kind == MESH_DO_UNLOAD)
+        event.kind = MESH_UNLOAD_ENDED;
+    else
+        return;
+    event.loaded.size_bytes = size_units * UNIT;
+    if (action.kind == MESH_DO_LOAD)
+        now_ms += LOAD_MS;
+    step(event);
+}
+
+static const char *
+keep_text(uint32_t at, int which, const char *text)
+{
+    snprintf(texts[at][which], sizeof(texts[at][which]), "%s", text != NULL ? text : "");
+    return texts[at][which];
+}
+
+static void
+step(struct mesh_event event)
+{
+    event.now_ms = now_ms;
+    event.wall_ms = WALL + now_ms;
+    struct mesh_actions actions = mesh_step(mesh, &event);
+    mesh_check(mesh);
+    uint32_t first = kept_count;
+    for (uint32_t i = 0; i < actions.count; i++) {
+        struct mesh_action action = actions.at[i];
+        uint32_t at = kept_count++;
+        assert_true(at < KEPT);
+        if (action.kind == MESH_DO_TXN) {
+            last_count = action.txn.model.place_count;
+            for (uint32_t p = 0; p < last_count; p++) {
+                last_places[p] = action.txn.model.places[p];
+                snprintf(last_names[p], sizeof(last_names[p]), "%s", last_places[p].instance);
+                last_places[p].instance = last_names[p];
+                last_places[p].reason = last_places[p].reason != NULL ? "why" : NULL;
+            }
+            action.txn.model.id = keep_text(at, 0, action.txn.model.id);
+            action.txn.absent = keep_text(at, 1, action.txn.absent);
+        } else if (action.kind == MESH_DO_FORWARD || action.kind == MESH_DO_SERVE) {
+            action.attempt.model = keep_text(at, 0, action.attempt.model);
+            action.attempt.instance = keep_text(at, 1, action.attempt.instance);
+        } else if (action.kind == MESH_DO_ENSURE) {
+            action.ensure.model = keep_text(at, 0, action.ensure.model);
+            action.ensure.instance = keep_text(at, 1, action.ensure.instance);
+        } else if (action.kind != MESH_DO_ANSWER && action.kind != MESH_DO_DRAINED) {
+            action.load.model = keep_text(at, 0, action.load.model);
+        }
+        kept[at] = action;
+    }
+    uint32_t last = kept_count;
+    for (uint32_t i = first; i < last; i++)
+        follow(kept[i]);
+}
+
+/* The first such action since `begin`; NULL: none. */
+static const struct mesh_action *
+seen(enum mesh_action_kind kind)
+{
+    for (uint32_t i = 0; i < kept_count; i++)
+        if (kept[i].kind == kind)
+            return &kept[i];
+    return NULL;
+}
+
+static void
+begin(void)
+{
+    kept_count = 0;
+}
+
+static void
+tick(int64_t after_ms)
+{
+    now_ms += after_ms;
+    begin();
+    step((struct mesh_event){.kind = MESH_TICK});
+}
+
+static void
+call_as(uint32_t number, const char *model, enum mesh_hop hop)
+{
+    begin();
+    step((struct mesh_event){.kind = MESH_CALL,
+                             .call = {.call = number,
+                                      .model = model,
+                                      .hop = hop,
+                                      .balance = MESH_BALANCE_CALLER,
+                                      .deadline_ms = now_ms + 60000}});
+}
+
+static void
+served(uint32_t number)
+{
+    const struct mesh_action *action = seen(MESH_DO_SERVE);
+    assert_non_null(action);
+    assert_int_equal(action->attempt.call, number);
+    step((struct mesh_event){
+        .kind = MESH_TRY_ENDED,
+        .tried = {.call = number, .number = action->attempt.number, .end = MESH_END_OK}});
+}
+
+/* It is used, and loaded if it was not. */
+static void
+use(const char *model)
+{
+    now_ms++;
+    call_as(0, model, MESH_HOP_ENTRY);
+    served(0);
+}
+
+/* Ten models' worth of memory, one of them kept back; one loader. */
+static int
+fresh(void **state)
+{
+    (void)state;
+    now_ms = 1000;
+    revision = 10;
+    txn_end = MESH_TXN_OK;
+    prompt = true;
+    size_units = 100;
+    kept_count = 0;
+    mesh = mesh_create(&(struct mesh_config){
+        .instance = "self", .models_max = 100, .instances_max = 10, .calls_max = 100});
+    step((struct mesh_event){.kind = MESH_RUNTIME,
+                             .runtime = {.capacity_bytes = 1000 * UNIT,
+                                         .default_bytes = 100 * UNIT,
+                                         .loaders = 1,
+                                         .load_timeout_ms = 9000}});
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {5}});
+    instance("self", 5, 900);
+    for (int i = 0; i < 20; i++) {
+        char id[16];
+        snprintf(id, sizeof(id), "m%d", i);
+        put(id, NULL, 0);
+    }
+    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    return 0;
+}
+
+static int
+drop(void **state)
+{
+    (void)state;
+    mesh_destroy(mesh);
+    return 0;
+}
+
+static void
+test_a_call_loads_and_is_served(void **state)
+{
+    (void)state;
+    call_as(3, "m1", MESH_HOP_ENTRY);
+    assert_non_null(seen(MESH_DO_LOAD));
+    served(3);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+    assert_int_equal(last_places[0].kind, MESH_PLACE_LOADED); /* the record says so */
+    call_as(3, "m1", MESH_HOP_HIT);
+    assert_null(seen(MESH_DO_LOAD));
+    served(3);
+    call_as(3, "m2", MESH_HOP_HIT);
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_HERE);
+    call_as(3, "nobody", MESH_HOP_ENTRY);
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+}
+
+static void
+test_the_oldest_goes(void **state)
+{
+    (void)state;
+    char id[16];
+    for (int i = 0; i < 9; i++) {
+        snprintf(id, sizeof(id), "m%d", i);
+        use(id);
+    }
+    use("m0");
+    call_as(1, "m10", MESH_HOP_ENTRY); /* all are too young to go (E3) */
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_FAILED);
+    now_ms += 31000;
+    use("m10");
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_NONE);
+    assert_int_equal(mesh_state(mesh, "m0"), MESH_STATE_LOADED);
+    assert_int_equal(mesh_state(mesh, "m2"), MESH_STATE_LOADED); /* one for one */
+    assert_int_equal(mesh_figures(mesh).copies, 9);
+    begin();
+    step((struct mesh_event){.kind = MESH_ENSURE, /* older than all that are here (E4) */
+                             .ensure = {.model = "m12", .used_ms = 1, .where = MESH_HERE}});
+    assert_int_equal(mesh_state(mesh, "m12"), MESH_STATE_NONE);
+    assert_null(seen(MESH_DO_UNLOAD));
+}
+
+/* K3: memory that is not free yet is waited for, without another eviction. */
+static void
+test_no_cascade(void **state)
+{
+    (void)state;
+    char id[16];
+    for (int i = 0; i < 9; i++) {
+        snprintf(id, sizeof(id), "m%d", i);
+        use(id);
+    }
+    now_ms += 31000;
+    prompt = false;
+    call_as(1, "m10", MESH_HOP_ENTRY); /* m0 goes; the reserve lets m10 load at once */
+    step((struct mesh_event){.kind = MESH_SIZE_PREDICTED,
+                             .loaded = {.ticket = seen(MESH_DO_SIZE)->load.ticket}});
+    assert_int_equal(mesh_state(mesh, "m0"), MESH_STATE_UNLOADING);
+    assert_int_equal(mesh_state(mesh, "m10"), MESH_STATE_LOADING);
+    uint64_t unload = seen(MESH_DO_UNLOAD)->load.ticket;
+    now_ms += LOAD_MS;
+    step((struct mesh_event){.kind = MESH_LOAD_ENDED,
+                             .loaded = {.ticket = seen(MESH_DO_LOAD)->load.ticket}});
+    call_as(2, "m11", MESH_HOP_ENTRY); /* m1 goes; there is no memory yet for m11 */
+    step((struct mesh_event){.kind = MESH_SIZE_PREDICTED,
+                             .loaded = {.ticket = seen(MESH_DO_SIZE)->load.ticket}});
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_UNLOADING);
+    assert_int_equal(mesh_state(mesh, "m2"), MESH_STATE_LOADED);
+    assert_int_equal(mesh_state(mesh, "m11"), MESH_STATE_QUEUED);
+    step((struct mesh_event){.kind = MESH_UNLOAD_ENDED,
+                             .loaded = {.ticket = unload, .freed = true}});
+    assert_int_equal(mesh_state(mesh, "m11"), MESH_STATE_LOADING);
+}
+
+static void
+ensure(const char *model, int64_t used_ms, enum mesh_class class)
+{
+    step((struct mesh_event){.kind = MESH_ENSURE,
+                             .ensure = {.model = model,
+                                        .used_ms = used_ms,
+                                        .class = class,
+                                        .size_bytes = UNIT,
+                                        .where = MESH_HERE}});
+}
+
+static void
+load_ends(const char *expected)
+{
+    const struct mesh_action *last = NULL;
+    for (uint32_t i = 0; i < kept_count; i++)
+        last = kept[i].kind == MESH_DO_LOAD ? &kept[i] : last;
+    assert_non_null(last);
+    assert_string_equal(last->load.model, expected);
+    step((struct mesh_event){.kind = MESH_LOAD_ENDED, .loaded = {.ticket = last->load.ticket}});
+}
+
+/* Q1 to Q3, Q5. */
+static void
+test_who_is_loaded_first(void **state)
+{
+    (void)state;
+    prompt = false;
+    begin();
+    ensure("m0", 5, MESH_CLASS_ADVANCE); /* begins at once */
+    ensure("m1", 7, MESH_CLASS_ADVANCE);
+    ensure("m2", 8, MESH_CLASS_ADVANCE);
+    ensure("m3", 6, MESH_CLASS_COPY);
+    ensure("m4", 1, MESH_CLASS_MIGRATION);
+    ensure("m5", 1, MESH_CLASS_ADVANCE);
+    uint32_t before = kept_count;
+    step((struct mesh_event){.kind = MESH_CALL, /* lifts m5 over all */
+                             .call = {.call = 1, .model = "m5", .deadline_ms = now_ms + 1000}});
+    assert_int_equal(kept_count, before);
+    load_ends("m0");
+    load_ends("m5");
+    load_ends("m4");
+    load_ends("m3");
+    load_ends("m2");
+    load_ends("m1");
+}
+
+/* T5, A4: somebody was quicker. */
+static void
+test_a_lost_claim(void **state)
+{
+    (void)state;
+    instance("other", 7, 0);
+    txn_end = MESH_TXN_LOST;
+    begin();
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    const struct mesh_action *txn = seen(MESH_DO_TXN);
+    assert_non_null(txn);
+    assert_int_equal(txn->txn.session, 5);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_CLAIMING);
+    begin();
+    step((struct mesh_event){.kind = MESH_TICK});
+    assert_null(seen(MESH_DO_TXN)); /* nothing is known that was not before */
+    begin();
+    const struct mesh_place taken[] = {
+        {.instance = "other", .since_ms = WALL, .kind = MESH_PLACE_LOADING}};
+    put("m1", taken, 1);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_NONE);
+    assert_string_equal(seen(MESH_DO_FORWARD)->attempt.instance, "other");
+    assert_int_equal(seen(MESH_DO_FORWARD)->attempt.hop, MESH_HOP_HIT);
+    assert_null(seen(MESH_DO_LOAD));
+}
+
+/* T4: the same compare, after a while; what the record shows counts, not the answer. */
+static void
+test_an_unknown_claim(void **state)
+{
+    (void)state;
+    txn_end = MESH_TXN_UNKNOWN;
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    uint64_t compare = seen(MESH_DO_TXN)->txn.compare;
+    tick(500);
+    assert_null(seen(MESH_DO_TXN));
+    tick(500);
+    assert_int_equal(seen(MESH_DO_TXN)->txn.compare, compare);
+    begin();
+    put("m1", last_places, 1); /* it was applied after all */
+    assert_non_null(seen(MESH_DO_LOAD));
+}
+
+/* J1: what a process of the same name before this one had loaded. */
+static void
+test_a_former_life(void **state)
+{
+    (void)state;
+    const struct mesh_place former[] = {
+        {.instance = "self", .since_ms = 4, .kind = MESH_PLACE_LOADED}};
+    begin();
+    put("m1", former, 1);
+    assert_int_equal(seen(MESH_DO_TXN)->txn.model.place_count, 0);
+}
+
+/* T7, and that a model that has gone is unloaded, but not under a call. */
+static void
+test_another_model_of_that_name(void **state)
+{
+    (void)state;
+    use("m1");
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    uint32_t number = seen(MESH_DO_SERVE)->attempt.number;
+    begin();
+    step((struct mesh_event){.kind = MESH_MODEL_PUT,
+                             .model = {.id = "m1",
+                                       .type = "t",
+                                       .path = "q",
+                                       .key = "",
+                                       .create_revision = 99,
+                                       .revision = ++revision}});
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_EMPTYING);
+    assert_null(seen(MESH_DO_UNLOAD));
+    step((struct mesh_event){.kind = MESH_TRY_ENDED,
+                             .tried = {.call = 1, .number = number, .end = MESH_END_OK}});
+    assert_non_null(seen(MESH_DO_UNLOAD));
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_NONE);
+}
+
+/* F1, F2, A5, and that the third failure ends it. */
+static void
+test_failures(void **state)
+{
+    (void)state;
+    prompt = false;
+    instance("other", 7, 1);
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    step((struct mesh_event){.kind = MESH_SIZE_PREDICTED,
+                             .loaded = {.ticket = seen(MESH_DO_SIZE)->load.ticket}});
+    uint64_t ticket = seen(MESH_DO_LOAD)->load.ticket;
+    begin();
+    step((struct mesh_event){
+        .kind = MESH_LOAD_ENDED,
+        .loaded = {.ticket = ticket, .end = MESH_LOAD_NOT_ATTEMPTED, .reason = "no such file"}});
+    assert_int_equal(last_places[0].kind, MESH_PLACE_FAILED);
+    assert_null(seen(MESH_DO_UNLOAD));
+    assert_string_equal(seen(MESH_DO_FORWARD)->attempt.instance, "other"); /* the call goes on */
+    assert_int_equal(seen(MESH_DO_FORWARD)->attempt.hop, MESH_HOP_LOAD);
+    const int64_t wall_ms = WALL + now_ms;
+    const struct mesh_place three[] = {
+        {.instance = "a", .since_ms = wall_ms - 3, .kind = MESH_PLACE_FAILED, .reason = "x"},
+        {.instance = "b", .since_ms = wall_ms - 1, .kind = MESH_PLACE_FAILED, .reason = "last"},
+        {.instance = "c", .since_ms = wall_ms - 2, .kind = MESH_PLACE_FAILED, .reason = "y"},
+    };
+    put("m2", three, 3);
+    call_as(2, "m2", MESH_HOP_ENTRY);
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_LOAD_FAILED);
+    prompt = true;
+    now_ms += 15 * MINUTE;
+    call_as(2, "m2", MESH_HOP_ENTRY);
+    served(2); /* F3: they count no more, without anybody removing them */
+    assert_int_equal(last_count, 1);
+}
+
+/* S2: steady use is enough; S3: so is a high rate. */
+static void
+test_second_copies(void **state)
+{
+    (void)state;
+    instance("other", 7, 900);
+    use("m1");
+    for (int second = 0; second < 9 * 60; second += 10) {
+        tick(10000);
+        if (seen(MESH_DO_ENSURE) != NULL)
+            break;
+        use("m1");
+    }
+    assert_true(now_ms >= 7 * MINUTE);
+    assert_string_equal(seen(MESH_DO_ENSURE)->ensure.instance, "other");
+    assert_int_equal(seen(MESH_DO_ENSURE)->ensure.target, 2);
+    use("m2");
+    step((struct mesh_event){.kind = MESH_USED,
+                             .used = {.model = "m2", .count = 300, .used_ms = WALL + now_ms}});
+    tick(10000); /* 1,800 a minute */
+    assert_null(seen(MESH_DO_ENSURE));
+    step((struct mesh_event){.kind = MESH_USED,
+                             .used = {.model = "m2", .count = 400, .used_ms = WALL + now_ms}});
+    tick(10000);
+    assert_string_equal(seen(MESH_DO_ENSURE)->ensure.model, "m2");
+}
+
+/* G1 */
+static void
+test_the_reaper(void **state)
+{
+    (void)state;
+    instance("other", 7, 900);
+    const struct mesh_place place[] = {
+        {.instance = "other", .since_ms = WALL, .kind = MESH_PLACE_LOADED}};
+    put("m1", place, 1);
+    step((struct mesh_event){.kind = MESH_INSTANCE_GONE, .gone = {"other", ++revision}});
+    tick(11 * MINUTE);
+    assert_null(seen(MESH_DO_TXN)); /* not the leader */
+    step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
+    now_ms -= 11 * MINUTE;
+    tick(11 * MINUTE);
+    assert_string_equal(seen(MESH_DO_TXN)->txn.absent, "other");
+    assert_int_equal(last_count, 0);
+}
+
+/* D: the copy serves until the record shows another one. */
+static void
+test_drain(void **state)
+{
+    (void)state;
+    instance("other", 7, 900);
+    use("m1");
+    begin();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    assert_string_equal(seen(MESH_DO_ENSURE)->ensure.instance, "other");
+    assert_int_equal(seen(MESH_DO_ENSURE)->ensure.class, MESH_CLASS_MIGRATION);
+    use("m1"); /* still here */
+    call_as(1, "m2", MESH_HOP_LOAD);
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_REFUSED);
+    tick(1000);
+    assert_null(seen(MESH_DO_DRAINED));
+    struct mesh_place both[] = {
+        {.instance = "self", .since_ms = last_places[0].since_ms, .kind = MESH_PLACE_LOADED},
+        {.instance = "other", .since_ms = WALL + now_ms, .kind = MESH_PLACE_LOADING},
+    };
+    put("m1", both, 2);
+    tick(1000);
+    use("m1");
+    assert_null(seen(MESH_DO_UNLOAD));
+    both[1].kind = MESH_PLACE_LOADED;
+    put("m1", both, 2);
+    tick(1000);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_NONE);
+    tick(1000);
+    assert_non_null(seen(MESH_DO_DRAINED));
+    tick(1000);
+    assert_null(seen(MESH_DO_DRAINED)); /* once */
+}
+
+/* I6: what comes late finds nothing. */
+static void
+test_late_answers(void **state)
+{
+    (void)state;
+    instance("other", 7, 0);
+    const struct mesh_place place[] = {
+        {.instance = "other", .since_ms = WALL, .kind = MESH_PLACE_LOADED}};
+    put("m1", place, 1);
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    uint32_t number = seen(MESH_DO_FORWARD)->attempt.number;
+    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 1}});
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    begin();
+    const struct mesh_event late = {
+        .kind = MESH_TRY_ENDED,
+        .tried = {.call = 1, .number = number, .end = MESH_END_UNREACHABLE}};
+    step(late);
+    assert_int_equal(kept_count, 0);
+    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 1}});
+    step(late);
+    assert_int_equal(kept_count, 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_call_loads_and_is_served, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_the_oldest_goes, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_no_cascade, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_who_is_loaded_first, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_a_lost_claim, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_an_unknown_claim, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_a_former_life, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_another_model_of_that_name, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_failures, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_second_copies, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_the_reaper, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_drain, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_late_answers, fresh, drop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
