@@ -27,14 +27,15 @@ static uint64_t size_units;           /* of each model */
 static struct mesh_action kept[KEPT]; /* of the last step and what followed; texts are copied */
 static uint32_t kept_count;
 static char texts[KEPT][2][32];
-static struct mesh_place last_places[8]; /* that the last transaction would write */
-static char last_names[8][32];
+static struct mesh_place written[KEPT][8]; /* by each kept transaction */
+static char written_names[KEPT][8][32];
+static struct mesh_place last_places[8]; /* by the last one */
 static uint32_t last_count;
 
 static void step(struct mesh_event event);
 
 static void
-put(const char *id, const struct mesh_place *places, uint32_t count)
+put_used(const char *id, const struct mesh_place *places, uint32_t count, int64_t used_ms)
 {
     step((struct mesh_event){.kind = MESH_MODEL_PUT,
                              .model = {.id = id,
@@ -43,8 +44,15 @@ put(const char *id, const struct mesh_place *places, uint32_t count)
                                        .key = "",
                                        .create_revision = 1,
                                        .revision = ++revision,
+                                       .used_ms = used_ms,
                                        .places = places,
                                        .place_count = count}});
+}
+
+static void
+put(const char *id, const struct mesh_place *places, uint32_t count)
+{
+    put_used(id, places, count, WALL + now_ms);
 }
 
 static void
@@ -60,11 +68,11 @@ instance(const char *id, uint64_t session, uint64_t room)
 }
 
 static void
-end_txn(uint64_t txn, const char *id)
+end_txn(const struct mesh_txn *txn)
 {
     if (txn_end == MESH_TXN_OK)
-        put(id, last_places, last_count);
-    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {txn, txn_end}});
+        put_used(txn->model.id, txn->model.places, txn->model.place_count, txn->model.used_ms);
+    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {txn->txn, txn_end}});
 }
 
 static void
@@ -72,7 +80,7 @@ follow(struct mesh_action action)
 {
     struct mesh_event event = {.loaded = {.ticket = action.load.ticket, .freed = true}};
     if (action.kind == MESH_DO_TXN)
-        end_txn(action.txn.txn, action.txn.model.id);
+        end_txn(&action.txn);
     if (!prompt)
         return;
     if (action.kind == MESH_DO_SIZE)
@@ -111,11 +119,14 @@ step(struct mesh_event event)
         if (action.kind == MESH_DO_TXN) {
             last_count = action.txn.model.place_count;
             for (uint32_t p = 0; p < last_count; p++) {
-                last_places[p] = action.txn.model.places[p];
-                snprintf(last_names[p], sizeof(last_names[p]), "%s", last_places[p].instance);
-                last_places[p].instance = last_names[p];
-                last_places[p].reason = last_places[p].reason != NULL ? "why" : NULL;
+                struct mesh_place *place = &written[at][p];
+                *place = action.txn.model.places[p];
+                snprintf(written_names[at][p], 32, "%s", place->instance);
+                place->instance = written_names[at][p];
+                place->reason = place->reason != NULL ? "why" : NULL;
+                last_places[p] = *place;
             }
+            action.txn.model.places = written[at];
             action.txn.model.id = keep_text(at, 0, action.txn.model.id);
             action.txn.absent = keep_text(at, 1, action.txn.absent);
         } else if (action.kind == MESH_DO_FORWARD || action.kind == MESH_DO_SERVE) {
@@ -543,6 +554,41 @@ test_drain(void **state)
     assert_null(seen(MESH_DO_DRAINED)); /* once */
 }
 
+/* J4, J5: of two copies that nobody uses, the younger goes, if room is short; never the last. */
+static void
+test_the_janitor(void **state)
+{
+    (void)state;
+    instance("other", 7, 1);
+    size_units = 105; /* nine of them in 950 */
+    char id[16];
+    for (int i = 0; i < 9; i++) {
+        snprintf(id, sizeof(id), "m%d", i);
+        use(id);
+    }
+    const int64_t own_ms = last_places[0].since_ms; /* of m8 */
+    struct mesh_place both[] = {
+        {.instance = "self", .since_ms = own_ms, .kind = MESH_PLACE_LOADED},
+        {.instance = "other", .since_ms = own_ms + 1, .kind = MESH_PLACE_LOADED},
+    };
+    put("m8", both, 2);
+    tick(60 * MINUTE);
+    assert_int_equal(mesh_state(mesh, "m8"), MESH_STATE_LOADED); /* the other goes */
+    both[1].since_ms = own_ms - 1;
+    put("m8", both, 2);
+    tick(2 * MINUTE);
+    assert_int_equal(mesh_state(mesh, "m8"), MESH_STATE_LOADED); /* it rests */
+    tick(5 * MINUTE);
+    assert_int_equal(mesh_state(mesh, "m8"), MESH_STATE_NONE);
+    assert_int_equal(mesh_state(mesh, "m7"), MESH_STATE_LOADED);
+    tick(6 * MINUTE);
+    assert_null(seen(MESH_DO_UNLOAD)); /* there is room */
+    now_ms += 8 * 60 * MINUTE;
+    use("m7");
+    tick(6 * MINUTE);
+    assert_string_equal(seen(MESH_DO_TXN)->txn.model.id, "m7");
+}
+
 /* I6: what comes late finds nothing. */
 static void
 test_late_answers(void **state)
@@ -583,6 +629,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_second_copies, fresh, drop),
         cmocka_unit_test_setup_teardown(test_the_reaper, fresh, drop),
         cmocka_unit_test_setup_teardown(test_drain, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_the_janitor, fresh, drop),
         cmocka_unit_test_setup_teardown(test_late_answers, fresh, drop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -121,6 +121,8 @@ copies_tick(struct mesh *mesh)
         served += entry->uses;
         uint64_t rate = (uint64_t)entry->uses * MINUTE_MS / (uint64_t)passed_ms;
         entry->rate = rate < UINT32_MAX ? (uint32_t)rate : UINT32_MAX;
+        if (entry->rate >= mesh->config.rate_for_more / 3 * 2)
+            entry->heavy_ms = mesh->now_ms; /* J5 */
         bool used = entry->uses > 0;
         entry->uses = 0;
         move_on(mesh, entry);

@@ -170,6 +170,16 @@ settle_without(struct mesh *mesh, uint32_t number, uint16_t instance)
     send_record(mesh, number, &revised);
 }
 
+void
+settle_say_used(struct mesh *mesh, uint32_t number)
+{
+    const struct model *model = model_at(mesh, number);
+    const struct entry *entry = entry_of(mesh, model);
+    const struct place *own = model->known ? model_place(model, INSTANCE_SELF) : NULL;
+    if (own != NULL && own->kind == MESH_PLACE_LOADED && own->since_ms == entry->since_ms)
+        write_record(mesh, number, entry, SAY_LOADED);
+}
+
 /* ---- one step per state ---- */
 
 /* A2 to A4: the record as it is now lets this node load. */

@@ -37,6 +37,7 @@ struct entry {
     int64_t waited_ms;        /* now_ms of the first call that waited */
     uint64_t minutes;         /* S1: bit n: used n minutes before `minute` */
     int64_t minute;           /* of now_ms */
+    int64_t heavy_ms;         /* now_ms when its rate was last near that of S3 */
     int64_t asked_ms;         /* now_ms when another node was last asked to load it, too */
     uint32_t uses;            /* since the last look at the rates */
     uint32_t rate;            /* a minute, at that look */
@@ -90,11 +91,12 @@ struct mesh {
     bool draining;
     bool drained; /* and it has been said */
     bool leader;
-    bool runtime;      /* there is one */
-    uint32_t rate;     /* calls served here a minute, at the last look */
-    int64_t rates_ms;  /* now_ms of the last look at the rates */
-    int64_t reaped_ms; /* of the reaper's last beginning */
-    uint32_t reap_at;  /* the model it has come to; UINT32_MAX: it rests */
+    bool runtime;       /* there is one */
+    uint32_t rate;      /* calls served here a minute, at the last look */
+    int64_t rates_ms;   /* now_ms of the last look at the rates */
+    int64_t cleaned_ms; /* of the janitor */
+    int64_t reaped_ms;  /* of the reaper's last beginning */
+    uint32_t reap_at;   /* the model it has come to; UINT32_MAX: it rests */
     struct ledger ledger;
     uint32_t loaders;
     uint32_t default_units;
@@ -226,6 +228,9 @@ uint32_t model_fresh_failures(const struct mesh *mesh, const struct model *model
 /* G1: the record without the places of an instance, if that one's key is absent. */
 void settle_without(struct mesh *mesh, uint32_t model, uint16_t instance);
 
+/* J4: the record's last use is this node's. */
+void settle_say_used(struct mesh *mesh, uint32_t model);
+
 /* copies.c */
 void copies_use(struct mesh *mesh, struct entry *entry, uint32_t count);
 void copies_tick(struct mesh *mesh);
@@ -233,6 +238,9 @@ void copies_tick(struct mesh *mesh);
 /* drain.c */
 void drain_begin(struct mesh *mesh);
 void drain_tick(struct mesh *mesh);
+
+/* janitor.c */
+void janitor_tick(struct mesh *mesh);
 
 /* reaper.c */
 void reaper_tick(struct mesh *mesh);

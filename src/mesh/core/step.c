@@ -180,6 +180,7 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
         settle_tick(mesh);
         call_tick(mesh);
         copies_tick(mesh);
+        janitor_tick(mesh);
         reaper_tick(mesh);
         drain_tick(mesh);
         break;

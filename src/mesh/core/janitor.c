@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What each node puts right by itself every six minutes: rules J2, J4 and J5.
+ */
+#include <string.h>
+
+#include "mesh/core/state.h"
+
+enum {
+    JANITOR_MS = 6 * 60000,
+    REFRESH_MS = 6 * 3600000, /* J4 */
+    REFRESH_SPREAD_MS = 3600000,
+    QUIET_MS = 10 * 60000,      /* J5: the third copy */
+    UNUSED_MS_MIN = 41 * 60000, /* J5: the second; S2's window has passed then */
+    UNUSED_MS_MAX = 10 * 3600000,
+};
+
+/* J5: so that not all of them go at once, the copy goes that began to load last. */
+static bool
+is_last_to_come(const struct mesh *mesh, const struct model *model, const struct place *own)
+{
+    const struct names *names = &mesh->tables.instance_names;
+    const struct place *places = model_places(model);
+    for (uint32_t i = 0; i < model->place_count; i++) {
+        const struct place *place = &places[i];
+        if (place == own || !place_is_copy(&mesh->tables, place))
+            continue;
+        if (place->since_ms > own->since_ms ||
+            (place->since_ms == own->since_ms &&
+             strcmp(names_text(names, place->instance), names_text(names, INSTANCE_SELF)) > 0))
+            return false;
+    }
+    return true;
+}
+
+static uint32_t
+copies_loaded(const struct mesh *mesh, const struct model *model)
+{
+    const struct place *places = model_places(model);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < model->place_count; i++)
+        count += places[i].kind == MESH_PLACE_LOADED && place_alive(&mesh->tables, &places[i]) &&
+                 !mesh->tables.instances[places[i].instance].draining;
+    return count;
+}
+
+static bool
+is_one_too_many(struct mesh *mesh, const struct entry *entry, int64_t cache_age_ms)
+{
+    const struct model *model = model_at(mesh, entry->model);
+    const struct place *own = model_place(model, INSTANCE_SELF);
+    uint32_t loaded = copies_loaded(mesh, model);
+    if (own == NULL || own->kind != MESH_PLACE_LOADED || loaded < 2 ||
+        !is_last_to_come(mesh, model, own))
+        return false;
+    int64_t here_ms = mesh->now_ms - entry->began_ms;
+    if (loaded > 2)
+        return here_ms >= QUIET_MS && mesh->now_ms - entry->heavy_ms >= QUIET_MS;
+    int64_t unused_ms = cache_age_ms / 10;
+    if (unused_ms < UNUSED_MS_MIN)
+        unused_ms = UNUSED_MS_MIN;
+    if (unused_ms > UNUSED_MS_MAX)
+        unused_ms = UNUSED_MS_MAX;
+    return mesh->wall_ms - entry->used_ms >= unused_ms && here_ms >= UNUSED_MS_MIN;
+}
+
+static void
+shrink(struct mesh *mesh)
+{
+    struct mesh_figures figures = mesh_figures(mesh);
+    if (figures.free_units > figures.capacity_units / 20)
+        return; /* nobody needs the room */
+    int64_t cache_age_ms = mesh->wall_ms - figures.oldest_ms;
+    uint64_t budget = figures.capacity_units / 20;
+    for (uint32_t i = 0; i < mesh->entry_used; i++)
+        if (mesh->entries[i].state == MESH_STATE_LOADED)
+            heap_set(&mesh->order, i, mesh->entries[i].used_ms);
+    while (heap_first(&mesh->order) != HEAP_NONE) {
+        struct entry *entry = &mesh->entries[heap_first(&mesh->order)];
+        heap_remove(&mesh->order, heap_first(&mesh->order));
+        if (budget == 0 || !is_one_too_many(mesh, entry, cache_age_ms))
+            continue;
+        budget = budget > entry->units ? budget - entry->units : 0;
+        entry_leave(mesh, entry);
+    }
+}
+
+/* J4, at a moment of its own for each model and instance. */
+static void
+refresh(struct mesh *mesh)
+{
+    const struct tables *tables = &mesh->tables;
+    uint32_t own = tables->instance_names.at[INSTANCE_SELF].hash;
+    for (uint32_t i = 0; i < mesh->entry_used; i++) {
+        const struct entry *entry = &mesh->entries[i];
+        if (entry->state != MESH_STATE_LOADED)
+            continue;
+        uint32_t spread = (tables->model_names.at[entry->model].hash ^ own) % REFRESH_SPREAD_MS;
+        if (entry->used_ms - model_at(mesh, entry->model)->used_ms > REFRESH_MS + spread)
+            settle_say_used(mesh, entry->model);
+    }
+}
+
+void
+janitor_tick(struct mesh *mesh)
+{
+    if (!mesh->whole || mesh->session == 0 || mesh->draining ||
+        mesh->now_ms - mesh->cleaned_ms < JANITOR_MS)
+        return;
+    mesh->cleaned_ms = mesh->now_ms;
+    settle_all(mesh); /* J2: nothing is expected of it, and it would repair what no rule foresees */
+    refresh(mesh);
+    shrink(mesh);
+}
