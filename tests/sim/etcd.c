@@ -217,7 +217,9 @@ apply(struct world *world, uint32_t node, const struct message *message)
                             world->faults.forgets + world->faults.drains +
                             world->faults.load_fails + world->faults.size_lies ==
                         0;
-        CHECK(others == 0 || !calm || world->rate_for_more < 1000);
+        /* one that was given up for want of room may be on its way out of the record */
+        uint32_t most = world->capacity < world->model_bytes * 100 ? 1 : 0;
+        CHECK(others <= most || !calm || world->rate_for_more < 1000);
     }
     for (uint32_t i = 0; i < before->count; i++) { /* nobody writes for another */
         const struct place_kept *place = &before->places[i];

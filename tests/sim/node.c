@@ -109,6 +109,7 @@ served(struct world *world, struct task *task)
     CHECK(held->memory == MEMORY_LOADED && held->in_flight > 0); /* I4 */
     CHECK(held->version == task->c);                             /* I19 */
     held->in_flight--;
+    slot->serving = false;
     struct mesh_event event = {.kind = MESH_TRY_ENDED,
                                .tried = {.call = task->a, .number = task->b, .end = MESH_END_OK}};
     if (world->faulty && held->in_flight == 0 &&
@@ -134,6 +135,7 @@ do_serve(struct world *world, uint32_t number, const struct mesh_action *action)
     CHECK(held->memory == MEMORY_LOADED);
     CHECK(held->version == action->attempt.create_revision);
     held->in_flight++;
+    node->slots[action->attempt.call].serving = true;
     later(world, 1 + draw(world, 200),
           (struct task){.run = served,
                         .node = number,
@@ -367,16 +369,22 @@ node_step(struct world *world, uint32_t node, struct mesh_event event)
         carry_out(world, node, &actions.at[i]);
 }
 
+void
+node_ensure(struct world *world, uint32_t node, uint32_t model, uint32_t target)
+{
+    node_step(world, node,
+              (struct mesh_event){.kind = MESH_ENSURE,
+                                  .ensure = {.model = model_name(model),
+                                             .class = MESH_CLASS_COPY,
+                                             .where = MESH_HERE,
+                                             .target = target}});
+}
+
 static void
 ensure_arrives(struct world *world, struct task *task)
 {
     if (world->nodes[task->node].mesh != NULL)
-        node_step(world, task->node,
-                  (struct mesh_event){.kind = MESH_ENSURE,
-                                      .ensure = {.model = model_name(task->a),
-                                                 .class = MESH_CLASS_COPY,
-                                                 .where = MESH_HERE,
-                                                 .target = task->b}});
+        node_ensure(world, task->node, task->a, task->b);
 }
 
 static void
@@ -534,13 +542,31 @@ node_lose_lease(struct world *world, uint32_t number)
                         .c = (uint64_t)start_ms});
 }
 
+static void
+cancel(struct world *world, struct task *task)
+{
+    struct node *node = &world->nodes[task->node];
+    struct slot *slot = &node->slots[task->a];
+    if (node->mesh == NULL || slot->origin != ORIGIN_CLIENT || slot->serial != task->b ||
+        slot->serving)
+        return;
+    *slot = (struct slot){0};
+    world->called--;
+    node_step(world, task->node,
+              (struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = task->a}});
+}
+
 void
 node_call(struct world *world, uint32_t number, uint32_t model)
 {
     struct node *node = &world->nodes[number];
     uint32_t call = slot_take(node);
-    node->slots[call] = (struct slot){.origin = ORIGIN_CLIENT, .model = model};
+    node->slots[call] =
+        (struct slot){.origin = ORIGIN_CLIENT, .model = model, .serial = ++world->serials};
     world->called++;
+    if (world->faulty && happens(world, world->faults.cancels))
+        later(world, draw(world, 500),
+              (struct task){.run = cancel, .node = number, .a = call, .b = world->serials});
     node_step(world, number,
               (struct mesh_event){
                   .kind = MESH_CALL,

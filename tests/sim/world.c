@@ -164,7 +164,9 @@ client(struct world *world, struct task *task)
 {
     uint32_t node = draw(world, world->node_count);
     uint32_t below = draw(world, 2) ? (world->model_count + 3) / 4 : world->model_count;
-    if (world->nodes[node].mesh != NULL)
+    if (world->nodes[node].mesh != NULL && happens(world, 100))
+        node_ensure(world, node, draw(world, below), 1);
+    else if (world->nodes[node].mesh != NULL)
         node_call(world, node, draw(world, below));
     if (world->faulty)
         later(world, 1 + draw(world, 300), *task);
@@ -185,7 +187,7 @@ world_init(struct world *world, uint64_t seed)
     world->model_count = 1 + draw(world, MODELS_MAX);
     world->model_bytes = 8192 * (1 + draw(world, 20));
     world->rate_for_more = draw(world, 2) ? 60 : 1000000;
-    world->capacity = world->model_bytes * (10 + draw(world, 40));
+    world->capacity = world->model_bytes * (draw(world, 4) == 0 ? 200 : 10 + draw(world, 40));
     world->faults = (struct faults){
         .txn_lost = rate(world, 100),
         .txn_unheard = rate(world, 100),
@@ -196,6 +198,7 @@ world_init(struct world *world, uint64_t seed)
         .leases = rate(world, 60),
         .links = rate(world, 200),
         .forgets = rate(world, 20),
+        .cancels = rate(world, 300),
         .drains = rate(world, 60),
         .replacements = rate(world, 100),
     };

@@ -25,6 +25,7 @@ struct faults {
     uint32_t leases;       /* lost, per second and world */
     uint32_t links;        /* broken, per second and world */
     uint32_t forgets;      /* a runtime forgets a model, per call */
+    uint32_t cancels;      /* by the client, per call */
     uint32_t drains;       /* begun, per second and world */
     uint32_t replacements; /* a model is registered anew, per second and world */
 };
@@ -68,6 +69,8 @@ struct slot {
     enum origin origin;
     uint32_t depth;   /* hops so far */
     uint32_t attempt; /* the last try's number */
+    uint32_t serial;  /* no two calls of a client have the same */
+    bool serving;     /* in the runtime here */
     uint32_t model;
     uint32_t node; /* PEER: who waits for the answer, in which life, as which try of which of its
                       calls */
@@ -126,6 +129,7 @@ struct world {
     uint32_t task_capacity;
     uint64_t task_order;
 
+    uint32_t serials;
     uint64_t called;
     uint64_t answered;
     uint64_t ends[16];
@@ -173,6 +177,7 @@ void node_drain(struct world *world, uint32_t node);
 void node_lose_lease(struct world *world, uint32_t node);
 void node_step(struct world *world, uint32_t node, struct mesh_event event);
 void node_call(struct world *world, uint32_t node, uint32_t model);
+void node_ensure(struct world *world, uint32_t node, uint32_t model, uint32_t target);
 
 /* world.c */
 void world_init(struct world *world, uint64_t seed);

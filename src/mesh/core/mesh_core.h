@@ -130,7 +130,7 @@ enum mesh_event_kind {
     MESH_INSTANCE_FIGURES, /* on a reply */
     MESH_TXN_ENDED,        /* the records as they now are came before it, unless it is UNKNOWN */
     MESH_CALL,
-    MESH_CALL_CANCELLED,
+    MESH_CALL_CANCELLED, /* of one that is served here: TRY_ENDED, when the runtime lets go of it */
     MESH_TRY_ENDED,
     MESH_ENSURE,
     MESH_SIZE_PREDICTED,
