@@ -185,6 +185,10 @@ do_forward(struct world *world, uint32_t number, const struct mesh_action *actio
     slot->attempt = action->attempt.number;
     uint32_t there = number_of(action->attempt.instance);
     CHECK(there != number && slot->depth < HOPS_MAX); /* I8 */
+    if (action->attempt.hop == MESH_HOP_LOAD) {
+        CHECK((slot->loads & 1u << there) == 0); /* I8: nobody twice */
+        slot->loads |= 1u << there;
+    }
     struct call_message *message = calloc(1, sizeof(*message));
     CHECK(message != NULL);
     *message = (struct call_message){
@@ -535,7 +539,7 @@ node_lose_lease(struct world *world, uint32_t number)
     etcd_drop_key(world, number);
     if (draw(world, 2) == 0) /* else it does not know yet; the fence does */
         node_step(world, number, (struct mesh_event){.kind = MESH_SESSION});
-    later(world, 100 + draw(world, 20000),
+    later(world, 100 + draw(world, draw(world, 2) ? 20000 : 120000),
           (struct task){.run = comes_back,
                         .node = number,
                         .life = world->nodes[number].life,

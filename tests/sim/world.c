@@ -284,7 +284,7 @@ world_converge(struct world *world)
     for (uint32_t i = 0; i < NODES_MAX; i++)
         for (uint32_t j = 0; j < NODES_MAX; j++)
             world->link_broken_until_ms[i][j] = 0;
-    world_run(world, DOWN_MS_MAX + LINK_MS_MAX + 60000);
+    world_run(world, DOWN_MS_MAX + LINK_MS_MAX + 120000);
     for (uint32_t i = 0; i < world->node_count; i++)
         CHECK(world->nodes[i].mesh != NULL && world->keys[i].exists && !world->keys[i].draining);
     if (world->called != world->answered)

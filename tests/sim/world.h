@@ -70,6 +70,7 @@ struct slot {
     uint32_t depth;   /* hops so far */
     uint32_t attempt; /* the last try's number */
     uint32_t serial;  /* no two calls of a client have the same */
+    uint32_t loads;   /* bit n: node n was asked to load it */
     bool serving;     /* in the runtime here */
     uint32_t model;
     uint32_t node; /* PEER: who waits for the answer, in which life, as which try of which of its

@@ -26,10 +26,11 @@ static struct model *model;
 static uint32_t
 node(const char *id, const char *labels, uint64_t room, int64_t oldest_ms)
 {
+    revision++;
     const struct mesh_instance record = {
         .id = id,
         .labels = labels,
-        .session = ++revision,
+        .session = revision,
         .revision = revision,
         .figures = {.capacity_units = 1000, .free_units = room, .oldest_ms = oldest_ms},
     };

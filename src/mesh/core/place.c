@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mesh/core/place.h"
 
+#include "base/check.h"
+
+#define MINUTE_MS INT64_C(60000)
+
 enum {
     FULL_NEAR_MS = 45000,  /* P4 */
     BUSY_PER_MINUTE = 100, /* P6: nobody is busy below this */
@@ -136,9 +140,9 @@ busy_tenths(const struct place_wish *wish)
         return 11;
     if (age < 5000)
         return 15;
-    if (age < 12 * 60000)
+    if (age < 12 * MINUTE_MS)
         return 30;
-    return age < 24 * 3600000 ? 40 : 0;
+    return age < 24 * 60 * MINUTE_MS ? 40 : 0;
 }
 
 /* The candidates, in the tables' scratch memory; the best one's worth. */
@@ -193,7 +197,8 @@ draw(const struct search *search, uint32_t count, uint32_t rate_min, uint64_t *r
             return INSTANCE_SELF;
         candidates[kept++].number = candidates[i].number;
     }
-    return candidates[random_next(random) % kept].number; /* the least busy one is among them */
+    CHECK(kept > 0); /* the least busy one is */
+    return candidates[random_next(random) % kept].number;
 }
 
 uint32_t
