@@ -212,7 +212,7 @@ apply(struct world *world, uint32_t node, const struct message *message)
     if (claims) { /* I3 */
         uint32_t others = copies_alive(world, before, node);
         CHECK(others < MESH_COPIES_TRIED_MAX || world->rate_for_more < 1000);
-        bool calm = world->now_ms < 7 * 60000 && /* S2 */
+        bool calm = world->now_ms < INT64_C(7) * 60000 && /* S2 */
                     world->faults.links + world->faults.kills + world->faults.leases +
                             world->faults.forgets + world->faults.drains +
                             world->faults.load_fails + world->faults.size_lies ==

@@ -185,7 +185,7 @@ world_init(struct world *world, uint64_t seed)
     world->faulty = true;
     world->node_count = 1 + draw(world, NODES_MAX);
     world->model_count = 1 + draw(world, MODELS_MAX);
-    world->model_bytes = 8192 * (1 + draw(world, 20));
+    world->model_bytes = UINT64_C(8192) * (1 + draw(world, 20));
     world->rate_for_more = draw(world, 2) ? 60 : 1000000;
     world->capacity = world->model_bytes * (draw(world, 4) == 0 ? 200 : 10 + draw(world, 40));
     world->faults = (struct faults){
@@ -219,8 +219,8 @@ world_fini(struct world *world)
     for (uint32_t i = 0; i < world->node_count; i++)
         if (world->nodes[i].mesh != NULL)
             mesh_destroy(world->nodes[i].mesh);
-    while (world->task_count > 0)
-        free(take(world).data);
+    for (uint32_t i = 0; i < world->task_count; i++)
+        free(world->tasks[i].data);
     free(world->tasks);
     free(world->changes);
 }

@@ -16,7 +16,9 @@
 
 #include "mesh/core/mesh_core.h"
 
-enum { UNIT = 8192, KEPT = 64, MINUTE = 60000, LOAD_MS = 3000, WALL = 1000000000 };
+#define MINUTE INT64_C(60000)
+
+enum { UNIT = 8192, KEPT = 64, LOAD_MS = 3000, WALL = 1000000000 };
 
 static struct mesh *mesh;
 static int64_t now_ms;
@@ -215,8 +217,8 @@ fresh(void **state)
     mesh = mesh_create(&(struct mesh_config){
         .instance = "self", .models_max = 100, .instances_max = 10, .calls_max = 100});
     step((struct mesh_event){.kind = MESH_RUNTIME,
-                             .runtime = {.capacity_bytes = 1000 * UNIT,
-                                         .default_bytes = 100 * UNIT,
+                             .runtime = {.capacity_bytes = UINT64_C(1000) * UNIT,
+                                         .default_bytes = UINT64_C(100) * UNIT,
                                          .loaders = 1,
                                          .load_timeout_ms = 9000}});
     step((struct mesh_event){.kind = MESH_SESSION, .session = {5}});
@@ -327,10 +329,10 @@ ensure(const char *model, int64_t used_ms, enum mesh_class class)
 static void
 load_ends(const char *expected)
 {
-    const struct mesh_action *last = NULL;
+    const struct mesh_action *last = &kept[0];
     for (uint32_t i = 0; i < kept_count; i++)
         last = kept[i].kind == MESH_DO_LOAD ? &kept[i] : last;
-    assert_non_null(last);
+    assert_int_equal(last->kind, MESH_DO_LOAD);
     assert_string_equal(last->load.model, expected);
     step((struct mesh_event){.kind = MESH_LOAD_ENDED, .loaded = {.ticket = last->load.ticket}});
 }

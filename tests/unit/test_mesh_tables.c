@@ -93,7 +93,7 @@ test_heap_at_random(void **state)
 {
     (void)state;
     uint64_t seed = seed_drawn();
-    int64_t key[ITEMS];
+    int64_t key[ITEMS] = {0};
     bool in[ITEMS] = {0};
     struct heap heap = {0};
     for (int step = 0; step < STEPS; step++) {

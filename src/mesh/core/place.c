@@ -140,9 +140,9 @@ busy_tenths(const struct place_wish *wish)
         return 11;
     if (age < 5000)
         return 15;
-    if (age < 12 * MINUTE_MS)
+    if (age < MINUTE_MS * 12)
         return 30;
-    return age < 24 * 60 * MINUTE_MS ? 40 : 0;
+    return age < MINUTE_MS * 60 * 24 ? 40 : 0;
 }
 
 /* The candidates, in the tables' scratch memory; the best one's worth. */
