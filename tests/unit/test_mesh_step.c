@@ -476,6 +476,28 @@ test_failures(void **state)
     assert_int_equal(last_count, 1);
 }
 
+/* F2: a copy that was asked for, and fails here, is asked for elsewhere. */
+static void
+test_a_copy_that_fails(void **state)
+{
+    (void)state;
+    prompt = false;
+    instance("other", 7, 1);
+    begin();
+    ensure("m1", 0, MESH_CLASS_COPY);
+    const struct mesh_event broken = {
+        .kind = MESH_LOAD_ENDED,
+        .loaded = {.ticket = seen(MESH_DO_LOAD)->load.ticket, .end = MESH_LOAD_BROKE}};
+    step(broken);
+    assert_null(seen(MESH_DO_ENSURE)); /* the memory first */
+    step((struct mesh_event){
+        .kind = MESH_UNLOAD_ENDED,
+        .loaded = {.ticket = seen(MESH_DO_UNLOAD)->load.ticket, .freed = true}});
+    assert_string_equal(seen(MESH_DO_ENSURE)->ensure.instance, "other");
+    step(broken); /* what comes twice finds nothing */
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_NONE);
+}
+
 /* S2: steady use is enough; S3: so is a high rate. */
 static void
 test_second_copies(void **state)
@@ -585,7 +607,7 @@ test_the_janitor(void **state)
     assert_int_equal(mesh_state(mesh, "m7"), MESH_STATE_LOADED);
     tick(6 * MINUTE);
     assert_null(seen(MESH_DO_UNLOAD)); /* there is room */
-    now_ms += 8 * 60 * MINUTE;
+    now_ms += MINUTE * 60 * 8;
     use("m7");
     tick(6 * MINUTE);
     assert_string_equal(seen(MESH_DO_TXN)->txn.model.id, "m7");
@@ -628,6 +650,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_a_former_life, fresh, drop),
         cmocka_unit_test_setup_teardown(test_another_model_of_that_name, fresh, drop),
         cmocka_unit_test_setup_teardown(test_failures, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_a_copy_that_fails, fresh, drop),
         cmocka_unit_test_setup_teardown(test_second_copies, fresh, drop),
         cmocka_unit_test_setup_teardown(test_the_reaper, fresh, drop),
         cmocka_unit_test_setup_teardown(test_drain, fresh, drop),

@@ -119,20 +119,40 @@ load_grow_up(struct mesh *mesh)
     }
 }
 
+/* F2: nobody waited who would look further; so this node does. */
+static void
+try_elsewhere(struct mesh *mesh, struct load_wish wish, uint64_t create_revision)
+{
+    const struct model *model = model_at(mesh, wish.model);
+    if (model->known && model->create_revision == create_revision && !mesh->draining &&
+        model_fresh_failures(mesh, model) < MESH_FAILURES_MAX)
+        ensure_anywhere(mesh, &wish, wish.used_ms);
+}
+
 static void
 release(struct mesh *mesh, struct entry *entry)
 {
     uint32_t model = entry->model;
+    const struct load_wish again = {.model = model,
+                                    .used_ms = entry->used_ms,
+                                    .class = entry->class,
+                                    .target = entry->target,
+                                    .units = entry->units};
+    bool further =
+        entry->failed && (entry->class == MESH_CLASS_COPY || entry->class == MESH_CLASS_MIGRATION);
+    uint64_t create_revision = entry->create_revision;
     CHECK(entry->in_flight == 0 && entry->first_call == CALL_NONE);
     if (entry->resident)
         mesh->ledger.resident -= entry->units;
     if (entry->reason != NAME_NONE)
         names_release(&mesh->tables.reasons, entry->reason);
     model_at(mesh, model)->entry = ENTRY_NONE;
-    names_release(&mesh->tables.model_names, model);
     *entry = (struct entry){.next_free = mesh->entry_free};
     mesh->entry_free = entry_number(mesh, entry);
     settle_later(mesh, model);
+    if (further)
+        try_elsewhere(mesh, again, create_revision);
+    names_release(&mesh->tables.model_names, model);
 }
 
 void
