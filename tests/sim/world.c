@@ -9,7 +9,7 @@
 #include "../random.h"
 #include "base/check.h"
 
-enum { LINK_MS_MAX = 20000, DOWN_MS_MAX = 30000 };
+enum { ROOMY = 200, LINK_MS_MAX = 20000, DOWN_MS_MAX = 30000 };
 
 uint32_t
 draw(struct world *world, uint32_t below)
@@ -187,7 +187,7 @@ world_init(struct world *world, uint64_t seed)
     world->model_count = 1 + draw(world, MODELS_MAX);
     world->model_bytes = UINT64_C(8192) * (1 + draw(world, 20));
     world->rate_for_more = draw(world, 2) ? 60 : 1000000;
-    world->capacity = world->model_bytes * (draw(world, 4) == 0 ? 200 : 10 + draw(world, 40));
+    world->capacity = world->model_bytes * (draw(world, 4) == 0 ? ROOMY : 10 + draw(world, 40));
     world->faults = (struct faults){
         .txn_lost = rate(world, 100),
         .txn_unheard = rate(world, 100),
@@ -277,6 +277,19 @@ report(const struct world *world, uint32_t model)
     fprintf(stderr, "\n");
 }
 
+/* I7: with room for all, and nothing but transactions and nodes that drain, no call may fail. */
+static void
+check_answers(const struct world *world)
+{
+    const struct faults *faults = &world->faults;
+    bool calm = faults->load_fails + faults->kills + faults->leases + faults->links +
+                    faults->replacements ==
+                0;
+    bool some_stay = faults->drains == 0 || world->node_count >= 4;
+    if (calm && some_stay && world->capacity >= world->model_bytes * ROOMY)
+        CHECK(world->answered == world->ends[MESH_END_OK]);
+}
+
 void
 world_converge(struct world *world)
 {
@@ -290,6 +303,7 @@ world_converge(struct world *world)
     if (world->called != world->answered)
         report(world, 0);
     CHECK(world->called == world->answered); /* I6 */
+    check_answers(world);
     uint32_t lost = world->node_count - 1;
     if (lost > 0 && draw(world, 3) == 0) { /* for good */
         node_kill(world, lost);

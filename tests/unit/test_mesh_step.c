@@ -476,6 +476,28 @@ test_failures(void **state)
     assert_int_equal(last_count, 1);
 }
 
+/* R12: the only node waits for its own unload, and loads again. */
+static void
+test_a_runtime_that_forgets(void **state)
+{
+    (void)state;
+    use("m1");
+    txn_end = MESH_TXN_UNKNOWN; /* the withdrawal takes a while */
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    uint32_t number = seen(MESH_DO_SERVE)->attempt.number;
+    begin();
+    step((struct mesh_event){
+        .kind = MESH_TRY_ENDED,
+        .tried = {.call = 1, .number = number, .end = MESH_END_NOT_HERE, .vanished = true}});
+    assert_null(seen(MESH_DO_ANSWER));
+    assert_null(seen(MESH_DO_SERVE)); /* it is not there, whatever the entry's state */
+    txn_end = MESH_TXN_OK;
+    tick(1000);
+    assert_null(seen(MESH_DO_UNLOAD)); /* of what it does not have */
+    assert_non_null(seen(MESH_DO_LOAD));
+    served(1);
+}
+
 /* F2: a copy that was asked for, and fails here, is asked for elsewhere. */
 static void
 test_a_copy_that_fails(void **state)
@@ -650,6 +672,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_a_former_life, fresh, drop),
         cmocka_unit_test_setup_teardown(test_another_model_of_that_name, fresh, drop),
         cmocka_unit_test_setup_teardown(test_failures, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_a_runtime_that_forgets, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_copy_that_fails, fresh, drop),
         cmocka_unit_test_setup_teardown(test_second_copies, fresh, drop),
         cmocka_unit_test_setup_teardown(test_the_reaper, fresh, drop),

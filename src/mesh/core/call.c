@@ -85,7 +85,7 @@ serve(struct mesh *mesh, uint32_t number, struct entry *entry)
 }
 
 static void
-wait(struct mesh *mesh, uint32_t number, struct entry *entry)
+wait_in(struct mesh *mesh, uint32_t number, struct entry *entry)
 {
     struct call *call = call_at(mesh, number);
     call->state = CALL_WAITING;
@@ -93,6 +93,12 @@ wait(struct mesh *mesh, uint32_t number, struct entry *entry)
     call->next = entry->first_call;
     entry->first_call = number;
     heap_set(&mesh->deadlines, number, call->deadline_ms);
+}
+
+static void
+wait(struct mesh *mesh, uint32_t number, struct entry *entry)
+{
+    wait_in(mesh, number, entry);
     load_touch(mesh, entry, mesh->wall_ms);
     load_lift(mesh, entry, MESH_CLASS_CALL);
 }
@@ -231,6 +237,21 @@ refusal_text(enum place_refusal refusal)
     UNREACHABLE();
 }
 
+/* R12: nobody else can load it, and what this node has is on its way out: it can, after that. */
+static bool
+wait_for_end(struct mesh *mesh, uint32_t number)
+{
+    const struct call *call = call_at(mesh, number);
+    struct entry *entry = entry_of(mesh, model_at(mesh, call->model));
+    if (entry == NULL || entry->state < MESH_STATE_WITHDRAWING || entry->failed || mesh->draining)
+        return false;
+    for (uint32_t i = 0; i < call->tried_count; i++)
+        if (call->tried[i].instance == INSTANCE_SELF && call->tried[i].list != MESH_LIST_HIT)
+            return false;
+    wait_in(mesh, number, entry);
+    return true;
+}
+
 /* R5, R6: no copy anywhere that was not tried. */
 static void
 miss(struct mesh *mesh, uint32_t number)
@@ -243,16 +264,19 @@ miss(struct mesh *mesh, uint32_t number)
         return;
     }
     if (call->hop == MESH_HOP_LOAD) {
-        if (!load_here(mesh, number))
+        if (!load_here(mesh, number) && !wait_for_end(mesh, number))
             answer(mesh, number, MESH_END_REFUSED, NULL);
         return;
     }
     struct place_wish wish = place_wish_of(mesh, call);
     uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
-    if (there == NAME_NONE && mesh->session == 0) {
-        if (!load_here(mesh, number)) /* the claim waits for a session */
+    bool alone = mesh->session == 0 || mesh->tables.instances[INSTANCE_SELF].session == 0;
+    if (there == NAME_NONE && alone) { /* this node's key is not there, or has not been seen yet */
+        if (!load_here(mesh, number))  /* the claim waits for it */
             answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
     } else if (there == NAME_NONE) {
+        if (wait_for_end(mesh, number))
+            return;
         answer(mesh, number, MESH_END_FAILED, refusal_text(place_refusal(&mesh->tables, &wish)));
     } else if (there != INSTANCE_SELF) {
         mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */

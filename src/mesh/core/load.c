@@ -141,7 +141,8 @@ release(struct mesh *mesh, struct entry *entry)
     bool further =
         entry->failed && (entry->class == MESH_CLASS_COPY || entry->class == MESH_CLASS_MIGRATION);
     uint64_t create_revision = entry->create_revision;
-    CHECK(entry->in_flight == 0 && entry->first_call == CALL_NONE);
+    CHECK(entry->in_flight == 0);
+    calls_reroute(mesh, entry, MESH_END_OK); /* R12 */
     if (entry->resident)
         mesh->ledger.resident -= entry->units;
     if (entry->reason != NAME_NONE)
