@@ -344,7 +344,13 @@ test_loading_copies(void **state)
     assert_int_equal(route_choose(&tables, &given).instance, b); /* it began first */
     tables.instances[b].start_ms = NOW - 29;                     /* of a process that is no more */
     assert_int_equal(route_choose(&tables, &given).instance, a);
-    places[0].since_ms = NOW - 3001; /* R4: that long is long enough */
+    tables.instances[b].start_ms = 0;
+    tables.instances[b].out = 5;
+    places[0].since_ms = NOW - 3001; /* R4: that long is long enough: both count as loaded */
+    places[1].since_ms = NOW - 3500;
+    set_model(places, 2);
+    given = call();
+    assert_int_equal(route_choose(&tables, &given).instance, a);
     places[1].kind = MESH_PLACE_FAILED;
     set_model(places, 2);
     given = call();

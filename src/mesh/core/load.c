@@ -226,7 +226,8 @@ load_lift(struct mesh *mesh, struct entry *entry, enum mesh_class class)
 
 enum room { ROOM_FOR_OLDER, ROOM_AT_ANY_COST };
 
-/* E2, E4, E5: either enough victims are found, and leave, or nobody does. */
+/* E2, E4, E5: either enough victims are found, and leave, or nobody does. Over the capacity whoever
+ * is found leaves, though it may not be enough yet. No newcomer: NULL. */
 static bool
 make_room(struct mesh *mesh, struct entry *newcomer, enum room room)
 {
@@ -254,12 +255,13 @@ make_room(struct mesh *mesh, struct entry *newcomer, enum room room)
     }
     for (uint32_t i = 0; i < count; i++) {
         struct entry *victim = &mesh->entries[mesh->victims[i]];
-        if (found >= excess)
+        if (found >= excess || room == ROOM_AT_ANY_COST)
             entry_leave(mesh, victim);
         else
             lru_place(mesh, victim);
     }
-    lru_place(mesh, newcomer);
+    if (newcomer != NULL)
+        lru_place(mesh, newcomer);
     return found >= excess;
 }
 
@@ -391,6 +393,13 @@ entry_leave(struct mesh *mesh, struct entry *entry)
     calls_reroute(mesh, entry, entry->failed ? MESH_END_LOAD_FAILED : MESH_END_REFUSED);
     entry_set(mesh, entry, MESH_STATE_WITHDRAWING);
     settle_later(mesh, entry->model);
+}
+
+void
+load_tick(struct mesh *mesh)
+{
+    if (ledger_excess(&mesh->ledger) > 0) /* K4: what could not go then */
+        make_room(mesh, NULL, ROOM_AT_ANY_COST);
 }
 
 void

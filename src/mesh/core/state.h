@@ -197,6 +197,7 @@ struct load_wish {
 
 enum load_refusal load_begin(struct mesh *mesh, const struct load_wish *wish);
 void load_run_queue(struct mesh *mesh);
+void load_tick(struct mesh *mesh);
 /* E3: who has become old enough to go may go from now on. */
 void load_grow_up(struct mesh *mesh);
 void load_touch(struct mesh *mesh, struct entry *entry, int64_t used_ms);

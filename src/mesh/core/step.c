@@ -179,6 +179,7 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
     case MESH_TICK:
         settle_tick(mesh);
         call_tick(mesh);
+        load_tick(mesh);
         copies_tick(mesh);
         janitor_tick(mesh);
         reaper_tick(mesh);
