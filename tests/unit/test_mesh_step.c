@@ -441,6 +441,27 @@ test_another_model_of_that_name(void **state)
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_NONE);
 }
 
+/* Ids of models that come and go are used up by nobody: there is room for a hundred. */
+static void
+test_models_that_go_leave_nothing(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 300; i++) {
+        char id[16];
+        snprintf(id, sizeof(id), "x%d", i);
+        put(id, NULL, 0);
+        call_as(1, id, MESH_HOP_ENTRY);
+        uint32_t number = seen(MESH_DO_SERVE)->attempt.number;
+        revision++;
+        step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {id, revision}});
+        step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+        assert_int_equal(mesh_state(mesh, id), MESH_STATE_EMPTYING);
+        step((struct mesh_event){.kind = MESH_TRY_ENDED,
+                                 .tried = {.call = 1, .number = number, .end = MESH_END_OK}});
+        assert_int_equal(mesh_state(mesh, id), MESH_STATE_NONE);
+    }
+}
+
 /* F1, F2, A5, and that the third failure ends it. */
 static void
 test_failures(void **state)
@@ -671,6 +692,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_an_unknown_claim, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_former_life, fresh, drop),
         cmocka_unit_test_setup_teardown(test_another_model_of_that_name, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_models_that_go_leave_nothing, fresh, drop),
         cmocka_unit_test_setup_teardown(test_failures, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_runtime_that_forgets, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_copy_that_fails, fresh, drop),

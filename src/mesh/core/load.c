@@ -153,6 +153,8 @@ release(struct mesh *mesh, struct entry *entry)
     settle_later(mesh, model);
     if (further)
         try_elsewhere(mesh, again, create_revision);
+    if (!heap_has(&mesh->graves, model))
+        tables_forget_model(&mesh->tables, model); /* if its record has gone */
     names_release(&mesh->tables.model_names, model);
 }
 
