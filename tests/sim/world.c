@@ -277,7 +277,8 @@ report(const struct world *world, uint32_t model)
     fprintf(stderr, "\n");
 }
 
-/* I7: with room for all, and nothing but transactions and nodes that drain, no call may fail. */
+/* I7: with room for all, and nothing but transactions and nodes that drain, no call may fail but
+ * for want of time. */
 static void
 check_answers(const struct world *world)
 {
@@ -287,7 +288,8 @@ check_answers(const struct world *world)
                 0;
     bool some_stay = faults->drains == 0 || world->node_count >= 4;
     if (calm && some_stay && world->capacity >= world->model_bytes * ROOMY)
-        CHECK(world->answered == world->ends[MESH_END_OK]);
+        CHECK(world->answered == world->ends[MESH_END_OK] +
+                                     world->ends[MESH_END_DEADLINE]); /* one loader, a long queue */
 }
 
 void
