@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The guests of a lane, as its roster keeps them: the regions of local clients, which the lane's
- * workers serve beside their own (shm/DESIGN-clients.md). A guest's region is made here, and from
- * then on never mapped: its client can take pages out of it, and a load from one that is not to be
- * had again would end us.
+ * workers serve beside their own (shm/DESIGN-clients.md). A guest's region is planned here and
+ * made by the maker, and from then on never mapped: its client can take pages out of it, and a load
+ * from one that is not to be had again would end us.
  *
  * A number is free again when every worker that was told of the guest has said that it left, or is
  * dead: so the memory of guests is bounded, however fast clients come and go. Loop thread.

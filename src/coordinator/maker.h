@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes regions for local clients on a thread of its own: memory that is touched for the first time
- * takes about a millisecond for each MiB, and a reload needs a region for every client at once; the
- * loop thread has deaths to repair meanwhile. One after the other, in the order of the orders.
+ * Makes regions for local clients on a thread of its own: touching memory for the first time takes
+ * long, and a reload needs a region for every client at once; the loop thread has deaths to repair
+ * meanwhile. One after the other, in the order of the orders.
  *
  * All functions are for the loop thread, and `made` is called on it.
  */

@@ -265,8 +265,8 @@ def echo_tcp_group():
 
 # ---- the local client
 
-# A client's memory has at most 85 blocks of a size. So that 128 messages fit, it is asked for so much
-# more than one of them needs that there are larger blocks, too.
+# Of each size but the smallest a client's memory has some 100 blocks at most, and of the largest two. So that
+# 128 messages fit, it is asked for so much more than one of them needs that there are larger blocks, too.
 LOCAL_SPARE, LOCAL_MESSAGE_MIN = 16, 65536
 
 
