@@ -25,8 +25,15 @@
  *
  * Life in a worker: `open` once → `describe` → `load` (if a model is configured) → `run` any number
  * of times → `unload` → `close`. Only `run` is required. All are called on one thread, except that
- * with SHOAL_RUN_DURING_LOAD `load` and `unload` of other models may run on a second thread while
- * `run` is busy. A worker that is killed calls nothing more.
+ * with SHOAL_RUN_DURING_LOAD what concerns other models (`predict_size`, `load`, `describe_model`,
+ * `size`, `max_concurrency`, `unload`) may be called on a second thread while `run` is busy. A
+ * worker that is killed calls nothing more.
+ *
+ * Models. In a pipeline with `models:` they come and go while it serves: for each, `load`, then
+ * `describe_model`, `size` and `max_concurrency`, then `run` with its items, and `unload` when no
+ * item of it is left. A batch holds items of one model. What `load` allocates with malloc, and maps
+ * with the host's `map_file`, is measured as the model's size, unless `size` says better (threads
+ * that an engine starts for itself allocate where that cannot be seen).
  *
  * Ownership. What the host passes in belongs to the host and is valid until the function returns,
  * unless it is said to live longer. What the modelet creates belongs to the modelet: `*instance`
@@ -174,6 +181,8 @@ struct shoal_parameter {
 
 enum shoal_log_level { SHOAL_LOG_ERROR, SHOAL_LOG_WARN, SHOAL_LOG_INFO, SHOAL_LOG_DEBUG };
 
+struct shoal_model;
+
 /*
  * What the host does for a modelet. The table lives as long as the worker. Functions that take an
  * item may only be called during the `run` that was given the item, on its thread; the others
@@ -226,6 +235,15 @@ struct shoal_host {
     /* A path from the configuration, taken relative to the configuration file. Writes at most
      * `room` bytes, terminated; returns SHOAL_OK or SHOAL_OUT_OF_RANGE when it does not fit. */
     int32_t (*resolve_path)(const char *path, char *resolved, size_t room);
+
+    /* Only during `load`, on its thread: maps a file of the model, read-only, so that the workers
+     * of a stage share its pages. `name` NULL: the file at spec->path; else one beneath the
+     * directory spec->path. Where the model's key states `sha256` (a text of 64 hexadecimal
+     * digits, or an object of them by file name) what is mapped has been checked against it.
+     * `*data` is aligned to a page and stays until `unload` has returned, or `load` has failed: the
+     * host unmaps it. SHOAL_OK; else the number of an error, and its text in `error`. */
+    int32_t (*map_file)(const struct shoal_model *spec, const char *name, const void **data,
+                        size_t *bytes, struct shoal_error *error);
 };
 
 /* The `params` of the stage, in the order of the configuration. Valid until `open` returns. */
@@ -321,6 +339,17 @@ struct shoal_modelet {
 
     /* Abilities added later, by name; NULL when the modelet has none. */
     const void *(*extension)(const char *name);
+
+    /* ---- since the second header of version 1 ---- */
+
+    /* As `describe`, of one model, after its `load`: what `io` points to is valid until its
+     * `unload`. NULL: what `describe` says holds for every model. */
+    int (*describe_model)(void *instance, void *model, struct shoal_io *io,
+                          struct shoal_error *error);
+
+    /* Requests of this model that are worth having in flight at once; 0: not known. Told to a mesh
+     * that asks. NULL: not known. */
+    uint32_t (*max_concurrency)(void *instance, void *model);
 };
 
 #define SHOAL_MODELET_HEADER                                                                       \
