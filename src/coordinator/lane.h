@@ -41,6 +41,7 @@ struct request_sink {
     void (*fail)(void *call, enum status status, const char *text);
 };
 
+struct model;
 struct trace;
 
 /* One inference call, on its way in. */
@@ -53,6 +54,7 @@ struct submission {
     void *call;
     struct payload_builder *builder; /* the calling thread's */
     struct trace *trace;             /* NULL: not traced; the request's once it is admitted */
+    struct model *model;             /* of registry_enter; likewise. NULL: the pipeline has none */
     uint32_t retry_ms;               /* set in a refusal: when it may be tried again; 0: not said */
 };
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/audit.h"
+#include "coordinator/catalog.h"
 #include "coordinator/guest.h"
 #include "coordinator/oldest.h"
 #include "shm/arena.h"
@@ -45,6 +46,8 @@ pipeline_create(const struct pipeline_options *options, uint32_t index, struct p
     pipeline->index = index;
     pipeline->generation = generation;
     pipeline->counters = counters_values(options->counters, options->scope);
+    if (options->config->models.root != NULL)
+        pipeline->catalog = catalog_create(options->registry, pipeline);
     counter_set(pipeline->counters, PIPELINE_GENERATION, generation->number);
     pipeline->restart_timer = loop_timer_create(options->loop, pipeline_restart, pipeline);
     pipeline->drain_timer = loop_timer_create(options->loop, look_at_draining, pipeline);
@@ -75,6 +78,7 @@ pipeline_destroy(struct pipeline *pipeline)
         (void)lane_reap(pipeline, i);
         CHECK(atomic_load(&pipeline->lanes[i].state) == LANE_UNUSED);
     }
+    catalog_destroy(pipeline->catalog);
     loop_timer_destroy(pipeline->restart_timer);
     loop_timer_destroy(pipeline->drain_timer);
     generation_unref(pipeline->generation);
