@@ -99,6 +99,7 @@ strings_check(const struct handshake_start *start, struct error *error)
         {start->stage, sizeof(start->stage), "stage"},
         {start->modelet_path, sizeof(start->modelet_path), "modelet_path"},
         {start->directory, sizeof(start->directory), "directory"},
+        {start->models_root, sizeof(start->models_root), "models_root"},
         {start->model_id, sizeof(start->model_id), "model_id"},
         {start->model_path, sizeof(start->model_path), "model_path"},
         {start->model_key, sizeof(start->model_key), "model_key"},
@@ -165,18 +166,18 @@ pin_process(int32_t cpu, struct error *error)
     return STATUS_OK;
 }
 
-/* Nothing but the standard streams and our three is to be open, and what a modelet starts is not to
- * get ours. What is typed at the coordinator's terminal is not for modelets to read. */
+/* Nothing but the standard streams and ours is to be open, and what a modelet starts is not to get
+ * ours. What is typed at the coordinator's terminal is not for modelets to read. */
 static void
 close_inherited(void)
 {
-    close_range(HANDSHAKE_FD_CONTROL + 1, ~0u, 0);
+    close_range(HANDSHAKE_FD_MODELS + 1, ~0u, 0);
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (nothing >= 0 && nothing != STDIN_FILENO) {
         (void)dup2(nothing, STDIN_FILENO);
         close(nothing);
     }
-    for (int fd = HANDSHAKE_FD_REGION; fd <= HANDSHAKE_FD_CONTROL; fd++)
+    for (int fd = HANDSHAKE_FD_REGION; fd <= HANDSHAKE_FD_MODELS; fd++)
         fcntl(fd, F_SETFD, FD_CLOEXEC); /* one that is not open is found out by its first use */
 }
 
@@ -202,6 +203,9 @@ seat_check(const struct worker *worker, struct error *error)
     if (start->wait_adaptive > 1)
         return error_set(error, STATUS_DATA_LOSS, "handshake_start.wait_adaptive is %u",
                          start->wait_adaptive);
+    if (start->serves_models > 1)
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start.serves_models is %u",
+                         start->serves_models);
     if (start->counters_table != counters_table_hash())
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "the coordinator counts by another table: it and the worker are of "
@@ -232,6 +236,8 @@ worker_attach(struct worker *worker, struct error *error)
     if (status != STATUS_OK)
         return status;
     const struct handshake_start *start = &worker->start;
+    if (start->serves_models == 0)
+        close(HANDSHAKE_FD_MODELS); /* whatever was inherited there */
     name_process(start);
     status = pin_process(start->cpu, error);
     if (status != STATUS_OK)
