@@ -262,6 +262,24 @@ worker_attach(struct worker *worker, struct error *error)
     return STATUS_OK;
 }
 
+static enum status
+make_batches(struct worker *worker, struct error *error)
+{
+    uint32_t size = worker->start.batch_size > 1 ? worker->start.batch_size : 1;
+    worker->adaptive = worker->start.wait_adaptive != 0;
+    if (worker->adaptive && worker->by_model)
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start: models, and an adaptive wait");
+    bool made = groups_init(&worker->groups, size, worker->start.batch_wait_ns,
+                            worker->by_model ? GROUPS_BY_MODEL : GROUPS_ONE);
+    worker->groups.empty.adaptive = worker->adaptive;
+    worker->items = calloc(worker->groups.capacity, sizeof(worker->items[0]));
+    worker->positions = calloc(worker->groups.capacity, sizeof(worker->positions[0]));
+    worker->shown = calloc(size, sizeof(struct shoal_item *));
+    if (made && worker->items != NULL && worker->positions != NULL && worker->shown != NULL)
+        return STATUS_OK;
+    return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory for batches of %u items", size);
+}
+
 enum status
 worker_prepare(struct worker *worker, struct handshake_ready *ready, struct error *error)
 {
@@ -271,15 +289,14 @@ worker_prepare(struct worker *worker, struct handshake_ready *ready, struct erro
         status = modelet_suits(&worker->modelet, start, error);
     if (status != STATUS_OK)
         return status;
-    uint32_t size = start->batch_size > 1 ? start->batch_size : 1;
-    batch_init(&worker->batch, size, start->batch_wait_ns);
-    worker->batch.adaptive = start->wait_adaptive != 0;
-    worker->items = calloc(size, sizeof(worker->items[0]));
-    worker->shown = calloc(size, sizeof(struct shoal_item *));
-    if (worker->items == NULL || worker->shown == NULL)
-        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory for batches of %u items",
-                         size);
+    worker->by_model = start->serves_models != 0 && start->model_id[0] == '\0' &&
+                       worker->modelet.table.load != NULL;
+    status = make_batches(worker, error);
+    if (status != STATUS_OK)
+        return status;
     worker->ready = ready;
     worker->host = host_table(worker->modelet.table.name, start->directory);
-    return modelet_start(&worker->modelet, start, worker->host, ready, error);
+    status = modelet_start(&worker->modelet, start, worker->host, ready, error);
+    worker->model = worker->modelet.model;
+    return status;
 }
