@@ -481,6 +481,8 @@ catalog_review(struct model *model)
             clear(model);
         return;
     }
+    if (model->phase == PHASE_LOADING)
+        catalog_tell_to_load(model);
     struct model_reach reach = catalog_reach(model);
     if (model->phase == PHASE_LOADING && reach.everywhere) {
         on_loaded_everywhere(model, reach.bytes);
@@ -499,17 +501,9 @@ catalog_review(struct model *model)
 }
 
 static void
-load_there(struct holder *holder, void *context)
-{
-    struct model *model = context;
-    holder_load(holder, model, SHELF_AWAITED); /* all that wait are successors' */
-}
-
-static void
 start_load(struct model *model)
 {
     enter_phase(model, PHASE_LOADING);
-    catalog_each_holder(model->catalog, load_there, model);
     catalog_review(model);
 }
 
