@@ -46,9 +46,9 @@ struct front_thread {
 };
 
 struct front {
+    struct services services; /* first: SERVICES_METHODS wants it so */
     struct front_options options;
     struct rpc_server *server;
-    struct health *health;
     struct oip_node node;
     _Atomic bool node_ready;
     const char *caller_metadata;
@@ -221,62 +221,7 @@ OIP_HANDLER(on_server_metadata, OIP_SERVER_METADATA)
 OIP_HANDLER(on_model_ready, OIP_MODEL_READY)
 OIP_HANDLER(on_model_metadata, OIP_MODEL_METADATA)
 
-static void
-on_health_check(void *context, struct rpc_call *call, const struct rpc_message *message)
-{
-    struct front *front = context;
-    health_on_check(front->health, call, message);
-}
-
-static void
-on_health_watch(void *context, struct rpc_call *call, const struct rpc_message *message)
-{
-    struct front *front = context;
-    health_on_watch(front->health, call, message);
-}
-
-static void
-on_health_cancel(void *context, uint64_t tag)
-{
-    struct front *front = context;
-    health_on_cancel(front->health, tag);
-}
-
-/* A reflection stream has no state but the call, and only the stepping thread ends it: so here,
- * unlike for inference, the call itself can be the tag. */
-static void
-on_reflection(void *context, struct rpc_call *call, const struct rpc_message *message)
-{
-    (void)context;
-    rpc_call_set_tag(call, (uint64_t)(uintptr_t)call);
-    reflection_on_message(REFLECTION_V1, call, message);
-}
-
-static void
-on_reflection_alpha(void *context, struct rpc_call *call, const struct rpc_message *message)
-{
-    (void)context;
-    rpc_call_set_tag(call, (uint64_t)(uintptr_t)call);
-    reflection_on_message(REFLECTION_V1ALPHA, call, message);
-}
-
-static void
-on_reflection_end(void *context, struct rpc_call *call)
-{
-    (void)context;
-    rpc_call_finish(call, STATUS_OK, NULL);
-}
-
-static void
-on_reflection_cancel(void *context, uint64_t tag)
-{
-    (void)context;
-    if (tag != 0)
-        rpc_call_finish((struct rpc_call *)(uintptr_t)tag, STATUS_CANCELLED, NULL);
-}
-
 #define OIP "/" INFERENCE "/"
-#define REFLECT "ServerReflection/ServerReflectionInfo"
 
 static const struct rpc_method methods[] = {
     {OIP "ModelInfer", RPC_UNARY, true, on_infer, NULL, on_infer_cancel},
@@ -285,13 +230,7 @@ static const struct rpc_method methods[] = {
     {OIP "ServerMetadata", RPC_UNARY, false, on_server_metadata, NULL, NULL},
     {OIP "ModelReady", RPC_UNARY, false, on_model_ready, NULL, NULL},
     {OIP "ModelMetadata", RPC_UNARY, false, on_model_metadata, NULL, NULL},
-    {"/grpc.health.v1.Health/Check", RPC_UNARY, false, on_health_check, NULL, NULL},
-    {"/grpc.health.v1.Health/Watch", RPC_SERVER_STREAM, false, on_health_watch, NULL,
-     on_health_cancel},
-    {"/grpc.reflection.v1." REFLECT, RPC_BIDI_STREAM, false, on_reflection, on_reflection_end,
-     on_reflection_cancel},
-    {"/grpc.reflection.v1alpha." REFLECT, RPC_BIDI_STREAM, false, on_reflection_alpha,
-     on_reflection_end, on_reflection_cancel},
+    SERVICES_METHODS,
 };
 
 /* ---- the threads ---- */
@@ -360,15 +299,15 @@ front_create(const struct front_options *options, struct front **created, struct
                                  ? options->config->caller_metadata
                                  : CALLER_METADATA_DEFAULT;
     front->share_key = options->share_key;
-    front->health = health_create();
+    front->services.health = health_create();
     front->node = (struct oip_node){node_is_ready, describe_model, front};
-    health_set(front->health, "", false);
+    health_set(front->services.health, "", false);
     for (uint32_t i = 0; i < options->pipeline_count; i++)
-        health_set(front->health, options->pipelines[i]->name, false);
+        health_set(front->services.health, options->pipelines[i]->name, false);
     struct rpc_server_options server = server_options(front);
     enum status status = rpc_server_create(&server, &front->server, error);
     if (status != STATUS_OK) {
-        health_destroy(front->health);
+        health_destroy(front->services.health);
         free(front);
         return status;
     }
@@ -396,14 +335,14 @@ front_start(struct front *front)
 void
 front_set_serving(struct front *front, const char *pipeline, bool serving)
 {
-    health_set(front->health, pipeline, serving);
+    health_set(front->services.health, pipeline, serving);
 }
 
 void
 front_set_node_ready(struct front *front, bool ready)
 {
     atomic_store(&front->node_ready, ready);
-    health_set(front->health, "", ready);
+    health_set(front->services.health, "", ready);
 }
 
 /* Joins the threads, which end when the server has nothing left to do; false: not within the time.
@@ -428,7 +367,7 @@ void
 front_destroy(struct front *front)
 {
     rpc_server_stop(front->server);
-    health_end_watches(front->health);
+    health_end_watches(front->services.health);
     if (!front->started) /* nobody steps the queues: only the end of each is to be seen */
         front_start(front);
     if (!join_threads(front, LAST_REPLIES_NS)) {
@@ -436,7 +375,7 @@ front_destroy(struct front *front)
         CHECK(join_threads(front, NS_PER_S * 3600));
     }
     rpc_server_destroy(front->server);
-    health_destroy(front->health);
+    health_destroy(front->services.health);
     free(front->threads);
     free(front);
 }
