@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "coordinator/gatherer.h"
 #include "coordinator/oip.h"
+#include "coordinator/runtime.h"
 #include "coordinator/services.h"
 #include "coordinator/share.h"
 #include "coordinator/trace_call.h"
@@ -221,6 +222,13 @@ OIP_HANDLER(on_server_metadata, OIP_SERVER_METADATA)
 OIP_HANDLER(on_model_ready, OIP_MODEL_READY)
 OIP_HANDLER(on_model_metadata, OIP_MODEL_METADATA)
 
+static void
+on_runtime(void *context, struct rpc_call *call, const struct rpc_message *message)
+{
+    struct front *front = context;
+    runtime_on_front(front->options.runtime, call, message);
+}
+
 #define OIP "/" INFERENCE "/"
 
 static const struct rpc_method methods[] = {
@@ -231,6 +239,7 @@ static const struct rpc_method methods[] = {
     {OIP "ModelReady", RPC_UNARY, false, on_model_ready, NULL, NULL},
     {OIP "ModelMetadata", RPC_UNARY, false, on_model_metadata, NULL, NULL},
     SERVICES_METHODS,
+    RUNTIME_METHODS(on_runtime), /* the last: left out where they are not served here */
 };
 
 /* ---- the threads ---- */
@@ -272,6 +281,7 @@ server_options(struct front *front)
 {
     const struct config *config = front->options.config;
     bool replaced = front->options.listen_count > 0;
+    size_t absent = runtime_is_at_front(front->options.runtime) ? 0 : RUNTIME_METHOD_COUNT;
     return (struct rpc_server_options){
         .listen = replaced ? front->options.listen : (const char *const *)config->listen.items,
         .listen_count = replaced ? front->options.listen_count : config->listen.count,
@@ -284,7 +294,7 @@ server_options(struct front *front)
         .keepalive_time_ns = config->keepalive_time_ns,
         .keepalive_timeout_ns = config->keepalive_timeout_ns,
         .methods = methods,
-        .method_count = ARRAY_COUNT(methods),
+        .method_count = ARRAY_COUNT(methods) - absent,
         .context = front,
     };
 }
