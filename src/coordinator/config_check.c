@@ -150,6 +150,7 @@ config_check_pipeline(struct config_reader *reader, const struct config_pipeline
         }
     }
     check_beside_models(reader, pipeline, given);
+    config_check_method(reader, pipeline, given);
     struct region_plan plan = {.slot_count = pipeline->slot_count};
     struct error error = ERROR_NONE;
     if (pipeline->arena_bytes > 0 &&

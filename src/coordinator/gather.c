@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "coordinator/lane.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/raw_message.h"
 #include "coordinator/trace_request.h"
 #include "shm/arena.h"
 #include "shm/slot.h"
@@ -78,8 +79,14 @@ answer_result(struct lane *lane, struct request *request, const struct payload_v
     size_t lent_count;
     struct error error;
     error_clear(&error);
-    enum status status = oip_encode_response(request->oip, &lane->info, view, request_release,
-                                             request, pieces, &piece_count, &lent_count, &error);
+    enum status status;
+    if (lane->takes_messages) {
+        status = raw_message_reply(view, request_release, request, pieces, &piece_count, &error);
+        lent_count = status == STATUS_OK ? piece_count : 0;
+    } else {
+        status = oip_encode_response(request->oip, &lane->info, view, request_release, request,
+                                     pieces, &piece_count, &lent_count, &error);
+    }
     if (status != STATUS_OK) {
         answer_failure(request, status, error.text);
         return;

@@ -131,6 +131,15 @@ uint32_t pipeline_busy_lanes(struct pipeline *pipeline, struct lane *lanes[LANES
 struct pipeline *pipeline_find(struct pipeline *const *pipelines, uint32_t count, const char *name,
                                size_t name_bytes);
 
+/* The gRPC method that the pipeline is bound to for as long as the node runs, and where requests of
+ * it name the model. `path` NULL: none, it is called in the Open Inference Protocol. Any thread. */
+struct pipeline_method {
+    const char *path; /* "/package.Service/Method" */
+    const uint32_t *id_path;
+    uint32_t id_path_count; /* 0: none, metadata alone names the model */
+};
+struct pipeline_method pipeline_method(const struct pipeline *pipeline);
+
 /* What callers are told of it. `info` may be used until the lane that is returned is given back
  * with lane_unref; NULL: it serves nothing, and only its name is known. Any thread. */
 struct lane *pipeline_describe(struct pipeline *pipeline, struct oip_model_info *info, bool *ready);

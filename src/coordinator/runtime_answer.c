@@ -54,11 +54,22 @@ add_method(struct method_infos *methods, const char *name, const uint32_t *path,
 /* What a mesh may call of a model, and where the model's id stands there. It takes a list for
  * complete: what is not in it, it refuses. */
 static void
-list_methods(struct method_infos *methods)
+list_methods(struct method_infos *methods, struct pipeline *const *pipelines, uint32_t count)
 {
     static const uint32_t first[] = {1}; /* model_name, or name */
+    bool inference = false;
     methods->count = 0;
-    add_method(methods, "inference.GRPCInferenceService/ModelInfer", first, 1);
+    for (uint32_t i = 0; i < count; i++) {
+        if (pipelines[i]->catalog == NULL)
+            continue;
+        struct pipeline_method method = pipeline_method(pipelines[i]);
+        if (method.path != NULL)
+            add_method(methods, method.path + 1, method.id_path, method.id_path_count);
+        else
+            inference = true;
+    }
+    if (inference)
+        add_method(methods, "inference.GRPCInferenceService/ModelInfer", first, 1);
     add_method(methods, "inference.GRPCInferenceService/ModelReady", first, 1);
     add_method(methods, "inference.GRPCInferenceService/ModelMetadata", first, 1);
 }
@@ -111,7 +122,7 @@ runtime_answer_status(struct pipeline *const *pipelines, uint32_t count, enum ru
     if (state == RUNTIME_READY) {
         sum_up(pipelines, count, &response);
         response.runtimeversion = loose(SHOAL_VERSION);
-        list_methods(&methods);
+        list_methods(&methods, pipelines, count);
         response.methodinfos = methods.list;
         response.n_methodinfos = methods.count;
     }
