@@ -29,10 +29,9 @@ covers(const char *listen, const char *runtime)
 {
     struct tcp_address there;
     struct tcp_address wanted;
-    if (strcmp(listen, runtime) == 0)
-        return true;
-    if (strncmp(listen, "unix:", 5) == 0 || strncmp(runtime, "unix:", 5) == 0 ||
-        !tcp_address_parse(listen, &there) || !tcp_address_parse(runtime, &wanted))
+    if (strncmp(listen, "unix:", 5) == 0 || strncmp(runtime, "unix:", 5) == 0)
+        return strcmp(listen, runtime) == 0;
+    if (!tcp_address_parse(listen, &there) || !tcp_address_parse(runtime, &wanted))
         return false;
     if (strcmp(there.port, wanted.port) != 0 || strcmp(wanted.port, "0") == 0)
         return false;

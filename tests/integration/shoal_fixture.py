@@ -80,6 +80,7 @@ def main():
 SANDBOX_ALLOW = {
     "libprobe.so": ["files"],
     "libprobe_in_place.so": ["files"],
+    "libpupil.so": ["files"],
     "libpuppet.so": ["files"],
     "libpuppet_once.so": ["files"],
     "libscribble.so": ["reading"],
