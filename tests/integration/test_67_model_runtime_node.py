@@ -53,7 +53,7 @@ class TestNode(Rig, unittest.TestCase):
         puppet = stage("libpuppet.so", params={"folder": "."}, attempts_max=1, quarantine_deaths=1,
                        quarantine_ms=3600000)
         both = pupil()
-        both["stages"].append(puppet)
+        both["stages"].insert(0, puppet)
         self.start(both)
         self.assertEqual(self.mesh.status().status, READY)
         self.shoald.wait_log("worker_ready .* stage=puppet")
@@ -182,7 +182,8 @@ class TestNode(Rig, unittest.TestCase):
             pupil(), runtime=[f"port:{port}", f"port:{other}"], listen=[f"port:{port}"]))
         near = self.enterContext(Mesh(f"127.0.0.1:{port}", f"127.0.0.1:{other}"))
         self.assertEqual(near.status().status, READY)
-        self.assertEqual(Mesh(f"127.0.0.1:{other}", "").status().status, READY)
+        own_server = self.enterContext(Mesh(f"localhost:{other}", f"localhost:{other}"))
+        self.assertEqual(own_server.status().status, READY)
         far = self.enterContext(Mesh(f"{own}:{port}", f"{own}:{other}"))
         self.check_fails(far.start("runtimeStatus"), grpc.StatusCode.PERMISSION_DENIED, "runtime")
         far.management = far.data
