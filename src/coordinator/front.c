@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/gatherer.h"
+#include "coordinator/models.h"
 #include "coordinator/oip.h"
 #include "coordinator/services.h"
 #include "coordinator/share.h"
@@ -359,6 +360,19 @@ static const struct rpc_method methods[] = {
      on_reflection_end, on_reflection_cancel},
 };
 
+/* For the health service: a model is a service too. */
+static bool
+find_model(void *context, const char *name, bool *serving)
+{
+    struct front *front = context;
+    struct oip_model_info info;
+    struct model *model;
+    if (!registry_describe(front->scope.registry, name, &info, serving, &model))
+        return false;
+    model_leave(model);
+    return true;
+}
+
 /* ---- the methods of pipelines ---- */
 
 static void
@@ -473,7 +487,7 @@ front_create(const struct front_options *options, struct front **created, struct
                                  ? options->config->caller_metadata
                                  : CALLER_METADATA_DEFAULT;
     front->share_key = options->share_key;
-    front->health = health_create();
+    front->health = health_create((struct health_others){find_model, front});
     front->scope =
         (struct target_scope){options->pipelines, options->pipeline_count, options->registry};
     collect_methods(front);
