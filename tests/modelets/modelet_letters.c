@@ -49,19 +49,25 @@ cue(const struct letters *self, const char *name, const char *suffix, int flags)
     return fd >= 0;
 }
 
+static void
+wait_a_little(void)
+{
+    struct timespec millisecond = {.tv_nsec = 1000000};
+    nanosleep(&millisecond, NULL);
+}
+
 /* 0: it was given up. */
 static int
 linger(const struct letters *self, struct shoal_batch *batch, struct shoal_item *item,
        const char *name)
 {
-    struct timespec millisecond = {.tv_nsec = 1000000};
     cue(self, name, ".held", O_WRONLY | O_CREAT);
     while (!cue(self, name, ".go", O_RDONLY)) {
         if (batch->host->cancelled(item)) {
             cue(self, name, ".gave_up", O_WRONLY | O_CREAT);
             return 0;
         }
-        nanosleep(&millisecond, NULL);
+        wait_a_little();
     }
     return 1;
 }
