@@ -33,8 +33,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     "interfaces), `127.0.0.1:2112`, `[::1]:2112`. Left out: nowhere."},
 [KEY_RUNTIME] = {WHERE_TOP, CONFIG_ADDRESSES, OPTIONAL, "runtime", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(runtime),
-    "Addresses of `mmesh.ModelRuntime`, by which a mesh loads and unloads models: `port:8085` (all "
-    "interfaces), `127.0.0.1:8085`, `unix:/run/shoal/runtime.sock`. Left out: none."},
+    "Addresses of `mmesh.ModelRuntime`, by which a mesh loads and unloads models: `port:8085` (for "
+    "this machine alone), `0.0.0.0:8085`, `unix:/run/shoal/runtime.sock`. One of `listen` as well: "
+    "one endpoint for both. Left out: none."},
 [KEY_CPUS] = {WHERE_TOP, CONFIG_CPUS, OPTIONAL, "cpus", 1, CONFIG_CPUS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(cpus),
     "CPUs that the coordinator runs on. Left out: not pinned."},

@@ -10,8 +10,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/gatherer.h"
-#include "coordinator/models.h"
 #include "coordinator/oip.h"
+#include "coordinator/runtime.h"
 #include "coordinator/services.h"
 #include "coordinator/share.h"
 #include "coordinator/target.h"
@@ -57,13 +57,14 @@ struct bound {
 };
 
 struct front {
+    struct services services; /* first: SERVICES_METHODS wants it so */
     struct front_options options;
     struct target_scope scope;
     struct bound bound[CONFIG_PIPELINES_MAX];
     uint32_t bound_count;
     struct rpc_method *methods; /* ours, and those of pipelines */
+    size_t method_count;
     struct rpc_server *server;
-    struct health *health;
     _Atomic bool node_ready;
     const char *caller_metadata;
     struct share_key share_key;
@@ -288,61 +289,13 @@ OIP_HANDLER(on_model_ready, OIP_MODEL_READY)
 OIP_HANDLER(on_model_metadata, OIP_MODEL_METADATA)
 
 static void
-on_health_check(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_runtime(void *context, struct rpc_call *call, const struct rpc_message *message)
 {
     struct front *front = context;
-    health_on_check(front->health, call, message);
-}
-
-static void
-on_health_watch(void *context, struct rpc_call *call, const struct rpc_message *message)
-{
-    struct front *front = context;
-    health_on_watch(front->health, call, message);
-}
-
-static void
-on_health_cancel(void *context, uint64_t tag)
-{
-    struct front *front = context;
-    health_on_cancel(front->health, tag);
-}
-
-/* A reflection stream has no state but the call, and only the stepping thread ends it: so here,
- * unlike for inference, the call itself can be the tag. */
-static void
-on_reflection(void *context, struct rpc_call *call, const struct rpc_message *message)
-{
-    (void)context;
-    rpc_call_set_tag(call, (uint64_t)(uintptr_t)call);
-    reflection_on_message(REFLECTION_V1, call, message);
-}
-
-static void
-on_reflection_alpha(void *context, struct rpc_call *call, const struct rpc_message *message)
-{
-    (void)context;
-    rpc_call_set_tag(call, (uint64_t)(uintptr_t)call);
-    reflection_on_message(REFLECTION_V1ALPHA, call, message);
-}
-
-static void
-on_reflection_end(void *context, struct rpc_call *call)
-{
-    (void)context;
-    rpc_call_finish(call, STATUS_OK, NULL);
-}
-
-static void
-on_reflection_cancel(void *context, uint64_t tag)
-{
-    (void)context;
-    if (tag != 0)
-        rpc_call_finish((struct rpc_call *)(uintptr_t)tag, STATUS_CANCELLED, NULL);
+    runtime_on_front(front->options.runtime, call, message);
 }
 
 #define OIP "/" INFERENCE "/"
-#define REFLECT "ServerReflection/ServerReflectionInfo"
 
 static const struct rpc_method methods[] = {
     {OIP "ModelInfer", RPC_UNARY, true, on_infer, NULL, on_infer_cancel},
@@ -351,27 +304,9 @@ static const struct rpc_method methods[] = {
     {OIP "ServerMetadata", RPC_UNARY, false, on_server_metadata, NULL, NULL},
     {OIP "ModelReady", RPC_UNARY, false, on_model_ready, NULL, NULL},
     {OIP "ModelMetadata", RPC_UNARY, false, on_model_metadata, NULL, NULL},
-    {"/grpc.health.v1.Health/Check", RPC_UNARY, false, on_health_check, NULL, NULL},
-    {"/grpc.health.v1.Health/Watch", RPC_SERVER_STREAM, false, on_health_watch, NULL,
-     on_health_cancel},
-    {"/grpc.reflection.v1." REFLECT, RPC_BIDI_STREAM, false, on_reflection, on_reflection_end,
-     on_reflection_cancel},
-    {"/grpc.reflection.v1alpha." REFLECT, RPC_BIDI_STREAM, false, on_reflection_alpha,
-     on_reflection_end, on_reflection_cancel},
+    SERVICES_METHODS,
+    RUNTIME_METHODS(on_runtime), /* the last: left out where they are not served here */
 };
-
-/* For the health service: a model is a service too. */
-static bool
-find_model(void *context, const char *name, bool *serving)
-{
-    struct front *front = context;
-    struct oip_model_info info;
-    struct model *model;
-    if (!registry_describe(front->scope.registry, name, &info, serving, &model))
-        return false;
-    model_leave(model);
-    return true;
-}
 
 /* ---- the methods of pipelines ---- */
 
@@ -398,16 +333,19 @@ collect_methods(struct front *front)
     for (uint32_t i = 0; i < options->pipeline_count; i++)
         if (pipeline_method(options->pipelines[i]).path != NULL)
             bind_method(front, options->pipelines[i]);
-    front->methods = calloc(ARRAY_COUNT(methods) + front->bound_count, sizeof(*front->methods));
+    size_t own = ARRAY_COUNT(methods);
+    if (!runtime_is_at_front(options->runtime))
+        own -= RUNTIME_METHOD_COUNT;
+    front->method_count = own + front->bound_count;
+    front->methods = calloc(front->method_count, sizeof(*front->methods));
     CHECK(front->methods != NULL);
-    memcpy(front->methods, methods, sizeof(methods));
+    memcpy(front->methods, methods, own * sizeof(*methods));
     for (uint32_t i = 0; i < front->bound_count; i++)
-        front->methods[ARRAY_COUNT(methods) + i] =
-            (struct rpc_method){.path = front->bound[i].method.path,
-                                .kind = RPC_UNARY,
-                                .hot = i < HOT_BOUND_MAX,
-                                .on_message = on_bound,
-                                .on_cancel = on_infer_cancel};
+        front->methods[own + i] = (struct rpc_method){.path = front->bound[i].method.path,
+                                                      .kind = RPC_UNARY,
+                                                      .hot = i < HOT_BOUND_MAX,
+                                                      .on_message = on_bound,
+                                                      .on_cancel = on_infer_cancel};
 }
 
 static void
@@ -415,7 +353,7 @@ front_free(struct front *front)
 {
     for (uint32_t i = 0; i < front->bound_count; i++)
         free(front->bound[i].service);
-    health_destroy(front->health);
+    health_destroy(front->services.health);
     free(front->methods);
     free(front->threads);
     free(front);
@@ -472,7 +410,7 @@ server_options(struct front *front)
         .keepalive_time_ns = config->keepalive_time_ns,
         .keepalive_timeout_ns = config->keepalive_timeout_ns,
         .methods = front->methods,
-        .method_count = ARRAY_COUNT(methods) + front->bound_count,
+        .method_count = front->method_count,
         .context = front,
     };
 }
@@ -487,13 +425,13 @@ front_create(const struct front_options *options, struct front **created, struct
                                  ? options->config->caller_metadata
                                  : CALLER_METADATA_DEFAULT;
     front->share_key = options->share_key;
-    front->health = health_create((struct health_others){find_model, front});
+    front->services.health = health_create(services_models(options->registry));
     front->scope =
         (struct target_scope){options->pipelines, options->pipeline_count, options->registry};
     collect_methods(front);
-    health_set(front->health, "", false);
+    health_set(front->services.health, "", false);
     for (uint32_t i = 0; i < options->pipeline_count; i++)
-        health_set(front->health, options->pipelines[i]->name, false);
+        health_set(front->services.health, options->pipelines[i]->name, false);
     struct rpc_server_options server = server_options(front);
     enum status status = rpc_server_create(&server, &front->server, error);
     if (status != STATUS_OK) {
@@ -524,14 +462,14 @@ front_start(struct front *front)
 void
 front_set_serving(struct front *front, const char *pipeline, bool serving)
 {
-    health_set(front->health, pipeline, serving);
+    health_set(front->services.health, pipeline, serving);
 }
 
 void
 front_set_node_ready(struct front *front, bool ready)
 {
     atomic_store(&front->node_ready, ready);
-    health_set(front->health, "", ready);
+    health_set(front->services.health, "", ready);
 }
 
 /* Joins the threads, which end when the server has nothing left to do; false: not within the time.
@@ -556,7 +494,7 @@ void
 front_destroy(struct front *front)
 {
     rpc_server_stop(front->server);
-    health_end_watches(front->health);
+    health_end_watches(front->services.health);
     if (!front->started) /* nobody steps the queues: only the end of each is to be seen */
         front_start(front);
     if (!join_threads(front, LAST_REPLIES_NS)) {

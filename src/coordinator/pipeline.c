@@ -144,6 +144,14 @@ pipeline_on_stages_changed(struct pipeline *pipeline)
     (serving ? events->serving : events->not_serving)(events->context, pipeline);
 }
 
+bool
+pipeline_is_failing(const struct pipeline *pipeline)
+{
+    const struct lane *lane = atomic_load(&pipeline->serving);
+    return lane != NULL && !pipeline->told_serving &&
+           roster_quarantined(pipeline->rosters[lane->number]);
+}
+
 /* From here on requests go to `lane`. */
 static void
 serve_through(struct pipeline *pipeline, struct lane *lane)

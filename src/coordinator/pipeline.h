@@ -118,6 +118,9 @@ void pipeline_on_start_failed(struct pipeline *pipeline, struct lane *lane,
                               const struct error *error);
 void pipeline_on_roster_stopped(struct pipeline *pipeline, struct lane *lane);
 
+/* It has served, cannot now, and is not about to: a stage is in quarantine. Loop thread. */
+bool pipeline_is_failing(const struct pipeline *pipeline);
+
 /* Gauges and heartbeat for the counters' file. */
 void pipeline_publish(struct pipeline *pipeline);
 

@@ -81,6 +81,7 @@ SANDBOX_ALLOW = {
     "libletters.so": ["files"],
     "libprobe.so": ["files"],
     "libprobe_in_place.so": ["files"],
+    "libpupil.so": ["files"],
     "libpuppet.so": ["files"],
     "libpuppet_once.so": ["files"],
     "libscribble.so": ["reading"],
