@@ -246,6 +246,8 @@ class TestMethods(unittest.TestCase):
                 ((("mm-model-id", "echo"), ("mm-model-id-bin", b"plain")),
                  ["name different models"]),
                 ((("mm-model-id", "echo"), ("mm-model-id", "plain")), ["name different models"]),
+                ((("mm-model-id", "echo"), ("mm-model-id-bin", b"ecco")),
+                 ["name different models"]),
                 ((("mm-model-id", "echo"), ("mm-model-id-bin", b"echo2")),
                  ["name different models"]),
                 ((("mm-model-id", ""),), ["metadata mm-model-id is empty"]),

@@ -10,7 +10,7 @@
  *   other, type, rank, two, none   answers what no answer to a message is
  *
  * Params: folder, where all these files are; describe = message (the default), nothing, tensor.
- * A model's key says how many bytes its messages have; "": any number.
+ * A model whose key says "bytes":N takes messages of so many bytes alone.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,6 +22,8 @@
 #include <shoal/modelet.h>
 
 enum { PATH_BYTES = 512, TEXT_BYTES = 128 };
+
+#define BYTES "\"bytes\":"
 
 struct letters {
     char folder[PATH_BYTES];
@@ -188,8 +190,9 @@ letters_load(void *instance, const struct shoal_model *spec, void **model,
         return SHOAL_RESOURCE_EXHAUSTED;
     snprintf(loaded->id, sizeof(loaded->id), "%s", spec->id);
     loaded->message = any_message;
-    if (spec->key[0] != '\0')
-        loaded->message.shape[0] = strtoll(spec->key, NULL, 10);
+    const char *bytes = strstr(spec->key, BYTES);
+    if (bytes != NULL)
+        loaded->message.shape[0] = strtoll(bytes + sizeof(BYTES) - 1, NULL, 10);
     *model = loaded;
     return SHOAL_OK;
 }
