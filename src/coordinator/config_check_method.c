@@ -62,12 +62,13 @@ config_check_method(struct config_reader *reader, const struct config_pipeline *
 {
     char shown[REPORT_VALUE_BYTES];
     const struct node *method = given->nodes[KEY_METHOD];
-    if (given->nodes[KEY_ID_PATH] != NULL && method == NULL)
-        report_add(reader->report, given->nodes[KEY_ID_PATH]->key_line,
+    const struct node *id_path = given->refused[KEY_ID_PATH] ? NULL : given->nodes[KEY_ID_PATH];
+    if (id_path != NULL && method == NULL)
+        report_add(reader->report, id_path->key_line,
                    "`id_path` without a `method`: a request of the Open Inference Protocol names "
                    "its model in `model_name`");
-    else if (given->nodes[KEY_ID_PATH] != NULL && given->nodes[KEY_MODELS] == NULL)
-        report_add(reader->report, given->nodes[KEY_ID_PATH]->key_line,
+    else if (id_path != NULL && given->nodes[KEY_MODELS] == NULL)
+        report_add(reader->report, id_path->key_line,
                    "`id_path` without `models`: the pipeline answers all requests of its method, "
                    "whatever they name");
     if (pipeline->method == NULL)

@@ -84,7 +84,7 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_PIPELINE_NAME] = {WHERE_PIPELINE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(name),
     "The model name that callers use; no other pipeline may have it."},
-[KEY_METHOD] = {WHERE_PIPELINE, CONFIG_TEXT, OPTIONAL, "method", 4, CONFIG_METHOD_BYTES_MAX, NULL,
+[KEY_METHOD] = {WHERE_PIPELINE, CONFIG_TEXT, OPTIONAL, "method", 1, CONFIG_METHOD_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(method),
     "A gRPC method, `/package.Service/Method`, that is answered by this pipeline, and by no other. "
     "The modelets get the request as it came, in one input `message` (UINT8), and the last one's "

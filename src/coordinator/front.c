@@ -425,7 +425,7 @@ front_create(const struct front_options *options, struct front **created, struct
                                  ? options->config->caller_metadata
                                  : CALLER_METADATA_DEFAULT;
     front->share_key = options->share_key;
-    front->services.health = health_create();
+    front->services.health = health_create(services_models(options->registry));
     front->scope =
         (struct target_scope){options->pipelines, options->pipeline_count, options->registry};
     collect_methods(front);

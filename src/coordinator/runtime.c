@@ -475,7 +475,7 @@ runtime_create(const struct runtime_options *options, struct runtime **created, 
     struct runtime *runtime = calloc(1, sizeof(*runtime));
     CHECK(runtime != NULL);
     runtime->options = *options;
-    runtime->services.health = health_create();
+    runtime->services.health = health_create(services_models(options->registry));
     runtime->predict_timer = loop_timer_create(options->loop, on_predict_time, runtime);
     CHECK(pthread_mutex_init(&runtime->lock, NULL) == 0);
     *created = runtime;

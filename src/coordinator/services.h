@@ -13,7 +13,18 @@
 
 struct health;
 
-struct health *health_create(void);
+/* Whom else Check may ask about: models come and go by the thousand, and are not entered here.
+ * False: not known. Watch does not see them: SERVICE_UNKNOWN. Any thread. */
+struct health_others {
+    bool (*find)(void *context, const char *name, bool *serving); /* NULL: nobody */
+    void *context;
+};
+
+struct registry;
+/* Each model by its id: SERVING when it is loaded. */
+struct health_others services_models(struct registry *registry);
+
+struct health *health_create(struct health_others others);
 /* After the server is gone. */
 void health_destroy(struct health *health);
 
