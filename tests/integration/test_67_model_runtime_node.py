@@ -115,16 +115,17 @@ class TestNode(Rig, unittest.TestCase):
             {"model_type": {"name": "mlp"}, "disk_size_bytes": 1})).sizeInBytes
         self.assertGreater(size, 0)
         inputs = struct.pack("<8f", 0, 0, 0, 1, 1, 0, 1, 1)
-        answer = self.mesh.start_infer("xor-1234", inputs=[("input", "FP32", [4, 2], inputs)])
+        answer = self.mesh.start_infer("xor-1234", inputs=[("bits", "FP32", [4, 2], inputs)])
         outputs = struct.unpack("<4f", answer.result().raw_output_contents[0])
         self.assertEqual([round(one) for one in outputs], [0, 1, 1, 0])
 
     def test_node_stops_with_loads_under_way(self):
         """Each call is answered."""
         self.start()
+        self.mesh.load("loaded", key=key())
         loads = [self.mesh.start_load(name, key=key(load="cue")) for name in "abc"]
         self.wait_held("cue")
-        unloading = self.mesh.start_unload("a")
+        unloading = self.mesh.start_unload("loaded")  # behind the loads
         code = self.shoald.terminate()
         self.assertEqual(code, 0, self.shoald.stderr)
         for load in loads:
