@@ -216,12 +216,12 @@ give_slot_back(struct lane *lane, struct request *request, struct shm_ticket tic
 
 static enum status
 read_message(struct lane *lane, struct request *request, const struct rpc_message *message,
-             const struct oip_model_info *info, struct error *error)
+             const struct oip_model_info *model, struct error *error)
 {
     if (lane->takes_messages)
-        return raw_message_check(message, info, error);
+        return raw_message_check(message, model, error);
     enum status status = oip_decode(request->oip, message, error);
-    return status == STATUS_OK ? oip_check_model(request->oip, info, error) : status;
+    return status == STATUS_OK ? oip_check_model(request->oip, model, error) : status;
 }
 
 static enum status

@@ -91,14 +91,14 @@ answer_result(struct lane *lane, struct request *request, const struct payload_v
     size_t lent_count;
     struct error error;
     error_clear(&error);
-    struct oip_model_info info = lane->info;
-    if (request->model != NULL)
-        info.name = model_id(request->model);
     enum status status;
     if (lane->takes_messages) {
         status = raw_message_reply(view, request_release, request, pieces, &piece_count, &error);
         lent_count = status == STATUS_OK ? piece_count : 0;
     } else {
+        struct oip_model_info info = lane->info;
+        if (request->model != NULL)
+            info.name = model_id(request->model);
         status = oip_encode_response(request->oip, &info, view, request_release, request, pieces,
                                      &piece_count, &lent_count, &error);
     }

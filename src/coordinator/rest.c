@@ -312,7 +312,7 @@ on_request(void *context, struct http_request *request)
     struct rest *rest = context;
     struct inquiry inquiry = {.rest = rest, .request = request};
     counter_add_shared(rest->options.counters, NODE_CALLS, 1);
-    rest_route(&inquiry.route, http_request_path(request));
+    rest_route(&inquiry.route, http_request_path_encoded(request));
     const char *allowed = inquiry.route.what == REST_NOWHERE
                               ? NULL
                               : rest_route_allows(inquiry.route.what, http_request_method(request));
