@@ -19,7 +19,7 @@ import shoal_fixture
 from shoal_client import Client
 from shoal_fixture import (BUILD, EXAMPLES, free_port, node, pipeline, run_shoald, stage,
                            wait_until)
-from shoal_mesh import FAILING, READY, SERVICE, STARTING, Mesh
+from shoal_mesh import FAILING, INFERENCE, READY, SERVICE, STARTING, Mesh
 from shoal_pupil import MIB, Rig, key, models, prepare, pupil, said
 
 
@@ -93,6 +93,24 @@ class TestNode(Rig, unittest.TestCase):
                            ("{}", "model_type")):
             self.check_fails(self.mesh.start_load("d", key=text),
                              grpc.StatusCode.INVALID_ARGUMENT, part)
+
+    def test_bound_methods(self):
+        """Each is told with the path to its id; where there is none the id is in metadata."""
+        self.start(pupil("pupil", method="/school.Pupil/Learn", id_path=[2, 1],
+                         models={"types": ["pupil"]}),
+                   pupil("other", method="/school.Pupil/Other", models={"types": ["other"]}))
+        status = self.mesh.status()
+        paths = {entry.key: list(entry.value.idInjectionPath) for entry in status.methodInfos}
+        self.assertEqual(paths, {"school.Pupil/Learn": [2, 1], "school.Pupil/Other": [],
+                                 f"{INFERENCE}/ModelReady": [1],
+                                 f"{INFERENCE}/ModelMetadata": [1]})
+        self.mesh.load("a", key=key())
+        self.mesh.load("b", key=json.dumps({"model_type": "other"}))
+        for method, message, metadata, wanted in (
+                ("Learn", b"\x0a\x04more\x12\x03\x0a\x01a", [], b"a"),
+                ("Other", b"whatever", [("mm-model-id", "b")], b"b")):
+            call = self.mesh.data.unary_unary(f"/school.Pupil/{method}")
+            self.assertEqual(call(message, timeout=60, metadata=metadata), wanted)
 
     def test_too_large(self):
         """What a mesh has ordered is not evicted: a load that does not fit fails, and says so."""
