@@ -38,7 +38,8 @@ LAYERS = {
 LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
     (r"<event2/", ["src/coordinator/loop.*", "src/coordinator/http*"]),
-    (r"<jansson\.h>", ["src/coordinator/oip_json*.c", "src/coordinator/trace_json.c"]),
+    (r"<jansson\.h>", ["src/coordinator/oip_json*.c", "src/coordinator/trace_json.c",
+                        "src/coordinator/model_look.c"]),
     (r"<yaml\.h>", ["src/coordinator/config*.c"]),
     (r"<curl/", ["src/coordinator/trace_http.c"]),
     (r"<protobuf-c/|\.pb-c\.h|\"descriptors\.h\"",
