@@ -31,6 +31,7 @@ enum { THREAD_NICE = 10 };
 /* A sub-directory that has been seen. Of the thread that looks. */
 struct entry {
     bool listed;
+    bool changing;  /* a change of it has been added, and not been handed over */
     bool unsettled; /* it was being written to */
     uint64_t version;   /* of what is listed, or was refused */
     uint64_t complaint; /* hash of what was said last; 0: nothing */
@@ -160,6 +161,7 @@ learn(struct model_directory *directory, struct change *change)
     struct entry *entry = change->entry;
     if (entry == NULL)
         return;
+    entry->changing = false;
     entry->listed = change->key != NULL && change->status == STATUS_OK;
     if (change->status != STATUS_OK)
         complain(directory, entry, change->error.text);
@@ -190,6 +192,7 @@ change_add(struct model_directory *directory, struct entry *entry)
         hand_over(directory);
     struct change *change = &directory->changes[directory->change_count++];
     *change = (struct change){.unlist = entry->listed, .entry = entry};
+    entry->changing = true;
     size_t bytes = strlen(entry->name);
     CHECK(bytes < sizeof(change->name)); /* look_name_check, before it was listed */
     memcpy(change->name, entry->name, bytes + 1);
@@ -304,6 +307,8 @@ examine(struct model_directory *directory, const char *name)
         return;
     if (entry == NULL)
         entry = entry_have(directory, name);
+    if (entry->changing)
+        hand_over(directory);
     entry->look = directory->look;
     entry->unsettled = false;
     switch (result) {
@@ -447,6 +452,8 @@ on_event(struct model_directory *directory, struct schedule *schedule,
     }
     if (event->wd != directory->watch || directory->root_fd < 0)
         return; /* of a directory that was the root */
+    if ((event->mask & (IN_MOVE_SELF | IN_DELETE_SELF | IN_IGNORED)) != 0)
+        root_close(directory); /* it has its name no more */
     if (event->len == 0 || event->name[0] == '.')
         look_soon(schedule);
     else
