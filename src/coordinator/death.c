@@ -182,9 +182,7 @@ forget_process(struct seat *seat)
     seat->death_watch = NULL;
     seat->control_watch = NULL;
     loop_timer_clear(seat->timer);
-    close(seat->process.pidfd);
-    close(seat->process.control);
-    seat->process = (struct spawned){.pid = -1, .pidfd = -1, .control = -1};
+    spawned_close(&seat->process);
     seat->state = SEAT_EMPTY;
     counter_set(seat->counters, WORKER_PID, 0);
 }

@@ -162,7 +162,7 @@ seat_init(struct seat *seat, struct roster *roster, uint32_t stage, uint32_t ind
 {
     const struct pipeline_options *options = &roster->pipeline->options;
     *seat = (struct seat){.roster = roster, .stage = stage, .index = index};
-    seat->process = (struct spawned){.pid = -1, .pidfd = -1, .control = -1};
+    seat->process = SPAWNED_NONE;
     seat->timer = loop_timer_create(options->loop, seat_on_timer, seat);
     seat->counters =
         counters_values(options->counters, roster->lane->generation->worker_scopes[stage][index]);
