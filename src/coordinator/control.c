@@ -50,7 +50,8 @@ call_close(struct control_call *call)
     *call = (struct control_call){.control = call->control, .fd = -1};
 }
 
-/* `fd` -1: none. One message on an empty socket: it does not block, and who is gone need not know. */
+/* `fd` -1: none. One message on an empty socket: it does not block, and who is gone need not know.
+ */
 static void
 call_answer(struct control_call *call, const struct control_answer *answer, int fd)
 {

@@ -31,8 +31,8 @@ enum { THREAD_NICE = 10 };
 /* A sub-directory that has been seen. Of the thread that looks. */
 struct entry {
     bool listed;
-    bool changing;  /* a change of it has been added, and not been handed over */
-    bool unsettled; /* it was being written to */
+    bool changing;      /* a change of it has been added, and not been handed over */
+    bool unsettled;     /* it was being written to */
     uint64_t version;   /* of what is listed, or was refused */
     uint64_t complaint; /* hash of what was said last; 0: nothing */
     uint64_t look;      /* number of the last whole look that saw it */
@@ -133,8 +133,8 @@ complain(struct model_directory *directory, struct entry *entry, const char *tex
     if (complaint == entry->complaint)
         return;
     entry->complaint = complaint;
-    log_error("model_not_listed pipeline=%s model=\"%s\" error=\"%s\"",
-              directory->options.pipeline, entry->name, text);
+    log_error("model_not_listed pipeline=%s model=\"%s\" error=\"%s\"", directory->options.pipeline,
+              entry->name, text);
 }
 
 /* ---- handing over ---- */
@@ -512,8 +512,7 @@ look_as_due(struct model_directory *directory, struct schedule *schedule)
 static bool
 wait_until_due(const struct model_directory *directory, const struct schedule *schedule)
 {
-    int64_t due_ns =
-        schedule->all_ns < schedule->again_ns ? schedule->all_ns : schedule->again_ns;
+    int64_t due_ns = schedule->all_ns < schedule->again_ns ? schedule->all_ns : schedule->again_ns;
     int64_t left_ns = due_ns - clock_now_ns();
     struct pollfd fds[] = {{.fd = directory->end_fd, .events = POLLIN},
                            {.fd = directory->inotify_fd, .events = POLLIN}};

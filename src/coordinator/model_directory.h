@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A directory of models: each sub-directory of the root whose name does not begin with "." is a
- * listed model. Its id is its name, its path too, its key what stands in its `key.json`, if there is
- * one: a JSON object of at most 4,095 bytes.
+ * listed model. Its id is its name, its path too, its key what stands in its `key.json`, if there
+ * is one: a JSON object of at most 4,095 bytes.
  *
  * What is known of a model changes when
  *  1. it is new: it is listed, as soon as nothing in it has changed for a second (at the start: at
@@ -17,7 +17,8 @@
  * its own, of low priority: a file system may take as long as it likes without stopping the loop,
  * which only takes in what has changed, DIRECTORY_CHANGES_MAX at a time.
  *
- * What cannot be listed is said once in the log, and again only when there is something else to say.
+ * What cannot be listed is said once in the log, and again only when there is something else to
+ * say.
  */
 #pragma once
 

@@ -152,8 +152,8 @@ read_key_of(int fd, char *key, struct error *error)
         used += (size_t)bytes;
     }
     if (used > LOOK_KEY_BYTES_MAX)
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         LOOK_KEY_NAME ": more than %d bytes", LOOK_KEY_BYTES_MAX);
+        return error_set(error, STATUS_INVALID_ARGUMENT, LOOK_KEY_NAME ": more than %d bytes",
+                         LOOK_KEY_BYTES_MAX);
     key[used] = '\0';
     return check_key(key, used, error);
 }

@@ -163,8 +163,9 @@ on_unloaded(void *context, const struct error *error, const struct model_facts *
     char text[ERROR_TEXT_MAX];
     (void)facts;
     snprintf(text, sizeof(text), "%s is unloaded%s", order->id,
-             order->listed ? "; it stays listed by its directory, and is loaded when it is asked for"
-                           : "");
+             order->listed
+                 ? "; it stays listed by its directory, and is loaded when it is asked for"
+                 : "");
     order_end(order, error, text);
 }
 

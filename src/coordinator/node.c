@@ -416,8 +416,8 @@ start(struct node *node, struct error *error)
     status = start_tracer(node, error);
     if (status != STATUS_OK)
         return status;
-    node->model_orders = model_orders_create(
-        node->assembly.registry, node->assembly.pipelines, node->assembly.pipeline_count);
+    node->model_orders = model_orders_create(node->assembly.registry, node->assembly.pipelines,
+                                             node->assembly.pipeline_count);
     struct control_handler handler = {on_control, node};
     status =
         control_create(node->loop, node->assembly.counters.path, &handler, &node->control, error);

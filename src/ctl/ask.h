@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Asking the node on this machine, over the socket beside its counters (shm/control.h): one request,
- * one answer, which may take long. Who stops waiting does not stop what was asked for.
+ * Asking the node on this machine, over the socket beside its counters (shm/control.h): one
+ * request, one answer, which may take long. Who stops waiting does not stop what was asked for.
  */
 #pragma once
 
@@ -21,8 +21,8 @@ struct ask {
 /* UNAVAILABLE: nobody listens there. To be closed only after STATUS_OK. */
 enum status ask_send(struct ask *ask, const char *counters_path,
                      const struct control_request *request, struct error *error) WARN_UNUSED;
-/* DEADLINE_EXCEEDED: not yet; one may go on. UNAVAILABLE: the node went away. `list_fd` NULL: no list
- * is expected; else -1, or a descriptor that is the caller's. */
+/* DEADLINE_EXCEEDED: not yet; one may go on. UNAVAILABLE: the node went away. `list_fd` NULL: no
+ * list is expected; else -1, or a descriptor that is the caller's. */
 enum status ask_receive(struct ask *ask, int64_t timeout_ns, struct control_answer *answer,
                         int *list_fd, struct error *error) WARN_UNUSED;
 void ask_close(struct ask *ask);

@@ -56,8 +56,9 @@ static enum status
 take_id(struct settings *settings, const char *value, struct error *error)
 {
     if (settings->has_id)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "one model at a time; \"%.64s\" is one "
-                                                         "more argument",
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "one model at a time; \"%.64s\" is one "
+                         "more argument",
                          value);
     settings->has_id = true;
     return take_text(settings->request.id, sizeof(settings->request.id), "a model's id", value,
@@ -101,8 +102,8 @@ take_file(char *to, size_t room, const char *path, struct error *error)
     if (failed)
         return error_set(error, STATUS_UNAVAILABLE, "%s: cannot be read", path);
     if (bytes == room || memchr(to, '\0', bytes) != NULL)
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "%s: a key is a text of at most %zu bytes", path, room - 1);
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s: a key is a text of at most %zu bytes",
+                         path, room - 1);
     to[bytes] = '\0';
     return STATUS_OK;
 }
@@ -171,9 +172,14 @@ ask_and_tell(const struct settings *settings, const char *doing)
 
 /* ---- load ---- */
 
-#define OPTION_COUNTERS_LINE {"counters", "PATH", ASK_COUNTERS_HELP}
+#define OPTION_COUNTERS_LINE                                                                       \
+    {                                                                                              \
+        "counters", "PATH", ASK_COUNTERS_HELP                                                      \
+    }
 #define OPTION_TIMEOUT_LINE                                                                        \
-    {"timeout-ms", "N", "how long to wait; default 600000. It goes on without us"}
+    {                                                                                              \
+        "timeout-ms", "N", "how long to wait; default 600000. It goes on without us"               \
+    }
 
 enum load_option { LOAD_KEY, LOAD_PIPELINE, LOAD_COUNTERS, LOAD_TIMEOUT, LOAD_JSON };
 
@@ -181,7 +187,8 @@ static const struct ctl_option load_options[] = {
     [LOAD_KEY] = {"key", "TEXT",
                   "what the modelet is to know, by convention a JSON object, as\n"
                   "'{\"sha256\": \"…\"}'; @FILE: what stands there"},
-    [LOAD_PIPELINE] = {"pipeline", "NAME", "which one serves it; default: the only one with models"},
+    [LOAD_PIPELINE] = {"pipeline", "NAME",
+                       "which one serves it; default: the only one with models"},
     [LOAD_COUNTERS] = OPTION_COUNTERS_LINE,
     [LOAD_TIMEOUT] = OPTION_TIMEOUT_LINE,
     [LOAD_JSON] = {"json", NULL, "one line of JSON"},
@@ -301,7 +308,8 @@ unload_run(int argc, char **argv)
 enum list_option { LIST_STATE, LIST_COUNTERS, LIST_TIMEOUT, LIST_JSON };
 
 static const struct ctl_option list_options[] = {
-    [LIST_STATE] = {"state", "S", "only those that are known, loading, loaded, unloading or failed"},
+    [LIST_STATE] = {"state", "S",
+                    "only those that are known, loading, loaded, unloading or failed"},
     [LIST_COUNTERS] = OPTION_COUNTERS_LINE,
     [LIST_TIMEOUT] = {"timeout-ms", "N", "how long to wait; default 600000"},
     [LIST_JSON] = {"json", NULL, "one line of JSON for each model"},
@@ -468,7 +476,7 @@ print_sums(const struct sums *sums)
 static bool
 print_list(const struct settings *settings, const char *list, size_t bytes)
 {
-    static const char *const headings[] = {"MODEL", "PIPELINE", "STATE", "BY",  "PATH",
+    static const char *const headings[] = {"MODEL", "PIPELINE", "STATE", "BY", "PATH",
                                            "SIZE",  "USERS",    "IDLE",  NULL};
     enum { TEXT_COLUMNS = 5 };
     struct rows rows = {.settings = settings, .now_ns = clock_now_ns()};
@@ -501,8 +509,9 @@ read_list(const struct settings *settings, int fd, struct error *error)
     if (bytes > 0)
         munmap(list, bytes);
     return good ? STATUS_OK
-                : error_set(error, STATUS_UNAVAILABLE, "the node's list cannot be read: use the "
-                                                       "shoalctl that came with it");
+                : error_set(error, STATUS_UNAVAILABLE,
+                            "the node's list cannot be read: use the "
+                            "shoalctl that came with it");
 }
 
 static const struct ctl_command list_command = {

@@ -19,8 +19,7 @@ enum reload_option { OPTION_ALL, OPTION_COUNTERS, OPTION_TIMEOUT, OPTION_JSON };
 
 static const struct ctl_option options[] = {
     [OPTION_ALL] = {"all", NULL, "every pipeline, as SIGHUP does"},
-    [OPTION_COUNTERS] = {"counters", "PATH",
-                         ASK_COUNTERS_HELP},
+    [OPTION_COUNTERS] = {"counters", "PATH", ASK_COUNTERS_HELP},
     [OPTION_TIMEOUT] = {"timeout-ms", "N",
                         "how long to wait; default 60000. The reload goes on without us"},
     [OPTION_JSON] = {"json", NULL, "one line of JSON"},
@@ -73,8 +72,7 @@ ask_for_reload(const struct settings *settings, struct control_answer *answer, s
         snprintf(request.pipeline, sizeof(request.pipeline), "%s", settings->pipeline);
     if (ask_send(&ask, settings->counters, &request, error) != STATUS_OK)
         return error->status;
-    enum status status =
-        ask_receive(&ask, settings->timeout_ms * NS_PER_MS, answer, NULL, error);
+    enum status status = ask_receive(&ask, settings->timeout_ms * NS_PER_MS, answer, NULL, error);
     ask_close(&ask);
     if (status == STATUS_DEADLINE_EXCEEDED)
         error_set(error, status,

@@ -74,7 +74,8 @@ struct control_model {
     char texts[];
 };
 
-/* The texts of a model in a list, of which `left` bytes are left from it on. False: that is none. */
+/* The texts of a model in a list, of which `left` bytes are left from it on. False: that is none.
+ */
 bool control_model_read(const struct control_model *model, size_t left,
                         const char *texts[CONTROL_TEXT_COUNT]);
 

@@ -651,8 +651,8 @@ test_half_written(void **state)
                  {-LOOK_SETTLED_NS + 1, LOOK_UNSETTLED},
                  {-LOOK_SETTLED_NS, LOOK_MODEL}};
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++)
-        assert_int_equal(
-            look_at_model(root, "m", written_ns + cases[i].age_ns, &seen, &error), cases[i].result);
+        assert_int_equal(look_at_model(root, "m", written_ns + cases[i].age_ns, &seen, &error),
+                         cases[i].result);
     assert_int_equal(look_at_model(root, "m", 0, &seen, &error), LOOK_MODEL);
     /* a file that has just been taken out or made shows in the directory alone */
     age(path_of(rig.root, "m", "weights"));
