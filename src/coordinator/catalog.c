@@ -177,9 +177,9 @@ enter_phase(struct model *model, enum model_phase phase)
 static void
 forget(struct model *model)
 {
-    struct registry *registry = model->registry; /* the model may be gone at the end */
     model_fail_waiting(model, NULL, STATUS_NOT_FOUND, "the model was unloaded");
     log_info("model_forgotten pipeline=%s model=\"%s\"", model->catalog->pipeline->name, model->id);
+    struct registry *registry = model->registry;
     registry_lock(registry);
     if (model->place.queued)
         shelf_drop(&model->catalog->shelf, &model->place);
