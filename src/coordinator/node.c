@@ -354,9 +354,9 @@ start_tracer(struct node *node, struct error *error)
 }
 
 static enum status
-list_model(void *context, const struct model_spec *spec, struct error *error)
+list_model(void *context, const struct model_spec *spec, uint64_t version, struct error *error)
 {
-    return models_list(context, spec, error);
+    return models_list(context, spec, version, error);
 }
 
 static void
