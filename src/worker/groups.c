@@ -115,24 +115,24 @@ groups_due(const struct groups *groups, const struct groups_moment *moment)
 
 /* ---- taking out ---- */
 
-/* The last group takes the place of one that is gone, and what is left of the items moves up. */
+/* What is left moves up, groups and items, so that both stay in the order in which they came. */
 uint32_t
 groups_close(struct groups *groups, uint32_t group, uint32_t *positions, uint64_t *model)
 {
     CHECK(group < groups->count);
-    uint32_t last = --groups->count;
     uint32_t closed = 0;
     uint32_t left = 0;
     *model = groups->batches[group].model;
-    groups->batches[group] = groups->batches[last];
+    groups->count--;
+    for (uint32_t i = group; i < groups->count; i++)
+        groups->batches[i] = groups->batches[i + 1];
     for (uint32_t i = 0; i < groups->held; i++) {
         struct groups_item *item = &groups->items[i];
         if (item->group == group) {
             positions[closed++] = item->position;
             continue;
         }
-        if (item->group == last)
-            item->group = group;
+        item->group -= item->group > group;
         if (left != i)
             groups->items[left] = *item;
         left++;
