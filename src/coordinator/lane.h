@@ -136,6 +136,7 @@ struct lane {
     struct guests guests;     /* only that there may be some: ours are never mapped */
     struct request *requests; /* one per slot */
     struct oip_model_info info;
+    bool takes_messages;            /* whole, and gives them: the pipeline has a method */
     struct handshake_tensor *specs; /* what info points to */
     char platform[HANDSHAKE_NAME_BYTES];
     _Atomic uint64_t dead_stages; /* bit i: stage i has no worker and none will come soon */

@@ -211,6 +211,8 @@ static const struct {
     {CONFIG_CPUS, "[1024]", "not \"1024\""},
     {CONFIG_CPUS, "[99999999999999999999]", "not \"99999999999999999999\""},
     {CONFIG_CPUS, "{0: 1}", "not a map"},
+    {CONFIG_FIELD_NUMBERS, "1", "must be a list of field numbers (1 to 16 elements), not \"1\""},
+    {CONFIG_FIELD_NUMBERS, "{1: 1}", "not a map"},
     {CONFIG_PARAMS, "a", "must be a map of names to single values"},
     {CONFIG_PARAMS, "[a]", "not a list"},
     {CONFIG_PARAMS, "{a: [1]}", "parameter \"a\" must be a single value, not a list"},
