@@ -54,6 +54,7 @@ struct model_source {
     char *given; /* the path as it was said */
     char *path;  /* absolute */
     char *key;
+    uint64_t version; /* of its content, by who listed it; 0: not known */
 };
 
 /* What a loaded model takes and gives; kept as long as anybody may look at it. */
