@@ -351,10 +351,22 @@ test_load_crashes_one_worker(void **state)
     kill_by(*state, "exit", STATUS_INTERNAL, "workers died while they loaded it");
 }
 
+static uint64_t load_timeouts_seen;
+
+static void
+see_load_timeouts(struct pipeline *pipeline, struct lane *lane)
+{
+    load_timeouts_seen =
+        counter_get(counters_values(pipeline->options.counters, lane->generation->stage_scopes[0]),
+                    STAGE_LOAD_TIMEOUTS);
+}
+
 static void
 test_load_hangs(void **state)
 {
     kill_by(*state, "stuck", STATUS_DEADLINE_EXCEEDED, "load_timeout_ms (200)");
+    on_loop(*state, see_load_timeouts);
+    assert_int_equal(load_timeouts_seen, 2);
 }
 
 /* Its file is gone when a successor is to load it: then nobody has it. */
@@ -446,6 +458,46 @@ test_predict(void **state)
     unknown = give(rig, ORDER_PREDICT, "m2", "");
     assert_int_equal(unknown.facts.bytes, 6000); /* as another of such a file */
     assert_refused(give(rig, ORDER_PREDICT, "none", ""), STATUS_NOT_FOUND, "nothing beneath");
+}
+
+/* ---- what an operator sees ---- */
+
+__attribute__((weak)) size_t __sanitizer_get_current_allocated_bytes(void); /* NOLINT: its name */
+
+static void
+publish(struct pipeline *pipeline, struct lane *lane)
+{
+    (void)lane;
+    pipeline_publish(pipeline);
+}
+
+static void
+test_gauges(void **state)
+{
+    struct rig *rig = *state;
+    assert_done(give(rig, ORDER_LOAD, "m1", "size=1000"));
+    assert_done(give(rig, ORDER_LOAD, "m2", "leak=3000000"));
+    assert_done(give(rig, ORDER_UNLOAD, "m2", ""));
+    assert_done(give(rig, ORDER_LIST, "m3", gated(rig, "")));
+    assert_done(give(rig, ORDER_LIST, "m4", ""));
+    assert_asked(rig, "m3", 0, PROBE_ECHO, 0);
+    wait_told(rig, 4);
+    on_loop(rig, publish);
+    assert_int_equal(count(rig, PIPELINE_MODELS_KNOWN), 3);
+    assert_int_equal(count(rig, PIPELINE_MODELS_LOADED), 1);
+    assert_int_equal(count(rig, PIPELINE_MODELS_LOADING), 1);
+    assert_int_equal(count(rig, PIPELINE_MODEL_REQUESTS_WAITING), 1);
+    assert_int_equal(count(rig, PIPELINE_MODEL_BYTES_MAX), 100 << 20);
+    assert_true(count(rig, PIPELINE_MODEL_BYTES) > 2000);
+    /* in two workers; only jemalloc tells what is left of each model */
+    uint64_t leaked = count(rig, PIPELINE_MODEL_BYTES_LEAKED);
+    bool sanitized = __sanitizer_get_current_allocated_bytes != NULL;
+    assert_true(sanitized ? leaked == 0 : leaked >= 6000000);
+    rig_file(rig, "gate");
+    assert_answered(rig, 0, 3);
+    on_loop(rig, publish);
+    assert_int_equal(count(rig, PIPELINE_MODEL_REQUESTS_WAITING), 0);
+    assert_int_equal(count(rig, PIPELINE_MODEL_LOAD_TIME), 3); /* its first word */
 }
 
 /* ---- reload ---- */
@@ -630,6 +682,7 @@ main(void)
         TEST(test_budget, set_up_small),
         TEST(test_room_in_use, set_up_small),
         TEST(test_predict, set_up),
+        TEST(test_gauges, set_up),
         TEST(test_reload, set_up),
         TEST(test_reload_cannot, set_up),
         cmocka_unit_test_setup_teardown(test_stop, set_up, stop_tear_down),
