@@ -77,8 +77,9 @@ OPERATORS_PAGE = "docs/operating.md"
 EXCEPTIONS = [
     ("atomics", ["src/rpc/*"], "a call is ended by another thread than its queue's: private words"),
     ("atomics", [f"src/coordinator/{name}.*" for name in (
-        "admit", "assembly", "audit", "death", "front", "gather", "gatherer", "guest", "hang", "lane",
-        "http", "http_connection", "local", "oldest",
+        "admit", "assembly", "audit", "catalog", "catalog_load", "catalog_seats", "death", "front",
+        "gather", "gatherer", "guest", "hang", "holder", "lane", "http", "http_connection", "local",
+        "model", "model_wait", "models", "oldest",
         "pipeline", "rest", "roster", "seat", "share", "staff")],
      "front, gather and loop threads of the one process hand state to each other without a lock"),
     ("atomics", ["src/coordinator/trace*"],
