@@ -16,6 +16,12 @@ static const unsigned char identity[] =
     "b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01" /* and so is y */
     "B\x02\x10\x11";                                         /* version 17 of the operators */
 
+/* A process can make its environment once: Debian's library registers its operators with another
+ * one, which stays, and refuses to do so again. So it stays as well, and is told whose log is its
+ * log. */
+static OrtEnv *environment;
+static const struct shoal_host *log_host;
+
 static int
 status_of(OrtErrorCode code)
 {
@@ -44,17 +50,17 @@ engine_status(const struct engine *engine, OrtStatus *status, struct shoal_error
 }
 
 static void
-log_line(void *host, OrtLoggingLevel severity, const char *category, const char *id,
+log_line(void *parameter, OrtLoggingLevel severity, const char *category, const char *id,
          const char *place, const char *message)
 {
+    (void)parameter;
     (void)category;
     (void)id;
     (void)place;
     enum shoal_log_level level = severity >= ORT_LOGGING_LEVEL_ERROR     ? SHOAL_LOG_ERROR
                                  : severity == ORT_LOGGING_LEVEL_WARNING ? SHOAL_LOG_WARN
                                                                          : SHOAL_LOG_DEBUG;
-    ((const struct shoal_host *)host)
-        ->log(level, "onnxruntime: %.*s", (int)strcspn(message, "\n"), message);
+    log_host->log(level, "onnxruntime: %.*s", (int)strcspn(message, "\n"), message);
 }
 
 OrtSessionOptions *
@@ -69,6 +75,9 @@ engine_session_options(const struct engine *engine, struct shoal_error *error)
     /* Without its arenas memory that a run takes is given back after it, and what a model holds is
      * what it allocated while it was loaded. Threads that spin would take the worker's core. */
     OrtStatus *status = api->SetIntraOpNumThreads(made, options->intra_threads);
+    /* Warnings of a session come with every run. */
+    if (status == NULL)
+        status = api->SetSessionLogSeverityLevel(made, ORT_LOGGING_LEVEL_ERROR);
     if (status == NULL)
         status = api->SetInterOpNumThreads(made, options->inter_threads);
     if (status == NULL)
@@ -124,12 +133,12 @@ engine_open(struct engine *engine, const struct engine_options *options,
         return SHOAL_FAILED_PRECONDITION;
     }
     const OrtApi *api = engine->api;
-    union {
-        const void *read_only;
-        void *any;
-    } parameter = {host};
-    OrtStatus *status = api->CreateEnvWithCustomLogger(
-        log_line, parameter.any, ORT_LOGGING_LEVEL_WARNING, "shoal", &engine->env);
+    OrtStatus *status = NULL;
+    log_host = host;
+    if (environment == NULL)
+        status = api->CreateEnvWithCustomLogger(log_line, NULL, ORT_LOGGING_LEVEL_WARNING, "shoal",
+                                                &environment);
+    engine->env = environment;
     if (status == NULL)
         status = api->DisableTelemetryEvents(engine->env);
     if (status == NULL)
@@ -156,6 +165,4 @@ engine_close(struct engine *engine)
         engine->api->ReleaseRunOptions(engine->run_options);
     if (engine->memory != NULL)
         engine->api->ReleaseMemoryInfo(engine->memory);
-    if (engine->env != NULL)
-        engine->api->ReleaseEnv(engine->env);
 }

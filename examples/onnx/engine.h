@@ -21,7 +21,7 @@ struct engine_options {
 struct engine {
     const struct shoal_host *host;
     const OrtApi *api;
-    OrtEnv *env;
+    OrtEnv *env;             /* the process's: it stays */
     OrtMemoryInfo *memory;   /* plain memory of this process */
     OrtAllocator *allocator; /* of names; the library's own, never released */
     OrtRunOptions *run_options;
