@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "coordinator/catalog.h"
 #include "coordinator/lane.h"
 #include "coordinator/pipeline.h"
 #include "coordinator/trace_request.h"
@@ -215,12 +216,16 @@ give_slot_back(struct lane *lane, struct request *request, struct shm_ticket tic
 /* Decodes, checks and copies; the payload for stage 0 is then complete. */
 static enum status
 fill_slot(struct lane *lane, struct request *request, struct shm_ticket ticket,
-          const struct rpc_message *message, struct payload_builder *builder, struct error *error)
+          const struct submission *submission, struct error *error)
 {
     struct shm_slot *slot = region_slot(&lane->region, ticket.index);
+    const struct rpc_message *message = submission->message;
+    struct payload_builder *builder = submission->builder;
+    struct oip_model_info info =
+        submission->model == NULL ? lane->info : model_info(lane, submission->model);
     enum status status = oip_decode(request->oip, message, error);
     if (status == STATUS_OK)
-        status = oip_check_model(request->oip, &lane->info, error);
+        status = oip_check_model(request->oip, &info, error);
     if (status != STATUS_OK)
         return status;
     builder_init(builder, &lane->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
@@ -239,14 +244,16 @@ fill_slot(struct lane *lane, struct request *request, struct shm_ticket ticket,
 /* ---- in ---- */
 
 static void
-dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, int64_t deadline_ns,
+dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, bool reserved,
          int64_t now_ns)
 {
     struct shm_slot *slot = region_slot(&lane->region, ticket.index);
-    atomic_store_explicit(&slot->deadline_ns, deadline_ns, memory_order_relaxed);
+    atomic_store_explicit(&slot->deadline_ns, request->deadline_ns, memory_order_relaxed);
     atomic_store_explicit(&slot->admitted_ns, now_ns, memory_order_relaxed);
     if (request->sink->tagged != NULL)
         request->sink->tagged(request->call, tag_pack(lane->pipeline->index, lane->number, ticket));
+    if (request->model != NULL && !model_sends(request, ticket, reserved))
+        return; /* it waits for its model, or has been answered */
     atomic_fetch_add_explicit(&lane->waiting, 1, memory_order_relaxed);
     /* From here on another thread may answer at any moment. seq_cst: lane_fail_all, after it has
      * condemned the lane, sees this request, or we see below that the lane is condemned. */
@@ -289,29 +296,32 @@ refuse(struct lane *lane, struct submission *submission, struct error *error)
 }
 
 static enum status
-start(struct lane *lane, struct submission *submission, int64_t now_ns, struct error *error)
+start(struct lane *lane, struct submission *submission, bool reserved, int64_t now_ns,
+      struct error *error)
 {
     struct shm_ticket ticket = {0};
     struct request *request = take_slot(lane, &ticket, error);
     if (request == NULL)
-        return refuse(lane, submission, error);
-    if (fill_slot(lane, request, ticket, submission->message, submission->builder, error) !=
-        STATUS_OK) {
+        return error->status;
+    if (fill_slot(lane, request, ticket, submission, error) != STATUS_OK) {
         give_slot_back(lane, request, ticket);
-        return refuse(lane, submission, error);
+        return error->status;
     }
     if (!lane_ref(lane)) /* the caller holds one reference, the request gets its own */
         UNREACHABLE();
     request->sink = submission->sink;
     request->call = submission->call;
     request->trace = submission->trace;
+    request->model = submission->model;
+    request->deadline_ns = submission->deadline_ns;
+    request->returns = 0;
     if (request->trace != NULL)
         trace_request_begin(request, ticket, request->trace);
     atomic_store_explicit(&request->arrived_ns, now_ns, memory_order_relaxed);
     atomic_store_explicit(&request->deaths, 0, memory_order_relaxed);
     request->share_place = (uint8_t)share_place(submission->caller);
     share_take(&lane->share, request->share_place); /* given back with the slot */
-    dispatch(lane, request, ticket, submission->deadline_ns, now_ns);
+    dispatch(lane, request, ticket, reserved, now_ns);
     return STATUS_OK;
 }
 
@@ -332,5 +342,13 @@ lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns, st
     }
     if (let_in(lane, submission, now_ns, error) != STATUS_OK)
         return error->status;
-    return start(lane, submission, now_ns, error);
+    bool reserved = false;
+    if (submission->model != NULL &&
+        model_admit(lane, submission->model, &reserved, error) != STATUS_OK)
+        return refuse(lane, submission, error);
+    if (start(lane, submission, reserved, now_ns, error) == STATUS_OK)
+        return STATUS_OK;
+    if (reserved)
+        model_unreserve(lane);
+    return refuse(lane, submission, error);
 }

@@ -10,7 +10,14 @@
 #include <stdint.h>
 
 /* The maps of a file. */
-enum config_where { WHERE_TOP, WHERE_PIPELINE, WHERE_STAGE, WHERE_MODEL, WHERE_COUNT };
+enum config_where {
+    WHERE_TOP,
+    WHERE_PIPELINE,
+    WHERE_MODELS,
+    WHERE_STAGE,
+    WHERE_MODEL,
+    WHERE_COUNT
+};
 
 enum config_type {
     CONFIG_NAME,           /* letters, digits and ._- */
@@ -24,6 +31,8 @@ enum config_type {
     CONFIG_CPUS,           /* list of CPU numbers */
     CONFIG_PARAMS,         /* map of scalars under names of the modelet's own */
     CONFIG_MODEL,          /* the map WHERE_MODEL, into the same struct */
+    CONFIG_NAMES,          /* list of names */
+    CONFIG_MODELS,         /* the map WHERE_MODELS, into the same struct */
     CONFIG_STAGES,         /* list of WHERE_STAGE */
     CONFIG_PIPELINES,      /* list of WHERE_PIPELINE */
 };
@@ -53,6 +62,7 @@ enum config_key_index {
     KEY_LISTEN,
     KEY_HTTP,
     KEY_METRICS,
+    KEY_RUNTIME,
     KEY_CPUS,
     KEY_FRONT_THREADS,
     KEY_MESSAGE_MIB,
@@ -75,7 +85,15 @@ enum config_key_index {
     KEY_LOCAL_CLIENTS,
     KEY_LOCAL_SLOTS,
     KEY_LOCAL_MIB,
+    KEY_MODELS,
     KEY_STAGES,
+    KEY_MODELS_ROOT,
+    KEY_MODELS_MEMORY,
+    KEY_MODELS_CONCURRENCY,
+    KEY_MODELS_TIMEOUT,
+    KEY_MODELS_DEFAULT,
+    KEY_MODELS_TYPES,
+    KEY_MODELS_WATCH,
     KEY_STAGE_NAME,
     KEY_MODELET,
     KEY_WORKERS,

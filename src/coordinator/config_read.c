@@ -233,6 +233,37 @@ read_choices(struct config_reader *reader, const struct config_key *key, const s
     *(uint32_t *)(void *)((char *)base + key->offset) = chosen;
 }
 
+/* Of a pipeline's `models`, whose count stands beside them. */
+static void
+read_names(struct config_reader *reader, const struct config_key *key, const struct node *list,
+           struct config_pipeline *pipeline)
+{
+    struct config_models *models = &pipeline->models;
+    if (!list_fits(reader, key, list))
+        return;
+    models->types = must_allocate(list->count, sizeof(*models->types));
+    for (const struct node *item = list->first; item != NULL; item = item->next) {
+        char shown[REPORT_VALUE_BYTES];
+        uint32_t same = 0;
+        if (item->kind == NODE_BROKEN)
+            continue;
+        if (item->kind != NODE_SCALAR || item->text[0] == '\0' || !is_name(item->text) ||
+            strlen(item->text) > CONFIG_NAME_BYTES_MAX) {
+            report_add(reader->report, item->line,
+                       "`%s` must list names (1 to %d letters, digits, `.`, `_`, `-`), not %s",
+                       key->name, CONFIG_NAME_BYTES_MAX, node_show(item, shown));
+            continue;
+        }
+        while (same < models->type_count && strcmp(models->types[same], item->text) != 0)
+            same++;
+        if (same < models->type_count)
+            report_add(reader->report, item->line, "`%s`: %s is there twice", key->name,
+                       node_show(item, shown));
+        else
+            models->types[models->type_count++] = must_copy(item->text);
+    }
+}
+
 enum { CPU_MAX = 1023 }; /* what cpu_set_t holds */
 
 static void
@@ -304,6 +335,22 @@ read_params(struct config_reader *reader, const struct config_key *key, const st
     }
 }
 
+/* A map of its own whose values belong to the struct around it. */
+static void
+read_map_within(struct config_reader *reader, const struct config_key *key, const struct node *map,
+                void *base)
+{
+    struct config_given given;
+    if (map->kind != NODE_MAP) {
+        report_type(reader, key, map);
+        return;
+    }
+    bool models = key->type == CONFIG_MODELS;
+    read_map(reader, models ? WHERE_MODELS : WHERE_MODEL, map, base, &given);
+    if (models)
+        config_check_models(reader, base, &given);
+}
+
 static void
 read_value(struct config_reader *reader, const struct config_key *key, const struct node *node,
            void *base)
@@ -325,14 +372,9 @@ read_value(struct config_reader *reader, const struct config_key *key, const str
             read_cpus(reader, key, node, &reader->config->cpus, &reader->config->cpu_count);
         break;
     case CONFIG_PARAMS: read_params(reader, key, node, stage); break;
-    case CONFIG_MODEL: {
-        struct config_given given;
-        if (node->kind != NODE_MAP)
-            report_type(reader, key, node);
-        else
-            read_map(reader, WHERE_MODEL, node, base, &given);
-        break;
-    }
+    case CONFIG_NAMES: read_names(reader, key, node, base); break;
+    case CONFIG_MODEL:
+    case CONFIG_MODELS: read_map_within(reader, key, node, base); break;
     case CONFIG_STAGES:
     case CONFIG_PIPELINES: read_list_of_maps(reader, key, node, base); break;
     }

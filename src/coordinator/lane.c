@@ -186,7 +186,8 @@ lane_close(struct lane *lane)
 {
     lane_end_gathering(lane);
     CHECK(atomic_load(&lane->refs) == 0);
-    CHECK(share_total(&lane->share) == 0 && atomic_load(&lane->waiting) == 0);
+    CHECK(share_total(&lane->share) == 0 && atomic_load(&lane->waiting) == 0 &&
+          atomic_load(&lane->models_waiting) == 0);
     free_parts(lane);
     atomic_store(&lane->state, LANE_UNUSED);
 }

@@ -25,7 +25,13 @@ struct model;
 struct pipeline;
 struct registry;
 
-enum model_state { MODEL_KNOWN, MODEL_LOADING, MODEL_LOADED, MODEL_UNLOADING, MODEL_FAILED };
+enum model_state {
+    MODEL_IS_KNOWN,
+    MODEL_IS_LOADING,
+    MODEL_IS_LOADED,
+    MODEL_IS_UNLOADING,
+    MODEL_IS_FAILED
+};
 
 /* "known", "loading", … */
 const char *model_state_name(enum model_state state);
@@ -125,7 +131,7 @@ struct model_row {
     uint64_t bytes;
     uint32_t users;
     int64_t used_ns;   /* when it was last used; 0: never */
-    const char *error; /* MODEL_FAILED: why; else "" */
+    const char *error; /* MODEL_IS_FAILED: why; else "" */
 };
 
 /* Bytes of a loaded model. False: it is not. */

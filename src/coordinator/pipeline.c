@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/audit.h"
+#include "coordinator/catalog.h"
 #include "coordinator/guest.h"
 #include "coordinator/oldest.h"
 #include "shm/arena.h"
@@ -48,8 +49,12 @@ pipeline_create(const struct pipeline_options *options, uint32_t index, struct p
     counter_set(pipeline->counters, PIPELINE_GENERATION, generation->number);
     pipeline->restart_timer = loop_timer_create(options->loop, pipeline_restart, pipeline);
     pipeline->drain_timer = loop_timer_create(options->loop, look_at_draining, pipeline);
-    *created = pipeline;
-    return STATUS_OK;
+    status = catalog_create(options->registry, pipeline, &pipeline->catalog, error);
+    if (status == STATUS_OK)
+        *created = pipeline;
+    else
+        pipeline_destroy(pipeline);
+    return status;
 }
 
 /* Frees a lane that is no longer in use and whose workers are gone. */
@@ -75,6 +80,7 @@ pipeline_destroy(struct pipeline *pipeline)
         (void)lane_reap(pipeline, i);
         CHECK(atomic_load(&pipeline->lanes[i].state) == LANE_UNUSED);
     }
+    catalog_destroy(pipeline->catalog);
     loop_timer_destroy(pipeline->restart_timer);
     loop_timer_destroy(pipeline->drain_timer);
     generation_unref(pipeline->generation);
@@ -153,6 +159,7 @@ serve_through(struct pipeline *pipeline, struct lane *lane)
              (unsigned long long)lane->generation->number,
              (unsigned long long)lane->region.layout.region_bytes);
     pipeline_on_stages_changed(pipeline);
+    catalog_go_on(pipeline->catalog);
 }
 
 /* Batches close at once: no company is to come. */
@@ -187,6 +194,7 @@ end_reload(struct pipeline *pipeline, const struct error *error)
     pipeline->incoming = NULL;
     pipeline->reload = (struct pipeline_reload){0};
     reload.done(reload.context, pipeline, error);
+    catalog_go_on(pipeline->catalog);
 }
 
 /* The generation that was to take over will not: nobody has seen it. */
@@ -347,6 +355,8 @@ pipeline_reload(struct pipeline *pipeline, struct config_source *source,
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "pipeline \"%s\": a reload is under way: wait for its end",
                          pipeline->name);
+    if (catalog_accepts(pipeline->catalog, pipeline->name, config, error) != STATUS_OK)
+        return error->status;
     pipeline->reload = *reload;
     pipeline->next_source = config_source_ref(source);
     pipeline->next_config = config;
@@ -505,6 +515,7 @@ pipeline_stop(struct pipeline *pipeline)
     if (pipeline->stopping)
         return;
     pipeline->stopping = true;
+    catalog_stop(pipeline->catalog);
     give_up_incoming_because(pipeline, STATUS_UNAVAILABLE, "the node is stopping");
     loop_timer_clear(pipeline->restart_timer);
     loop_timer_clear(pipeline->drain_timer);
@@ -575,6 +586,7 @@ pipeline_publish(struct pipeline *pipeline)
         audit_lane(&pipeline->lanes[i], pipeline->rosters[i]);
     }
     oldest_publish(pipeline);
+    catalog_publish(pipeline->catalog);
     counter_set(pipeline->counters, PIPELINE_LOCAL_CLIENTS, local_clients(pipeline));
     counter_set(pipeline->counters, PIPELINE_SLOTS_USED, slots_held(pipeline));
     if (lane == NULL)
@@ -637,6 +649,13 @@ pipeline_submit(struct pipeline *pipeline, struct submission *submission, struct
         submission->retry_ms = RETRY_STARTING_MS;
         return error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\" is starting: try again",
                          pipeline->name);
+    }
+    if (pipeline->catalog != NULL && submission->model == NULL) {
+        lane_unref(lane);
+        counter_add_shared(pipeline->counters, PIPELINE_REQUESTS, 1);
+        counter_add_shared(pipeline->counters, PIPELINE_REJECTED_INVALID, 1);
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "pipeline \"%s\" serves models: name one of them", pipeline->name);
     }
     int64_t now_ns = clock_now_ns();
     int64_t timeout_ns = lane->generation->config->default_timeout_ns;

@@ -17,6 +17,9 @@
 #include "coordinator/roster.h"
 #include "shm/counters.h"
 
+struct catalog;
+struct registry;
+
 enum { LANES_MAX = 4 };
 
 /* What a pipeline tells its owner. All on the loop thread. */
@@ -35,9 +38,10 @@ struct pipeline_options {
     const char *worker_program;
     struct loop *loop;
     struct counters *counters;
-    uint32_t scope;         /* the pipeline's, in the counters */
-    uint32_t oldest_scopes; /* the first of OLDEST_MAX */
-    bool pin;               /* false: ignore all `cpus` */
+    uint32_t scope;            /* the pipeline's, in the counters */
+    uint32_t oldest_scopes;    /* the first of OLDEST_MAX */
+    struct registry *registry; /* of the node's models */
+    bool pin;                  /* false: ignore all `cpus` */
     uint32_t log_level;
     const struct pipeline_events *events;
 };
@@ -50,6 +54,7 @@ struct pipeline_reload {
 
 struct pipeline {
     struct pipeline_options options;
+    struct catalog *catalog;       /* NULL: it serves no models that come and go */
     const char *name;              /* the same in every generation */
     uint32_t index;                /* in the node; part of tags */
     struct generation *generation; /* what a lane that is opened now is made from */

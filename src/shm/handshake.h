@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a coordinator hands to a worker, all of it: three descriptors at fixed numbers, one message
- * that says what to do, and the worker's one message back. The control socket is a SOCK_SEQPACKET
- * pair; a message is one of the structs below, whole, in one packet.
+ * What a coordinator hands to a worker, all of it: three descriptors at fixed numbers, a fourth
+ * where models come and go, one message that says what to do, and the worker's one message back.
+ * The sockets are SOCK_SEQPACKET pairs; a message is one of the structs below, whole, in one
+ * packet.
  *
  *     coordinator                          worker
  *     posix_spawn shoal-worker       →     dies with its coordinator from its first line on
@@ -32,7 +33,12 @@
 #include "base/error.h"
 #include "shm/layout.h"
 
-enum { HANDSHAKE_FD_REGION = 3, HANDSHAKE_FD_COUNTERS = 4, HANDSHAKE_FD_CONTROL = 5, HANDSHAKE_FD_MODELS = 6 };
+enum {
+    HANDSHAKE_FD_REGION = 3,
+    HANDSHAKE_FD_COUNTERS = 4,
+    HANDSHAKE_FD_CONTROL = 5,
+    HANDSHAKE_FD_MODELS = 6, /* only with serves_models */
+};
 
 #define HANDSHAKE_VERSION 3u
 
@@ -159,6 +165,11 @@ enum handshake_model_event {
     MODEL_PREDICTED
 };
 
+enum { MODEL_NUMBER_MAX = 65535 };
+
+/* More is nonsense: sums of so many models don't overflow. */
+#define MODEL_BYTES_MAX (UINT64_C(1) << 47)
+
 struct handshake_model {
     struct handshake_header header;
     uint32_t event;
@@ -189,7 +200,11 @@ struct handshake_model_said {
     struct handshake_tensor outputs[SHOAL_TENSORS_MAX];
 };
 
-/* Every string terminated, every count and type within its limits, the event an answer. */
+/* Every string terminated, number and life such as exist, the event an order. */
+enum status handshake_model_validate(const struct handshake_model *model,
+                                     struct error *error) WARN_UNUSED;
+
+/* Every string terminated, every count, size and type within its limits, the event an answer. */
 enum status handshake_model_said_validate(const struct handshake_model_said *said,
                                           struct error *error) WARN_UNUSED;
 
@@ -203,7 +218,8 @@ enum status handshake_send_guest(int fd, const struct handshake_guest *message, 
 enum status handshake_receive_guest(int fd, struct handshake_guest *message, int *region_fd,
                                     struct error *error) WARN_UNUSED;
 
-/* One packet, blocking; EINTR is retried. */
+/* One packet, blocking; EINTR is retried. DEADLINE_EXCEEDED: a socket that does not block has no
+ * room. */
 enum status handshake_send(int fd, const void *message, uint32_t bytes,
                            struct error *error) WARN_UNUSED;
 

@@ -59,11 +59,26 @@ make_ready(struct worker *worker, struct handshake_ready *ready, struct error *e
         return status;
     }
     status = sandbox_narrow(&worker->sandbox, error);
+    if (status == STATUS_OK && worker->start.serves_models != 0)
+        status =
+            loader_start(&worker->loader, &worker->modelet, &worker->seat, &worker->start, error);
     if (status == STATUS_OK)
         show_sandbox(worker);
     else
         modelet_stop(&worker->modelet);
     return status;
+}
+
+/* In order, unless the modelet is stuck in a load: then nothing of it may be called any more. */
+static void
+stop(struct worker *worker)
+{
+    if (worker->start.serves_models != 0 && !loader_stop(&worker->loader)) {
+        log_warn("worker_abandons_load pipeline=%s stage=%s worker=%u", worker->start.pipeline,
+                 worker->start.stage, worker->start.worker_index);
+        _exit(EXIT_STOPPED);
+    }
+    modelet_stop(&worker->modelet);
 }
 
 int
@@ -80,12 +95,12 @@ main(void)
     worker_catch_stop(&worker);
     if (handshake_send(HANDSHAKE_FD_CONTROL, &ready, sizeof(ready), &error) != STATUS_OK) {
         log_error("worker_unwanted error=\"%s\"", error.text);
-        modelet_stop(&worker.modelet);
+        stop(&worker);
         return EXIT_REFUSED;
     }
     enum worker_exit ended = worker_serve(&worker);
     if (ended == EXIT_CORRUPT)
         _exit(ended); /* nothing more is called: what the modelet would look at is not in order */
-    modelet_stop(&worker.modelet);
+    stop(&worker);
     return ended;
 }

@@ -38,7 +38,9 @@ LAYERS = {
 LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
     (r"<event2/", ["src/coordinator/loop.*", "src/coordinator/http*"]),
-    (r"<jansson\.h>", ["src/coordinator/oip_json*.c", "src/coordinator/trace_json.c"]),
+    (r"<jansson\.h>", ["src/coordinator/oip_json*.c", "src/coordinator/trace_json.c",
+                        "src/worker/model_key.c"]),
+    (r"<openssl/", ["src/worker/model_files.c"]),
     (r"<yaml\.h>", ["src/coordinator/config*.c"]),
     (r"<curl/", ["src/coordinator/trace_http.c"]),
     (r"<protobuf-c/|\.pb-c\.h|\"descriptors\.h\"",
@@ -81,6 +83,8 @@ EXCEPTIONS = [
      "front, gather and loop threads of the one process hand state to each other without a lock"),
     ("atomics", ["src/coordinator/trace*"],
      "threads that answer hand traces to the one that writes them, without a lock"),
+    ("atomics", ["src/worker/model_table.*"],
+     "the two threads of one worker hand models to each other without a lock"),
     ("sleep", ["tests/tidy/test_rules.py"], "plants them"),
 ]
 

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/groups.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+bool
+groups_init(struct groups *groups, uint32_t size, int64_t wait_ns, enum groups_ahead ahead)
+{
+    uint32_t capacity = ahead == GROUPS_BY_MODEL && size > 1 ? 2 * size : size;
+    *groups = (struct groups){.size = size, .capacity = capacity};
+    batch_init(&groups->empty, size, wait_ns);
+    groups->batches = calloc(capacity, sizeof(groups->batches[0]));
+    groups->items = calloc(capacity, sizeof(groups->items[0]));
+    groups->free_positions = calloc(capacity, sizeof(groups->free_positions[0]));
+    if (groups->batches == NULL || groups->items == NULL || groups->free_positions == NULL) {
+        groups_fini(groups);
+        return false;
+    }
+    for (uint32_t i = 0; i < capacity; i++)
+        groups->free_positions[i] = i;
+    return true;
+}
+
+void
+groups_fini(struct groups *groups)
+{
+    free(groups->batches);
+    free(groups->items);
+    free(groups->free_positions);
+    *groups = (struct groups){0};
+}
+
+/* The group of a model, a new one if there is none. A load and a comparison where all is one. */
+static uint32_t
+group_of(struct groups *groups, uint64_t model)
+{
+    for (uint32_t i = 0; i < groups->count; i++)
+        if (groups->batches[i].model == model)
+            return i;
+    groups->batches[groups->count] = groups->empty;
+    return groups->count++;
+}
+
+void
+groups_take(struct groups *groups, struct batch_item item, int64_t now_ns)
+{
+    CHECK(!groups_full(groups));
+    uint32_t group = group_of(groups, item.model);
+    CHECK(batch_offer(&groups->batches[group], item, now_ns));
+    groups->items[groups->held] =
+        (struct groups_item){item, groups->free_positions[groups->held], group};
+    groups->held++;
+    groups->filled = batch_full(&groups->batches[group]);
+}
+
+void
+groups_refuse(struct groups *groups)
+{
+    CHECK(groups->held > 0);
+    batch_refuse(&groups->batches[groups_oldest(groups)]);
+    groups->filled = true;
+}
+
+/* ---- which one goes ---- */
+
+uint32_t
+groups_oldest(const struct groups *groups)
+{
+    CHECK(groups->count > 0);
+    uint32_t oldest = 0;
+    for (uint32_t i = 1; i < groups->count; i++)
+        if (groups->batches[i].oldest_ns < groups->batches[oldest].oldest_ns)
+            oldest = i;
+    return oldest;
+}
+
+static struct batch_due
+group_due(const struct batch *batch, const struct groups_moment *moment)
+{
+    return batch_due(batch, (struct batch_moment){
+                                .now_ns = moment->now_ns,
+                                .run_expected_ns =
+                                    cost_expect_ns(moment->cost, batch->count) + moment->margin_ns,
+                                .draining = moment->draining,
+                                .company_until_ns = moment->company_until_ns,
+                            });
+}
+
+struct groups_due
+groups_due(const struct groups *groups, const struct groups_moment *moment)
+{
+    struct groups_due answer = {.state = BATCH_OPEN, .look_again_ns = TIME_NEVER_NS};
+    int64_t oldest_ns = 0;
+    for (uint32_t i = 0; i < groups->count; i++) {
+        const struct batch *batch = &groups->batches[i];
+        struct batch_due due = group_due(batch, moment);
+        if (due.state == BATCH_OPEN) {
+            if (due.look_again_ns < answer.look_again_ns)
+                answer.look_again_ns = due.look_again_ns;
+        } else if (answer.state == BATCH_OPEN || batch->oldest_ns < oldest_ns) {
+            answer.state = due.state;
+            answer.group = i;
+            oldest_ns = batch->oldest_ns;
+        }
+    }
+    if (answer.state == BATCH_OPEN && groups->held > 0 && groups_full(groups)) {
+        answer.state = BATCH_CLOSED_CROWDED;
+        answer.group = groups_oldest(groups);
+    }
+    return answer;
+}
+
+/* ---- taking out ---- */
+
+/* The last group takes the place of one that is gone, and what is left of the items moves up. */
+uint32_t
+groups_close(struct groups *groups, uint32_t group, uint32_t *positions, uint64_t *model)
+{
+    CHECK(group < groups->count);
+    uint32_t last = --groups->count;
+    uint32_t closed = 0;
+    uint32_t left = 0;
+    *model = groups->batches[group].model;
+    groups->batches[group] = groups->batches[last];
+    for (uint32_t i = 0; i < groups->held; i++) {
+        struct groups_item *item = &groups->items[i];
+        if (item->group == group) {
+            positions[closed++] = item->position;
+            continue;
+        }
+        if (item->group == last)
+            item->group = group;
+        if (left != i)
+            groups->items[left] = *item;
+        left++;
+    }
+    groups->held = left;
+    for (uint32_t i = 0; i < closed; i++)
+        groups->free_positions[left + i] = positions[i];
+    groups->filled = false;
+    for (uint32_t i = 0; i < groups->count; i++)
+        groups->filled |= batch_full(&groups->batches[i]);
+    return closed;
+}
+
+/* All are offered anew: what a batch knows of its items can't be taken back from it. */
+void
+groups_sieve(struct groups *groups, int64_t now_ns, bool (*gone)(void *context, uint32_t position),
+             void *context)
+{
+    uint32_t had = groups->held;
+    uint32_t gone_count = 0;
+    groups->held = 0;
+    groups->count = 0;
+    groups->filled = false;
+    for (uint32_t i = 0; i < had; i++) {
+        struct groups_item item = groups->items[i];
+        if (gone(context, item.position)) {
+            groups->free_positions[had - ++gone_count] = item.position;
+            continue;
+        }
+        item.group = group_of(groups, item.item.model);
+        CHECK(batch_offer(&groups->batches[item.group], item.item, now_ns));
+        groups->filled |= batch_full(&groups->batches[item.group]);
+        groups->items[groups->held++] = item;
+    }
+}
+
+uint32_t
+groups_clear(struct groups *groups, uint32_t *positions)
+{
+    uint32_t cleared = groups->held;
+    for (uint32_t i = 0; i < cleared; i++) {
+        positions[i] = groups->items[i].position;
+        groups->free_positions[i] = positions[i];
+    }
+    groups->held = 0;
+    groups->count = 0;
+    groups->filled = false;
+    return cleared;
+}
