@@ -19,8 +19,8 @@ model_refuse(struct shoal_error *error, const char *path, int status, const char
 {
     size_t length = strlen(path);
     const char *shown = length > PATH_SHOWN_MAX ? path + length - PATH_SHOWN_MAX : path;
-    snprintf(error->text, sizeof error->text, "model %s%s: %s", shown != path ? "…" : "", shown,
-             what);
+    snprintf(error->text, sizeof error->text, "model %s%.*s: %s", shown != path ? "…" : "",
+             PATH_SHOWN_MAX, shown, what);
     return status;
 }
 

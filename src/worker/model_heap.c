@@ -50,28 +50,45 @@ page_bytes(void)
 
 /* ---- all of them ---- */
 
+/* What jemalloc knows of arenas that were made since, it knows from now on. */
 static bool
-heap_make(struct heaps *heaps)
+look_again(void)
 {
-    struct heap state = {.used = false};
-    if (!control("arenas.create", &state.index, sizeof(state.index)))
+    uint64_t epoch = 1;
+    size_t bytes = sizeof(epoch);
+    return mallctl("epoch", &epoch, &bytes, &epoch, sizeof(epoch)) == 0;
+}
+
+/* Some at once, a quarter of what there are: to look again takes 20 µs for each that there is. */
+static bool
+heaps_grow(struct heaps *heaps)
+{
+    enum { GROWTH_LEAST = 4 };
+    uint32_t from = heaps->count;
+    uint32_t to = from + GROWTH_LEAST + from / 4;
+    uint32_t made = from;
+    for (; made < to && made < HEAPS_MAX; made++) {
+        struct heap *heap = &heaps->states[made];
+        if (!control("arenas.create", &heap->index, sizeof(heap->index)))
+            break;
+    }
+    if (made == from || !look_again())
         return false;
-    if (!control_one("experimental.arenas", state.index, "pactivep", &state.pages,
-                     sizeof(state.pages)))
-        return false;
-    heaps->states[heaps->count++] = state;
-    return true;
+    for (; heaps->count < made; heaps->count++) {
+        struct heap *heap = &heaps->states[heaps->count];
+        if (!control_one("experimental.arenas", heap->index, "pactivep", &heap->pages,
+                         sizeof(heap->pages)))
+            break;
+    }
+    return heaps->count > from;
 }
 
 /* What the first takes for itself, which is what each does. */
 static void
 measure_own(struct heaps *heaps)
 {
-    uint64_t epoch = 1;
-    size_t bytes = sizeof(epoch);
     size_t own = 0;
-    if (mallctl("epoch", &epoch, &bytes, &epoch, sizeof(epoch)) == 0 &&
-        control_one("stats.arenas", heaps->states[0].index, "base", &own, sizeof(own)))
+    if (control_one("stats.arenas", heaps->states[0].index, "base", &own, sizeof(own)))
         heaps->own_bytes = own;
 }
 
@@ -84,7 +101,7 @@ heaps_init(struct heaps *heaps)
     heaps->states = calloc(HEAPS_MAX, sizeof(heaps->states[0]));
     if (heaps->states == NULL)
         return false;
-    if (heap_make(heaps))
+    if (heaps_grow(heaps))
         measure_own(heaps);
     else
         heaps_fini(heaps); /* another jemalloc, which does not keep count in this way */
@@ -100,11 +117,25 @@ heaps_fini(struct heaps *heaps)
 
 /* ---- one ---- */
 
+/* Of this thread alone, whatever arena it was in. */
+static uint64_t
+thread_bytes(void)
+{
+    uint64_t allocated = 0;
+    uint64_t freed = 0;
+    if (!control("thread.allocated", &allocated, sizeof(allocated)) ||
+        !control("thread.deallocated", &freed, sizeof(freed)))
+        return 0;
+    return allocated - freed;
+}
+
 uint64_t
 heap_bytes(const struct heaps *heaps, int32_t heap)
 {
     if (heap != HEAP_NONE)
         return *heaps->states[heap].pages * page_bytes();
+    if (mallctl != NULL)
+        return thread_bytes();
     return __sanitizer_get_current_allocated_bytes != NULL
                ? __sanitizer_get_current_allocated_bytes()
                : 0;
@@ -125,7 +156,7 @@ heap_acquire(struct heaps *heaps)
     uint32_t free_one = 0;
     while (free_one < heaps->count && heaps->states[free_one].used)
         free_one++;
-    if (free_one == HEAPS_MAX || (free_one == heaps->count && !heap_make(heaps)))
+    if (free_one == HEAPS_MAX || (free_one == heaps->count && !heaps_grow(heaps)))
         return HEAP_NONE;
     struct heap *state = &heaps->states[free_one];
     state->used = true;

@@ -7,7 +7,8 @@
  * 500.) Arenas are used again when their model is gone; what is left in one is a leak, and counted
  * as that from then on, whoever has the arena next.
  *
- * Seen is what the loading thread allocates. What other threads free is seen when their caches were
+ * Seen is what the loading thread allocates. Beyond HEAPS_MAX, or what jemalloc allows, it is what
+ * that thread has allocated and not freed. What other threads free is seen when their caches were
  * flushed (heap_flush). Threads that a modelet starts allocate elsewhere.
  *
  * Without jemalloc in the process (builds with a sanitizer) there are no arenas: the size is by how

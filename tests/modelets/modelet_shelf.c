@@ -36,11 +36,15 @@ struct shelf {
 static void *leaked[64];
 static unsigned leaks;
 
-/* The value of a word of the key; NULL: it is not there. "" for one without a value. */
+struct text {
+    char bytes[256];
+};
+
+/* A word of the key: its value, "" for one without. NULL: it is not there. (A thread-local buffer
+ * would be allocated with the first model, and look like a leak of it.) */
 static const char *
-word(const char *key, const char *name)
+value(const char *key, const char *name, struct text *text)
 {
-    static _Thread_local char value[256];
     size_t length = strlen(name);
     for (const char *at = key; at != NULL && *at != '\0'; at = strchr(at, ' ')) {
         at += strspn(at, " ");
@@ -48,17 +52,24 @@ word(const char *key, const char *name)
             (at[length] != '=' && at[length] != ' ' && at[length] != '\0'))
             continue;
         at += length + (at[length] == '=');
-        snprintf(value, sizeof value, "%.*s", (int)strcspn(at, " "), at);
-        return value;
+        snprintf(text->bytes, sizeof text->bytes, "%.*s", (int)strcspn(at, " "), at);
+        return text->bytes;
     }
     return NULL;
+}
+
+static bool
+has(const char *key, const char *name)
+{
+    struct text text;
+    return value(key, name, &text) != NULL;
 }
 
 static uint64_t
 number(const char *key, const char *name)
 {
-    const char *value = word(key, name);
-    return value != NULL ? strtoull(value, NULL, 10) : 0;
+    struct text text;
+    return value(key, name, &text) != NULL ? strtoull(text.bytes, NULL, 10) : 0;
 }
 
 static void
@@ -94,13 +105,14 @@ shelf_open(const struct shoal_open *open, void **instance, struct shoal_error *e
 static void
 misbehave(const char *key)
 {
-    if (word(key, "crash") != NULL)
+    if (has(key, "crash"))
         raise(SIGSEGV);
-    if (word(key, "exit") != NULL)
+    if (has(key, "exit"))
         _exit(7);
-    while (word(key, "stuck") != NULL)
+    while (has(key, "stuck"))
         wait_ms(1000);
-    const char *gate = word(key, "gate");
+    struct text text;
+    const char *gate = value(key, "gate", &text);
     while (gate != NULL && access(gate, F_OK) != 0)
         wait_ms(1);
 }
@@ -109,7 +121,8 @@ static int
 map(struct shelf *self, const struct shoal_model *spec, struct shelf_model *model,
     struct shoal_error *error)
 {
-    const char *name = word(model->key, "map");
+    struct text text;
+    const char *name = value(model->key, "map", &text);
     if (name == NULL)
         return SHOAL_OK;
     const void *data;
@@ -134,9 +147,9 @@ shelf_load(void *instance, const struct shoal_model *spec, void **made, struct s
     if (number(model->key, "leak") > 0)
         leaked[leaks++ % 64] = touched(number(model->key, "leak"));
     int status = map(self, spec, model, error);
-    if (word(model->key, "fail") != NULL)
+    if (has(model->key, "fail"))
         snprintf(error->text, sizeof error->text, "told to fail %s at %s", spec->id, spec->path);
-    if (word(model->key, "fail") != NULL || word(model->key, "silent") != NULL)
+    if (has(model->key, "fail") || has(model->key, "silent"))
         status = SHOAL_OUT_OF_RANGE;
     if (status != SHOAL_OK) {
         free(model->heap);
@@ -156,7 +169,8 @@ shelf_describe_model(void *instance, void *loaded, struct shoal_io *io, struct s
     static const struct shoal_tensor_spec nonsense = {.name = "probe", .datatype = 99};
     (void)instance;
     const struct shelf_model *model = loaded;
-    const char *how = word(model->key, "describe");
+    struct text text;
+    const char *how = value(model->key, "describe", &text);
     if (how == NULL)
         return SHOAL_OK;
     if (strcmp(how, "fail") == 0) {
@@ -195,9 +209,9 @@ shelf_unload(void *instance, void *loaded)
 {
     struct shelf *self = instance;
     struct shelf_model *model = loaded;
-    if (word(model->key, "crash_unload") != NULL)
+    if (has(model->key, "crash_unload"))
         raise(SIGSEGV);
-    if (word(model->key, "thief") != NULL) {
+    if (has(model->key, "thief")) {
         struct shoal_model spec = {.struct_size = sizeof spec, .path = "/etc/passwd", .key = ""};
         struct shoal_error error = {{0}};
         const void *data;
@@ -248,6 +262,10 @@ shelf_run(void *instance, void *loaded, struct shoal_batch *batch)
     if (model != NULL && number(model->key, "aside") > 0) {
         free(model->aside);
         model->aside = touched(number(model->key, "aside"));
+    }
+    if (model != NULL && has(model->key, "give")) {
+        free(model->heap);
+        model->heap = NULL;
     }
     for (uint32_t i = 0; i < batch->count; i++)
         batch->items[i]->status = run_item(self, model, batch, batch->items[i]);

@@ -9,6 +9,7 @@
  * A key is words, separated by spaces:
  *   heap=N         allocates N bytes, and touches them
  *   leak=N         and does not free them
+ *   give           frees what `heap` is in its first run, on the thread that runs
  *   aside=N        allocates N bytes while it runs, and frees them in a later run
  *   map            maps the file at its path; map=NAME: the one in its folder
  *   gate=PATH      is not loaded before that file is there
