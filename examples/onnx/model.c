@@ -242,8 +242,7 @@ static int
 weight_map(const struct engine *engine, struct model *model, OrtSessionOptions *options,
            const struct graph_constant *constant, struct shoal_error *error)
 {
-    const void *data;
-    size_t size;
+    const struct model_file *file;
     size_t bytes = constant_bytes(constant);
     size_t element_bytes = shoal_datatype_bytes(model_datatype(constant->element));
     char *name = terminated(constant->name);
@@ -253,10 +252,10 @@ weight_map(const struct engine *engine, struct model *model, OrtSessionOptions *
         model_refuse(error, model->folder.path, status, "no memory");
         goto out;
     }
-    status = model_folder_map_weights(&model->folder, location, &data, &size, error);
+    status = model_folder_weights(&model->folder, location, &file, error);
     if (status != SHOAL_OK)
         goto out;
-    if (constant->offset > size || bytes > size - constant->offset ||
+    if (constant->offset > file->size || bytes > file->size - constant->offset ||
         (constant->length != UINT64_MAX && constant->length != bytes && bytes != 0)) {
         const struct shoal_tensor_spec spec = {.name = name};
         status = tensor_refuse(model, &spec, "claims more than its file of weights has", error);
@@ -264,7 +263,7 @@ weight_map(const struct engine *engine, struct model *model, OrtSessionOptions *
     }
     if (bytes > 0 && constant->offset % element_bytes == 0)
         status = weight_share(engine, model, options, constant, name,
-                              (const char *)data + constant->offset, bytes, error);
+                              (const char *)file->bytes + constant->offset, bytes, error);
 out:
     free(name);
     free(location);
@@ -287,23 +286,24 @@ weights_map(const struct engine *engine, struct model *model, OrtSessionOptions 
         return status;
     /* Where it looks for constants that it wants to change before it uses them. */
     OrtStatus *said = engine->api->AddSessionConfigEntry(
-        options, "session.model_external_initializers_file_folder_path", model->folder.path);
+        options, "session.model_external_initializers_file_folder_path", model->folder.spec->path);
     return said != NULL ? refuse(engine, model, said, error) : SHOAL_OK;
 }
 
 /* ---- its life ---- */
 
 static int
-session_create(const struct engine *engine, struct model *model, const void *bytes, size_t size,
-               const struct graph_file *graph, struct shoal_error *error)
+session_create(const struct engine *engine, struct model *model, const struct graph_file *graph,
+               struct shoal_error *error)
 {
+    const struct model_file *file = &model->folder.model;
     OrtSessionOptions *options = engine_session_options(engine, error);
     if (options == NULL)
         return SHOAL_INTERNAL;
     int status = weights_map(engine, model, options, graph, error);
     if (status == SHOAL_OK) {
-        OrtStatus *said =
-            engine->api->CreateSessionFromArray(engine->env, bytes, size, options, &model->session);
+        OrtStatus *said = engine->api->CreateSessionFromArray(engine->env, file->bytes, file->size,
+                                                              options, &model->session);
         if (said != NULL)
             status = refuse(engine, model, said, error);
     }
@@ -315,32 +315,28 @@ static int
 model_load(const struct engine *engine, struct model *model, struct shoal_error *error)
 {
     char reason[REASON_ROOM];
-    const void *bytes;
-    size_t size;
     struct graph_file graph;
-    int status = model_folder_map_model(&model->folder, &bytes, &size, error);
-    if (status != SHOAL_OK)
-        return status;
-    if (!graph_file_read(bytes, size, &graph, reason, sizeof reason))
+    const struct model_file *file = &model->folder.model;
+    if (!graph_file_read(file->bytes, file->size, &graph, reason, sizeof reason))
         return model_refuse(error, model->folder.path, SHOAL_INVALID_ARGUMENT, reason);
-    status = session_create(engine, model, bytes, size, &graph, error);
+    int status = session_create(engine, model, &graph, error);
     graph_file_free(&graph);
-    /* It was copied, and is not needed any more, though it stays mapped. */
-    madvise((void *)(uintptr_t)bytes, size, MADV_DONTNEED);
+    /* It was copied, and is not needed any more, though it may stay mapped. */
+    madvise((void *)(uintptr_t)file->bytes, file->size, MADV_DONTNEED);
     return status == SHOAL_OK ? model_ask(engine, model, error) : status;
 }
 
 int
-model_create(const struct engine *engine, const struct shoal_model *spec, const char *path,
-             struct model **created, struct shoal_error *error)
+model_create(const struct engine *engine, const struct shoal_host *host,
+             const struct shoal_model *spec, struct model **created, struct shoal_error *error)
 {
     struct model *model = calloc(1, sizeof *model);
     if (model == NULL)
-        return model_refuse(error, path, SHOAL_RESOURCE_EXHAUSTED, "no memory");
-    int status = model_folder_open(&model->folder, engine->host, spec, path, error);
+        return model_refuse(error, spec->path, SHOAL_RESOURCE_EXHAUSTED, "no memory");
+    int status = model_folder_open(&model->folder, host, spec, error);
     if (status == SHOAL_OK)
         status = model_load(engine, model, error);
-    model->folder.spec = NULL; /* ends with `load` */
+    model->folder.spec = NULL;
     if (status != SHOAL_OK) {
         model_destroy(engine, model);
         return status;
@@ -374,18 +370,16 @@ model_destroy(const struct engine *engine, struct model *model)
 }
 
 uint64_t
-model_predict(const struct engine *engine, const char *path)
+model_predict(const char *path)
 {
     char reason[REASON_ROOM];
     struct shoal_error error;
     struct model_folder folder;
     struct graph_file graph;
-    const void *bytes;
-    size_t size;
     uint64_t predicted = 0;
-    if (model_folder_open(&folder, engine->host, NULL, path, &error) == SHOAL_OK &&
-        model_folder_map_model(&folder, &bytes, &size, &error) == SHOAL_OK &&
-        graph_file_read(bytes, size, &graph, reason, sizeof reason)) {
+    const struct shoal_model spec = {.struct_size = sizeof spec, .path = path};
+    if (model_folder_open(&folder, NULL, &spec, &error) == SHOAL_OK &&
+        graph_file_read(folder.model.bytes, folder.model.size, &graph, reason, sizeof reason)) {
         predicted = SESSION_BYTES + NODE_BYTES * graph.node_count + graph.inside_bytes;
         for (size_t i = 0; i < graph.apart_count; i++)
             predicted += constant_bytes(&graph.apart[i]);

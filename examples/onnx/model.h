@@ -29,13 +29,13 @@ struct model {
     enum shapes_seen shapes_seen;
 };
 
-/* `spec` NULL: the stage's own model, at `path`. */
-int model_create(const struct engine *engine, const struct shoal_model *spec, const char *path,
-                 struct model **created, struct shoal_error *error);
+/* `host` NULL: the stage's own model, at spec->path. `spec` is not needed afterwards. */
+int model_create(const struct engine *engine, const struct shoal_host *host,
+                 const struct shoal_model *spec, struct model **created, struct shoal_error *error);
 void model_destroy(const struct engine *engine, struct model *model);
 
 /* Bytes that a worker will hold for it, by the file alone; 0: it can't be read. */
-uint64_t model_predict(const struct engine *engine, const char *path);
+uint64_t model_predict(const char *path);
 
 /* SHOAL's number of an element type; 0 for those that have none. And ONNX's of ours. */
 uint32_t model_datatype(ONNXTensorElementDataType element);

@@ -114,7 +114,8 @@ own_model_open(struct onnx *self, const struct shoal_host *host, const char *nam
         return SHOAL_OK;
     if (host->resolve_path(name, path, sizeof path) != SHOAL_OK)
         return model_refuse(error, name, SHOAL_INVALID_ARGUMENT, "the path is too long");
-    return model_create(&self->engine, NULL, path, &self->own, error);
+    const struct shoal_model spec = {.struct_size = sizeof spec, .path = path};
+    return model_create(&self->engine, NULL, &spec, &self->own, error);
 }
 
 static void
@@ -190,7 +191,7 @@ onnx_load(void *instance, const struct shoal_model *spec, void **model, struct s
 {
     struct onnx *self = instance;
     struct model *created;
-    int status = model_create(&self->engine, spec, spec->path, &created, error);
+    int status = model_create(&self->engine, self->engine.host, spec, &created, error);
     if (status == SHOAL_OK)
         *model = created;
     return status;
@@ -206,8 +207,8 @@ onnx_unload(void *instance, void *model)
 static uint64_t
 onnx_predict_size(void *instance, const struct shoal_model *spec)
 {
-    struct onnx *self = instance;
-    return model_predict(&self->engine, spec->path);
+    (void)instance;
+    return model_predict(spec->path);
 }
 
 static int

@@ -644,7 +644,8 @@ write_into(const char *folder, const char *name, const void *bytes, size_t size)
 static void
 folder_remove(const char *folder)
 {
-    static const char *const names[] = {"model.onnx", "second.onnx", "weights.bin", "notes.txt"};
+    static const char *const names[] = {"model.onnx", "second.onnx", "third.onnx", "weights.bin",
+                                        "notes.txt"};
     char place[64];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(place, sizeof place, "%s/%s", folder, names[i]);
@@ -746,15 +747,21 @@ test_folders(void **state)
 {
     (void)state;
     write_into("folder", "notes.txt", "", 0);
-    rig_refuses(MODELET, rig_path("folder"), "is a folder without a file *.onnx");
+    rig_refuses(MODELET, rig_path("folder"), "is a folder with no file that ends in .onnx");
     dense();
     graph_finish(&graph, &model);
     write_into("folder", "model.onnx", model.bytes, model.size);
     struct harness *harness = rig_open(MODELET, 0, NULL);
     load(harness, rig_path("folder"));
     harness_close(harness);
-    write_into("folder", "second.onnx", model.bytes, model.size);
-    rig_refuses(MODELET, rig_path("folder"), "is a folder with more than one file *.onnx");
+    write_into("folder", "second.onnx", "", 0); /* not called "model" */
+    harness = rig_open(MODELET, 0, NULL);
+    load(harness, rig_path("folder"));
+    harness_close(harness);
+    remove(rig_path("folder/model.onnx"));
+    write_into("folder", "third.onnx", "", 0);
+    rig_refuses(MODELET, rig_path("folder"),
+                "is a folder with more than one file that ends in .onnx");
     folder_remove("folder");
 }
 
