@@ -177,15 +177,16 @@ enter_phase(struct model *model, enum model_phase phase)
 static void
 forget(struct model *model)
 {
+    struct registry *registry = model->registry; /* the model may be gone at the end */
     model_fail_waiting(model, NULL, STATUS_NOT_FOUND, "the model was unloaded");
     log_info("model_forgotten pipeline=%s model=\"%s\"", model->catalog->pipeline->name, model->id);
-    registry_lock(model->registry);
+    registry_lock(registry);
     if (model->place.queued)
         shelf_drop(&model->catalog->shelf, &model->place);
     if (model->waiting_first != NULL) /* since */
         catalog_attend(model);
     model_forget(model);
-    registry_unlock(model->registry);
+    registry_unlock(registry);
 }
 
 /* It is nowhere, and nothing is under way: what was asked for meanwhile. */

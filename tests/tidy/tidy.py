@@ -39,7 +39,7 @@ LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
     (r"<event2/", ["src/coordinator/loop.*", "src/coordinator/http*"]),
     (r"<jansson\.h>", ["src/coordinator/oip_json*.c", "src/coordinator/trace_json.c",
-                        "src/worker/model_key.c"]),
+                        "src/coordinator/model_look.c", "src/worker/model_key.c"]),
     (r"<openssl/", ["src/worker/model_files.c"]),
     (r"<yaml\.h>", ["src/coordinator/config*.c"]),
     (r"<curl/", ["src/coordinator/trace_http.c"]),
