@@ -145,7 +145,7 @@ class TestOwnModel(Folder):
 
 @BUILT
 class TestModelsComeAndGo(Folder):
-    COUNT = 40
+    COUNT = 40  # fewer than half of the slots: all may wait for their models at once
 
     def start(self, models, **params):
         self.root = self.folder / "models"
@@ -156,7 +156,7 @@ class TestModelsComeAndGo(Folder):
                              **network)
         config = node(pipeline("engines", stage(MODELET, workers=WORKERS, batch_size=8,
                                                 params=params),
-                               models={"root": "models", "memory_mib": 512}, slots=64))
+                               models={"root": "models", "memory_mib": 512}, slots=128))
         self.shoald = self.enterContext(Shoald(config, folder=self.folder))
         self.client = self.enterContext(Client(self.shoald.target))
 
@@ -186,7 +186,7 @@ class TestModelsComeAndGo(Folder):
         self.assertEqual(self.answer(self.client, "asked", *number(1)), [12])
         workers = {worker.pid for worker in self.shoald.workers()}
         open_files = {}
-        for turn in range(60):
+        for turn in range(20):
             flying = [self.client.start_raw("asked", number(i)) for i in range(16)]
             self.order("load", f"ordered-{turn}", "other")
             self.assertEqual(self.answer(self.client, f"ordered-{turn}", *number(2)), [35])
