@@ -10,9 +10,8 @@
 
 enum {
     REASON_ROOM = 200,
-    /* What a session was seen to take beside its constants (1.21): 65 KiB, and 3 to 4 for each
-     * node. */
-    SESSION_BYTES = 64 << 10,
+    /* What a session was seen to take beside its constants (1.21), in whole pages. */
+    SESSION_BYTES = 400 << 10,
     NODE_BYTES = 4 << 10
 };
 
@@ -369,8 +368,9 @@ model_destroy(const struct engine *engine, struct model *model)
     free(model);
 }
 
+/* What is mapped, and what is copied of it. */
 uint64_t
-model_predict(const char *path)
+model_predict(const struct engine *engine, const char *path)
 {
     char reason[REASON_ROOM];
     struct shoal_error error;
@@ -380,9 +380,10 @@ model_predict(const char *path)
     const struct shoal_model spec = {.struct_size = sizeof spec, .path = path};
     if (model_folder_open(&folder, NULL, &spec, &error) == SHOAL_OK &&
         graph_file_read(folder.model.bytes, folder.model.size, &graph, reason, sizeof reason)) {
-        predicted = SESSION_BYTES + NODE_BYTES * graph.node_count + graph.inside_bytes;
+        predicted =
+            folder.model.size + SESSION_BYTES + NODE_BYTES * graph.node_count + graph.inside_bytes;
         for (size_t i = 0; i < graph.apart_count; i++)
-            predicted += constant_bytes(&graph.apart[i]);
+            predicted += constant_bytes(&graph.apart[i]) * (engine->options.prepacking ? 2 : 1);
         graph_file_free(&graph);
     }
     model_folder_close(&folder);

@@ -34,8 +34,8 @@ int model_create(const struct engine *engine, const struct shoal_host *host,
                  const struct shoal_model *spec, struct model **created, struct shoal_error *error);
 void model_destroy(const struct engine *engine, struct model *model);
 
-/* Bytes that a worker will hold for it, by the file alone; 0: it can't be read. */
-uint64_t model_predict(const char *path);
+/* Bytes that will be mapped or held by a worker for it, by the file alone; 0: it can't be read. */
+uint64_t model_predict(const struct engine *engine, const char *path);
 
 /* SHOAL's number of an element type; 0 for those that have none. And ONNX's of ours. */
 uint32_t model_datatype(ONNXTensorElementDataType element);

@@ -207,8 +207,8 @@ onnx_unload(void *instance, void *model)
 static uint64_t
 onnx_predict_size(void *instance, const struct shoal_model *spec)
 {
-    (void)instance;
-    return model_predict(spec->path);
+    struct onnx *self = instance;
+    return model_predict(&self->engine, spec->path);
 }
 
 static int
