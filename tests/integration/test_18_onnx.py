@@ -96,7 +96,7 @@ class TestOwnModel(Folder):
             self.check_example(shoald)
 
     def test_threads(self):
-        """They are started in the sandbox, and do not spin when nothing is to be done."""
+        """They are started in the sandbox."""
         path = self.folder / "large.onnx"
         onnx.write_dense(path, **mlp.draw("256,256:relu,8", seed=1))
         config = node(pipeline("onnx", stage(MODELET, workers=1, params={
