@@ -12,6 +12,7 @@
 #include "coordinator/catalog.h"
 #include "coordinator/lane.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/raw_message.h"
 #include "coordinator/trace_request.h"
 #include "shm/former.h"
 #include "shm/slot.h"
@@ -213,6 +214,26 @@ give_slot_back(struct lane *lane, struct request *request, struct shm_ticket tic
         lane_report_corrupt(lane, "slot that was never pushed");
 }
 
+static enum status
+read_message(struct lane *lane, struct request *request, const struct rpc_message *message,
+             const struct oip_model_info *model, struct error *error)
+{
+    if (lane->takes_messages)
+        return raw_message_check(message, model, error);
+    enum status status = oip_decode(request->oip, message, error);
+    return status == STATUS_OK ? oip_check_model(request->oip, model, error) : status;
+}
+
+static enum status
+copy_message(struct lane *lane, struct request *request, const struct rpc_message *message,
+             struct payload_builder *builder, struct error *error)
+{
+    if (lane->takes_messages)
+        return raw_message_copy(message, builder, error);
+    enum status status = builder_reserve(builder, oip_tensor_bytes(request->oip), error);
+    return status == STATUS_OK ? oip_copy_tensors(request->oip, message, builder, error) : status;
+}
+
 /* Decodes, checks and copies; the payload for stage 0 is then complete. */
 static enum status
 fill_slot(struct lane *lane, struct request *request, struct shm_ticket ticket,
@@ -223,15 +244,11 @@ fill_slot(struct lane *lane, struct request *request, struct shm_ticket ticket,
     struct payload_builder *builder = submission->builder;
     struct oip_model_info info =
         submission->model == NULL ? lane->info : model_info(lane, submission->model);
-    enum status status = oip_decode(request->oip, message, error);
-    if (status == STATUS_OK)
-        status = oip_check_model(request->oip, &info, error);
+    enum status status = read_message(lane, request, message, &info, error);
     if (status != STATUS_OK)
         return status;
     builder_init(builder, &lane->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
-    status = builder_reserve(builder, oip_tensor_bytes(request->oip), error);
-    if (status == STATUS_OK)
-        status = oip_copy_tensors(request->oip, message, builder, error);
+    status = copy_message(lane, request, message, builder, error);
     if (status == STATUS_OK)
         status = builder_seal(builder, &slot->payload[0], error);
     if (status != STATUS_OK)
@@ -313,6 +330,7 @@ start(struct lane *lane, struct submission *submission, bool reserved, int64_t n
     request->call = submission->call;
     request->trace = submission->trace;
     request->model = submission->model;
+    request->message_bytes = submission->message->bytes;
     request->deadline_ns = submission->deadline_ns;
     request->returns = 0;
     if (request->trace != NULL)

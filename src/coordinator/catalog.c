@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "coordinator/model.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/raw_message.h"
 #include "coordinator/seat.h"
 
 enum {
@@ -177,9 +178,9 @@ enter_phase(struct model *model, enum model_phase phase)
 static void
 forget(struct model *model)
 {
-    struct registry *registry = model->registry; /* the model may be gone at the end */
     model_fail_waiting(model, NULL, STATUS_NOT_FOUND, "the model was unloaded");
     log_info("model_forgotten pipeline=%s model=\"%s\"", model->catalog->pipeline->name, model->id);
+    struct registry *registry = model->registry;
     registry_lock(registry);
     if (model->place.queued)
         shelf_drop(&model->catalog->shelf, &model->place);
@@ -435,6 +436,11 @@ on_loaded_everywhere(struct model *model, uint64_t bytes)
     log_info("model_loaded pipeline=%s model=\"%s\" bytes=%llu ms=%lld", catalog->pipeline->name,
              model->id, (unsigned long long)bytes, (long long)(took_ns / NS_PER_MS));
     catalog_kick(catalog);
+    struct error error = ERROR_NONE;
+    if (lane->takes_messages && raw_message_check_model(&info->oip, &error) != STATUS_OK) {
+        catalog_fail(model, error.status, error.text);
+        return;
+    }
     if (!evict_excess(catalog, model)) {
         fail_too_large(model, bytes);
         return;
@@ -481,6 +487,8 @@ catalog_review(struct model *model)
             clear(model);
         return;
     }
+    if (model->phase == PHASE_LOADING)
+        catalog_tell_to_load(model);
     struct model_reach reach = catalog_reach(model);
     if (model->phase == PHASE_LOADING && reach.everywhere) {
         on_loaded_everywhere(model, reach.bytes);
@@ -499,17 +507,9 @@ catalog_review(struct model *model)
 }
 
 static void
-load_there(struct holder *holder, void *context)
-{
-    struct model *model = context;
-    holder_load(holder, model, SHELF_AWAITED); /* all that wait are successors' */
-}
-
-static void
 start_load(struct model *model)
 {
     enter_phase(model, PHASE_LOADING);
-    catalog_each_holder(model->catalog, load_there, model);
     catalog_review(model);
 }
 

@@ -111,6 +111,8 @@ config_free(struct config *config)
         free(pipeline->models.root);
         free(pipeline->models.watch);
         free(pipeline->name);
+        free(pipeline->method);
+        free(pipeline->id_path);
     }
     free(config->pipelines);
     addresses_free(&config->listen);

@@ -27,6 +27,8 @@ enum {
     CONFIG_PARAMS_MAX = HANDSHAKE_PARAMS_MAX,
     CONFIG_TYPES_MAX = 64,
     CONFIG_NAME_BYTES_MAX = 63,
+    CONFIG_METHOD_BYTES_MAX = 255,
+    CONFIG_ID_PATH_MAX = 16,
     CONFIG_FILE_BYTES_MAX = 1 << 20,
 };
 
@@ -72,6 +74,9 @@ struct config_models {
 
 struct config_pipeline {
     char *name;
+    char *method;      /* "/package.Service/Method"; NULL: called by name through ModelInfer */
+    uint32_t *id_path; /* of that method's requests: field numbers, from the outermost message in */
+    uint32_t id_path_count; /* 0: none */
     uint32_t slot_count;
     uint64_t arena_bytes;       /* 0: chosen from slots and message size */
     int64_t default_timeout_ns; /* of a request without a deadline; 0: none */

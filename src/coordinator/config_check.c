@@ -150,6 +150,7 @@ config_check_pipeline(struct config_reader *reader, const struct config_pipeline
         }
     }
     check_beside_models(reader, pipeline, given);
+    config_check_method(reader, pipeline, given);
     struct region_plan plan = {.slot_count = pipeline->slot_count};
     struct error error = ERROR_NONE;
     if (pipeline->arena_bytes > 0 &&
@@ -185,6 +186,19 @@ check_traces(struct config_reader *reader, const struct config_given *given)
     free(path);
 }
 
+static void
+check_runtime(struct config_reader *reader, const struct config_given *given)
+{
+    const struct config *config = reader->config;
+    if (given->nodes[KEY_RUNTIME] == NULL || given->refused[KEY_PIPELINES])
+        return;
+    for (uint32_t i = 0; i < config->pipeline_count; i++)
+        if (config->pipelines[i].models.root != NULL)
+            return;
+    report_add(reader->report, given->nodes[KEY_RUNTIME]->key_line,
+               "`runtime`, but no pipeline has `models`: there is nothing to load");
+}
+
 void
 config_check_top(struct config_reader *reader, const struct config_given *given)
 {
@@ -197,6 +211,7 @@ config_check_top(struct config_reader *reader, const struct config_given *given)
                    "case",
                    config->caller_metadata);
     check_traces(reader, given);
+    check_runtime(reader, given);
     if (config->counters == NULL)
         return;
     config->counters = config_resolve(config, config->counters);

@@ -33,8 +33,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     "interfaces), `127.0.0.1:2112`, `[::1]:2112`. Left out: nowhere."},
 [KEY_RUNTIME] = {WHERE_TOP, CONFIG_ADDRESSES, OPTIONAL, "runtime", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(runtime),
-    "Addresses of `mmesh.ModelRuntime`, by which a mesh loads and unloads models: `port:8085` (all "
-    "interfaces), `127.0.0.1:8085`, `unix:/run/shoal/runtime.sock`. Left out: none."},
+    "Addresses of `mmesh.ModelRuntime`, by which a mesh loads and unloads models: `port:8085` (for "
+    "this machine alone), `0.0.0.0:8085`, `unix:/run/shoal/runtime.sock`. One of `listen` as well: "
+    "one endpoint for both. Left out: none."},
 [KEY_CPUS] = {WHERE_TOP, CONFIG_CPUS, OPTIONAL, "cpus", 1, CONFIG_CPUS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(cpus),
     "CPUs that the coordinator runs on. Left out: not pinned."},
@@ -83,6 +84,17 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_PIPELINE_NAME] = {WHERE_PIPELINE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(name),
     "The model name that callers use; no other pipeline may have it."},
+[KEY_METHOD] = {WHERE_PIPELINE, CONFIG_TEXT, OPTIONAL, "method", 1, CONFIG_METHOD_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, PIPELINE(method),
+    "A gRPC method, `/package.Service/Method`, that is answered by this pipeline, and by no other. "
+    "The modelets get the request as it came, in one input `message` (UINT8), and the last one's "
+    "output `message` (UINT8, one dimension) is the answer. Unary. Left out: it is called by its "
+    "name, in the Open Inference Protocol."},
+[KEY_ID_PATH] = {WHERE_PIPELINE, CONFIG_FIELD_NUMBERS, OPTIONAL, "id_path", 1, CONFIG_ID_PATH_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(id_path),
+    "Where the method's requests name the model: the field numbers that lead to a string field, "
+    "from the outermost message in. Metadata `mm-model-id` comes first. Only with `method` and "
+    "`models`."},
 [KEY_SLOTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "slots", 1, SLOTS_MAX, "requests",
     "1024", NULL, FIELD_U32, 1, PIPELINE(slot_count),
     "Requests in flight at most; more get RESOURCE_EXHAUSTED at once. From 64 on, while several "
@@ -229,6 +241,7 @@ static const char *const type_names[] = {
     [CONFIG_ADDRESSES] = "a list of addresses",
     [CONFIG_HTTP_ADDRESSES] = "an address or a list of them",
     [CONFIG_CPUS] = "a list of CPU numbers",
+    [CONFIG_FIELD_NUMBERS] = "a list of field numbers",
     [CONFIG_PARAMS] = "a map of names to single values",
     [CONFIG_MODEL] = "a map",
     [CONFIG_NAMES] = "a list of names",
@@ -319,6 +332,7 @@ config_range_text(const struct config_key *key, char *text, size_t room)
     case CONFIG_CHOICES: snprintf(text, room, "%s", key->choices); break;
     case CONFIG_ADDRESSES:
     case CONFIG_HTTP_ADDRESSES:
+    case CONFIG_FIELD_NUMBERS:
     case CONFIG_CPUS:
     case CONFIG_PARAMS:
     case CONFIG_NAMES:

@@ -29,6 +29,7 @@ enum config_type {
     CONFIG_ADDRESSES,      /* list of what gRPC can listen on */
     CONFIG_HTTP_ADDRESSES, /* the same for HTTP: no unix sockets; one alone needs no list */
     CONFIG_CPUS,           /* list of CPU numbers */
+    CONFIG_FIELD_NUMBERS,  /* list of numbers of protobuf fields */
     CONFIG_PARAMS,         /* map of scalars under names of the modelet's own */
     CONFIG_MODEL,          /* the map WHERE_MODEL, into the same struct */
     CONFIG_NAMES,          /* list of names */
@@ -77,6 +78,8 @@ enum config_key_index {
     KEY_TRACE_SAMPLE,
     KEY_PIPELINES,
     KEY_PIPELINE_NAME,
+    KEY_METHOD,
+    KEY_ID_PATH,
     KEY_SLOTS,
     KEY_ARENA_MIB,
     KEY_DEFAULT_TIMEOUT_MS,

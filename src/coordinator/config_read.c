@@ -297,6 +297,36 @@ read_cpus(struct config_reader *reader, const struct config_key *key, const stru
     *cpus = found;
 }
 
+/* What a protobuf field can be numbered; those between are the format's own. */
+enum { FIELD_NUMBER_MAX = (1 << 29) - 1, FIELD_RESERVED_MIN = 19000, FIELD_RESERVED_MAX = 19999 };
+
+static void
+read_id_path(struct config_reader *reader, const struct config_key *key, const struct node *list,
+             struct config_pipeline *pipeline)
+{
+    if (!list_fits(reader, key, list))
+        return;
+    pipeline->id_path = must_allocate(list->count, sizeof(*pipeline->id_path));
+    for (const struct node *item = list->first; item != NULL; item = item->next) {
+        char shown[REPORT_VALUE_BYTES];
+        double number = 0;
+        if (item->kind == NODE_BROKEN)
+            continue;
+        bool taken = item->kind == NODE_SCALAR && item->style == NODE_PLAIN &&
+                     number_parse(item->text, FRACTIONS_NO, &number) && number >= 1 &&
+                     number <= FIELD_NUMBER_MAX &&
+                     (number < FIELD_RESERVED_MIN || number > FIELD_RESERVED_MAX);
+        if (taken)
+            pipeline->id_path[pipeline->id_path_count++] = (uint32_t)number;
+        else
+            report_add(reader->report, item->line,
+                       "`%s` must list numbers of protobuf fields (1 to %d, but for %d to %d), not "
+                       "%s",
+                       key->name, FIELD_NUMBER_MAX, FIELD_RESERVED_MIN, FIELD_RESERVED_MAX,
+                       node_show(item, shown));
+    }
+}
+
 /* ---- maps ---- */
 
 static void
@@ -371,6 +401,7 @@ read_value(struct config_reader *reader, const struct config_key *key, const str
         else
             read_cpus(reader, key, node, &reader->config->cpus, &reader->config->cpu_count);
         break;
+    case CONFIG_FIELD_NUMBERS: read_id_path(reader, key, node, base); break;
     case CONFIG_PARAMS: read_params(reader, key, node, stage); break;
     case CONFIG_NAMES: read_names(reader, key, node, base); break;
     case CONFIG_MODEL:

@@ -101,6 +101,9 @@ void config_read(struct config_reader *reader, const struct node *tree);
 void config_check_top(struct config_reader *reader, const struct config_given *given);
 void config_check_pipeline(struct config_reader *reader, const struct config_pipeline *pipeline,
                            const struct config_given *given);
+/* Of a pipeline's `method` and `id_path`: part of config_check_pipeline. */
+void config_check_method(struct config_reader *reader, const struct config_pipeline *pipeline,
+                         const struct config_given *given);
 void config_check_stage(struct config_reader *reader, const struct config_pipeline *pipeline,
                         struct config_stage *stage, const struct config_given *given);
 void config_check_models(struct config_reader *reader, struct config_pipeline *pipeline,

@@ -25,6 +25,7 @@ struct front_options {
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
     struct registry *registry;  /* of the node's models */
+    struct runtime *runtime;    /* NULL: mmesh.ModelRuntime is not served */
     _Atomic uint64_t *counters; /* of the node */
     struct tracer *tracer;      /* NULL: nothing is traced */
     struct share_key share_key; /* by which callers are known, whatever way they come */

@@ -12,6 +12,7 @@
 #include "coordinator/catalog.h"
 #include "coordinator/lane.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/raw_message.h"
 #include "coordinator/trace_request.h"
 #include "shm/arena.h"
 #include "shm/slot.h"
@@ -90,11 +91,17 @@ answer_result(struct lane *lane, struct request *request, const struct payload_v
     size_t lent_count;
     struct error error;
     error_clear(&error);
-    struct oip_model_info info = lane->info;
-    if (request->model != NULL)
-        info.name = model_id(request->model);
-    enum status status = oip_encode_response(request->oip, &info, view, request_release, request,
-                                             pieces, &piece_count, &lent_count, &error);
+    enum status status;
+    if (lane->takes_messages) {
+        status = raw_message_reply(view, request_release, request, pieces, &piece_count, &error);
+        lent_count = status == STATUS_OK ? piece_count : 0;
+    } else {
+        struct oip_model_info info = lane->info;
+        if (request->model != NULL)
+            info.name = model_id(request->model);
+        status = oip_encode_response(request->oip, &info, view, request_release, request, pieces,
+                                     &piece_count, &lent_count, &error);
+    }
     if (status != STATUS_OK) {
         answer_failure(request, status, error.text);
         return;

@@ -85,6 +85,7 @@ struct request {
     struct oip_request *oip;
     /* Of a pipeline with models (model_wait.c): */
     struct model *model; /* NULL: none */
+    size_t message_bytes;
     int64_t deadline_ns;
     struct request *wait_prev, *wait_next; /* of those that wait for it [registry's lock] */
     bool listed;                           /* among them [registry's lock] */
@@ -136,6 +137,7 @@ struct lane {
     struct guests guests;     /* only that there may be some: ours are never mapped */
     struct request *requests; /* one per slot */
     struct oip_model_info info;
+    bool takes_messages;            /* whole, and gives them: the pipeline has a method */
     struct handshake_tensor *specs; /* what info points to */
     char platform[HANDSHAKE_NAME_BYTES];
     _Atomic uint64_t dead_stages; /* bit i: stage i has no worker and none will come soon */

@@ -54,6 +54,7 @@ struct model_source {
     char *given; /* the path as it was said */
     char *path;  /* absolute */
     char *key;
+    uint64_t version; /* of its content, by who listed it; 0: not known */
 };
 
 /* What a loaded model takes and gives; kept as long as anybody may look at it. */
@@ -260,6 +261,8 @@ struct model_reach {
     bool grown;      /* it is held where it was not before */
 };
 struct model_reach catalog_reach(struct model *model);
+/* Of one that is to be loaded: whoever has not been told is. */
+void catalog_tell_to_load(struct model *model);
 /* A worker whose load has no end is replaced. */
 void catalog_end_late(struct catalog *catalog, int64_t now_ns);
 

@@ -31,8 +31,9 @@ enum { THREAD_NICE = 10 };
 /* A sub-directory that has been seen. Of the thread that looks. */
 struct entry {
     bool listed;
-    bool changing;      /* a change of it has been added, and not been handed over */
-    bool unsettled;     /* it was being written to */
+    bool changing;  /* a change of it has been added, and not been handed over */
+    bool unsettled; /* it was being written to */
+    bool version_is_listed;
     uint64_t version;   /* of what is listed, or was refused */
     uint64_t complaint; /* hash of what was said last; 0: nothing */
     uint64_t look;      /* number of the last whole look that saw it */
@@ -41,8 +42,8 @@ struct entry {
 
 /* What the loop thread is to do; written by the other before, read by it after. */
 struct change {
-    bool unlist;         /* first, if both */
-    char *key;           /* NULL: not listed again */
+    char *key;           /* NULL: it is to be unlisted */
+    uint64_t version;    /* of what is to be listed */
     struct entry *entry; /* NULL: nobody wants to know what came of it */
     char name[SHOAL_NAME_BYTES_MAX + 1];
     enum status status;
@@ -89,10 +90,10 @@ carry_out(struct model_directory *directory, struct change *change)
     const struct model_spec spec = {.id = change->name, .path = change->name, .key = change->key};
     change->status = STATUS_OK;
     change->error = ERROR_NONE;
-    if (change->unlist)
+    if (change->key == NULL)
         options->unlist(options->context, change->name);
-    if (change->key != NULL)
-        change->status = options->list(options->context, &spec, &change->error);
+    else
+        change->status = options->list(options->context, &spec, change->version, &change->error);
 }
 
 static void
@@ -155,6 +156,7 @@ wait_for_loop(struct model_directory *directory)
     return done;
 }
 
+/* One that was to be another and is refused is what it was. */
 static void
 learn(struct model_directory *directory, struct change *change)
 {
@@ -162,7 +164,8 @@ learn(struct model_directory *directory, struct change *change)
     if (entry == NULL)
         return;
     entry->changing = false;
-    entry->listed = change->key != NULL && change->status == STATUS_OK;
+    entry->listed = change->key != NULL && (entry->listed || change->status == STATUS_OK);
+    entry->version_is_listed = change->status == STATUS_OK;
     if (change->status != STATUS_OK)
         complain(directory, entry, change->error.text);
 }
@@ -191,7 +194,7 @@ change_add(struct model_directory *directory, struct entry *entry)
     if (directory->change_count == DIRECTORY_CHANGES_MAX)
         hand_over(directory);
     struct change *change = &directory->changes[directory->change_count++];
-    *change = (struct change){.unlist = entry->listed, .entry = entry};
+    *change = (struct change){.entry = entry};
     entry->changing = true;
     size_t bytes = strlen(entry->name);
     CHECK(bytes < sizeof(change->name)); /* look_name_check, before it was listed */
@@ -271,12 +274,12 @@ entry_drop(struct model_directory *directory, struct entry *entry)
 static void
 list(struct model_directory *directory, struct entry *entry)
 {
-    if (entry->listed && entry->version == directory->seen.version)
+    if (entry->listed && entry->version_is_listed && entry->version == directory->seen.version)
         return;
     struct change *change = change_add(directory, entry);
     change->key = strdup(directory->seen.key);
     CHECK(change->key != NULL);
-    entry->version = directory->seen.version;
+    change->version = entry->version = directory->seen.version;
 }
 
 static void

@@ -7,8 +7,8 @@
  * What is known of a model changes when
  *  1. it is new: it is listed, as soon as nothing in it has changed for a second (at the start: at
  *     once), so that one that is still being copied is not loaded by halves;
- *  2. its content is another (model_look.h says what that means): unlisted and listed anew, so that
- *     what is loaded of it goes, under the same rule;
+ *  2. its content is another (model_look.h says what that means): listed anew with another version,
+ *     so that what is loaded of it is replaced, under the same rule;
  *  3. it is gone, or cannot be a model any more: unlisted;
  *  4. the root cannot be read: nothing. Everything stays as it was until it can be read again.
  *
@@ -42,7 +42,8 @@ struct model_directory_options {
     int64_t look_ns;      /* 0: DIRECTORY_LOOK_NS */
 
     /* Who is told, on the loop thread: models_list and models_unlist. */
-    enum status (*list)(void *context, const struct model_spec *spec, struct error *error);
+    enum status (*list)(void *context, const struct model_spec *spec, uint64_t version,
+                        struct error *error);
     void (*unlist)(void *context, const char *id);
     void *context;
 };

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "coordinator/model.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/raw_message.h"
 #include "shm/former.h"
 #include "shm/slot.h"
 
@@ -249,7 +250,19 @@ may_go_on(const struct model *model, const struct request *request)
     return model->place.state == MODEL_IS_LOADED && (model->usable_in & bit) != 0;
 }
 
-/* Sends one on, or fails it: what the model takes may be known only now. */
+/* What the model takes may be known only now. */
+static enum status
+check(const struct request *request, struct error *error)
+{
+    const struct lane *lane = request->lane;
+    struct oip_model_info info = model_info(lane, request->model);
+    if (!lane->takes_messages)
+        return oip_check_model(request->oip, &info, error);
+    struct rpc_message length = {.bytes = request->message_bytes};
+    return raw_message_check(&length, &info, error);
+}
+
+/* Sends one on, or fails it. */
 static void
 check_and_send(const struct waiting *waiting)
 {
@@ -260,13 +273,10 @@ check_and_send(const struct waiting *waiting)
                                         request_use(waiting->ticket.generation, REQUEST_ADMITTED)))
         return;
     struct error error = ERROR_NONE;
-    if (request->returns == 0) {
-        struct oip_model_info info = model_info(request->lane, request->model);
-        if (oip_check_model(request->oip, &info, &error) != STATUS_OK) {
-            atomic_store(&request->use, waits);
-            lane_fail_waiting(request, waiting->ticket.generation, error.status, error.text);
-            return;
-        }
+    if (request->returns == 0 && check(request, &error) != STATUS_OK) {
+        atomic_store(&request->use, waits);
+        lane_fail_waiting(request, waiting->ticket.generation, error.status, error.text);
+        return;
     }
     send_on(request, waiting->ticket, waiting->word);
 }

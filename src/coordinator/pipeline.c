@@ -11,6 +11,7 @@
 #include "coordinator/catalog.h"
 #include "coordinator/guest.h"
 #include "coordinator/oldest.h"
+#include "coordinator/raw_message.h"
 #include "shm/arena.h"
 #include "shm/former.h"
 #include "shm/slot.h"
@@ -143,6 +144,14 @@ pipeline_on_stages_changed(struct pipeline *pipeline)
     pipeline->told_serving = serving;
     const struct pipeline_events *events = pipeline->options.events;
     (serving ? events->serving : events->not_serving)(events->context, pipeline);
+}
+
+bool
+pipeline_is_failing(const struct pipeline *pipeline)
+{
+    const struct lane *lane = atomic_load(&pipeline->serving);
+    return lane != NULL && !pipeline->told_serving &&
+           roster_quarantined(pipeline->rosters[lane->number]);
 }
 
 /* From here on requests go to `lane`. */
@@ -281,10 +290,15 @@ take_over(struct pipeline *pipeline, struct lane *lane)
 void
 pipeline_on_lane_ready(struct pipeline *pipeline, struct lane *lane)
 {
-    if (lane == pipeline->incoming)
+    struct error error = ERROR_NONE;
+    if (lane->takes_messages && raw_message_check_model(&lane->info, &error) != STATUS_OK) {
+        log_error("modelet_not_fit pipeline=%s error=\"%s\"", pipeline->name, error.text);
+        pipeline_on_start_failed(pipeline, lane, &error);
+    } else if (lane == pipeline->incoming) {
         take_over(pipeline, lane);
-    else
+    } else {
         serve_through(pipeline, lane);
+    }
 }
 
 /* Starts the generation that waits for a lane; false: it waits on. */
@@ -689,6 +703,13 @@ pipeline_find(struct pipeline *const *pipelines, uint32_t count, const char *nam
             return pipelines[i];
     }
     return NULL;
+}
+
+struct pipeline_method
+pipeline_method(const struct pipeline *pipeline)
+{
+    const struct config_pipeline *config = pipeline->options.config; /* a reload changes neither */
+    return (struct pipeline_method){config->method, config->id_path, config->id_path_count};
 }
 
 struct lane *

@@ -118,6 +118,9 @@ void pipeline_on_start_failed(struct pipeline *pipeline, struct lane *lane,
                               const struct error *error);
 void pipeline_on_roster_stopped(struct pipeline *pipeline, struct lane *lane);
 
+/* It has served, cannot now, and is not about to: a stage is in quarantine. Loop thread. */
+bool pipeline_is_failing(const struct pipeline *pipeline);
+
 /* Gauges and heartbeat for the counters' file. */
 void pipeline_publish(struct pipeline *pipeline);
 
@@ -127,6 +130,15 @@ uint32_t pipeline_busy_lanes(struct pipeline *pipeline, struct lane *lanes[LANES
 /* The one of that name, or NULL. Any thread. */
 struct pipeline *pipeline_find(struct pipeline *const *pipelines, uint32_t count, const char *name,
                                size_t name_bytes);
+
+/* The gRPC method that the pipeline is bound to for as long as the node runs, and where requests of
+ * it name the model. `path` NULL: none, it is called in the Open Inference Protocol. Any thread. */
+struct pipeline_method {
+    const char *path; /* "/package.Service/Method" */
+    const uint32_t *id_path;
+    uint32_t id_path_count; /* 0: none, metadata alone names the model */
+};
+struct pipeline_method pipeline_method(const struct pipeline *pipeline);
 
 /* What callers are told of it. `info` may be used until the lane that is returned is given back
  * with lane_unref; NULL: it serves nothing, and only its name is known. Any thread. */

@@ -194,12 +194,13 @@ learn_model_info(struct seat *seat, const struct handshake_ready *ready)
         lane->specs = calloc(2 * (size_t)SHOAL_TENSORS_MAX, sizeof(*lane->specs));
         CHECK(lane->specs != NULL);
     }
-    if (seat->stage == 0) {
+    /* Of a stage that says nothing, what is known stays: a method's pipeline takes messages. */
+    if (seat->stage == 0 && ready->input_count > 0) {
         set_specs(lane->specs, ready->inputs, ready->input_count);
         lane->info.inputs = lane->specs;
         lane->info.input_count = ready->input_count;
     }
-    if (seat->stage + 1 == lane->region.layout.plan.stage_count) {
+    if (seat->stage + 1 == lane->region.layout.plan.stage_count && ready->output_count > 0) {
         set_specs(lane->specs + SHOAL_TENSORS_MAX, ready->outputs, ready->output_count);
         lane->info.outputs = lane->specs + SHOAL_TENSORS_MAX;
         lane->info.output_count = ready->output_count;

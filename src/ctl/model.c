@@ -415,10 +415,11 @@ row_to_table(struct rows *rows, const struct control_model *model, const char *c
 static void
 sum_up(struct sums *sums, const struct control_model *model, const char *state)
 {
+    bool loaded = strcmp(state, "loaded") == 0;
     sums->count++;
-    sums->loaded += strcmp(state, "loaded") == 0;
+    sums->loaded += loaded;
     sums->failed += strcmp(state, "failed") == 0;
-    sums->bytes += model->size_bytes;
+    sums->bytes += loaded ? model->size_bytes : 0;
 }
 
 /* True: all of it is a list. */
@@ -521,7 +522,8 @@ static const struct ctl_command list_command = {
     .about =
         "A model is listed when it lies in the directory of its pipeline's `models`: it is loaded\n"
         "when it is asked for, and makes room for others. One that somebody loaded by name is\n"
-        "ordered: it stays. IDLE is the time since its last request.\n",
+        "ordered: it stays. SIZE is its part of the pipeline's memory, while it is being loaded a guess;\n"
+        "IDLE the time since its last request.\n",
     .exits = "  0  all is well\n"
              "  1  the node answered with an error\n",
     .example = "  shoalctl model list --state failed\n"

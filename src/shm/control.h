@@ -69,7 +69,7 @@ struct control_model {
     uint32_t flags;
     uint32_t users;
     uint32_t reserved;
-    uint64_t size_bytes; /* 0: not loaded */
+    uint64_t size_bytes; /* of the budget: while it is being loaded, what was reserved */
     int64_t used_ns;     /* when it was last used, CLOCK_MONOTONIC; 0: never */
     char texts[];
 };

@@ -487,7 +487,7 @@ def models_contenders(setting):
         shoal_boosters.write_many(root, SERVED_MODELS)
         other = Path(setting.program("examples", "digits", MODEL)).read_bytes()
         (root / MODEL).write_bytes(other)
-    messages = Messages([infer_request(shoal_boosters.name(number), "x", [1, 1], [0.0])
+    messages = Messages([infer_request(shoal_boosters.name(number), shoal_boosters.INPUT, [1, 1], [0.0])
                          for number in range(SERVED_MODELS)],
                         [floats(shoal_boosters.answers(number)[:1])
                          for number in range(SERVED_MODELS)])

@@ -85,9 +85,12 @@ def write_many(root, count):
         write(pathlib.Path(root) / name(number), number)
 
 
-def tensor(value, input_name="input"):
+INPUT = "features"  # what the modelet calls it
+
+
+def tensor(value):
     """An input for infer_raw."""
-    return input_name, "FP32", [1, 1], struct.pack("<f", value)
+    return INPUT, "FP32", [1, 1], struct.pack("<f", value)
 
 
 def value_of(answer):

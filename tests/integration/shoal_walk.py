@@ -155,8 +155,8 @@ class Sampler:
 
     def look(self):
         stat = self.shoald.pipeline_stat(PIPELINE)
-        self.samples.append(Sample(stat["model_bytes"], stat["model_capacity_bytes"],
-                                   stat["model_leaked_bytes"], stat["model_loads"],
+        self.samples.append(Sample(stat["model_bytes"], stat["model_bytes_max"],
+                                   stat["model_bytes_leaked"], stat["model_loads"],
                                    resident(self.pids) - self.base))
         return self.samples[-1]
 

@@ -37,6 +37,13 @@ class TestDirectory(unittest.TestCase):
         self.shoald = self.enterContext(Shoald(boosters(**keys), folder=self.folder))
         self.client = self.enterContext(Client(self.shoald.target))
 
+    def switch(self, name, number):
+        """A model that is a link, which is switched: there is no moment without it."""
+        self.put(f".{name}-{number}", number)
+        link = self.root / ".next"
+        link.symlink_to(f".{name}-{number}")
+        link.rename(self.root / name)
+
     def put(self, name, number, key=None):
         """As one should: made elsewhere, then renamed into place."""
         self.made += 1
@@ -96,13 +103,13 @@ class TestDirectory(unittest.TestCase):
         self.assertEqual(self.refused("late")[0].name, "NOT_FOUND")
 
     def test_replaced_while_it_is_asked(self):
-        self.put("m", 10)
+        self.switch("m", 10)
         self.start()
         right = [shoal_boosters.answers(number)[0] for number in range(10, 16)]
         self.assertEqual(self.ask("m"), right[0])
         seen = 0
         for number in range(11, 16):
-            self.put("m", number)
+            self.switch("m", number)
 
             def look():
                 nonlocal seen

@@ -10,7 +10,6 @@ ctest: timeout=300
 import os
 import pathlib
 import shutil
-import sys
 import tempfile
 import threading
 import unittest
@@ -19,11 +18,7 @@ import shoal_boosters
 import shoal_fixture
 from shoal_client import Client, failure
 from shoal_ctl import NEGATIVE, shoalctl
-from shoal_fixture import BUILD, SOURCE, Shoald, node, pipeline, stage, wait_until
-
-sys.path.insert(0, str(SOURCE / "examples" / "mlp"))
-import make  # noqa: E402
-from test_18_onnx import MODELET as ONNX_MODELET, onnx, times  # noqa: E402
+from shoal_fixture import EXAMPLES, Shoald, node, pipeline, stage, wait_until
 
 GIBIBYTE = 1 << 30
 CODES = ("INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "DATA_LOSS", "INTERNAL",
@@ -76,14 +71,14 @@ class Broken:
 
 
 def engines():
-    xor = (SOURCE / "examples" / "mlp" / "xor.mlp")
     yield Broken("xgboost", "libxgboost_modelet.so", "model.json",
                  shoal_boosters.text(1).encode()), shoal_boosters.tensor(0)
-    content = xor.read_bytes() if xor.exists() else make.encode(**make.draw("2,4:relu,1", seed=1))
-    yield Broken("mlp", "libmlp.so", "model.mlp", content), ("bits", "FP32", [1, 2], bytes(8))
-    if (BUILD / "lib" / "shoal" / ONNX_MODELET).exists():
-        content, _ = onnx.dense(**times(2))
-        yield Broken("onnx", ONNX_MODELET, "model.onnx", content), ("x", "FP32", [1, 1], bytes(4))
+    yield Broken("mlp", "libmlp.so", "model.mlp", (EXAMPLES / "mlp" / "xor.mlp").read_bytes()), \
+        ("bits", "FP32", [1, 2], bytes(8))
+    xor = EXAMPLES / "onnx" / "xor.onnx"
+    if xor.exists():  # where ONNX Runtime is packaged
+        yield Broken("onnx", "libonnx_modelet.so", "model.onnx", xor.read_bytes()), \
+            ("bits", "FP32", [1, 2], bytes(8))
 
 
 class Asking:

@@ -17,6 +17,9 @@
  *   describe=ok    declares a tensor; describe=nonsense: one of a type that is none;
  *   describe=fail  fails to
  *   fail  silent  crash  exit   in `load`: fails with OUT_OF_RANGE and a text, without one, …
+ *   escape         fails, and says what of its attempts was granted: `read` the file at its path,
+ *                  `library` to load one, `thread` to make one; and `write` there, `passwd` to
+ *                  read that, `socket`, `fork`, `code` in memory of its own, `urgent` to be more so
  *   stuck          `load` never comes back
  *   crash_unload   `unload` crashes
  *   thief          maps a file in `unload`, and says in the log what came of it

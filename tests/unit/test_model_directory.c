@@ -34,7 +34,7 @@ enum { MODELS_MAX = 24000, DEADLINE_S = 60, SEEDED_MODELS = 40, RANDOM_STEPS = 4
 struct listed {
     char id[SHOAL_NAME_BYTES_MAX + 1];
     char key[LOOK_KEY_BYTES_MAX + 1];
-    uint32_t times;
+    uint64_t version;
 };
 
 struct rig {
@@ -45,9 +45,9 @@ struct rig {
     struct loop *loop;
     struct loop_timer *look;
     struct model_directory *directory;
-    struct listed *models; /* times 0: not listed */
+    struct listed *models;
     uint32_t model_count;
-    uint32_t unlist_calls;
+    uint32_t anew; /* how often one was listed that was already */
     bool refuses;
     /* of the wait that is under way: */
     bool (*holds)(struct rig *rig);
@@ -77,15 +77,21 @@ is_listed(const char *id)
 }
 
 static enum status
-list(void *context, const struct model_spec *spec, struct error *error)
+list(void *context, const struct model_spec *spec, uint64_t version, struct error *error)
 {
     assert_ptr_equal(context, &rig);
     assert_string_equal(spec->id, spec->path);
     if (rig.refuses && strncmp(spec->id, "taken", strlen("taken")) == 0)
         return error_set(error, STATUS_ALREADY_EXISTS, "\"%s\" is taken", spec->id);
-    assert_null(find(spec->id)); /* what changes is unlisted first */
-    assert_true(rig.model_count < MODELS_MAX);
-    struct listed *model = &rig.models[rig.model_count++];
+    struct listed *model = find(spec->id);
+    if (model != NULL) {
+        assert_true(model->version != version); /* or there is nothing to say */
+        rig.anew++;
+    } else {
+        assert_true(rig.model_count < MODELS_MAX);
+        model = &rig.models[rig.model_count++];
+    }
+    model->version = version;
     snprintf(model->id, sizeof(model->id), "%s", spec->id);
     snprintf(model->key, sizeof(model->key), "%s", spec->key);
     return STATUS_OK;
@@ -98,7 +104,6 @@ unlist(void *context, const char *id)
     struct listed *model = find(id);
     assert_non_null(model);
     *model = rig.models[--rig.model_count];
-    rig.unlist_calls++;
 }
 
 /* ---- waiting ---- */
@@ -137,9 +142,9 @@ id_is_not_listed(struct rig *context)
 }
 
 static bool
-was_unlisted_and_listed(struct rig *context)
+was_listed_anew(struct rig *context)
 {
-    return context->unlist_calls == context->wanted && is_listed(context->id);
+    return context->anew == context->wanted && is_listed(context->id);
 }
 
 static void
@@ -160,8 +165,8 @@ static void
 wait_listed_anew(const char *id)
 {
     rig.id = id;
-    rig.wanted = rig.unlist_calls + 1;
-    wait_for(was_unlisted_and_listed);
+    rig.wanted = rig.anew + 1;
+    wait_for(was_listed_anew);
 }
 
 /* ---- what lies there ---- */
@@ -410,10 +415,13 @@ test_another_content_is_another_model(void **state)
     make_model("m", NULL);
     make_model("other", NULL);
     start();
-    /* the whole of it, by renaming */
+    /* the whole of it, exchanged: renameat2(RENAME_EXCHANGE), there is no moment without one */
     make_model_in(rig.base, "m", "{\"v\": 2}");
-    move(rig.root, "m", ".old");
-    move(rig.base, "m", "m");
+    char next[512];
+    snprintf(next, sizeof(next), "%s/m", rig.base);
+    char path[512];
+    snprintf(path, sizeof(path), "%s/m", rig.root);
+    assert_int_equal(renameat2(AT_FDCWD, next, AT_FDCWD, path, RENAME_EXCHANGE), 0);
     wait_listed_anew("m");
     assert_string_equal(find("m")->key, "{\"v\": 2}");
     /* a file of it */

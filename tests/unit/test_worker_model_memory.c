@@ -199,6 +199,61 @@ test_pss(void **state)
     rig_stop(rig);
 }
 
+/* Both engines of the examples allocate where it is seen: twenty models take twenty times what one
+ * takes, as the machine sees it, and nothing is left but what an engine sets up once. */
+static void
+test_engines(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *modelet;
+        const char *folder;
+        const char *file;
+        uint64_t least, most; /* bytes of a model */
+        uint64_t once;
+    } engines[] = {
+        {"lib/shoal/libxgboost_modelet.so", "examples/digits", "digits.ubj", 256 << 10, 8 * MIB,
+         2 * MIB},
+        {"lib/shoal/libmlp.so", "examples/mlp", "xor.mlp", 4096, MIB, 64 << 10},
+    };
+    enum { MODELS = 20 };
+    for (size_t i = 0; i < sizeof(engines) / sizeof(engines[0]); i++) {
+        struct rig_stage stage = {.modelet = engines[i].modelet};
+        struct rig *rig = rig_open(&stage, 1);
+        static union rig_reply reply;
+        char root[256];
+        snprintf(root, sizeof(root), "%s", rig_build_file(engines[i].folder));
+        rig->stages[0].models_root = root;
+        rig_spawn(rig, 0, 0, &reply);
+        assert_int_equal(reply.header.type, HANDSHAKE_READY);
+        char path[512];
+        snprintf(path, sizeof(path), "%s/%s", root, engines[i].file);
+        pid_t pid = rig->workers[0][0].pid;
+        rig_load(rig, 100, path, "");
+        uint64_t before = smaps(pid, "", "Rss");
+        uint64_t told = 0;
+        for (uint32_t k = 1; k <= MODELS; k++) {
+            const struct handshake_model_said *said = rig_load(rig, k, path, "");
+            assert_int_equal(said->input_count, 1);
+            assert_between(said->bytes, engines[i].least, engines[i].most);
+            told += said->bytes + said->mapped_bytes;
+        }
+        uint64_t grown = smaps(pid, "", "Rss") - before;
+        print_message("%s: %llu bytes each, %llu by the machine\n", engines[i].file,
+                      (unsigned long long)told / MODELS, (unsigned long long)grown / MODELS);
+        if (has_jemalloc(rig)) {
+            assert_between(told, grown * 3 / 4, grown * 3 / 2);
+            uint64_t left = 0;
+            for (uint32_t k = 1; k <= MODELS; k++)
+                left = rig_unload(rig, k)->leaked_bytes;
+            left = rig_unload(rig, 100)->leaked_bytes;
+            print_message("left: %llu\n", (unsigned long long)left);
+            assert_between(left, 0, engines[i].once);
+        }
+        rig_stop(rig);
+    }
+}
+
 int
 main(void)
 {
@@ -209,6 +264,7 @@ main(void)
         cmocka_unit_test(test_leak),
         cmocka_unit_test(test_mapped_pages_are_shared),
         cmocka_unit_test(test_pss),
+        cmocka_unit_test(test_engines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

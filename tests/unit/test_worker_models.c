@@ -8,7 +8,7 @@
  *
  * The gates of these tests are files that a load waits for, and requests that run until cancelled.
  *
- * ctest: timeout=120
+ * ctest: timeout=120 tsan
  */
 #include "test_worker_model_rig.h"
 
@@ -257,6 +257,31 @@ test_map_outside_of_load(void **state)
     rig_stop(rig);
 }
 
+/* In the sandbox: what a load needs is granted while the worker serves, and nothing else. */
+static void
+test_sandbox(void **state)
+{
+    (void)state;
+    const struct rig_stage *const stages[] = {&SHELF, &SHELF_ALONE};
+    for (int i = 0; i < 2; i++) {
+        struct rig_stage stage = *stages[i];
+        stage.sandboxed = true;
+        struct rig *rig = rig_start_models(stage);
+        const char *path = rig_write_file(rig, "weights", "*", 1);
+        uint64_t parts = rig_counter(rig, 0, WORKER_SANDBOX);
+        if ((parts & SANDBOX_PART_LANDLOCK_FILES) && (parts & SANDBOX_PART_CALLS_SERVING)) {
+            struct handshake_model order = rig_order(rig, MODEL_LOAD, 1, path, "escape");
+            assert_string_equal(rig_order_and_hear(rig, 0, &order)->text,
+                                "granted: read library thread");
+        }
+        rig_load(rig, 1, path, "map");
+        assert_int_equal(rig_runs(rig, 1).words[PROBE_PARAMETER_VALUE], '*');
+        rig_unload(rig, 1);
+        unlink(path);
+        rig_stop(rig);
+    }
+}
+
 /* A stage whose modelet has no models of its own runs everybody's items. */
 static void
 test_stage_that_wants_none(void **state)
@@ -290,6 +315,7 @@ main(void)
         cmocka_unit_test(test_stop_while_stuck),
         cmocka_unit_test(test_many_orders),
         cmocka_unit_test(test_map_outside_of_load),
+        cmocka_unit_test(test_sandbox),
         cmocka_unit_test(test_stage_that_wants_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

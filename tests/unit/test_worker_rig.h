@@ -56,7 +56,8 @@ struct rig_stage {
     int64_t spin_limit_ns;
     const char *model_id;
     const char *models_root; /* models come and go: test_worker_model_rig.h; NULL: they don't */
-    const char *param_name;  /* one is enough */
+    bool sandboxed;
+    const char *param_name; /* one is enough */
     const char *param_value;
 };
 
@@ -246,7 +247,7 @@ rig_start_message(struct rig *rig, uint32_t stage, uint32_t index, struct handsh
         .halvings_max = spec->halvings_max,
         .log_level = 2,
         /* the probe leaves notes in files, and leaks are looked for at a worker's end */
-        .sandbox_allow = SANDBOX_ALLOW_ALL,
+        .sandbox_allow = spec->sandboxed ? 0 : SANDBOX_ALLOW_ALL,
     };
     snprintf(start->pipeline, sizeof(start->pipeline), "rig");
     snprintf(start->stage, sizeof(start->stage), "stage%u", stage);
