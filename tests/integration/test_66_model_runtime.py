@@ -231,6 +231,8 @@ class Contract(Rig):
         self.mesh.unload(model)
         self.assertEqual(self.mesh.load(model, key=key(bytes=7 * MIB)).sizeInBytes,
                          7 * MIB * self.workers)
+        self.mesh.unload(model)
+        self.assertGreater(self.mesh.load(model, key=key(bytes=0)).sizeInBytes, 0)
 
     def test_model_size(self):
         model = self.model()
