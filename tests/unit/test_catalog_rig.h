@@ -115,7 +115,8 @@ order_run(void *context)
     case ORDER_PURGE: models_purge(registry, order_done, order); return;
     case ORDER_PREDICT: models_predict(catalog, &spec, order_done, order); return;
     case ORDER_LIST:
-        order_done(order, models_list(catalog, &spec, 0, &error) == STATUS_OK ? NULL : &error, NULL);
+        order_done(order, models_list(catalog, &spec, 0, &error) == STATUS_OK ? NULL : &error,
+                   NULL);
         return;
     case ORDER_UNLIST:
         models_unlist(catalog, order->id);
