@@ -138,6 +138,13 @@ map_lent(const struct shoal_host *host, const struct shoal_model *spec, const ch
     return host->map_file(spec, name, &file->bytes, &file->size, error);
 }
 
+static int
+host_maps(const struct shoal_host *host)
+{
+    return host != NULL &&
+           host->struct_size >= offsetof(struct shoal_host, map_file) + sizeof host->map_file;
+}
+
 int
 model_file_open(const struct shoal_host *host, const struct shoal_model *spec,
                 const char *const *endings, char path[MODEL_PATH_ROOM], struct model_file *file,
@@ -153,9 +160,39 @@ model_file_open(const struct shoal_host *host, const struct shoal_model *spec,
             return status;
         snprintf(path, MODEL_PATH_ROOM, "%.3800s/%.255s", spec->path, found.name);
     }
-    size_t known = offsetof(struct shoal_host, map_file) + sizeof host->map_file;
-    if (host != NULL && host->struct_size >= known)
+    if (host_maps(host))
         return map_lent(host, spec, found.by_ending > 0 ? found.name : NULL, file, error);
+    return map_here(path, file, error);
+}
+
+/* Whether the name stays in the folder, links aside. */
+static int
+is_inside(const char *name)
+{
+    if (name[0] == '/' || name[0] == '\0')
+        return 0;
+    for (const char *part = name; part != NULL; part = strchr(part, '/')) {
+        part += part[0] == '/';
+        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0'))
+            return 0;
+    }
+    return 1;
+}
+
+int
+model_file_open_beside(const struct shoal_host *host, const struct shoal_model *spec,
+                       const char *name, struct model_file *file, struct shoal_error *error)
+{
+    char path[MODEL_PATH_ROOM];
+    *file = (struct model_file){NULL, 0, 0};
+    if (!is_inside(name))
+        return model_refuse(error, spec->path, SHOAL_INVALID_ARGUMENT,
+                            "it names a file that is not in its folder");
+    if (host_maps(host))
+        return map_lent(host, spec, name, file, error);
+    int length = snprintf(path, sizeof path, "%s/%s", spec->path, name);
+    if (length < 0 || (size_t)length >= sizeof path)
+        return model_refuse(error, spec->path, SHOAL_INVALID_ARGUMENT, "a name is too long");
     return map_here(path, file, error);
 }
 

@@ -29,6 +29,9 @@ struct model_file {
 int model_file_open(const struct shoal_host *host, const struct shoal_model *spec,
                     const char *const *endings, char path[MODEL_PATH_ROOM], struct model_file *file,
                     struct shoal_error *error);
+/* Another file of the model's folder, by its name in it. */
+int model_file_open_beside(const struct shoal_host *host, const struct shoal_model *spec,
+                           const char *name, struct model_file *file, struct shoal_error *error);
 /* Does nothing to one that is zeroed. */
 void model_file_close(struct model_file *file);
 

@@ -190,6 +190,16 @@ forget(struct model *model)
     registry_unlock(registry);
 }
 
+/* Requests wait for it. */
+static bool
+is_awaited(struct model *model)
+{
+    registry_lock(model->registry);
+    bool awaited = model->waiting_first != NULL;
+    registry_unlock(model->registry);
+    return awaited;
+}
+
 /* It is nowhere, and nothing is under way: what was asked for meanwhile. */
 static void
 settle(struct model *model)
@@ -213,9 +223,7 @@ settle(struct model *model)
     }
     if (model->place.state == MODEL_IS_FAILED && !model->place.ordered)
         model_fail_waiting(model, NULL, model->error.status, model->error.text);
-    registry_lock(registry);
-    bool awaited = model->waiting_first != NULL;
-    registry_unlock(registry);
+    bool awaited = is_awaited(model);
     if (awaited || model->place.ordered)
         catalog_want(model, awaited ? SHELF_AWAITED : SHELF_ORDERED);
 }
@@ -495,14 +503,14 @@ catalog_review(struct model *model)
     } else if (model->phase == PHASE_REST && model->place.state == MODEL_IS_LOADED) {
         if (reach.everywhere)
             measure_again(model, reach.bytes);
-        registry_lock(model->registry);
-        bool awaited = model->waiting_first != NULL;
-        registry_unlock(model->registry);
-        if (awaited)
+        if (is_awaited(model))
             catalog_each_holder(model->catalog, hurry_there, model);
         model_release(model);
-    } else if (model->place.state == MODEL_IS_FAILED) {
-        model_fail_waiting(model, NULL, model->error.status, model->error.text);
+    } else if (model->phase == PHASE_REST && is_awaited(model)) {
+        if (model->place.state == MODEL_IS_FAILED && clock_now_ns() < model->retry_ns)
+            model_fail_waiting(model, NULL, model->error.status, model->error.text);
+        else
+            catalog_want(model, SHELF_AWAITED);
     }
 }
 

@@ -9,9 +9,9 @@
  *     model_wait.c  requests that wait for their model
  *     shelf.c       budget, order of use, queue: pure
  *
- * The registry's lock guards what is marked [lock]: written by the loop thread with the lock held,
- * so that the loop thread may read it without; other threads read and write with the lock. All else
- * is the loop thread's.
+ * The registry's lock guards what is marked [lock]. Other threads write, with it, only what
+ * requests change: who uses a model, when it was used, who waits for it. The rest of it the loop
+ * thread alone writes, with the lock, and may read without. All else is the loop thread's.
  */
 #pragma once
 

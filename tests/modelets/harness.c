@@ -341,6 +341,25 @@ harness_describe(struct harness *harness)
     return io;
 }
 
+struct shoal_io
+harness_describe_model(struct harness *harness)
+{
+    struct shoal_io io = {.struct_size = sizeof io};
+    struct shoal_error error = {{0}};
+    if (harness->modelet->describe_model(harness->instance, harness->model, &io, &error) !=
+        SHOAL_OK)
+        fail_msg("describe_model failed: %s", error.text);
+    return io;
+}
+
+uint64_t
+harness_predict_size(struct harness *harness, const char *path)
+{
+    const struct shoal_model spec = {
+        .struct_size = sizeof spec, .id = "m", .path = path, .key = ""};
+    return harness->modelet->predict_size(harness->instance, &spec);
+}
+
 void
 harness_limit(struct harness *harness, size_t output_bytes_max)
 {

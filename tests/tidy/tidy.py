@@ -53,6 +53,7 @@ LIBRARIES = [
     (r"<linux/futex\.h>", ["src/shm/*"]),
     (r"<jemalloc/", ["src/worker/*"]),
     (r"<xgboost/", ["examples/*"]),
+    (r"<onnxruntime_c_api\.h>", ["examples/onnx/engine.h"]),
     (r"<cblas\.h>", ["examples/mlp/forward.c"]),
     (r"<cmocka\.h>", []),
 ]

@@ -433,6 +433,7 @@ test_room_in_use(void **state)
     assert_done(give(rig, ORDER_LIST, "m2", "size=400000 predict=400000"));
     assert_asked(rig, "m1", 0, PROBE_WAIT, 0);
     wait_state(rig, "m1", MODEL_IS_LOADED);
+    wait_runs(rig);
     assert_asked(rig, "m2", 1, PROBE_ECHO, 0);
     wait_count(rig, PIPELINE_MODEL_MISSES, 2);
     wait_state(rig, "m2", MODEL_IS_LOADING);
