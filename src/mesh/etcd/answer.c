@@ -37,8 +37,7 @@ static bool
 read_header(const json_t *root, struct etcd_answer *answer)
 {
     const json_t *header = etcd_get(root, ETCD_FIELD_HEADER);
-    return json_is_object(header) &&
-           etcd_get_int(header, ETCD_FIELD_REVISION, &answer->revision) &&
+    return json_is_object(header) && etcd_get_int(header, ETCD_FIELD_REVISION, &answer->revision) &&
            etcd_get_uint(header, ETCD_FIELD_CLUSTER_ID, &answer->cluster_id) &&
            etcd_get_uint(header, ETCD_FIELD_MEMBER_ID, &answer->member_id) &&
            etcd_get_uint(header, ETCD_FIELD_RAFT_TERM, &answer->raft_term) && answer->revision >= 0;
@@ -130,8 +129,7 @@ read_txn(const json_t *root, struct etcd_reading *reading)
     if (!etcd_get_bool(root, ETCD_FIELD_SUCCEEDED, &reading->answer.succeeded) ||
         (array != NULL && !json_is_array(array)))
         return false;
-    struct etcd_response *responses =
-        etcd_arena_take(&reading->arena, count * sizeof(*responses));
+    struct etcd_response *responses = etcd_arena_take(&reading->arena, count * sizeof(*responses));
     for (size_t i = 0; i < count; i++)
         if (!read_any(json_array_get(array, i), &reading->arena, &responses[i]))
             return false;
@@ -263,20 +261,20 @@ read_failure(long http_status, const char *text, size_t bytes, enum status *stat
     const json_t *failure = etcd_get(root, ETCD_FIELD_ERROR);
     const json_t *body = json_is_object(failure) ? failure : root;
     int64_t code = 0;
-    bool is_code = (etcd_get(body, ETCD_FIELD_CODE) != NULL &&
-                    etcd_get_int(body, ETCD_FIELD_CODE, &code)) ||
-                   (etcd_get(body, ETCD_FIELD_GRPC_CODE) != NULL &&
-                    etcd_get_int(body, ETCD_FIELD_GRPC_CODE, &code));
+    bool is_code =
+        (etcd_get(body, ETCD_FIELD_CODE) != NULL && etcd_get_int(body, ETCD_FIELD_CODE, &code)) ||
+        (etcd_get(body, ETCD_FIELD_GRPC_CODE) != NULL &&
+         etcd_get_int(body, ETCD_FIELD_GRPC_CODE, &code));
     *status = is_code && code > 0 && code < STATUS_COUNT ? (enum status)code
-                                                        : status_of_http(http_status);
+                                                         : status_of_http(http_status);
     const char *said = etcd_get_text(body, ETCD_FIELD_MESSAGE);
     if (said[0] == '\0')
         said = json_string_value(failure) != NULL ? json_string_value(failure) : "";
     if (root != NULL && said[0] != '\0')
         snprintf(message, ERROR_TEXT_MAX, "%s", said);
     else
-        snprintf(message, ERROR_TEXT_MAX, "HTTP %ld: %.*s", http_status,
-                 (int)strcspn(text, "\r\n"), text);
+        snprintf(message, ERROR_TEXT_MAX, "HTTP %ld: %.*s", http_status, (int)strcspn(text, "\r\n"),
+                 text);
     json_decref(root);
 }
 
@@ -293,9 +291,9 @@ etcd_answer_judge(const char *endpoint, long http_status, const char *text, size
     bool nothing_done = code_means_nothing_done(status) || no_leader;
     verdict->fate = nothing_done ? ETCD_NOT_DONE : ETCD_UNKNOWN;
     verdict->endpoint_bad = no_leader || !nothing_done;
-    verdict->token_bad =
-        status == STATUS_UNAUTHENTICATED || strstr(message, "user name is empty") != NULL ||
-        strstr(message, "revision of auth store is old") != NULL;
+    verdict->token_bad = status == STATUS_UNAUTHENTICATED ||
+                         strstr(message, "user name is empty") != NULL ||
+                         strstr(message, "revision of auth store is old") != NULL;
     error_set(&verdict->error, status, "%s: %s%s", endpoint, message, hint_for(message));
 }
 
@@ -309,8 +307,7 @@ read_event(const json_t *object, struct etcd_arena *arena, struct etcd_event *ev
     bool is_put = type == NULL || (name != NULL && strcmp(name, "PUT") == 0);
     bool is_delete = name != NULL && strcmp(name, "DELETE") == 0;
     event->kind = is_delete ? ETCD_EVENT_DELETE : ETCD_EVENT_PUT;
-    return (is_put || is_delete) &&
-           read_kv(etcd_get(object, ETCD_FIELD_KV), arena, &event->kv) &&
+    return (is_put || is_delete) && read_kv(etcd_get(object, ETCD_FIELD_KV), arena, &event->kv) &&
            event->kv.mod_revision > 0;
 }
 
@@ -341,8 +338,7 @@ read_result(const json_t *result, struct etcd_watch_line *line)
                 read_events(etcd_get(result, ETCD_FIELD_EVENTS), line);
     line->revision = header.revision;
     line->cluster_id = header.cluster_id;
-    line->cancel_reason =
-        text_copy(&line->arena, etcd_get_text(result, ETCD_FIELD_CANCEL_REASON));
+    line->cancel_reason = text_copy(&line->arena, etcd_get_text(result, ETCD_FIELD_CANCEL_REASON));
     return read;
 }
 

@@ -30,7 +30,7 @@ struct etcd_call {
     int64_t deadline_ns;
     struct etcd_timer *timer;
     struct etcd_exchange *exchange;
-    size_t endpoint; /* of the exchange */
+    size_t endpoint;         /* of the exchange */
     uint64_t token_number;   /* of the exchange */
     uint64_t refused_number; /* of the token that etcd did not take; 0: none */
     int64_t floor;
@@ -179,8 +179,7 @@ static void
 call_take(struct etcd_call *call, const struct etcd_exchange_end *end)
 {
     struct etcd_reading reading;
-    struct etcd_verdict verdict = {
-        .fate = ETCD_UNKNOWN, .endpoint_bad = true, .error = ERROR_NONE};
+    struct etcd_verdict verdict = {.fate = ETCD_UNKNOWN, .endpoint_bad = true, .error = ERROR_NONE};
     const char *url = call->etcd->endpoints.list[call->endpoint].url;
     if (etcd_answer_read(call->plan.kind, end->answer, end->answer_bytes, &reading,
                          &verdict.error) != STATUS_OK) {

@@ -59,6 +59,7 @@ etcd_create(struct event_base *base, const struct etcd_options *options, struct 
     }
     etcd->base = base;
     etcd->call_timeout_ns = or_default(full.call_timeout_ns, 5 * NS_PER_S);
+    etcd->pieces_bytes_max = full.answer_bytes_max;
     etcd->user = copy_of(full.user);
     etcd->password = copy_of(full.password);
     etcd->token_known = full.user == NULL;
@@ -104,7 +105,8 @@ etcd_endpoint(const struct etcd *etcd)
 static void
 tell_waits(struct etcd *etcd, const struct error *error)
 {
-    struct etcd_token_wait end = {.waiting = false}; /* who comes meanwhile waits for the next one */
+    struct etcd_token_wait end = {.waiting =
+                                      false}; /* who comes meanwhile waits for the next one */
     TAILQ_INSERT_TAIL(&etcd->token_waits, &end, link);
     struct etcd_token_wait *wait;
     while ((wait = TAILQ_FIRST(&etcd->token_waits)) != &end) {

@@ -31,6 +31,7 @@ struct etcd {
     struct etcd_endpoints endpoints;
     struct etcd_figures figures;
     int64_t call_timeout_ns;
+    size_t pieces_bytes_max; /* of a watch's revisions that come in pieces */
 
     struct etcd_calls calls;   /* all */
     struct etcd_calls waiting; /* of those: for another to end */
@@ -62,6 +63,10 @@ void etcd_token_leave(struct etcd *etcd, struct etcd_token_wait *wait);
 bool etcd_cluster_seen(struct etcd *etcd, size_t endpoint, const struct etcd_answer *answer,
                        int64_t floor, struct error *error);
 
+/* Of watches and mirrors. */
+enum status etcd_ranges_check(const struct etcd_range *ranges, size_t count,
+                              struct error *error) WARN_UNUSED;
+
 /* ---- calls ---- */
 
 enum etcd_call_effect {
@@ -85,8 +90,8 @@ struct etcd_call_plan {
     enum etcd_call_effect effect;
     enum etcd_call_lane lane;
     enum etcd_call_floor floor;
-    struct bytes body;    /* taken */
-    int64_t attempt_ns;   /* longest one attempt of a read; 0: a third of all */
+    struct bytes body;  /* taken */
+    int64_t attempt_ns; /* longest one attempt of a read; 0: a third of all */
     struct etcd_reply reply;
     /* ETCD_KIND_TOKEN alone: instead of the reply. */
     void (*on_token)(struct etcd *etcd, const char *token, const struct error *error);

@@ -41,8 +41,8 @@ enum status
 etcd_endpoints_init(struct etcd_endpoints *endpoints, const struct etcd_options *options,
                     struct error *error)
 {
-    *endpoints = (struct etcd_endpoints){.pause_ns_max = options->retry_ns_max,
-                                         .random = options->seed};
+    *endpoints =
+        (struct etcd_endpoints){.pause_ns_max = options->retry_ns_max, .random = options->seed};
     if (options->endpoint_count == 0 || options->endpoint_count > ETCD_ENDPOINTS_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT, "etcd: %zu endpoints, 1 to %d can be had",
                          options->endpoint_count, ETCD_ENDPOINTS_MAX);

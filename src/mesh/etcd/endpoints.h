@@ -4,7 +4,8 @@
  * chance comes from a seed.
  *
  *   1. The endpoints are in an order of the client's own, drawn once: a fleet spreads over them.
- *   2. One is the current one as long as it does its part. There is no going back to an earlier one.
+ *   2. One is the current one as long as it does its part. There is no going back to an earlier
+ * one.
  *   3. Who fails is left out for a while: between half of and a whole pause, which begins at 50 ms
  *      and doubles with each failure in a row, up to a limit.
  *   4. After a failure of the current one the next in order that is not left out becomes current;

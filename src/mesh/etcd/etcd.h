@@ -78,8 +78,8 @@ struct etcd_figures {
     uint64_t behind;            /* answers that were refused for an old revision */
     uint64_t tokens;            /* obtained for user and password */
     uint64_t streams;           /* watch streams opened; more than watches: some went on */
-    uint64_t lists;             /* listings of mirrors begun; more than mirrors: some listed again */
-    uint64_t histories;         /* revisions went back everywhere: etcd was emptied or restored */
+    uint64_t lists;     /* listings of mirrors begun; more than mirrors: some listed again */
+    uint64_t histories; /* revisions went back everywhere: etcd was emptied or restored */
 };
 const struct etcd_figures *etcd_figures(const struct etcd *etcd);
 
@@ -111,13 +111,13 @@ enum etcd_previous { ETCD_WITHOUT_PREVIOUS, ETCD_WITH_PREVIOUS };
 
 struct etcd_op {
     enum etcd_op_kind kind;
-    struct etcd_range range;     /* of a put: its key, ETCD_ONE */
-    struct etcd_bytes value;     /* put */
-    int64_t lease_id;            /* put; 0: none */
-    enum etcd_previous previous; /* put, delete: the answer shows what was there */
-    int64_t limit;               /* range: at most so many keys, in order of the keys; 0: all */
-    int64_t revision;            /* range: as of then; 0: now */
-    enum etcd_content content;   /* range */
+    struct etcd_range range;       /* of a put: its key, ETCD_ONE */
+    struct etcd_bytes value;       /* put */
+    int64_t lease_id;              /* put; 0: none */
+    enum etcd_previous previous;   /* put, delete: the answer shows what was there */
+    int64_t limit;                 /* range: at most so many keys, in order of the keys; 0: all */
+    int64_t revision;              /* range: as of then; 0: now */
+    enum etcd_content content;     /* range */
     enum etcd_freshness freshness; /* range */
 };
 
@@ -293,7 +293,8 @@ struct etcd_mirror_options {
     void (*on_put)(void *context, size_t range_index, const struct etcd_kv *kv);
     /* It is gone. `kv` has its key; mod_revision 0: a listing does not have it any more. */
     void (*on_delete)(void *context, size_t range_index, const struct etcd_kv *kv);
-    /* What was told is what etcd holds at the revision; changes follow. Again after each trouble. */
+    /* What was told is what etcd holds at the revision; changes follow. Again after each trouble.
+     */
     void (*on_synced)(void *context, int64_t revision);
     /* May be NULL. Changes do not come for now; it is tried on. What was told stands, and while it
      * lists again some keys are newer than others. */

@@ -13,30 +13,38 @@ etcd_text(const char *text)
     return (struct etcd_bytes){text, strlen(text)};
 }
 
-/* The first key after all that begin with the prefix; none if it is all 0xff, or empty. */
-static void
-put_prefix_end(struct bytes *json, struct etcd_bytes prefix)
+/* As a key the first of all, as an end "to the last". */
+static const struct etcd_bytes nul = {"", 1};
+
+/* The first key after all that begin with the prefix, in memory of its size; none, and 0, if it is
+ * empty or all 0xff. */
+static size_t
+prefix_end(struct etcd_bytes prefix, unsigned char *end)
 {
     size_t bytes = prefix.bytes;
     const unsigned char *data = prefix.data;
     while (bytes > 0 && data[bytes - 1] == 0xff)
         bytes--;
-    if (bytes == 0) {
-        etcd_put_bytes(json, ETCD_FIELD_RANGE_END, (struct etcd_bytes){"", 1});
-        return;
+    if (bytes > 0) {
+        memcpy(end, data, bytes);
+        end[bytes - 1]++;
     }
-    unsigned char *end = malloc(bytes);
+    return bytes;
+}
+
+static void
+put_prefix_end(struct bytes *json, struct etcd_bytes prefix)
+{
+    unsigned char *end = malloc(prefix.bytes + 1);
     CHECK(end != NULL);
-    memcpy(end, data, bytes);
-    end[bytes - 1]++;
-    etcd_put_bytes(json, ETCD_FIELD_RANGE_END, (struct etcd_bytes){end, bytes});
+    size_t bytes = prefix_end(prefix, end);
+    etcd_put_bytes(json, ETCD_FIELD_RANGE_END, bytes == 0 ? nul : (struct etcd_bytes){end, bytes});
     free(end);
 }
 
 static void
 put_range(struct bytes *json, const struct etcd_range *range)
 {
-    static const struct etcd_bytes nul = {"", 1}; /* as a key the first, as an end "to the last" */
     etcd_put_bytes(json, ETCD_FIELD_KEY,
                    range->key.bytes == 0 && range->span != ETCD_ONE ? nul : range->key);
     switch (range->span) {
@@ -198,6 +206,7 @@ etcd_request_watch(struct bytes *json, const struct etcd_range *range, int64_t w
     etcd_put_close(json, '}');
 }
 
+/* With room for one byte more. */
 static struct etcd_bytes
 bytes_copy(struct etcd_bytes data)
 {
@@ -205,6 +214,7 @@ bytes_copy(struct etcd_bytes data)
     CHECK(copy != NULL);
     if (data.bytes > 0)
         memcpy(copy, data.data, data.bytes);
+    copy[data.bytes] = '\0';
     return (struct etcd_bytes){copy, data.bytes};
 }
 
@@ -215,9 +225,25 @@ etcd_range_copy(const struct etcd_range *range)
         .span = range->span, .key = bytes_copy(range->key), .end = bytes_copy(range->end)};
 }
 
+struct etcd_range
+etcd_range_rest(const struct etcd_range *range, struct etcd_bytes last)
+{
+    struct etcd_range rest = {.span = range->span, .key = bytes_copy(last)};
+    rest.key.bytes++; /* the NUL: nothing is between a key and itself with a NUL at its end */
+    if (range->span != ETCD_PREFIX) {
+        rest.end = bytes_copy(range->end);
+        return rest;
+    }
+    rest.end = bytes_copy(range->key);
+    rest.end.bytes = prefix_end(range->key, (unsigned char *)(uintptr_t)rest.end.data);
+    rest.span = rest.end.bytes == 0 ? ETCD_FROM : ETCD_UNTIL;
+    return rest;
+}
+
 void
 etcd_range_free(struct etcd_range *range)
 {
     free((void *)(uintptr_t)range->key.data);
     free((void *)(uintptr_t)range->end.data);
+    *range = (struct etcd_range){0};
 }

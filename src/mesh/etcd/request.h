@@ -17,6 +17,9 @@ void etcd_request_token(struct bytes *json, const char *user, const char *passwo
 void etcd_request_watch(struct bytes *json, const struct etcd_range *range, int64_t watch_id,
                         int64_t revision);
 
+/* What of a range comes after `last`, a key in it; to be freed with etcd_range_free. */
+struct etcd_range etcd_range_rest(const struct etcd_range *range, struct etcd_bytes last);
+
 /* A copy of a range, its bytes with it, to be freed with etcd_range_free. */
 struct etcd_range etcd_range_copy(const struct etcd_range *range);
 void etcd_range_free(struct etcd_range *range);

@@ -103,7 +103,9 @@ on_renewed(void *context, const struct etcd_answer *answer)
     } else if (answer->fate == ETCD_DONE) {
         extend(session, answer->ttl_s);
     } else { /* a refusal, since a call that finds nobody takes all the time there is */
-        etcd_timer_set(session->timer, session->ttl_ns / ATTEMPTS);
+        int64_t left_ns = etcd_session_left_ns(session);
+        int64_t pause_ns = session->ttl_ns / ATTEMPTS;
+        etcd_timer_set(session->timer, pause_ns < left_ns ? pause_ns : left_ns);
         tell_trouble(session, &answer->error);
     }
 }
