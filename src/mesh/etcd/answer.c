@@ -239,15 +239,16 @@ status_of_http(long http_status)
     }
 }
 
-/* What etcd refuses certificates with a common name with, when users are switched on. */
+/* What to do about two refusals that do not say it themselves. */
 static const char *
-hint_for(const char *message)
+hint_for(long http_status, const char *message)
 {
     if (strstr(message, "CommonName of client sending a request against gateway") != NULL)
         return " (with users switched on, etcd's gateway takes only client certificates without a "
                "common name: make one with subject alternative names alone)";
-    if (strstr(message, "DNS rebinding") != NULL || strstr(message, "rebinding") != NULL)
-        return " (add this name to etcd's --host-whitelist)";
+    if (http_status == 421)
+        return " (the server does not take requests for this host name: add it to its "
+               "--host-whitelist)";
     return "";
 }
 
@@ -270,10 +271,11 @@ read_failure(long http_status, const char *text, size_t bytes, enum status *stat
     const char *said = etcd_get_text(body, ETCD_FIELD_MESSAGE);
     if (said[0] == '\0')
         said = json_string_value(failure) != NULL ? json_string_value(failure) : "";
+    text += strspn(text, " \r\n");
     if (root != NULL && said[0] != '\0')
         snprintf(message, ERROR_TEXT_MAX, "%s", said);
     else
-        snprintf(message, ERROR_TEXT_MAX, "HTTP %ld: %.*s", http_status, (int)strcspn(text, "\r\n"),
+        snprintf(message, ERROR_TEXT_MAX, "HTTP %ld %.*s", http_status, (int)strcspn(text, "\r\n"),
                  text);
     json_decref(root);
 }
@@ -294,7 +296,8 @@ etcd_answer_judge(const char *endpoint, long http_status, const char *text, size
     verdict->token_bad = status == STATUS_UNAUTHENTICATED ||
                          strstr(message, "user name is empty") != NULL ||
                          strstr(message, "revision of auth store is old") != NULL;
-    error_set(&verdict->error, status, "%s: %s%s", endpoint, message, hint_for(message));
+    error_set(&verdict->error, status, "%s: %s%s", endpoint, message,
+              hint_for(http_status, message));
 }
 
 /* ---- watches ---- */
