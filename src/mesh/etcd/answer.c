@@ -244,11 +244,9 @@ static const char *
 hint_for(long http_status, const char *message)
 {
     if (strstr(message, "CommonName of client sending a request against gateway") != NULL)
-        return " (with users switched on, etcd's gateway takes only client certificates without a "
-               "common name: make one with subject alternative names alone)";
+        return " (use one without a common name, with subject alternative names alone)";
     if (http_status == 421)
-        return " (the server does not take requests for this host name: add it to its "
-               "--host-whitelist)";
+        return " (the server takes no requests for this host: see its --host-whitelist)";
     return "";
 }
 

@@ -109,7 +109,9 @@ call_fail(struct etcd_call *call, enum etcd_fate fate, const struct error *error
 {
     struct etcd_answer answer = {
         .fate = call->plan.effect == ETCD_CALL_READS ? ETCD_NOT_DONE : fate, .error = *error};
-    if (answer.fate == ETCD_UNKNOWN)
+    if (call->plan.kind == ETCD_KIND_TOKEN) /* those who wait for it have their own words */
+        error_prefix(&answer.error, "no token");
+    else if (answer.fate == ETCD_UNKNOWN)
         error_prefix(&answer.error, "etcd: not known whether it happened");
     else
         error_prefix(&answer.error, "etcd");

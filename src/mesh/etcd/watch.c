@@ -462,7 +462,7 @@ on_token(void *context, const struct error *error)
     if (error != NULL) {
         struct error prefixed = *error;
         enter(watch);
-        error_prefix(&prefixed, "etcd: a watch: no token");
+        error_prefix(&prefixed, "etcd: a watch");
         watch_again(watch, &prefixed);
         leave(watch);
         return;
