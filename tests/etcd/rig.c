@@ -222,8 +222,8 @@ cluster_start(struct cluster *cluster, size_t count)
         cluster->scheme = "http";
     if (cluster->folder[0] == '\0') {
         snprintf(cluster->folder, sizeof(cluster->folder),
-                 "/tmp/shoal-etcd-XXX"
-                 "XXX");
+                 "/tmp/shoal-etcd-XX"
+                 "XXXX");
         assert_non_null(mkdtemp(cluster->folder));
     }
     cluster->count = count;

@@ -18,8 +18,8 @@ start(void **state)
     (void)state;
     struct cluster *tls = &cluster;
     snprintf(tls->folder, sizeof(tls->folder),
-             "/tmp/shoal-etcd-XXX"
-             "XXX");
+             "/tmp/shoal-etcd-XX"
+             "XXXX");
     assert_non_null(mkdtemp(tls->folder));
     const char *folder = tls->folder;
     run("cd %s && {"
