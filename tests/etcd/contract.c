@@ -387,6 +387,7 @@ struct seen {
     size_t calls;
     char texts[SEEN_MAX][64];
     int64_t revisions[SEEN_MAX];
+    size_t call_of[SEEN_MAX];
     size_t bytes;
     int64_t progress[ETCD_RANGES_MAX];
     bool open, ended, closes;
@@ -402,6 +403,7 @@ on_events(void *context, size_t range_index, const struct etcd_event *events, si
         const struct etcd_kv *kv = &events[i].kv;
         assert_in_range(seen->count, 0, SEEN_MAX - 1);
         seen->revisions[seen->count] = kv->mod_revision;
+        seen->call_of[seen->count] = seen->calls;
         seen->bytes += kv->value.bytes;
         snprintf(seen->texts[seen->count++], sizeof(seen->texts[0]), "%zu %s %.*s=%.*s",
                  range_index, events[i].kind == ETCD_EVENT_PUT ? "put" : "delete",
@@ -563,7 +565,7 @@ case_watch_closed_by_callback(const struct contract *contract)
     assert_int_equal(seen.count, 1);
 }
 
-/* More than fits in one message of the server: it comes in pieces, and is shown as a whole. */
+/* More than fits in one message of the server: it comes in pieces, that end within a revision. */
 static void
 case_watch_large(const struct contract *contract)
 {
@@ -572,19 +574,23 @@ case_watch_large(const struct contract *contract)
     char *value = malloc(VALUE_BYTES_MAX);
     assert_non_null(value);
     memset(value, 'v', VALUE_BYTES_MAX);
+    struct etcd_op two[] = {
+        {.kind = ETCD_PUT, .range = one("c/1"), .value = {value, VALUE_BYTES_MAX / 2}},
+        {.kind = ETCD_PUT, .range = one("c/2"), .value = {value, VALUE_BYTES_MAX / 4}},
+    };
     int64_t first = 0;
-    for (int i = 0; i < 5; i++) {
-        struct etcd_op large = {.kind = ETCD_PUT,
-                                .range = one("c/large"),
-                                .value = {value, VALUE_BYTES_MAX - (size_t)i}};
-        int64_t revision = done(op(contract, large))->revision;
+    for (int i = 0; i < 6; i++) {
+        struct etcd_txn both = {.success = two, .success_count = 2};
+        int64_t revision = done(txn(contract, both))->revision;
         first = first == 0 ? revision : first;
     }
     watch(contract, &seen, &range, 1, first);
-    WAIT_SEEN(contract, seen.count == 5);
-    assert_int_equal(seen.bytes, 5 * VALUE_BYTES_MAX - 10);
-    for (int i = 0; i < 5; i++)
-        assert_int_equal(seen.revisions[i], first + i);
+    WAIT_SEEN(contract, seen.count == 12);
+    assert_int_equal(seen.bytes, 6 * (VALUE_BYTES_MAX / 2 + VALUE_BYTES_MAX / 4));
+    for (size_t i = 0; i < 12; i++) {
+        assert_int_equal(seen.revisions[i], first + (int64_t)i / 2);
+        assert_int_equal(seen.call_of[i], seen.call_of[i / 2 * 2]);
+    }
     contract->watch_close(contract->store, seen.watch);
     free(value);
 }

@@ -157,6 +157,23 @@ server_that_is_not_there(void **state)
     etcd_destroy(direct);
 }
 
+/* A call with less time than the pause that others' failures have brought is sent all the same. */
+static void
+sent_at_least_once(void **state)
+{
+    (void)state;
+    struct etcd *paused =
+        rig_client_of(proxy_url(proxy), (struct etcd_options){.call_timeout_ns = 2 * NS_PER_S,
+                                                              .retry_ns_max = 600 * NS_PER_S});
+    proxy_set(proxy, PROXY_DROP_ANSWER);
+    assert_int_equal(do_get(paused, "once")->fate, ETCD_NOT_DONE); /* until the pause is longer */
+    proxy_set(proxy, PROXY_PASS);
+    struct etcd_op read = {.kind = ETCD_RANGE, .range = one("once")};
+    etcd_op(paused, &read, to_got(NS_PER_S));
+    done(got_wait());
+    etcd_destroy(paused);
+}
+
 static void
 next_endpoint(void **state)
 {
@@ -334,6 +351,7 @@ main(void)
         TEST(silent_server),
         TEST(server_that_is_stopped),
         TEST(server_that_is_not_there),
+        TEST(sent_at_least_once),
         TEST(next_endpoint),
         TEST(long_answer),
         TEST(many_at_once),

@@ -27,6 +27,7 @@ struct etcd_call {
     struct etcd_call_plan plan;
     enum call_state state;
     bool counted; /* among etcd->running */
+    bool hurried; /* its pause was cut short: it is sent when that is over */
     int64_t deadline_ns;
     struct etcd_timer *timer;
     struct etcd_exchange *exchange;
@@ -259,12 +260,19 @@ call_pause_or_send(struct etcd_call *call)
 {
     int64_t now_ns = clock_now_ns();
     int64_t wait_ns = etcd_endpoints_wait_ns(&call->etcd->endpoints, now_ns);
-    if (wait_ns == 0) {
+    if (wait_ns == 0 || call->hurried) {
+        call->hurried = false;
         etcd_timer_clear(call->timer); /* the attempt has its own */
         call_send(call);
         return;
     }
     int64_t left_ns = call->deadline_ns - now_ns;
+    /* what others have seen does not end a call that was never sent */
+    bool sent = call->last.status != STATUS_OK;
+    if (!sent && wait_ns > left_ns / 2) {
+        wait_ns = left_ns / 2;
+        call->hurried = true;
+    }
     call->state = CALL_PAUSED;
     etcd_timer_set(call->timer, wait_ns < left_ns ? wait_ns : left_ns);
 }
