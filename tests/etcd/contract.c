@@ -6,7 +6,7 @@
 /* What comes of a field that the gateway does not know is nothing: so each field that can be sent
  * is seen to work here, by an answer that would be another one without it, and by its contrary. */
 
-enum { VALUE_BYTES_MAX = 1 << 20 };
+enum { LARGE_BYTES = 400 << 10 };
 
 static const struct etcd_answer *
 wait_answer(const struct contract *contract)
@@ -571,25 +571,26 @@ case_watch_large(const struct contract *contract)
 {
     struct seen seen;
     struct etcd_range range = prefix("c/");
-    char *value = malloc(VALUE_BYTES_MAX);
+    char *value = malloc(LARGE_BYTES);
     assert_non_null(value);
-    memset(value, 'v', VALUE_BYTES_MAX);
-    struct etcd_op two[] = {
-        {.kind = ETCD_PUT, .range = one("c/1"), .value = {value, VALUE_BYTES_MAX / 2}},
-        {.kind = ETCD_PUT, .range = one("c/2"), .value = {value, VALUE_BYTES_MAX / 4}},
+    memset(value, 'v', LARGE_BYTES);
+    struct etcd_op three[] = {
+        {.kind = ETCD_PUT, .range = one("c/1"), .value = {value, LARGE_BYTES}},
+        {.kind = ETCD_PUT, .range = one("c/2"), .value = {value, LARGE_BYTES}},
+        {.kind = ETCD_PUT, .range = one("c/3"), .value = {value, LARGE_BYTES}},
     };
     int64_t first = 0;
-    for (int i = 0; i < 6; i++) {
-        struct etcd_txn both = {.success = two, .success_count = 2};
-        int64_t revision = done(txn(contract, both))->revision;
+    for (int i = 0; i < 4; i++) {
+        struct etcd_txn all = {.success = three, .success_count = 3};
+        int64_t revision = done(txn(contract, all))->revision;
         first = first == 0 ? revision : first;
     }
     watch(contract, &seen, &range, 1, first);
     WAIT_SEEN(contract, seen.count == 12);
-    assert_int_equal(seen.bytes, 6 * (VALUE_BYTES_MAX / 2 + VALUE_BYTES_MAX / 4));
+    assert_int_equal(seen.bytes, 12 * LARGE_BYTES);
     for (size_t i = 0; i < 12; i++) {
-        assert_int_equal(seen.revisions[i], first + (int64_t)i / 2);
-        assert_int_equal(seen.call_of[i], seen.call_of[i / 2 * 2]);
+        assert_int_equal(seen.revisions[i], first + (int64_t)i / 3);
+        assert_int_equal(seen.call_of[i], seen.call_of[i / 3 * 3]);
     }
     contract->watch_close(contract->store, seen.watch);
     free(value);
