@@ -70,6 +70,9 @@ on_end(void *context, enum etcd_watch_end end, const struct error *error)
     seen->end = end;
 }
 
+/* Those that a test which fails leaves behind. */
+static struct etcd_watch *opened[16];
+
 static void
 watch(struct seen *seen, struct etcd *client, struct etcd_watch_options options)
 {
@@ -88,6 +91,19 @@ watch(struct seen *seen, struct etcd *client, struct etcd_watch_options options)
     options.context = seen;
     struct error error = ERROR_NONE;
     assert_int_equal(etcd_watch_open(client, &options, &seen->watch, &error), STATUS_OK);
+    size_t free_place = 0;
+    while (opened[free_place] != NULL)
+        free_place++;
+    opened[free_place] = seen->watch;
+}
+
+static void
+unwatch(struct seen *seen)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(opened); i++)
+        if (opened[i] == seen->watch)
+            opened[i] = NULL;
+    etcd_watch_close(seen->watch);
 }
 
 static int64_t number;
@@ -135,6 +151,11 @@ static int
 end(void **state)
 {
     (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(opened); i++) {
+        if (opened[i] != NULL)
+            etcd_watch_close(opened[i]);
+        opened[i] = NULL;
+    }
     etcd_destroy(etcd);
     proxy_stop(proxy);
     return 0;
@@ -159,7 +180,7 @@ connection_is_cut(void **state)
     WAIT_UNTIL(seen.events == 25);
     assert_true(seen.opens >= 11);
     assert_int_equal(seen.ends, 0);
-    etcd_watch_close(seen.watch);
+    unwatch(&seen);
 }
 
 static void
@@ -176,7 +197,7 @@ server_is_killed(void **state)
     put_next();
     put_next();
     WAIT_UNTIL(seen.number == 3);
-    etcd_watch_close(seen.watch);
+    unwatch(&seen);
 }
 
 /* Accepts connections and never says a word: no header comes. */
@@ -194,7 +215,7 @@ server_does_not_open(void **state)
     WAIT_UNTIL(seen.opens == 1);
     put_next();
     WAIT_UNTIL(seen.number == 1);
-    etcd_watch_close(seen.watch);
+    unwatch(&seen);
 }
 
 /* Was open, and says nothing any more, not even that nothing happens. */
@@ -213,7 +234,7 @@ server_falls_silent(void **state)
     WAIT_UNTIL(seen.troubles >= 1);
     proxy_set(proxy, PROXY_PASS);
     WAIT_UNTIL(seen.number == 2);
-    etcd_watch_close(seen.watch);
+    unwatch(&seen);
 }
 
 /* What it has not seen is forgotten while it is away. */
@@ -235,7 +256,7 @@ compacted_meanwhile(void **state)
     WAIT_UNTIL(seen.ends == 1);
     assert_int_equal(seen.end, ETCD_WATCH_COMPACTED);
     WAIT_UNTIL(proxy_open(proxy) == 0); /* the server does not close it */
-    etcd_watch_close(seen.watch);
+    unwatch(&seen);
 }
 
 /* From a revision that no endpoint has come to: then what was known is gone. */
@@ -249,10 +270,10 @@ future(void **state)
     WAIT_UNTIL(seen.ends == 1);
     assert_int_equal(seen.end, ETCD_WATCH_BEHIND);
     assert_int_equal(seen.events, 0);
-    etcd_watch_close(seen.watch);
+    unwatch(&seen);
     watch(&seen, etcd, (struct etcd_watch_options){.revision = revision + 1});
     WAIT_UNTIL(seen.opens == 1); /* the next one is no future */
-    etcd_watch_close(seen.watch);
+    unwatch(&seen);
 }
 
 static long
@@ -283,7 +304,7 @@ closing_cancels(void **state)
         WAIT_UNTIL(seen[i].opens == 1);
     assert_int_equal(server_watchers(), 20);
     for (size_t i = 0; i < ARRAY_COUNT(seen); i++)
-        etcd_watch_close(seen[i].watch);
+        unwatch(&seen[i]);
     WAIT_UNTIL(server_watchers() == 0);
 }
 

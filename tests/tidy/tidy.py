@@ -24,11 +24,11 @@ LAYERS = {
     "src/shm": {"base", "shm", "shoal"},
     "src/rpc": {"base", "rpc"},
     "src/worker": {"base", "shm", "worker", "shoal"},
-    "src/coordinator": {"base", "shm", "rpc", "mesh", "coordinator", "shoal"},
+    "src/coordinator": {"base", "shm", "rpc", "mesh", "mesh/edge", "coordinator", "shoal"},
     "src/ctl": {"base", "shm", "rpc", "ctl", "shoal"},
-    "src/mesh/core": {"base", "mesh"},
-    "src/mesh/etcd": {"base", "mesh"},
-    "src/mesh/edge": {"base", "mesh"},
+    "src/mesh/core": {"base", "mesh", "mesh/core"},
+    "src/mesh/etcd": {"base", "mesh/etcd"},
+    "src/mesh/edge": {"base", "mesh", "mesh/core", "mesh/etcd", "mesh/edge"},
     "include/shoal": {"shoal"},
 }
 
@@ -152,8 +152,10 @@ def rule_layers(source):
         if include.startswith('"') and source.path.startswith("src/") and "/" not in name:
             yield line, f'write "{os.path.dirname(source.path)[4:]}/{name}": name the module'
             continue
-        module = name.split("/")[0]
-        known = {other.split("/")[1] for other in LAYERS if other.startswith("src/")} | {"shoal"}
+        module = "/".join(name.split("/")[:2])
+        known = {other[4:] for other in LAYERS if other.startswith("src/")} | {"mesh", "shoal"}
+        if module not in known:
+            module = name.split("/")[0]
         if module not in known or (include.startswith("<") and module != "shoal"):
             continue
         if folder is not None and module not in LAYERS[folder]:
@@ -167,7 +169,7 @@ def example_modules(source):
 
 
 def rule_libraries(source):
-    if not source.under("src/*", "include/*", "examples/*"):
+    if not source.is_c or not source.under("src/*", "include/*", "examples/*"):
         return
     for line, include in source.includes():
         for pattern, homes in LIBRARIES:
