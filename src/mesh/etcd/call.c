@@ -84,6 +84,7 @@ etcd_cancel(struct etcd_call *call)
     call_free(call);
 }
 
+/* `reading`: of an answer that is done. */
 static void
 call_answer(struct etcd_call *call, const struct etcd_reading *reading,
             const struct etcd_answer *answer)
@@ -93,7 +94,7 @@ call_answer(struct etcd_call *call, const struct etcd_reading *reading,
     plan.body = (struct bytes){0};
     if (plan.kind == ETCD_KIND_TOKEN) {
         call_free(call);
-        if (answer->fate == ETCD_DONE)
+        if (reading != NULL)
             plan.on_token(etcd, reading->token, NULL);
         else
             plan.on_token(etcd, NULL, &answer->error);

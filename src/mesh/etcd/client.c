@@ -105,16 +105,15 @@ etcd_endpoint(const struct etcd *etcd)
 static void
 tell_waits(struct etcd *etcd, const struct error *error)
 {
-    struct etcd_token_wait end = {.waiting =
-                                      false}; /* who comes meanwhile waits for the next one */
-    TAILQ_INSERT_TAIL(&etcd->token_waits, &end, link);
+    struct etcd_token_wait *end = &etcd->token_waits_end;
     struct etcd_token_wait *wait;
-    while ((wait = TAILQ_FIRST(&etcd->token_waits)) != &end) {
+    TAILQ_INSERT_TAIL(&etcd->token_waits, end, link);
+    while ((wait = TAILQ_FIRST(&etcd->token_waits)) != end) {
         TAILQ_REMOVE(&etcd->token_waits, wait, link);
         wait->waiting = false;
         wait->on_token(wait->context, error);
     }
-    TAILQ_REMOVE(&etcd->token_waits, &end, link);
+    TAILQ_REMOVE(&etcd->token_waits, end, link);
 }
 
 static void

@@ -45,6 +45,7 @@ struct etcd {
     uint64_t token_number; /* of the last answer to that question */
     struct etcd_call *token_call;
     struct etcd_token_waits token_waits;
+    struct etcd_token_wait token_waits_end; /* while they are told: who comes then waits on */
 
     uint64_t cluster_id;    /* 0: not known yet */
     int64_t revision_max;   /* of all answers */
