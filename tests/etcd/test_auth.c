@@ -134,8 +134,8 @@ users(void **state)
 {
     (void)state;
     struct cluster plain = {0};
-    struct seen seen;
-    struct seen refused;
+    static struct seen seen;
+    static struct seen refused;
     cluster_start(&plain, 1);
     struct etcd *nobody = rig_client(&plain, patient);
     struct etcd *alice = rig_client(&plain, user("alice", "a"));
@@ -211,7 +211,7 @@ tls(void **state)
     snprintf(cert, sizeof(cert), "--cert-file=%s/server.pem", cluster.folder);
     snprintf(key, sizeof(key), "--key-file=%s/server.key", cluster.folder);
     struct cluster secure = {.scheme = "https", .args = {cert, key}};
-    struct seen seen;
+    static struct seen seen;
     cluster_start(&secure, 1);
     struct etcd *etcd = rig_client(&secure, files(patient, "ca", NULL));
     done(do_put(etcd, "tls", "1"));
