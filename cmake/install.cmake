@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # What `cmake --install` puts in place: the programs, the example modelets with their
-# configurations, the public headers, and what an author of modelets needs to build against them by
-# pkg-config or by CMake. Everything is found relative to the prefix, so it may be moved as a whole.
+# configurations, the public headers, libshoal, and what authors of modelets and of local clients
+# need to build against them by pkg-config or by CMake. Everything is found relative to the prefix,
+# so it may be moved as a whole.
 
 include(CMakePackageConfigHelpers)
 
@@ -11,6 +12,19 @@ foreach(program shoald shoal-worker shoalctl)
         install(TARGETS ${program} RUNTIME)
     endif()
 endforeach()
+
+# Shared only: what a client and its node say to each other changes between releases, and what the
+# library is made from would be seen in the program.
+install(TARGETS shoal EXPORT shoal LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/shoal)
+install(EXPORT shoal NAMESPACE shoal:: FILE shoalConfig.cmake DESTINATION ${package})
+write_basic_package_version_file(shoalConfigVersion.cmake COMPATIBILITY SameMajorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/shoalConfigVersion.cmake DESTINATION ${package})
+# as many steps up as the library's folder has parts, and pkgconfig
+string(REGEX REPLACE "[^/]+" ".." SHOAL_PC_PREFIX ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(cmake/shoal.pc.in shoal.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/shoal.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # Modelets live in lib/shoal beside bin/, in the build folder as in the prefix.
 get_property(modelets GLOBAL PROPERTY SHOAL_MODELETS)
@@ -21,7 +35,7 @@ endforeach()
 install(DIRECTORY include/shoal TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
 # Each example is a folder that shoald can be started on, its modelets linked beside the file.
 install(DIRECTORY ${CMAKE_BINARY_DIR}/examples/ DESTINATION share/shoal/examples
-    FILES_MATCHING PATTERN "*.yaml" PATTERN "*.ubj" PATTERN CMakeFiles EXCLUDE)
+    FILES_MATCHING PATTERN "*.yaml" PATTERN "*.ubj" PATTERN "*.mlp" PATTERN CMakeFiles EXCLUDE)
 install(CODE "
     file(GLOB links ${CMAKE_BINARY_DIR}/examples/*/lib*.so)
     foreach(link IN LISTS links)
@@ -31,6 +45,10 @@ install(CODE "
         file(CREATE_LINK ../../../../lib/shoal/\${name}
             \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share/shoal/examples/\${example}/\${name} SYMBOLIC)
     endforeach()")
+# Clients of pipelines in C and Python, to be built and run against what is installed.
+install(FILES examples/local/client.c examples/local/shoal.py examples/local/README.md
+    DESTINATION share/shoal/examples/local)
+install(PROGRAMS examples/local/client.py DESTINATION share/shoal/examples/local)
 install(FILES LICENSE TYPE DOC)
 if(EXISTS ${CMAKE_SOURCE_DIR}/NOTICE)
     install(FILES NOTICE TYPE DOC)

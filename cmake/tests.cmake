@@ -19,9 +19,9 @@
 # `./dev test` runs tests of several presets in one ctest. So names carry the preset (KIND.name@tsan,
 # dev's are plain) and each label comes twice, as KIND and as <preset>.KIND.
 
-set(SHOAL_MODULES base shm proto rpc worker coordinator ctl)
+set(SHOAL_MODULES base shm client proto rpc worker coordinator ctl)
 set(SHOAL_TARGET_worker shoal_worker_lib)
-foreach(module base shm proto rpc coordinator ctl)
+foreach(module base shm client proto rpc coordinator ctl)
     set(SHOAL_TARGET_${module} shoal_${module})
 endforeach()
 

@@ -7,6 +7,7 @@
  * parameter `datatype` says UINT8.
  */
 #include <shoal/modelet.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -50,20 +51,43 @@ normalize_describe(void *instance, struct shoal_io *io, struct shoal_error *erro
     return SHOAL_OK;
 }
 
-/* Divides by the largest pixel; returns how many came before one that is out of range (or a NaN).
- */
+/* Divide a row by the largest pixel; false if a pixel is out of range (a NaN is). That is looked at
+ * without leaving the loop, so that the compiler can take several pixels at a time. */
+
+static bool
+normalize_floats(const float *restrict row, float *restrict out)
+{
+    int wrong = 0;
+    for (size_t i = 0; i < PIXELS; i++) {
+        wrong |= !(row[i] >= 0.0f) | !(row[i] <= PIXEL_MAX);
+        out[i] = row[i] / PIXEL_MAX;
+    }
+    return !wrong;
+}
+
+static bool
+normalize_bytes(const uint8_t *restrict row, float *restrict out)
+{
+    int wrong = 0;
+    for (size_t i = 0; i < PIXELS; i++) {
+        wrong |= row[i] > (uint8_t)PIXEL_MAX;
+        out[i] = (float)row[i] / PIXEL_MAX;
+    }
+    return !wrong;
+}
+
+/* The first of the row that begins at pixel `at` that is out of range. */
 static size_t
-normalize_pixels(const struct shoal_tensor *image, float *out, size_t count)
+wrong_pixel(const struct shoal_tensor *image, size_t at)
 {
     const float *floats = image->data;
     const uint8_t *bytes = image->data;
-    for (size_t i = 0; i < count; i++) {
-        float pixel = image->datatype == SHOAL_UINT8 ? (float)bytes[i] : floats[i];
+    for (size_t i = 0; i < PIXELS; i++) {
+        float pixel = image->datatype == SHOAL_UINT8 ? (float)bytes[at + i] : floats[at + i];
         if (!(pixel >= 0.0f && pixel <= PIXEL_MAX))
             return i;
-        out[i] = pixel / PIXEL_MAX;
     }
-    return count;
+    return PIXELS;
 }
 
 static const char *
@@ -89,12 +113,17 @@ normalize_item(const struct shoal_host *host, struct shoal_item *item)
     float *out = host->output(item, "image", SHOAL_FP32, 2, image->shape);
     if (out == NULL)
         return item->status;
-    size_t count = shoal_tensor_elements(image);
-    size_t fitting = normalize_pixels(image, out, count);
-    if (fitting < count)
-        return host->fail(item, SHOAL_INVALID_ARGUMENT,
-                          "tensor \"image\": pixel %zu of row %zu is not in 0..16",
-                          fitting % PIXELS, fitting / PIXELS);
+    size_t row_count = shoal_tensor_elements(image) / PIXELS;
+    for (size_t row = 0; row < row_count; row++) {
+        size_t at = row * PIXELS;
+        bool right = image->datatype == SHOAL_UINT8
+                         ? normalize_bytes((const uint8_t *)image->data + at, out + at)
+                         : normalize_floats((const float *)image->data + at, out + at);
+        if (!right)
+            return host->fail(item, SHOAL_INVALID_ARGUMENT,
+                              "tensor \"image\": pixel %zu of row %zu is not in 0..16",
+                              wrong_pixel(image, at), row);
+    }
     return SHOAL_OK;
 }
 

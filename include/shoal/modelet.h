@@ -45,6 +45,14 @@
  * A modelet that does not come back from `run` within the stage's `run_timeout_ms` is killed. A
  * request that was in a worker's hands when it died is run again, alone, by another.
  *
+ * Local clients. Where the pipeline's `local_clients` is not 0, inputs may lie in memory that their
+ * sender can still write: names, types, shapes and sizes were checked and stay, but the data may
+ * change while `run` reads it. Load each element that steers something (a length in a BYTES tensor,
+ * an index) once, check what was loaded, and use only that: the framing of BYTES was right when the
+ * request came, and need not be any more. The same goes for outputs that are read again. And what
+ * `describe` says is checked at the first stage alone, but a local client can hand its requests to
+ * any stage: earlier stages are no guard against it.
+ *
  * Versions. `abi_version` and the sizes in SHOAL_MODELET_HEADER are compared before any function
  * of the plug-in is called, and the host's tables carry their own size, so each side sees what the
  * other was compiled with. Within version 1 structures only grow at the end. A plug-in compiled
@@ -330,13 +338,22 @@ extern const struct shoal_modelet shoal_modelet;
 static inline size_t
 shoal_datatype_bytes(uint32_t datatype)
 {
-    static const unsigned char bytes[SHOAL_DATATYPE_END] = {
-        [SHOAL_BOOL] = 1,   [SHOAL_UINT8] = 1, [SHOAL_UINT16] = 2, [SHOAL_UINT32] = 4,
-        [SHOAL_UINT64] = 8, [SHOAL_INT8] = 1,  [SHOAL_INT16] = 2,  [SHOAL_INT32] = 4,
-        [SHOAL_INT64] = 8,  [SHOAL_FP16] = 2,  [SHOAL_FP32] = 4,   [SHOAL_FP64] = 8,
-        [SHOAL_BYTES] = 0,  [SHOAL_BF16] = 2,
-    };
-    return datatype < SHOAL_DATATYPE_END ? bytes[datatype] : 0;
+    switch (datatype) {
+    case SHOAL_BOOL:
+    case SHOAL_UINT8:
+    case SHOAL_INT8: return 1;
+    case SHOAL_UINT16:
+    case SHOAL_INT16:
+    case SHOAL_FP16:
+    case SHOAL_BF16: return 2;
+    case SHOAL_UINT32:
+    case SHOAL_INT32:
+    case SHOAL_FP32: return 4;
+    case SHOAL_UINT64:
+    case SHOAL_INT64:
+    case SHOAL_FP64: return 8;
+    default: return 0;
+    }
 }
 
 /* Elements of a tensor: the product of its dimensions, 1 for a scalar. The host has checked

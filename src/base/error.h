@@ -48,6 +48,15 @@ struct error {
 
 #define ERROR_NONE ((struct error){.status = STATUS_OK})
 
+/* The same for what is done for each request: ERROR_NONE writes the whole text, which then nobody
+ * reads. */
+static inline void
+error_clear(struct error *error)
+{
+    error->status = STATUS_OK;
+    error->text[0] = '\0';
+}
+
 /* "NOT_FOUND" for STATUS_NOT_FOUND; "STATUS_<n>" never: an unknown number reads "UNKNOWN". */
 const char *status_name(enum status status);
 

@@ -249,10 +249,12 @@ judge_slot(struct look *look, uint64_t use, const struct watched *watched)
     return in_flight ? judge_ignored(look, word.place, watched->since_ns) : NULL;
 }
 
-/* Rule 2, of a block that some slot holds. */
+/* Rule 2, of a block that some slot holds, or we keep. */
 static const char *
-judge_held_block(const struct lane *lane, struct shm_word word, int64_t since_ns)
+judge_held_block(const struct lane *lane, uint32_t index, struct shm_word word, int64_t since_ns)
 {
+    if (word.party == PARTY_KEEPER)
+        return arena_keeps(&lane->region, index) ? NULL : "a block is kept by nobody";
     if (word.party >= lane->region.slots.count)
         return "a block is held by no request";
     const struct request *request = &lane->requests[word.party];
@@ -270,7 +272,7 @@ judge_block(const struct look *look, uint32_t index, const struct watched *watch
     const struct lane *lane = look->lane;
     struct shm_word word = word_unpack(watched->word);
     if (word.held)
-        return judge_held_block(lane, word, watched->since_ns);
+        return judge_held_block(lane, index, word, watched->since_ns);
     if (word.place != arena_class_of(&lane->region.layout, index))
         return "a block waits among those of another size";
     return would_be_met(look, watched) ? NULL : judge_unmet(look, word, watched);

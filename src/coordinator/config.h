@@ -64,6 +64,9 @@ struct config_pipeline {
     int64_t default_timeout_ns; /* of a request without a deadline; 0: none */
     int64_t queue_limit_ns;     /* refused if it would take longer, by forecast; 0: none */
     int64_t spin_ns;            /* longest look for work before sleeping */
+    uint32_t local_clients;     /* at most; 0: none */
+    uint32_t local_slots;       /* of each */
+    uint64_t local_bytes;       /* of each, in its arena */
     struct config_stage *stages;
     uint32_t stage_count;
     int line;

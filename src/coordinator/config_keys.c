@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "coordinator/config.h"
 #include "shm/counters.h"
+#include "shm/guests.h"
 #include "shm/sandbox.h"
 
 #define TOP(field) offsetof(struct config, field)
@@ -96,6 +97,16 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_SPIN_US] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "spin_us", 0, 1000, "µs",
     "200", NULL, FIELD_I64, NS_PER_US, PIPELINE(spin_ns),
     "How long workers look for work before they sleep, at most. 0: not at all."},
+[KEY_LOCAL_CLIENTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "local_clients", 0, GUESTS_MAX,
+    "clients", "0", NULL, FIELD_U32, 1, PIPELINE(local_clients),
+    "Programs on this host that may be connected through shared memory (`shoal/client.h`), by root "
+    "and the node's own user. Their inputs may change while modelets read them. 0: none."},
+[KEY_LOCAL_SLOTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "local_slots", 1, 256, "requests",
+    "64", NULL, FIELD_U32, 1, PIPELINE(local_slots),
+    "Requests of one local client in flight, at most."},
+[KEY_LOCAL_MIB] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "local_mib", 1, 65536, "MiB",
+    "16", NULL, FIELD_U64, MIB, PIPELINE(local_bytes),
+    "Memory for the tensors of one local client; a message has at most a fifth of it."},
 [KEY_STAGES] = {WHERE_PIPELINE, CONFIG_STAGES, REQUIRED, "stages", 1, STAGES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(stages), "What a request passes through, in this order."},
 

@@ -224,11 +224,12 @@ seat_on_spawn_failed(struct seat *seat, const struct error *error)
 
 /* Its successor, if the failed start has not stopped everything. */
 static void
-replace(struct seat *seat, enum death_blame blame, bool was_ready, const char *why)
+replace(struct seat *seat, enum death_blame blame, bool was_ready, uint32_t guests, const char *why)
 {
     if (seat->roster->stopping)
         return;
     bool quick = !was_ready || seat->died_ns - seat->ready_ns < QUICK_DEATH_MS * (int64_t)NS_PER_MS;
+    quick = quick && guests == 0; /* their users are charged, and are the ones who wait */
     seat->quick_deaths = quick ? seat->quick_deaths + 1 : 0;
     counter_add(seat_staff(seat)->counters, STAGE_RESTARTS, 1);
     staff_on_death(seat, blame, why);
@@ -251,6 +252,9 @@ seat_on_death(void *context)
     pid_t pid = seat->process.pid;
     forget_process(seat);
     uint32_t held = repair(seat);
+    uint32_t guests = seat_leaves_guests(seat);
+    if (held != 0)
+        guests = 0; /* it may have been a request of the lane */
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == HANDSHAKE_EXIT_CORRUPT)
         lane_report_corrupt(roster->lane, "a worker found it so");
     if (roster->stopping) {
@@ -263,5 +267,7 @@ seat_on_death(void *context)
              (int)pid, why, held);
     if (!was_ready && seat->killed_for != KILL_QUARANTINE)
         on_failed_start(seat, why);
-    replace(seat, blame_for(seat, wait_status, was_ready, held), was_ready, why);
+    enum death_blame blame =
+        guests != 0 ? DEATH_BLAMELESS : blame_for(seat, wait_status, was_ready, held);
+    replace(seat, blame, was_ready, guests, why);
 }

@@ -132,7 +132,8 @@ on_infer(void *context, struct rpc_call *call, const struct rpc_message *message
     struct front *front = context;
     struct tracer *tracer = front->options.tracer;
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
-    struct error error = ERROR_NONE;
+    struct error error;
+    error_clear(&error);
     struct submission submission = {
         .message = message,
         .deadline_ns = rpc_call_deadline_ns(call),

@@ -7,8 +7,6 @@
  * Results are read first. A turn takes a bounded number of each kind, so errors can't starve behind
  * results.
  */
-#include <string.h>
-
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/lane.h"
@@ -78,7 +76,8 @@ answer_result(struct lane *lane, struct request *request, const struct payload_v
     struct rpc_piece pieces[OIP_PIECES_MAX];
     size_t piece_count;
     size_t lent_count;
-    struct error error = ERROR_NONE;
+    struct error error;
+    error_clear(&error);
     enum status status = oip_encode_response(request->oip, &lane->info, view, request_release,
                                              request, pieces, &piece_count, &lent_count, &error);
     if (status != STATUS_OK) {
@@ -141,7 +140,8 @@ gather_result(struct lane *lane, struct payload_view *view)
     if (request == NULL)
         return false;
     const struct shm_slot *slot = region_slot(&lane->region, ticket.index);
-    struct error error = ERROR_NONE;
+    struct error error;
+    error_clear(&error);
     enum status status = payload_read(&lane->region, &slot->payload[place & 1], view, &error);
     if (status == STATUS_OK && !result_is_its_own(&lane->region, ticket.index, &view->payload))
         status = error_set(&error, STATUS_DATA_LOSS, "a result in another request's memory");
@@ -163,19 +163,17 @@ gather_error(struct lane *lane)
     if (request == NULL)
         return false;
     const struct shm_slot *slot = region_slot(&lane->region, ticket.index);
-    uint32_t number = atomic_load_explicit(&slot->status, memory_order_relaxed);
-    char text[SLOT_TEXT_BYTES];
-    memcpy(text, slot->text, sizeof(text)); /* once; a worker may be writing */
-    text[sizeof(text) - 1] = '\0';
-    enum status status = status_from_number((long)number);
-    bool was_run = status != STATUS_CANCELLED && status != STATUS_DEADLINE_EXCEEDED &&
-                   status != STATUS_UNAVAILABLE;
+    struct error failure = ERROR_NONE;
+    slot_failure(slot, &failure);
+    bool was_run = failure.status != STATUS_CANCELLED &&
+                   failure.status != STATUS_DEADLINE_EXCEEDED &&
+                   failure.status != STATUS_UNAVAILABLE;
     uint32_t failed_place = atomic_load_explicit(&slot->failed_place, memory_order_relaxed);
     if (was_run)
         note_finished(lane, failed_place);
     if (request->trace != NULL && failed_place < STAGES_MAX)
         request->trace->failed_stage = (int)failed_place;
-    answer_failure(request, status == STATUS_OK ? STATUS_INTERNAL : status, text);
+    answer_failure(request, failure.status, failure.text);
     return true;
 }
 

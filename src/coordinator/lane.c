@@ -132,6 +132,10 @@ lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *gener
         status = region_create(&lane->region, &plan, region_generation, error);
     if (status != STATUS_OK)
         return status;
+    arena_keep(&lane->region, &lane->kept);
+    lane->guests = (struct guests){.unseen = true};
+    if (generation->config->local_clients > 0)
+        lane->region.guests = &lane->guests;
     lane->number = number;
     lane->pipeline = pipeline;
     lane->generation = generation_ref(generation);

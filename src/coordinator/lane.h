@@ -25,8 +25,10 @@
 #include "coordinator/oip.h"
 #include "coordinator/outage.h"
 #include "coordinator/share.h"
+#include "shm/arena.h"
 #include "shm/counters.h"
 #include "shm/doorbell.h"
+#include "shm/guests.h"
 #include "shm/handshake.h"
 #include "shm/region.h"
 
@@ -119,9 +121,11 @@ struct lane {
     uint64_t region_generation;
     int64_t drain_until_ns; /* of one that drains */
     struct region region;
+    struct arena_kept kept;   /* blocks of it, for what comes next */
+    struct guests guests;     /* only that there may be some: ours are never mapped */
     struct request *requests; /* one per slot */
     struct oip_model_info info;
-    struct oip_spec *specs; /* what info points to */
+    struct handshake_tensor *specs; /* what info points to */
     char platform[HANDSHAKE_NAME_BYTES];
     _Atomic uint64_t dead_stages; /* bit i: stage i has no worker and none will come soon */
     struct outage outage;         /* why */

@@ -15,6 +15,7 @@
 #include "coordinator/config.h"
 #include "coordinator/control.h"
 #include "coordinator/front.h"
+#include "coordinator/local.h"
 #include "coordinator/http.h"
 #include "coordinator/loop.h"
 #include "coordinator/pipeline.h"
@@ -40,6 +41,7 @@ struct node {
     struct front *front;
     struct tracer *tracer; /* NULL: nothing is traced */
     struct control *control;
+    struct local *local;
     struct http *http; /* NULL: nothing is to be served over HTTP */
     struct scrape *scrape;
     struct rest *rest; /* NULL: it is not served */
@@ -163,12 +165,14 @@ on_drain_look(void *context)
 {
     struct node *node = context;
     uint64_t in_flight = assembly_in_flight(&node->assembly);
+    uint32_t clients = local_waits_for(node->local);
     bool late = clock_now_ns() >= node->drain_deadline_ns;
-    if (in_flight > 0 && !late) {
+    if ((in_flight > 0 || clients > 0) && !late) {
         loop_timer_set(node->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
         return;
     }
-    log_info("drained left_in_flight=%llu", (unsigned long long)in_flight);
+    log_info("drained left_in_flight=%llu local_clients=%u", (unsigned long long)in_flight,
+             clients);
     stop_pipelines(node);
 }
 
@@ -186,6 +190,7 @@ drain(struct node *node, const char *why)
         pipeline_drain(node->assembly.pipelines[i]);
         front_set_serving(node->front, node->assembly.pipelines[i]->name, false);
     }
+    local_drain(node->local);
     update_ready(node);
     on_drain_look(node);
 }
@@ -359,6 +364,9 @@ start(struct node *node, struct error *error)
     struct control_handler handler = {on_control, node};
     status =
         control_create(node->loop, node->assembly.counters.path, &handler, &node->control, error);
+    if (status == STATUS_OK)
+        status = local_create(node->loop, node->assembly.counters.path, node->assembly.pipelines,
+                              node->assembly.pipeline_count, &node->local, error);
     if (status != STATUS_OK)
         return status;
     node->share_key = share_key_draw();
@@ -388,6 +396,7 @@ finish(struct node *node)
     if (node->loop != NULL)
         loop_run_posted(node->loop);
     control_destroy(node->control);
+    local_destroy(node->local);
     assembly_end_gathering(&node->assembly); /* the last to answer, and to end a trace */
     http_destroy(node->http);
     rest_destroy(node->rest);

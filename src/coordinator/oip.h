@@ -19,23 +19,16 @@
 #include "base/error.h"
 #include "coordinator/forecast.h"
 #include "rpc/rpc.h"
+#include "shm/handshake.h"
 #include "shm/payload.h"
-
-/* What a stage takes or gives, from a worker's readiness message; shape -1: any. */
-struct oip_spec {
-    char name[SHOAL_NAME_BYTES_MAX + 1];
-    uint32_t datatype;
-    uint32_t rank;
-    int64_t shape[SHOAL_RANK_MAX];
-};
 
 struct oip_model_info {
     const char *name;
     const char *version; /* the one there is: "1" */
     const char *platform;
-    const struct oip_spec *inputs; /* count 0: not known, anything is taken */
+    const struct handshake_tensor *inputs; /* count 0: not known, anything is taken */
     uint32_t input_count;
-    const struct oip_spec *outputs;
+    const struct handshake_tensor *outputs;
     uint32_t output_count;
 };
 

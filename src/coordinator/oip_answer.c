@@ -112,7 +112,7 @@ model_ready(struct answer *answer, struct error *error)
 static const int64_t any_shape[] = {-1};
 
 static Inference__ModelMetadataResponse__TensorMetadata **
-tensor_metadata(struct answer *answer, const struct oip_spec *specs, uint32_t count)
+tensor_metadata(struct answer *answer, const struct handshake_tensor *specs, uint32_t count)
 {
     Inference__ModelMetadataResponse__TensorMetadata **list = oip_scratch_allocate(
         &answer->scratch, count * sizeof(Inference__ModelMetadataResponse__TensorMetadata *));
@@ -121,7 +121,7 @@ tensor_metadata(struct answer *answer, const struct oip_spec *specs, uint32_t co
     if (list == NULL || metadata == NULL)
         return NULL;
     for (uint32_t i = 0; i < count; i++) {
-        const struct oip_spec *spec = &specs[i];
+        const struct handshake_tensor *spec = &specs[i];
         inference__model_metadata_response__tensor_metadata__init(&metadata[i]);
         metadata[i].name = oip_loose(spec->name);
         /* The protocol has no word for "any": no name for the type, one open dimension. */

@@ -6,27 +6,19 @@
 #include <shoal/modelet.h>
 
 #include "base/check.h"
-
-static const char *const datatype_names[SHOAL_DATATYPE_END] = {
-    [SHOAL_BOOL] = "BOOL",     [SHOAL_UINT8] = "UINT8",   [SHOAL_UINT16] = "UINT16",
-    [SHOAL_UINT32] = "UINT32", [SHOAL_UINT64] = "UINT64", [SHOAL_INT8] = "INT8",
-    [SHOAL_INT16] = "INT16",   [SHOAL_INT32] = "INT32",   [SHOAL_INT64] = "INT64",
-    [SHOAL_FP16] = "FP16",     [SHOAL_FP32] = "FP32",     [SHOAL_FP64] = "FP64",
-    [SHOAL_BYTES] = "BYTES",   [SHOAL_BF16] = "BF16",
-};
+#include "shm/spec.h"
 
 const char *
 oip_datatype_name(uint32_t datatype)
 {
-    bool known = datatype > 0 && datatype < SHOAL_DATATYPE_END;
-    return known ? datatype_names[datatype] : "unknown";
+    return datatype_name(datatype);
 }
 
 uint32_t
 oip_datatype_from_name(const char *name)
 {
     for (uint32_t i = 1; i < SHOAL_DATATYPE_END; i++)
-        if (datatype_names[i][0] == name[0] && strcmp(datatype_names[i], name) == 0)
+        if (datatype_name(i)[0] == name[0] && strcmp(datatype_name(i), name) == 0)
             return i;
     return 0;
 }

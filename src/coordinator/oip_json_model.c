@@ -32,7 +32,7 @@ oip_json_put_model_ready(struct bytes *out, const char *model, bool ready)
 
 /* The protocol has no word for "any": no name for the type, one open dimension. */
 static void
-put_tensor(struct bytes *out, const struct oip_spec *spec)
+put_tensor(struct bytes *out, const struct handshake_tensor *spec)
 {
     bool any_type = spec->datatype == SHOAL_DATATYPE_ANY;
     bool any_rank = spec->rank == SHOAL_RANK_ANY;
@@ -49,7 +49,8 @@ put_tensor(struct bytes *out, const struct oip_spec *spec)
 }
 
 static void
-put_tensors(struct bytes *out, const char *key, const struct oip_spec *specs, uint32_t count)
+put_tensors(struct bytes *out, const char *key, const struct handshake_tensor *specs,
+            uint32_t count)
 {
     bytes_put_text(out, key);
     for (uint32_t i = 0; i < count; i++) {

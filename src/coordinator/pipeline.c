@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/audit.h"
+#include "coordinator/guest.h"
 #include "coordinator/oldest.h"
 #include "shm/arena.h"
 #include "shm/former.h"
@@ -263,6 +264,7 @@ take_over(struct pipeline *pipeline, struct lane *lane)
         atomic_store(&old->state, LANE_DRAINING);
         old->drain_until_ns = clock_now_ns() + drain_timeout_ns(pipeline);
         close_batches(old);
+        roster_guests_end(pipeline->rosters[old->number]);
         loop_timer_set(pipeline->drain_timer, 0);
     }
     end_reload(pipeline, NULL);
@@ -312,7 +314,8 @@ look_at_draining(void *context)
         struct lane *lane = &pipeline->lanes[i];
         if (atomic_load(&lane->state) != LANE_DRAINING)
             continue;
-        uint64_t in_flight = atomic_load(&lane->refs) - 1;
+        uint64_t in_flight =
+            atomic_load(&lane->refs) - 1 + roster_guests_ending(pipeline->rosters[i]);
         if (in_flight > 0 && clock_now_ns() < lane->drain_until_ns) {
             any = true;
             continue;
@@ -550,6 +553,16 @@ audit_lane(struct lane *lane, const struct roster *roster)
         lane_report_corrupt(lane, lost);
 }
 
+static uint32_t
+local_clients(const struct pipeline *pipeline)
+{
+    uint32_t served = 0;
+    for (uint32_t i = 0; i < LANES_MAX; i++)
+        if (pipeline->rosters[i] != NULL)
+            served += roster_guests_served(pipeline->rosters[i]);
+    return served;
+}
+
 void
 pipeline_publish(struct pipeline *pipeline)
 {
@@ -562,6 +575,7 @@ pipeline_publish(struct pipeline *pipeline)
         audit_lane(&pipeline->lanes[i], pipeline->rosters[i]);
     }
     oldest_publish(pipeline);
+    counter_set(pipeline->counters, PIPELINE_LOCAL_CLIENTS, local_clients(pipeline));
     counter_set(pipeline->counters, PIPELINE_SLOTS_USED, slots_held(pipeline));
     if (lane == NULL)
         return;

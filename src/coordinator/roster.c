@@ -79,6 +79,8 @@ roster_create(struct pipeline *pipeline, struct lane *lane, struct roster **crea
     roster->seats = calloc(roster->seat_count, sizeof(*roster->seats));
     roster->staffs = calloc(roster->stage_count, sizeof(*roster->staffs));
     CHECK(roster->seats != NULL && roster->staffs != NULL);
+    for (uint32_t i = 0; i < GUESTS_MAX; i++)
+        roster->guests[i].fd = -1;
     roster->kill_timer = loop_timer_create(pipeline->options.loop, roster_on_kill_timer, roster);
     *created = roster;
     for (uint32_t stage = 0; stage < roster->stage_count; stage++) {
@@ -96,6 +98,7 @@ roster_destroy(struct roster *roster)
 {
     CHECK(roster_gone(roster));
     hang_stop(roster);
+    roster_guests_fini(roster);
     for (uint32_t i = 0; i < roster->seat_count; i++)
         loop_timer_destroy(roster->seats[i].timer);
     for (uint32_t stage = 0; stage < roster->stage_count; stage++)
@@ -119,6 +122,7 @@ roster_end(struct roster *roster, int signal_number)
 {
     bool was_stopping = roster->stopping;
     roster->stopping = true;
+    roster_guests_end(roster);
     for (uint32_t i = 0; i < roster->seat_count; i++) {
         struct seat *seat = &roster->seats[i];
         if (seat->process.pid > 0) {

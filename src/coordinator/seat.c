@@ -95,6 +95,7 @@ seat_start(struct seat *seat)
     seat->run_watch = (struct run_watch){0};
     struct shm_worker *worker = region_worker(&lane->region, seat->stage, seat->index);
     atomic_store(&worker->run_began_ns, 0);
+    atomic_store(&worker->run_guests, 0);
     atomic_store(&worker->party, seat->party);
     struct handshake_start *start = malloc(sizeof(*start));
     CHECK(start != NULL);
@@ -170,14 +171,9 @@ seat_init(struct seat *seat, struct roster *roster, uint32_t stage, uint32_t ind
 /* ---- readiness ---- */
 
 static void
-set_specs(struct oip_spec *specs, const struct handshake_tensor *tensors, uint32_t count)
+set_specs(struct handshake_tensor *specs, const struct handshake_tensor *tensors, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        memcpy(specs[i].name, tensors[i].name, sizeof(specs[i].name));
-        specs[i].datatype = tensors[i].datatype;
-        specs[i].rank = tensors[i].rank;
-        memcpy(specs[i].shape, tensors[i].shape, sizeof(specs[i].shape));
-    }
+    memcpy(specs, tensors, count * sizeof(specs[0]));
 }
 
 /* What the pipeline takes and gives, from the first stage's and the last stage's first worker. Only
@@ -255,6 +251,7 @@ seat_on_ready(struct seat *seat, const struct handshake_ready *ready)
         seat->roster->lane->info.name, config->name, seat->index, (int)seat->process.pid,
         ready->name, pinned ? config->cpus[seat->index] : CPU_NONE, (long long)recovery_us);
     staff_on_ready(seat);
+    seat_tell_guests(seat); /* not before: whoever starts would hold up the end of a guest */
     roster_check_complete(seat->roster);
     pipeline_on_stages_changed(seat->roster->pipeline);
 }
@@ -263,7 +260,18 @@ union handshake_message {
     struct handshake_header header;
     struct handshake_ready ready;
     struct handshake_failed failed;
+    struct handshake_guest guest;
 };
+
+/* A worker that serves says something of a guest, and it can be. */
+static bool
+says_of_guest(struct seat *seat, enum status status, union handshake_message *message)
+{
+    if (status != STATUS_OK || seat->state != SEAT_READY || message->header.type != HANDSHAKE_GUEST)
+        return false;
+    message->guest.text[sizeof(message->guest.text) - 1] = '\0';
+    return seat_hears_of_guest(seat, &message->guest);
+}
 
 void
 seat_on_control(void *context)
@@ -288,6 +296,8 @@ seat_on_control(void *context)
         message->failed.text[sizeof(message->failed.text) - 1] = '\0';
         seat->refused = true;
         error_set(&seat->refusal, STATUS_FAILED_PRECONDITION, "%s", message->failed.text);
+    } else if (says_of_guest(seat, status, message)) {
+        /* done */
     } else {
         /* closed, or nonsense: its death, which follows or is brought about, says the rest */
         loop_watch_remove(seat->control_watch);

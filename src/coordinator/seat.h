@@ -8,6 +8,7 @@
  *     death.c       a process has ended: why, what becomes of its requests, who is to blame
  *     staff.c       a stage without anybody: what waits there fails, quarantine and its end
  *     hang.c        runs that take too long
+ *     guest.c       regions of local clients, which the workers serve as well
  *
  * All on the loop thread.
  */
@@ -18,6 +19,7 @@
 
 #include "base/error.h"
 #include "coordinator/config.h"
+#include "coordinator/guest.h"
 #include "coordinator/hang.h"
 #include "coordinator/loop.h"
 #include "coordinator/quarantine.h"
@@ -63,6 +65,8 @@ struct seat {
     int64_t died_ns;       /* when the one before died; 0: has been replaced, or was the first */
     uint32_t quick_deaths; /* in a row */
     struct run_watch run_watch;
+    uint32_t guests_told; /* bit i: the process knows guest i, and has not said that it left */
+    uint32_t guests_lost; /* bit i: it has said that guest i is corrupt */
     _Atomic uint64_t *counters;
 };
 
@@ -85,6 +89,8 @@ struct roster {
     uint32_t stage_count;
     bool complete_once; /* every stage had a ready worker */
     bool stopping;
+    struct lane_guest guests[GUESTS_MAX];
+    uint64_t guest_serials;
     struct loop_timer *kill_timer;
     struct loop_timer *hang_timer; /* NULL: no stage has a limit */
 };

@@ -34,9 +34,34 @@ enum status arena_acquire(const struct region *region, uint32_t slot, uint64_t b
 enum status arena_release(const struct region *region, uint32_t slot, uint32_t block,
                           uint16_t party);
 
+/*
+ * Blocks that one process keeps when it releases them, to be the first it acquires: the last
+ * released is the next in use, and so still in the CPU's cache. The rings hand out what has lain
+ * longest, each time another piece of the whole arena. For the process that both acquires and
+ * releases, the coordinator in a lane; its word says so, PARTY_KEEPER. An eighth of a class at
+ * most, since nobody else can have them. Who finds it busy goes to the rings: nobody waits.
+ */
+enum { ARENA_KEPT_MAX = 64 };
+
+struct arena_kept {
+    atomic_flag busy;
+    struct {
+        uint32_t count;
+        uint32_t limit;
+        uint16_t blocks[ARENA_KEPT_MAX];
+    } classes[CLASSES_MAX];
+};
+
+/* From now on this process keeps blocks of the region; for good, and before it has any. */
+void arena_keep(struct region *region, struct arena_kept *kept);
+
+/* True if the block is one of those that are kept, or that can't be said now. For an audit. */
+bool arena_keeps(const struct region *region, uint32_t block);
+
 /* True if the slot holds the block, which is one that exists. A hostile worker can make that look
  * so for any block; a mistaken one, or one that only changed a descriptor, can't. */
 bool arena_holds(const struct region *region, uint32_t slot, uint32_t block);
 
-/* Blocks not free at this moment, of one class or (class -1) all. Reads every word: for people. */
+/* Blocks not free at this moment (kept ones are), of one class or (class -1) all. Reads every word:
+ * for people. */
 uint32_t arena_used(const struct region *region, int class_index);

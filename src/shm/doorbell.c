@@ -50,6 +50,64 @@ doorbell_sleep(struct shm_doorbell *bell, uint32_t prepared, int64_t timeout_ns)
     return rung;
 }
 
+/* ---- several bells ---- */
+
+void
+doorbells_prepare(struct doorbells *doorbells)
+{
+    for (uint32_t i = 0; i < doorbells->count; i++) {
+        struct shm_doorbell *bell = doorbells->bells[i];
+        doorbells->prepared[i] = atomic_load_explicit(&bell->sequence, memory_order_relaxed);
+        atomic_store_explicit(&bell->asleep, 1, memory_order_relaxed);
+    }
+    atomic_thread_fence(memory_order_seq_cst); /* one for all: as in doorbell_prepare */
+}
+
+void
+doorbells_cancel(struct doorbells *doorbells)
+{
+    doorbell_cancel(doorbells->bells[0]);
+}
+
+/* Any of them; ENOSYS or EPERM where it can't be had. */
+static long
+futex_any(const struct doorbells *doorbells, const struct timespec *until)
+{
+    struct futex_waitv waits[DOORBELLS_MAX];
+    for (uint32_t i = 0; i < doorbells->count; i++)
+        waits[i] = (struct futex_waitv){
+            .val = doorbells->prepared[i],
+            .uaddr = (uintptr_t)&doorbells->bells[i]->sequence,
+            .flags = FUTEX_32,
+        };
+    return syscall(SYS_futex_waitv, waits, doorbells->count, 0, until, CLOCK_MONOTONIC);
+}
+
+bool
+doorbells_can_wait(void)
+{
+    struct shm_doorbell bell = {0};
+    struct doorbells one = {.bells = {&bell}, .prepared = {1}, .count = 1};
+    return futex_any(&one, NULL) == 0 || errno == EAGAIN; /* a word that has moved on: at once */
+}
+
+bool
+doorbells_sleep(struct doorbells *doorbells, int64_t timeout_ns)
+{
+    if (doorbells->count == 1 || timeout_ns <= 0)
+        return doorbell_sleep(doorbells->bells[0], doorbells->prepared[0], timeout_ns);
+    int64_t until_ns = clock_now_ns() + timeout_ns;
+    struct timespec until = {.tv_sec = until_ns / NS_PER_S, .tv_nsec = until_ns % NS_PER_S};
+    bool rung = futex_any(doorbells, &until) >= 0 || errno == EAGAIN;
+    if (!rung && (errno == ENOSYS || errno == EPERM)) {
+        if (timeout_ns > DOORBELLS_BLIND_NS)
+            timeout_ns = DOORBELLS_BLIND_NS;
+        return doorbell_sleep(doorbells->bells[0], doorbells->prepared[0], timeout_ns);
+    }
+    doorbell_cancel(doorbells->bells[0]);
+    return rung;
+}
+
 bool
 doorbell_ring(struct shm_doorbell *bell)
 {

@@ -37,6 +37,31 @@ bool doorbell_ring(struct shm_doorbell *bell);
 void doorbell_wake(struct shm_doorbell *bell);
 
 /*
+ * Several bells at once: one's own, and others on which anybody may sleep (guests.h). Of those who
+ * sleep on such a bell one ring wakes one. Its `asleep` says that somebody sleeps and nobody who is
+ * awake is sure to look; it is not the sleeper's to clear.
+ */
+enum { DOORBELLS_MAX = 33 };
+
+struct doorbells {
+    struct shm_doorbell *bells[DOORBELLS_MAX]; /* the first is one's own */
+    uint32_t prepared[DOORBELLS_MAX];
+    uint32_t count;
+};
+
+/* As those of one bell; the bells and their number are filled in before. */
+void doorbells_prepare(struct doorbells *doorbells);
+void doorbells_cancel(struct doorbells *doorbells);
+/* Without futex_waitv (Linux before 5.16, a container's filter) on one's own bell alone, for at
+ * most DOORBELLS_BLIND_NS. */
+bool doorbells_sleep(struct doorbells *doorbells, int64_t timeout_ns);
+
+#define DOORBELLS_BLIND_NS INT64_C(1000000)
+
+/* Whether this process can sleep on several bells. Asks the kernel; errno says why not. */
+bool doorbells_can_wait(void);
+
+/*
  * How long to look before sleeping: private to the process. Rewarded looking doubles the budget,
  * vain looking halves it; a sleep that turns out shorter than the limit shows how long looking
  * would have had to last. A limit of 0 means never to spin.

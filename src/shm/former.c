@@ -2,6 +2,7 @@
 #include "shm/former.h"
 
 #include "shm/doorbell.h"
+#include "shm/guests.h"
 
 enum { FORMER_NONE = 0 };
 
@@ -24,15 +25,18 @@ former_take(const struct region *region, uint32_t stage_index, uint32_t worker_i
 {
     struct shm_stage *stage = region_stage(region, stage_index);
     uint32_t me = former_word(worker_index, party);
-    return former_change(stage, FORMER_NONE, me) || former_change(stage, me | FORMER_OFFERED, me) ||
-           atomic_load_explicit(&stage->former, memory_order_acquire) == me;
+    if (!former_change(stage, FORMER_NONE, me) && !former_change(stage, me | FORMER_OFFERED, me) &&
+        atomic_load_explicit(&stage->former, memory_order_acquire) != me)
+        return false;
+    guests_hush(region, stage_index); /* awake, and about to look */
+    return true;
 }
 
 static bool
 stage_has_work(const struct region *region, uint32_t stage_index)
 {
     struct shm_ring ring = region_slot_ring(region, (uint8_t)stage_index);
-    return ring_has_cell(&ring);
+    return ring_has_cell(&ring) || guests_have_work(region, stage_index);
 }
 
 /* True if the worker that has been appointed sleeps, or is about to look and will see it. */
@@ -91,23 +95,35 @@ former_leave(const struct region *region, uint32_t stage_index, uint32_t worker_
     former_change(stage, former_word(worker_index, party), FORMER_NONE);
     /* pairs with the fence in stage_notify: the pusher sees the role free, or we see its push */
     atomic_thread_fence(memory_order_seq_cst);
+    if (region->guests != NULL && region->guests->limit > 0 &&
+        atomic_load_explicit(&stage->idle, memory_order_relaxed) != 0) {
+        /* from here on a client wakes one of those who sleep; what it pushed before we see below */
+        guests_arm(region, stage_index);
+        atomic_thread_fence(memory_order_seq_cst);
+    }
     if (stage_has_work(region, stage_index))
         appoint_idle(region, stage_index);
+}
+
+bool
+former_ring(const struct region *region, uint32_t stage_index)
+{
+    struct shm_stage *stage = region_stage(region, stage_index);
+    atomic_thread_fence(memory_order_seq_cst);
+    uint32_t former = atomic_load_explicit(&stage->former, memory_order_relaxed);
+    if (former == FORMER_NONE)
+        return false;
+    uint32_t index = (former & ~FORMER_OFFERED) >> 16;
+    if (index < region->layout.plan.worker_counts[stage_index])
+        doorbell_ring(&region_worker(region, stage_index, index)->bell);
+    return true;
 }
 
 void
 stage_notify(const struct region *region, uint32_t stage_index)
 {
-    struct shm_stage *stage = region_stage(region, stage_index);
-    atomic_thread_fence(memory_order_seq_cst);
-    uint32_t former = atomic_load_explicit(&stage->former, memory_order_relaxed);
-    if (former == FORMER_NONE) {
+    if (!former_ring(region, stage_index))
         appoint_idle(region, stage_index);
-        return;
-    }
-    uint32_t index = (former & ~FORMER_OFFERED) >> 16;
-    if (index < region->layout.plan.worker_counts[stage_index])
-        doorbell_ring(&region_worker(region, stage_index, index)->bell);
 }
 
 void

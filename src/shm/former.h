@@ -28,6 +28,9 @@ void former_leave(const struct region *region, uint32_t stage, uint32_t worker_i
  */
 void stage_notify(const struct region *region, uint32_t stage);
 
+/* Rings the bell of the stage's former, if there is one; false: there is none. */
+bool former_ring(const struct region *region, uint32_t stage);
+
 /*
  * How a worker goes to rest when it has no work and not the role:
  *

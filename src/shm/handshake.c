@@ -5,8 +5,16 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/check.h"
+#include "shm/local.h"
+
+static bool
+terminated(const char *string, size_t room)
+{
+    return strnlen(string, room) < room;
+}
 
 /* A message of a type has one size; 0 for what is no type. */
 static uint32_t
@@ -16,6 +24,7 @@ message_bytes(uint32_t type)
     case HANDSHAKE_START: return sizeof(struct handshake_start);
     case HANDSHAKE_READY: return sizeof(struct handshake_ready);
     case HANDSHAKE_FAILED: return sizeof(struct handshake_failed);
+    case HANDSHAKE_GUEST: return sizeof(struct handshake_guest);
     default: return 0;
     }
 }
@@ -35,6 +44,44 @@ handshake_send(int fd, const void *message, uint32_t bytes, struct error *error)
     if (errno == EPIPE || errno == ECONNRESET)
         return error_set(error, STATUS_UNAVAILABLE, "handshake: the other side has closed");
     return error_set_errno(error, "handshake: sending %u bytes", bytes);
+}
+
+enum status
+handshake_send_guest(int fd, const struct handshake_guest *message, int region_fd,
+                     struct error *error)
+{
+    if (region_fd >= 0)
+        return local_send(fd, message, sizeof(*message), region_fd, error);
+    ssize_t sent;
+    do /* not sendmsg: a worker's sandbox knows none */
+        sent = send(fd, message, sizeof(*message), MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (sent < 0 && errno == EINTR);
+    if (sent >= 0)
+        return STATUS_OK;
+    if (errno == EPIPE || errno == ECONNRESET)
+        return error_set(error, STATUS_UNAVAILABLE, "handshake: the other side has closed");
+    if (errno == EAGAIN)
+        return error_set(error, STATUS_DEADLINE_EXCEEDED, "handshake: no room for a message");
+    return error_set_errno(error, "handshake: sending of a guest");
+}
+
+enum status
+handshake_receive_guest(int fd, struct handshake_guest *message, int *region_fd,
+                        struct error *error)
+{
+    enum status status =
+        local_receive(fd, message, sizeof(*message), LOCAL_DONT_WAIT, region_fd, error);
+    if (status != STATUS_OK)
+        return status;
+    if (message->header.version == HANDSHAKE_VERSION && message->header.type == HANDSHAKE_GUEST &&
+        message->header.bytes == sizeof(*message) &&
+        terminated(message->text, sizeof(message->text)))
+        return STATUS_OK;
+    if (*region_fd >= 0)
+        close(*region_fd);
+    *region_fd = -1;
+    return error_set(error, STATUS_DATA_LOSS, "handshake: no word of a guest: type %u",
+                     message->header.type);
 }
 
 static enum status
@@ -78,12 +125,6 @@ handshake_receive(int fd, void *message, uint32_t room, struct error *error)
                          "handshake: message type %u has %u bytes, not %zd (it says %u)",
                          header.type, expected, received, header.bytes);
     return STATUS_OK;
-}
-
-static bool
-terminated(const char *string, size_t room)
-{
-    return strnlen(string, room) < room;
 }
 
 /* `which` is "input" or "output". */

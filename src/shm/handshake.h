@@ -10,6 +10,16 @@
  *                                    ←     handshake_ready, or handshake_failed and exit code 2
  *     closes the socket, or SIGTERM  →     finishes its batch, closes the modelet, exit code 0
  *
+ * While it serves, guests come and go (guests.h):
+ *
+ *     handshake_guest, GUEST_COMES   →     maps the region that came with it, and serves it too
+ *     handshake_guest, GUEST_GOES    →     throws away what it holds of it, unmaps it
+ *     handshake_guest, GUEST_ENDS    →     finishes what it holds of it, and what waits in it
+ *                                          beyond the first stage, unmaps it
+ *                                    ←     handshake_guest, GUEST_LEFT: it is unmapped
+ *                                    ←     handshake_guest, GUEST_LOST: found corrupt, served no
+ * more
+ *
  * The worker also leaves when the socket closes. What comes back was written by a process that runs
  * foreign code: the coordinator validates it (handshake_ready_validate) before it believes a byte.
  */
@@ -24,12 +34,17 @@
 
 enum { HANDSHAKE_FD_REGION = 3, HANDSHAKE_FD_COUNTERS = 4, HANDSHAKE_FD_CONTROL = 5 };
 
-#define HANDSHAKE_VERSION 1u
+#define HANDSHAKE_VERSION 2u
 
 /* With this exit code a worker says that it met what cannot be in the region. */
 enum { HANDSHAKE_EXIT_CORRUPT = 3 };
 
-enum handshake_type { HANDSHAKE_START = 1, HANDSHAKE_READY, HANDSHAKE_FAILED };
+enum handshake_type {
+    HANDSHAKE_START = 1,
+    HANDSHAKE_READY,
+    HANDSHAKE_FAILED,
+    HANDSHAKE_GUEST,
+};
 
 enum {
     HANDSHAKE_PARAMS_MAX = 64,
@@ -105,6 +120,26 @@ struct handshake_failed {
     uint32_t status;
     char text[ERROR_TEXT_MAX];
 };
+
+enum handshake_guest_event { GUEST_COMES = 1, GUEST_GOES, GUEST_ENDS, GUEST_LEFT, GUEST_LOST };
+
+struct handshake_guest {
+    struct handshake_header header;
+    uint32_t event;
+    uint32_t number; /* below GUESTS_MAX: its place among the guests */
+    uint64_t serial; /* of this guest: never used again, as its number is */
+    char text[128];  /* GUEST_LOST: what was found */
+};
+
+/* Sends one, with the guest's region if `region_fd` is not -1. Never waits: DEADLINE_EXCEEDED when
+ * there is no room. */
+enum status handshake_send_guest(int fd, const struct handshake_guest *message, int region_fd,
+                                 struct error *error) WARN_UNUSED;
+
+/* Receives one, with the descriptor that came with it or -1, which is the caller's. Never waits:
+ * DEADLINE_EXCEEDED when there is none. UNAVAILABLE: the other side has closed. */
+enum status handshake_receive_guest(int fd, struct handshake_guest *message, int *region_fd,
+                                    struct error *error) WARN_UNUSED;
 
 /* One packet, blocking; EINTR is retried. */
 enum status handshake_send(int fd, const void *message, uint32_t bytes,

@@ -42,6 +42,12 @@ plan_validate(const struct region_plan *plan, struct error *error)
         if (bytes < BLOCK_BYTES_MIN || bytes % CACHE_LINE_BYTES != 0 || bytes > UINT32_MAX)
             return error_set(error, STATUS_INVALID_ARGUMENT, "blocks of %llu bytes",
                              (unsigned long long)bytes);
+        /* who asks for so many bytes is given a block of the class that has them, or a later one */
+        if (i > 0 && bytes <= plan->class_block_bytes[i - 1])
+            return error_set(error, STATUS_INVALID_ARGUMENT,
+                             "size class %u has blocks of %llu bytes, the one before of %llu", i,
+                             (unsigned long long)bytes,
+                             (unsigned long long)plan->class_block_bytes[i - 1]);
         if (plan->class_block_counts[i] < 1)
             return error_set(error, STATUS_INVALID_ARGUMENT, "size class %u has no block", i);
         blocks += plan->class_block_counts[i];

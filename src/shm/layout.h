@@ -109,8 +109,9 @@ struct shm_doorbell {
 
 struct shm_stage {
     _Alignas(64) _Atomic uint32_t former;
-    _Atomic uint64_t idle;     /* bit i: worker i wants work and sleeps, or is about to */
-    _Atomic uint32_t draining; /* 1: close batches at once; written by the coordinator */
+    _Atomic uint64_t idle;         /* bit i: worker i wants work and sleeps, or is about to */
+    _Atomic uint32_t draining;     /* 1: close batches at once; written by the coordinator */
+    _Atomic uint32_t guests_epoch; /* one more with each guest that comes or goes; likewise */
 };
 
 /* A worker's seat: the process in it changes, the seat stays. */
@@ -120,6 +121,7 @@ struct shm_worker {
     _Atomic int32_t pid;
     _Atomic int64_t heartbeat_ns; /* the worker writes: its last sign of life */
     _Atomic int64_t run_began_ns; /* 0 when it is not running the modelet */
+    _Atomic uint32_t run_guests;  /* bit i: it holds items of guest i (guests.h), run or not */
     _Atomic uint32_t run_items;
     /* What its runs cost, as the worker has learned it: fixed, for each item, and how far a run is
      * from that on average. Loaded one by one: a mixture of two estimates is an estimate. */

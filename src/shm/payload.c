@@ -42,6 +42,8 @@ read_tensor(const struct region *region, struct payload_view *view, uint32_t ind
     uint32_t block = payload->blocks[copy.block];
     if (!range_ok(copy.offset, copy.bytes, arena_block_bytes(&region->layout, block)))
         return error_set(error, STATUS_DATA_LOSS, "tensor %u: beyond its block", index);
+    if (copy.offset % PAYLOAD_ALIGNMENT != 0) /* modelet.h promises it */
+        return error_set(error, STATUS_DATA_LOSS, "tensor %u: not aligned", index);
     if (!range_ok(copy.name_offset, (uint64_t)copy.name_bytes + 1, payload->table_bytes) ||
         copy.name_bytes > SHOAL_NAME_BYTES_MAX || copy.name_bytes == 0 ||
         view->table[copy.name_offset + copy.name_bytes] != '\0')
@@ -57,8 +59,9 @@ read_tensor(const struct region *region, struct payload_view *view, uint32_t ind
     return STATUS_OK;
 }
 
-enum status
-payload_read(const struct region *region, const struct shm_payload *shared,
+/* `copy`: room for the table, or NULL: it is read where it lies. */
+static enum status
+read_payload(const struct region *region, const struct shm_payload *shared, char *copy,
              struct payload_view *view, struct error *error)
 {
     memcpy(&view->payload, shared, sizeof(view->payload));
@@ -85,6 +88,13 @@ payload_read(const struct region *region, const struct shm_payload *shared,
         return error_set(error, STATUS_DATA_LOSS, "payload table of %u bytes at %u",
                          payload->table_bytes, payload->table_offset);
     view->table = arena_block(region, block) + payload->table_offset;
+    if (copy != NULL) {
+        if (payload->table_bytes > PAYLOAD_TABLE_BYTES_MAX)
+            return error_set(error, STATUS_DATA_LOSS, "payload table of %u bytes",
+                             payload->table_bytes);
+        memcpy(copy, view->table, payload->table_bytes);
+        view->table = copy;
+    }
     const struct payload_tensor *tensors = (const void *)view->table;
     view->parameters = (const void *)(view->table + tensors_bytes);
     for (uint32_t i = 0; i < payload->tensor_count; i++) {
@@ -94,6 +104,20 @@ payload_read(const struct region *region, const struct shm_payload *shared,
     }
     view->tensor_count = payload->tensor_count;
     return STATUS_OK;
+}
+
+enum status
+payload_read(const struct region *region, const struct shm_payload *shared,
+             struct payload_view *view, struct error *error)
+{
+    return read_payload(region, shared, NULL, view, error);
+}
+
+enum status
+payload_read_copied(const struct region *region, const struct shm_payload *shared,
+                    struct payload_table *table, struct payload_view *view, struct error *error)
+{
+    return read_payload(region, shared, table->bytes, view, error);
 }
 
 /* A string of the table that is really there, with the zero byte that ends it; else NULL. */
@@ -136,6 +160,34 @@ payload_parameter_find(const struct payload_view *view, const char *wanted,
     return 0;
 }
 
+enum status
+tensor_check_elements(const struct shoal_tensor *tensor, struct error *error)
+{
+    uint64_t elements;
+    if (!tensor_bytes_for(SHOAL_BYTES, tensor->rank, tensor->shape, &elements))
+        return error_set(error, STATUS_INVALID_ARGUMENT, "tensor \"%s\": a shape that overflows",
+                         tensor->name);
+    const char *at = tensor->data;
+    uint64_t left = tensor->bytes;
+    for (uint64_t i = 0; i < elements; i++) {
+        uint32_t length = 0;
+        if (left >= sizeof(length))
+            memcpy(&length, at, sizeof(length)); /* once: it may be changing */
+        if (left < sizeof(length) || length > left - sizeof(length))
+            return error_set(error, STATUS_INVALID_ARGUMENT,
+                             "tensor \"%s\": element %llu of %llu goes beyond its %zu bytes",
+                             tensor->name, (unsigned long long)i, (unsigned long long)elements,
+                             tensor->bytes);
+        at += sizeof(length) + length;
+        left -= sizeof(length) + length;
+    }
+    if (left == 0)
+        return STATUS_OK;
+    return error_set(error, STATUS_INVALID_ARGUMENT,
+                     "tensor \"%s\": %llu bytes after its %llu elements", tensor->name,
+                     (unsigned long long)left, (unsigned long long)elements);
+}
+
 /* ---- building ---- */
 
 static bool
@@ -153,6 +205,7 @@ builder_init(struct payload_builder *builder, const struct region *region, uint3
              const struct shm_payload *overwritten)
 {
     builder->region = region;
+    builder->current = current;
     builder->slot = slot;
     builder->party = party;
     builder->tensor_count = 0;
@@ -162,10 +215,11 @@ builder_init(struct payload_builder *builder, const struct region *region, uint3
     builder->string_bytes = 0;
     if (overwritten == NULL)
         return;
-    for (uint32_t i = 0; i < overwritten->block_count && i < PAYLOAD_BLOCKS_MAX; i++)
-        if (overwritten->blocks[i] < region->layout.block_count &&
-            !payload_names(current, overwritten->blocks[i]))
-            builder->spares[builder->spare_count++] = overwritten->blocks[i];
+    struct shm_payload old;
+    memcpy(&old, overwritten, sizeof(old)); /* once: somebody may be writing there */
+    for (uint32_t i = 0; i < old.block_count && i < PAYLOAD_BLOCKS_MAX; i++)
+        if (old.blocks[i] < region->layout.block_count && !payload_names(current, old.blocks[i]))
+            builder->spares[builder->spare_count++] = old.blocks[i];
 }
 
 static uint64_t
@@ -181,6 +235,16 @@ table_bytes_expected(const struct payload_builder *builder)
     return (builder->tensor_count + 1u) * sizeof(struct payload_tensor) +
            builder->parameter_count * sizeof(struct payload_parameter) + builder->string_bytes +
            SHOAL_NAME_BYTES_MAX + 1 + PAYLOAD_ALIGNMENT;
+}
+
+/* An arena or descriptor that somebody wrote into may give us what we have, or read from. */
+static bool
+is_in_use(const struct payload_builder *builder, uint32_t block)
+{
+    for (uint32_t i = 0; i < builder->block_count; i++)
+        if (builder->blocks[i] == block)
+            return true;
+    return builder->current != NULL && payload_names(builder->current, (uint16_t)block);
 }
 
 /* Makes a block of at least `bytes` the builder's next: a spare one if it is large enough. */
@@ -207,6 +271,8 @@ take_block(struct payload_builder *builder, uint64_t bytes, struct error *error)
             return error_set(error, status, "arena full: no block of %llu bytes is free",
                              (unsigned long long)bytes);
     }
+    if (is_in_use(builder, block))
+        return error_set(error, STATUS_DATA_LOSS, "arena: corrupt");
     builder->blocks[builder->block_count] = (uint16_t)block;
     builder->used_bytes[builder->block_count] = 0;
     builder->block_count++;
@@ -380,6 +446,48 @@ builder_carry_parameters(struct payload_builder *builder, const struct payload_v
             return status;
     }
     return STATUS_OK;
+}
+
+static enum status
+copy_tensor(struct payload_builder *builder, const struct payload_builder *from,
+            const struct payload_tensor *entry, struct error *error)
+{
+    struct shoal_tensor tensor = {.name = from->strings + entry->name_offset,
+                                  .datatype = entry->datatype,
+                                  .rank = entry->rank,
+                                  .bytes = entry->bytes};
+    memcpy(tensor.shape, entry->shape, sizeof(tensor.shape));
+    void *data;
+    enum status status = builder_add(builder, &tensor, &data, error);
+    if (status == STATUS_OK)
+        memcpy(data, arena_block(from->region, from->blocks[entry->block]) + entry->offset,
+               entry->bytes);
+    return status;
+}
+
+static enum status
+copy_parameter(struct payload_builder *builder, const struct payload_builder *from,
+               const struct payload_parameter *entry, struct error *error)
+{
+    struct shoal_parameter parameter = {.type = entry->type, .value.uint64 = entry->value};
+    if (entry->type == SHOAL_PARAMETER_STRING) {
+        parameter.string = from->strings + (entry->value >> 32);
+        parameter.string_bytes = (uint32_t)entry->value;
+        parameter.value.uint64 = 0;
+    }
+    return builder_parameter(builder, from->strings + entry->name_offset, &parameter, error);
+}
+
+enum status
+builder_copy(struct payload_builder *builder, const struct payload_builder *from,
+             struct error *error)
+{
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; i < from->tensor_count && status == STATUS_OK; i++)
+        status = copy_tensor(builder, from, &from->tensors[i], error);
+    for (uint32_t i = 0; i < from->parameter_count && status == STATUS_OK; i++)
+        status = copy_parameter(builder, from, &from->parameters[i], error);
+    return status;
 }
 
 static void

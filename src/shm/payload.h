@@ -56,6 +56,25 @@ struct payload_view {
 enum status payload_read(const struct region *region, const struct shm_payload *payload,
                          struct payload_view *view, struct error *error) WARN_UNUSED;
 
+/* No table that a builder makes is larger. */
+enum {
+    PAYLOAD_STRING_BYTES_MAX = SHOAL_TENSORS_MAX * (SHOAL_NAME_BYTES_MAX + 1) + 4096,
+    PAYLOAD_TABLE_BYTES_MAX = SHOAL_TENSORS_MAX * (int)sizeof(struct payload_tensor) +
+                              PARAMETERS_MAX * (int)sizeof(struct payload_parameter) +
+                              PAYLOAD_STRING_BYTES_MAX,
+};
+
+/* Private memory for a table. */
+struct payload_table {
+    _Alignas(8) char bytes[PAYLOAD_TABLE_BYTES_MAX];
+};
+
+/* The same of a region whose other side may write while we read: descriptor and table are copied
+ * once, and the view points into `table`. Only the tensors' data stays where it is. */
+enum status payload_read_copied(const struct region *region, const struct shm_payload *payload,
+                                struct payload_table *table, struct payload_view *view,
+                                struct error *error) WARN_UNUSED;
+
 /* A parameter by name; 1 if there is one (and it is well-formed), else 0. */
 int payload_parameter_find(const struct payload_view *view, const char *name,
                            struct shoal_parameter *parameter);
@@ -64,12 +83,18 @@ int payload_parameter_find(const struct payload_view *view, const char *name,
  * overflow. For SHOAL_BYTES the number of elements. */
 bool tensor_bytes_for(uint32_t datatype, uint32_t rank, const int64_t *shape, uint64_t *bytes);
 
+/* Of a SHOAL_BYTES tensor: its elements, each after its length, fill it, and are as many as its
+ * shape says. INVALID_ARGUMENT naming the tensor and the element. */
+enum status tensor_check_elements(const struct shoal_tensor *tensor,
+                                  struct error *error) WARN_UNUSED;
+
 /*
  * Builds the payload for the next place of a slot that the caller holds. Blocks it acquires belong
  * to the slot at once; those that only the overwritten descriptor names are used first.
  */
 struct payload_builder {
     const struct region *region;
+    const struct shm_payload *current;
     uint32_t slot;
     uint16_t party;
     uint16_t tensor_count;
@@ -83,12 +108,13 @@ struct payload_builder {
     uint32_t string_bytes;
     struct payload_tensor tensors[SHOAL_TENSORS_MAX];
     struct payload_parameter parameters[PARAMETERS_MAX];
-    char strings[SHOAL_TENSORS_MAX * (SHOAL_NAME_BYTES_MAX + 1) + 4096];
+    char strings[PAYLOAD_STRING_BYTES_MAX];
 };
 
 /*
  * Starts a payload. `current` is the valid descriptor, `overwritten` the one of the other parity;
- * both NULL for a fresh slot.
+ * both NULL for a fresh slot. `current` is kept: a block that it names is no room for anything new,
+ * whatever the arena says.
  */
 void builder_init(struct payload_builder *builder, const struct region *region, uint32_t slot,
                   uint16_t party, const struct shm_payload *current,
@@ -118,6 +144,11 @@ enum status builder_parameter(struct payload_builder *builder, const char *name,
 enum status builder_carry_parameters(struct payload_builder *builder,
                                      const struct payload_view *view,
                                      struct error *error) WARN_UNUSED;
+
+/* Adds to a fresh builder all that another one holds so far, data included; they may be of
+ * different regions. As builder_add and builder_parameter. */
+enum status builder_copy(struct payload_builder *builder, const struct payload_builder *from,
+                         struct error *error) WARN_UNUSED;
 
 /* Writes the table, gives spare blocks that were not used back, and fills `payload`, which is the
  * slot's descriptor for the next place. */

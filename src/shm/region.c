@@ -13,37 +13,6 @@
 
 enum { REGION_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
-bool
-region_place_exists(const struct region *region, uint8_t place)
-{
-    return place <= region->layout.plan.stage_count || place == PLACE_ERROR || place == PLACE_FREE;
-}
-
-static uint32_t
-ring_log2(uint32_t cell_count)
-{
-    return (uint32_t)__builtin_ctz(cell_count);
-}
-
-struct shm_ring
-region_slot_ring(const struct region *region, uint8_t place)
-{
-    CHECK(region_place_exists(region, place));
-    const struct region_layout *layout = &region->layout;
-    uint32_t number = place;
-    if (place == PLACE_ERROR)
-        number = layout->plan.stage_count + 1;
-    else if (place == PLACE_FREE)
-        number = layout->plan.stage_count + 2;
-    uint64_t offset = layout->slot_rings_offset + number * layout->slot_ring_bytes;
-    return (struct shm_ring){
-        .shared = (struct shm_ring_shared *)(void *)(region->base + offset),
-        .cell_count = layout->slot_ring_cells,
-        .cell_count_log2 = ring_log2(layout->slot_ring_cells),
-        .place = place,
-    };
-}
-
 struct shm_ring
 region_class_ring(const struct region *region, uint32_t class_index)
 {
@@ -53,7 +22,7 @@ region_class_ring(const struct region *region, uint32_t class_index)
     return (struct shm_ring){
         .shared = (struct shm_ring_shared *)(void *)(region->base + offset),
         .cell_count = layout->class_ring_cells[class_index],
-        .cell_count_log2 = ring_log2(layout->class_ring_cells[class_index]),
+        .cell_count_log2 = (uint32_t)__builtin_ctz(layout->class_ring_cells[class_index]),
         .place = (uint8_t)class_index,
     };
 }

@@ -8,17 +8,24 @@
 
 #include <stdint.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "shm/layout.h"
 #include "shm/ring.h"
+
+struct arena_kept;
+struct guests;
 
 struct region {
     int fd;
     char *base;
     struct region_header *header;
     struct region_layout layout;
-    struct shm_objects slots;  /* words of all slots */
-    struct shm_objects blocks; /* words of all blocks */
+    struct shm_objects slots;    /* words of all slots */
+    struct shm_objects blocks;   /* words of all blocks */
+    struct arena_kept *kept;     /* arena.h; NULL: what is released goes to its ring */
+    const struct guests *guests; /* of a lane: the regions that its workers serve too, as far as
+                                  * this process knows; NULL: none (guests.h) */
 };
 
 /*
@@ -67,11 +74,33 @@ region_result_place(const struct region *region)
     return (uint8_t)region->layout.plan.stage_count;
 }
 
-/* The ring of slots for a place: a stage, the result place, PLACE_ERROR or PLACE_FREE. */
-struct shm_ring region_slot_ring(const struct region *region, uint8_t place);
-
 /* True if `place` is one that this region has a ring for. */
-bool region_place_exists(const struct region *region, uint8_t place);
+static inline bool
+region_place_exists(const struct region *region, uint8_t place)
+{
+    return place <= region->layout.plan.stage_count || place == PLACE_ERROR || place == PLACE_FREE;
+}
+
+/* The ring of slots for a place: a stage, the result place, PLACE_ERROR or PLACE_FREE. Inline: each
+ * request asks for some four of them at each stage. */
+static inline struct shm_ring
+region_slot_ring(const struct region *region, uint8_t place)
+{
+    CHECK(region_place_exists(region, place));
+    const struct region_layout *layout = &region->layout;
+    uint32_t number = place;
+    if (place == PLACE_ERROR)
+        number = layout->plan.stage_count + 1;
+    else if (place == PLACE_FREE)
+        number = layout->plan.stage_count + 2;
+    uint64_t offset = layout->slot_rings_offset + number * layout->slot_ring_bytes;
+    return (struct shm_ring){
+        .shared = (struct shm_ring_shared *)(void *)(region->base + offset),
+        .cell_count = layout->slot_ring_cells,
+        .cell_count_log2 = (uint32_t)__builtin_ctz(layout->slot_ring_cells),
+        .place = place,
+    };
+}
 
 /* The ring of free blocks of a size class. */
 struct shm_ring region_class_ring(const struct region *region, uint32_t class_index);

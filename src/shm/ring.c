@@ -119,6 +119,16 @@ ring_push(const struct shm_ring *ring, const struct shm_objects *objects, uint32
     return ring_fill_cell(ring, index, waiting);
 }
 
+/* A slot's next lines, its payload's descriptors: they travel while the claim waits for the first.
+ * A twentieth of what a lone request takes from core to core. */
+static void
+prefetch_object(const struct shm_objects *objects, uint32_t index)
+{
+    enum { LINE_BYTES = 64, LINES = 3 };
+    for (size_t at = LINE_BYTES; at < objects->stride && at < LINES * LINE_BYTES; at += LINE_BYTES)
+        __builtin_prefetch(objects->first + index * objects->stride + at);
+}
+
 /* Claims the object that a full cell names, if it waits in this ring under that generation. */
 static bool
 claim(_Atomic uint64_t *word, uint64_t seen, uint16_t party)
@@ -156,6 +166,7 @@ ring_pop(const struct shm_ring *ring, const struct shm_objects *objects, uint16_
         if (index >= objects->count)
             return RING_CORRUPT;
         _Atomic uint64_t *word = object_word(objects, index);
+        prefetch_object(objects, index);
         uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
         if (!word_possible(seen))
             return RING_CORRUPT;

@@ -69,6 +69,22 @@ seat_run_ended(const struct seat *seat)
     atomic_store_explicit(&seat->worker->run_began_ns, 0, memory_order_relaxed);
 }
 
+/* Of which guests it has items in hand, a bit each: for whoever judges its death. Before the first
+ * is claimed. */
+static inline void
+seat_holds_guests(const struct seat *seat, uint32_t guests)
+{
+    if (atomic_load_explicit(&seat->worker->run_guests, memory_order_relaxed) != guests)
+        atomic_store_explicit(&seat->worker->run_guests, guests, memory_order_relaxed);
+}
+
+/* Guests have come or gone, and the control socket has the word of it. */
+static inline uint32_t
+seat_guests_epoch(const struct seat *seat)
+{
+    return atomic_load_explicit(&seat->stage->guests_epoch, memory_order_acquire);
+}
+
 /* For the coordinator's forecast: what runs cost, learned from one that ended now. */
 static inline void
 seat_cost(const struct seat *seat, uint64_t fixed_ns, uint64_t item_ns, uint64_t spread_ns,

@@ -105,6 +105,31 @@ slot_set_failure(struct shm_slot *slot, uint8_t place, enum status status, const
     atomic_store_explicit(&slot->status, (uint32_t)status, memory_order_relaxed);
 }
 
+void
+slot_failure(const struct shm_slot *slot, struct error *failure)
+{
+    uint32_t number = atomic_load_explicit(&slot->status, memory_order_relaxed);
+    char text[SLOT_TEXT_BYTES];
+    memcpy(text, slot->text, sizeof(text)); /* once: a worker may be writing */
+    text[sizeof(text) - 1] = '\0';
+    enum status status = status_from_number((long)number);
+    error_set(failure, status == STATUS_OK ? STATUS_INTERNAL : status, "%s", text);
+}
+
+struct shm_word
+slot_where(const struct region *region, uint32_t index)
+{
+    CHECK(index < region->slots.count);
+    return word_unpack(
+        atomic_load_explicit(object_word(&region->slots, index), memory_order_acquire));
+}
+
+void
+slot_set_deadline(struct shm_slot *slot, int64_t deadline_ns)
+{
+    atomic_store_explicit(&slot->deadline_ns, deadline_ns, memory_order_relaxed);
+}
+
 uint32_t
 slots_in_flight(const struct region *region)
 {

@@ -67,6 +67,14 @@ slot_traced(const struct shm_slot *slot, uint32_t generation)
 /* Writes status and text (cut to fit) for the way through PLACE_ERROR. */
 void slot_set_failure(struct shm_slot *slot, uint8_t place, enum status status, const char *text);
 
+/* The same read: a status that is a failure, and a text that ends. */
+void slot_failure(const struct shm_slot *slot, struct error *failure);
+
+/* Where it is and who has it: one load. */
+struct shm_word slot_where(const struct region *region, uint32_t index);
+
+/* Of a slot that the caller holds; TIME_NEVER_NS: none. */
+void slot_set_deadline(struct shm_slot *slot, int64_t deadline_ns);
 /* About how many slots are not free: two loads of what others may be writing. For estimates. */
 uint32_t slots_in_flight(const struct region *region);
 

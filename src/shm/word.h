@@ -19,6 +19,7 @@ enum {
     PARTY_NONE = 0,        /* nobody: the party of objects in a fresh region */
     PARTY_COORDINATOR = 1, /* workers count up from 2, never reused in a region */
     PARTY_MAX = 0xffff,
+    PARTY_KEEPER = 0xffff, /* of a block, whose parties are slots: kept for the next (arena.h) */
 
     PLACE_FREE = 0xff,  /* ring of slots nobody uses */
     PLACE_ERROR = 0xfe, /* ring of failed slots, to the coordinator */

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -76,14 +75,6 @@ bool
 worker_stop_requested(void)
 {
     return stop_requested != 0;
-}
-
-bool
-worker_control_closed(void)
-{
-    struct pollfd control = {.fd = HANDSHAKE_FD_CONTROL, .events = POLLRDHUP};
-    return poll(&control, 1, 0) > 0 &&
-           (control.revents & (POLLHUP | POLLRDHUP | POLLERR | POLLNVAL)) != 0;
 }
 
 /* ---- what we were told ---- */
@@ -257,6 +248,7 @@ worker_attach(struct worker *worker, struct error *error)
               &worker->counters, 0);
     worker->party = (uint16_t)start->party;
     worker->place = (uint8_t)start->stage_index;
+    sources_init(worker);
     spin_init(&worker->spin, start->spin_limit_ns);
     worker->pid = getpid();
     seat_gauge(&worker->seat, WORKER_PID, (uint64_t)worker->pid);
@@ -281,6 +273,7 @@ worker_prepare(struct worker *worker, struct handshake_ready *ready, struct erro
     if (worker->items == NULL || worker->shown == NULL)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory for batches of %u items",
                          size);
+    worker->ready = ready;
     worker->host = host_table(worker->modelet.table.name, start->directory);
     return modelet_start(&worker->modelet, start, worker->host, ready, error);
 }

@@ -47,7 +47,8 @@ static void *
 host_add(struct item *item, const struct shoal_tensor *tensor)
 {
     void *data;
-    struct error error = ERROR_NONE;
+    struct error error;
+    error_clear(&error);
     if (builder_add(&item->builder, tensor, &data, &error) == STATUS_OK)
         return data;
     item_refuse(item, &error);
@@ -59,7 +60,8 @@ static bool
 tensor_init(struct item *item, struct shoal_tensor *tensor, const char *name, uint32_t datatype,
             uint32_t rank, const int64_t *shape)
 {
-    struct error error = ERROR_NONE;
+    struct error error;
+    error_clear(&error);
     if (name == NULL)
         error_set(&error, STATUS_INVALID_ARGUMENT, "an output without a name");
     else if (rank > SHOAL_RANK_MAX)
@@ -100,7 +102,8 @@ host_output(struct shoal_item *shown, const char *name, uint32_t datatype, uint3
     struct shoal_tensor tensor;
     if (!tensor_init(item, &tensor, name, datatype, rank, shape))
         return NULL;
-    struct error error = ERROR_NONE;
+    struct error error;
+    error_clear(&error);
     if (plain_bytes(&tensor, &tensor.bytes, &error) == STATUS_OK)
         return host_add(item, &tensor);
     item_refuse(item, &error);
@@ -123,7 +126,8 @@ static int32_t
 host_forward(struct shoal_item *shown, uint32_t index, const char *name)
 {
     struct item *item = item_of(shown);
-    struct error error = ERROR_NONE;
+    struct error error;
+    error_clear(&error);
     if (name == NULL)
         error_set(&error, STATUS_INVALID_ARGUMENT, "an output without a name");
     else if (builder_forward(&item->builder, &item->view, index, name, &error) == STATUS_OK)

@@ -14,8 +14,11 @@
 
 /* A request that this worker holds. Large, and never on a stack: one per batch position, for good.
  */
+struct source;
+
 struct item {
     struct shoal_item shown;
+    struct source *source; /* where it came from, and goes on */
     struct shm_ticket ticket;
     struct shm_slot *slot;
     int64_t enqueued_ns;
@@ -25,6 +28,7 @@ struct item {
     char text[SLOT_TEXT_BYTES]; /* of the failure */
     struct payload_view view;
     struct payload_builder builder;
+    struct payload_table table; /* of a guest's payload, which `view` points into */
 };
 
 static inline struct item *

@@ -12,9 +12,9 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "shm/former.h"
 #include "shm/slot.h"
+#include "shm/spec.h"
 #include "shm/stamp.h"
 
 static struct shm_payload *
@@ -25,46 +25,36 @@ payload_at(struct shm_slot *slot, uint8_t place)
 
 /* ---- passing on ---- */
 
-static void
-region_corrupt(struct worker *worker, const char *what)
-{
-    if (!worker->corrupt)
-        log_error("region_corrupt pipeline=%s what=\"%s\"", worker->start.pipeline, what);
-    worker->corrupt = true;
-}
-
+/* Of a guest that is lost nothing is passed on: nobody may wait for it. */
 static void
 push(struct worker *worker, struct item *item, uint8_t place, int64_t now_ns)
 {
+    struct source *source = item->source;
+    if (source->lost)
+        return;
     if (item->stamp != NULL)
         stamp_ended(item->stamp, now_ns);
-    if (place >= region_result_place(&worker->region))
-        worker->owes_coordinator_bell = true;
-    if (slot_push(&worker->region, item->ticket, worker->place, place, worker->party, now_ns) !=
+    if (place >= region_result_place(source->region))
+        worker->bells_owed |= UINT64_C(1) << (source - worker->sources);
+    if (slot_push(source->region, item->ticket, worker->place, place, worker->party, now_ns) !=
         RING_OK)
-        region_corrupt(worker, "push");
-}
-
-void
-bells_ring(struct worker *worker)
-{
-    if (worker->owes_coordinator_bell)
-        doorbell_ring(&worker->region.header->coordinator_bell);
-    worker->owes_coordinator_bell = false;
+        source_corrupt(worker, source, "push");
 }
 
 /* With the status and text that the item has. */
 static void
 push_failed(struct worker *worker, struct item *item, int64_t now_ns)
 {
-    slot_set_failure(item->slot, worker->place, status_from_number(item->shown.status), item->text);
+    if (!item->source->lost)
+        slot_set_failure(item->slot, worker->place, status_from_number(item->shown.status),
+                         item->text);
     push(worker, item, PLACE_ERROR, now_ns);
 }
 
 /* ---- taking ---- */
 
 /* Nobody waits for it any more, or nobody will when a run of `batch_items` is over. A load and two
- * comparisons. */
+ * comparisons; what a run costs is reckoned for those that have a deadline. */
 static bool
 item_is_dropped(struct worker *worker, struct item *item, uint32_t batch_items, int64_t now_ns)
 {
@@ -73,6 +63,8 @@ item_is_dropped(struct worker *worker, struct item *item, uint32_t batch_items, 
         item_fail(item, STATUS_CANCELLED, "cancelled before stage %s ran it", worker->start.stage);
         return true;
     }
+    if (item->shown.deadline_ns == TIME_NEVER_NS)
+        return false;
     if (item->shown.deadline_ns <= now_ns) {
         seat_count(&worker->seat, WORKER_ITEMS_LATE, 1);
         item_fail(item, STATUS_DEADLINE_EXCEEDED, "its deadline passed before stage %s ran it",
@@ -91,16 +83,62 @@ item_is_dropped(struct worker *worker, struct item *item, uint32_t batch_items, 
     return false;
 }
 
+/* What admission checks of others' requests. */
+static enum status
+guest_check(const struct worker *worker, const struct payload_view *view, struct error *error)
+{
+    const struct handshake_ready *takes = worker->ready;
+    enum status status = STATUS_OK;
+    if (takes->input_count > 0)
+        status = spec_check(takes->inputs, takes->input_count, view->tensors, view->tensor_count,
+                            worker->start.pipeline, error);
+    for (uint32_t i = 0; i < view->tensor_count && status == STATUS_OK; i++)
+        if (view->tensors[i].datatype == SHOAL_BYTES)
+            status = tensor_check_elements(&view->tensors[i], error);
+    return status;
+}
+
+/* Of a guest nothing was checked before, and nothing may be read twice. */
+static enum status
+item_read(struct worker *worker, struct item *item, struct error *error)
+{
+    const struct region *region = item->source->region;
+    const struct shm_payload *payload = payload_at(item->slot, worker->place);
+    if (!item->source->is_guest)
+        return payload_read(region, payload, &item->view, error);
+    enum status status = payload_read_copied(region, payload, &item->table, &item->view, error);
+    /* what a later stage's modelet declares, it is not given in the lane either */
+    if (status != STATUS_OK || worker->place != 0)
+        return status;
+    return guest_check(worker, &item->view, error);
+}
+
 static bool
 item_is_unreadable(struct worker *worker, struct item *item)
 {
-    struct error error = ERROR_NONE;
-    if (payload_read(&worker->region, payload_at(item->slot, worker->place), &item->view, &error) ==
-        STATUS_OK)
+    struct error error;
+    error_clear(&error);
+    enum status status = item_read(worker, item, &error);
+    if (status == STATUS_OK)
         return false;
     seat_count(&worker->seat, WORKER_ITEMS_FAILED, 1);
-    item_fail(item, STATUS_INTERNAL, "stage %s: %s", worker->start.stage, error.text);
+    if (status == STATUS_DATA_LOSS)
+        item_fail(item, STATUS_INTERNAL, "stage %s: %s", worker->start.stage, error.text);
+    else
+        item_fail(item, status, "%s", error.text);
     return true;
+}
+
+/* When it came to the stage. A client may have written anything. */
+static int64_t
+arrival_of(const struct item *item, int64_t now_ns)
+{
+    int64_t enqueued_ns = slot_enqueued_ns(item->slot);
+    if (!item->source->is_guest)
+        return enqueued_ns;
+    if (enqueued_ns < item->source->since_ns)
+        return item->source->since_ns;
+    return enqueued_ns < now_ns ? enqueued_ns : now_ns;
 }
 
 /* One load and a comparison for what is not traced, in a cache line that is read anyway. */
@@ -108,9 +146,9 @@ static void
 item_trace(struct worker *worker, struct item *item)
 {
     item->stamp = NULL;
-    if (!slot_traced(item->slot, item->ticket.generation))
+    if (item->source->is_guest || !slot_traced(item->slot, item->ticket.generation))
         return;
-    item->stamp = region_stamp(&worker->region, item->ticket.index, worker->place);
+    item->stamp = region_stamp(item->source->region, item->ticket.index, worker->place);
     struct stamp stamp = {.enqueued_ns = item->enqueued_ns,
                           .stage = worker->place,
                           .worker = worker->start.worker_index,
@@ -120,15 +158,18 @@ item_trace(struct worker *worker, struct item *item)
 }
 
 bool
-item_take(struct worker *worker, struct shm_ticket ticket, int64_t now_ns)
+item_take(struct worker *worker, struct source *source, struct shm_ticket ticket, int64_t now_ns)
 {
     struct item *item = &worker->items[worker->batch.count];
+    item->source = source;
     item->ticket = ticket;
-    item->slot = region_slot(&worker->region, ticket.index);
-    item->enqueued_ns = slot_enqueued_ns(item->slot);
+    item->slot = region_slot(source->region, ticket.index);
+    item->enqueued_ns = arrival_of(item, now_ns);
     item->shown.deadline_ns = slot_deadline_ns(item->slot);
     item_trace(worker, item);
     seat_count(&worker->seat, WORKER_ITEMS, 1);
+    if (source->is_guest)
+        seat_count(&worker->seat, WORKER_ITEMS_LOCAL, 1);
     if (worker->batch.adaptive)
         wait_arrived(&worker->wait, item->enqueued_ns, now_ns);
     if (item_is_dropped(worker, item, 1, now_ns) || item_is_unreadable(worker, item)) {
@@ -186,11 +227,12 @@ item_pass_on(struct worker *worker, struct item *item, int64_t now_ns)
 {
     bool unset = item->refused == STATUS_OK && item->shown.status == SHOAL_UNSET;
     item_judge(worker, item);
-    struct error error = ERROR_NONE;
+    struct error error;
+    error_clear(&error);
     if (item->shown.status == SHOAL_OK && item_seal(worker, item, &error) != STATUS_OK)
         item_fail(item, error.status, "stage %s: %s", worker->start.stage, error.text);
     if (item->refused == STATUS_DATA_LOSS || error.status == STATUS_DATA_LOSS)
-        region_corrupt(worker, "arena");
+        source_corrupt(worker, item->source, "arena");
     if (item->shown.status == SHOAL_OK) {
         seat_count(&worker->seat, WORKER_ITEMS_OK, 1);
         push(worker, item, worker->place + 1, now_ns);
@@ -207,7 +249,7 @@ notify(struct worker *worker)
 {
     if (worker->place + 1u < region_result_place(&worker->region))
         stage_notify(&worker->region, worker->place + 1u);
-    bells_ring(worker);
+    sources_ring(worker);
 }
 
 /* ---- running ---- */
@@ -219,7 +261,7 @@ item_begin(struct worker *worker, struct item *item)
     item->shown.status = SHOAL_UNSET;
     item->refused = STATUS_OK;
     item->text[0] = '\0';
-    builder_init(&item->builder, &worker->region, item->ticket.index, worker->party,
+    builder_init(&item->builder, item->source->region, item->ticket.index, worker->party,
                  &item->view.payload, payload_at(item->slot, worker->place + 1));
 }
 
@@ -238,6 +280,9 @@ call_run(struct worker *worker, struct shoal_item **shown, uint32_t count,
     int status = worker->modelet.table.run(worker->modelet.instance, worker->modelet.model, &batch);
     *ended_ns = clock_now_ns();
     seat_run_ended(&worker->seat);
+    /* before anything is passed on: who is answered may be back at once, and is no second one */
+    if (worker->batch.adaptive && count == worker->ran_items)
+        worker->arrived = sources_arrived(worker);
     seat_record(&worker->seat, WORKER_RUN, (uint64_t)(*ended_ns - began_ns));
     return status;
 }
@@ -340,6 +385,8 @@ batch_run(struct worker *worker, enum batch_state closed)
         if (worker->halvings_left < worker->start.halvings_max)
             seat_count(&worker->seat, WORKER_BATCHES_HALVED, 1);
     }
-    bells_ring(worker);
+    sources_ring(worker);
     batch_begin(&worker->batch);
+    if (worker->held != 0 || worker->leaving)
+        sources_settle(worker);
 }

@@ -369,7 +369,7 @@ static const struct condition {
     {SCMP_SYS(fcntl), 1, INT_IS(F_OFD_GETLK), SANDBOX_ALLOW_FILES, SANDBOX_ALLOW_FILES},
     {SCMP_SYS(fcntl), 1, INT_IS(F_OFD_SETLK), SANDBOX_ALLOW_FILES, SANDBOX_ALLOW_FILES},
     {SCMP_SYS(fcntl), 1, INT_IS(F_OFD_SETLKW), SANDBOX_ALLOW_FILES, SANDBOX_ALLOW_FILES},
-    {SCMP_SYS(fcntl), 1, INT_IS(F_GET_SEALS), SANDBOX_ALLOW_FILES, SANDBOX_ALLOW_FILES},
+    {SCMP_SYS(fcntl), 1, INT_IS(F_GET_SEALS), ALWAYS, ALWAYS}, /* of a guest's region */
     {SCMP_SYS(fcntl), 1, INT_IS(F_ADD_SEALS), SANDBOX_ALLOW_FILES, SANDBOX_ALLOW_FILES},
 
     /* not TIOCSTI, which types into the operator's terminal, nor FIOSETOWN */
@@ -392,6 +392,8 @@ static const struct condition {
 
     /* what the worker says to the coordinator */
     {SCMP_SYS(sendto), 0, INT_IS(HANDSHAKE_FD_CONTROL), ALWAYS, ALWAYS},
+    /* and what it hears: guests, with their regions */
+    {SCMP_SYS(recvmsg), 0, INT_IS(HANDSHAKE_FD_CONTROL), ALWAYS, ALWAYS},
 
     {SCMP_SYS(prlimit64), 2, WHOLE_IS(0), ALWAYS, ALWAYS}, /* to ask, not to set */
     {SCMP_SYS(sched_setaffinity), 0, INT_IS(0), ALWAYS, NEVER},

@@ -16,32 +16,40 @@
 /* A sleeper looks after itself this often: sign of life, control socket. */
 static const int64_t SLEEP_NS_MAX = 500 * (int64_t)NS_PER_MS;
 
+/* And so often while a guest ends here: another worker may take the last that waits in it, and its
+ * client waits for us. */
+static const int64_t ENDING_SLEEP_NS = NS_PER_MS;
+
 /* Left before a deadline beyond the run itself: for waking up and for passing on. */
 static const int64_t DEADLINE_MARGIN_NS = NS_PER_MS;
 
 /* Items dropped in one turn, at most, before an open batch is looked at again. */
-enum { DROPS_MAX = 256 };
+enum { DROPS_MAX = 256, DROP_WEIGHT_OF_GUEST = 16 };
 
 static bool
 ring_holds_work(const struct worker *worker)
 {
     struct shm_ring ring = region_slot_ring(&worker->region, worker->place);
-    return ring_has_cell(&ring);
+    return ring_has_cell(&ring) || guests_have_work(&worker->region, worker->place);
 }
 
 /* ---- steps ---- */
 
-/* Sign of life; every now and then a look at the control socket. True: it is time to stop. */
+/* Sign of life; a look at the control socket every now and then, and when guests have come or gone.
+ * True: it is time to stop. */
 static bool
 look_after(struct worker *worker, int64_t now_ns)
 {
     seat_alive(&worker->seat, now_ns);
     if (worker_stop_requested())
         return true;
-    if (now_ns < worker->control_look_ns)
+    if (worker->ending != 0 && worker->batch.count == 0)
+        sources_settle(worker);
+    if (now_ns < worker->control_look_ns &&
+        seat_guests_epoch(&worker->seat) == worker->guests.epoch)
         return false;
     worker->control_look_ns = now_ns + SLEEP_NS_MAX;
-    return worker_control_closed();
+    return sources_hear(worker);
 }
 
 static bool
@@ -64,12 +72,52 @@ leave_role(struct worker *worker)
 /* True if the next item is one to run alone. Only the former pops, so it is still there when we
  * have looked; should it be claimed and another one come, that one runs in company. */
 static bool
-next_runs_alone(const struct worker *worker)
+next_runs_alone(const struct worker *worker, const struct source *source)
 {
-    struct shm_ring ring = region_slot_ring(&worker->region, worker->place);
+    struct shm_ring ring = region_slot_ring(source->region, worker->place);
     struct shm_ticket next;
-    return ring_peek(&ring, &worker->region.slots, &next) &&
-           slot_runs_alone(region_slot(&worker->region, next.index), next.generation);
+    return ring_peek(&ring, &source->region->slots, &next) &&
+           slot_runs_alone(region_slot(source->region, next.index), next.generation);
+}
+
+enum take { TAKE_NOTHING, TAKE_ITEM, TAKE_DROPPED, TAKE_REFUSED };
+
+static enum take
+pop_one(struct worker *worker, struct source *source, int64_t now_ns)
+{
+    struct shm_ticket ticket;
+    switch (slot_pop(source->region, worker->place, worker->party, &ticket)) {
+    case RING_OK:
+        source->takes_left -= source->takes_left > 0;
+        return item_take(worker, source, ticket, now_ns) ? TAKE_ITEM : TAKE_DROPPED;
+    case RING_EMPTY: return TAKE_NOTHING;
+    case RING_LOST: /* in a guest nobody else is so fast */
+        if (source->is_guest)
+            source_corrupt(worker, source, "ring that is refilled while it is emptied");
+        return TAKE_NOTHING;
+    case RING_CORRUPT: source_corrupt(worker, source, "pop"); return TAKE_NOTHING;
+    }
+    UNREACHABLE();
+}
+
+/* The next item of a source; of one in which something cannot be there is none. */
+static enum take
+take_one(struct worker *worker, struct source *source, int64_t now_ns)
+{
+    if (worker->batch.count > 0 && next_runs_alone(worker, source))
+        return TAKE_REFUSED;
+    source_touch(worker, source);
+    enum take take = pop_one(worker, source, now_ns);
+    source_touched(worker, source, take == TAKE_ITEM ? SOURCE_GAVE_AN_ITEM : SOURCE_GAVE_NOTHING);
+    return take;
+}
+
+/* What a drop counts: to find that an item of a guest can't be read may take as long as it has
+ * bytes, for the lane that was done at admission. */
+static uint32_t
+drop_weight(const struct source *source)
+{
+    return source->is_guest ? DROP_WEIGHT_OF_GUEST : 1;
 }
 
 /* Takes what is there, as far as the batch has room. */
@@ -78,39 +126,34 @@ gather(struct worker *worker, int64_t now_ns)
 {
     uint32_t taken = 0;
     uint32_t dropped = 0;
-    while (!batch_full(&worker->batch) && dropped < DROPS_MAX && !worker->corrupt) {
-        if (worker->batch.count > 0 && next_runs_alone(worker)) {
+    uint32_t in_vain = 0; /* picks in a row that had nothing */
+    while (!batch_full(&worker->batch) && dropped < DROPS_MAX && !worker->corrupt &&
+           in_vain < sources_round(worker)) {
+        struct source *source = sources_next(worker);
+        enum take take = take_one(worker, source, now_ns);
+        in_vain = take == TAKE_NOTHING ? in_vain + 1 : 0;
+        taken += take == TAKE_ITEM;
+        dropped += take == TAKE_DROPPED ? drop_weight(source) : 0;
+        if (take == TAKE_REFUSED) {
             batch_refuse(&worker->batch);
             break;
         }
-        struct shm_ticket ticket;
-        enum ring_result result = slot_pop(&worker->region, worker->place, worker->party, &ticket);
-        if (result == RING_CORRUPT) {
-            log_error("region_corrupt pipeline=%s what=\"pop\"", worker->start.pipeline);
-            worker->corrupt = true;
-        }
-        if (result != RING_OK)
-            break;
-        if (item_take(worker, ticket, now_ns))
-            taken++;
-        else
-            dropped++;
     }
     if (dropped > 0)
-        bells_ring(worker);
+        sources_ring(worker);
     return taken + dropped;
 }
 
 /* ---- company: wait.h ---- */
 
 static struct wait_moment
-wait_moment(const struct worker *worker, int64_t now_ns)
+wait_moment(struct worker *worker, int64_t now_ns)
 {
     struct cost_line line = cost_line(&worker->cost);
     return (struct wait_moment){
         .now_ns = now_ns,
         .count = worker->batch.count,
-        .flight = slots_in_flight(&worker->region),
+        .flight = sources_in_flight(worker),
         .fixed_ns = (int64_t)line.fixed_ns,
         .item_ns = (int64_t)line.item_ns,
     };
@@ -129,13 +172,6 @@ judge_company(struct worker *worker, uint32_t had, int64_t now_ns)
         seat_gauge(&worker->seat, WORKER_COMPANY_WAIT, wait_ns > 0 ? (uint64_t)wait_ns : 0);
 }
 
-static uint64_t
-stage_pushes(const struct worker *worker)
-{
-    struct shm_ring ring = region_slot_ring(&worker->region, worker->place);
-    return ring_pushes(&ring);
-}
-
 static void
 note_closed(struct worker *worker, int64_t now_ns)
 {
@@ -143,7 +179,7 @@ note_closed(struct worker *worker, int64_t now_ns)
         return;
     struct wait_moment moment = wait_moment(worker, now_ns);
     wait_closed(&worker->wait, &moment);
-    worker->pushes = stage_pushes(worker);
+    sources_note_pushes(worker);
 }
 
 static void
@@ -151,10 +187,7 @@ note_ran(struct worker *worker, int64_t began_ns, int64_t ended_ns)
 {
     if (!worker->batch.adaptive)
         return;
-    uint64_t arrived = stage_pushes(worker) - worker->pushes;
-    uint32_t slots = worker->region.slots.count; /* more only if somebody wrote into the ring */
-    wait_ran(&worker->wait, began_ns, ended_ns, worker->ran_items,
-             arrived < slots ? (uint32_t)arrived : slots);
+    wait_ran(&worker->wait, began_ns, ended_ns, worker->ran_items, worker->arrived);
 }
 
 /* What comes goes to another worker then, if there is one. */
@@ -180,9 +213,8 @@ due(const struct worker *worker, int64_t now_ns)
                      });
 }
 
-/* One turn of work; 0: there was nothing to do. */
-static uint32_t
-work(struct worker *worker, int64_t now_ns)
+uint32_t
+worker_turn(struct worker *worker, int64_t now_ns)
 {
     uint32_t had = worker->batch.count;
     uint32_t done = 0;
@@ -240,15 +272,16 @@ spin(struct worker *worker, int64_t until_ns)
     return false;
 }
 
-/* After doorbell_prepare, and when the last look found nothing. */
+/* After doorbells_prepare, and when the last look found nothing. */
 static void
-sleep_until(struct worker *worker, uint32_t prepared, int64_t until_ns)
+sleep_until(struct worker *worker, struct doorbells *bells, int64_t until_ns)
 {
     int64_t now_ns = clock_now_ns();
     int64_t longest_ns = until_ns - now_ns;
-    if (longest_ns > SLEEP_NS_MAX)
-        longest_ns = SLEEP_NS_MAX;
-    if (doorbell_sleep(&worker->seat.worker->bell, prepared, longest_ns))
+    int64_t most_ns = worker->ending != 0 ? ENDING_SLEEP_NS : SLEEP_NS_MAX;
+    if (longest_ns > most_ns)
+        longest_ns = most_ns;
+    if (doorbells_sleep(bells, longest_ns))
         spin_after_sleep(&worker->spin, clock_now_ns() - now_ns);
 }
 
@@ -263,12 +296,13 @@ wait_for_company(struct worker *worker)
     CHECK(worker->former); /* or a push would wake nobody */
     if (spin(worker, until_ns))
         return;
-    struct shm_doorbell *bell = &worker->seat.worker->bell;
-    uint32_t prepared = doorbell_prepare(bell);
+    struct doorbells bells;
+    guests_bells(&worker->region, worker->place, &worker->seat.worker->bell, &bells);
+    doorbells_prepare(&bells);
     if (ring_holds_work(worker) || due(worker, clock_now_ns()).state != BATCH_OPEN)
-        doorbell_cancel(bell);
+        doorbells_cancel(&bells);
     else
-        sleep_until(worker, prepared, until_ns);
+        sleep_until(worker, &bells, until_ns);
 }
 
 static void
@@ -276,15 +310,17 @@ sleep_for_work(struct worker *worker)
 {
     const struct region *region = &worker->region;
     uint32_t index = worker->start.worker_index;
-    struct shm_doorbell *bell = &worker->seat.worker->bell;
+    struct doorbells bells;
+    guests_bells(region, worker->place, &worker->seat.worker->bell, &bells);
     idle_enter(region, worker->place, index);
-    uint32_t prepared = doorbell_prepare(bell);
+    doorbells_prepare(&bells);
     if (worker_stop_requested() ||
         stage_wants_former(region, worker->place, index, worker->party)) {
-        doorbell_cancel(bell);
+        doorbells_cancel(&bells);
     } else {
+        guests_remind(region, worker->place);
         seat_count(&worker->seat, WORKER_SLEEPS, 1);
-        sleep_until(worker, prepared, TIME_NEVER_NS);
+        sleep_until(worker, &bells, TIME_NEVER_NS);
     }
     idle_leave(region, worker->place, index);
 }
@@ -322,7 +358,7 @@ worker_serve(struct worker *worker)
             return EXIT_CORRUPT;
         if (stop)
             break;
-        if (work(worker, now_ns) == 0)
+        if (worker_turn(worker, now_ns) == 0)
             rest(worker);
     }
     take_role(worker); /* we may have been appointed while we slept */

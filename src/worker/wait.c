@@ -2,11 +2,15 @@
 #include "worker/wait.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 
 enum { OCTAVE_LOG2 = 10, GAPS_MAX = 100 };
 
 static const double KEPT = 31.0 / 32;
 static const double GAIN_PART = 0.9;
+
+/* Later than a worker sees an item that wakes it, if its CPU is free. */
+static const int64_t LATE_NS = 50 * (int64_t)NS_PER_US;
 
 /* Less of our time than this spent looking is not enough to know a rate by. */
 static const double LOOKED_PART = 1.0 / 64;
@@ -50,11 +54,13 @@ gaps_add(struct wait_gaps *gaps, int64_t length_ns, bool arrival)
     }
 }
 
-/* How long the current gap lasts. */
+/* How long the current gap lasts, as far as we saw it. To an item that was there when we looked
+ * again it is known from its beginning. */
 static int64_t
 gap_ns(const struct wait *wait, int64_t time_ns)
 {
-    return time_ns > wait->event_ns ? time_ns - wait->event_ns : 0;
+    int64_t begin_ns = time_ns < wait->seen_ns ? wait->event_ns : wait->seen_ns;
+    return time_ns > begin_ns ? time_ns - begin_ns : 0;
 }
 
 /* The current gap is over: by an arrival, or because we look no longer. */
@@ -87,6 +93,7 @@ wait_arrived(struct wait *wait, int64_t enqueued_ns, int64_t now_ns)
     gap_over(wait, time_ns, true);
     wait->after = WAIT_AFTER_ARRIVAL;
     wait->event_ns = time_ns;
+    wait->seen_ns = now_ns - time_ns > LATE_NS ? now_ns : time_ns;
     wait->looking = true;
 }
 
@@ -124,6 +131,7 @@ wait_ran(struct wait *wait, int64_t began_ns, int64_t ended_ns, uint32_t items, 
 {
     wait->after = WAIT_AFTER_RUN;
     wait->event_ns = ended_ns;
+    wait->seen_ns = ended_ns;
     wait->looking = true;
     wait->found = false;
     wait->run_ns = ended_ns > began_ns ? (double)(ended_ns - began_ns) : 1;
@@ -150,13 +158,14 @@ crowd(const struct wait *wait, const struct wait_moment *moment)
     return wait->around > moment->flight ? wait->around : moment->flight;
 }
 
-/* The part of those elsewhere that a run holds up: rule 2. Without any that were due it is none. */
+/* How many a run holds up: rules 2 and 5. Without any that were due it is none. */
 static double
-held_up(const struct wait *wait)
+held_up(const struct wait *wait, const struct wait_moment *moment, uint32_t expected)
 {
     if (wait->looked_ns <= LOOKED_PART * wait->ran_ns)
-        return 1;
-    return (wait->due_items - wait->came_items) / (wait->due_items + 1);
+        return elsewhere(moment);
+    double part = (wait->due_items - wait->came_items) / (wait->due_items + 1);
+    return part * (expected - moment->count);
 }
 
 struct prospect {
@@ -202,7 +211,7 @@ wait_until(const struct wait *wait, const struct wait_moment *moment)
     double count = moment->count;
     double fixed_ns = (double)moment->fixed_ns;
     double item_ns = (double)moment->item_ns;
-    double gain_ns = GAIN_PART * fixed_ns * (1 + held_up(wait) * elsewhere(moment));
+    double gain_ns = GAIN_PART * fixed_ns * (1 + held_up(wait, moment, expected));
     double still = expected - count - 1; /* after the next one */
     double in_run =
         wait->ran_ns > 0 ? wait->ran_items / wait->ran_ns * (fixed_ns + item_ns * count) : 0;
@@ -213,7 +222,7 @@ wait_until(const struct wait *wait, const struct wait_moment *moment)
         all_ns += still * prospect(&wait->gaps[WAIT_AFTER_ARRIVAL], 0,
                                    gain_ns - item_ns * still / 2, delayed + still)
                               .worth_ns;
-    struct prospect next =
-        prospect(&wait->gaps[wait->after], gap_ns(wait, moment->now_ns), all_ns, delayed);
-    return next.worth_ns > 0 ? wait->event_ns + next.until_ns : moment->now_ns;
+    int64_t since_ns = gap_ns(wait, moment->now_ns);
+    struct prospect next = prospect(&wait->gaps[wait->after], since_ns, all_ns, delayed);
+    return next.worth_ns > 0 ? moment->now_ns + next.until_ns - since_ns : moment->now_ns;
 }

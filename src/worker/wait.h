@@ -11,8 +11,10 @@
  *  1. Gaps: the time to the next arrival from the last event, which is the end of our run or the
  *     arrival before. Each of the two has a table of gaps by octave. A gap counts if somebody was
  *     in hand, and as far as it was seen while we did not run: one in which a batch closed says
- *     that nothing had come by then. With each 100th gap a table is halved, so that what was
- *     learned fades, and is tried again in the end.
+ *     that nothing had come by then. An arrival that we see later than it takes to wake up found
+ *     us without a CPU, and with us perhaps those who make the items: the gap after it begins when
+ *     we see it. With each 100th gap a table is halved, so that what was learned fades, and is
+ *     tried again in the end.
  *  2. Whether our runs hold up those who make the items, because the CPU is theirs, too: of the
  *     items that should have come in a run, at the rate at which they come when we do not run, but
  *     no more than were in flight elsewhere, the part that did not. A gap longer than a run counts
@@ -26,9 +28,9 @@
  *
  *  4. Nobody is expected once n is the crowd.
  *  5. Company gains nine tenths of the fixed part of a run, which one run less costs (cost.h;
- *     before that is known, nothing is gained); times those in flight elsewhere, too, in the part
- *     in which our runs hold them up (2). It makes the run longer by the part of an item, for each
- *     of the n.
+ *     before that is known, nothing is gained); times the rest of the crowd, too, in the part in
+ *     which our runs hold them up (2); where that is not known, times those in flight elsewhere. It
+ *     makes the run longer by the part of an item, for each of the n.
  *  6. Waiting costs its length: for each of the n, for the one that comes, and for each that is
  *     expected while we run, of the rest of the crowd.
  *  7. By the gaps (1), from the time that has passed since the last event on: the chance that the
@@ -73,6 +75,7 @@ struct wait {
     uint32_t around;    /* in the last batch, and those that came while it ran */
     enum wait_event after;
     int64_t event_ns; /* the last event that we know of */
+    int64_t seen_ns;  /* since when we have seen that nothing came after it */
     bool looking;     /* we have looked since, without a break */
     bool found;       /* after a run: something had come while it went on */
 };

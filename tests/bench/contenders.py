@@ -9,12 +9,12 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from figures import difference, mean_size
-from programs import HERE, KEEP_MEMORY, PINNED, Client, Failed, Messages, Missing, Server, free_port
-from programs import floats, infer_request, run_json
+from programs import HERE, KEEP_MEMORY, PINNED, Client, Failed, LocalClient, Messages, Missing, Server
+from programs import floats, free_port, infer_request, run_json
 from quiet import cpu_seconds, switches
 
 OUTSTANDING = (1, 16, 128)
@@ -51,7 +51,8 @@ def opened(*fractions, only=()):
 
 @dataclass
 class Group:
-    """`make(setting)` returns {name: contender} for all `names`; `title` is for readers."""
+    """`make(setting)` returns {name: contender} for all `names`; `title` and `note` are for
+    readers."""
 
     name: str
     title: str
@@ -62,6 +63,7 @@ class Group:
     placements: tuple = ("pinned", "free")
     times: float = 1.0  # the seconds of a measurement, of those that --seconds says
     figures: list = field(default_factory=lambda: LOAD_FIGURES)
+    note: str = ""
 
     def contenders(self, case):
         return case.only or self.names
@@ -82,6 +84,8 @@ KEPT_OPEN = ("rate", "lag_p99_us", "distribution")
 class Served:
     """A server and the client before it. Subclasses say how it is started."""
 
+    kept = ()  # further figures of the client
+
     def __init__(self, setting, name, messages, size):
         self.setting = setting
         self.name = name
@@ -98,9 +102,11 @@ class Served:
     def environment(self):
         return None
 
+    def make_client(self):
+        return Client(self.setting, self.name, self.target, self.messages, self.size.args)
+
     def start(self):
-        self.client = Client(self.setting, self.name, self.target, self.messages,
-                             self.size.args)
+        self.client = self.make_client()
         self.server = Server(self.command(), self.setting.directory / f"{self.name}.log",
                              self.environment())
         self.server.wait_until(self.client.answers)
@@ -114,7 +120,7 @@ class Served:
     def measure(self, case, seconds, rate, seed):
         outstanding = case.outstanding if rate is None else self.size.open_outstanding
         line = self.client.measure(seconds, self.pids(), outstanding, rate, seed)
-        kept = KEPT + (KEPT_OPEN if rate is not None else ())
+        kept = KEPT + (KEPT_OPEN if rate is not None else ()) + self.kept
         return {name: line[name] for name in kept}
 
 
@@ -138,7 +144,7 @@ message_mib: {message_mib}
   - name: {pipeline}
     slots: 1024
     arena_mib: {arena_mib}
-    stages:
+{keys}    stages:
 {stages}"""
 
 
@@ -147,35 +153,36 @@ def cpus_text(setting, cpus):
     return f"cpus: {list(cpus)}" if setting.pinned else f"workers: {len(cpus)}"
 
 
-def config_text(setting, listen, pipeline, stages, message_mib=1, arena_mib=64):
-    """A configuration of one pipeline. stages: (name, modelet, CPUs, further keys)."""
+def config_text(setting, listen, pipeline, stages, message_mib=1, arena_mib=64, keys=()):
+    """A configuration of one pipeline, with further keys. stages: (name, modelet, CPUs, further
+    keys)."""
     folder = setting.build / "lib" / "shoal"
     lines = ""
-    for name, modelet, cpus, keys in stages:
-        keys = f", {keys}" if keys else ""
+    for name, modelet, cpus, more in stages:
+        more = f", {more}" if more else ""
         lines += f"      - {{ name: {name}, modelet: {folder}/{modelet}, "
-        lines += f"{cpus_text(setting, cpus)}{keys} }}\n"
+        lines += f"{cpus_text(setting, cpus)}{more} }}\n"
     return CONFIG.format(listen=listen, pipeline=pipeline, stages=lines, arena_mib=arena_mib,
-                         message_mib=message_mib,
+                         message_mib=message_mib, keys="".join(f"    {key}\n" for key in keys),
                          cpus=f"cpus: [{PINNED['server']}]\n" if setting.pinned else "")
 
 
 class Shoal(Served):
     """shoald with one pipeline."""
 
-    def __init__(self, setting, name, pipeline, stages, messages, size=None):
+    def __init__(self, setting, name, pipeline, stages, messages, size=None, keys=()):
         size = size or SIZES[0]
         super().__init__(setting, name, messages, size)
-        self.arena_mib = size.arena_mib
+        self.memory_mib = size.arena_mib
         text = config_text(setting, self.target, pipeline, stages, size.message_mib,
-                           self.arena_mib)
+                           size.arena_mib, keys)
         self.config = setting.write(f"{name}.yaml", text.encode())
         self.counters = f"{setting.directory}/{name}.counters"
 
     def start(self):
         available = memory_available_mib()
-        if self.arena_mib * 2 > available:
-            raise Missing(f"wants {self.arena_mib} MiB of memory, {available} MiB are available")
+        if self.memory_mib * 2 > available:
+            raise Missing(f"wants {self.memory_mib} MiB of memory, {available} MiB are available")
         super().start()
 
     def command(self):
@@ -201,6 +208,7 @@ class Size:
     args: tuple = ()
     message_mib: int = 1
     arena_mib: int = 64
+    local_mib: int = 16
     open_outstanding: int = 512
 
 
@@ -218,8 +226,8 @@ LARGE_ARGS = ("grpc.http2.bdp_probe=0", "grpc.http2.lookahead_bytes=4194304",
 SIZES = [
     Size("100 B", 100, "unix", 1000),
     Size("4 KiB", 4096, "unix", 1000),
-    Size("64 KiB", 65536, "tcp", 500, arena_mib=400),
-    Size("1 MiB", 1048576, "tcp", 100, LARGE_ARGS, message_mib=2, arena_mib=1500,
+    Size("64 KiB", 65536, "tcp", 500, arena_mib=400, local_mib=200),
+    Size("1 MiB", 1048576, "tcp", 100, LARGE_ARGS, message_mib=2, arena_mib=1500, local_mib=2200,
          open_outstanding=128),
 ]
 OPEN_PAIR = ("bare", "shoal_1")
@@ -255,8 +263,53 @@ def echo_tcp_group():
                  lambda setting: echo_contenders(setting, size, (1,)), closed(*OUTSTANDING))
 
 
+# ---- the local client
+
+# Of each size but the smallest a client's memory has some 100 blocks at most, and of the largest two. So that
+# 128 messages fit, it is asked for so much more than one of them needs that there are larger blocks, too.
+LOCAL_SPARE, LOCAL_MESSAGE_MIN = 16, 65536
+
+
+class Drawn(Shoal):
+    """Of its closed loops, too, the distribution is kept."""
+
+    kept = ("distribution",)
+
+
+class Local(Drawn):
+    """Called through shared memory; nobody comes over gRPC, so the memory for that stays small."""
+
+    def __init__(self, setting, name, stages, size):
+        # a few: when a client comes, the memory of the one before may not have been cleared away
+        keys = ("local_clients: 4", f"local_slots: {max(OUTSTANDING)}",
+                f"local_mib: {size.local_mib}")
+        super().__init__(setting, name, "echo", stages, None, replace(size, arena_mib=64), keys)
+        self.memory_mib = size.local_mib
+
+    def make_client(self):
+        message_bytes = max(LOCAL_MESSAGE_MIN, LOCAL_SPARE * self.size.bytes)
+        return LocalClient(self.setting, f"{self.counters}.local", self.size.bytes, message_bytes,
+                           self.size.warmup)
+
+
+def local_contenders(setting, size):
+    return {"shoal_grpc": Drawn(setting, "local_grpc", "echo", echo_stages(1),
+                                     echo_messages(size), size),
+            "local": Local(setting, "local", echo_stages(1), size)}
+
+
+def local_group(size):
+    return Group(f"local {size.name}", f"the local client and gRPC, {size.transport}: echo, {size.name}",
+                 ("shoal_grpc", "local"), lambda setting: local_contenders(setting, size),
+                 closed(*OUTSTANDING), figures=LOAD_FIGURES[:5],
+                 note="Both call one stage of echo. Over shared memory the coordinator has no part in "
+                 "a request: pinned, the local client is on its CPU, and the worker alone on the "
+                 "other.")
+
+
 # ---- digits
 
+BATCH = 64
 WAITS_MS = (0, 0.5, 1, 2, 5)
 ADAPTIVE_MS_MAX = 5  # the bound that an adaptive wait is given
 CALLS = (1, 64)  # images per call of the library
@@ -308,15 +361,20 @@ def field_head(number, payload):
 
 
 class Digits(Shoal):
-    """The digits pipeline of the example, its batching as given; tells its batches' sizes, too. The
-    model lies beside the configuration, where a modelet may read."""
+    """The digits pipeline of the example, its batching as given; tells its batches' sizes, whose the
+    CPU time was and how often the server's processes were switched to. The model lies beside the
+    configuration, where a modelet may read."""
 
-    def __init__(self, setting, name, batching, messages):
+    kept = ("process_cpu_us_per_request", "requests")
+
+    def __init__(self, setting, name, wait, messages):
+        """`wait`: the keys of classify's; the other stages take what is there. None: no batches."""
         one = [PINNED["workers"]]
-        classify = f"{batching}{', ' if batching else ''}params: {{ model: {MODEL} }}"
-        stages = [("normalize", "libnormalize.so", one, ""),
-                  ("classify", "libxgboost_modelet.so", one * 2, classify),
-                  ("label", "liblabel.so", one, "")]
+        batch = "" if wait is None else f"batch_size: {BATCH}"
+        classify = [batch, wait, f"params: {{ model: {MODEL} }}"]
+        stages = [("normalize", "libnormalize.so", one, batch),
+                  ("classify", "libxgboost_modelet.so", one * 2, ", ".join(filter(None, classify))),
+                  ("label", "liblabel.so", one, batch)]
         super().__init__(setting, f"digits_{name}", "digits", stages, messages)
 
     def sizes(self):
@@ -327,11 +385,22 @@ class Digits(Shoal):
         return stage["batch_items"]["buckets"]
 
     def measure(self, case, seconds, rate, seed):
-        before = self.sizes()
+        before, switched = self.sizes(), sum(map(switches, self.pids()))
         figures = super().measure(case, seconds, rate, seed)
+        switched = sum(map(switches, self.pids())) - switched
+        figures["switches"] = switched / (figures.pop("requests") + self.client.warmups(seconds))
+        shares = figures.pop("process_cpu_us_per_request")
+        figures["coordinator_cpu_us"] = shares[0]
+        figures["classify_cpu_us"] = sum(share for pid, share in zip(self.pids(), shares)
+                                         if "classify" in process_name(pid))
+        figures["others_cpu_us"] = sum(shares) - shares[0] - figures["classify_cpu_us"]
         figures["batch_sizes"] = difference(before, self.sizes())
         figures["batch_mean"] = mean_size(figures["batch_sizes"])
         return figures
+
+
+def process_name(pid):
+    return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 class Absent:
@@ -356,12 +425,11 @@ def digits_contenders(setting):
     setting.write(MODEL, Path(direct.model).read_bytes())
     messages = Messages([infer_request("digits", "image", [1, PIXELS], row)
                          for row in digit_rows()], direct.answers())
-    contenders = {"xgboost": direct, "off": Digits(setting, "off", "", messages)}
+    contenders = {"xgboost": direct, "off": Digits(setting, "off", None, messages)}
     for wait in WAITS_MS:
         name = f"wait_{wait:g}"
-        contenders[name] = Digits(setting, name, f"batch_size: 64, batch_wait_ms: {wait:g}",
-                                  messages)
-    adaptive = f"batch_size: 64, batch_wait: adaptive, batch_wait_ms: {ADAPTIVE_MS_MAX}"
+        contenders[name] = Digits(setting, name, f"batch_wait_ms: {wait:g}", messages)
+    adaptive = f"batch_wait: adaptive, batch_wait_ms: {ADAPTIVE_MS_MAX}"
     contenders["adaptive"] = (Digits(setting, "adaptive", adaptive, messages)
                               if knows_key(setting, "batch_wait")
                               else Absent("the configuration has no key batch_wait"))
@@ -374,7 +442,11 @@ def digits_group():
     return Group("digits", "digits: normalize, XGBoost, label; one image per request",
                  ("xgboost", *served), digits_contenders, direct + closed(*OUTSTANDING, only=served)
                  + opened(*FRACTIONS, only=served), "wait_0",
-                 figures=LOAD_FIGURES + [("batch_mean", "requests per batch")])
+                 figures=LOAD_FIGURES + [("coordinator_cpu_us", "of it coordinator µs"),
+                                         ("classify_cpu_us", "classify µs"),
+                                         ("others_cpu_us", "other stages µs"),
+                                         ("switches", "switches"),
+                                         ("batch_mean", "requests per batch")])
 
 
 # ---- programs that measure themselves
@@ -544,6 +616,7 @@ def idle_contenders(setting):
 GROUPS = [
     *map(echo_group, SIZES),
     echo_tcp_group(),
+    *map(local_group, SIZES),
     digits_group(),
     Group("stages", "stages without a network: echo, on two CPUs in turn",
           ("shoal_1", "shoal_2", "shoal_4"), stages_contenders,

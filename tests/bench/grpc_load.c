@@ -16,6 +16,7 @@
  * comes back for STALL_S seconds the program says so and ends with exit code 2. Exit code 1: some
  * calls failed or were answered wrongly.
  */
+#include "../random.h"
 #include "unary_call.h"
 
 #include <getopt.h>
@@ -53,8 +54,7 @@ struct options {
     uint64_t seed;
     uint64_t warmup;
     struct channel_args args;
-    pid_t server_pids[64];
-    unsigned server_pid_count;
+    struct bench_servers servers;
     bool json;
 };
 
@@ -99,6 +99,7 @@ struct figures {
     double seconds;
     double client_cpu_us;
     double server_cpu_us;
+    double process_cpu_us[BENCH_SERVERS_MAX]; /* of it each --server-pid's */
 };
 
 static struct options options = {
@@ -241,14 +242,12 @@ run_closed(uint64_t outstanding, uint64_t requests, double seconds)
 
 /* ---- open loop ---- */
 
-/* An exponentially distributed pause, by splitmix64. */
+/* An exponentially distributed pause. */
 static double
 draw_pause_ns(void)
 {
-    uint64_t z = sender.draw_state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    double uniform = ((double)((z ^ z >> 31) >> 11) + 1) / (double)(UINT64_C(1) << 53);
+    uint64_t drawn = random_draw(&sender.draw_state) >> 11;
+    double uniform = ((double)drawn + 1) / (double)(UINT64_C(1) << 53);
     return -log(uniform) / options.rate * 1e9;
 }
 
@@ -332,19 +331,12 @@ run_open(void)
 
 /* ---- figures ---- */
 
-static uint64_t
-servers_cpu_ns(void)
-{
-    uint64_t sum_ns = 0;
-    for (unsigned i = 0; i < options.server_pid_count; i++)
-        sum_ns += bench_cpu_ns(options.server_pids[i]);
-    return sum_ns;
-}
-
 static struct figures
 measure(void)
 {
-    uint64_t servers_ns = servers_cpu_ns();
+    uint64_t servers_ns[BENCH_SERVERS_MAX];
+    for (unsigned i = 0; i < options.servers.count; i++)
+        servers_ns[i] = bench_cpu_ns(options.servers.pids[i]);
     uint64_t client_ns = bench_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     uint64_t begin_ns = bench_now_ns();
     if (options.rate > 0)
@@ -355,7 +347,11 @@ measure(void)
     double calls = load.sent == 0 ? 1 : (double)load.sent;
     figures.client_cpu_us =
         (double)(bench_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - client_ns) / 1e3 / calls;
-    figures.server_cpu_us = (double)(servers_cpu_ns() - servers_ns) / 1e3 / calls;
+    for (unsigned i = 0; i < options.servers.count; i++) {
+        uint64_t used_ns = bench_cpu_ns(options.servers.pids[i]) - servers_ns[i];
+        figures.process_cpu_us[i] = (double)used_ns / 1e3 / calls;
+        figures.server_cpu_us += figures.process_cpu_us[i];
+    }
     samples_sort(&load.samples);
     return figures;
 }
@@ -366,16 +362,13 @@ failed_count(void)
     return load.sent - load.status_counts[GRPC_STATUS_OK];
 }
 
-/* [share, microseconds that this share of the answers did not exceed], the share of 1. */
+/* Of each --server-pid, in their order. */
 static void
-print_distribution(void)
+print_processes(struct figures figures)
 {
-    static const unsigned shares[] = {0,    1000, 2500, 5000, 7500, 9000,
-                                      9500, 9900, 9950, 9990, 9999, 10000};
-    printf(", \"distribution\": [");
-    for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++)
-        printf("%s[%.4f, %.1f]", i > 0 ? ", " : "", shares[i] / 1e4,
-               samples_share_us(&load.samples, shares[i]));
+    printf(options.json ? ", \"process_cpu_us_per_request\": [" : "  process_cpu_us_per_request [");
+    for (unsigned i = 0; i < options.servers.count; i++)
+        printf("%s%.2f", i > 0 ? ", " : "", figures.process_cpu_us[i]);
     printf("]");
 }
 
@@ -384,11 +377,7 @@ print_figures(struct figures figures)
 {
     const struct samples *samples = &load.samples;
     double answered = (double)load.status_counts[GRPC_STATUS_OK];
-    const struct {
-        const char *name;
-        double value;
-        int decimals;
-    } fields[] = {
+    const struct bench_field fields[] = {
         {"outstanding", (double)options.outstanding, 0},
         {"channels", (double)options.channels, 0},
         {"requests", (double)load.sent, 0},
@@ -404,11 +393,7 @@ print_figures(struct figures figures)
         {"lag_p50_us", samples_share_us(&sender.lag, 5000), 1},
         {"lag_p99_us", samples_share_us(&sender.lag, 9900), 1},
     };
-    printf(options.json ? "{\"bench\": \"grpc_load\"" : "grpc_load");
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-        printf(options.json ? ", \"%s\": %.*f" : "  %s %.*f", fields[i].name, fields[i].decimals,
-               fields[i].value);
-    }
+    bench_print_fields("grpc_load", fields, sizeof(fields) / sizeof(fields[0]), options.json);
     printf(options.json ? ", \"errors\": {" : "  errors {");
     const char *separator = "";
     for (unsigned status = 1; status < STATUS_COUNT; status++) {
@@ -418,8 +403,9 @@ print_figures(struct figures figures)
         separator = ", ";
     }
     printf("}");
+    print_processes(figures);
     if (options.json)
-        print_distribution();
+        samples_print_distribution(&load.samples);
     printf(options.json ? "}\n" : "\n");
 }
 
@@ -497,7 +483,8 @@ static const char usage[] =
     "  --expect FILE         the one right answer\n"
     "  --expect-tail FILE    how the right answer ends; with --messages: N tails of equal length\n"
     "  --expect-bytes N      how long the right answer is\n"
-    "  --server-pid PID      its CPU time counts as the server's; several times\n"
+    "  --server-pid PID      its CPU time counts as the server's, and is given by itself; several\n"
+    "                        times\n"
     "  --cpu N               run on this CPU\n"
     "  --json\n"
     "  --help\n";
@@ -527,12 +514,7 @@ parse(int argc, char **argv)
         case 'b': options.expect_bytes = bench_number("expect-bytes", optarg, 0, 1u << 30); break;
         case 'C': bench_pin((int)bench_number("cpu", optarg, 0, CPU_SETSIZE - 1)); break;
         case 'j': options.json = true; break;
-        case 'p':
-            if (options.server_pid_count == sizeof(options.server_pids) / sizeof(pid_t))
-                BENCH_FAIL("too many --server-pid");
-            options.server_pids[options.server_pid_count++] =
-                (pid_t)bench_number("server-pid", optarg, 1, INT32_MAX);
-            break;
+        case 'p': bench_servers_add(&options.servers, optarg); break;
         case 'h': fputs(usage, stdout); exit(0);
         default: BENCH_FAIL("%s", usage);
         }

@@ -16,7 +16,8 @@ LABELS = {
     "shoal_4": "Shoal, 4 stages", "xgboost": "XGBoost alone", "off": "not batched",
     "wait_0": "wait 0", "wait_0.5": "wait 0.5 ms", "wait_1": "wait 1 ms", "wait_2": "wait 2 ms",
     "wait_5": "wait 5 ms", "adaptive": "wait adaptive", "python": "Python service",
-    "shoal": "Shoal, no network", "shoal_grpc": "Shoal, gRPC", "plain": "plain",
+    "shoal": "Shoal, no network", "shoal_grpc": "Shoal, gRPC", "local": "Shoal, local client",
+    "plain": "plain",
     "plain_cached": "plain, indices cached", "plain_record": "plain, a record per item",
 }
 RING_LABELS = {"shoal": "Shoal's"}
@@ -25,6 +26,8 @@ RING_LABELS = {"shoal": "Shoal's"}
 CHARTS = [
     ("latency-echo", "latency", "Echo, 100 B, open loop at 50 % of the capacity of one stage",
      "echo 100 B", "open loop, 50 %", ("bare", "shoal_1")),
+    ("latency-local", "latency", "Echo, 100 B, 1 outstanding", "local 100 B", "1 outstanding",
+     ("shoal_grpc", "local")),
     ("latency-digits", "latency", "Digits, open loop at 20 % of the batched capacity", "digits",
      "open loop, 20 %", ("off", "wait_0", "wait_0.5", "wait_2", "wait_5", "adaptive")),
     ("latency-digits-high", "latency", "Digits, open loop at 80 % of the batched capacity", "digits",
@@ -64,10 +67,13 @@ HOW = """\
   the workers.
 - **CPU** is that of all threads, per request: of the server with its workers, and of the client. Where
   there is no network, client and service are one process.
+- **switches**: how often a process of the server was put on a CPU, per request.
 - **bare gRPC echo** is the ceiling: one thread of gRPC C core that sends the bytes back untouched. It
   has the channel arguments that are best at that size; the client has them before all servers.
 - **XGBoost alone** is the ceiling of the digits: the same three steps in one process, one thread; p50
   is that of a call.
+- **best fixed wait**: in each round that wait which was best in the other rounds. The best of a
+  round itself would partly be the luckiest.
 - **second stage**: from a request's arrival at the stage to the end of its run, by the worker's
   counters.
 - One table again: `./dev bench --only echo`; in minutes: `--quick`.
@@ -171,13 +177,14 @@ def rate_text(figures):
 
 
 def group_part(report, group):
-    parts = [f"### {group.title}"]
+    parts = [f"### {group.title}"] + ([group.note] if group.note else [])
+    head = len(parts)
     for placement, groups in report["cells"].items():
         if group.name in groups:
             flagged, count = report["noise"]["of"][placement][group.name]
             parts.append(f"{PLACEMENTS[placement].capitalize()}; not quiet: {flagged} of {count}.")
             parts.append(group_table(report, placement, group))
-    return "\n\n".join(parts) if len(parts) > 1 else ""
+    return "\n\n".join(parts) if len(parts) > head else ""
 
 
 # ---- charts

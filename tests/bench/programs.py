@@ -16,7 +16,7 @@ RUN_DEADLINE_S = 180
 WARMUP_MIN = 20
 
 # Two cores are enough for all: where the server or coordinator, the workers, the client run.
-PINNED = {"server": 0, "workers": 1, "client": 1}
+PINNED = {"server": 0, "workers": 1, "client": 1, "local client": 0}
 
 # Freed memory stays with the process: a page fault costs more than copying the page.
 KEEP_MEMORY = {"MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1"}
@@ -96,13 +96,14 @@ class Messages:
 # ---- programs that end by themselves
 
 
-def run_json(command, environment=None):
-    """Runs a bench program to its end; returns the JSON lines it printed."""
+def run_json(command, environment=None, patience=1):
+    """Runs a bench program to its end; returns the JSON lines it printed. `patience`: so many times
+    the usual deadline."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_DEADLINE_S,
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_DEADLINE_S * patience,
                               check=False, env={**os.environ, **(environment or {})})
     except subprocess.TimeoutExpired as error:
-        raise Failed(f"{command[0]} did not end within {RUN_DEADLINE_S} s") from error
+        raise Failed(f"{command[0]} did not end within {RUN_DEADLINE_S * patience} s") from error
     if done.returncode != 0:
         output = (done.stdout + done.stderr).rstrip()
         raise Failed(f"{' '.join(command)}: exit code {done.returncode}\n{output}")
@@ -168,6 +169,8 @@ class Server:
 class Client:
     """grpc_load before one server."""
 
+    role = "client"
+
     def __init__(self, setting, name, target, messages, args=()):
         self.setting = setting
         self.warmup = messages.warmup
@@ -183,13 +186,28 @@ class Client:
             raise Failed(f"{' '.join(self.command)}: wrong answers")
         return done.returncode == 0
 
+    def warmups(self, seconds):
+        """Calls before those that are measured."""
+        return max(WARMUP_MIN, int(self.warmup * min(1.0, seconds)))
+
     def measure(self, seconds, pids, outstanding, rate=None, seed=1):
         """A closed loop with so many outstanding, or an open one with at most so many."""
-        warmup = max(WARMUP_MIN, int(self.warmup * min(1.0, seconds)))
-        command = self.command + ["--seconds", str(seconds), "--warmup", str(warmup),
+        command = self.command + ["--seconds", str(seconds), "--warmup", str(self.warmups(seconds)),
                                   "--outstanding", str(outstanding)]
         if rate is not None:
             command += ["--rate", f"{rate:.1f}", "--seed", str(seed), "--channels", "4"]
         command += [word for pid in pids for word in ("--server-pid", str(pid))]
-        (line,) = run_json(command + self.setting.cpu("client"), KEEP_MEMORY)
+        (line,) = run_json(command + self.setting.cpu(self.role), KEEP_MEMORY)
         return line
+
+
+class LocalClient(Client):
+    """local_load before one node; in closed loops only."""
+
+    role = "local client"
+
+    def __init__(self, setting, socket_path, payload_bytes, message_bytes, warmup):
+        self.setting = setting
+        self.warmup = warmup
+        self.command = [setting.program("bench", "local_load"), "--json", "--socket", socket_path,
+                        "--bytes", str(payload_bytes), "--message-bytes", str(message_bytes)]

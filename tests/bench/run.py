@@ -3,15 +3,16 @@
 """Measures Shoal against what it is to be judged by, side by side in one run, and prints the ratios
 next to their goals.
 
-    ./dev bench                      everything, pinned and not pinned: 40 minutes
+    ./dev bench                      everything, pinned and not pinned: 47 minutes
     ./dev bench --quick              a few minutes: 2 short rounds, pinned
-    ./dev bench --only echo          one cell: echo, digits, stages, service, ring, idle
+    ./dev bench --only echo          one cell: echo, local, digits, stages, service, ring, idle
     ./dev bench --publish            everything, and docs/performance.md is made of it
     ./dev bench --report             that page once more, from docs/performance.json
 
 Cells:
   echo     a bare gRPC C core echo server and Shoal's echo with 1, 2 and 4 stages: the same client,
            the same message; 100 B and 4 KiB over a unix socket, 64 KiB and 1 MiB over TCP
+  local    one stage of echo through shared memory, by libshoal, and over gRPC; all four sizes
   digits   three stages, one of them XGBoost: not batched, batched with several waits, and XGBoost
            called directly by one process
   stages   echo with 1, 2 and 4 stages without a network: what a stage adds

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every bench program needs: a clock, pinning, CPU time of any process, and exact percentiles
- * of a bounded number of samples. A failure here ends the program with exit code 2: a bench without
- * its figures is worth nothing.
+ * What every bench program needs: a clock, pinning, CPU time of any process, exact percentiles of a
+ * bounded number of samples, and how they are printed. A failure here ends the program with exit
+ * code 2: a bench without its figures is worth nothing.
  */
 #pragma once
 
 #include <errno.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -73,6 +74,31 @@ bench_number(const char *option, const char *text, uint64_t min, uint64_t max)
         BENCH_FAIL("--%s: want a number from %llu to %llu, not \"%s\"", option,
                    (unsigned long long)min, (unsigned long long)max, text);
     return value;
+}
+
+/* The processes whose CPU time counts as the server's. */
+enum { BENCH_SERVERS_MAX = 64 };
+
+struct bench_servers {
+    pid_t pids[BENCH_SERVERS_MAX];
+    unsigned count;
+};
+
+static inline void
+bench_servers_add(struct bench_servers *servers, const char *text)
+{
+    if (servers->count == BENCH_SERVERS_MAX)
+        BENCH_FAIL("too many --server-pid");
+    servers->pids[servers->count++] = (pid_t)bench_number("server-pid", text, 1, INT32_MAX);
+}
+
+static inline uint64_t
+bench_servers_cpu_ns(const struct bench_servers *servers)
+{
+    uint64_t sum_ns = 0;
+    for (unsigned i = 0; i < servers->count; i++)
+        sum_ns += bench_cpu_ns(servers->pids[i]);
+    return sum_ns;
 }
 
 /* A bounded, exact record of nanoseconds, allocated and touched before the measurement begins. */
@@ -143,4 +169,36 @@ static inline double
 samples_percentile_us(const struct samples *samples, unsigned percent)
 {
     return samples_share_us(samples, percent * 100);
+}
+
+/* One figure of those that a program prints. */
+struct bench_field {
+    const char *name;
+    double value;
+    int decimals;
+};
+
+/* Opens the program's line; with `json` the caller closes the brace. */
+static inline void
+bench_print_fields(const char *bench, const struct bench_field *fields, size_t count, bool json)
+{
+    printf(json ? "{\"bench\": \"%s\"" : "%s", bench);
+    for (size_t i = 0; i < count; i++) {
+        printf(json ? ", \"%s\": %.*f" : "  %s %.*f", fields[i].name, fields[i].decimals,
+               fields[i].value);
+    }
+}
+
+/* JSON: [share, microseconds that this share of the sorted samples did not exceed], the share of 1.
+ */
+static inline void
+samples_print_distribution(const struct samples *samples)
+{
+    static const unsigned shares[] = {0,    1000, 2500, 5000, 7500, 9000,
+                                      9500, 9900, 9950, 9990, 9999, 10000};
+    printf(", \"distribution\": [");
+    for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++)
+        printf("%s[%.4f, %.2f]", i > 0 ? ", " : "", shares[i] / 1e4,
+               samples_share_us(samples, shares[i]));
+    printf("]");
 }

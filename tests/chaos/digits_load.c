@@ -19,6 +19,7 @@
  * Exit code: 0 when the sums were printed, whatever they are; 2 when they could not be had.
  */
 #include "../bench/unary_call.h"
+#include "../random.h"
 #include "exam.h"
 
 #include <getopt.h>
@@ -122,14 +123,10 @@ on_stop(int number)
     stop_asked = 1;
 }
 
-/* splitmix64 */
 static uint64_t
 draw(void)
 {
-    uint64_t z = draw_state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
+    return random_draw(&draw_state);
 }
 
 /* ---- connections ---- */

@@ -161,7 +161,8 @@ class Node(Shoald):
         """As the fixture's, but by session: of ten thousand workers some number is in use again."""
         left = self.session_members()
         assert not left, f"still alive after shoald: {left}"
-        for path in (self.socket, self.counters, pathlib.Path(f"{self.counters}.control")):
+        sockets = (pathlib.Path(f"{self.counters}.{what}") for what in ("control", "local"))
+        for path in (self.socket, self.counters, *sockets):
             assert not path.exists(), f"{path} was left behind"
 
     def check_log(self):

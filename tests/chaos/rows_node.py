@@ -54,7 +54,7 @@ class Life:
         self.draw = draw
         self.shoald = run.node(digits(1, 2, 1))
         self.expected_files = {"shoald.yaml", "digits.ubj", "grpc.sock", "counters",
-                               "counters.control"}
+                               "counters.control", "counters.local"}
         self.killed_starting = 0
         self.end_seconds = []
         self.start_seconds = []

@@ -23,7 +23,7 @@ import time
 MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "model")
 
 # model, sizes, what it shows. MORTALS is a bit set of seats: shm 1 coordinator, 2 and 4 workers,
-# 8 repairer; bell 1 and 2 workers, 4 pusher.
+# 8 repairer; bell 1 and 2 workers, 4 pusher; in guest worker 0 may die.
 PROOFS = [
     ("shm", "RINGS DEATHS=1 REQUESTS=2 MORTALS=2", "one ring in full, two requests, a worker dies"),
     ("shm", "RINGS DEATHS=2 REQUESTS=1 MORTALS=10", "one ring in full, worker and repairer die"),
@@ -34,6 +34,10 @@ PROOFS = [
     ("bell", "SLOW COMPANY DEATHS=0 ITEMS=3", "a former waits for company, the other one is busy"),
     ("bell", "COMPANY WORKERS=1 DEATHS=2 ITEMS=2 MORTALS=5",
      "a former waits for company, worker and pusher die"),
+    ("guest", "SLOW LANE_ITEMS=0 GUEST_ITEMS=2", "a client, nobody sleeps while its work waits"),
+    ("guest", "SLOW PASS LANE_ITEMS=0 GUEST_ITEMS=2", "the same of a later stage"),
+    ("guest", "COMPANY SLOW LANE_ITEMS=0 GUEST_ITEMS=3", "a client, a former waits for company"),
+    ("guest", "DEATHS=1 LANE_ITEMS=0 GUEST_ITEMS=1", "a client, a worker dies"),
 ]
 PROOFS_FULL = [
     ("shm", "RINGS DEATHS=2 REQUESTS=2 MORTALS=10", "one ring in full, two requests, two deaths"),
@@ -43,6 +47,7 @@ PROOFS_FULL = [
     ("bell", "DEATHS=2 ITEMS=1 MORTALS=5", "bell and former, worker and pusher die"),
     ("bell", "COMPANY DEATHS=0 ITEMS=2", "a former waits for company, two workers"),
     ("bell", "COMPANY DEATHS=1 ITEMS=2 MORTALS=1", "the same, one of them dies"),
+    ("guest", "SLOW LANE_ITEMS=1 GUEST_ITEMS=1", "a client and the lane's own work"),
 ]
 MUTANTS = [
     ("shm", "RINGS DEATHS=1 REQUESTS=1 MORTALS=0", "CELL_FIRST",
@@ -76,6 +81,19 @@ MUTANTS = [
      "a former sleeps with an open batch without a second look"),
     ("bell", "SLOW DEATHS=1 ITEMS=2 MORTALS=4", "KEEP_OFFERS",
      "repair leaves the role offered to one who is busy"),
+    ("guest", "SLOW LANE_ITEMS=0 GUEST_ITEMS=1", "OWN_BELL_ONLY", "workers sleep on their own bells"),
+    ("guest", "SLOW LANE_ITEMS=0 GUEST_ITEMS=2", "NO_ARM",
+     "who leaves the role forgets the guest's bell"),
+    ("guest", "SLOW LANE_ITEMS=0 GUEST_ITEMS=2", "ARM_AFTER_LOOK",
+     "who leaves the role looks at the ring before it sets the guest's bell"),
+    ("guest", "SLOW LANE_ITEMS=0 GUEST_ITEMS=2", "HUSH_WITHOUT_ROLE",
+     "a guest's bell is cleared by one who has left the role"),
+    ("guest", "COMPANY SLOW LANE_ITEMS=0 GUEST_ITEMS=2", "NO_PASSING_ON",
+     "a wake that was meant for a former with an open batch ends with another"),
+    ("guest", "SLOW LANE_ITEMS=1 GUEST_ITEMS=1", "BLIND",
+     "the coordinator takes an offer back and forgets that guests may have work"),
+    ("guest", "DEATHS=1 LANE_ITEMS=0 GUEST_ITEMS=1", "NO_AWAKENING",
+     "repair of the lane wakes nobody"),
 ]
 # Spin searches depth first; a path is at most so many steps long.
 DEPTH_MAX = 3000000

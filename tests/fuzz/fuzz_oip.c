@@ -141,7 +141,7 @@ check_response(void)
 static void
 check_model(void)
 {
-    static const struct oip_spec any[] = {
+    static const struct handshake_tensor any[] = {
         {.name = "x", .rank = SHOAL_RANK_ANY},
         {.name = "input", .datatype = SHOAL_FP32, .rank = 2, .shape = {-1, 2}}};
     static const struct oip_model_info model = {.name = "m",

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../random.h"
+
 enum { INPUT_BYTES_MAX = 1 << 20, MUTATIONS_PER_FILE = 2000, CHANGES_MAX = 8 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -21,11 +23,7 @@ static uint64_t random_state;
 static uint64_t
 random_next(void)
 {
-    random_state += 0x9e3779b97f4a7c15u;
-    uint64_t x = random_state;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+    return random_draw(&random_state);
 }
 
 /* A copy of exactly `size` bytes, so that AddressSanitizer sees a read past the end. */

@@ -229,6 +229,11 @@ class Shoald:
     def signal(self, number):
         self.process.send_signal(number)
 
+    def drain(self):
+        """Asks it to stop; returns when it takes no more requests."""
+        self.signal(signal.SIGTERM)
+        self.wait_log("draining why=SIGTERM")
+
     def terminate(self, seconds=WAIT_SECONDS):
         self.signal(signal.SIGTERM)
         return self.wait_exit(seconds)
@@ -270,6 +275,13 @@ class Shoald:
     def check_still_runs(self):
         assert self.process.poll() is None, f"shoald has ended by itself:\n{self.stderr}"
 
+    def check_end(self):
+        """Waits for a clean end."""
+        code = self.wait_exit()
+        assert code == 0, f"exit code {code}; its log:\n{self.stderr}"
+        self.check_nothing_left()
+        self.check_log()
+
     def check_log(self):
         found = [line for line in self.lines if SANITIZER.search(line)]
         assert not found, f"a sanitizer or an assertion spoke:\n{self.stderr}"
@@ -279,7 +291,8 @@ class Shoald:
         left = [worker for worker in self.all_workers() if is_alive(worker.pid)]
         assert not left, f"still alive after shoald: {left}"
         assert not self.socket.exists(), f"{self.socket} was left behind"
-        for path in (self.counters, pathlib.Path(f"{self.counters}.control")):
+        sockets = (pathlib.Path(f"{self.counters}.{what}") for what in ("control", "local"))
+        for path in (self.counters, *sockets):
             assert not path.exists(), f"{path} was left behind"
 
     # ---- what can be seen ----

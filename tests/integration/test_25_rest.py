@@ -558,15 +558,6 @@ class TestDrain(unittest.TestCase):
     def connect(self):
         return self.enterContext(Rest(self.port))
 
-    def drain(self):
-        self.shoald.signal(signal.SIGTERM)
-        self.shoald.wait_log("draining why=SIGTERM")
-
-    def check_ends(self):
-        self.assertEqual(self.shoald.wait_exit(), 0, self.shoald.stderr)
-        self.shoald.check_nothing_left()
-        self.shoald.check_log()
-
     def test_in_flight_is_finished(self):
         self.start(puppet(slots=32), drain_timeout_ms=HOUR_MS)
         held, *waiting = [self.connect() for _ in range(11)]
@@ -575,7 +566,7 @@ class TestDrain(unittest.TestCase):
         for i, rest in enumerate(waiting):
             rest.start_tell(f"echo {i}")
         self.shoald.wait_stat("puppet", lambda stat: stat["stages"][0]["depth"] == 10, "10 to wait")
-        self.drain()
+        self.shoald.drain()
         late = self.connect()
         answer = late.tell("echo too-late")
         self.assertEqual(answer.code, 503)
@@ -587,17 +578,17 @@ class TestDrain(unittest.TestCase):
         self.assertEqual(held.receive().data("said"), ["hold a"])
         self.assertEqual([rest.receive().data("said") for rest in waiting],
                          [[f"echo {i}"] for i in range(10)])
-        self.check_ends()
+        self.shoald.check_end()
 
     def test_what_is_left_is_failed(self):
         self.start(puppet(), drain_timeout_ms=100)
         held = self.connect()
         held.start_tell("hold b")
         wait_until((self.shoald.folder / "b.held").exists, "the request to be running")
-        self.drain()
+        self.shoald.drain()
         answer = held.receive()
         self.assertEqual(answer.code, 503)
-        self.check_ends()
+        self.shoald.check_end()
 
     def test_client_that_does_not_read(self):
         """Megabytes that nobody takes: when the grace is over the end comes all the same."""
@@ -610,8 +601,8 @@ class TestDrain(unittest.TestCase):
                 parameters={"binary_data_output": True})
             deaf.send("POST", "/v2/models/echo/infer", body, headers)
         self.shoald.wait_stat("echo", lambda stat: stat["replies_ok"] == 2, "two answers")
-        self.drain()
-        self.check_ends()
+        self.shoald.drain()
+        self.shoald.check_end()
 
     def test_json_keeps_no_slot(self):
         """What is written in JSON needs the arena no more, though nobody takes it yet."""
@@ -623,8 +614,8 @@ class TestDrain(unittest.TestCase):
         deaf.send("POST", "/v2/models/echo/infer", body, headers)
         self.shoald.wait_stat("echo", lambda stat: stat["replies_ok"] == 1, "the answer")
         self.shoald.wait_all_returned("echo")
-        self.drain()
-        self.check_ends()
+        self.shoald.drain()
+        self.shoald.check_end()
 
     def test_second_interrupt(self):
         self.start(puppet(), drain_timeout_ms=HOUR_MS)

@@ -40,7 +40,7 @@ class AdaptiveWait(unittest.TestCase):
     def test_lone_requests_wait_for_nobody(self):
         for _ in range(20):
             self.start("lone").result()
-        self.shoald.wait_all_returned("lone")
+            self.shoald.wait_all_returned("lone")  # its slot, too: a moment after its answer
         stat, closings = self.closings("lone")
         self.assertEqual(closings, {"closed_adaptive": 20})
         self.assertEqual((stat["batches"], stat["batch_items"]["sum"]), (20, 20))

@@ -8,7 +8,6 @@ ctest: timeout=300
 """
 
 import json
-import signal
 import subprocess
 import time
 import unittest
@@ -198,8 +197,7 @@ class TestUnavailable(Overload):
         wait_until(lambda: self.client.call("ModelReady", name="puppet").ready, "recovery")
         held = self.client.tell("hold a")
         wait_until((self.shoald.folder / "a.held").exists, "the puppet to hold")
-        self.shoald.signal(signal.SIGTERM)
-        self.shoald.wait_log("draining why=SIGTERM")
+        self.shoald.drain()
         future = self.client.tell("echo y")
         code, text = failure(future)
         self.assertEqual(code.name, "UNAVAILABLE", text)

@@ -33,20 +33,12 @@ class TestDrain(unittest.TestCase):
         wait_until((self.shoald.folder / f"{name}.held").exists, "the request to be running")
         return future
 
-    def drain(self):
-        self.shoald.signal(signal.SIGTERM)
-        self.shoald.wait_log("draining why=SIGTERM")
-
-    def check_ends(self):
-        self.assertEqual(self.shoald.wait_exit(), 0, self.shoald.stderr)
-        self.shoald.check_nothing_left()
-
     def test_in_flight_is_finished(self):
         self.start(puppet_node(HOUR_MS))
         held = self.hold("a")
         waiting = [self.client.tell(f"echo {i}") for i in range(10)]
         self.shoald.wait_stat("puppet", lambda stat: stat["stages"][0]["depth"] == 10, "10 to wait")
-        self.drain()
+        self.shoald.drain()
         code, text = failure(self.client.tell("echo too-late"))
         self.assertEqual(code.name, "UNAVAILABLE", text)
         with Client(self.shoald.target) as newcomer:
@@ -57,7 +49,7 @@ class TestDrain(unittest.TestCase):
         self.assertEqual(said(held.result()), "hold a")
         self.assertEqual([said(future.result()) for future in waiting],
                          [f"echo {i}" for i in range(10)])
-        self.check_ends()
+        self.shoald.check_end()
         self.assertNotIn("echo too-late", (self.shoald.folder / "runs").read_text())
         self.assertIn("left_in_flight=0", self.shoald.stderr)
 
@@ -67,15 +59,15 @@ class TestDrain(unittest.TestCase):
         self.shoald.wait_stat("puppet", lambda stat: stat["stages"][0]["items"] == 1,
                               "the request to wait for company")
         self.assertFalse(future.done())
-        self.drain()
+        self.shoald.drain()
         self.assertEqual(said(future.result()), "echo lonely")
-        self.check_ends()
+        self.shoald.check_end()
 
     def test_nothing_in_flight(self):
         self.start(puppet_node(HOUR_MS))
         self.client.tell("echo x").result()
-        self.drain()
-        self.check_ends()
+        self.shoald.drain()
+        self.shoald.check_end()
 
     def test_after_every_method(self):
         """What was asked before, and by how many, does not hold up the end."""
@@ -87,8 +79,8 @@ class TestDrain(unittest.TestCase):
         clients = [self.enterContext(Client(self.shoald.target)) for _ in range(10)]
         for client in clients:
             client.call("ModelMetadata", name="puppet")
-        self.drain()
-        self.check_ends()
+        self.shoald.drain()
+        self.shoald.check_end()
 
     def test_silent_connection(self):
         """Somebody who has connected and says nothing."""
@@ -96,8 +88,8 @@ class TestDrain(unittest.TestCase):
         with socket.socket(socket.AF_UNIX) as silent:
             silent.connect(str(self.shoald.socket))
             self.client.call("ServerLive")
-            self.drain()
-            self.check_ends()
+            self.shoald.drain()
+            self.shoald.check_end()
 
     def test_grace_runs_out(self):
         """Then the rest gets UNAVAILABLE, and a worker that does not come back is killed."""
@@ -105,19 +97,19 @@ class TestDrain(unittest.TestCase):
         held = self.hold("a")
         waiting = [self.client.tell(f"echo {i}") for i in range(5)]
         self.shoald.wait_stat("puppet", lambda stat: stat["stages"][0]["depth"] == 5, "5 to wait")
-        self.drain()
+        self.shoald.drain()
         for future in [held, *waiting]:
             code, text = failure(future)
             self.assertEqual(code.name, "UNAVAILABLE", text)
-        self.check_ends()
+        self.shoald.check_end()
         self.assertIn("left_in_flight=6", self.shoald.stderr)
 
     def test_no_grace(self):
         self.start(puppet_node(0))
         held = self.hold("a")
-        self.drain()
+        self.shoald.drain()
         self.assertEqual(failure(held)[0].name, "UNAVAILABLE")
-        self.check_ends()
+        self.shoald.check_end()
 
     def test_client_that_does_not_read(self):
         """Its reply never gets through; after the grace time that no longer matters."""
@@ -135,22 +127,22 @@ class TestDrain(unittest.TestCase):
                               stderr=subprocess.DEVNULL) as caller:
             self.assertEqual(caller.stdout.readline(), b"answered\n")
             caller.send_signal(signal.SIGSTOP)
-            self.drain()
-            self.check_ends()
+            self.shoald.drain()
+            self.shoald.check_end()
             caller.kill()
 
     def test_signals_while_draining(self):
         """A second SIGTERM changes nothing; SIGINT after SIGTERM is the first of its kind."""
         self.start(puppet_node(HOUR_MS))
         held = self.hold("a")
-        self.drain()
+        self.shoald.drain()
         self.shoald.signal(signal.SIGTERM)
         self.shoald.signal(signal.SIGINT)
         self.assertEqual(failure(self.client.tell("echo x"))[0].name, "UNAVAILABLE")
         self.assertFalse(held.done())
         (self.shoald.folder / "a.go").touch()
         self.assertEqual(said(held.result()), "hold a")
-        self.check_ends()
+        self.shoald.check_end()
 
     def test_worker_dies_while_draining(self):
         """What it ran is still run again."""
@@ -158,11 +150,11 @@ class TestDrain(unittest.TestCase):
         held = self.hold("a")
         crash = self.client.tell("crash-once b")
         self.shoald.wait_stat("puppet", lambda stat: stat["stages"][0]["depth"] == 1, "1 to wait")
-        self.drain()
+        self.shoald.drain()
         (self.shoald.folder / "a.go").touch()
         self.assertEqual(said(held.result()), "hold a")
         self.assertEqual(said(crash.result()), "crash-once b")
-        self.check_ends()
+        self.shoald.check_end()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import tempfile
 import unittest
 
 import shoal_fixture
-from shoal_fixture import BUILD, SOURCE
+from shoal_fixture import BUILD, SOURCE, Shoald, node, pipeline, stage
 
 sys.path.insert(0, str(SOURCE / "tests" / "bench"))
 
@@ -34,7 +34,7 @@ def is_release():
 
 
 RELEASE = unittest.skipUnless(is_release(), f"{BUILD} is not a release build")
-PROGRAMS = ("grpc_load", "echo_server", "ring_bench", "pipeline_bench", "xgboost_bench")
+PROGRAMS = ("grpc_load", "local_load", "echo_server", "ring_bench", "pipeline_bench", "xgboost_bench")
 
 
 @RELEASE
@@ -120,6 +120,34 @@ class TestLoad(unittest.TestCase):
 
 
 @RELEASE
+class TestLocalLoad(unittest.TestCase):
+    """local_load before a node."""
+
+    def load(self, shoald, pipeline, *arguments):
+        command = [BUILD / "bench" / "local_load", "--json", "--pipeline", pipeline, "--socket",
+                   f"{shoald.counters}.local", "--warmup", "20", *arguments]
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False,
+                              timeout=shoal_fixture.WAIT_SECONDS)
+
+    def test_answers(self):
+        local = {"local_clients": 1, "local_slots": 16}
+        with Shoald(node(pipeline("echo", stage("libecho.so"), **local),
+                         pipeline("scale", stage("libscale.so"), **local))) as shoald:
+            for arguments in ((), ("--outstanding", 16), ("--bytes", 70000, "--outstanding", 4)):
+                done = self.load(shoald, "echo", "--requests", 100, *arguments)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                line = json.loads(done.stdout)
+                self.assertEqual((line["requests"], line["failed"], line["wrong"]), (100, 0, 0))
+                values = [us for _, us in line["distribution"]]
+                self.assertEqual(values, sorted(values))
+            done = self.load(shoald, "scale", "--requests", 30)
+            self.assertEqual((done.returncode, json.loads(done.stdout)["wrong"]), (1, 30))
+            done = self.load(shoald, "nobody", "--requests", 30)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn("nobody", done.stderr)
+
+
+@RELEASE
 @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "the bench wants two CPUs")
 class TestBench(unittest.TestCase):
     """Every cell, with all its contenders and cases."""
@@ -179,6 +207,12 @@ class TestBench(unittest.TestCase):
         if "echo 1 MiB: shoal_1" not in report["skipped"]:
             self.check_goals(report, ("echo-rate-1m-16", "echo-rate-1m-128"))
 
+    def test_local(self):
+        report = self.check_cell("local", "pinned")
+        self.check_goals(report, ("local-lone", "local-grpc"))
+        for figures in report["cells"]["pinned"]["local 100 B"].values():
+            self.assertGreater(len(figures["1 outstanding"]["distribution"]), 5)
+
     def test_digits(self):
         help_text = subprocess.run([BUILD / "bin" / "shoald", "--help-config=markdown"],
                                    capture_output=True, text=True, check=True).stdout
@@ -190,6 +224,28 @@ class TestBench(unittest.TestCase):
             sizes = digits[name]["128 outstanding"]["batch_sizes"]
             largest = max(size for size, _ in sizes)
             self.assertTrue(largest == 1 if name == "off" else 1 < largest <= 64, sizes)
+
+        for figure in ("coordinator_cpu_us", "classify_cpu_us", "others_cpu_us"):
+            self.assertGreater(digits["wait_2"]["128 outstanding"][figure][0], 0)
+
+    @unittest.skipIf(shutil.which("callgrind_control") is None, "there is no valgrind")
+    def test_instructions(self):
+        with tempfile.TemporaryDirectory(prefix="shoal-test.") as folder:
+            path = pathlib.Path(folder, "counted.json")
+            run = [sys.executable, SOURCE / "tests" / "bench" / "instructions.py", "--build", BUILD]
+            done = subprocess.run(list(map(str, [*run, "--requests", 800, "--json", path])),
+                                  capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            counted = json.loads(path.read_text())
+        roles = {"client", "coordinator", "normalize", "classify", "label"}
+        for mode in ("off", "on", "adaptive"):
+            self.assertEqual(set(counted[mode]), roles)
+            for role in roles:
+                self.assertTrue(all(count > 100 for count in counted[mode][role].values()),
+                                f"{mode}, {role}: {counted[mode][role]}")
+        # one call of the library for many images, which is what batching is for
+        self.assertLess(counted["on"]["classify"]["XGBoost"],
+                        counted["off"]["classify"]["XGBoost"] / 2)
 
     def test_stages(self):
         self.check_goals(self.check_cell("stages", "pinned"), ("stage",))

@@ -16,6 +16,7 @@ struct harness {
     void *library;
     const struct shoal_modelet *modelet;
     void *instance;
+    void *model; /* loaded; NULL: none */
     struct harness_item *items;
     size_t output_bytes_max;
     size_t output_bytes;
@@ -277,9 +278,25 @@ outputs_drop(struct harness_item *item)
     item->output_count = 0;
 }
 
+int
+harness_load(struct harness *harness, const char *path, struct shoal_error *error)
+{
+    *error = (struct shoal_error){{0}};
+    if (harness->model != NULL)
+        harness->modelet->unload(harness->instance, harness->model);
+    harness->model = NULL;
+    if (path == NULL)
+        return SHOAL_OK;
+    const struct shoal_model spec = {
+        .struct_size = sizeof spec, .id = "m", .path = path, .key = ""};
+    return harness->modelet->load(harness->instance, &spec, &harness->model, error);
+}
+
 void
 harness_close(struct harness *harness)
 {
+    struct shoal_error error;
+    harness_load(harness, NULL, &error);
     if (harness->modelet->close != NULL)
         harness->modelet->close(harness->instance);
     while (harness->items != NULL) {
@@ -435,7 +452,7 @@ run_or_halve(struct harness *harness, struct harness_item *const *items, uint32_
     struct shoal_batch batch = {.host = &host, .count = count, .items = seen, .error = &error};
     harness->output_bytes = 0;
     harness->runs++;
-    int status = harness->modelet->run(harness->instance, NULL, &batch);
+    int status = harness->modelet->run(harness->instance, harness->model, &batch);
     if (status != SHOAL_OK && count > 1) {
         run_or_halve(harness, items, count / 2);
         run_or_halve(harness, items + count / 2, count - count / 2);

@@ -49,6 +49,10 @@ const struct shoal_modelet *harness_modelet(const struct harness *harness);
 /* What the modelet declares; zeroed if it declares nothing. */
 struct shoal_io harness_describe(struct harness *harness);
 
+/* Loads a model, which what is run from then on is for; NULL: none any more. Unloads the one
+ * before. Returns what `load` did. */
+int harness_load(struct harness *harness, const char *path, struct shoal_error *error);
+
 /* How many bytes of outputs one run may make before the host says that the arena is full. */
 void harness_limit(struct harness *harness, size_t output_bytes_max);
 

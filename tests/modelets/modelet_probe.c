@@ -204,8 +204,8 @@ probe_run(void *instance, void *model, struct shoal_batch *batch)
     for (uint32_t i = 0; i < batch->count; i++) {
         struct shoal_item *item = batch->items[i];
         const struct shoal_tensor *input = &item->inputs[0];
-        if (item->status != SHOAL_UNSET || input->datatype != SHOAL_INT64 ||
-            input->bytes < PROBE_WORDS * sizeof(int64_t)) {
+        if (item->status != SHOAL_UNSET || item->input_count == 0 ||
+            input->datatype != SHOAL_INT64 || input->bytes < PROBE_WORDS * sizeof(int64_t)) {
             item->status = batch->host->fail(item, SHOAL_INVALID_ARGUMENT, "not for the probe");
             continue;
         }

@@ -22,6 +22,7 @@
 
 #include <shoal/modelet.h>
 
+#include "../random.h"
 #include "scribble.h"
 #include "shm/arena.h"
 #include "shm/doorbell.h"
@@ -89,20 +90,10 @@ understand_region(void)
                                          sizeof(uint64_t), region.layout.block_count};
 }
 
-/* splitmix64 */
-static uint64_t
-draw(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
 static uint32_t
 below(uint64_t *state, uint32_t bound)
 {
-    return (uint32_t)(draw(state) % bound);
+    return (uint32_t)(random_draw(state) % bound);
 }
 
 /* What is nearly right is harder to refuse than what is wild. */
@@ -115,7 +106,7 @@ spoil(uint64_t *word, uint64_t *state)
     case 2: *word += ((uint64_t)below(state, 3) - 1) << 32; break; /* a generation */
     case 3: *word = below(state, 256); break;
     case 4: *word = 0; break;
-    default: *word = draw(state); break;
+    default: *word = random_draw(state); break;
     }
 }
 
@@ -165,14 +156,14 @@ any_word(uint64_t *state)
     uint64_t bound = UINT64_C(1) << (4 + below(state, ANY_BITS_MAX));
     if (bound > region_words.count)
         bound = region_words.count;
-    spoil(&region_words.words[draw(state) % bound], state);
+    spoil(&region_words.words[random_draw(state) % bound], state);
 }
 
 HOSTILE static void
 random_bytes(struct mapping mapping, uint64_t *state)
 {
     for (uint64_t i = 0; i < mapping.count; i++)
-        mapping.words[i] = draw(state);
+        mapping.words[i] = random_draw(state);
 }
 
 static void
@@ -205,7 +196,7 @@ in_payload(uint64_t *state)
     struct shm_slot *slot = region_slot(&region, any_slot(state));
     struct shm_slot *other = region_slot(&region, any_slot(state));
     char *words = (char *)slot->payload;
-    uint32_t offset = (uint32_t)draw(state);
+    uint32_t offset = (uint32_t)random_draw(state);
     switch (below(state, 3)) {
     case 0: write_bytes(slot->payload, other->payload, sizeof(slot->payload)); break;
     case 1:
@@ -255,7 +246,7 @@ in_seats(uint64_t *state)
     const struct region_layout *layout = &region.layout;
     uint64_t *first = (uint64_t *)(void *)(region.base + layout->stages_offset);
     uint64_t words = (layout->slots_offset - layout->stages_offset) / sizeof(uint64_t);
-    spoil(&first[draw(state) % words], state);
+    spoil(&first[random_draw(state) % words], state);
     spoil((uint64_t *)(void *)&region.header->coordinator_bell, state);
 }
 
@@ -265,10 +256,10 @@ in_texts(uint64_t *state)
 {
     struct shm_slot *slot = region_slot(&region, any_slot(state));
     fill_bytes(slot->text, (char)(1 + below(state, 255)), sizeof(slot->text));
-    atomic_store(&slot->status, (uint32_t)draw(state));
-    atomic_store(&slot->failed_place, (uint32_t)draw(state));
-    atomic_store(&slot->deadline_ns, (int64_t)draw(state));
-    atomic_store(&slot->enqueued_ns, (int64_t)draw(state));
+    atomic_store(&slot->status, (uint32_t)random_draw(state));
+    atomic_store(&slot->failed_place, (uint32_t)random_draw(state));
+    atomic_store(&slot->deadline_ns, (int64_t)random_draw(state));
+    atomic_store(&slot->enqueued_ns, (int64_t)random_draw(state));
 }
 
 /* Of any slot and run, in a region that has stamps; and a slot is said to be traced. */
@@ -286,7 +277,7 @@ in_stamps(uint64_t *state)
         atomic_store(&stamp->generation,
                      word_unpack(atomic_load(object_word(&region.slots, index))).generation);
     if (below(state, 4) == 0)
-        atomic_store(&slot->traced, draw(state) % 64);
+        atomic_store(&slot->traced, random_draw(state) % 64);
 }
 
 /* Cells of objects that are elsewhere, as fast as the coordinator can drop them. */

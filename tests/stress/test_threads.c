@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "rig.h"
+#include "shm/arena.h"
 #include "shm/doorbell.h"
 #include "shm/former.h"
 
@@ -132,18 +133,26 @@ coordinate(const struct region *region, struct rig_ledger *ledger)
     }
 }
 
+enum keeps { NOBODY_KEEPS, COORDINATOR_KEEPS, ALL_KEEP };
+
+/* Blocks are kept (arena.h) by nobody, by the thread that submits and gathers, as in a lane, or by
+ * all threads together, as with several fronts. */
 static void
-test_pipeline(void **state)
+run_pipeline(enum keeps keeps)
 {
-    (void)state;
     struct region region;
     struct error error = ERROR_NONE;
     struct region_plan plan = rig_plan(STAGES, WORKERS, SLOTS);
     static struct rig_ledger ledger;
     struct worker workers[STAGES * WORKERS];
     assert_int_equal(region_create(&region, &plan, 1, &error), STATUS_OK);
-    start_workers(&region, workers);
-    coordinate(&region, &ledger);
+    ledger = (struct rig_ledger){0};
+    struct region keeper = region;
+    struct arena_kept kept;
+    if (keeps != NOBODY_KEEPS)
+        arena_keep(&keeper, &kept);
+    start_workers(keeps == ALL_KEEP ? &keeper : &region, workers);
+    coordinate(&keeper, &ledger);
     stop_workers(&region, workers);
     uint64_t run = 0;
     for (uint32_t i = 0; i < STAGES * WORKERS; i++)
@@ -152,10 +161,31 @@ test_pipeline(void **state)
     assert_int_equal(ledger.answered, REQUESTS);
     assert_int_equal(ledger.strange, 0);
     assert_int_equal(ledger.wrong, 0);
-    const char *wrong = rig_conserved(&region);
+    const char *wrong = rig_conserved(&keeper);
     if (wrong != NULL)
         fail_msg("%s", wrong);
     region_detach(&region);
+}
+
+static void
+test_pipeline(void **state)
+{
+    (void)state;
+    run_pipeline(NOBODY_KEEPS);
+}
+
+static void
+test_pipeline_keeps(void **state)
+{
+    (void)state;
+    run_pipeline(COORDINATOR_KEEPS);
+}
+
+static void
+test_pipeline_all_keep(void **state)
+{
+    (void)state;
+    run_pipeline(ALL_KEEP);
 }
 
 /* ---- bare rings ---- */
@@ -245,6 +275,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pipeline_keeps),
+        cmocka_unit_test(test_pipeline_all_keep),
         cmocka_unit_test(test_rings),
         cmocka_unit_test(test_pipeline),
     };

@@ -325,6 +325,24 @@ test_blocks(void **state)
     assert_found(rig, "nobody would meet it");
 }
 
+static void
+test_kept_blocks(void **state)
+{
+    struct rig *rig = *state;
+    struct region *region = &rig->lane.region;
+    arena_keep(region, &rig->lane.kept);
+    struct shm_ticket ticket = request(rig);
+    rig->quiet[0] = rig->quiet[1] = true;
+    uint32_t index = block(rig, ticket);
+    assert_int_equal(arena_release(region, ticket.index, index, PARTY_COORDINATOR), STATUS_OK);
+    assert_true(arena_keeps(region, index));
+    assert_not_found(rig);
+    index = block(rig, ticket);
+    forge(object_word(&region->blocks, index),
+          (struct shm_word){.held = true, .party = PARTY_KEEPER});
+    assert_found(rig, "a block is kept by nobody");
+}
+
 /* ---- what is not ---- */
 
 static void
@@ -512,6 +530,7 @@ main(void)
         TEST(test_idle_workers_that_do_not_find_it),
         TEST(test_an_answer_that_we_do_not_find),
         TEST(test_blocks),
+        TEST(test_kept_blocks),
         TEST(test_an_idle_pipeline),
         TEST(test_a_queue_behind_slow_runs),
         TEST(test_a_queue_that_moves),

@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.join(os.environ["SHOAL_SOURCE_DIR"], "tests", "bench"
 
 import contenders  # pylint: disable=wrong-import-position
 import figures  # pylint: disable=wrong-import-position
+import instructions  # pylint: disable=wrong-import-position
 import programs  # pylint: disable=wrong-import-position
 import quiet  # pylint: disable=wrong-import-position
 import run  # pylint: disable=wrong-import-position
@@ -67,6 +68,54 @@ def cells_with(group, case, figure, **values):
     return {group: {name: {case: {figure: list(of)}} for name, of in values.items()}}
 
 
+CALLGRIND_OUT = """\
+ob=(1) /lib/libgrpc.so.29
+fl=(1) call.cc
+fn=(1) a
+16 30
++2 5
+cfn=(2) b
+cob=(2) /build/bin/shoald
+calls=3 20
+* 1000
+-1 1
+ob=(2)
+fn=(2)
+20 7
+ob=(3) /lib/libc.so.6
+21 2
+totals: 45
+"""
+
+
+class TestInstructions(unittest.TestCase):
+    """What ./dev bench --instructions makes of callgrind's files."""
+
+    def test_by_object(self):
+        """What a line's function called is not its own; names are given once."""
+        self.assertEqual(instructions.by_object(CALLGRIND_OUT),
+                         {"libgrpc.so.29": 36, "shoald": 7, "libc.so.6": 2})
+
+    def test_parts(self):
+        sums = instructions.by_object(CALLGRIND_OUT)
+        self.assertEqual(instructions.parts(sums, "coordinator", 2), {"gRPC": 19, "Shoal": 3.5})
+        self.assertEqual(instructions.parts({"libc.so.6": 4, "libxgboost.so.1": 6, "shoal-worker": 8,
+                                             "libxgboost_modelet.so": 2}, "classify", 1),
+                         {"XGBoost": 10, "Shoal": 10})
+
+    def test_what_if(self):
+        off = {"client": {"gRPC": 30}, "coordinator": {"gRPC": 20, "Shoal": 10},
+               "classify": {"XGBoost": 90, "Shoal": 10}}
+        on = {"client": {"gRPC": 30}, "coordinator": {"gRPC": 20, "Shoal": 10},
+              "classify": {"XGBoost": 15, "Shoal": 5}}
+        ratios = dict(instructions.what_if({"off": off, "on": on}))
+        self.assertEqual([round(ratio, 3) for ratio in ratios.values()],
+                         [2, 2.6, 2.462, 2.154, 2.6, 3.667, 6])
+        rows = dict((name, values) for name, *values in instructions.table({"off": off, "on": on}))
+        self.assertEqual(rows["all"], [160, 80])
+        self.assertEqual(rows["classify: XGBoost"], [90, 15])
+
+
 class TestGoals(unittest.TestCase):
     def judged(self, name, cells):
         (goal,) = [goal for goal in figures.judge({"pinned": cells}) if goal["name"] == name]
@@ -83,11 +132,33 @@ class TestGoals(unittest.TestCase):
             cells = cells_with("echo 4 KiB", "1 outstanding", "p50_us", bare=[100], shoal_1=[us])
             self.assertEqual(self.judged("echo-lone-4k", cells), {"value": us / 100, "met": met})
 
+    def test_the_local_client(self):
+        for us, met in ((4.9, True), (5.1, False)):
+            cells = cells_with("local 100 B", "1 outstanding", "p50_us", local=[us],
+                               shoal_grpc=[us * 20])
+            self.assertEqual(self.judged("local-lone", cells), {"value": us, "met": met})
+            self.assertEqual(self.judged("local-grpc", cells), {"value": 20, "met": True})
+        cells = cells_with("local 100 B", "1 outstanding", "p50_us", local=[2.0], shoal_grpc=[39.0])
+        self.assertEqual(self.judged("local-grpc", cells), {"value": 19.5, "met": False})
+
     def test_best_of_the_fixed_waits(self):
         cells = cells_with("digits", "128 outstanding", "requests_per_s", off=[10.0], adaptive=[39.0],
                            **{"wait_0": [30.0], "wait_2": [40.0], "wait_0.5": [20.0]})
         self.assertEqual(self.judged("batching", cells), {"value": 4, "met": True})
         self.assertEqual(self.judged("adaptive-best", cells), {"value": 0.975, "met": False})
+
+    def test_the_best_is_chosen_by_the_other_rounds(self):
+        """Two waits that are equally good and lucky in turn, as the adaptive one is: the best of each
+        round is 1.25 times what they stand for."""
+        waits = {"wait_0": [50.0, 40.0, 40.0, 40.0], "wait_1": [40.0, 50.0, 40.0, 40.0]}
+        cells = cells_with("digits", "128 outstanding", "requests_per_s", off=[10.0] * 4,
+                           adaptive=[40.0] * 4, **waits)
+        self.assertEqual(self.judged("adaptive-best", cells), {"value": 1, "met": True})
+        self.assertEqual(self.judged("batching", cells), {"value": 4, "met": True})
+        # one that is really better is found in every round
+        cells["digits"]["wait_2"] = {"128 outstanding": {"requests_per_s": [44.0] * 4}}
+        self.assertEqual(self.judged("adaptive-best", cells), {"value": 0.9091, "met": False})
+        self.assertEqual(self.judged("batching", cells), {"value": 4.4, "met": True})
 
     def test_units(self):
         cells = cells_with("stages", "1 outstanding", "second_stage_ns", shoal_2=[1500])

@@ -95,6 +95,7 @@ def report_of(placement="pinned"):
                 figures = {figure: [2.0, 1.0, 3.0] for figure, _ in group.figures}
                 if case.fraction:
                     figures["rate"] = [1234.0, 1235.0, 1236.0]
+                if case.fraction or group.name.startswith("local "):
                     figures["distribution"] = [[0.0, 1.0], [0.5, 2.0], [1.0, 3.0]]
                 figures["batch_sizes"] = [[1, 1]]
                 cells.setdefault(group.name, {}).setdefault(name, {})[case.name] = figures
@@ -129,6 +130,17 @@ class TestPage(unittest.TestCase):
         for counts in report["noise"]["of"]["pinned"].values():
             counts[0] = 4
         self.assertIn("The machine was busy", page.text(report))
+
+    def test_a_report_of_before_there_was_a_group(self):
+        """Its page is made all the same, and says nothing of the group."""
+        report = report_of()
+        self.assertIn("local client", page.text(report))
+        cells = report["cells"]["pinned"]
+        for name in [name for name in cells if name.startswith("local ")]:
+            del cells[name], report["noise"]["of"]["pinned"][name]
+        made = page.files(report)
+        self.assertNotIn("local client", made["performance.md"])
+        self.assertNotIn("performance-latency-local.svg", made)
 
     def test_tables_are_whole(self):
         tables = [part for part in page.text(report_of()).split("\n\n") if part.startswith("|")]

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../random.h"
 #include "base/number_text.h"
 
 static uint64_t random_state;
@@ -22,11 +23,7 @@ static uint64_t random_state;
 static uint64_t
 random_next(void)
 {
-    random_state += 0x9e3779b97f4a7c15u;
-    uint64_t x = random_state;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+    return random_draw(&random_state);
 }
 
 /* No more than nine digits, and the same bits. */

@@ -5,15 +5,15 @@
  */
 #include "test_oip_rig.h"
 
-static const struct oip_spec inputs[] = {
+static const struct handshake_tensor inputs[] = {
     {"pixels", SHOAL_FP32, 2, {-1, 64}},
     {"name", SHOAL_BYTES, 0, {0}},
 };
-static const struct oip_spec outputs[] = {{"label", SHOAL_INT64, 1, {-1}}};
+static const struct handshake_tensor outputs[] = {{"label", SHOAL_INT64, 1, {-1}}};
 
 static const struct oip_model_info known = {"digits", "1", "xgboost", inputs, 2, outputs, 1};
 /* A dimension of nothing is a dimension, not a wildcard. */
-static const struct oip_spec nothing_spec = {"x", SHOAL_INT8, 1, {0}};
+static const struct handshake_tensor nothing_spec = {"x", SHOAL_INT8, 1, {0}};
 static const struct oip_model_info nothing = {"nothing", "1", "", &nothing_spec, 1, NULL, 0};
 static const struct oip_model_info unknown = {"any", "1", "", NULL, 0, NULL, 0};
 
@@ -160,7 +160,7 @@ static void
 test_wild_spec(void **state)
 {
     (void)state;
-    struct oip_spec wild = {.name = "x", .datatype = SHOAL_INT8, .rank = 1000};
+    struct handshake_tensor wild = {.name = "x", .datatype = SHOAL_INT8, .rank = 1000};
     memset(wild.shape, 0x80, sizeof(wild.shape));
     struct oip_model_info model = {"wild", "1", "", &wild, 1, NULL, 0};
     struct tensor tensor = {"x", "INT8", 0, {0}, "a", 1};

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../random.h"
 #include "base/check.h"
 #include "coordinator/oip.h"
 #include "coordinator/oip_request.h"
@@ -154,11 +155,7 @@ random_init(void)
 static inline uint64_t
 random_below(uint64_t limit)
 {
-    random_state += 0x9e3779b97f4a7c15u;
-    uint64_t x = random_state;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return (x ^ (x >> 31)) % limit;
+    return random_draw(&random_state) % limit;
 }
 
 /* Spans of random lengths, some of them empty. */

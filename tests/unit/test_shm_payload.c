@@ -519,6 +519,93 @@ test_hostile_descriptor(void **state)
     release_both(payloads);
 }
 
+static struct payload_tensor *
+table_of(const struct shm_payload *payload)
+{
+    return (void *)(arena_block(&region, payload->blocks[payload->table_block]) +
+                    payload->table_offset);
+}
+
+/* What modelet.h promises holds of what anybody wrote, too. */
+static void
+test_hostile_alignment(void **state)
+{
+    (void)state;
+    struct shm_payload payloads[2] = {{.block_count = 0}};
+    begin(NULL, NULL);
+    add("t", 100, 1);
+    seal(&payloads[0]);
+    for (uint64_t offset = 0; offset <= 2 * PAYLOAD_ALIGNMENT; offset++) {
+        table_of(&payloads[0])->offset = offset;
+        assert_int_equal(payload_read(&region, &payloads[0], &view, &error),
+                         offset % PAYLOAD_ALIGNMENT == 0 ? STATUS_OK : STATUS_DATA_LOSS);
+    }
+    release_both(payloads);
+}
+
+/* A block that the arena, or the old descriptor, offers though it is in use: as an output it would
+ * lie over an input, or over another output. */
+static void
+test_hostile_arena_offers_what_is_in_use(void **state)
+{
+    (void)state;
+    struct shm_payload payloads[2] = {{.block_count = 0}};
+    struct shoal_tensor tensor = bytes_tensor("out", LARGE - 1024);
+    void *data;
+    begin(NULL, NULL);
+    add("in", LARGE / 2, 1);
+    seal(&payloads[0]);
+    struct shm_payload twice = {.block_count = 2, .blocks = {12, 12}};
+    begin(&payloads[0], &twice);
+    assert_int_equal(builder_add(&builder, &tensor, &data, &error), STATUS_OK);
+    tensor.name = "second";
+    assert_int_equal(builder_add(&builder, &tensor, &data, &error), STATUS_DATA_LOSS);
+    /* the input's block waits in the ring of free ones, as far as that says */
+    struct shm_payload none = {.block_count = 0};
+    struct shm_ring ring = region_class_ring(&region, 1);
+    uint32_t block = payloads[0].blocks[0];
+    uint64_t held = atomic_load(object_word(&region.blocks, block));
+    uint64_t head = atomic_load(&ring.shared->head);
+    struct shm_word waiting = word_unpack(held);
+    waiting.held = false;
+    atomic_store(object_word(&region.blocks, block), word_pack(waiting));
+    atomic_store(&ring.shared->cells[head & (ring.cell_count - 1)],
+                 cell_full(head >> ring.cell_count_log2, block, waiting));
+    begin(&payloads[0], &none);
+    assert_int_equal(builder_add(&builder, &tensor, &data, &error), STATUS_DATA_LOSS);
+}
+
+static enum status
+check_elements(const void *data, size_t bytes, int64_t elements)
+{
+    char copy[64];
+    memcpy(copy, data, bytes);
+    struct shoal_tensor tensor = {.name = "t",
+                                  .datatype = SHOAL_BYTES,
+                                  .rank = 1,
+                                  .shape = {elements},
+                                  .data = copy,
+                                  .bytes = bytes};
+    return tensor_check_elements(&tensor, &error);
+}
+
+static void
+test_elements(void **state)
+{
+    (void)state;
+    static const char two[] = "\2\0\0\0hi\0\0\0\0"; /* "hi" and "" */
+    assert_int_equal(check_elements(two, 10, 2), STATUS_OK);
+    assert_int_equal(check_elements(two, 0, 0), STATUS_OK);
+    assert_int_equal(check_elements(two, 10, 1), STATUS_INVALID_ARGUMENT);
+    assert_string_equal(error.text, "tensor \"t\": 4 bytes after its 1 elements");
+    assert_int_equal(check_elements(two, 10, 3), STATUS_INVALID_ARGUMENT);
+    assert_string_equal(error.text, "tensor \"t\": element 2 of 3 goes beyond its 10 bytes");
+    for (size_t bytes = 0; bytes < 10; bytes++)
+        assert_int_equal(check_elements(two, bytes, 2), STATUS_INVALID_ARGUMENT);
+    assert_int_equal(check_elements("\377\377\377\377x", 5, 1), STATUS_INVALID_ARGUMENT);
+    assert_int_equal(check_elements("\375\377\377\377", 4, 1), STATUS_INVALID_ARGUMENT);
+}
+
 /* A slot whose descriptors a hostile worker wrote is released without harm to others' blocks. */
 static void
 test_release_of_foreign_blocks(void **state)
@@ -556,6 +643,9 @@ main(void)
         TEST(test_limits),
         TEST(test_hostile_tables),
         TEST(test_hostile_descriptor),
+        TEST(test_hostile_alignment),
+        TEST(test_hostile_arena_offers_what_is_in_use),
+        TEST(test_elements),
         TEST(test_release_of_foreign_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,6 +68,10 @@ test_plan_limits(void **state)
     REFUSED(plan.class_block_bytes[0] = 1024, "blocks of 1024 bytes");
     REFUSED(plan.class_block_bytes[0] = 2049, "blocks of 2049 bytes");
     REFUSED(plan.class_block_bytes[1] = UINT64_C(1) << 33, "blocks of 8589934592 bytes");
+    REFUSED(plan.class_block_bytes[1] = 2048,
+            "size class 1 has blocks of 2048 bytes, the one before of 2048");
+    REFUSED(plan.class_block_bytes[0] = 8256,
+            "size class 1 has blocks of 8192 bytes, the one before of 8256");
     REFUSED(plan.class_block_counts[1] = 0, "size class 1 has no block");
     REFUSED(plan.class_block_counts[1] = BLOCKS_MAX - 2, "65536 blocks: must be at most 65535");
 }
@@ -166,6 +170,19 @@ test_plan_arena_names_enough(void **state)
 }
 
 /* ---- regions ---- */
+
+/* What local_mib promises, for every value it may have. */
+static void
+test_plan_arena_holds_a_fifth(void **state)
+{
+    (void)state;
+    for (uint64_t mib = 1; mib <= 65536; mib++) {
+        struct region_plan plan = small_plan();
+        struct error error = ERROR_NONE;
+        if (plan_arena(&plan, (mib << 20) / 5, mib << 20, &error) != STATUS_OK)
+            fail_msg("%u MiB: %s", (unsigned)mib, error.text);
+    }
+}
 
 static void
 test_fresh_region(void **state)
@@ -427,15 +444,93 @@ test_arena_corrupt(void **state)
     region_detach(&region);
 }
 
+/* Sixteen blocks, of which two may be kept; all are had once, in order. */
+static struct region
+keeping_region(struct arena_kept *kept, uint32_t blocks[16])
+{
+    struct region region;
+    struct region_plan plan = small_plan();
+    struct error error = ERROR_NONE;
+    plan.class_block_counts[0] = 16;
+    assert_int_equal(region_create(&region, &plan, 1, &error), STATUS_OK);
+    arena_keep(&region, kept);
+    for (uint32_t i = 0; i < 16; i++) {
+        assert_int_equal(arena_acquire(&region, 3, 100, &blocks[i]), STATUS_OK);
+        assert_int_equal(arena_class_of(&region.layout, blocks[i]), 0);
+    }
+    return region;
+}
+
+static void
+test_arena_keeps(void **state)
+{
+    (void)state;
+    struct arena_kept kept;
+    uint32_t blocks[16], block;
+    struct region region = keeping_region(&kept, blocks);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(arena_release(&region, 3, blocks[i], 1), STATUS_OK);
+    assert_int_equal(arena_used(&region, 0), 12);
+    assert_true(arena_keeps(&region, blocks[0]) && arena_keeps(&region, blocks[1]));
+    assert_false(arena_keeps(&region, blocks[2]) || arena_keeps(&region, blocks[3]));
+    assert_int_equal(arena_release(&region, 3, blocks[1], 1), STATUS_FAILED_PRECONDITION);
+    /* the last one kept first, then what has lain longest in the ring */
+    static const uint32_t order[] = {1, 0, 2, 3};
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(arena_acquire(&region, 4, 100, &block), STATUS_OK);
+        assert_int_equal(block, blocks[order[i]]);
+        assert_true(arena_holds(&region, 4, block));
+        assert_false(arena_keeps(&region, block));
+    }
+    /* who finds it busy goes to the rings, and an audit can't tell */
+    assert_false(atomic_flag_test_and_set(&kept.busy));
+    assert_int_equal(arena_release(&region, 3, blocks[5], 1), STATUS_OK);
+    assert_true(arena_keeps(&region, blocks[6]));
+    atomic_flag_clear(&kept.busy);
+    assert_false(arena_keeps(&region, blocks[5]));
+    assert_int_equal(arena_acquire(&region, 4, 100, &block), STATUS_OK);
+    assert_int_equal(block, blocks[5]);
+    region_detach(&region);
+}
+
+static void
+test_arena_kept_corrupt(void **state)
+{
+    (void)state;
+    struct arena_kept kept;
+    uint32_t blocks[16], block;
+    struct region region = keeping_region(&kept, blocks);
+    static const struct shm_word forged[] = {
+        {.generation = 0, .held = true, .party = PARTY_KEEPER},
+        {.generation = 9, .held = true, .party = 2},
+        {.generation = 9, .held = false, .party = PARTY_KEEPER},
+    };
+    for (uint32_t i = 0; i < ARRAY_COUNT(forged); i++) {
+        assert_int_equal(arena_release(&region, 3, blocks[i], 1), STATUS_OK);
+        assert_true(arena_keeps(&region, blocks[i]));
+        atomic_store(object_word(&region.blocks, blocks[i]), word_pack(forged[i]));
+        assert_int_equal(arena_acquire(&region, 4, 100, &block), STATUS_DATA_LOSS);
+    }
+    region_detach(&region);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_limits),   cmocka_unit_test(test_parts_do_not_overlap),
-        cmocka_unit_test(test_plan_arena),    cmocka_unit_test(test_plan_arena_names_enough),
-        cmocka_unit_test(test_fresh_region),  cmocka_unit_test(test_tickets),
-        cmocka_unit_test(test_attach_shares), cmocka_unit_test(test_attach_refuses),
-        cmocka_unit_test(test_arena),         cmocka_unit_test(test_arena_corrupt),
+        cmocka_unit_test(test_plan_limits),
+        cmocka_unit_test(test_parts_do_not_overlap),
+        cmocka_unit_test(test_plan_arena),
+        cmocka_unit_test(test_plan_arena_names_enough),
+        cmocka_unit_test(test_plan_arena_holds_a_fifth),
+        cmocka_unit_test(test_fresh_region),
+        cmocka_unit_test(test_tickets),
+        cmocka_unit_test(test_attach_shares),
+        cmocka_unit_test(test_attach_refuses),
+        cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_arena_corrupt),
+        cmocka_unit_test(test_arena_keeps),
+        cmocka_unit_test(test_arena_kept_corrupt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "../random.h"
 #include "coordinator/trace.h"
 
 static struct trace trace;
@@ -182,10 +183,7 @@ static uint64_t
 draw(void)
 {
     static uint64_t seed = 1;
-    uint64_t z = seed += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
+    return random_draw(&seed);
 }
 
 /* Near what is right, and far from it. */

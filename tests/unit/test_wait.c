@@ -2,9 +2,9 @@
 /*
  * How long an adaptive batch waits for company (worker/wait.h), rule by rule on a scripted clock: a
  * lone caller, callers in a loop whose number changes, gaps too long to be worth it, items that our
- * runs hold up and such that they don't, another worker that gathers meanwhile, and times and
- * counts as nobody in his right mind would write them. What the rules are good for is judged in
- * test_wait_sim.c.
+ * runs hold up and such that they don't, items that are seen late, another worker that gathers
+ * meanwhile, and times and counts as nobody in his right mind would write them. What the rules are
+ * good for is judged in test_wait_sim.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -230,6 +230,30 @@ test_what_has_passed_counts(void **state)
 }
 
 /* A batch of which nobody was left to be run ends no run, and is no second gap. */
+/* The same wait, if others had our CPU: then nobody knows whether more would have come. */
+static void
+test_what_we_could_not_see_does_not(void **state)
+{
+    (void)state;
+    struct wait wait = {0};
+    int64_t now_ns = START_NS;
+    int64_t vain_ns;
+    for (int i = 0; i < 200; i++)
+        round_of(&wait, &now_ns, 0, 8, &vain_ns);
+    int64_t came_ns = now_ns + BACK_NS;
+    struct wait on_time = wait;
+    wait_arrived(&on_time, came_ns, came_ns + GAP_NS);
+    assert_true(waits(&on_time, came_ns + GAP_NS, 1, 8));
+    assert_false(waits(&on_time, came_ns + 2000000, 1, 8));
+    wait_arrived(&wait, came_ns, came_ns + 2000000);
+    assert_true(waits(&wait, came_ns + 2000000, 1, 8));
+    assert_false(waits(&wait, came_ns + 4000000, 1, 8)); /* that we saw */
+    /* one that had come meanwhile is a gap like any other: none of those that the next is late */
+    wait_arrived(&wait, came_ns + GAP_NS, came_ns + 2000000);
+    assert_int_equal(wait.gaps[WAIT_AFTER_ARRIVAL].ended[2],
+                     on_time.gaps[WAIT_AFTER_ARRIVAL].ended[2] + 1);
+}
+
 static void
 test_closed_and_not_run(void **state)
 {
@@ -259,22 +283,39 @@ test_long_items(void **state)
 
 /* Items come at a steady rate, three to a batch, `others` in flight elsewhere; in a run come
  * `in_run`, and after each nobody comes for `idle_ns`. */
-static bool
-steady_waits(int64_t gap_ns, uint32_t others, uint32_t in_run, int64_t idle_ns)
+static int64_t
+steady(struct wait *wait, int64_t gap_ns, uint32_t others, uint32_t in_run, int64_t idle_ns)
 {
-    struct wait wait = {0};
     int64_t now_ns = START_NS;
     for (int i = 0; i < 200; i++) {
         now_ns += idle_ns;
         for (uint32_t n = 0; n < 3; n++) {
             now_ns += gap_ns;
-            wait_arrived(&wait, now_ns, now_ns);
+            wait_arrived(wait, now_ns, now_ns);
         }
-        now_ns = run(&wait, now_ns, 3, 3 + others, in_run);
+        now_ns = run(wait, now_ns, 3, 3 + others, in_run);
     }
-    now_ns += gap_ns;
+    return now_ns;
+}
+
+static bool
+steady_waits(int64_t gap_ns, uint32_t others, uint32_t in_run, int64_t idle_ns)
+{
+    struct wait wait = {0};
+    int64_t now_ns = steady(&wait, gap_ns, others, in_run, idle_ns) + gap_ns;
     wait_arrived(&wait, now_ns, now_ns);
     return waits(&wait, now_ns, 8, 8 + others);
+}
+
+/* After a batch of 30 the callers are at home, none is in flight but those in hand. */
+static bool
+home_waits(int64_t gap_ns, uint32_t in_run)
+{
+    struct wait wait = {0};
+    int64_t now_ns = steady(&wait, gap_ns, 40, in_run, 0);
+    now_ns = run(&wait, now_ns, 30, 70, 0) + gap_ns;
+    wait_arrived(&wait, now_ns, now_ns);
+    return waits(&wait, now_ns, 8, 8);
 }
 
 static void
@@ -287,6 +328,8 @@ test_runs_that_hold_up_the_others(void **state)
     assert_false(steady_waits(gap_ns, 40, 5, 0));       /* they come anyway */
     assert_false(steady_waits(gap_ns, 0, 0, 0));        /* there are none to hold up */
     assert_false(steady_waits(100 * gap_ns, 9, 0, 0));  /* not worth it even so */
+    assert_true(home_waits(gap_ns, 0));                 /* the callers' CPU is ours, too */
+    assert_false(home_waits(gap_ns, 5));
 }
 
 /* Another stage's batches come in clumps of equal times: there is no waiting for the next clump. */
@@ -398,6 +441,7 @@ main(void)
         cmocka_unit_test(test_callers_come_and_go),
         cmocka_unit_test(test_two_in_turn),
         cmocka_unit_test(test_what_has_passed_counts),
+        cmocka_unit_test(test_what_we_could_not_see_does_not),
         cmocka_unit_test(test_closed_and_not_run),
         cmocka_unit_test(test_long_items),
         cmocka_unit_test(test_runs_that_hold_up_the_others),

@@ -48,6 +48,7 @@ struct world {
     int64_t before_ns; /* the stage before: for each item (half to one and a half times), 0: none */
     uint32_t before_items; /* … which it passes on in groups; 0: one by one */
     bool shared_cpu;       /* it stands still while the worker runs */
+    int64_t others_ns;     /* now and then others have it when the worker wakes up, so long */
     int64_t change_ns;     /* then there are so many callers, or this gap; 0: never */
     uint32_t callers_later;
     int64_t gap_later_ns;
@@ -99,6 +100,7 @@ struct sim {
     int64_t run_end_ns;
     int64_t change_ns;
     int64_t run_began_ns;
+    int64_t others_end_ns; /* until then others have the CPU */
     struct queue before;
     struct queue ring;
     struct sim_item hand[BATCH_SIZE];
@@ -114,6 +116,7 @@ struct sim {
 
 /* What waking up costs. */
 static const int64_t WAKE_NS = 3 * US;
+static const double OTHERS_PART = 0.2;
 
 static double
 draw(struct sim *sim)
@@ -155,8 +158,12 @@ push(struct sim *sim, struct sim_item item)
     item.enqueued_ns = sim->now_ns;
     queue_put(&sim->ring, item);
     sim->pushes++;
-    if (!running(sim) && sim->now_ns + WAKE_NS < sim->look_ns)
-        sim->look_ns = sim->now_ns + WAKE_NS;
+    if (running(sim) || sim->now_ns + WAKE_NS >= sim->look_ns || sim->now_ns < sim->others_end_ns)
+        return;
+    sim->others_end_ns = sim->now_ns;
+    if (sim->world->others_ns > 0 && draw(sim) < OTHERS_PART)
+        sim->others_end_ns += (int64_t)(draw(sim) * 2 * (double)sim->world->others_ns);
+    sim->look_ns = sim->others_end_ns + WAKE_NS;
 }
 
 static uint32_t
@@ -171,6 +178,8 @@ before_begin(struct sim *sim)
 {
     double each_ns = (double)sim->world->before_ns * (0.5 + draw(sim));
     int64_t begin_ns = running(sim) && sim->world->shared_cpu ? sim->run_end_ns : sim->now_ns;
+    if (begin_ns < sim->others_end_ns && sim->world->shared_cpu)
+        begin_ns = sim->others_end_ns;
     sim->before_ns = begin_ns + (int64_t)(each_ns * before_group(sim));
 }
 
@@ -502,6 +511,34 @@ test_callers_on_one_cpu(void **state)
     }
 }
 
+/* The CPU is shared with others still, who keep it for a while. That nothing came meanwhile must
+ * not look as if nobody would: batches would be a fraction of these. */
+static void
+test_others_on_the_cpu(void **state)
+{
+    (void)state;
+    static const int64_t others_ns[] = {100 * US, 400 * US, 1000 * US};
+    for (size_t i = 0; i < sizeof(others_ns) / sizeof(others_ns[0]); i++)
+        for (uint32_t callers = 128; callers >= 32; callers /= 4) {
+            struct world world = {
+                .fixed_ns = 20 * US,
+                .item_ns = 6 * US,
+                .callers = callers,
+                .back_ns = 60 * US,
+                .jitter_ns = 60 * US,
+                .before_ns = 10 * US,
+                .shared_cpu = true,
+                .others_ns = others_ns[i],
+                .end_ns = 400 * MS,
+            };
+            char name[32];
+            snprintf(name, sizeof(name), "%u, others %d us", callers, (int)(others_ns[i] / US));
+            struct ratios ratios = compare_waits(name, &world);
+            assert_true(ratios.items >= 0.98);
+            assert_true(ratios.adaptive.batch >= callers / 8.0);
+        }
+}
+
 static void
 test_poisson(void **state)
 {
@@ -587,6 +624,7 @@ main(void)
         cmocka_unit_test(test_a_lone_caller),
         cmocka_unit_test(test_callers_in_a_loop),
         cmocka_unit_test(test_callers_on_one_cpu),
+        cmocka_unit_test(test_others_on_the_cpu),
         cmocka_unit_test(test_poisson),
         cmocka_unit_test(test_bursts),
         cmocka_unit_test(test_clumps),

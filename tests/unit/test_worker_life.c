@@ -99,7 +99,7 @@ assert_start_refused(void (*spoil)(struct handshake_start *), const char *text)
         statement;                                                                                 \
     }
 
-SPOIL(version, start->header.version = 2)
+SPOIL(version, start->header.version = HANDSHAKE_VERSION + 1)
 SPOIL(type, start->header.type = 9)
 SPOIL(length, start->header.bytes--)
 SPOIL(parent, start->coordinator_pid++)
@@ -124,7 +124,7 @@ static void
 test_start_messages_that_are_wrong(void **state)
 {
     (void)state;
-    assert_start_refused(spoil_version, "version 2");
+    assert_start_refused(spoil_version, "version 3");
     assert_start_refused(spoil_type, "type 9");
     assert_start_refused(spoil_length, "it says");
     assert_start_refused(spoil_parent, "is gone");

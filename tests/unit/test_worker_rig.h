@@ -46,8 +46,9 @@ enum { RIG_STAGES_MAX = 3, RIG_WORKERS_MAX = 3, RIG_SLOTS = 256 };
 #define RIG_PATIENCE_NS (20 * NS_PER_S)
 
 struct rig_stage {
-    const char *modelet; /* "probe" is <build>/tests/modelets/libprobe.so */
-    uint32_t workers;    /* 0: one */
+    const char
+        *modelet;     /* "probe" is <build>/tests/modelets/libprobe.so, "x/y.so" <build>/x/y.so */
+    uint32_t workers; /* 0: one */
     uint32_t batch_size;
     int64_t batch_wait_ns;
     bool wait_adaptive;
@@ -118,7 +119,7 @@ rig_modelet(const char *name)
 {
     char file[128];
     snprintf(file, sizeof(file), "tests/modelets/lib%s.so", name);
-    return rig_build_file(file);
+    return rig_build_file(strchr(name, '/') != NULL ? name : file);
 }
 
 static inline uint32_t

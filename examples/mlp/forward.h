@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a network answers: one matrix product per layer for all rows together. The only place that
+ * calls OpenBLAS. One caller at a time: the library's own threads are switched off.
+ */
+#pragma once
+
+#include "network.h"
+
+/* Once, before the first call: a worker has one core, and more threads would fight for it. */
+void forward_prepare(void);
+
+/* `in` is rows × input_width, `out` rows × output_width, each scratch rows × width_max; none of
+ * them may overlap. `rows` is at least 1. */
+void forward(const struct network *network, const float *in, float *out, size_t rows,
+             float *const scratch[2]);

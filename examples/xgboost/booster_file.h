@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Judges a file that XGBoost is to read before XGBoost sees it: its reader believes the lengths in
+ * a file, and one that claims ten gigabytes would get them. Taken are the two forms that every
+ * release since 1.6 writes, JSON and UBJSON, told apart by content whatever the file's name is;
+ * the older binary form is refused. What the numbers in a well-formed file mean is XGBoost's
+ * matter: trees that were tampered with can still crash the process. No threads' matter.
+ */
+#pragma once
+
+#include <stddef.h>
+
+enum booster_form { BOOSTER_NONE, BOOSTER_JSON, BOOSTER_UBJSON };
+
+/* Passes over the bytes once. BOOSTER_NONE: `room` says what is wrong. */
+enum booster_form booster_file_check(const void *bytes, size_t size, char *room, size_t room_bytes);

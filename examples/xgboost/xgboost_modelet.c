@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs any XGBoost model: the rows of all items of a batch are predicted in one call, which is
+ * where batching pays. The features are FP32 [rows, features], NaN where a value is missing; the
+ * answer is FP32 [rows, outputs]: probabilities of a classifier, or the one value of a regression.
+ * How many features and outputs there are the model itself is asked.
+ *
+ * Parameters, all optional:
+ *   model    file that XGBoost wrote as JSON or UBJSON, relative to the configuration: the model
+ *            of the stage, whose shapes are then declared. Others come by `load`
+ *   input    name of the tensor with the features; by default the only one there is
+ *   output   name of the answer, "probabilities" by default
+ *   missing  a number that stands for a missing value, as NaN always does
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <shoal/modelet.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <xgboost/c_api.h>
+
+#include "../model_file.h"
+#include "booster_file.h"
+
+enum {
+    PATH_BYTES_MAX = 4096,
+    ARRAY_TEXT_MAX = 160,
+    OPTIONS_TEXT_MAX = 256,
+    NAME_ROOM = SHOAL_NAME_BYTES_MAX + 1,
+    FEATURES_MAX = 1 << 24 /* a row of which is 64 MiB, more than a message holds */
+};
+
+struct model {
+    BoosterHandle booster;
+    bool needs_matrix; /* its booster does not predict from plain memory */
+    int64_t features;
+    int64_t outputs;
+};
+
+struct xgboost {
+    struct model *own;     /* NULL: models come by `load` */
+    char input[NAME_ROOM]; /* "": the only one */
+    char output[NAME_ROOM];
+    char missing[32];             /* as JSON */
+    struct shoal_tensor_spec in;  /* of the own model: [-1, features] */
+    struct shoal_tensor_spec out; /* [-1, outputs] */
+    float *rows;                  /* where the rows of several items are put side by side */
+    size_t rows_bytes;
+};
+
+/* ---- predicting ---- */
+
+/* The first line of what the library says: the others are its stack. */
+static int
+library_error(struct shoal_error *error, int status, const char *doing)
+{
+    const char *text = XGBGetLastError();
+    snprintf(error->text, sizeof error->text, "%.100s: %.*s", doing, (int)strcspn(text, "\n"),
+             text);
+    return status;
+}
+
+static int
+predict_matrix(const struct xgboost *self, const struct model *model, const char *array,
+               const bst_ulong **shape, bst_ulong *rank, const float **outputs)
+{
+    char options[OPTIONS_TEXT_MAX];
+    DMatrixHandle matrix;
+    snprintf(options, sizeof options, "{\"missing\":%s,\"nthread\":1}", self->missing);
+    if (XGDMatrixCreateFromDense(array, options, &matrix) != 0)
+        return -1;
+    int result = XGBoosterPredictFromDMatrix(
+        model->booster, matrix,
+        "{\"type\":0,\"training\":false,\"strict_shape\":true,\"iteration_begin\":0,"
+        "\"iteration_end\":0}",
+        shape, rank, outputs);
+    XGDMatrixFree(matrix); /* the outputs are the booster's */
+    return result;
+}
+
+static int
+predict_dense(const struct xgboost *self, const struct model *model, const char *array,
+              const bst_ulong **shape, bst_ulong *rank, const float **outputs)
+{
+    char options[OPTIONS_TEXT_MAX];
+    snprintf(options, sizeof options,
+             "{\"type\":0,\"training\":false,\"strict_shape\":true,\"missing\":%s,\"cache_id\":0,"
+             "\"iteration_begin\":0,\"iteration_end\":0}",
+             self->missing);
+    return XGBoosterPredictFromDense(model->booster, array, options, NULL, shape, rank, outputs);
+}
+
+/* Predicts `row_count` rows that lie side by side. `*outputs` is valid until the next call. */
+static int
+predict(const struct xgboost *self, const struct model *model, const float *rows, size_t row_count,
+        const float **outputs, size_t *output_count, struct shoal_error *error)
+{
+    char array[ARRAY_TEXT_MAX];
+    snprintf(array, sizeof array,
+             "{\"data\":[%" PRIuPTR ",true],\"shape\":[%zu,%" PRId64
+             "],\"typestr\":\"<f4\",\"version\":3}",
+             (uintptr_t)rows, row_count, model->features);
+    const bst_ulong *shape;
+    bst_ulong rank;
+    if ((model->needs_matrix ? predict_matrix : predict_dense)(self, model, array, &shape, &rank,
+                                                               outputs) != 0)
+        return library_error(error, SHOAL_INTERNAL, "predicting");
+    *output_count = 1;
+    for (bst_ulong i = 1; i < rank; i++)
+        *output_count *= shape[i];
+    return SHOAL_OK;
+}
+
+/* ---- models ---- */
+
+static void
+model_destroy(struct model *model)
+{
+    if (model == NULL)
+        return;
+    if (model->booster != NULL)
+        XGBoosterFree(model->booster);
+    free(model);
+}
+
+/* XGBoost tells its forms apart by the first two bytes, so space between them, as other programs
+ * write it, is taken out: in this process's copy of the page. */
+static int
+file_begin(const struct model_file *file, const char *path, const char **begin,
+           struct shoal_error *error)
+{
+    char *bytes = file->bytes;
+    size_t second = 1 + strspn(bytes + 1, " \t\r\n"); /* ends: the file was seen to go on */
+    *begin = bytes + second - 1;
+    if (second == 1)
+        return SHOAL_OK;
+    if (mprotect(bytes, file->size, PROT_READ | PROT_WRITE) != 0)
+        return model_refuse(error, path, SHOAL_RESOURCE_EXHAUSTED, "no memory for a copy");
+    bytes[second - 1] = '{';
+    return SHOAL_OK;
+}
+
+static int
+model_parse(struct model *model, const char *path, const struct model_file *file,
+            struct shoal_error *error)
+{
+    char room[160];
+    const char *begin;
+    if (booster_file_check(file->bytes, file->size, room, sizeof room) == BOOSTER_NONE)
+        return model_refuse(error, path, SHOAL_INVALID_ARGUMENT, room);
+    int status = file_begin(file, path, &begin, error);
+    if (status != SHOAL_OK)
+        return status;
+    if (XGBoosterCreate(NULL, 0, &model->booster) != 0)
+        return library_error(error, SHOAL_INTERNAL, "making a model");
+    /* A worker has one core, more threads would fight for it: none for reading the model, and none
+     * for predicting, whatever the model says. */
+    size_t size = file->size - (size_t)(begin - (const char *)file->bytes);
+    if (XGBoosterSetParam(model->booster, "nthread", "1") != 0 ||
+        XGBoosterLoadModelFromBuffer(model->booster, begin, size) != 0 ||
+        XGBoosterSetParam(model->booster, "nthread", "1") != 0) {
+        library_error(error, SHOAL_INVALID_ARGUMENT, "XGBoost says");
+        snprintf(room, sizeof room, "%.*s", (int)sizeof room - 1, error->text);
+        return model_refuse(error, path, SHOAL_INVALID_ARGUMENT, room);
+    }
+    return SHOAL_OK;
+}
+
+/* How many features the model takes it says itself; how many outputs it has is seen by asking it
+ * once, which also does the work that it puts off until the first call. Linear boosters refuse the
+ * first way of asking. */
+static int
+model_measure(const struct xgboost *self, struct model *model, const char *path,
+              struct shoal_error *error)
+{
+    bst_ulong features = 0;
+    if (XGBoosterGetNumFeature(model->booster, &features) != 0)
+        return library_error(error, SHOAL_INTERNAL, "asking for the number of features");
+    if (features < 1 || features > FEATURES_MAX)
+        return model_refuse(error, path, SHOAL_INVALID_ARGUMENT,
+                            "it has no features, or more than 16777216");
+    float *row = calloc(features, sizeof *row);
+    if (row == NULL)
+        return model_refuse(error, path, SHOAL_RESOURCE_EXHAUSTED, "no memory for a row");
+    const float *outputs;
+    size_t output_count = 0;
+    model->features = (int64_t)features;
+    int status = predict(self, model, row, 1, &outputs, &output_count, error);
+    if (status != SHOAL_OK) {
+        model->needs_matrix = true;
+        status = predict(self, model, row, 1, &outputs, &output_count, error);
+    }
+    free(row);
+    model->outputs = (int64_t)output_count;
+    return status;
+}
+
+static int
+model_create(const struct xgboost *self, const char *path, struct model **created,
+             struct shoal_error *error)
+{
+    struct model_file file;
+    struct model *model = calloc(1, sizeof *model);
+    if (model == NULL)
+        return model_refuse(error, path, SHOAL_RESOURCE_EXHAUSTED, "no memory");
+    int status = model_file_map(path, &file, error);
+    if (status == SHOAL_OK)
+        status = model_parse(model, path, &file, error);
+    model_file_unmap(&file);
+    if (status == SHOAL_OK)
+        status = model_measure(self, model, path, error);
+    if (status != SHOAL_OK) {
+        model_destroy(model);
+        return status;
+    }
+    *created = model;
+    return SHOAL_OK;
+}
+
+static int
+xgboost_load(void *instance, const struct shoal_model *spec, void **model,
+             struct shoal_error *error)
+{
+    struct model *created;
+    int status = model_create(instance, spec->path, &created, error);
+    if (status == SHOAL_OK)
+        *model = created;
+    return status;
+}
+
+static void
+xgboost_unload(void *instance, void *model)
+{
+    (void)instance;
+    model_destroy(model);
+}
+
+/* ---- opening ---- */
+
+static int
+missing_read(struct xgboost *self, const char *value, struct shoal_error *error)
+{
+    char *end;
+    float missing = strtof(value, &end);
+    if (end == value || *end != '\0' || isinf(missing)) {
+        snprintf(error->text, sizeof error->text, "parameter \"missing\" is \"%.64s\", no number",
+                 value);
+        return SHOAL_INVALID_ARGUMENT;
+    }
+    if (!isnan(missing))
+        snprintf(self->missing, sizeof self->missing, "%.9g", (double)missing);
+    return SHOAL_OK;
+}
+
+static int
+params_read(struct xgboost *self, const struct shoal_open *open, const char **model,
+            struct shoal_error *error)
+{
+    for (uint32_t i = 0; i < open->param_count; i++) {
+        const struct shoal_param *param = &open->params[i];
+        char *name = NULL;
+        if (strcmp(param->name, "model") == 0) {
+            *model = param->value;
+            continue;
+        }
+        if (strcmp(param->name, "missing") == 0) {
+            int status = missing_read(self, param->value, error);
+            if (status != SHOAL_OK)
+                return status;
+            continue;
+        }
+        if (strcmp(param->name, "input") == 0)
+            name = self->input;
+        else if (strcmp(param->name, "output") == 0)
+            name = self->output;
+        if (name == NULL || strlen(param->value) >= NAME_ROOM) {
+            snprintf(error->text, sizeof error->text, "parameter \"%.100s\": %s", param->name,
+                     name != NULL ? "too long"
+                                  : "unknown; there are model, input, output and missing");
+            return SHOAL_INVALID_ARGUMENT;
+        }
+        memcpy(name, param->value, strlen(param->value) + 1);
+    }
+    return SHOAL_OK;
+}
+
+static int
+rows_reserve(struct xgboost *self, size_t bytes, struct shoal_error *error)
+{
+    if (bytes <= self->rows_bytes)
+        return SHOAL_OK;
+    float *rows = realloc(self->rows, bytes);
+    if (rows == NULL) {
+        snprintf(error->text, sizeof error->text, "no memory for a batch of %zu bytes", bytes);
+        return SHOAL_RESOURCE_EXHAUSTED;
+    }
+    self->rows = rows;
+    self->rows_bytes = bytes;
+    return SHOAL_OK;
+}
+
+static int
+own_model_open(struct xgboost *self, const struct shoal_open *open, const char *name,
+               struct shoal_error *error)
+{
+    char path[PATH_BYTES_MAX];
+    if (open->host->resolve_path(name, path, sizeof path) != SHOAL_OK)
+        return model_refuse(error, name, SHOAL_INVALID_ARGUMENT, "the path is too long");
+    int status = model_create(self, path, &self->own, error);
+    if (status != SHOAL_OK)
+        return status;
+    self->in = (struct shoal_tensor_spec){self->input[0] != '\0' ? self->input : "features",
+                                          SHOAL_FP32,
+                                          2,
+                                          {-1, self->own->features}};
+    self->out = (struct shoal_tensor_spec){self->output, SHOAL_FP32, 2, {-1, self->own->outputs}};
+    size_t row_bytes = (size_t)self->own->features * sizeof(float);
+    return rows_reserve(self, row_bytes * (open->batch_size > 1 ? open->batch_size : 1), error);
+}
+
+static void
+xgboost_close(void *instance)
+{
+    struct xgboost *self = instance;
+    model_destroy(self->own);
+    free(self->rows);
+    free(self);
+}
+
+static int
+xgboost_open(const struct shoal_open *open, void **instance, struct shoal_error *error)
+{
+    const char *model = NULL;
+    struct xgboost *self = calloc(1, sizeof *self);
+    if (self == NULL)
+        return SHOAL_RESOURCE_EXHAUSTED;
+    snprintf(self->output, sizeof self->output, "probabilities");
+    snprintf(self->missing, sizeof self->missing, "NaN");
+    int status = params_read(self, open, &model, error);
+    if (status == SHOAL_OK && model != NULL)
+        status = own_model_open(self, open, model, error);
+    if (status != SHOAL_OK) {
+        xgboost_close(self);
+        return status;
+    }
+    *instance = self;
+    return SHOAL_OK;
+}
+
+static int
+xgboost_describe(void *instance, struct shoal_io *io, struct shoal_error *error)
+{
+    (void)error;
+    struct xgboost *self = instance;
+    io->inputs = &self->in;
+    io->outputs = &self->out;
+    io->input_count = io->output_count = self->own != NULL ? 1 : 0;
+    io->platform = "xgboost";
+    return SHOAL_OK;
+}
+
+/* ---- running ---- */
+
+/* The tensor with the features; NULL if there is none. */
+static const struct shoal_tensor *
+features_find(const struct xgboost *self, const struct shoal_item *item)
+{
+    if (self->input[0] == '\0')
+        return item->input_count == 1 ? item->inputs : NULL;
+    for (uint32_t i = 0; i < item->input_count; i++) {
+        if (strcmp(item->inputs[i].name, self->input) == 0)
+            return &item->inputs[i];
+    }
+    return NULL;
+}
+
+/* Sets the item's status: SHOAL_OK, or what is wrong with its features. */
+static void
+item_check(const struct xgboost *self, const struct model *model, const struct shoal_host *host,
+           struct shoal_item *item)
+{
+    const struct shoal_tensor *features = features_find(self, item);
+    if (features == NULL && self->input[0] == '\0')
+        host->fail(item, SHOAL_INVALID_ARGUMENT, "there are %u input tensors; 1 is expected",
+                   item->input_count);
+    else if (features == NULL)
+        host->fail(item, SHOAL_INVALID_ARGUMENT, "there is no input tensor \"%s\"", self->input);
+    else if (features->datatype != SHOAL_FP32)
+        host->fail(item, SHOAL_INVALID_ARGUMENT, "tensor \"%s\" must be of datatype FP32",
+                   features->name);
+    else if (features->rank != 2 || features->shape[1] != model->features)
+        host->fail(item, SHOAL_INVALID_ARGUMENT,
+                   "tensor \"%s\" must have the shape [n, %" PRId64 "], as the model was trained",
+                   features->name, model->features);
+    else
+        item->status = SHOAL_OK;
+}
+
+/* The rows of all good items side by side. Those of a single item are used where they lie. */
+static int
+rows_gather(struct xgboost *self, const struct model *model, const struct shoal_batch *batch,
+            const float **rows, size_t *row_count, struct shoal_error *error)
+{
+    size_t row_bytes = (size_t)model->features * sizeof(float);
+    size_t good_count = 0;
+    *row_count = 0;
+    for (uint32_t i = 0; i < batch->count; i++) {
+        item_check(self, model, batch->host, batch->items[i]);
+        if (batch->items[i]->status != SHOAL_OK)
+            continue;
+        const struct shoal_tensor *features = features_find(self, batch->items[i]);
+        *rows = features->data;
+        *row_count += (size_t)features->shape[0];
+        good_count++;
+    }
+    if (good_count <= 1)
+        return SHOAL_OK;
+    /* Grows for more rows than items, and for a model that was loaded: how wide it is, is only
+     * known here, and `load` may be at work at the same time. */
+    int status = rows_reserve(self, *row_count * row_bytes, error);
+    if (status != SHOAL_OK)
+        return status;
+    char *end = (char *)self->rows;
+    for (uint32_t i = 0; i < batch->count; i++) {
+        if (batch->items[i]->status != SHOAL_OK)
+            continue;
+        const struct shoal_tensor *features = features_find(self, batch->items[i]);
+        memcpy(end, features->data, (size_t)features->shape[0] * row_bytes);
+        end += (size_t)features->shape[0] * row_bytes;
+    }
+    *rows = self->rows;
+    return SHOAL_OK;
+}
+
+/* Gives each good item its part of the answer. */
+static void
+rows_scatter(const struct xgboost *self, const struct model *model, const struct shoal_batch *batch,
+             const float *outputs)
+{
+    for (uint32_t i = 0; i < batch->count; i++) {
+        struct shoal_item *item = batch->items[i];
+        if (item->status != SHOAL_OK)
+            continue;
+        int64_t shape[2] = {features_find(self, item)->shape[0], model->outputs};
+        size_t count = (size_t)(shape[0] * shape[1]);
+        float *answer = batch->host->output(item, self->output, SHOAL_FP32, 2, shape);
+        if (answer != NULL && count > 0)
+            memcpy(answer, outputs, count * sizeof *answer);
+        outputs += count;
+    }
+}
+
+static int
+xgboost_run(void *instance, void *loaded, struct shoal_batch *batch)
+{
+    struct xgboost *self = instance;
+    const struct model *model = loaded != NULL ? loaded : self->own;
+    const float *rows = NULL;
+    const float *outputs = self->rows; /* no rows at all leave it here, where none is read */
+    size_t row_count;
+    size_t output_count;
+    if (model == NULL) {
+        snprintf(batch->error->text, sizeof batch->error->text,
+                 "there is no model: give the stage a `model`, or the parameter \"model\"");
+        return SHOAL_FAILED_PRECONDITION;
+    }
+    int status = rows_gather(self, model, batch, &rows, &row_count, batch->error);
+    if (status == SHOAL_OK && row_count > 0)
+        status = predict(self, model, rows, row_count, &outputs, &output_count, batch->error);
+    if (status == SHOAL_OK)
+        rows_scatter(self, model, batch, outputs);
+    return status;
+}
+
+const struct shoal_modelet shoal_modelet = {
+    SHOAL_MODELET_HEADER, .abilities = SHOAL_RUNS_BATCHES | SHOAL_RUN_DURING_LOAD,
+    .name = "xgboost",    .version = "1",
+    .open = xgboost_open, .describe = xgboost_describe,
+    .load = xgboost_load, .unload = xgboost_unload,
+    .run = xgboost_run,   .close = xgboost_close,
+};

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a local client and a node say to each other: messages of fixed size over a SOCK_SEQPACKET
+ * socket that stands beside the node's file of counters. Requests do not come this way, only what
+ * brings a client and its region together (DESIGN-clients.md).
+ *
+ *     client                               coordinator
+ *     local_hello                     →    makes a region, gives it to the lane's workers
+ *                                     ←    LOCAL_WELCOME with the region's descriptor,
+ *                                          or LOCAL_REFUSED, and closes
+ *     NOTE_TAKEN                      →    only then another region may follow
+ *                                     ←    LOCAL_DEATH: this party is dead; the client repairs
+ *                                     ←    LOCAL_WELCOME with another region's descriptor, of the
+ *                                          generation that serves now: nobody but the client is
+ *                                          in the one before any more
+ *                                     ←    LOCAL_DRAIN: the node is about to stop
+ *     NOTE_DRAINING                   →    the node waits until the client closes
+ *     closes: its part is over             LOCAL_REFUSED: why, and closes: the region is served no
+ *                                          more
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "shm/layout.h"
+
+#define LOCAL_VERSION 1u
+
+enum { LOCAL_NAME_BYTES = 64, LOCAL_TEXT_BYTES = 256 };
+
+struct local_hello {
+    uint32_t version;
+    uint32_t slots;         /* wanted; 0: as many as there may be */
+    uint64_t message_bytes; /* likewise */
+    char pipeline[LOCAL_NAME_BYTES];
+};
+
+/* What a client says after that: each at most once for what it answers. */
+enum local_note_type { NOTE_TAKEN = 1, NOTE_DRAINING };
+
+struct local_note {
+    uint32_t version;
+    uint32_t type;
+};
+
+enum local_type { LOCAL_WELCOME = 1, LOCAL_REFUSED, LOCAL_DEATH, LOCAL_DRAIN };
+
+struct local_word {
+    uint32_t version;
+    uint32_t type;
+    uint32_t status;         /* LOCAL_REFUSED */
+    uint32_t party;          /* LOCAL_DEATH */
+    uint32_t changes_inputs; /* bit i: stage i's modelet does; its requests run once */
+    uint32_t reserved;
+    uint32_t attempts_max[STAGES_MAX]; /* as the stage's key */
+    int64_t default_timeout_ns;        /* of a request without a deadline; 0: none */
+    char text[LOCAL_TEXT_BYTES];       /* LOCAL_REFUSED: why */
+};
+
+/* The socket of the node whose counters are at `counters_path`. INVALID_ARGUMENT: that is too long
+ * for the name of a socket. */
+enum status local_path(const char *counters_path, char *path, size_t room,
+                       struct error *error) WARN_UNUSED;
+
+/* One packet with a descriptor or -1, without waiting. DEADLINE_EXCEEDED: there is no room. */
+enum status local_send(int fd, const void *message, size_t bytes, int descriptor,
+                       struct error *error) WARN_UNUSED;
+
+enum local_patience { LOCAL_DONT_WAIT, LOCAL_WAIT };
+
+/* One packet of exactly so many bytes; `*descriptor` is the caller's, or -1. DEADLINE_EXCEEDED:
+ * none has come (with LOCAL_WAIT: in the socket's receive time-out); UNAVAILABLE: the other side
+ * has closed; DATA_LOSS: it is not of that size. */
+enum status local_receive(int fd, void *message, size_t bytes, enum local_patience patience,
+                          int *descriptor, struct error *error) WARN_UNUSED;

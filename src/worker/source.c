@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/source.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "shm/slot.h"
+#include "worker/worker.h"
+
+void
+sources_init(struct worker *worker)
+{
+    worker->sources[0] = (struct source){.region = &worker->region};
+    worker->guests = (struct guests){.epoch = seat_guests_epoch(&worker->seat)};
+    worker->region.guests = &worker->guests;
+}
+
+/* ---- coming and going ---- */
+
+static void
+say(const struct source *source, enum handshake_guest_event event, const char *text)
+{
+    struct handshake_guest message = {
+        .header = {HANDSHAKE_VERSION, HANDSHAKE_GUEST, sizeof(message), 0},
+        .event = event,
+        .number = source->number,
+        .serial = source->serial,
+    };
+    snprintf(message.text, sizeof(message.text), "%s", text);
+    struct error error = ERROR_NONE;
+    /* There is room for as many as the coordinator has sent; who does not read has closed. */
+    if (handshake_send_guest(HANDSHAKE_FD_CONTROL, &message, -1, &error) != STATUS_OK)
+        log_warn("guest_untold error=\"%s\"", error.text);
+}
+
+static void
+source_unmap(struct worker *worker, struct source *source)
+{
+    if (worker->guests.regions[source->number] != NULL)
+        guests_remove(&worker->guests, source->number);
+    if (source->ends && !source->lost)
+        guest_ends(source->region);
+    worker->ending &= ~(UINT32_C(1) << source->number);
+    region_detach(&source->own);
+    say(source, GUEST_LEFT, "");
+    *source = (struct source){0};
+}
+
+/* Its region is as we can serve it. The plan was checked by region_attach, and is our copy. */
+static enum status
+guest_validate(const struct worker *worker, const struct region *guest, struct error *error)
+{
+    const struct region_plan *plan = &guest->layout.plan;
+    uint32_t stages = worker->region.layout.plan.stage_count;
+    if (plan->stage_count != stages)
+        return error_set(error, STATUS_DATA_LOSS, "%u stages instead of %u", plan->stage_count,
+                         stages);
+    if (plan->slot_count > GUEST_SLOTS_MAX || guest->layout.block_count > GUEST_BLOCKS_MAX)
+        return error_set(error, STATUS_DATA_LOSS, "%u slots and %u blocks", plan->slot_count,
+                         guest->layout.block_count);
+    return STATUS_OK;
+}
+
+/* Once: what it means is in docs/operating.md. */
+static void
+say_if_blind(struct worker *worker)
+{
+    if (worker->said_blind || doorbells_can_wait())
+        return;
+    worker->said_blind = true;
+    log_warn("local_clients_polled pipeline=%s stage=%s worker=%u why=\"futex_waitv: %s\"",
+             worker->start.pipeline, worker->start.stage, worker->start.worker_index,
+             strerror(errno));
+}
+
+static void
+guest_comes(struct worker *worker, const struct handshake_guest *message, int fd)
+{
+    struct source *source = &worker->sources[1 + message->number];
+    if (source->region != NULL) { /* the coordinator waits for GUEST_LEFT before that */
+        log_error("guest_refused why=\"number %u is taken\"", message->number);
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    *source = (struct source){.region = &source->own,
+                              .is_guest = true,
+                              .number = message->number,
+                              .serial = message->serial,
+                              .since_ns = clock_now_ns()};
+    struct error error = ERROR_NONE;
+    enum status status = region_attach(&source->own, fd, &error);
+    if (fd >= 0) /* there may have been no room for it in this process */
+        close(fd);
+    source->own.fd = -1;
+    if (status == STATUS_OK)
+        status = guest_validate(worker, &source->own, &error);
+    if (status == STATUS_OK) {
+        guests_add(&worker->guests, source->number, &source->own);
+        say_if_blind(worker);
+    } else {
+        source_corrupt(worker, source, error.text);
+    }
+}
+
+static void
+guest_goes(struct worker *worker, const struct handshake_guest *message)
+{
+    struct source *source = &worker->sources[1 + message->number];
+    if (source->region == NULL || source->serial != message->serial)
+        return;
+    source->leaves = true;
+    source->lost = true;
+    worker->leaving = true;
+    if (worker->guests.regions[source->number] != NULL)
+        guests_remove(&worker->guests, source->number);
+}
+
+/* What the stage before has passed on is finished here; what has not begun begins elsewhere. */
+static void
+guest_comes_to_end(struct worker *worker, const struct handshake_guest *message)
+{
+    struct source *source = &worker->sources[1 + message->number];
+    if (source->region == NULL || source->serial != message->serial)
+        return;
+    source->ends = true;
+    source->takes_left = 2 * source->region->slots.count;
+    worker->ending |= UINT32_C(1) << source->number;
+    if (worker->place == 0 && worker->guests.regions[source->number] != NULL)
+        guests_remove(&worker->guests, source->number);
+}
+
+static bool
+has_ended(const struct worker *worker, const struct source *source)
+{
+    if (!source->ends)
+        return false;
+    if (worker->place == 0 || source->lost || source->takes_left == 0)
+        return true;
+    struct shm_ring ring = region_slot_ring(source->region, worker->place);
+    return !ring_has_cell(&ring);
+}
+
+static void
+hear_one(struct worker *worker, const struct handshake_guest *message, int fd)
+{
+    if (message->number < GUESTS_MAX && message->event == GUEST_COMES) {
+        guest_comes(worker, message, fd);
+        return;
+    }
+    if (message->number < GUESTS_MAX && message->event == GUEST_GOES)
+        guest_goes(worker, message);
+    if (message->number < GUESTS_MAX && message->event == GUEST_ENDS)
+        guest_comes_to_end(worker, message);
+    if (fd >= 0)
+        close(fd);
+}
+
+bool
+sources_hear(struct worker *worker)
+{
+    /* before the socket: what is announced after that raises it again */
+    worker->guests.epoch = seat_guests_epoch(&worker->seat);
+    struct handshake_guest message;
+    struct error error = ERROR_NONE;
+    int fd;
+    for (;;) {
+        switch (handshake_receive_guest(HANDSHAKE_FD_CONTROL, &message, &fd, &error)) {
+        case STATUS_OK: hear_one(worker, &message, fd); break;
+        case STATUS_DATA_LOSS: log_warn("guest_unheard error=\"%s\"", error.text); break;
+        case STATUS_DEADLINE_EXCEEDED:
+            if (worker->batch.count == 0)
+                sources_settle(worker);
+            return false;
+        default: return true;
+        }
+    }
+}
+
+/* ---- whose turn it is ---- */
+
+struct source *
+sources_next(struct worker *worker)
+{
+    uint32_t limit = worker->guests.limit;
+    worker->lane_turn = !worker->lane_turn;
+    if (limit == 0 || worker->lane_turn)
+        return &worker->sources[0];
+    for (uint32_t i = 1; i <= limit; i++) {
+        uint32_t number = (worker->last_guest + i) % limit;
+        if (worker->guests.regions[number] == NULL)
+            continue;
+        worker->last_guest = number;
+        return &worker->sources[1 + number];
+    }
+    return &worker->sources[0];
+}
+
+uint32_t
+sources_round(const struct worker *worker)
+{
+    return worker->guests.limit == 0 ? 1 : 2 * worker->guests.limit;
+}
+
+/* ---- how much comes ---- */
+
+/* The next source after one: the lane, then the guests that are served; NULL: that was the last. */
+static const struct source *
+source_after(const struct worker *worker, const struct source *source)
+{
+    if (source == NULL)
+        return &worker->sources[0];
+    uint32_t number = (uint32_t)(source - worker->sources); /* of the guest after it */
+    while (number < worker->guests.limit && worker->guests.regions[number] == NULL)
+        number++;
+    return number < worker->guests.limit ? &worker->sources[1 + number] : NULL;
+}
+
+static uint64_t
+stage_pushes(const struct worker *worker, const struct source *source)
+{
+    struct shm_ring ring = region_slot_ring(source->region, worker->place);
+    return ring_pushes(&ring);
+}
+
+uint32_t
+sources_in_flight(const struct worker *worker)
+{
+    uint32_t count = 0;
+    for (const struct source *at = source_after(worker, NULL); at != NULL;
+         at = source_after(worker, at))
+        count += slots_in_flight(at->region);
+    return count;
+}
+
+void
+sources_note_pushes(struct worker *worker)
+{
+    for (const struct source *at = source_after(worker, NULL); at != NULL;
+         at = source_after(worker, at))
+        worker->pushes[at - worker->sources] = stage_pushes(worker, at);
+}
+
+uint32_t
+sources_arrived(const struct worker *worker)
+{
+    uint32_t count = 0;
+    for (const struct source *at = source_after(worker, NULL); at != NULL;
+         at = source_after(worker, at)) {
+        uint64_t arrived = stage_pushes(worker, at) - worker->pushes[at - worker->sources];
+        uint32_t slots = at->region->slots.count; /* more only if somebody wrote into the ring */
+        count += arrived < slots ? (uint32_t)arrived : slots;
+    }
+    return count;
+}
+
+/* ---- what is held of them ---- */
+
+void
+source_corrupt(struct worker *worker, struct source *source, const char *what)
+{
+    if (!source->is_guest) {
+        if (!worker->corrupt)
+            log_error("region_corrupt pipeline=%s what=\"%s\"", worker->start.pipeline, what);
+        worker->corrupt = true;
+        return;
+    }
+    if (source->lost)
+        return;
+    source->lost = true;
+    if (worker->guests.regions[source->number] != NULL)
+        guests_remove(&worker->guests, source->number);
+    say(source, GUEST_LOST, what);
+}
+
+void
+source_touch(struct worker *worker, const struct source *source)
+{
+    if (!source->is_guest)
+        return;
+    seat_holds_guests(&worker->seat, worker->held | UINT32_C(1) << source->number);
+}
+
+void
+source_touched(struct worker *worker, const struct source *source, enum source_held held)
+{
+    if (!source->is_guest)
+        return;
+    if (held == SOURCE_GAVE_AN_ITEM)
+        worker->held |= UINT32_C(1) << source->number;
+    seat_holds_guests(&worker->seat, worker->held);
+}
+
+void
+sources_settle(struct worker *worker)
+{
+    worker->held = 0;
+    worker->leaving = false;
+    seat_holds_guests(&worker->seat, 0);
+    for (uint32_t i = 1; i <= GUESTS_MAX; i++) {
+        struct source *source = &worker->sources[i];
+        if (source->region != NULL && (source->leaves || has_ended(worker, source)))
+            source_unmap(worker, source);
+    }
+}
+
+void
+sources_ring(struct worker *worker)
+{
+    for (uint64_t owed = worker->bells_owed; owed != 0; owed &= owed - 1) {
+        const struct source *source = &worker->sources[__builtin_ctzll(owed)];
+        if (!source->lost)
+            doorbell_ring(&source->region->header->coordinator_bell);
+    }
+    worker->bells_owed = 0;
+}

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The modelets that read model files, in a real service and its whole sandbox.
+
+What they compute is tests/modelets' matter; here it is how they are configured: a model as a parameter,
+whose shapes callers then see and are held to, or as the stage's `model`, which is loaded; that the
+workers of a stage share the pages of an mlp; and that a broken file keeps the service from starting
+with a text that says which and why, at once, whatever it is.
+"""
+
+import array
+import os
+import pathlib
+import re
+import struct
+import sys
+import tempfile
+import unittest
+
+import shoal_fixture
+from shoal_client import Client, failure
+from shoal_fixture import (EXAMPLES, SOURCE, Shoald, node, pipeline, read_proc, run_shoald, stage)
+
+sys.path.insert(0, str(SOURCE / "examples" / "mlp"))
+import make
+
+WORKERS = 2
+
+
+def floats(numbers):
+    return array.array("f", numbers).tobytes()
+
+
+def mapping(pid, name):
+    """What /proc says of a process's mapping of a file, in bytes by name."""
+    text = read_proc(pid, "smaps")
+    found = re.search(rf"^[0-9a-f-]+ (\S+) .*/{re.escape(name)}\n((?:\w+:.*\n)+)", text, re.MULTILINE)
+    assert found, f"no {name} in\n{text}"
+    sizes = {key: 1024 * int(value) for key, value in re.findall(r"(\w+): +(\d+) kB", found.group(2))}
+    return found.group(1), sizes
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(
+            tempfile.TemporaryDirectory(prefix="shoal-test.")))
+
+    def answer(self, client, model, *tensor):
+        (raw,) = client.infer_raw(model, tensor).raw_output_contents
+        return list(array.array("f", raw))
+
+
+class TestModels(Folder):
+    BITS = ("bits", "FP32", [4, 2], floats([0, 0, 0, 1, 1, 0, 1, 1]))
+
+    def test_mlp_example(self):
+        with Shoald(EXAMPLES / "mlp" / "mlp.yaml") as shoald, Client(shoald.target) as client:
+            self.assertEqual(self.answer(client, "mlp", *self.BITS), [0, 1, 1, 0])
+            metadata = client.call("ModelMetadata", name="mlp")
+            self.assertEqual(metadata.platform, "mlp")
+            self.assertEqual([(one.name, one.datatype, list(one.shape)) for one in metadata.inputs],
+                             [("bits", "FP32", [-1, 2])])
+            self.assertEqual([(one.name, one.datatype, list(one.shape)) for one in metadata.outputs],
+                             [("xor", "FP32", [-1, 1])])
+            code, text = failure(client.start_raw("mlp", ("bits", "FP32", [1, 3], bytes(12))))
+            self.assertEqual(code.name, "INVALID_ARGUMENT", text)
+
+    def test_xgboost_example(self):
+        """Its model is loaded: the modelet itself says what is wrong with a request."""
+        with Shoald(EXAMPLES / "xgboost" / "xgboost.yaml") as shoald, \
+                Client(shoald.target) as client:
+            chances = self.answer(client, "xgboost", "image", "FP32", [2, 64], bytes(2 * 64 * 4))
+            self.assertEqual(len(chances), 20)
+            self.assertAlmostEqual(sum(chances[:10]), 1, places=4)
+            code, text = failure(client.start_raw("xgboost", ("image", "FP32", [1, 63], bytes(252))))
+            self.assertEqual(code.name, "INVALID_ARGUMENT", text)
+            self.assertIn("[n, 64], as the model was trained", text)
+
+    def test_an_mlp_that_is_loaded(self):
+        model = {"id": "xor", "path": str(EXAMPLES / "mlp" / "xor.mlp")}
+        config = node(pipeline("mlp", stage("libmlp.so", workers=WORKERS, model=model)))
+        with Shoald(config) as shoald, Client(shoald.target) as client:
+            self.assertEqual(self.answer(client, "mlp", *self.BITS), [0, 1, 1, 0])
+
+    def test_no_model_at_all(self):
+        with Shoald(node(pipeline("mlp", stage("libmlp.so")))) as shoald, \
+                Client(shoald.target) as client:
+            code, text = failure(client.start_raw("mlp", self.BITS))
+            self.assertEqual(code.name, "FAILED_PRECONDITION", text)
+            self.assertIn('give the stage a `model`, or the parameter "model"', text)
+
+    def test_workers_share_the_pages_of_a_model(self):
+        path = self.folder / "large.mlp"
+        make.write(path, make.encode(**make.draw("512,512:relu,8", seed=1)))
+        config = node(pipeline("mlp", stage("libmlp.so", workers=WORKERS,
+                                            params={"model": path.name})))
+        with Shoald(config, folder=self.folder) as shoald, Client(shoald.target) as client:
+            self.assertEqual(len(self.answer(client, "mlp", "input", "FP32", [3, 512],
+                                             bytes(3 * 512 * 4))), 24)
+            pages = -(-path.stat().st_size // 4096) * 4096
+            shared = [mapping(worker.pid, path.name) for worker in shoald.workers("mlp")]
+            self.assertEqual(len(shared), WORKERS)
+            for mode, sizes in shared:
+                self.assertEqual(mode, "r--p")
+                self.assertEqual(sizes["Rss"], pages)
+                self.assertEqual(sizes["Private_Dirty"], 0)
+                self.assertLess(sizes["Pss"], 0.6 * pages)
+
+
+class TestBrokenModels(Folder):
+    def broken(self):
+        """Name of a file in the folder, and what is said about it."""
+        (self.folder / "empty").touch()
+        yield "empty", "is empty"
+        (self.folder / "folder").mkdir()
+        yield "folder", "is a folder, not a file"
+        os.mkfifo(self.folder / "fifo")
+        yield "fifo", "is not a regular file"
+        (self.folder / "text").write_text("hello")
+        yield "text", "less than the 160 of a header|neither JSON nor UBJSON"
+        with (self.folder / "sparse").open("wb") as file:  # no more than its length
+            file.truncate(10 << 30)
+        yield "sparse", "does not begin with SHOALMLP|neither JSON nor UBJSON"
+        yield "nothing", "No such file or directory"
+
+    def check_refused(self, modelet, name, words):
+        for keys in ({"params": {"model": name}}, {"model": {"id": "m", "path": name}}):
+            with self.subTest(modelet=modelet, name=name, keys=keys):
+                config = node(pipeline("broken", stage(modelet, workers=1, **keys), slots=8))
+                code, text = run_shoald(config, folder=self.folder)
+                self.assertGreater(code, 0, text)
+                self.assertRegex(text, rf"failed \(\w+\): model \S*/{name}: .*({words})")
+
+    def test_each_is_refused_by_both(self):
+        for name, words in self.broken():
+            for modelet in ("libmlp.so", "libxgboost_modelet.so"):
+                self.check_refused(modelet, name, words)
+
+    def test_lengths_that_lie(self):
+        whole = make.encode(2, [{"weights": [[1], [1]], "activation": "relu"}])
+        (self.folder / "cut").write_bytes(whole[:-1])
+        self.check_refused("libmlp.so", "cut", "it was cut short")
+        (self.folder / "claims").write_bytes(whole[:16] + struct.pack("=Q", 10 << 30) + whole[24:])
+        self.check_refused("libmlp.so", "claims", "states 10737418240 bytes")
+        (self.folder / "claims").write_bytes(b"{i\1a[$d#L" + struct.pack(">q", 10 << 30))
+        self.check_refused("libxgboost_modelet.so", "claims", "claims more than there is")
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()

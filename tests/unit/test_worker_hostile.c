@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Proves that a local client which writes anything anywhere in its region, as fast as it can and
+ * while workers read there, harms nobody: the requests of the lane and of an honest client at the
+ * same stages are all answered, rightly, and no worker dies. The hostile client is a process of its
+ * own, and ends by SIGKILL wherever it is. Proves too that a worker judges the BYTES of a client's
+ * request as admission judges others', and takes no plan of blocks in which it would lend less than
+ * it says. Played by hand: test_worker_guest_rig.h.
+ *
+ * ctest: timeout=300
+ */
+#include "hostile_client.h"
+#include "test_worker_guest_rig.h"
+
+#include <sys/prctl.h>
+
+/* ---- what is checked ---- */
+
+/* A request with the probe's tensor and another one; its outcome. */
+static struct rig_outcome
+call_with(struct guest *guest, const struct shoal_tensor *more)
+{
+    struct rig *rig = &guest->rig;
+    struct error error = ERROR_NONE;
+    struct shm_ticket ticket;
+    assert_int_equal(slot_acquire(&rig->region, PARTY_COORDINATOR, &ticket), RING_OK);
+    builder_init(&rig->builder, &rig->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+    struct shoal_tensor tensor = {.name = "probe",
+                                  .datatype = SHOAL_INT64,
+                                  .rank = 1,
+                                  .shape = {PROBE_WORDS},
+                                  .bytes = PROBE_WORDS * sizeof(int64_t)};
+    void *data;
+    assert_int_equal(builder_add(&rig->builder, &tensor, &data, &error), STATUS_OK);
+    memset(data, 0, tensor.bytes); /* PROBE_ECHO */
+    assert_int_equal(builder_add(&rig->builder, more, &data, &error), STATUS_OK);
+    memcpy(data, more->data, more->bytes);
+    struct shm_slot *slot = region_slot(&rig->region, ticket.index);
+    assert_int_equal(builder_seal(&rig->builder, &slot->payload[0], &error), STATUS_OK);
+    assert_int_equal(
+        slot_push(&rig->region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, clock_now_ns()), RING_OK);
+    doorbell_ring(guest_bell(&rig->region, 0));
+    return rig_wait_outcome(rig);
+}
+
+/* Elements of BYTES: as many as the shape says, and none beyond the tensor. */
+static void
+test_elements_are_checked(void **state)
+{
+    (void)state;
+    static char data[] = "\2\0\0\0hi\0\0\0\0";
+    static const struct rig_stage stages[] = {{.modelet = "probe"}};
+    struct rig *lane = rig_start(stages, 1);
+    static struct guest guest;
+    guest_come(&guest, lane, 0);
+    for (int64_t elements = 1; elements <= 3; elements++) {
+        struct shoal_tensor text = {.name = "text",
+                                    .datatype = SHOAL_BYTES,
+                                    .rank = 1,
+                                    .shape = {elements},
+                                    .data = data,
+                                    .bytes = 10};
+        struct rig_outcome outcome = call_with(&guest, &text);
+        assert_int_equal(outcome.status, elements == 2 ? STATUS_OK : STATUS_INVALID_ARGUMENT);
+        assert_true(elements == 2 || strstr(outcome.text, "tensor \"text\": ") != NULL);
+    }
+    guest_go(&guest);
+    rig_stop(lane);
+}
+
+/* Of the same size, and signed: who asks for a large block would be lent a small one. */
+static void
+test_descending_classes_are_refused(void **state)
+{
+    (void)state;
+    static const struct rig_stage stages[] = {{.modelet = "probe"}};
+    struct rig *lane = rig_start(stages, 1);
+    static struct guest guest;
+    guest_make(&guest, lane, 0);
+    struct region_header *header = guest.rig.region.header;
+    struct region_plan plan = header->plan;
+    assert_true(plan.class_count >= 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        header->plan.class_block_bytes[i] = plan.class_block_bytes[1 - i];
+        header->plan.class_block_counts[i] = plan.class_block_counts[1 - i];
+    }
+    header->checksum = region_checksum(header);
+    struct handshake_guest word = word_of(&guest, GUEST_COMES);
+    announce(lane, &word, guest.rig.region.fd);
+    struct handshake_guest said = hear(lane, 0, 0);
+    assert_int_equal(said.event, GUEST_LOST);
+    assert_non_null(strstr(said.text, "size class 1"));
+    assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
+    guest_go(&guest);
+    rig_stop(lane);
+}
+
+/* A region that no worker could map, of a lane that has a successor: there is nothing to finish. */
+static void
+test_refused_comes_to_its_end(void **state)
+{
+    (void)state;
+    static const struct rig_stage stages[] = {{.modelet = "probe"}, {.modelet = "probe"}};
+    struct rig *lane = rig_start(stages, 2);
+    static struct guest guest;
+    guest_make(&guest, lane, 0);
+    guest.rig.region.header->magic++;
+    struct handshake_guest word = word_of(&guest, GUEST_COMES);
+    announce(lane, &word, guest.rig.region.fd);
+    for (uint32_t stage = 0; stage < 2; stage++) {
+        expect_word(&guest, stage, 0, GUEST_LOST);
+        guest_end_at(&guest, stage);
+        expect_word(&guest, stage, 0, GUEST_LEFT);
+    }
+    assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
+    region_detach(&guest.rig.region);
+    rig_stop(lane);
+}
+
+/* ---- the storm ---- */
+
+/* A request with one number; false: what it needs is not to be had. */
+static bool
+submit_number(struct rig *rig, int64_t number, uint8_t place)
+{
+    struct error error = ERROR_NONE;
+    struct shm_ticket ticket;
+    if (slot_acquire(&rig->region, PARTY_COORDINATOR, &ticket) != RING_OK)
+        return false;
+    struct shoal_tensor tensor = {
+        .name = "x", .datatype = SHOAL_INT64, .rank = 1, .shape = {1}, .bytes = sizeof(number)};
+    void *data;
+    builder_init(&rig->builder, &rig->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+    if (builder_add(&rig->builder, &tensor, &data, &error) != STATUS_OK)
+        return false;
+    memcpy(data, &number, sizeof(number));
+    struct shm_slot *slot = region_slot(&rig->region, ticket.index);
+    return builder_seal(&rig->builder, &slot->payload[place & 1], &error) == STATUS_OK &&
+           slot_push(&rig->region, ticket, PLACE_FREE, place, PARTY_COORDINATOR, clock_now_ns()) ==
+               RING_OK;
+}
+
+static void
+give_back_what_came(const struct region *region)
+{
+    struct shm_ticket ticket;
+    const uint8_t places[] = {region_result_place(region), PLACE_ERROR};
+    for (size_t i = 0; i < sizeof(places); i++)
+        if (slot_pop(region, places[i], PARTY_COORDINATOR, &ticket) == RING_OK)
+            (void)!slot_release(region, ticket, places[i], PARTY_COORDINATOR);
+}
+
+/* Never comes back: ended by SIGKILL. What it is told of its region it does not believe either. */
+static void
+be_hostile(struct guest *guest, enum way way, uint64_t random)
+{
+    const struct region *region = &guest->rig.region;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) {
+        write_somewhere(region, way, &random);
+        uint64_t act = draw(&random) % 64;
+        if (act < 8 && submit_number(&guest->rig, (int64_t)act, act == 0))
+            doorbell_ring(guest_bell(region, act == 0));
+        else if (act < 12)
+            give_back_what_came(region);
+        else if (act == 12)
+            doorbell_wake(guest_bell(region, (uint32_t)(random >> 32) % 2));
+    }
+}
+
+/* The answer to a number from two stages, 2x + 3; waits for it. */
+static void
+expect_answer(struct rig *rig, int64_t number)
+{
+    struct shm_doorbell *bell = &rig->region.header->coordinator_bell;
+    uint8_t place = region_result_place(&rig->region);
+    struct shm_ticket ticket;
+    int64_t deadline_ns = clock_now_ns() + RIG_PATIENCE_NS;
+    while (slot_pop(&rig->region, place, PARTY_COORDINATOR, &ticket) != RING_OK) {
+        uint32_t prepared = doorbell_prepare(bell);
+        struct shm_ring ring = region_slot_ring(&rig->region, place);
+        if (!ring_has_cell(&ring) && !doorbell_sleep(bell, prepared, deadline_ns - clock_now_ns()))
+            fail_msg("no answer");
+    }
+    struct error error = ERROR_NONE;
+    struct shm_slot *slot = region_slot(&rig->region, ticket.index);
+    if (payload_read(&rig->region, &slot->payload[place & 1], &rig->view, &error) != STATUS_OK)
+        fail_msg("answer: %s", error.text);
+    assert_int_equal(rig->view.tensor_count, 1);
+    int64_t answer;
+    memcpy(&answer, rig->view.tensors[0].data, sizeof(answer));
+    assert_int_equal(answer, 2 * number + 3);
+    assert_int_equal(slot_release(&rig->region, ticket, place, PARTY_COORDINATOR), STATUS_OK);
+}
+
+static void
+call_both(struct rig *lane, struct guest *honest, int64_t number)
+{
+    assert_true(submit_number(lane, number, 0));
+    stage_notify(&lane->region, 0);
+    assert_true(submit_number(&honest->rig, -number, 0));
+    doorbell_ring(guest_bell(&honest->rig.region, 0));
+    expect_answer(&honest->rig, -number);
+    expect_answer(lane, number);
+}
+
+/* Each worker may have found it corrupt, once, and says when it has left. */
+static uint32_t
+hostile_goes(struct guest *guest)
+{
+    uint32_t lost = 0;
+    struct handshake_guest word = word_of(guest, GUEST_GOES);
+    announce(guest->lane, &word, -1);
+    for (uint32_t i = 0; i < guest->lane->stage_count; i++) {
+        for (uint32_t k = 0; k < rig_worker_count(guest->lane, i); k++) {
+            struct handshake_guest said = hear(guest->lane, i, k);
+            if (said.event == GUEST_LOST) {
+                lost++;
+                said = hear(guest->lane, i, k);
+            }
+            assert_int_equal(said.event, GUEST_LEFT);
+            assert_int_equal(said.serial, guest->serial);
+        }
+    }
+    region_detach(&guest->rig.region);
+    return lost;
+}
+
+enum { LIVES = 10 * WAYS, CALLS_OF_A_LIFE = 25 };
+
+static void
+test_storm(void **state)
+{
+    (void)state;
+    static const struct rig_stage stages[] = {
+        {.modelet = "lib/shoal/libscale.so", .workers = 2, .batch_size = 4},
+        {.modelet = "lib/shoal/libshift.so", .workers = 2, .batch_size = 4}};
+    struct rig *lane = rig_start(stages, 2);
+    const char *seed = getenv("SHOAL_SEED");
+    uint64_t random = seed != NULL ? strtoull(seed, NULL, 0) | 1 : (uint64_t)clock_now_ns() | 1;
+    print_message("SHOAL_SEED=%llu\n", (unsigned long long)random);
+    static struct guest honest;
+    static struct guest hostile;
+    uint32_t lost[WAYS] = {0};
+    guest_come(&honest, lane, 1);
+    for (uint32_t life = 0; life < LIVES; life++) {
+        guest_make(&hostile, lane, 0);
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0)
+            be_hostile(&hostile, life % WAYS, draw(&random));
+        draw(&random); /* as the child did */
+        struct handshake_guest word = word_of(&hostile, GUEST_COMES);
+        announce(lane, &word, hostile.rig.region.fd);
+        for (int64_t i = 1; i <= CALLS_OF_A_LIFE; i++)
+            call_both(lane, &honest, (int64_t)life * CALLS_OF_A_LIFE + i);
+        if (life % 2 == 0)
+            kill(pid, SIGKILL);
+        lost[life % WAYS] += hostile_goes(&hostile);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        for (uint32_t i = 0; i < 4; i++)
+            assert_int_equal(waitpid(lane->workers[i / 2][i % 2].pid, NULL, WNOHANG), 0);
+    }
+    assert_true(lost[WAY_RINGS] > 0 && lost[WAY_WORDS] > 0 && lost[WAY_HEADER] > 0);
+    guest_go(&honest);
+    rig_stop(lane);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_elements_are_checked),
+        cmocka_unit_test(test_descending_classes_are_refused),
+        cmocka_unit_test(test_refused_comes_to_its_end),
+        cmocka_unit_test(test_storm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
