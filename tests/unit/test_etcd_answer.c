@@ -40,7 +40,8 @@ ranges(void **state)
     assert_int_equal(read_as(ETCD_KIND_RANGE,
                              "{" HEADER ",\"kvs\":[{\"key\":\"YQ==\",\"lease\":"
                              "\"9223372036854775807\",\"mod_revision\":5}],"
-                             "\"more\":true,\"count\":\"2\",\"unheard_of\":[{}]}",
+                             "\"more\":true,\"count\":\"2\",\"unheard_of\":[{}],"
+                             "\"prev_kvs\":null}",
                              &reading),
                      STATUS_OK);
     const struct etcd_response *response = &reading.answer.responses[0];
@@ -50,6 +51,11 @@ ranges(void **state)
     assert_int_equal(response->kvs[0].mod_revision, 5);
     assert_memory_equal(response->kvs[0].key.data, "a", 1);
     assert_int_equal(response->kvs[0].value.bytes, 0);
+    etcd_reading_fini(&reading);
+    assert_int_equal(read_as(ETCD_KIND_RANGE,
+                             "{" HEADER ",\"kvs\":null,\"more\":null,\"count\":null}", &reading),
+                     STATUS_OK); /* each is its default */
+    assert_int_equal(reading.answer.responses[0].kv_count, 0);
     etcd_reading_fini(&reading);
 }
 
@@ -67,6 +73,10 @@ malformed(void **state)
         "{\"header\":{\"revision\":\"x\"}}",
         "{\"header\":{\"revision\":\"-1\"}}",
         "{\"header\":{\"revision\":\"9223372036854775808\"}}",
+        "{\"header\":{\"revision\":\"9223372036854775807\"}}", /* it has no next one */
+        "{\"header\":{\"revision\":9223372036854775808}}",
+        "{\"header\":{\"revision\":\"7 \"}}",
+        "{\"header\":{\"revision\":7.0}}",
         "{\"header\":{\"cluster_id\":\"-1\"}}",
         "{" HEADER ",\"kvs\":{}}",
         "{" HEADER ",\"kvs\":[1]}",
@@ -146,6 +156,10 @@ failures(void **state)
          ETCD_NOT_DONE, false, true},
         {429, "{\"error\":\"grpc: received message larger than max\",\"code\":8}",
          STATUS_RESOURCE_EXHAUSTED, ETCD_NOT_DONE, false, false},
+        {429, "{\"error\":\"etcdserver: mvcc: database space exceeded\",\"code\":8}",
+         STATUS_RESOURCE_EXHAUSTED, ETCD_UNKNOWN, false, false},
+        {503, "{\"error\":\"etcdserver: rpc not supported for learner\",\"code\":14}",
+         STATUS_UNAVAILABLE, ETCD_NOT_DONE, true, false},
         {500, "{\"error\":\"context deadline exceeded\",\"code\":2}", STATUS_UNKNOWN, ETCD_UNKNOWN,
          true, false},
         {503, "{\"error\":\"etcdserver: request timed out\",\"code\":14}", STATUS_UNAVAILABLE,

@@ -6,6 +6,9 @@
 
 #include "base/check.h"
 
+/* There is always a next one. */
+#define REVISION_MAX (INT64_MAX - 1)
+
 static enum status
 malformed(struct error *error, const char *what)
 {
@@ -19,7 +22,12 @@ parse(const char *text, size_t bytes, struct error *error)
     json_t *root = json_loadb(text, bytes, 0, &failure);
     if (json_is_object(root))
         return root;
-    malformed(error, root == NULL ? failure.text : "it is no object");
+    /* the parser's own words quote what it read: a token, maybe */
+    if (root == NULL)
+        error_set(error, STATUS_INTERNAL, "etcd's answer is not understood: no JSON at byte %d",
+                  failure.position);
+    else
+        malformed(error, "it is no object");
     json_decref(root);
     return NULL;
 }
@@ -40,7 +48,8 @@ read_header(const json_t *root, struct etcd_answer *answer)
     return json_is_object(header) && etcd_get_int(header, ETCD_FIELD_REVISION, &answer->revision) &&
            etcd_get_uint(header, ETCD_FIELD_CLUSTER_ID, &answer->cluster_id) &&
            etcd_get_uint(header, ETCD_FIELD_MEMBER_ID, &answer->member_id) &&
-           etcd_get_uint(header, ETCD_FIELD_RAFT_TERM, &answer->raft_term) && answer->revision >= 0;
+           etcd_get_uint(header, ETCD_FIELD_RAFT_TERM, &answer->raft_term) &&
+           answer->revision >= 0 && answer->revision <= REVISION_MAX;
 }
 
 static bool
@@ -190,10 +199,8 @@ etcd_reading_fini(struct etcd_reading *reading)
 
 /* ---- failures ---- */
 
-/* True: etcd answers so only before it has changed anything. Of all other codes some come from a
- * proposal that was made and then not waited for. */
-static bool
-code_means_nothing_done(enum status status)
+bool
+etcd_status_is_refusal(enum status status)
 {
     switch (status) {
     case STATUS_INVALID_ARGUMENT:
@@ -287,10 +294,13 @@ etcd_answer_judge(const char *endpoint, long http_status, const char *text, size
     read_failure(http_status, text, bytes, &status, message);
     *verdict = (struct etcd_verdict){.error = ERROR_NONE};
     /* asked before anything else: the server refuses without having proposed it */
-    bool no_leader = strstr(message, "etcdserver: no leader") != NULL;
-    bool nothing_done = code_means_nothing_done(status) || no_leader;
-    verdict->fate = nothing_done ? ETCD_NOT_DONE : ETCD_UNKNOWN;
-    verdict->endpoint_bad = no_leader || !nothing_done;
+    bool not_here = strstr(message, "etcdserver: no leader") != NULL ||
+                    strstr(message, "etcdserver: rpc not supported for learner") != NULL;
+    /* said before, but also after it was carried out, by the one that found the quota passed */
+    bool full = strstr(message, "database space exceeded") != NULL;
+    bool refused = etcd_status_is_refusal(status);
+    verdict->fate = not_here || (refused && !full) ? ETCD_NOT_DONE : ETCD_UNKNOWN;
+    verdict->endpoint_bad = not_here || !refused;
     verdict->token_bad = status == STATUS_UNAUTHENTICATED ||
                          strstr(message, "user name is empty") != NULL ||
                          strstr(message, "revision of auth store is old") != NULL;
@@ -309,7 +319,7 @@ read_event(const json_t *object, struct etcd_arena *arena, struct etcd_event *ev
     bool is_delete = name != NULL && strcmp(name, "DELETE") == 0;
     event->kind = is_delete ? ETCD_EVENT_DELETE : ETCD_EVENT_PUT;
     return (is_put || is_delete) && read_kv(etcd_get(object, ETCD_FIELD_KV), arena, &event->kv) &&
-           event->kv.mod_revision > 0;
+           event->kv.mod_revision > 0 && event->kv.mod_revision <= REVISION_MAX;
 }
 
 static bool

@@ -30,6 +30,10 @@ enum status etcd_answer_read(enum etcd_answer_kind kind, const char *text, size_
                              struct etcd_reading *reading, struct error *error) WARN_UNUSED;
 void etcd_reading_fini(struct etcd_reading *reading);
 
+/* True: etcd answers with this code only before it has changed anything ("database space exceeded"
+ * apart). Of all other codes some come from a proposal that was made and then not waited for. */
+bool etcd_status_is_refusal(enum status status);
+
 /* What a failure means. */
 struct etcd_verdict {
     enum etcd_fate fate; /* of a write; never ETCD_DONE */

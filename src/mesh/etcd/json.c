@@ -155,7 +155,8 @@ etcd_arena_fini(struct etcd_arena *arena)
 const json_t *
 etcd_get(const json_t *object, enum etcd_field field)
 {
-    return json_object_get(object, field_names[field]);
+    const json_t *value = json_object_get(object, field_names[field]);
+    return json_is_null(value) ? NULL : value; /* which JSON of protobuf takes for the default */
 }
 
 bool

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The gateway's JSON, one level below its messages: fields by their id, 64-bit numbers as strings,
- * bytes in base64. What is left out means 0, "" or false: the gateway leaves out all that is.
+ * bytes in base64. What is left out, or null, means 0, "" or false: the gateway leaves out all that
+ * is.
  *
  * Reading: functions return false if the field is there and is not of the kind. They know nothing
  * of depth and size: the parser limits the one, the exchange the other.
