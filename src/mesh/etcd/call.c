@@ -173,10 +173,30 @@ call_settle(struct etcd_call *call, const struct etcd_verdict *verdict)
     call->last = verdict->error;
     if (token_helps)
         call->refused_number = call->token_number;
+    else
+        call->refused_number = 0; /* the next endpoint may have forgotten the new one, too */
     if (now_ns >= call->deadline_ns)
         call_fail_late(call);
     else
         call_prepare(call);
+}
+
+/* True: the answer is one to this call. */
+static bool
+call_read(const struct etcd_call *call, const struct etcd_exchange_end *end,
+          struct etcd_reading *reading, struct error *error)
+{
+    if (etcd_answer_read(call->plan.kind, end->answer, end->answer_bytes, reading, error) !=
+        STATUS_OK)
+        return false;
+    const struct etcd_answer *answer = &reading->answer;
+    if (call->plan.kind != ETCD_KIND_TXN ||
+        answer->response_count == call->plan.response_counts[answer->succeeded])
+        return true;
+    error_set(error, STATUS_INTERNAL,
+              "etcd's answer is not understood: %zu responses to %zu operations",
+              answer->response_count, call->plan.response_counts[answer->succeeded]);
+    return false;
 }
 
 static void
@@ -185,8 +205,7 @@ call_take(struct etcd_call *call, const struct etcd_exchange_end *end)
     struct etcd_reading reading;
     struct etcd_verdict verdict = {.fate = ETCD_UNKNOWN, .endpoint_bad = true, .error = ERROR_NONE};
     const char *url = call->etcd->endpoints.list[call->endpoint].url;
-    if (etcd_answer_read(call->plan.kind, end->answer, end->answer_bytes, &reading,
-                         &verdict.error) != STATUS_OK) {
+    if (!call_read(call, end, &reading, &verdict.error)) {
         error_prefix(&verdict.error, "%s", url);
         /* a stream's answer may be an error in a 200 */
         if (call->plan.kind == ETCD_KIND_RENEW && strstr(end->answer, "\"error\"") != NULL)
@@ -282,10 +301,14 @@ static void
 on_token(void *context, const struct error *error)
 {
     struct etcd_call *call = context;
-    if (error == NULL)
+    if (error == NULL) {
         call_pause_or_send(call);
-    else
+    } else if (etcd_status_is_refusal(error->status)) {
         call_fail(call, ETCD_NOT_DONE, error);
+    } else { /* nobody gave one in the time of that call; this one may have more */
+        call->last = *error;
+        call_prepare(call);
+    }
 }
 
 static void
@@ -325,6 +348,8 @@ etcd_call_start(struct etcd *etcd, const struct etcd_call_plan *plan)
     call->plan = *plan;
     if (plan->reply.timeout_ns <= 0)
         call->plan.reply.timeout_ns = etcd->call_timeout_ns;
+    if (plan->reply.timeout_ns > ETCD_TIME_NS_MAX)
+        call->plan.reply.timeout_ns = ETCD_TIME_NS_MAX;
     call->deadline_ns = clock_now_ns() + call->plan.reply.timeout_ns;
     call->last = ERROR_NONE;
     call->timer = etcd_timer_create(etcd->base, on_time, call);

@@ -24,9 +24,12 @@ options_check(const struct etcd_options *options, struct error *error)
     if ((options->user == NULL) != (options->password == NULL))
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "etcd: a user needs a password, and a password a user");
-    if (options->call_timeout_ns < 0 || options->connect_timeout_ns < 0 ||
-        options->retry_ns_max < 0)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "etcd: a time is less than 0");
+    const int64_t times_ns[] = {options->call_timeout_ns, options->connect_timeout_ns,
+                                options->retry_ns_max};
+    for (size_t i = 0; i < ARRAY_COUNT(times_ns); i++)
+        if (times_ns[i] < 0 || times_ns[i] > ETCD_TIME_NS_MAX)
+            return error_set(error, STATUS_INVALID_ARGUMENT,
+                             "etcd: a time is less than 0, or more than a year");
     return STATUS_OK;
 }
 
@@ -121,7 +124,7 @@ on_token(struct etcd *etcd, const char *token, const struct error *error)
 {
     etcd->token_call = NULL;
     /* users are switched off, for now: calls go without, and are refused when that changes */
-    bool no_users = error != NULL && error->status == STATUS_FAILED_PRECONDITION;
+    bool no_users = error != NULL && strstr(error->text, "authentication is not enabled") != NULL;
     if (error == NULL || no_users) {
         free(etcd->token);
         etcd->token = copy_of(token);

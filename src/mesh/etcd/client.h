@@ -8,10 +8,14 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
+#include "base/clock.h"
 #include "mesh/etcd/answer.h"
 #include "mesh/etcd/endpoints.h"
 #include "mesh/etcd/etcd.h"
 #include "mesh/etcd/exchange.h"
+
+/* A year: no time that is given is longer, so that sums of them have room. */
+#define ETCD_TIME_NS_MAX (365 * 86400 * NS_PER_S)
 
 TAILQ_HEAD(etcd_calls, etcd_call);
 TAILQ_HEAD(etcd_token_waits, etcd_token_wait);
@@ -91,8 +95,9 @@ struct etcd_call_plan {
     enum etcd_call_effect effect;
     enum etcd_call_lane lane;
     enum etcd_call_floor floor;
-    struct bytes body;  /* taken */
-    int64_t attempt_ns; /* longest one attempt of a read; 0: a third of all */
+    struct bytes body;         /* taken */
+    size_t response_counts[2]; /* ETCD_KIND_TXN: if its compares fail, if they hold */
+    int64_t attempt_ns;        /* longest one attempt of a read; 0: a third of all */
     struct etcd_reply reply;
     /* ETCD_KIND_TOKEN alone: instead of the reply. */
     void (*on_token)(struct etcd *etcd, const char *token, const struct error *error);

@@ -214,7 +214,7 @@ void etcd_cancel(struct etcd_call *call);
 struct etcd_session;
 
 struct etcd_session_options {
-    int64_t ttl_s;
+    int64_t ttl_s;     /* 1 to INT32_MAX; the server may give more */
     int64_t margin_ns; /* given up so long before the lease can end; 0: a tenth of the TTL */
     /* The lease is there: keys may be put with it. */
     void (*on_granted)(void *context, int64_t lease_id);

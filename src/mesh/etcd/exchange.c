@@ -3,6 +3,7 @@
 
 #include <curl/curl.h>
 #include <event2/event.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,8 @@
 enum { KEEPALIVE_IDLE_S = 10, KEEPALIVE_INTERVAL_S = 5, CONNECTIONS_KEPT = 16, URL_MAX = 512 };
 
 enum { CA_CACHE_S = 60 }; /* libcurl's own is a day: new authorities would not be seen */
+
+enum { LINES_KEPT_BYTES = 256 * 1024 }; /* of memory, by a stream that has nothing to tell */
 
 TAILQ_HEAD(exchange_list, etcd_exchange);
 
@@ -198,6 +201,10 @@ tell_next(struct etcd_exchange *exchange)
         tell_end(exchange);
         return;
     }
+    if (exchange->told == exchange->answer.used && exchange->answer.capacity > LINES_KEPT_BYTES) {
+        bytes_fini(&exchange->answer); /* a long line is rare, and streams last for months */
+        exchange->told = exchange->seen = 0;
+    }
     exchange->is_ready = false;
     TAILQ_REMOVE(&exchange->wire->ready, exchange, ready_link);
 }
@@ -331,6 +338,14 @@ etcd_wire_destroy(struct etcd_wire *wire)
 
 /* ---- one request ---- */
 
+/* libcurl takes no more than an int: 24 days. */
+static long
+to_ms(int64_t ns)
+{
+    int64_t ms = ns / NS_PER_MS + 1;
+    return ms < INT_MAX ? (long)ms : INT_MAX;
+}
+
 static void
 add_header(struct etcd_exchange *exchange, const char *line)
 {
@@ -349,8 +364,7 @@ add_headers(struct etcd_exchange *exchange)
     add_header(exchange, "Grpc-Metadata-hasleader: true");
     if (exchange->request.timeout_ns > 0) {
         char line[64];
-        snprintf(line, sizeof(line), "Grpc-Timeout: %lldm",
-                 (long long)(exchange->request.timeout_ns / NS_PER_MS + 1));
+        snprintf(line, sizeof(line), "Grpc-Timeout: %ldm", to_ms(exchange->request.timeout_ns));
         add_header(exchange, line);
     }
     if (exchange->request.token != NULL) {
@@ -396,10 +410,9 @@ set_transfer(struct etcd_exchange *exchange)
            curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, (long)KEEPALIVE_IDLE_S) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, (long)KEEPALIVE_INTERVAL_S) == CURLE_OK &&
-           curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)(connect_ns / NS_PER_MS + 1)) ==
-               CURLE_OK &&
-           curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS,
-                            timeout_ns == 0 ? 0L : (long)(timeout_ns / NS_PER_MS + 1)) == CURLE_OK;
+           curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, to_ms(connect_ns)) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, timeout_ns == 0 ? 0L : to_ms(timeout_ns)) ==
+               CURLE_OK;
 }
 
 static bool

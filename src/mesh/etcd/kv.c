@@ -37,15 +37,28 @@ only_reads(const struct etcd_op *ops, size_t count)
     return true;
 }
 
+static bool
+any_old_is_fine(const struct etcd_op *ops, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ops[i].freshness == ETCD_SERIALIZABLE)
+            return true;
+    return false;
+}
+
 struct etcd_call *
 etcd_txn(struct etcd *etcd, const struct etcd_txn *txn, struct etcd_reply reply)
 {
     bool reads = only_reads(txn->success, txn->success_count) &&
                  only_reads(txn->failure, txn->failure_count);
+    bool old_is_fine = !reads || any_old_is_fine(txn->success, txn->success_count) ||
+                       any_old_is_fine(txn->failure, txn->failure_count);
     struct etcd_call_plan plan = {
         .path = "/v3/kv/txn",
         .kind = ETCD_KIND_TXN,
         .effect = reads ? ETCD_CALL_READS : ETCD_CALL_WRITES,
+        .floor = old_is_fine ? ETCD_FLOOR_NONE : ETCD_FLOOR_KNOWN,
+        .response_counts = {txn->failure_count, txn->success_count},
         .reply = reply,
     };
     etcd_request_txn(&plan.body, txn);

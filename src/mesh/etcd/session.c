@@ -111,7 +111,7 @@ on_renewed(void *context, const struct etcd_answer *answer)
 }
 
 static void
-renew(struct etcd_session *session)
+renew(struct etcd_session *session, int64_t left_ns)
 {
     struct etcd_call_plan plan = {
         .path = "/v3/lease/keepalive",
@@ -119,7 +119,7 @@ renew(struct etcd_session *session)
         .effect = ETCD_CALL_READS,
         .lane = ETCD_LANE_OWN,
         .attempt_ns = session->ttl_ns / ATTEMPTS,
-        .reply = {on_renewed, session, etcd_session_left_ns(session)},
+        .reply = {on_renewed, session, left_ns},
     };
     etcd_request_lease(&plan.body, session->lease_id);
     session->asked_ns = boot_now_ns();
@@ -158,17 +158,20 @@ static void
 on_time(void *context)
 {
     struct etcd_session *session = context;
+    int64_t left_ns = etcd_session_left_ns(session);
     if (session->lease_id == 0)
         grant(session);
-    else if (etcd_session_left_ns(session) == 0)
+    else if (left_ns == 0)
         lose(session, STATUS_DEADLINE_EXCEEDED, "nobody renewed it in time");
     else
-        renew(session);
+        renew(session, left_ns);
 }
 
 struct etcd_session *
 etcd_session_open(struct etcd *etcd, const struct etcd_session_options *options)
 {
+    CHECK(options->ttl_s > 0 && options->ttl_s <= INT32_MAX && options->margin_ns >= 0 &&
+          options->margin_ns < options->ttl_s * NS_PER_S);
     struct etcd_session *session = calloc(1, sizeof(*session));
     CHECK(session != NULL);
     session->etcd = etcd;
