@@ -259,6 +259,68 @@ compacted_meanwhile(void **state)
     unwatch(&seen);
 }
 
+enum { LATE = 12, LATE_BYTES = 1 << 20 };
+
+struct late {
+    size_t events, troubles;
+};
+
+static void
+on_late_events(void *context, size_t range_index, const struct etcd_event *events, size_t count)
+{
+    struct late *late = context;
+    (void)range_index;
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(events[i].kv.value.bytes, LATE_BYTES);
+    late->events += count;
+}
+
+static void
+on_late_trouble(void *context, const struct error *error)
+{
+    (void)error;
+    ((struct late *)context)->troubles++;
+}
+
+static void
+on_late_end(void *context, enum etcd_watch_end ended, const struct error *error)
+{
+    (void)context;
+    fail_msg("%d %s", ended, error->text);
+}
+
+/* What happened since comes in pieces that are more, all together, than a client will keep. */
+static void
+much_has_happened(void **state)
+{
+    (void)state;
+    char *value = calloc(1, LATE_BYTES);
+    assert_non_null(value);
+    struct etcd_op write = {.kind = ETCD_PUT, .range = one("late"), .value = {value, LATE_BYTES}};
+    int64_t first = done(do_op(direct, write))->revision;
+    for (int i = 1; i < LATE; i++)
+        done(do_op(direct, write));
+    free(value);
+    struct etcd *small =
+        rig_client(&cluster, (struct etcd_options){.answer_bytes_max = (size_t)6 << 20});
+    struct late late = {0};
+    struct etcd_range range = one("late");
+    struct etcd_watch_options options = {.ranges = &range,
+                                         .range_count = 1,
+                                         .revision = first,
+                                         .on_events = on_late_events,
+                                         .on_trouble = on_late_trouble,
+                                         .on_end = on_late_end,
+                                         .context = &late};
+    struct etcd_watch *late_watch;
+    struct error error = ERROR_NONE;
+    assert_int_equal(etcd_watch_open(small, &options, &late_watch, &error), STATUS_OK);
+    WAIT_UNTIL(late.events == LATE || late.troubles > 0);
+    assert_int_equal(late.troubles, 0);
+    etcd_watch_close(late_watch);
+    etcd_destroy(small);
+}
+
 /* From a revision that no endpoint has come to: then what was known is gone. */
 static void
 future(void **state)
@@ -335,7 +397,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST(connection_is_cut),   TEST(server_is_killed),    TEST(server_does_not_open),
         TEST(server_falls_silent), TEST(compacted_meanwhile), TEST(future),
-        TEST(closing_cancels),     TEST(wrong_options),
+        TEST(closing_cancels),     TEST(wrong_options),       TEST(much_has_happened),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

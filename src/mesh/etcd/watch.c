@@ -8,11 +8,11 @@
  *      progress report: by the time of the next, what was before it has surely come. (Some
  *      versions report progress ahead of events.)
  *   3. A server that is before the place is behind: another one is asked. If all are, the watch
- * ends.
+ *      ends.
  *   4. A stream that is not open in time, that breaks or that is silent for too long is left, and
  *      another endpoint is asked: at once the first time, then with growing pauses.
  *   5. A refusal may be for an old token (some versions do not say so): it counts when a new one
- *      is refused too.
+ *      is refused too, by an endpoint that has not failed since.
  *   6. Whoever is shown something may close the watch: it is freed when its code has returned.
  */
 #include <inttypes.h>
@@ -174,6 +174,7 @@ watch_break(struct etcd_watch *watch, struct error *error)
     struct etcd *etcd = watch->etcd;
     etcd->figures.endpoint_failures++;
     etcd_endpoints_failed(&etcd->endpoints, watch->endpoint, clock_now_ns());
+    watch->refused_number = 0; /* the next endpoint may have forgotten the new one, too */
     error_prefix(error, "etcd: a watch");
     watch_again(watch, error);
 }
@@ -289,15 +290,15 @@ take_created(struct etcd_watch *watch, struct watched *watched, int64_t revision
         watch->options.on_open(watch->options.context);
 }
 
-/* Copies what is new, in order; returns how many. */
+/* Copies what is new, in order, of revisions below `before`; returns how many. */
 static size_t
-take_new(const struct watched *watched, int64_t *last, const struct etcd_watch_line *line,
-         struct etcd_event *to)
+take_new(const struct watched *watched, int64_t before, int64_t *last,
+         const struct etcd_watch_line *line, struct etcd_event *to)
 {
     size_t count = 0;
     for (size_t i = 0; i < line->event_count; i++) {
         int64_t revision = line->events[i].kv.mod_revision;
-        if (revision < watched->next_revision || revision < *last)
+        if (revision < watched->next_revision || revision < *last || revision >= before)
             continue;
         *last = revision;
         to[count++] = line->events[i];
@@ -305,8 +306,10 @@ take_new(const struct watched *watched, int64_t *last, const struct etcd_watch_l
     return count;
 }
 
+/* Of the pieces, which are dropped, and of the line: what is of revisions below `before`. */
 static void
-show_events(struct etcd_watch *watch, struct watched *watched, const struct etcd_watch_line *line)
+show_events(struct etcd_watch *watch, struct watched *watched, const struct etcd_watch_line *line,
+            int64_t before)
 {
     struct watched whole = *watched; /* shown until the callback returns, whatever it closes */
     watched->pieces = NULL;
@@ -319,8 +322,8 @@ show_events(struct etcd_watch *watch, struct watched *watched, const struct etcd
     size_t count = 0;
     int64_t last = 0;
     for (size_t i = 0; i < whole.piece_count; i++)
-        count += take_new(&whole, &last, &whole.pieces[i], events + count);
-    count += take_new(&whole, &last, line, events + count);
+        count += take_new(&whole, before, &last, &whole.pieces[i], events + count);
+    count += take_new(&whole, before, &last, line, events + count);
     if (count > 0) {
         watched->next_revision = last + 1;
         watch->options.on_events(watch->options.context, (size_t)(watched - watch->ranges), events,
@@ -330,18 +333,32 @@ show_events(struct etcd_watch *watch, struct watched *watched, const struct etcd
     drop_pieces(&whole);
 }
 
+static int64_t
+last_revision(const struct etcd_watch_line *line)
+{
+    return line->events[line->event_count - 1].kv.mod_revision;
+}
+
+/* A piece's last revision may go on in the next; those before are whole. They are shown at once:
+ * what a server sends in pieces may be all that happened for hours, more than is kept. */
 static void
 take_events(struct etcd_watch *watch, struct watched *watched, struct etcd_watch_line *line,
             size_t bytes)
 {
     if (!line->fragment) {
-        show_events(watch, watched, line);
+        show_events(watch, watched, line, INT64_MAX);
         return;
     }
+    int64_t last = last_revision(line);
+    size_t pieces = watched->piece_count;
+    if (pieces == 0 || last_revision(&watched->pieces[pieces - 1]) < last)
+        show_events(watch, watched, line, last);
+    if (watch->closed)
+        return;
     keep_piece(watched, line, bytes);
     if (watched->piece_bytes > watch->etcd->pieces_bytes_max) {
         struct error error = ERROR_NONE;
-        error_set(&error, STATUS_RESOURCE_EXHAUSTED, "%s: its events are longer than %zu bytes",
+        error_set(&error, STATUS_RESOURCE_EXHAUSTED, "%s: one revision is longer than %zu bytes",
                   watch_url(watch), watch->etcd->pieces_bytes_max);
         watch_break(watch, &error);
     }
@@ -528,9 +545,12 @@ etcd_watch_open(struct etcd *etcd, const struct etcd_watch_options *options,
 {
     if (etcd_ranges_check(options->ranges, options->range_count, error) != STATUS_OK)
         return error->status;
-    if (options->revision < 0 || options->progress_ns < 0 || options->create_ns < 0)
+    if (options->revision < 0)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "etcd: a watch's revision is less than 0");
+    if (options->progress_ns < 0 || options->progress_ns > ETCD_TIME_NS_MAX ||
+        options->create_ns < 0 || options->create_ns > ETCD_TIME_NS_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "etcd: a watch's revision or time is less than 0");
+                         "etcd: a watch's time is less than 0, or more than a year");
     struct etcd_watch *watch = calloc(1, sizeof(*watch));
     CHECK(watch != NULL);
     watch->etcd = etcd;
