@@ -296,6 +296,51 @@ compacted_while_listing(void **state)
     etcd_mirror_close(table.mirror);
 }
 
+/* Pages that are longer than an answer may be: they are asked for in parts. */
+static void
+long_pages(void **state)
+{
+    (void)state;
+    static struct table table;
+    char value[4096];
+    memset(value, 'v', sizeof(value) - 1);
+    value[sizeof(value) - 1] = '\0';
+    for (int i = 0; i < 60; i++) {
+        char key[24];
+        snprintf(key, sizeof(key), "m/long%d", i);
+        done(do_put(direct, key, value));
+    }
+    struct etcd *small = rig_client(&cluster, (struct etcd_options){.answer_bytes_max = 50000});
+    mirror_open(&table, small, 0);
+    WAIT_UNTIL(table.synced || table.troubles > 0);
+    assert_int_equal(table.troubles, 0);
+    assert_int_equal(table.count, 60);
+    etcd_mirror_close(table.mirror);
+    etcd_destroy(small);
+}
+
+/* History is compacted faster than a mirror can list: it does not list without end. */
+static void
+compacted_always(void **state)
+{
+    (void)state;
+    static struct table table;
+    for (int i = 0; i < 20; i++) {
+        char key[24];
+        snprintf(key, sizeof(key), "m/%d", i);
+        done(do_put(direct, key, "1"));
+    }
+    uint64_t lists = etcd_figures(etcd)->lists;
+    mirror_open(&table, etcd, 1);
+    int64_t end_ns = clock_now_ns() + 3 * NS_PER_S;
+    while (clock_now_ns() < end_ns) /* a slow machine makes fewer, never more */
+        compact(done(do_put(direct, "m/1", "2"))->revision);
+    assert_in_range(etcd_figures(etcd)->lists - lists, 2, 8);
+    WAIT_UNTIL(table.synced);
+    wait_same(&table);
+    etcd_mirror_close(table.mirror);
+}
+
 static void
 emptied(void **state)
 {
@@ -368,6 +413,8 @@ main(void)
         cmocka_unit_test_setup(lists_and_follows, clean),
         cmocka_unit_test_setup(survives, clean),
         cmocka_unit_test_setup(compacted_while_listing, clean),
+        cmocka_unit_test_setup(compacted_always, clean),
+        cmocka_unit_test_setup(long_pages, clean),
         cmocka_unit_test_setup(closed_by_callback, clean),
         cmocka_unit_test_setup(emptied, clean),
     };

@@ -9,7 +9,9 @@
  *      what differs from what was told before, and last the keys that are gone.
  *   4. When revisions went back everywhere, equal revisions say nothing: then every key is told.
  *   5. A page that fails is asked for again, after a pause: nothing ends a mirror but its owner.
- *   6. Whoever is told something may close it: it is freed when its code has returned.
+ *      One that is too long is asked for in halves; then pages grow again, slowly.
+ *   6. A listing that was in vain, or of no use for long, is followed by a pause, which grows.
+ *   7. Whoever is told something may close it: it is freed when its code has returned.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -21,7 +23,7 @@
 #include "mesh/etcd/request.h"
 #include "mesh/etcd/timer.h"
 
-enum { PAGE_KEYS = 1000 };
+enum { PAGE_KEYS = 1000, PAUSE_DOUBLINGS_MAX = 16 };
 
 #define PAGE_PAUSE_NS (500LL * NS_PER_MS)
 
@@ -38,17 +40,20 @@ struct etcd_mirror {
     uint32_t listing;       /* its number */
     size_t range_index;     /* that is listed */
     struct etcd_range rest; /* of that one, yet to be listed */
+    int64_t page_keys;      /* of the listing's pages */
     int64_t revision;       /* the listing's; 0: its first page is not there */
     uint64_t history;       /* the listing's */
     uint64_t history_told;  /* of what the index has */
     bool synced;
     bool page_failed; /* and is asked for again */
+    uint32_t relists; /* in a row: no watch has shown anything since */
     bool in_trouble;  /* since it was last synced */
     uint32_t depth;   /* of our code under its callbacks */
     bool closed;
 };
 
 static void list_begin(struct etcd_mirror *mirror);
+static void list_again(struct etcd_mirror *mirror);
 static void page_ask(struct etcd_mirror *mirror);
 
 /* ---- life ---- */
@@ -155,6 +160,7 @@ on_events(void *context, size_t range_index, const struct etcd_event *events, si
 {
     struct etcd_mirror *mirror = context;
     enter(mirror);
+    mirror->relists = 0;
     for (size_t i = 0; i < count && !mirror->closed; i++) {
         const struct etcd_kv *kv = &events[i].kv;
         /* also before the last of them is told: it claims what is whole */
@@ -175,6 +181,7 @@ static void
 on_progress(void *context, size_t range_index, int64_t revision)
 {
     struct etcd_mirror *mirror = context;
+    mirror->relists = 0;
     if (revision > mirror->revisions[range_index])
         mirror->revisions[range_index] = revision;
 }
@@ -211,7 +218,7 @@ on_watch_end(void *context, enum etcd_watch_end end, const struct error *error)
         etcd_timer_set(mirror->timer,
                        etcd_endpoints_jitter(&mirror->etcd->endpoints, PAGE_PAUSE_NS));
     else if (!mirror->closed)
-        list_begin(mirror);
+        list_again(mirror);
     leave(mirror);
 }
 
@@ -287,6 +294,9 @@ page_take(struct etcd_mirror *mirror, const struct etcd_answer *answer)
         next_range(mirror);
         return;
     }
+    mirror->page_keys += mirror->page_keys / 8 + 1;
+    if (mirror->page_keys > mirror->options.page_keys)
+        mirror->page_keys = mirror->options.page_keys;
     struct etcd_range rest =
         etcd_range_rest(&mirror->ranges[mirror->range_index], page->kvs[page->kv_count - 1].key);
     etcd_range_free(&mirror->rest);
@@ -303,7 +313,10 @@ on_page(void *context, const struct etcd_answer *answer)
     if (answer->fate == ETCD_DONE) {
         page_take(mirror, answer);
     } else if (answer->error.status == STATUS_OUT_OF_RANGE && mirror->revision != 0) {
-        list_begin(mirror); /* compacted, or not there any more */
+        list_again(mirror); /* compacted, or not there any more */
+    } else if (answer->error.status == STATUS_RESOURCE_EXHAUSTED && mirror->page_keys > 1) {
+        mirror->page_keys /= 2;
+        page_ask(mirror);
     } else {
         mirror->page_failed = true;
         etcd_timer_set(mirror->timer,
@@ -319,7 +332,7 @@ page_ask(struct etcd_mirror *mirror)
     struct etcd_op op = {
         .kind = ETCD_RANGE,
         .range = mirror->rest,
-        .limit = mirror->options.page_keys,
+        .limit = mirror->page_keys,
         .revision = mirror->revision,
     };
     mirror->call = etcd_op(mirror->etcd, &op, (struct etcd_reply){on_page, mirror, 0});
@@ -331,10 +344,23 @@ list_begin(struct etcd_mirror *mirror)
     mirror->etcd->figures.lists++;
     mirror->listing++;
     mirror->range_index = 0;
+    mirror->page_keys = mirror->options.page_keys;
     mirror->revision = 0;
     etcd_range_free(&mirror->rest);
     mirror->rest = etcd_range_copy(&mirror->ranges[0]);
     page_ask(mirror);
+}
+
+/* At once the first time. Who compacts faster than we list would else be asked without end. */
+static void
+list_again(struct etcd_mirror *mirror)
+{
+    int64_t pause_ns = mirror->relists == 0 ? 0 : PAGE_PAUSE_NS << (mirror->relists - 1);
+    if (pause_ns > mirror->etcd->endpoints.pause_ns_max)
+        pause_ns = mirror->etcd->endpoints.pause_ns_max;
+    if (mirror->relists < PAUSE_DOUBLINGS_MAX)
+        mirror->relists++;
+    etcd_timer_set(mirror->timer, etcd_endpoints_jitter(&mirror->etcd->endpoints, pause_ns));
 }
 
 static void
@@ -345,7 +371,7 @@ on_time(void *context)
     mirror->page_failed = false;
     if (again)
         page_ask(mirror);
-    else /* what it watched was refused */
+    else
         list_begin(mirror);
 }
 
@@ -355,9 +381,10 @@ etcd_mirror_open(struct etcd *etcd, const struct etcd_mirror_options *options,
 {
     if (etcd_ranges_check(options->ranges, options->range_count, error) != STATUS_OK)
         return error->status;
-    if (options->page_keys < 0 || options->progress_ns < 0)
+    if (options->page_keys < 0 || options->progress_ns < 0 ||
+        options->progress_ns > ETCD_TIME_NS_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "etcd: a mirror's page or time is less than 0");
+                         "etcd: a mirror's page or time is less than 0, or more than a year");
     struct etcd_mirror *mirror = calloc(1, sizeof(*mirror));
     CHECK(mirror != NULL);
     mirror->etcd = etcd;
