@@ -215,6 +215,62 @@ long_answer(void **state)
     etcd_destroy(small);
 }
 
+enum { FULL_AT_ONCE = 8, FULL_VALUE_BYTES = 1 << 20 };
+
+static struct filled {
+    enum etcd_fate fate;
+    bool full;
+} filled[FULL_AT_ONCE];
+static size_t filled_count;
+
+static void
+on_filled(void *context, const struct etcd_answer *answer)
+{
+    struct filled *one_put = context;
+    one_put->fate = answer->fate;
+    one_put->full = strstr(answer->error.text, "database space exceeded") != NULL;
+    filled_count++;
+}
+
+/* etcd says that its database is full also of the write that filled it, which it has carried out.
+ */
+static void
+database_is_full(void **state)
+{
+    (void)state;
+    struct cluster small = {.args = {"--quota-backend-bytes=16777216"}};
+    cluster_start(&small, 1);
+    struct etcd *client =
+        rig_client(&small, (struct etcd_options){.call_timeout_ns = 60 * NS_PER_S});
+    char *value = calloc(1, FULL_VALUE_BYTES);
+    assert_non_null(value);
+    size_t refused = 0;
+    size_t carried_out = 0;
+    for (int wave = 0; wave < 20 && refused == 0; wave++) {
+        char keys[FULL_AT_ONCE][24];
+        filled_count = 0;
+        for (size_t i = 0; i < FULL_AT_ONCE; i++) {
+            snprintf(keys[i], sizeof(keys[i]), "full/%d/%zu", wave, i);
+            struct etcd_op write = {
+                .kind = ETCD_PUT, .range = one(keys[i]), .value = {value, FULL_VALUE_BYTES}};
+            etcd_op(client, &write, (struct etcd_reply){on_filled, &filled[i], 0});
+        }
+        WAIT_UNTIL(filled_count == FULL_AT_ONCE);
+        for (size_t i = 0; i < FULL_AT_ONCE; i++) {
+            size_t there = done(do_get(client, keys[i]))->responses[0].kv_count;
+            assert_true(filled[i].fate != ETCD_NOT_DONE || there == 0);
+            assert_int_equal(filled[i].full, filled[i].fate == ETCD_UNKNOWN);
+            refused += filled[i].full;
+            carried_out += filled[i].full && there == 1;
+        }
+    }
+    assert_true(refused > 0);
+    print_message("refused: %zu; of these carried out: %zu\n", refused, carried_out);
+    free(value);
+    etcd_destroy(client);
+    cluster_stop(&small);
+}
+
 static size_t answers;
 
 static void
@@ -354,6 +410,7 @@ main(void)
         TEST(sent_at_least_once),
         TEST(next_endpoint),
         TEST(long_answer),
+        TEST(database_is_full),
         TEST(many_at_once),
         TEST(full),
         TEST(cancelled),
