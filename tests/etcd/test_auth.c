@@ -2,10 +2,12 @@
 /*
  * Users and TLS with real certificates, made here by openssl: tokens are asked for once, and again
  * when etcd has forgotten them (a restart), also for watches, whose refusal does not say why; users
- * may be switched on while a client runs; what a user may not do is refused, not tried again. With
- * TLS, HTTP/2 is offered by the server and not taken; strangers are refused on both sides; and a
- * client certificate with a common name is refused by etcd in words that help.
+ * may be switched on while a client runs; what a user may not do is refused, not tried again.
+ * With TLS, HTTP/2 is offered by the server and not taken; strangers are refused on both sides, and
+ * whoever we trust under another name; and a client certificate with a common name is refused by
+ * etcd in words that help.
  */
+#include "proxy.h"
 #include "rig.h"
 
 static struct cluster cluster;
@@ -26,11 +28,13 @@ start(void **state)
         " for ca in ca stranger; do openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=$ca"
         "  -keyout $ca.key -out $ca.pem -days 2 || exit 1; done;"
         " printf 'subjectAltName=IP:127.0.0.1' >server.ext;"
+        " printf 'subjectAltName=DNS:other.example' >other.ext;"
         " printf 'subjectAltName=URI:spiffe://test/node' >client.ext;"
         " make() { openssl req -newkey rsa:2048 -nodes -subj \"$2\" -keyout $1.key -out $1.csr &&"
         "  openssl x509 -req -in $1.csr -CA $3.pem -CAkey $3.key -CAcreateserial -days 2"
         "  -extfile $4.ext -out $1.pem; };"
-        " make server /CN=etcd ca server && make san / ca client && make cn /CN=root ca client &&"
+        " make server /CN=etcd ca server && make other /CN=127.0.0.1 ca other &&"
+        " make san / ca client && make cn /CN=root ca client &&"
         " make alien / stranger client; } >openssl.log 2>&1",
         folder);
     return 0;
@@ -181,6 +185,98 @@ users(void **state)
     cluster_stop(&plain);
 }
 
+static void
+on_written(void *context, const struct etcd_answer *answer)
+{
+    done(answer);
+    *(bool *)context = true;
+}
+
+/* etcd replays its log from what it last wrote to its database: so something is written, and has
+ * the time to get there; then it is restarted. */
+static void
+forget_tokens(struct cluster *of, struct etcd *root)
+{
+    bool written = false;
+    struct etcd_op write = {.kind = ETCD_PUT, .range = one("b/1")};
+    etcd_op(root, &write, (struct etcd_reply){on_written, &written, 60 * NS_PER_S});
+    WAIT_UNTIL(written);
+    rig_wait_ns(NS_PER_S);
+    member_kill(of, 0);
+    member_start(of, 0);
+}
+
+/* With what hangs swallowed, from when a token was obtained until that is forgotten, too. */
+static void
+forget_next_token(struct cluster *of, struct etcd *root, struct proxy *proxy, struct etcd *client)
+{
+    uint64_t tokens = etcd_figures(client)->tokens;
+    WAIT_UNTIL(etcd_figures(client)->tokens > tokens);
+    proxy_set(proxy, PROXY_SWALLOW);
+    forget_tokens(of, root);
+    proxy_set(proxy, PROXY_PASS);
+    proxy_cut(proxy);
+}
+
+/* The token is forgotten, and so is the next before it was used: that is no refusal of the user. */
+static void
+tokens_lost_twice(void **state)
+{
+    (void)state;
+    struct cluster plain = {0};
+    static struct seen seen;
+    cluster_start(&plain, 1);
+    make_users(&plain);
+    switch_users_on(&plain);
+    struct proxy *proxy = proxy_start(plain.members[0].client_port);
+    struct etcd *watcher = rig_client_of(proxy_url(proxy), user("alice", "a"));
+    struct etcd *caller = rig_client_of(proxy_url(proxy), user("alice", "a"));
+    struct etcd *root = rig_client(&plain, user("root", "r\"oot"));
+    struct etcd_watch *kept = watch(&seen, watcher, prefix("a/"));
+    WAIT_UNTIL(seen.opens == 1);
+    done(do_put(caller, "a/1", "1"));
+    forget_tokens(&plain, root);
+    forget_next_token(&plain, root, proxy, watcher);
+    WAIT_UNTIL(seen.opens == 2 || seen.ends > 0);
+    assert_int_equal(seen.ends, 0);
+    assert_int_equal(etcd_figures(watcher)->tokens, 3);
+    struct etcd_op read = {.kind = ETCD_RANGE, .range = one("a/1")};
+    etcd_op(caller, &read, to_got(60 * NS_PER_S)); /* its token is long forgotten */
+    forget_next_token(&plain, root, proxy, caller);
+    assert_value(got_wait(), "1");
+    assert_int_equal(etcd_figures(caller)->tokens, 3);
+    etcd_watch_close(kept);
+    etcd_destroy(watcher);
+    etcd_destroy(caller);
+    etcd_destroy(root);
+    proxy_stop(proxy);
+    cluster_stop(&plain);
+}
+
+/* A call has more time than the one for its token, which ends while etcd is down. */
+static void
+token_is_waited_for(void **state)
+{
+    (void)state;
+    struct cluster plain = {0};
+    cluster_start(&plain, 1);
+    make_users(&plain);
+    switch_users_on(&plain);
+    struct etcd_options options = user("alice", "a");
+    options.call_timeout_ns = NS_PER_S / 5;
+    struct etcd *alice = rig_client(&plain, options);
+    member_kill(&plain, 0);
+    struct etcd_op read = {.kind = ETCD_RANGE, .range = one("a/1")};
+    etcd_op(alice, &read, to_got(60 * NS_PER_S));
+    uint64_t failures = etcd_figures(alice)->endpoint_failures;
+    WAIT_UNTIL(got.here || etcd_figures(alice)->endpoint_failures >= failures + 12);
+    assert_false(got.here);
+    member_start(&plain, 0);
+    done(got_wait());
+    etcd_destroy(alice);
+    cluster_stop(&plain);
+}
+
 /* A server with these arguments, and clients of it with these files; NULL: none. */
 static struct etcd_options
 files(struct etcd_options options, const char *ca, const char *pair)
@@ -233,6 +329,32 @@ tls(void **state)
     cluster_stop(&secure);
 }
 
+/* Its certificate is of an authority that we trust, for another name. */
+static void
+other_name(void **state)
+{
+    (void)state;
+    char cert[128], key[128];
+    snprintf(cert, sizeof(cert), "--cert-file=%s/other.pem", cluster.folder);
+    snprintf(key, sizeof(key), "--key-file=%s/other.key", cluster.folder);
+    struct cluster secure = {.scheme = "https", .args = {cert, key}};
+    static struct seen seen;
+    cluster_start(&secure, 1);
+    run("curl -sf --noproxy '*' --retry 30 --retry-connrefused --retry-delay 1 -o /dev/null"
+        " --cacert %s/ca.pem --connect-to other.example:1:127.0.0.1:%d"
+        " https://other.example:1/health",
+        cluster.folder, secure.members[0].client_port); /* it is well, for whom it is meant */
+    struct etcd *etcd = rig_client(&secure, files(hasty(), "ca", NULL));
+    struct etcd_watch *opened = watch(&seen, etcd, prefix("t"));
+    assert_fate(do_put(etcd, "tls", "1"), ETCD_NOT_DONE, STATUS_UNAVAILABLE);
+    if (strstr(got.answer.error.text, "name") == NULL)
+        fail_msg("%s", got.answer.error.text);
+    assert_int_equal(seen.opens, 0);
+    etcd_watch_close(opened);
+    etcd_destroy(etcd);
+    cluster_stop(&secure);
+}
+
 static void
 mutual_tls(void **state)
 {
@@ -274,7 +396,10 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(users),
+        cmocka_unit_test(tokens_lost_twice),
+        cmocka_unit_test(token_is_waited_for),
         cmocka_unit_test(tls),
+        cmocka_unit_test(other_name),
         cmocka_unit_test(mutual_tls),
     };
     return cmocka_run_group_tests(tests, start, stop);
