@@ -371,6 +371,59 @@ emptied(void **state)
     etcd_mirror_close(table.mirror);
 }
 
+/* It comes back without its data and has written more than before, until the mirror asks again:
+ * revisions go on as if nothing had happened. */
+static void
+replaced(bool with_keys)
+{
+    static struct table table;
+    if (with_keys)
+        done(do_put(direct, "n/both", "old"));
+    mirror_open(&table, etcd, 0);
+    WAIT_UNTIL(table.synced);
+    wait_same(&table);
+    table.goes_back = true;
+    uint64_t histories = etcd_figures(etcd)->histories;
+    int64_t before = etcd_mirror_revision(table.mirror);
+    proxy_set(proxy, PROXY_SWALLOW);
+    proxy_cut(proxy);
+    WAIT_UNTIL(table.troubles > 0);
+    member_kill(&cluster, 0);
+    member_empty(&cluster, 0);
+    member_start(&cluster, 0);
+    struct etcd *fresh =
+        rig_client(&cluster, (struct etcd_options){.call_timeout_ns = 30 * NS_PER_S});
+    done(do_put(fresh, "m/new", "new"));
+    done(do_put(fresh, "n/both", "new"));
+    done(do_delete(fresh, "n/both"));
+    while (done(do_put(fresh, "elsewhere", "1"))->revision < before + 20)
+        continue;
+    proxy_set(proxy, PROXY_PASS);
+    proxy_cut(proxy);
+    WAIT_UNTIL(table.synced);
+    assert_int_equal(table.count, 1);
+    assert_string_equal(table.rows[0].key, "m/new");
+    assert_int_equal(etcd_figures(etcd)->histories - histories, with_keys);
+    done(do_put(fresh, "n/both", "newer"));
+    WAIT_UNTIL(table.count == 2);
+    etcd_destroy(fresh);
+    etcd_mirror_close(table.mirror);
+}
+
+static void
+replaced_with_keys(void **state)
+{
+    (void)state;
+    replaced(true);
+}
+
+static void
+replaced_without_keys(void **state)
+{
+    (void)state;
+    replaced(false);
+}
+
 static void
 closed_by_callback(void **state)
 {
@@ -416,6 +469,8 @@ main(void)
         cmocka_unit_test_setup(compacted_always, clean),
         cmocka_unit_test_setup(long_pages, clean),
         cmocka_unit_test_setup(closed_by_callback, clean),
+        cmocka_unit_test_setup(replaced_with_keys, clean),
+        cmocka_unit_test_setup(replaced_without_keys, clean),
         cmocka_unit_test_setup(emptied, clean),
     };
     return cmocka_run_group_tests(tests, start, stop);

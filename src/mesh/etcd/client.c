@@ -198,6 +198,14 @@ forget_behind(struct etcd *etcd)
         etcd->endpoints.list[i].behind = 0;
 }
 
+void
+etcd_history_lost(struct etcd *etcd)
+{
+    forget_behind(etcd);
+    etcd->history++;
+    etcd->figures.histories++;
+}
+
 bool
 etcd_cluster_seen(struct etcd *etcd, size_t index, const struct etcd_answer *answer, int64_t floor,
                   struct error *error)
@@ -222,10 +230,8 @@ etcd_cluster_seen(struct etcd *etcd, size_t index, const struct etcd_answer *ans
     etcd->behind_in_row++;
     etcd->figures.behind++;
     if (history_is_lost(etcd)) {
-        forget_behind(etcd);
+        etcd_history_lost(etcd);
         etcd->revision_max = answer->revision;
-        etcd->history++;
-        etcd->figures.histories++;
         return true;
     }
     error_set(error, STATUS_UNAVAILABLE,

@@ -68,6 +68,9 @@ void etcd_token_leave(struct etcd *etcd, struct etcd_token_wait *wait);
 bool etcd_cluster_seen(struct etcd *etcd, size_t endpoint, const struct etcd_answer *answer,
                        int64_t floor, struct error *error);
 
+/* What was seen before is not what etcd holds the continuation of. */
+void etcd_history_lost(struct etcd *etcd);
+
 /* Of watches and mirrors. */
 enum status etcd_ranges_check(const struct etcd_range *ranges, size_t count,
                               struct error *error) WARN_UNUSED;

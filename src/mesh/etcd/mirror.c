@@ -11,7 +11,10 @@
  *   5. A page that fails is asked for again, after a pause: nothing ends a mirror but its owner.
  *      One that is too long is asked for in halves; then pages grow again, slowly.
  *   6. A listing that was in vain, or of no use for long, is followed by a pause, which grows.
- *   7. Whoever is told something may close it: it is freed when its code has returned.
+ *   7. etcd may come back without its data, and have written more than before until we ask: then
+ *      revisions look as if nothing had happened. So a watch that goes on is checked: one key that
+ *      was told of must have been, at the revision that was told, what it was. Else rule 4.
+ *   8. Whoever is told something may close it: it is freed when its code has returned.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -27,6 +30,9 @@ enum { PAGE_KEYS = 1000, PAUSE_DOUBLINGS_MAX = 16 };
 
 #define PAGE_PAUSE_NS (500LL * NS_PER_MS)
 
+/* What the timer is set for. */
+enum mirror_wait { WAIT_LIST, WAIT_PAGE, WAIT_CHECK };
+
 struct etcd_mirror {
     struct etcd *etcd;
     struct etcd_mirror_options options;
@@ -34,8 +40,15 @@ struct etcd_mirror {
     int64_t revisions[ETCD_RANGES_MAX]; /* up to which all of the range was told */
     struct etcd_index index;
     struct etcd_timer *timer;
-    struct etcd_call *call;
+    enum mirror_wait wait;
+    struct etcd_call *call; /* for a page, or for the witness */
     struct etcd_watch *watch;
+    struct etcd_index_entry *last; /* that was told; NULL: it is gone */
+
+    /* Of rule 7, as it was when the watch broke: what a next one shows proves nothing. */
+    struct etcd_range witness; /* no key: there was none */
+    int64_t witness_mod_revision;
+    int64_t witness_revision; /* that was told, of its range */
 
     uint32_t listing;       /* its number */
     size_t range_index;     /* that is listed */
@@ -45,7 +58,6 @@ struct etcd_mirror {
     uint64_t history;       /* the listing's */
     uint64_t history_told;  /* of what the index has */
     bool synced;
-    bool page_failed; /* and is asked for again */
     uint32_t relists; /* in a row: no watch has shown anything since */
     bool in_trouble;  /* since it was last synced */
     uint32_t depth;   /* of our code under its callbacks */
@@ -56,6 +68,25 @@ static void list_begin(struct etcd_mirror *mirror);
 static void list_again(struct etcd_mirror *mirror);
 static void page_ask(struct etcd_mirror *mirror);
 
+/* ---- waiting ---- */
+
+static void
+pause_before(struct etcd_mirror *mirror, enum mirror_wait wait, int64_t pause_ns)
+{
+    mirror->wait = wait;
+    etcd_timer_set(mirror->timer, etcd_endpoints_jitter(&mirror->etcd->endpoints, pause_ns));
+}
+
+/* Neither asks for anything nor is about to. */
+static void
+stop_asking(struct etcd_mirror *mirror)
+{
+    if (mirror->call != NULL)
+        etcd_cancel(mirror->call);
+    mirror->call = NULL;
+    etcd_timer_clear(mirror->timer);
+}
+
 /* ---- life ---- */
 
 static void
@@ -64,6 +95,7 @@ mirror_free(struct etcd_mirror *mirror)
     for (size_t i = 0; i < mirror->options.range_count; i++)
         etcd_range_free(&mirror->ranges[i]);
     etcd_range_free(&mirror->rest);
+    etcd_range_free(&mirror->witness);
     etcd_index_fini(&mirror->index);
     free(mirror);
 }
@@ -72,8 +104,7 @@ void
 etcd_mirror_close(struct etcd_mirror *mirror)
 {
     CHECK(!mirror->closed);
-    if (mirror->call != NULL)
-        etcd_cancel(mirror->call);
+    stop_asking(mirror);
     if (mirror->watch != NULL)
         etcd_watch_close(mirror->watch);
     etcd_timer_destroy(mirror->timer);
@@ -141,6 +172,7 @@ tell_put(struct etcd_mirror *mirror, size_t range_index, const struct etcd_kv *k
     if (known)
         return;
     entry->mod_revision = kv->mod_revision;
+    mirror->last = entry;
     mirror->options.on_put(mirror->options.context, range_index, kv);
 }
 
@@ -149,6 +181,8 @@ tell_delete(struct etcd_mirror *mirror, struct etcd_index_entry *entry, int64_t 
 {
     struct etcd_kv kv = {.key = {entry->key, entry->key_bytes}, .mod_revision = revision};
     etcd_index_remove(&mirror->index, entry);
+    if (mirror->last == entry)
+        mirror->last = NULL;
     mirror->options.on_delete(mirror->options.context, entry->range_index, &kv);
     free(entry);
 }
@@ -187,14 +221,77 @@ on_progress(void *context, size_t range_index, int64_t revision)
 }
 
 static void
+watch_stop(struct etcd_mirror *mirror)
+{
+    stop_asking(mirror);
+    etcd_watch_close(mirror->watch);
+    mirror->watch = NULL;
+}
+
+static void
+witness_take(struct etcd_mirror *mirror)
+{
+    size_t at = 0;
+    struct etcd_index_entry *entry = mirror->last;
+    if (entry == NULL) /* any */
+        entry = etcd_index_unlisted(&mirror->index, mirror->listing + 1, &at);
+    etcd_range_free(&mirror->witness);
+    if (entry == NULL)
+        return;
+    mirror->witness = etcd_range_copy(&(struct etcd_range){.key = {entry->key, entry->key_bytes}});
+    mirror->witness_mod_revision = entry->mod_revision;
+    mirror->witness_revision = mirror->revisions[entry->range_index];
+}
+
+static void
+on_checked(void *context, const struct etcd_answer *answer)
+{
+    struct etcd_mirror *mirror = context;
+    mirror->call = NULL;
+    enter(mirror);
+    if (answer->fate == ETCD_DONE) {
+        const struct etcd_response *found = &answer->responses[0];
+        if (found->kv_count == 1 && found->kvs[0].mod_revision == mirror->witness_mod_revision) {
+            tell_synced(mirror);
+        } else {
+            etcd_history_lost(mirror->etcd);
+            watch_stop(mirror);
+            list_again(mirror);
+        }
+    } else if (answer->error.status == STATUS_OUT_OF_RANGE) { /* compacted */
+        watch_stop(mirror);
+        list_again(mirror);
+    } else {
+        pause_before(mirror, WAIT_CHECK, PAGE_PAUSE_NS);
+        tell_trouble(mirror, &answer->error);
+    }
+    leave(mirror);
+}
+
+static void
+check(struct etcd_mirror *mirror)
+{
+    struct etcd_op op = {
+        .kind = ETCD_RANGE,
+        .range = mirror->witness,
+        .revision = mirror->witness_revision,
+        .content = ETCD_KEYS_ONLY,
+    };
+    mirror->call = etcd_op(mirror->etcd, &op, (struct etcd_reply){on_checked, mirror, 0});
+}
+
+static void
 on_watch_open(void *context)
 {
     struct etcd_mirror *mirror = context;
     if (!mirror->in_trouble)
         return;
-    enter(mirror);
-    tell_synced(mirror);
-    leave(mirror);
+    if (mirror->witness.key.data != NULL) {
+        check(mirror);
+        return;
+    }
+    watch_stop(mirror); /* nothing was there: to list is no more than to check */
+    list_again(mirror);
 }
 
 static void
@@ -202,6 +299,9 @@ on_watch_trouble(void *context, const struct error *error)
 {
     struct etcd_mirror *mirror = context;
     enter(mirror);
+    stop_asking(mirror);
+    if (!mirror->in_trouble)
+        witness_take(mirror);
     tell_trouble(mirror, error);
     leave(mirror);
 }
@@ -211,12 +311,10 @@ on_watch_end(void *context, enum etcd_watch_end end, const struct error *error)
 {
     struct etcd_mirror *mirror = context;
     enter(mirror);
-    etcd_watch_close(mirror->watch);
-    mirror->watch = NULL;
+    watch_stop(mirror);
     tell_trouble(mirror, error);
     if (!mirror->closed && end == ETCD_WATCH_REFUSED)
-        etcd_timer_set(mirror->timer,
-                       etcd_endpoints_jitter(&mirror->etcd->endpoints, PAGE_PAUSE_NS));
+        pause_before(mirror, WAIT_LIST, PAGE_PAUSE_NS);
     else if (!mirror->closed)
         list_again(mirror);
     leave(mirror);
@@ -318,9 +416,7 @@ on_page(void *context, const struct etcd_answer *answer)
         mirror->page_keys /= 2;
         page_ask(mirror);
     } else {
-        mirror->page_failed = true;
-        etcd_timer_set(mirror->timer,
-                       etcd_endpoints_jitter(&mirror->etcd->endpoints, PAGE_PAUSE_NS));
+        pause_before(mirror, WAIT_PAGE, PAGE_PAUSE_NS);
         tell_trouble(mirror, &answer->error);
     }
     leave(mirror);
@@ -360,19 +456,18 @@ list_again(struct etcd_mirror *mirror)
         pause_ns = mirror->etcd->endpoints.pause_ns_max;
     if (mirror->relists < PAUSE_DOUBLINGS_MAX)
         mirror->relists++;
-    etcd_timer_set(mirror->timer, etcd_endpoints_jitter(&mirror->etcd->endpoints, pause_ns));
+    pause_before(mirror, WAIT_LIST, pause_ns);
 }
 
 static void
 on_time(void *context)
 {
     struct etcd_mirror *mirror = context;
-    bool again = mirror->page_failed;
-    mirror->page_failed = false;
-    if (again)
-        page_ask(mirror);
-    else
-        list_begin(mirror);
+    switch (mirror->wait) {
+    case WAIT_LIST: list_begin(mirror); break;
+    case WAIT_PAGE: page_ask(mirror); break;
+    case WAIT_CHECK: check(mirror); break;
+    }
 }
 
 enum status
