@@ -129,6 +129,8 @@ proxy_start(int target_port)
 void
 proxy_stop(struct proxy *proxy)
 {
+    if (proxy == NULL)
+        return;
     proxy_cut(proxy);
     evconnlistener_free(proxy->listener);
     free(proxy);

@@ -80,6 +80,8 @@ out:
 void
 etcd_destroy(struct etcd *etcd)
 {
+    if (etcd == NULL)
+        return;
     CHECK(etcd->users == 0);
     while (!TAILQ_EMPTY(&etcd->calls))
         etcd_cancel(TAILQ_FIRST(&etcd->calls));

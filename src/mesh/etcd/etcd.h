@@ -66,7 +66,7 @@ enum status etcd_create(struct event_base *base, const struct etcd_options *opti
                         struct etcd **etcd, struct error *error) WARN_UNUSED;
 
 /* Calls under way are forgotten, without a callback. Sessions, watches and mirrors have been closed
- * before. The event base stays. */
+ * before. The event base stays. NULL is left alone. */
 void etcd_destroy(struct etcd *etcd);
 
 /* What has happened since the client was made. */
@@ -79,7 +79,8 @@ struct etcd_figures {
     uint64_t tokens;            /* obtained for user and password */
     uint64_t streams;           /* watch streams opened; more than watches: some went on */
     uint64_t lists;     /* listings of mirrors begun; more than mirrors: some listed again */
-    uint64_t histories; /* revisions went back everywhere: etcd was emptied or restored */
+    uint64_t histories; /* etcd was emptied or restored: revisions went back everywhere, or are
+                         * of other changes than before (which mirrors notice) */
 };
 const struct etcd_figures *etcd_figures(const struct etcd *etcd);
 
@@ -177,7 +178,7 @@ struct etcd_answer {
     uint64_t cluster_id;
     uint64_t member_id;
     uint64_t raft_term;
-    uint64_t history; /* changes when revisions went back: what was seen before it counts nothing */
+    uint64_t history; /* changes as figures.histories does: what was seen before counts nothing */
     bool succeeded;   /* txn: all compares held */
     const struct etcd_response *responses; /* one for each operation that was done, in order */
     size_t response_count;
@@ -287,7 +288,7 @@ struct etcd_mirror;
 struct etcd_mirror_options {
     const struct etcd_range *ranges; /* 1 to ETCD_RANGES_MAX, which do not overlap */
     size_t range_count;
-    int64_t page_keys;   /* 0: 1000 */
+    int64_t page_keys;   /* 0: 1000; fewer when a page would be too long */
     int64_t progress_ns; /* as of a watch */
     /* A key is there, or has changed. While it lists again, only what differs is told. */
     void (*on_put)(void *context, size_t range_index, const struct etcd_kv *kv);
@@ -296,8 +297,8 @@ struct etcd_mirror_options {
     /* What was told is what etcd holds at the revision; changes follow. Again after each trouble.
      */
     void (*on_synced)(void *context, int64_t revision);
-    /* May be NULL. Changes do not come for now; it is tried on. What was told stands, and while it
-     * lists again some keys are newer than others. */
+    /* May be NULL. Changes do not come for now, or it is not sure yet that none was missed; it is
+     * tried on. What was told stands, and while it lists again some keys are newer than others. */
     void (*on_trouble)(void *context, const struct error *error);
     void *context;
 };
