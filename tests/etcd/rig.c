@@ -206,7 +206,13 @@ member_kill(struct cluster *cluster, size_t index)
 void
 member_signal(struct cluster *cluster, size_t index, int number)
 {
-    assert_int_equal(kill(cluster->members[index].pid, number), 0);
+    pid_t pid = cluster->members[index].pid;
+    int status;
+    assert_int_equal(kill(pid, number), 0);
+    if (number != SIGSTOP)
+        return;
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid); /* its threads go on for a moment */
+    assert_true(WIFSTOPPED(status));
 }
 
 void

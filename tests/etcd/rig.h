@@ -72,6 +72,7 @@ void cluster_start(struct cluster *cluster, size_t count);
 void cluster_stop(struct cluster *cluster);
 void member_start(struct cluster *cluster, size_t index);
 void member_kill(struct cluster *cluster, size_t index);
+/* SIGSTOP: it has stopped when this returns. */
 void member_signal(struct cluster *cluster, size_t index, int number);
 /* Of a member that does not run: its data is gone. */
 void member_empty(struct cluster *cluster, size_t index);

@@ -338,7 +338,7 @@ etcd_wire_destroy(struct etcd_wire *wire)
 
 /* ---- one request ---- */
 
-/* libcurl takes no more than an int: 24 days. */
+/* libcurl keeps no more than an int, 24 days: more would be cut or refused, which differs. */
 static long
 to_ms(int64_t ns)
 {
