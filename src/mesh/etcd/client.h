@@ -15,7 +15,7 @@
 #include "mesh/etcd/exchange.h"
 
 /* A year: no time that is given is longer, so that sums of them have room. */
-#define ETCD_TIME_NS_MAX (365 * 86400 * NS_PER_S)
+#define ETCD_TIME_NS_MAX (365LL * 86400 * NS_PER_S)
 
 TAILQ_HEAD(etcd_calls, etcd_call);
 TAILQ_HEAD(etcd_token_waits, etcd_token_wait);
