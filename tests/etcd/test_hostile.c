@@ -29,8 +29,7 @@ static int
 end(void **state)
 {
     (void)state;
-    if (etcd != NULL)
-        etcd_destroy(etcd);
+    etcd_destroy(etcd);
     script_stop(script);
     return 0;
 }

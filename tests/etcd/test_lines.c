@@ -26,33 +26,6 @@ static struct etcd *etcd;
         .call_timeout_ns = 30 * NS_PER_S, .retry_ns_max = NS_PER_S / 20                            \
     }
 
-static int
-begin(void **state)
-{
-    (void)state;
-    script = script_start();
-    etcd = rig_client_of(script_url(script), HASTY);
-    return 0;
-}
-
-static int
-end(void **state)
-{
-    (void)state;
-    if (etcd != NULL)
-        etcd_destroy(etcd);
-    script_stop(script);
-    return 0;
-}
-
-static int
-stop(void **state)
-{
-    (void)state;
-    rig_end();
-    return 0;
-}
-
 enum { TOLD_MAX = 2048 };
 
 enum moment { NEVER, AT_OPEN, AT_EVENTS, AT_PROGRESS, AT_TROUBLE, AT_END };
@@ -65,78 +38,115 @@ struct seen {
     int64_t progress_revision;
 };
 
-static void
-seen_close(struct seen *seen, enum moment moment)
+static struct seen seen;
+
+static int
+begin(void **state)
 {
-    if (seen->closes != moment)
+    (void)state;
+    script = script_start();
+    etcd = rig_client_of(script_url(script), HASTY);
+    return 0;
+}
+
+static void
+unwatch(void)
+{
+    if (seen.watch != NULL)
+        etcd_watch_close(seen.watch);
+    seen.watch = NULL;
+}
+
+static int
+end(void **state)
+{
+    (void)state;
+    unwatch(); /* of a test that failed */
+    etcd_destroy(etcd);
+    script_stop(script);
+    return 0;
+}
+
+static int
+stop(void **state)
+{
+    (void)state;
+    rig_end();
+    return 0;
+}
+
+static void
+close_at(enum moment moment)
+{
+    if (seen.closes != moment)
         return;
-    etcd_watch_close(seen->watch);
-    seen->watch = NULL;
+    etcd_watch_close(seen.watch);
+    seen.watch = NULL;
 }
 
 static void
 on_events(void *context, size_t range_index, const struct etcd_event *events, size_t count)
 {
-    struct seen *seen = context;
+    (void)context;
     (void)range_index;
-    assert_non_null(seen->watch);
+    assert_non_null(seen.watch);
     for (size_t i = 0; i < count; i++) {
-        size_t used = strlen(seen->events);
-        snprintf(seen->events + used, sizeof(seen->events) - used, "%lld%.*s%s",
+        size_t used = strlen(seen.events);
+        snprintf(seen.events + used, sizeof(seen.events) - used, "%lld%.*s%s",
                  (long long)events[i].kv.mod_revision, (int)events[i].kv.key.bytes,
                  (const char *)events[i].kv.key.data, i + 1 == count ? "|" : " ");
     }
-    seen_close(seen, AT_EVENTS);
+    close_at(AT_EVENTS);
 }
 
 static void
 on_progress(void *context, size_t range_index, int64_t revision)
 {
-    struct seen *seen = context;
+    (void)context;
     (void)range_index;
-    assert_non_null(seen->watch);
-    assert_true(revision >= seen->progress_revision);
-    seen->progress_revision = revision;
-    seen->progress++;
-    seen_close(seen, AT_PROGRESS);
+    assert_non_null(seen.watch);
+    assert_true(revision >= seen.progress_revision);
+    seen.progress_revision = revision;
+    seen.progress++;
+    close_at(AT_PROGRESS);
 }
 
 static void
 on_open(void *context)
 {
-    struct seen *seen = context;
-    assert_non_null(seen->watch);
-    seen->opens++;
-    seen_close(seen, AT_OPEN);
+    (void)context;
+    assert_non_null(seen.watch);
+    seen.opens++;
+    close_at(AT_OPEN);
 }
 
 static void
 on_trouble(void *context, const struct error *error)
 {
-    struct seen *seen = context;
-    assert_non_null(seen->watch);
+    (void)context;
+    assert_non_null(seen.watch);
     assert_true(error->text[0] != '\0');
-    seen->troubles++;
-    seen_close(seen, AT_TROUBLE);
+    seen.troubles++;
+    close_at(AT_TROUBLE);
 }
 
 static void
 on_end(void *context, enum etcd_watch_end ended, const struct error *error)
 {
-    struct seen *seen = context;
-    assert_non_null(seen->watch);
+    (void)context;
+    assert_non_null(seen.watch);
     assert_int_equal(ended, ETCD_WATCH_COMPACTED);
     assert_true(error->text[0] != '\0');
-    seen->ends++;
-    seen_close(seen, AT_END);
+    seen.ends++;
+    close_at(AT_END);
 }
 
 /* Of one range, from revision 5 on; its first request has come. */
 static void
-watch(struct seen *seen, enum moment closes)
+watch(enum moment closes)
 {
     static const struct etcd_range range = {.span = ETCD_PREFIX, .key = {"k", 1}};
-    *seen = (struct seen){.closes = closes};
+    seen = (struct seen){.closes = closes};
     struct etcd_watch_options options = {
         .ranges = &range,
         .range_count = 1,
@@ -146,22 +156,13 @@ watch(struct seen *seen, enum moment closes)
         .on_open = on_open,
         .on_trouble = on_trouble,
         .on_end = on_end,
-        .context = seen,
     };
     struct error error = ERROR_NONE;
     size_t requests = script_requests(script);
-    assert_int_equal(etcd_watch_open(etcd, &options, &seen->watch, &error), STATUS_OK);
+    assert_int_equal(etcd_watch_open(etcd, &options, &seen.watch, &error), STATUS_OK);
     WAIT_UNTIL(script_requests(script) == requests + 1);
     assert_string_equal(script_path(script), "/v3/watch");
     script_stream(script);
-}
-
-static void
-unwatch(struct seen *seen)
-{
-    if (seen->watch != NULL)
-        etcd_watch_close(seen->watch);
-    seen->watch = NULL;
 }
 
 /* After the stream has ended: the next one. */
@@ -186,8 +187,7 @@ static void
 lines_in_any_pieces(void **state)
 {
     (void)state;
-    struct seen seen;
-    watch(&seen, NEVER);
+    watch(NEVER);
     static const char slow[] = CREATED("4") PUT("5", A);
     for (size_t i = 0; slow[i] != '\0'; i++) {
         script_chunk(script, (char[]){slow[i], '\0'});
@@ -203,7 +203,7 @@ lines_in_any_pieces(void **state)
     WAIT_UNTIL(strcmp(seen.events, "5a|6b|7c|8a|") == 0);
     assert_int_equal(seen.progress, 1);
     assert_int_equal(seen.troubles, 0);
-    unwatch(&seen);
+    unwatch();
 }
 
 /* What is cut off is not shown, and comes again; nothing else does, whatever is sent. */
@@ -211,8 +211,7 @@ static void
 lines_are_cut(void **state)
 {
     (void)state;
-    struct seen seen;
-    watch(&seen, NEVER);
+    watch(NEVER);
     script_chunk(script, CREATED("9") PUT("5", A) "{\"result\":{\"header\"");
     WAIT_UNTIL(strcmp(seen.events, "5a|") == 0);
     script_hang_up(script);
@@ -229,7 +228,7 @@ lines_are_cut(void **state)
     script_chunk(script, CREATED("9") PUT("7", C));
     WAIT_UNTIL(strcmp(seen.events, "5a|6b|7c|") == 0);
     assert_int_equal(seen.progress, 0);
-    unwatch(&seen);
+    unwatch();
 }
 
 static void
@@ -252,8 +251,7 @@ lines_are_wrong(void **state)
         "{\"result\":{\"header\":{\"cluster_id\":\"7\",\"revision\":\"9\"},\"watch_id\":\"1\"}}\n",
         RESULT("6", ",\"canceled\":true,\"cancel_reason\":\"for no reason\""),
     };
-    struct seen seen;
-    watch(&seen, NEVER);
+    watch(NEVER);
     for (size_t i = 0; i < ARRAY_COUNT(wrong); i++) {
         script_chunk(script, CREATED("4") RESULT("8", ",\"watch_id\":\"7\",\"created\":true"));
         script_chunk(script, wrong[i]);
@@ -265,7 +263,7 @@ lines_are_wrong(void **state)
     }
     script_chunk(script, CREATED("4") PUT("5", A));
     WAIT_UNTIL(strcmp(seen.events, "5a|") == 0);
-    unwatch(&seen);
+    unwatch();
 }
 
 #define PIECE(rest) RESULT("9", ",\"fragment\":true,\"events\":[" rest "]")
@@ -276,8 +274,7 @@ static void
 pieces(void **state)
 {
     (void)state;
-    struct seen seen;
-    watch(&seen, NEVER);
+    watch(NEVER);
     script_chunk(script, CREATED("9") PIECE(EVENT("5", A) "," EVENT("6", A) "," EVENT("7", A)));
     WAIT_UNTIL(strcmp(seen.events, "5a 6a|") == 0);
     script_chunk(script, PIECE(EVENT("7", B)) PIECE(EVENT("7", C) "," EVENT("8", A)));
@@ -291,8 +288,8 @@ pieces(void **state)
     WAIT_UNTIL(strcmp(seen.events, "5a 6a|7a 7b 7c|8a 8b 8c 9a|") == 0);
     script_chunk(script, PIECE(EVENT("10", A) "," EVENT("11", A)));
     WAIT_UNTIL(strcmp(seen.events, "5a 6a|7a 7b 7c|8a 8b 8c 9a|10a|") == 0);
-    unwatch(&seen); /* with a piece kept */
-    watch(&seen, AT_EVENTS);
+    unwatch(); /* with a piece kept */
+    watch(AT_EVENTS);
     script_chunk(script, CREATED("9") PIECE(EVENT("5", A) "," EVENT("6", A)) PUT("6", B));
     WAIT_UNTIL(seen.watch == NULL);
     assert_string_equal(seen.events, "5a|");
@@ -304,8 +301,7 @@ memory_is_kept_small(void **state)
 {
     (void)state;
     enum { LONG = 8 << 20, LINES = 2000, ALLOWED = 1 << 20 };
-    struct seen seen;
-    watch(&seen, NEVER);
+    watch(NEVER);
     script_chunk(script, CREATED("4") PROGRESS("4"));
     WAIT_UNTIL(seen.progress == 1);
     size_t before = HEAP_BYTES();
@@ -327,7 +323,7 @@ memory_is_kept_small(void **state)
     if (HEAP_BYTES() > before + ALLOWED)
         fail_msg("%zu bytes more", HEAP_BYTES() - before);
     assert_int_equal(seen.troubles, 0);
-    unwatch(&seen);
+    unwatch();
 }
 
 /* Closed in each callback, while more lines have come already, and then its client is destroyed. */
@@ -335,9 +331,8 @@ static void
 watch_closes_itself(void **state)
 {
     (void)state;
-    struct seen seen;
     for (enum moment moment = AT_OPEN; moment <= AT_END; moment++) {
-        watch(&seen, moment);
+        watch(moment);
         script_chunk(script, CREATED("9") PUT("5", A) PROGRESS("9") PUT("6", B));
         if (moment == AT_TROUBLE)
             script_chunk(script, "x\n" PUT("7", C));
@@ -350,11 +345,11 @@ watch_closes_itself(void **state)
         assert_int_equal(seen.troubles, moment == AT_TROUBLE);
         assert_int_equal(seen.ends, moment == AT_END);
     }
-    watch(&seen, NEVER);
+    watch(NEVER);
     script_chunk(script, CREATED("9") PUT("5", A));
     WAIT_UNTIL(seen.opens == 1);
     script_chunk(script, PUT("6", B) PUT("7", C)); /* on its way */
-    unwatch(&seen);
+    unwatch();
     etcd_destroy(etcd);
     etcd = NULL;
     rig_turn();
