@@ -113,6 +113,28 @@ is_kept(void **state)
     WAIT_UNTIL(!is_there("kept")); /* nobody keeps it */
 }
 
+/* However early it is given up, it is renewed before. */
+static void
+margin_is_large(void **state)
+{
+    (void)state;
+    struct kept kept = {0};
+    struct etcd_session_options options = {
+        .ttl_s = 60,
+        .margin_ns = 50 * NS_PER_S,
+        .on_granted = on_granted,
+        .on_lost = on_lost,
+        .context = &kept,
+    };
+    kept.session = etcd_session_open(etcd, &options);
+    WAIT_UNTIL(kept.granted == 1);
+    assert_in_range(etcd_session_left_ns(kept.session), 1, 10 * NS_PER_S);
+    WAIT_UNTIL(etcd_session_left_ns(kept.session) < 7 * NS_PER_S);
+    WAIT_UNTIL(etcd_session_left_ns(kept.session) > 8 * NS_PER_S || kept.lost > 0);
+    assert_int_equal(kept.lost, 0);
+    etcd_session_close(kept.session);
+}
+
 static void
 is_revoked(void **state)
 {
@@ -193,9 +215,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_kept),           cmocka_unit_test(is_revoked),
-        cmocka_unit_test(etcd_is_restarted), cmocka_unit_test(etcd_is_stopped),
-        cmocka_unit_test(etcd_is_not_there),
+        cmocka_unit_test(margin_is_large), cmocka_unit_test(is_kept),
+        cmocka_unit_test(is_revoked),      cmocka_unit_test(etcd_is_restarted),
+        cmocka_unit_test(etcd_is_stopped), cmocka_unit_test(etcd_is_not_there),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

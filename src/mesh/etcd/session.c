@@ -3,8 +3,8 @@
  * A session:
  *
  *   1. The lease counts from when its grant or renewal was sent, not from when that was answered.
- *   2. It is renewed after a third of its time, with a call that may take all that is left, one
- *      attempt a sixth of the time: so each of several endpoints is asked.
+ *   2. Its time is the TTL less the margin. It is renewed after a third of it, with a call that may
+ *      take all that is left, one attempt a sixth of it: so each of several endpoints is asked.
  *   3. An answer that comes when the time is over is not taken: the owner has stopped by then.
  *   4. Time is CLOCK_BOOTTIME's: the lease ends while a machine is suspended too.
  *   5. A grant is tried until it is answered. One whose answer is lost leaves a lease that nobody
@@ -31,8 +31,8 @@ struct etcd_session {
     struct etcd_call *call;
     int64_t lease_id;
     int64_t asked_ns; /* when the call that is under way was begun */
-    int64_t ttl_ns;
-    int64_t until_ns; /* margin taken off; 0: not granted */
+    int64_t lasts_ns; /* from then on, margin taken off */
+    int64_t until_ns; /* 0: not granted */
     bool lost;
 };
 
@@ -83,11 +83,11 @@ static void
 extend(struct etcd_session *session, int64_t ttl_s)
 {
     int64_t margin_ns = session->options.margin_ns;
-    session->ttl_ns = ttl_s * NS_PER_S;
     if (margin_ns == 0)
-        margin_ns = session->ttl_ns / MARGIN_SHARE;
-    session->until_ns = session->asked_ns + session->ttl_ns - margin_ns;
-    int64_t next_ns = session->asked_ns + session->ttl_ns / RENEWALS;
+        margin_ns = ttl_s * NS_PER_S / MARGIN_SHARE;
+    session->lasts_ns = ttl_s * NS_PER_S - margin_ns;
+    session->until_ns = session->asked_ns + session->lasts_ns;
+    int64_t next_ns = session->asked_ns + session->lasts_ns / RENEWALS;
     etcd_timer_set(session->timer, next_ns - boot_now_ns());
 }
 
@@ -104,7 +104,7 @@ on_renewed(void *context, const struct etcd_answer *answer)
         extend(session, answer->ttl_s);
     } else { /* a refusal, since a call that finds nobody takes all the time there is */
         int64_t left_ns = etcd_session_left_ns(session);
-        int64_t pause_ns = session->ttl_ns / ATTEMPTS;
+        int64_t pause_ns = session->lasts_ns / ATTEMPTS;
         etcd_timer_set(session->timer, pause_ns < left_ns ? pause_ns : left_ns);
         tell_trouble(session, &answer->error);
     }
@@ -118,7 +118,7 @@ renew(struct etcd_session *session, int64_t left_ns)
         .kind = ETCD_KIND_RENEW,
         .effect = ETCD_CALL_READS,
         .lane = ETCD_LANE_OWN,
-        .attempt_ns = session->ttl_ns / ATTEMPTS,
+        .attempt_ns = session->lasts_ns / ATTEMPTS,
         .reply = {on_renewed, session, left_ns},
     };
     etcd_request_lease(&plan.body, session->lease_id);
