@@ -9,12 +9,13 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
 
-enum { TURN_MS = 20, TEXT_MAX = 256, START_TRIES = 5 };
+enum { TURN_MS = 20, TEXT_MAX = 256 };
 
 /* ---- the loop ---- */
 
@@ -92,6 +93,21 @@ run(const char *format, ...)
 
 /* ---- servers ---- */
 
+/* True: no other test that runs has it. The name goes with the process. */
+static bool
+port_reserve(int port)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int length = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "shoal-port-%d", port);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    if (bind(fd, (struct sockaddr *)&name, bytes) == 0)
+        return true;
+    close(fd);
+    return false;
+}
+
 /* Below those that the system gives to clients, so that it stays free while a member is down. */
 int
 free_port(void)
@@ -108,7 +124,7 @@ free_port(void)
         assert_true(fd >= 0);
         int bound = bind(fd, (struct sockaddr *)&address, sizeof(address));
         close(fd);
-        if (bound == 0)
+        if (bound == 0 && port_reserve(port))
             return port;
     }
 }

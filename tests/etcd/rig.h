@@ -67,7 +67,7 @@ int free_port(void);
 uint64_t rig_seed(void); /* SHOAL_SEED, else drawn; printed */
 uint64_t rig_draw(uint64_t *state);
 
-/* Starts the members and waits until the first answers. */
+/* Starts the members; a first call waits until they answer. */
 void cluster_start(struct cluster *cluster, size_t count);
 void cluster_stop(struct cluster *cluster);
 void member_start(struct cluster *cluster, size_t index);
