@@ -353,6 +353,31 @@ session_closes_itself(void **state)
     }
 }
 
+/* etcd counts from when it has the request, which may be long before its answer is here: grants and
+ * renewals count from when they were asked for. */
+static void
+leases_count_from_asking(void **state)
+{
+    (void)state;
+    struct kept kept = {0};
+    struct etcd_session_options options = {
+        .ttl_s = 30, .on_granted = on_granted, .on_lost = on_lost, .context = &kept};
+    kept.session = etcd_session_open(etcd, &options);
+    WAIT_UNTIL(script_requests(script) == 1);
+    rig_wait_ns(2 * NS_PER_S);
+    script_answer(script, 200, "{" SCRIPT_HEADER("5") ",\"ID\":\"7\",\"TTL\":\"10\"}");
+    WAIT_UNTIL(kept.granted == 1);
+    assert_in_range(etcd_session_left_ns(kept.session), 1, 7 * NS_PER_S);
+    WAIT_UNTIL(script_requests(script) == 2);
+    rig_wait_ns(NS_PER_S);
+    script_answer(script, 200,
+                  "{\"result\":{" SCRIPT_HEADER("5") ",\"ID\":\"7\",\"TTL\":\"100\"}}\n");
+    WAIT_UNTIL(etcd_session_left_ns(kept.session) > 20 * NS_PER_S);
+    assert_in_range(etcd_session_left_ns(kept.session), 1, 89 * NS_PER_S);
+    assert_int_equal(kept.lost, 0);
+    kept_close(&kept);
+}
+
 /* A lease for longer than times can be counted is none; one for 60 years is kept. */
 static void
 absurd_leases(void **state)
@@ -381,15 +406,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(writes_with_wrong_answers),
-        TEST(redirections),
-        TEST(responses_are_counted),
-        TEST(old_answers),
-        TEST(secrets_are_not_told),
-        TEST(long_times),
-        TEST(callback_cancels),
-        TEST(session_closes_itself),
-        TEST(absurd_leases),
+        TEST(writes_with_wrong_answers), TEST(redirections),
+        TEST(responses_are_counted),     TEST(old_answers),
+        TEST(secrets_are_not_told),      TEST(long_times),
+        TEST(callback_cancels),          TEST(session_closes_itself),
+        TEST(leases_count_from_asking),  TEST(absurd_leases),
     };
     return cmocka_run_group_tests(tests, NULL, stop);
 }

@@ -459,6 +459,49 @@ closed_by_callback(void **state)
     }
 }
 
+static void
+ignore_lease(void *context, int64_t lease_id)
+{
+    (void)context;
+    (void)lease_id;
+}
+
+static void
+ignore_error(void *context, const struct error *error)
+{
+    (void)context;
+    (void)error;
+}
+
+/* A mirror, a session and their client are gone at any moment between a cut and being well again.
+ */
+static void
+closed_at_any_moment(void **state)
+{
+    (void)state;
+    static struct table table;
+    done(do_put(direct, "m/moment", "1"));
+    struct etcd_session_options options = {
+        .ttl_s = 60, .on_granted = ignore_lease, .on_lost = ignore_error};
+    for (int turns = 0; turns < 40; turns++) {
+        struct etcd *client = rig_client_of(proxy_url(proxy), (struct etcd_options){0});
+        struct etcd_session *session = etcd_session_open(client, &options);
+        mirror_open(&table, client, 1);
+        if (turns >= 15) {
+            WAIT_UNTIL(table.synced);
+            proxy_cut(proxy);
+        }
+        for (int i = 0; i < turns % 15; i++)
+            rig_turn();
+        etcd_mirror_close(table.mirror);
+        etcd_session_close(session);
+        etcd_destroy(client);
+        size_t told = table.puts + table.deletes + table.syncs + table.troubles;
+        rig_turn();
+        assert_int_equal(table.puts + table.deletes + table.syncs + table.troubles, told);
+    }
+}
+
 int
 main(void)
 {
@@ -469,6 +512,7 @@ main(void)
         cmocka_unit_test_setup(compacted_always, clean),
         cmocka_unit_test_setup(long_pages, clean),
         cmocka_unit_test_setup(closed_by_callback, clean),
+        cmocka_unit_test_setup(closed_at_any_moment, clean),
         cmocka_unit_test_setup(replaced_with_keys, clean),
         cmocka_unit_test_setup(replaced_without_keys, clean),
         cmocka_unit_test_setup(emptied, clean),
