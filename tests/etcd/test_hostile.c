@@ -16,6 +16,14 @@ static struct etcd *etcd;
         .call_timeout_ns = 30 * NS_PER_S, .retry_ns_max = NS_PER_S / 20                            \
     }
 
+struct kept {
+    struct etcd_session *session;
+    enum { AT_NOTHING, AT_GRANTED, AT_LOST, AT_SESSION_TROUBLE } closes;
+    size_t granted, lost, troubles;
+};
+
+static struct kept kept;
+
 static int
 begin(void **state)
 {
@@ -25,10 +33,19 @@ begin(void **state)
     return 0;
 }
 
+static void
+kept_close(void)
+{
+    if (kept.session != NULL)
+        etcd_session_close(kept.session);
+    kept.session = NULL;
+}
+
 static int
 end(void **state)
 {
     (void)state;
+    kept_close(); /* of a test that failed */
     etcd_destroy(etcd);
     script_stop(script);
     return 0;
@@ -279,47 +296,34 @@ callback_cancels(void **state)
 
 /* ---- sessions ---- */
 
-struct kept {
-    struct etcd_session *session;
-    enum { AT_NOTHING, AT_GRANTED, AT_LOST, AT_SESSION_TROUBLE } closes;
-    size_t granted, lost, troubles;
-};
-
-static void
-kept_close(struct kept *kept)
-{
-    etcd_session_close(kept->session);
-    kept->session = NULL;
-}
-
 static void
 on_granted(void *context, int64_t lease_id)
 {
-    struct kept *kept = context;
+    (void)context;
     assert_int_equal(lease_id, 7);
-    kept->granted++;
-    if (kept->closes == AT_GRANTED)
-        kept_close(kept);
+    kept.granted++;
+    if (kept.closes == AT_GRANTED)
+        kept_close();
 }
 
 static void
 on_lost(void *context, const struct error *error)
 {
-    struct kept *kept = context;
+    (void)context;
     assert_int_equal(error->status, STATUS_NOT_FOUND);
-    kept->lost++;
-    if (kept->closes == AT_LOST)
-        kept_close(kept);
+    kept.lost++;
+    if (kept.closes == AT_LOST)
+        kept_close();
 }
 
 static void
 on_session_trouble(void *context, const struct error *error)
 {
-    struct kept *kept = context;
+    (void)context;
     assert_true(error->text[0] != '\0');
-    kept->troubles++;
-    if (kept->closes == AT_SESSION_TROUBLE)
-        kept_close(kept);
+    kept.troubles++;
+    if (kept.closes == AT_SESSION_TROUBLE)
+        kept_close();
 }
 
 static void
@@ -327,13 +331,12 @@ session_closes_itself(void **state)
 {
     (void)state;
     for (int closes = AT_GRANTED; closes <= AT_SESSION_TROUBLE; closes++) {
-        struct kept kept = {.closes = closes};
+        kept = (struct kept){.closes = closes};
         struct etcd_session_options options = {
             .ttl_s = 60,
             .on_granted = on_granted,
             .on_lost = on_lost,
             .on_trouble = on_session_trouble,
-            .context = &kept,
         };
         size_t requests = script_requests(script);
         kept.session = etcd_session_open(etcd, &options);
@@ -359,9 +362,9 @@ static void
 leases_count_from_asking(void **state)
 {
     (void)state;
-    struct kept kept = {0};
+    kept = (struct kept){0};
     struct etcd_session_options options = {
-        .ttl_s = 30, .on_granted = on_granted, .on_lost = on_lost, .context = &kept};
+        .ttl_s = 30, .on_granted = on_granted, .on_lost = on_lost};
     kept.session = etcd_session_open(etcd, &options);
     WAIT_UNTIL(script_requests(script) == 1);
     rig_wait_ns(2 * NS_PER_S);
@@ -375,7 +378,7 @@ leases_count_from_asking(void **state)
     WAIT_UNTIL(etcd_session_left_ns(kept.session) > 20 * NS_PER_S);
     assert_in_range(etcd_session_left_ns(kept.session), 1, 89 * NS_PER_S);
     assert_int_equal(kept.lost, 0);
-    kept_close(&kept);
+    kept_close();
 }
 
 /* A lease for longer than times can be counted is none; one for 60 years is kept. */
@@ -383,12 +386,11 @@ static void
 absurd_leases(void **state)
 {
     (void)state;
-    struct kept kept = {0};
+    kept = (struct kept){0};
     struct etcd_session_options options = {.ttl_s = 60,
                                            .on_granted = on_granted,
                                            .on_lost = on_lost,
-                                           .on_trouble = on_session_trouble,
-                                           .context = &kept};
+                                           .on_trouble = on_session_trouble};
     kept.session = etcd_session_open(etcd, &options);
     WAIT_UNTIL(script_requests(script) == 1);
     script_answer(script, 200, "{" SCRIPT_HEADER("5") ",\"ID\":\"7\",\"TTL\":\"9000000000\"}");
@@ -397,7 +399,7 @@ absurd_leases(void **state)
     script_answer(script, 200, "{" SCRIPT_HEADER("5") ",\"ID\":\"7\",\"TTL\":\"2147483647\"}");
     WAIT_UNTIL(kept.granted == 1);
     assert_true(etcd_session_left_ns(kept.session) > 1000000000LL * NS_PER_S);
-    kept_close(&kept);
+    kept_close();
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
