@@ -231,6 +231,64 @@ secrets_are_not_told(void **state)
     }
 }
 
+static void
+never_answered(void *context, const struct etcd_answer *answer)
+{
+    (void)context;
+    (void)answer;
+    fail_msg("a call that was cancelled is answered");
+}
+
+static void
+watch_events(void *context, size_t range_index, const struct etcd_event *events, size_t count)
+{
+    (void)context;
+    (void)range_index;
+    (void)events;
+    (void)count;
+    fail_msg("a watch that was closed shows events");
+}
+
+static void
+watch_end(void *context, enum etcd_watch_end ended, const struct error *error)
+{
+    (void)context;
+    fail_msg("a watch that was closed ends: %d %s", ended, error->text);
+}
+
+/* Calls and watches that wait for a token may go; who stays gets it. */
+static void
+leaving_before_the_token(void **state)
+{
+    (void)state;
+    struct etcd_options options = HASTY;
+    options.user = options.password = "u";
+    etcd_destroy(etcd);
+    etcd = rig_client_of(script_url(script), options);
+    struct etcd_op op = write_op();
+    struct etcd_range range = prefix("a");
+    struct etcd_watch_options watched = {
+        .ranges = &range, .range_count = 1, .on_events = watch_events, .on_end = watch_end};
+    struct etcd_call *first = etcd_op(etcd, &op, (struct etcd_reply){never_answered, NULL, 0});
+    struct etcd_watch *watch;
+    struct error error = ERROR_NONE;
+    assert_int_equal(etcd_watch_open(etcd, &watched, &watch, &error), STATUS_OK);
+    etcd_op(etcd, &op, to_got(0));
+    struct etcd_call *last = etcd_op(etcd, &op, (struct etcd_reply){never_answered, NULL, 0});
+    WAIT_UNTIL(script_requests(script) == 1);
+    assert_string_equal(script_path(script), "/v3/auth/authenticate");
+    rig_turn();
+    etcd_cancel(first);
+    etcd_watch_close(watch);
+    etcd_cancel(last);
+    script_answer(script, 200, "{" SCRIPT_HEADER("5") ",\"token\":\"t\"}");
+    WAIT_UNTIL(script_requests(script) == 2);
+    assert_string_equal(script_path(script), "/v3/kv/put");
+    script_answer(script, 200, "{" SCRIPT_HEADER("6") "}");
+    assert_int_equal(done(got_wait())->revision, 6);
+    assert_int_equal(script_requests(script), 2);
+}
+
 /* Times far beyond what libcurl and clocks can take are taken for long. */
 static void
 long_times(void **state)
@@ -255,14 +313,6 @@ long_times(void **state)
 /* ---- calls in callbacks ---- */
 
 static struct etcd_call *calls[16]; /* NULL: answered */
-
-static void
-never_answered(void *context, const struct etcd_answer *answer)
-{
-    (void)context;
-    (void)answer;
-    fail_msg("a call that was cancelled is answered");
-}
 
 static void
 cancel_others(void *context, const struct etcd_answer *answer)
@@ -408,11 +458,17 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(writes_with_wrong_answers), TEST(redirections),
-        TEST(responses_are_counted),     TEST(old_answers),
-        TEST(secrets_are_not_told),      TEST(long_times),
-        TEST(callback_cancels),          TEST(session_closes_itself),
-        TEST(leases_count_from_asking),  TEST(absurd_leases),
+        TEST(writes_with_wrong_answers),
+        TEST(redirections),
+        TEST(responses_are_counted),
+        TEST(old_answers),
+        TEST(secrets_are_not_told),
+        TEST(leaving_before_the_token),
+        TEST(long_times),
+        TEST(callback_cancels),
+        TEST(session_closes_itself),
+        TEST(leases_count_from_asking),
+        TEST(absurd_leases),
     };
     return cmocka_run_group_tests(tests, NULL, stop);
 }
