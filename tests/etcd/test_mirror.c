@@ -116,7 +116,7 @@ mirror_open(struct table *table, struct etcd *client, int64_t page_keys)
         .ranges = ranges,
         .range_count = 2,
         .page_keys = page_keys,
-        .progress_ns = NS_PER_S / 5,
+        .progress_ns = 10 * NS_PER_S, /* a busy machine is no silent server */
         .on_put = on_put,
         .on_delete = on_delete,
         .on_synced = on_synced,
@@ -310,7 +310,9 @@ long_pages(void **state)
         snprintf(key, sizeof(key), "m/long%d", i);
         done(do_put(direct, key, value));
     }
-    struct etcd *small = rig_client(&cluster, (struct etcd_options){.answer_bytes_max = 50000});
+    struct etcd *small =
+        rig_client(&cluster, (struct etcd_options){.answer_bytes_max = 50000,
+                                                   .call_timeout_ns = 30 * NS_PER_S});
     mirror_open(&table, small, 0);
     WAIT_UNTIL(table.synced || table.troubles > 0);
     assert_int_equal(table.troubles, 0);
