@@ -343,7 +343,8 @@ other_name(void **state)
         " --cacert %s/ca.pem --connect-to other.example:1:127.0.0.1:%d"
         " https://other.example:1/health",
         cluster.folder, secure.members[0].client_port); /* it is well, for whom it is meant */
-    struct etcd *etcd = rig_client(&secure, files(hasty(), "ca", NULL));
+    struct etcd_options options = {.call_timeout_ns = 5 * NS_PER_S};
+    struct etcd *etcd = rig_client(&secure, files(options, "ca", NULL));
     struct etcd_watch *opened = watch(&seen, etcd, prefix("t"));
     assert_fate(do_put(etcd, "tls", "1"), ETCD_NOT_DONE, STATUS_UNAVAILABLE);
     if (strstr(got.answer.error.text, "name") == NULL)

@@ -138,7 +138,7 @@ server_that_is_not_there(void **state)
 {
     (void)state;
     struct etcd *direct =
-        rig_client(&cluster, (struct etcd_options){.call_timeout_ns = NS_PER_S / 2});
+        rig_client(&cluster, (struct etcd_options){.call_timeout_ns = 2 * NS_PER_S});
     done(do_put(direct, "down", "1"));
     member_kill(&cluster, 0);
     assert_fate(do_put(direct, "down", "2"), ETCD_NOT_DONE, STATUS_UNAVAILABLE);
@@ -166,13 +166,13 @@ sent_at_least_once(void **state)
 {
     (void)state;
     struct etcd *paused =
-        rig_client_of(proxy_url(proxy), (struct etcd_options){.call_timeout_ns = 2 * NS_PER_S,
+        rig_client_of(proxy_url(proxy), (struct etcd_options){.call_timeout_ns = 4 * NS_PER_S,
                                                               .retry_ns_max = 600 * NS_PER_S});
     proxy_set(proxy, PROXY_DROP_ANSWER);
     assert_int_equal(do_get(paused, "once")->fate, ETCD_NOT_DONE); /* until the pause is longer */
     proxy_set(proxy, PROXY_PASS);
     struct etcd_op read = {.kind = ETCD_RANGE, .range = one("once")};
-    etcd_op(paused, &read, to_got(NS_PER_S));
+    etcd_op(paused, &read, to_got(5 * NS_PER_S / 2));
     done(got_wait());
     etcd_destroy(paused);
 }

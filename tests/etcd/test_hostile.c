@@ -394,7 +394,7 @@ session_closes_itself(void **state)
         if (closes == AT_SESSION_TROUBLE)
             script_answer(script, 200, "{}");
         else
-            script_answer(script, 200, "{" SCRIPT_HEADER("5") ",\"ID\":\"7\",\"TTL\":\"2\"}");
+            script_answer(script, 200, "{" SCRIPT_HEADER("5") ",\"ID\":\"7\",\"TTL\":\"6\"}");
         if (closes == AT_LOST) {
             WAIT_UNTIL(script_requests(script) == requests + 2);
             script_answer(script, 200, "{\"result\":{" SCRIPT_HEADER("5") ",\"ID\":\"7\"}}\n");

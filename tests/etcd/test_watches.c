@@ -207,7 +207,7 @@ server_does_not_open(void **state)
     (void)state;
     struct seen seen;
     proxy_set(proxy, PROXY_SWALLOW);
-    watch(&seen, etcd, (struct etcd_watch_options){.create_ns = NS_PER_S / 4});
+    watch(&seen, etcd, (struct etcd_watch_options){.create_ns = NS_PER_S});
     WAIT_UNTIL(seen.troubles >= 2);
     assert_int_equal(seen.trouble, STATUS_DEADLINE_EXCEEDED);
     assert_int_equal(seen.opens, 0);
@@ -226,7 +226,7 @@ server_falls_silent(void **state)
     struct seen seen;
     int64_t revision = put_next();
     watch(&seen, etcd,
-          (struct etcd_watch_options){.revision = revision, .progress_ns = NS_PER_S / 5});
+          (struct etcd_watch_options){.revision = revision, .progress_ns = 2 * NS_PER_S});
     WAIT_UNTIL(seen.number == 1 && seen.progress >= 4);
     assert_int_equal(seen.troubles, 0); /* reports of progress are as good as events */
     proxy_set(proxy, PROXY_SWALLOW);
