@@ -334,14 +334,16 @@ static void
 wrong_options(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"127.0.0.1:2379", "ftp://a",    "http://", "http://a/b",
-                                        "http://a b",     "http://u@a", ""};
+    static const char *const wrong[] = {
+        "127.0.0.1:2379", "ftp://a",    "http://", "http://a/b",
+        "http://a b",     "http://u@a", "",        "http://u:s3cret@a:1"};
     struct etcd *none = NULL;
     for (size_t i = 0; i < ARRAY_COUNT(wrong); i++) {
         struct error error = ERROR_NONE;
         struct etcd_options options = {.endpoints = &wrong[i], .endpoint_count = 1};
         assert_int_equal(etcd_create(rig_base(), &options, &none, &error), STATUS_INVALID_ARGUMENT);
         assert_non_null(strstr(error.text, "http://host:port"));
+        assert_null(strstr(error.text, "s3cret"));
     }
     struct error error = ERROR_NONE;
     const char *fine = "http://a:1/";

@@ -28,8 +28,12 @@ url_copy(const char *url, char **copy, struct error *error)
     size_t bytes = strlen(url);
     if (bytes > scheme && url[bytes - 1] == '/')
         bytes--;
+    if (strchr(url, '@') != NULL) /* not quoted: there may be a password in it */
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "an etcd endpoint has a user in it: write http://host:port or "
+                         "https://host:port, and give user and password by themselves");
     if (scheme == 0 || bytes == scheme || bytes > URL_BYTES_MAX ||
-        strcspn(url + scheme, "/?#@ \t\r\n") < bytes - scheme)
+        strcspn(url + scheme, "/?# \t\r\n") < bytes - scheme)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "etcd endpoint \"%s\": write http://host:port or https://host:port", url);
     *copy = strndup(url, bytes);
