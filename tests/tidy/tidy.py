@@ -25,11 +25,11 @@ LAYERS = {
     "src/rpc": {"base", "rpc"},
     "src/client": {"base", "shm", "client", "shoal"},
     "src/worker": {"base", "shm", "worker", "shoal"},
-    "src/coordinator": {"base", "shm", "rpc", "mesh", "coordinator", "shoal"},
+    "src/coordinator": {"base", "shm", "rpc", "mesh", "mesh/edge", "coordinator", "shoal"},
     "src/ctl": {"base", "shm", "rpc", "ctl", "shoal"},
-    "src/mesh/core": {"base", "mesh"},
-    "src/mesh/etcd": {"base", "mesh"},
-    "src/mesh/edge": {"base", "mesh"},
+    "src/mesh/core": {"base", "mesh", "mesh/core"},
+    "src/mesh/etcd": {"base", "mesh/etcd"},
+    "src/mesh/edge": {"base", "mesh", "mesh/core", "mesh/etcd", "mesh/edge"},
     "include/shoal": {"shoal"},
 }
 
@@ -37,13 +37,15 @@ LAYERS = {
 # examples/ that may hold it. Tests may look past these walls, the product may not.
 LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
-    (r"<event2/", ["src/coordinator/loop.*", "src/coordinator/http*"]),
+    (r"<event2/", ["src/coordinator/loop.*", "src/coordinator/http*", "src/mesh/etcd/timer.c",
+                   "src/mesh/etcd/exchange.c"]),
     (r"<jansson\.h>", ["src/coordinator/oip_json*.c", "src/coordinator/trace_json.c",
-                        "src/coordinator/model_look.c", "src/coordinator/runtime_request.c",
-                        "src/worker/model_key.c"]),
+                       "src/coordinator/model_look.c", "src/coordinator/runtime_request.c",
+                       "src/worker/model_key.c", "src/mesh/etcd/json.*",
+                       "src/mesh/etcd/answer.c"]),
     (r"<openssl/", ["src/worker/model_files.c"]),
     (r"<yaml\.h>", ["src/coordinator/config*.c"]),
-    (r"<curl/", ["src/coordinator/trace_http.c"]),
+    (r"<curl/", ["src/coordinator/trace_http.c", "src/mesh/etcd/exchange.c"]),
     (r"<protobuf-c/|\.pb-c\.h|\"descriptors\.h\"",
      ["src/coordinator/oip*", "src/coordinator/health*", "src/coordinator/reflection*",
       "src/coordinator/runtime_answer.c", "src/ctl/*", "examples/*/client*.c"]),
@@ -159,8 +161,10 @@ def rule_layers(source):
         if include.startswith('"') and source.path.startswith("src/") and "/" not in name:
             yield line, f'write "{os.path.dirname(source.path)[4:]}/{name}": name the module'
             continue
-        module = name.split("/")[0]
-        known = {other.split("/")[1] for other in LAYERS if other.startswith("src/")} | {"shoal"}
+        module = "/".join(name.split("/")[:2])
+        known = {other[4:] for other in LAYERS if other.startswith("src/")} | {"mesh", "shoal"}
+        if module not in known:
+            module = name.split("/")[0]
         if module not in known or (include.startswith("<") and module != "shoal"):
             continue
         if folder is not None and module not in LAYERS[folder]:
@@ -174,7 +178,7 @@ def example_modules(source):
 
 
 def rule_libraries(source):
-    if not source.under("src/*", "include/*", "examples/*"):
+    if not source.is_c or not source.under("src/*", "include/*", "examples/*"):
         return
     for line, include in source.includes():
         for pattern, homes in LIBRARIES:
