@@ -190,7 +190,7 @@ static void
 check_runtime(struct config_reader *reader, const struct config_given *given)
 {
     const struct config *config = reader->config;
-    if (given->nodes[KEY_RUNTIME] == NULL || given->refused[KEY_PIPELINES])
+    if (config->runtime.count == 0 || given->refused[KEY_PIPELINES])
         return;
     for (uint32_t i = 0; i < config->pipeline_count; i++)
         if (config->pipelines[i].models.root != NULL)

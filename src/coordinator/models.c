@@ -186,10 +186,11 @@ model_free_unused(struct model *model)
 {
     if (model->place.users > 0)
         return;
-    struct model_info *info = model->info;
-    struct model_info *older = model->forgotten ? info : info == NULL ? NULL : info->older;
-    if (info != NULL && !model->forgotten)
-        info->older = NULL;
+    /* of a model that is there the newest stays */
+    bool keep = !model->forgotten && model->info != NULL;
+    struct model_info **unused = keep ? &model->info->older : &model->info;
+    struct model_info *older = *unused;
+    *unused = NULL;
     while (older != NULL) {
         struct model_info *next = older->older;
         free(older);

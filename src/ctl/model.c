@@ -522,8 +522,7 @@ static const struct ctl_command list_command = {
     .about =
         "A model is listed when it lies in the directory of its pipeline's `models`: it is loaded\n"
         "when it is asked for, and makes room for others. One that somebody loaded by name is\n"
-        "ordered: it stays. SIZE is its part of the pipeline's memory, while it is being loaded a "
-        "guess;\n"
+        "ordered: it stays. SIZE is its part of the pipeline's memory, while it loads a guess;\n"
         "IDLE the time since its last request.\n",
     .exits = "  0  all is well\n"
              "  1  the node answered with an error\n",

@@ -19,7 +19,7 @@ import shoal_fixture
 from shoal_client import Client
 from shoal_fixture import (BUILD, EXAMPLES, free_port, node, pipeline, run_shoald, stage,
                            wait_until)
-from shoal_mesh import FAILING, READY, SERVICE, STARTING, Mesh
+from shoal_mesh import FAILING, INFERENCE, READY, SERVICE, STARTING, Mesh
 from shoal_pupil import MIB, Rig, key, models, prepare, pupil, said
 
 
@@ -53,7 +53,7 @@ class TestNode(Rig, unittest.TestCase):
         puppet = stage("libpuppet.so", params={"folder": "."}, attempts_max=1, quarantine_deaths=1,
                        quarantine_ms=3600000)
         both = pupil()
-        both["stages"].append(puppet)
+        both["stages"].insert(0, puppet)
         self.start(both)
         self.assertEqual(self.mesh.status().status, READY)
         self.shoald.wait_log("worker_ready .* stage=puppet")
@@ -67,12 +67,12 @@ class TestNode(Rig, unittest.TestCase):
             self.assertEqual(check(request(service=SERVICE), timeout=60).status, 2)
 
     def test_load_past_its_time_out(self):
-        self.start(pupil(models={"load_timeout_ms": 300}))
+        self.start(pupil(models={"load_timeout_ms": 1000}))
         status = self.mesh.status()
-        self.assertEqual(status.modelLoadingTimeoutMs, 1300)
+        self.assertEqual(status.modelLoadingTimeoutMs, 2000)
         self.check_fails(self.mesh.start_load("late", key=key(load="late")),
-                         grpc.StatusCode.DEADLINE_EXCEEDED, "300")
-        self.give("late")
+                         grpc.StatusCode.DEADLINE_EXCEEDED, "1000")
+        self.shoald.wait_log("worker_ready", 2)
         self.mesh.load("model", key=key())
         self.assertEqual(said(self.mesh.start_infer("model").result()), "model")
 
@@ -93,6 +93,24 @@ class TestNode(Rig, unittest.TestCase):
                            ("{}", "model_type")):
             self.check_fails(self.mesh.start_load("d", key=text),
                              grpc.StatusCode.INVALID_ARGUMENT, part)
+
+    def test_bound_methods(self):
+        """Each is told with the path to its id; where there is none the id is in metadata."""
+        self.start(pupil("pupil", method="/school.Pupil/Learn", id_path=[2, 1],
+                         models={"types": ["pupil"]}),
+                   pupil("other", method="/school.Pupil/Other", models={"types": ["other"]}))
+        status = self.mesh.status()
+        paths = {entry.key: list(entry.value.idInjectionPath) for entry in status.methodInfos}
+        self.assertEqual(paths, {"school.Pupil/Learn": [2, 1], "school.Pupil/Other": [],
+                                 f"{INFERENCE}/ModelReady": [1],
+                                 f"{INFERENCE}/ModelMetadata": [1]})
+        self.mesh.load("a", key=key())
+        self.mesh.load("b", key=json.dumps({"model_type": "other"}))
+        for method, message, metadata, wanted in (
+                ("Learn", b"\x0a\x04more\x12\x03\x0a\x01a", [], b"a"),
+                ("Other", b"whatever", [("mm-model-id", "b")], b"b")):
+            call = self.mesh.data.unary_unary(f"/school.Pupil/{method}")
+            self.assertEqual(call(message, timeout=60, metadata=metadata), wanted)
 
     def test_too_large(self):
         """What a mesh has ordered is not evicted: a load that does not fit fails, and says so."""
@@ -115,16 +133,17 @@ class TestNode(Rig, unittest.TestCase):
             {"model_type": {"name": "mlp"}, "disk_size_bytes": 1})).sizeInBytes
         self.assertGreater(size, 0)
         inputs = struct.pack("<8f", 0, 0, 0, 1, 1, 0, 1, 1)
-        answer = self.mesh.start_infer("xor-1234", inputs=[("input", "FP32", [4, 2], inputs)])
+        answer = self.mesh.start_infer("xor-1234", inputs=[("bits", "FP32", [4, 2], inputs)])
         outputs = struct.unpack("<4f", answer.result().raw_output_contents[0])
         self.assertEqual([round(one) for one in outputs], [0, 1, 1, 0])
 
     def test_node_stops_with_loads_under_way(self):
         """Each call is answered."""
         self.start()
+        self.mesh.load("loaded", key=key())
         loads = [self.mesh.start_load(name, key=key(load="cue")) for name in "abc"]
         self.wait_held("cue")
-        unloading = self.mesh.start_unload("a")
+        unloading = self.mesh.start_unload("loaded")  # behind the loads
         code = self.shoald.terminate()
         self.assertEqual(code, 0, self.shoald.stderr)
         for load in loads:
@@ -182,7 +201,8 @@ class TestNode(Rig, unittest.TestCase):
             pupil(), runtime=[f"port:{port}", f"port:{other}"], listen=[f"port:{port}"]))
         near = self.enterContext(Mesh(f"127.0.0.1:{port}", f"127.0.0.1:{other}"))
         self.assertEqual(near.status().status, READY)
-        self.assertEqual(Mesh(f"127.0.0.1:{other}", "").status().status, READY)
+        own_server = self.enterContext(Mesh(f"localhost:{other}", f"localhost:{other}"))
+        self.assertEqual(own_server.status().status, READY)
         far = self.enterContext(Mesh(f"{own}:{port}", f"{own}:{other}"))
         self.check_fails(far.start("runtimeStatus"), grpc.StatusCode.PERMISSION_DENIED, "runtime")
         far.management = far.data

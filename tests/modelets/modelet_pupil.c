@@ -13,7 +13,8 @@
  * Lines in the file `lessons`: "load ID", "unload ID", when each has been done.
  *
  * Input: anything. Outputs: "id", BYTES [1], the model's; "known", INT64 [1], how many models this
- * worker has.
+ * worker has. If the input is a "message", of a pipeline that is bound to a method, the answer is
+ * one too: the id.
  *
  * Params: folder, where all these files are; open = NAME: `open` does as `load` with "load".
  */
@@ -182,24 +183,42 @@ pupil_max_concurrency(void *instance, void *model)
     return lesson->concurrency;
 }
 
+static void
+answer_message(const struct lesson *lesson, struct shoal_item *item, const struct shoal_host *host)
+{
+    const int64_t length = (int64_t)strlen(lesson->id);
+    char *message = host->output(item, "message", SHOAL_UINT8, 1, &length);
+    if (message == NULL)
+        return;
+    memcpy(message, lesson->id, (size_t)length);
+    item->status = SHOAL_OK;
+}
+
+static void
+answer(const struct pupil *self, const struct lesson *lesson, struct shoal_item *item,
+       const struct shoal_host *host)
+{
+    const int64_t one = 1;
+    uint32_t length = (uint32_t)strlen(lesson->id);
+    char *id = host->output_bytes(item, "id", SHOAL_BYTES, 1, &one, sizeof(length) + length);
+    int64_t *known = host->output(item, "known", SHOAL_INT64, 1, &one);
+    if (id == NULL || known == NULL)
+        return;
+    memcpy(id, &length, sizeof(length));
+    memcpy(id + sizeof(length), lesson->id, length);
+    *known = atomic_load(&self->known);
+    item->status = SHOAL_OK;
+}
+
 static int
 pupil_run(void *instance, void *model, struct shoal_batch *batch)
 {
-    struct pupil *self = instance;
-    const struct lesson *lesson = model;
-    const int64_t one = 1;
-    uint32_t length = (uint32_t)strlen(lesson->id);
     for (uint32_t i = 0; i < batch->count; i++) {
         struct shoal_item *item = batch->items[i];
-        char *id =
-            batch->host->output_bytes(item, "id", SHOAL_BYTES, 1, &one, sizeof(length) + length);
-        int64_t *known = batch->host->output(item, "known", SHOAL_INT64, 1, &one);
-        if (id == NULL || known == NULL)
-            continue;
-        memcpy(id, &length, sizeof(length));
-        memcpy(id + sizeof(length), lesson->id, length);
-        *known = atomic_load(&self->known);
-        item->status = SHOAL_OK;
+        if (item->input_count == 1 && strcmp(item->inputs[0].name, "message") == 0)
+            answer_message(model, item, batch->host);
+        else
+            answer(instance, model, item, batch->host);
     }
     return SHOAL_OK;
 }
