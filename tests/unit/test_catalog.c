@@ -414,8 +414,8 @@ hand_back(struct lane *lane, uint16_t party)
         if (clock_now_ns() > until_ns)
             fail_msg("nothing waits at the stage");
     slot_set_not_held(region_slot(&lane->region, ticket.index), 0);
-    assert_int_equal(
-        slot_push(&lane->region, ticket, 0, PLACE_ERROR, party, clock_now_ns()), RING_OK);
+    assert_int_equal(slot_push(&lane->region, ticket, 0, PLACE_ERROR, party, clock_now_ns()),
+                     RING_OK);
     doorbell_ring(&lane->region.header->coordinator_bell);
 }
 
