@@ -391,6 +391,95 @@ test_successor_cannot(void **state)
     wait_returned(rig);
 }
 
+/* ---- workers that lie ---- */
+
+/* The workers stand still, and the test does their work. */
+static void
+signal_workers(struct rig *rig, int number)
+{
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    assert_non_null(lane);
+    for (uint32_t i = 0; i < rig_workers; i++)
+        assert_int_equal(kill(atomic_load(&region_worker(&lane->region, 0, i)->pid), number), 0);
+    lane_unref(lane);
+}
+
+/* Takes the next request as a worker would, and hands it back. */
+static void
+hand_back(struct lane *lane, uint16_t party)
+{
+    struct shm_ticket ticket;
+    int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
+    while (slot_pop(&lane->region, 0, party, &ticket) != RING_OK)
+        if (clock_now_ns() > until_ns)
+            fail_msg("nothing waits at the stage");
+    slot_set_not_held(region_slot(&lane->region, ticket.index), 0);
+    assert_int_equal(slot_push(&lane->region, ticket, 0, PLACE_ERROR, party, clock_now_ns()),
+                     RING_OK);
+    doorbell_ring(&lane->region.header->coordinator_bell);
+}
+
+static void
+test_handed_back_for_ever(void **state)
+{
+    struct rig *rig = *state;
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    uint16_t party = (uint16_t)atomic_load(&region_worker(&lane->region, 0, 0)->party);
+    assert_done(give(rig, ORDER_LOAD, "m1", ""));
+    signal_workers(rig, SIGSTOP);
+    assert_asked(rig, "m1", 0, PROBE_ECHO, 0);
+    for (int i = 0; i < 8; i++) {
+        hand_back(lane, party);
+        wait_count(rig, PIPELINE_MODEL_RETURNS, (uint64_t)i + 1);
+    }
+    assert_false(rig->calls[0].answered);
+    hand_back(lane, party);
+    assert_failed(rig, 0, STATUS_UNAVAILABLE, "handed the request back 8 times");
+    signal_workers(rig, SIGCONT);
+    assert_asked(rig, "m1", 1, PROBE_ECHO, 0);
+    assert_answered(rig, 1, 1);
+    lane_unref(lane);
+    wait_returned(rig);
+    assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 0);
+}
+
+/* A request that waits for its model is in nobody's hands: an answer to it is forged. */
+static void
+test_forged_answer(void **state)
+{
+    struct rig *rig = *state;
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    assert_done(give(rig, ORDER_LIST, "m1", gated(rig, "")));
+    assert_asked(rig, "m1", 0, PROBE_ECHO, 0);
+    wait_state(rig, "m1", MODEL_IS_LOADING);
+    assert_int_equal(slot_push(&lane->region, tag_ticket(rig->calls[0].tag), PLACE_FREE, 1,
+                               PARTY_COORDINATOR, clock_now_ns()),
+                     RING_OK);
+    doorbell_ring(&lane->region.header->coordinator_bell);
+    lane_unref(lane);
+    assert_failed(rig, 0, STATUS_UNAVAILABLE, "being rebuilt");
+    wait_serving(rig, 2);
+    rig_file(rig, "gate");
+    assert_asked(rig, "m1", 1, PROBE_ECHO, 0);
+    assert_answered(rig, 1, 1);
+    assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 1);
+}
+
+/* What is no word of a model, or nobody has asked for: the worker is killed, and what it was to
+ * load fails when that has happened twice. */
+static void
+test_nonsense(void **state)
+{
+    struct rig *rig = *state;
+    assert_done(give(rig, ORDER_LOAD, "m1", ""));
+    struct order lie = give(rig, ORDER_LOAD, "m2", "lie");
+    assert_refused(lie, STATUS_INTERNAL, "workers died while they loaded it");
+    wait_restarts(rig, 2);
+    assert_asked(rig, "m1", 0, PROBE_ECHO, 0);
+    assert_answered(rig, 0, 1);
+    wait_returned(rig);
+}
+
 /* ---- room ---- */
 
 static void
@@ -680,6 +769,9 @@ main(void)
         TEST(test_load_crashes_one_worker, set_up_one_worker),
         TEST(test_load_hangs, set_up_hurried),
         TEST(test_successor_cannot, set_up),
+        TEST(test_handed_back_for_ever, set_up),
+        TEST(test_forged_answer, set_up),
+        TEST(test_nonsense, set_up),
         TEST(test_budget, set_up_small),
         TEST(test_room_in_use, set_up_small),
         TEST(test_predict, set_up),
