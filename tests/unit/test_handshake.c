@@ -3,8 +3,7 @@
  * The messages between coordinator and worker: what was sent arrives whole, and nothing else is
  * taken for one, whatever its version, type or length; a ready message is believed only when every
  * string in it ends and every count, type, rank and dimension is within its limits, and so are
- * orders for models and words of them. Each case
- * spoils one thing of a message that is right.
+ * orders for models and words of them. Each case spoils one thing of a message that is right.
  */
 #include <fcntl.h>
 #include <setjmp.h>
