@@ -46,8 +46,10 @@
  * Sandbox. From before the plug-in is opened a worker can read its own folder, the configuration's
  * and the system's libraries, and compute; it cannot write files, open sockets or start processes.
  * Once the modelet is ready it opens no more files and makes no more code (dlopen, compilers at run
- * time): do that in `open` or `load`. Threads are fine at any time. What is refused fails with
- * EPERM or EACCES. The stage's `sandbox_allow` loosens it by name.
+ * time): do that in `open` or `load`. Where models come and go it may go on reading those places
+ * and the models' root, and loading libraries, as `load` needs it. Threads are fine at any time;
+ * those that `load` starts have its low priority, so start pools for `run` in `open`. What is
+ * refused fails with EPERM or EACCES. The stage's `sandbox_allow` loosens it by name.
  *
  * A modelet that does not come back from `run` within the stage's `run_timeout_ms` is killed. A
  * request that was in a worker's hands when it died is run again, alone, by another.
@@ -241,7 +243,10 @@ struct shoal_host {
      * directory spec->path. Where the model's key states `sha256` (a text of 64 hexadecimal
      * digits, or an object of them by file name) what is mapped has been checked against it.
      * `*data` is aligned to a page and stays until `unload` has returned, or `load` has failed: the
-     * host unmaps it. SHOAL_OK; else the number of an error, and its text in `error`. */
+     * host unmaps it. SHOAL_OK; else the number of an error, and its text in `error`.
+     *
+     * Replace a model's file by renaming another one over it. One that is written to changes under
+     * `run` after its digest was compared; one that is cut short ends the worker (SIGBUS). */
     int32_t (*map_file)(const struct shoal_model *spec, const char *name, const void **data,
                         size_t *bytes, struct shoal_error *error);
 };
@@ -326,7 +331,8 @@ struct shoal_modelet {
                 struct shoal_error *error);
     void (*unload)(void *instance, void *model);
 
-    /* Bytes that a loaded model holds; an estimate before it is loaded. Optional; 0: not known. */
+    /* Bytes that a loaded model holds, mapped files that it needs included; an estimate before it
+     * is loaded. Optional; 0: not known. */
     uint64_t (*size)(void *instance, void *model);
     uint64_t (*predict_size)(void *instance, const struct shoal_model *spec);
 

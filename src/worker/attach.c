@@ -271,7 +271,8 @@ make_batches(struct worker *worker, struct error *error)
         return error_set(error, STATUS_DATA_LOSS, "handshake_start: models, and an adaptive wait");
     bool made = groups_init(&worker->groups, size, worker->start.batch_wait_ns,
                             worker->by_model ? GROUPS_BY_MODEL : GROUPS_ONE);
-    worker->groups.empty.adaptive = worker->adaptive;
+    if (made && worker->adaptive)
+        groups_adapt(&worker->groups);
     worker->items = calloc(worker->groups.capacity, sizeof(worker->items[0]));
     worker->positions = calloc(worker->groups.capacity, sizeof(worker->positions[0]));
     worker->shown = calloc(size, sizeof(struct shoal_item *));

@@ -25,7 +25,6 @@
 
 struct groups_item {
     struct batch_item item;
-    uint32_t position;
     uint32_t group;
 };
 
@@ -37,14 +36,15 @@ struct groups {
     bool filled;               /* one of them takes no more */
     struct batch *batches;     /* of the groups; room for `capacity` */
     struct groups_item *items; /* those that are held, as they came; likewise */
-    uint32_t *free_positions;  /* those from `held` on are free; likewise */
-    struct batch empty;
+    uint32_t *positions;       /* theirs, in the same order, and behind them those that are free */
 };
 
 enum groups_ahead { GROUPS_ONE, GROUPS_BY_MODEL };
 
 /* Takes its memory; false: there is none. */
 bool groups_init(struct groups *groups, uint32_t size, int64_t wait_ns, enum groups_ahead ahead);
+/* Before the first item: batches are adaptive (batch.h). Only of one group. */
+void groups_adapt(struct groups *groups);
 void groups_fini(struct groups *groups);
 
 /* Whether another item may be taken. */
@@ -58,7 +58,7 @@ groups_full(const struct groups *groups)
 static inline uint32_t
 groups_position(const struct groups *groups)
 {
-    return groups->free_positions[groups->held];
+    return groups->positions[groups->held];
 }
 
 /* Takes the item at groups_position. */

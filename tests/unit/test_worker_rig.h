@@ -260,6 +260,8 @@ rig_start_message(struct rig *rig, uint32_t stage, uint32_t index, struct handsh
     }
     if (spec->models_root != NULL) {
         start->serves_models = 1;
+        /* or the sandbox would let the root be read because it is the configuration's folder */
+        snprintf(start->directory, sizeof(start->directory), "/usr/share");
         snprintf(start->models_root, sizeof(start->models_root), "%s", spec->models_root);
     }
     if (spec->param_name != NULL) {
