@@ -330,6 +330,7 @@ start(struct lane *lane, struct submission *submission, bool reserved, int64_t n
     request->call = submission->call;
     request->trace = submission->trace;
     request->model = submission->model;
+    request->message_bytes = submission->message->bytes;
     request->deadline_ns = submission->deadline_ns;
     request->returns = 0;
     if (request->trace != NULL)

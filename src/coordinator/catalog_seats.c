@@ -150,6 +150,48 @@ catalog_predict(struct prediction *prediction, const struct model *model)
     catalog_predicted(prediction, 0);
 }
 
+/* ---- loading ---- */
+
+struct telling {
+    struct model *model;
+    bool alone; /* one worker at a time */
+    bool one_loads;
+};
+
+static void
+note_loading(struct holder *holder, void *context)
+{
+    struct telling *telling = context;
+    enum holding_state state = holder_state(holder, telling->model);
+    telling->one_loads = telling->one_loads || state == HOLDING_TO_LOAD || state == HOLDING_LOADING;
+}
+
+static void
+tell_to_load(struct holder *holder, void *context)
+{
+    struct telling *telling = context;
+    struct roster *roster = holder_seat(holder)->roster;
+    bool later = roster->stopping || roster->lane == roster->pipeline->incoming ||
+                 atomic_load(&roster->lane->state) == LANE_CONDEMNED;
+    if (later || (telling->alone && telling->one_loads) ||
+        holder_state(holder, telling->model) != HOLDING_NONE)
+        return;
+    telling->one_loads = true;
+    /* before all that a successor is to load: somebody waits for it */
+    holder_load(holder, telling->model, SHELF_AWAITED);
+}
+
+/* Once a worker has died of it, one at a time: who else has it under way is waited for first. A
+ * lane that is to take over is told when it has. */
+void
+catalog_tell_to_load(struct model *model)
+{
+    struct telling telling = {.model = model, .alone = model->load_deaths > 0};
+    if (telling.alone)
+        catalog_each_holder(model->catalog, note_loading, &telling);
+    catalog_each_holder(model->catalog, tell_to_load, &telling);
+}
+
 /* ---- what a load has come to ---- */
 
 static void
@@ -294,13 +336,13 @@ catalog_on_seat_start(struct catalog *catalog, struct seat *seat)
     registry_unlock(catalog->registry);
 }
 
-/* Loaded, or about to be, or to be unloaded when its last request is answered. */
+/* Loaded, or to be unloaded when its last request is answered. */
 static bool
 is_to_be_held(const struct model *model)
 {
     if (model->phase == PHASE_LEAVING)
         return model->place.state == MODEL_IS_UNLOADING && model->holdings > 0;
-    return model->phase == PHASE_LOADING || model->place.state == MODEL_IS_LOADED;
+    return model->place.state == MODEL_IS_LOADED;
 }
 
 struct candidate {
@@ -319,7 +361,7 @@ compare_candidates(const void *a, const void *b)
     return first->used_ns > second->used_ns ? -1 : first->used_ns < second->used_ns;
 }
 
-/* All that it is to hold: those first that requests wait for, then those used last. */
+/* All that is loaded: those first that requests wait for, then those used last. */
 static void
 load_all(struct catalog *catalog, struct holder *holder)
 {
@@ -381,8 +423,7 @@ catalog_on_seat_death(struct catalog *catalog, struct seat *seat, bool from_outs
     if (loading) {
         model->load_deaths += from_outside ? 1 : LOAD_DEATH_WEIGHT;
         if (model->load_deaths >= LOAD_DEATHS_MAX)
-            catalog_on_refused(model, holder, STATUS_INTERNAL,
-                               "its load killed the worker, and its successor");
+            catalog_on_refused(model, holder, STATUS_INTERNAL, "workers died while they loaded it");
     }
     seat->holder = NULL;
     holder_close(holder);

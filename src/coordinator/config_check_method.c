@@ -71,7 +71,7 @@ config_check_method(struct config_reader *reader, const struct config_pipeline *
         report_add(reader->report, id_path->key_line,
                    "`id_path` without `models`: the pipeline answers all requests of its method, "
                    "whatever they name");
-    if (pipeline->method == NULL)
+    if (method == NULL || pipeline->method == NULL)
         return;
     if (!is_method(pipeline->method))
         report_add(reader->report, method->line,

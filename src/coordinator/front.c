@@ -109,25 +109,28 @@ caller_of(const struct front *front, const struct rpc_call *call)
     return share_hash(front->share_key, peer, rpc_call_peer(call, peer, sizeof(peer)));
 }
 
-/* Who is to answer; `bound` NULL: a ModelInferRequest says. */
+/* The id that a call gives: by its metadata, or else in the message. `bound` NULL: that is a
+ * ModelInferRequest. */
 static enum status
-find_target(const struct front *front, const struct bound *bound, const struct rpc_call *call,
-            const struct rpc_message *message, struct target *target, struct error *error)
+find_id(const struct bound *bound, const struct rpc_call *call, const struct rpc_message *message,
+        struct target_id *id, struct error *error)
 {
     static const uint32_t name_path[] = {1}; /* of model_name in a ModelInferRequest */
-    struct target_id id;
-    enum status status = target_id_of_call(call, &id, error);
-    if (status != STATUS_OK)
+    enum status status = target_id_of_call(call, id, error);
+    if (status != STATUS_OK || id->bytes > 0)
         return status;
-    if (id.bytes == 0 && bound == NULL) {
-        if (target_id_of_message(message, name_path, 1, &id, error) != STATUS_OK)
-            return error_prefix(error, "request is not a valid ModelInferRequest");
-    } else if (id.bytes == 0 && bound->method.id_path_count > 0) {
-        if (target_id_of_message(message, bound->method.id_path, bound->method.id_path_count, &id,
-                                 error) != STATUS_OK)
-            return error_prefix(error, "looking for the model's id in the request");
+    if (bound == NULL) {
+        status = target_id_of_message(message, name_path, 1, id, error);
+        return status == STATUS_OK
+                   ? status
+                   : error_prefix(error, "request is not a valid ModelInferRequest");
     }
-    return target_find(&front->scope, bound == NULL ? NULL : bound->pipeline, &id, target, error);
+    if (bound->method.id_path_count == 0)
+        return STATUS_OK;
+    status = target_id_of_message(message, bound->method.id_path, bound->method.id_path_count, id,
+                                  error);
+    return status == STATUS_OK ? status
+                               : error_prefix(error, "looking for the model's id in the request");
 }
 
 /* What the parameter `priority` is to the Open Inference Protocol. */
@@ -152,8 +155,12 @@ infer(struct front *front, const struct bound *bound, struct submission *submiss
 {
     struct rpc_call *call = submission->call;
     const struct rpc_message *message = submission->message;
+    struct target_id id;
     struct target target;
-    enum status status = find_target(front, bound, call, message, &target, error);
+    enum status status = find_id(bound, call, message, &id, error);
+    if (status == STATUS_OK)
+        status =
+            target_find(&front->scope, bound == NULL ? NULL : bound->pipeline, &id, &target, error);
     if (status != STATUS_OK)
         return status;
     trace_name_pipeline(submission->trace, target.pipeline->name);

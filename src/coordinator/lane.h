@@ -85,6 +85,7 @@ struct request {
     struct oip_request *oip;
     /* Of a pipeline with models (model_wait.c): */
     struct model *model; /* NULL: none */
+    size_t message_bytes;
     int64_t deadline_ns;
     struct request *wait_prev, *wait_next; /* of those that wait for it [registry's lock] */
     bool listed;                           /* among them [registry's lock] */

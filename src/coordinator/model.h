@@ -3,15 +3,16 @@
  * What the files of the catalog share, and nobody else includes.
  *
  *     models.c      the registry: ids, what callers and registrars ask for (models.h)
- *     catalog.c     one model's way through its states, and what is loaded next
+ *     catalog.c     one model's way through its states, and the loop's turns
+ *     catalog_load.c  what is loaded next, how large it will be, room for it
  *     catalog_seats.c  what the catalog hears of seats and lanes
  *     holder.c      one worker: what it is told, what it answers
  *     model_wait.c  requests that wait for their model
  *     shelf.c       budget, order of use, queue: pure
  *
- * The registry's lock guards what is marked [lock]: written by the loop thread with the lock held,
- * so that the loop thread may read it without; other threads read and write with the lock. All else
- * is the loop thread's.
+ * The registry's lock guards what is marked [lock]. Other threads write, with it, only what
+ * requests change: who uses a model, when it was used, who waits for it. The rest of it the loop
+ * thread alone writes, with the lock, and may read without. All else is the loop thread's.
  */
 #pragma once
 
@@ -54,6 +55,7 @@ struct model_source {
     char *given; /* the path as it was said */
     char *path;  /* absolute */
     char *key;
+    uint64_t version; /* of its content, by who listed it; 0: not known */
 };
 
 /* What a loaded model takes and gives; kept as long as anybody may look at it. */
@@ -199,6 +201,20 @@ void catalog_unload(struct model *model);
 void catalog_fail(struct model *model, enum status status, const char *text);
 /* Something about its workers has changed. */
 void catalog_review(struct model *model);
+void catalog_count(struct catalog *catalog, enum counter counter);
+void model_enter_phase(struct model *model, enum model_phase phase);
+/* Nobody enters any more; when the last request that was sent with it is answered, workers unload
+ * it. */
+void model_begin_leaving(struct model *model);
+void model_take_from_begun(struct model *model);
+void model_free_said(struct model *model);
+
+/* ---- catalog_load.c ---- */
+
+/* Every worker has it, for the first time. */
+void model_on_loaded(struct model *model, uint64_t bytes);
+/* It was loaded anew in the place of a dead worker, or in a new lane. */
+void model_measure(struct model *model, uint64_t bytes);
 void catalog_predicted(struct prediction *prediction, uint64_t bytes);
 /* Asks for one; ends at once if no modelet says. */
 void catalog_predict(struct prediction *prediction, const struct model *model);
@@ -260,6 +276,8 @@ struct model_reach {
     bool grown;      /* it is held where it was not before */
 };
 struct model_reach catalog_reach(struct model *model);
+/* Of one that is to be loaded: whoever has not been told is. */
+void catalog_tell_to_load(struct model *model);
 /* A worker whose load has no end is replaced. */
 void catalog_end_late(struct catalog *catalog, int64_t now_ns);
 

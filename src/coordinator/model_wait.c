@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "coordinator/model.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/raw_message.h"
 #include "shm/former.h"
 #include "shm/slot.h"
 
@@ -118,22 +119,6 @@ model_admit(struct lane *lane, struct model *model, bool *reserved, struct error
                      model->id, waiting, lane->info.name);
 }
 
-/* With the lock: a request waits for it now. One that has failed of late, or is forgotten, is left
- * alone: the loop thread fails the request. */
-static void
-demand(struct model *model)
-{
-    struct catalog *catalog = model->catalog;
-    bool rests = model->place.state == MODEL_IS_KNOWN || model->place.state == MODEL_IS_FAILED;
-    if (model->forgotten ||
-        (model->place.state == MODEL_IS_FAILED && clock_now_ns() < model->retry_ns))
-        rests = false;
-    /* one that failed keeps what is being undone until it is gone */
-    if (model->place.queued || (rests && !model->place.begun && !model->place.reserved))
-        shelf_queue(&catalog->shelf, &model->place, SHELF_AWAITED);
-    catalog_attend(model); /* a wake, but of a request that waits for a load anyway */
-}
-
 bool
 model_sends(struct request *request, struct shm_ticket ticket, bool reserved)
 {
@@ -156,7 +141,7 @@ model_sends(struct request *request, struct shm_ticket ticket, bool reserved)
         /* seq_cst: lane_fail_all, after it has condemned the lane, sees this request, or we see
          * below that the lane is condemned */
         atomic_store(&request->use, request_use(ticket.generation, REQUEST_WAITING));
-        demand(model);
+        catalog_attend(model); /* a wake, but of a request that waits for a load anyway */
     }
     registry_unlock(model->registry);
     if (sends)
@@ -249,7 +234,19 @@ may_go_on(const struct model *model, const struct request *request)
     return model->place.state == MODEL_IS_LOADED && (model->usable_in & bit) != 0;
 }
 
-/* Sends one on, or fails it: what the model takes may be known only now. */
+/* What the model takes may be known only now. */
+static enum status
+check(const struct request *request, struct error *error)
+{
+    const struct lane *lane = request->lane;
+    struct oip_model_info info = model_info(lane, request->model);
+    if (!lane->takes_messages)
+        return oip_check_model(request->oip, &info, error);
+    struct rpc_message length = {.bytes = request->message_bytes};
+    return raw_message_check(&length, &info, error);
+}
+
+/* Sends one on, or fails it. */
 static void
 check_and_send(const struct waiting *waiting)
 {
@@ -260,13 +257,10 @@ check_and_send(const struct waiting *waiting)
                                         request_use(waiting->ticket.generation, REQUEST_ADMITTED)))
         return;
     struct error error = ERROR_NONE;
-    if (request->returns == 0) {
-        struct oip_model_info info = model_info(request->lane, request->model);
-        if (oip_check_model(request->oip, &info, &error) != STATUS_OK) {
-            atomic_store(&request->use, waits);
-            lane_fail_waiting(request, waiting->ticket.generation, error.status, error.text);
-            return;
-        }
+    if (request->returns == 0 && check(request, &error) != STATUS_OK) {
+        atomic_store(&request->use, waits);
+        lane_fail_waiting(request, waiting->ticket.generation, error.status, error.text);
+        return;
     }
     send_on(request, waiting->ticket, waiting->word);
 }

@@ -196,6 +196,8 @@ model_free_unused(struct model *model)
         free(older);
         older = next;
     }
+    if (model->forgotten)
+        model->info = NULL; /* this may be called again, for who looked at it last */
     if (!model->forgotten || model->attention || model->swept)
         return; /* somebody still looks at it */
     model->catalog->numbers[model->number] = NULL;
@@ -413,8 +415,8 @@ find_or_add(struct catalog *catalog, const struct model_spec *spec, struct model
 }
 
 /* What it is, or will be when it is unloaded. */
-static const struct model_source *
-source_to_be(const struct model *model)
+static struct model_source *
+source_to_be(struct model *model)
 {
     return model->next.path != NULL ? &model->next : &model->source;
 }
@@ -531,15 +533,20 @@ models_purge(struct registry *registry, model_done *done, void *context)
 }
 
 enum status
-models_list(struct catalog *catalog, const struct model_spec *spec, struct error *error)
+models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t version,
+            struct error *error)
 {
     struct model_place place;
     struct model *model = find_or_add(catalog, spec, &place, error);
     if (model == NULL)
         return error->status;
+    bool is_new = !is_there(model);
     set_flags(model, true, model->place.ordered);
-    if (!source_is(source_to_be(model), place.path, spec->key))
+    struct model_source *source = source_to_be(model);
+    bool same = source_is(source, place.path, spec->key);
+    if (!same || (source->version != version && !model->place.ordered && !is_new))
         move_to(model, spec, place.path);
+    source_to_be(model)->version = version;
     return STATUS_OK;
 }
 

@@ -95,8 +95,10 @@ void models_predict(struct catalog *catalog, const struct model_spec *spec, mode
                     void *context);
 
 /* Makes a model known, which is loaded when it is asked for; it may be evicted then. One that is
- * known by another path or key becomes the new one: the old is unloaded first. */
-enum status models_list(struct catalog *catalog, const struct model_spec *spec,
+ * known by another path or key becomes the new one: the old is unloaded first, and who asks
+ * meanwhile waits for the new. So does one whose content is of another `version`, unless somebody
+ * has ordered it: that stays loaded as it is. */
+enum status models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t version,
                         struct error *error) WARN_UNUSED;
 /* It is gone from the list: unloaded and forgotten, unless somebody has ordered it. */
 void models_unlist(struct catalog *catalog, const char *id);

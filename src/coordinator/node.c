@@ -18,6 +18,9 @@
 #include "coordinator/local.h"
 #include "coordinator/http.h"
 #include "coordinator/loop.h"
+#include "coordinator/model_directory.h"
+#include "coordinator/model_orders.h"
+#include "coordinator/models.h"
 #include "coordinator/pipeline.h"
 #include "coordinator/reload.h"
 #include "coordinator/rest.h"
@@ -44,6 +47,8 @@ struct node {
     struct runtime *runtime; /* NULL: mmesh.ModelRuntime is not served */
     struct tracer *tracer;   /* NULL: nothing is traced */
     struct control *control;
+    struct model_orders *model_orders;
+    struct model_directory *directories[CONFIG_PIPELINES_MAX]; /* NULL: none is watched */
     struct local *local;
     struct http *http; /* NULL: nothing is to be served over HTTP */
     struct scrape *scrape;
@@ -189,10 +194,20 @@ on_pipeline_stopped(void *context, struct pipeline *pipeline)
 /* ---- stopping ---- */
 
 static void
+stop_directories(struct node *node)
+{
+    for (uint32_t i = 0; i < CONFIG_PIPELINES_MAX; i++) {
+        model_directory_destroy(node->directories[i]);
+        node->directories[i] = NULL;
+    }
+}
+
+static void
 stop_pipelines(struct node *node)
 {
     node->phase = PHASE_STOPPING;
     loop_timer_clear(node->drain_timer);
+    stop_directories(node);
     assembly_stop(&node->assembly);
 }
 
@@ -273,13 +288,19 @@ static void
 on_control(void *context, const struct control_request *request, struct control_call *call)
 {
     struct node *node = context;
+    if (request->verb == CONTROL_MODEL_LIST ||
+        (request->verb != CONTROL_RELOAD && node->phase == PHASE_SERVING)) {
+        model_orders_take(node->model_orders, request, call);
+        return;
+    }
     if (node->phase == PHASE_SERVING) {
-        reload_asked(&node->assembly, node->options, request->name, call);
+        reload_asked(&node->assembly, node->options, request->pipeline, call);
         return;
     }
     struct error error = ERROR_NONE;
-    error_set(&error, STATUS_FAILED_PRECONDITION, "the node is %s: nothing is reloaded",
-              node->phase < PHASE_SERVING ? "starting" : "stopping");
+    error_set(&error, STATUS_FAILED_PRECONDITION, "the node is %s: nothing is %s",
+              node->phase < PHASE_SERVING ? "starting" : "stopping",
+              request->verb == CONTROL_RELOAD ? "reloaded" : "loaded or unloaded");
     control_answer(call, &error, NULL);
 }
 
@@ -403,6 +424,39 @@ front_open(struct node *node, struct error *error)
 }
 
 static enum status
+list_model(void *context, const struct model_spec *spec, uint64_t version, struct error *error)
+{
+    return models_list(context, spec, version, error);
+}
+
+static void
+unlist_model(void *context, const char *id)
+{
+    models_unlist(context, id);
+}
+
+/* Before anything serves: whoever finds the node ready finds the models that lie there. */
+static enum status
+watch_directories(struct node *node, struct error *error)
+{
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; i < node->assembly.pipeline_count && status == STATUS_OK; i++) {
+        const struct pipeline *pipeline = node->assembly.pipelines[i];
+        const struct config_models *models = &node->source->config.pipelines[i].models;
+        if (pipeline->catalog == NULL || (models->watch != NULL && models->watch[0] == 'n'))
+            continue;
+        const struct model_directory_options options = {.loop = node->loop,
+                                                        .pipeline = pipeline->name,
+                                                        .root = models->root,
+                                                        .list = list_model,
+                                                        .unlist = unlist_model,
+                                                        .context = pipeline->catalog};
+        status = model_directory_create(&options, &node->directories[i], error);
+    }
+    return status;
+}
+
+static enum status
 start(struct node *node, struct error *error)
 {
     const struct node_options *options = node->options;
@@ -432,6 +486,8 @@ start(struct node *node, struct error *error)
     status = start_tracer(node, error);
     if (status != STATUS_OK)
         return status;
+    node->model_orders = model_orders_create(node->assembly.registry, node->assembly.pipelines,
+                                             node->assembly.pipeline_count);
     struct control_handler handler = {on_control, node};
     status =
         control_create(node->loop, node->assembly.counters.path, &handler, &node->control, error);
@@ -443,6 +499,8 @@ start(struct node *node, struct error *error)
     status = front_open(node, error);
     if (status == STATUS_OK)
         status = http_open(node, error);
+    if (status == STATUS_OK)
+        status = watch_directories(node, error);
     return status == STATUS_OK ? assembly_start(&node->assembly, error) : status;
 }
 
@@ -456,6 +514,8 @@ finish(struct node *node)
         front_destroy(node->front);
     if (node->loop != NULL)
         loop_run_posted(node->loop);
+    stop_directories(node);
+    model_orders_destroy(node->model_orders);
     control_destroy(node->control);
     local_destroy(node->local);
     assembly_end_gathering(&node->assembly); /* the last to answer, and to end a trace */

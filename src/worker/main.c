@@ -2,6 +2,7 @@
 /* One worker process, started by the coordinator: handshake.h says how, worker.h what it does. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -81,10 +82,20 @@ stop(struct worker *worker)
     modelet_stop(&worker->modelet);
 }
 
+/* Threads of an OpenMP engine wait for each other by sleeping, not by spinning, unless the node's
+ * environment says otherwise: where there are more of them than CPUs, who spins keeps the others
+ * from what is waited for. Read by the engine's library when it is opened. */
+static void
+calm_engines(void)
+{
+    (void)setenv("OMP_WAIT_POLICY", "passive", 0);
+}
+
 int
 main(void)
 {
     worker_bind_to_parent();
+    calm_engines();
     static struct worker worker;
     static struct handshake_ready ready;
     struct error error = ERROR_NONE;

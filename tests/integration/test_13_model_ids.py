@@ -14,7 +14,7 @@ import grpc
 
 import shoal_fixture
 from shoal_client import CHANNEL_OPTIONS, Client, failure
-from shoal_fixture import WAIT_SECONDS, Shoald, node, pipeline, stage
+from shoal_fixture import WAIT_SECONDS, Shoald, node, pipeline, stage, wait_until
 from shoal_rest import ANY_PORT, Rest, port_of, tensor
 
 RUNTIME = "mmesh.ModelRuntime"
@@ -42,8 +42,8 @@ def named(*ids):
     return b"".join(field(1, field(20, one)) for one in ids)
 
 
-def store(name, **keys):
-    models = {"root": "models", "memory_mib": 64, "types": [name], "watch": "no"}
+def store(name, root="models", watch="no", **keys):
+    models = {"root": root, "memory_mib": 64, "types": [name], "watch": watch}
     return pipeline(name, stage("libletters.so", params={"folder": "."}), models=models, slots=64,
                     **keys)
 
@@ -53,11 +53,13 @@ class TestModelIds(unittest.TestCase):
     def setUpClass(cls):
         config = node(store(BY_NAME), store(BY_HEADER, method="/test.Header/Do"),
                       store(BY_FIELD, method="/test.Field/Do", id_path=[1, 20]),
+                      store("shelf", root="shelf", watch="yes", method="/test.Shelf/Do"),
                       pipeline("echo", stage("libecho.so"), slots=8), message_mib=1, http=ANY_PORT,
                       runtime=["unix:runtime.sock"])
         cls.shoald = Shoald(config)
         (cls.shoald.folder / "models").mkdir()
         (cls.shoald.folder / "models" / "file").write_text("a model\n")
+        (cls.shoald.folder / "shelf" / "lazy").mkdir(parents=True)
         cls.enterClassContext(cls.shoald)
         cls.client = cls.enterClassContext(Client(cls.shoald.target))
         cls.loader = cls.enterClassContext(
@@ -205,6 +207,22 @@ class TestModelIds(unittest.TestCase):
             self.assertEqual(stub(request(service=model), timeout=WAIT_SECONDS).status, 1, model)
         self.check_refused(stub.future(request(service="nobody"), timeout=WAIT_SECONDS),
                            "NOT_FOUND")
+
+    def test_listed(self):
+        """A model that lies in a directory is known, and loaded by the first call that means it."""
+        request, stub = self.client.stub("Check", HEALTH)
+
+        def state():
+            return stub(request(service="lazy"), timeout=WAIT_SECONDS).status
+
+        def is_known():
+            return self.rest.get("/v2/models/lazy").code == 200
+        wait_until(is_known, lambda: f"the listed model; the log:\n{self.shoald.stderr}")
+        self.assertEqual((state(), self.client.call("ModelReady", name="lazy").ready), (2, False))
+        self.assertEqual(self.rest.get("/v2/models/lazy/ready").code, 503)
+        self.assertEqual(self.call("/test.Shelf/Do", MODEL, (("mm-model-id", "lazy"),)).result(),
+                         b"lazy")
+        self.assertEqual((state(), self.client.call("ModelReady", name="lazy").ready), (1, True))
 
     def test_rest(self):
         for model, shape in (("one", -1), ("seven", 7), (UMLAUT, -1)):

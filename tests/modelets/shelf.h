@@ -21,6 +21,7 @@
  *                  `library` to load one, `thread` to make one; and `write` there, `passwd` to
  *                  read that, `socket`, `fork`, `code` in memory of its own, `urgent` to be more so
  *   stuck          `load` never comes back
+ *   lie            `load` says nonsense to the coordinator, and takes its time
  *   crash_unload   `unload` crashes
  *   thief          maps a file in `unload`, and says in the log what came of it
  */

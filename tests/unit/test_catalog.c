@@ -65,13 +65,720 @@ test_failing_load(void **state)
     wait_returned(rig);
 }
 
+/* A model whose load ends when that file is there. */
+static const char *
+gated(const struct rig *rig, const char *more)
+{
+    static char key[256];
+    char gate[200];
+    rig_path(rig, "gate", gate, sizeof(gate));
+    snprintf(key, sizeof(key), "gate=%s %s", gate, more);
+    return key;
+}
+
+/* Until a worker runs something. */
+static void
+wait_runs(struct rig *rig)
+{
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
+    assert_non_null(lane);
+    while (atomic_load(&region_worker(&lane->region, 0, 0)->run_began_ns) == 0 &&
+           atomic_load(&region_worker(&lane->region, 0, 1)->run_began_ns) == 0)
+        if (clock_now_ns() > until_ns)
+            fail_msg("nothing runs");
+    lane_unref(lane);
+}
+
+/* Until the second worker, which is asked for no sizes, has been told so much. */
+static void
+wait_told(struct rig *rig, uint32_t least)
+{
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
+    assert_non_null(lane);
+    while (atomic_load(&region_worker(&lane->region, 0, 1)->models_told) < least)
+        if (clock_now_ns() > until_ns)
+            fail_msg("it was never told of %u models", least);
+    lane_unref(lane);
+}
+
+static void
+test_unload_waits_for_requests(void **state)
+{
+    struct rig *rig = *state;
+    struct error error = ERROR_NONE;
+    assert_done(give(rig, ORDER_LOAD, "m1", ""));
+    assert_asked(rig, "m1", 0, PROBE_WAIT, 0); /* until it is cancelled */
+    wait_runs(rig);
+    struct order unload = {.rig = rig, .kind = ORDER_UNLOAD, .id = "m1", .path = "", .key = ""};
+    order_begin(&unload);
+    wait_state(rig, "m1", MODEL_IS_UNLOADING);
+    assert_int_equal(ask(rig, "m1", 1, PROBE_ECHO, 0, &error), STATUS_NOT_FOUND);
+    struct order again = give(rig, ORDER_LIST, "m1", ""); /* it is to come back */
+    assert_done(again);
+    assert_asked(rig, "m1", 2, PROBE_ECHO, 0);
+    assert_int_equal(unload.done, 0);
+    pipeline_cancel(the_pipeline(rig), rig->calls[0].tag);
+    assert_answered(rig, 0, 1);
+    assert_int_equal(order_end(&unload), STATUS_OK);
+    assert_answered(rig, 2, 1);
+    assert_int_equal(count(rig, PIPELINE_MODEL_LOADS), 2);
+    wait_returned(rig);
+}
+
+static void
+test_unload_while_loading(void **state)
+{
+    struct rig *rig = *state;
+    struct order load = {
+        .rig = rig, .kind = ORDER_LOAD, .id = "m1", .path = "m1", .key = gated(rig, "")};
+    struct order waiting[3] = {load, load, load};
+    waiting[1].id = waiting[1].path = "m2";
+    waiting[2].id = waiting[2].path = "m3"; /* the third is not begun */
+    for (int i = 0; i < 3; i++)
+        order_begin(&waiting[i]);
+    wait_state(rig, "m3", MODEL_IS_LOADING);
+    wait_told(rig, 1); /* to load m1 */
+    assert_done(give(rig, ORDER_UNLOAD, "m3", ""));
+    assert_int_equal(order_end(&waiting[2]), STATUS_ABORTED);
+    struct order unload = {.rig = rig, .kind = ORDER_UNLOAD, .id = "m1", .path = "", .key = ""};
+    order_begin(&unload);
+    assert_int_equal(order_end(&waiting[0]), STATUS_ABORTED);
+    assert_int_equal(unload.done, 0); /* what is under way is waited for */
+    rig_file(rig, "gate");
+    assert_int_equal(order_end(&unload), STATUS_OK);
+    assert_int_equal(order_end(&waiting[1]), STATUS_OK);
+    wait_state(rig, "m1", MODEL_STATES);
+}
+
+static void
+test_purge(void **state)
+{
+    struct rig *rig = *state;
+    assert_done(give(rig, ORDER_LOAD, "m1", ""));
+    assert_done(give(rig, ORDER_LIST, "m2", ""));
+    assert_done(give(rig, ORDER_LOAD, "m2", ""));
+    struct order load = {
+        .rig = rig, .kind = ORDER_LOAD, .id = "m3", .path = "m3", .key = gated(rig, "")};
+    order_begin(&load);
+    wait_state(rig, "m3", MODEL_IS_LOADING);
+    struct order purge = {.rig = rig, .kind = ORDER_PURGE, .path = "", .key = ""};
+    order_begin(&purge);
+    assert_int_equal(order_end(&load), STATUS_ABORTED);
+    rig_file(rig, "gate");
+    assert_int_equal(order_end(&purge), STATUS_OK);
+    wait_state(rig, "m1", MODEL_STATES);
+    wait_state(rig, "m2", MODEL_IS_KNOWN);
+    wait_state(rig, "m3", MODEL_STATES);
+    assert_false(look_at(rig, "m2").row.ordered);
+    assert_done(give(rig, ORDER_UNLIST, "m2", ""));
+    wait_state(rig, "m2", MODEL_STATES);
+    assert_done(give(rig, ORDER_PURGE, NULL, "")); /* of nothing */
+}
+
+/* Under another path or key it is another model: the old one is unloaded first. */
+static void
+test_listed_anew(void **state)
+{
+    struct rig *rig = *state;
+    assert_done(give(rig, ORDER_LIST, "m1", "heap=10"));
+    assert_asked(rig, "m1", 0, PROBE_ECHO, 0);
+    assert_answered(rig, 0, 1);
+    assert_done(give(rig, ORDER_LIST, "m1", "heap=10")); /* nothing new */
+    assert_int_equal(look_at(rig, "m1").row.state, MODEL_IS_LOADED);
+    assert_done(give(rig, ORDER_LIST, "m1", "heap=20"));
+    wait_state(rig, "m1", MODEL_IS_KNOWN);
+    assert_asked(rig, "m1", 1, PROBE_ECHO, 0);
+    assert_answered(rig, 1, 1);
+    assert_int_equal(count(rig, PIPELINE_MODEL_LOADS), 2);
+    assert_done(give(rig, ORDER_LIST, "m1", "fail"));
+    wait_state(rig, "m1", MODEL_IS_KNOWN);
+    assert_asked(rig, "m1", 2, PROBE_ECHO, 0);
+    assert_failed(rig, 2, STATUS_OUT_OF_RANGE, "told to fail");
+    assert_done(give(rig, ORDER_LIST, "m1", ""));
+    wait_state(rig, "m1", MODEL_IS_KNOWN); /* a new model has not failed */
+    assert_asked(rig, "m1", 3, PROBE_ECHO, 0);
+    assert_answered(rig, 3, 1);
+}
+
+static void
+test_names(void **state)
+{
+    struct rig *rig = *state;
+    struct order order = {.rig = rig, .kind = ORDER_LOAD, .path = "m1", .key = ""};
+    static const char *const fine[] = {"../x", "/etc", ".", "a b", "\xc3\xa4"};
+    for (size_t i = 0; i < ARRAY_COUNT(fine); i++) { /* ids are never paths */
+        struct order one = order;
+        one.id = fine[i];
+        order_begin(&one);
+        if (order_end(&one) != STATUS_OK)
+            fail_msg("%s: %s", one.id, one.text);
+        assert_asked(rig, fine[i], 0, PROBE_ECHO, 0);
+        assert_answered(rig, 0, 0);
+    }
+    static const struct {
+        const char *id, *path, *part;
+    } bad[] = {
+        {"", "m1", "1 to 127 bytes"},
+        {"shelf", "m1", "is the name of a pipeline"},
+        {"a\nb", "m1", "control character"},
+        {"x", "", "path is empty"},
+        {"x", "../node.yaml", "leads out of the models' root"},
+        {"x", "/etc/passwd", "is not beneath the models' root"},
+        {"x", "nothing", "there is nothing beneath"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
+        struct order one = order;
+        one.id = bad[i].id;
+        one.path = bad[i].path;
+        order_begin(&one);
+        if (order_end(&one) == STATUS_OK || strstr(one.text, bad[i].part) == NULL)
+            fail_msg("%s %s: %s", one.id, one.path, one.text);
+    }
+}
+
+/* ---- waiting ---- */
+
+static void
+test_waits_in_vain(void **state)
+{
+    struct rig *rig = *state;
+    struct error error = ERROR_NONE;
+    assert_done(give(rig, ORDER_LOAD, "m2", ""));
+    assert_done(give(rig, ORDER_LIST, "m1", gated(rig, "")));
+    assert_asked(rig, "m1", 0, PROBE_ECHO, 0);
+    pipeline_cancel(the_pipeline(rig), rig->calls[0].tag);
+    assert_failed(rig, 0, STATUS_CANCELLED, "");
+    struct pipeline *pipeline;
+    rig->model = registry_enter(rig->assembly.registry, "m1", 2, &pipeline);
+    assert_int_equal(
+        submit(rig, 1, PROBE_ECHO, 0, clock_now_ns() + 50 * (int64_t)NS_PER_MS, &error), STATUS_OK);
+    assert_failed(rig, 1, STATUS_DEADLINE_EXCEEDED, "while the model was being loaded");
+    rig->model = NULL;
+    for (uint32_t i = 0; i < SLOTS / 2; i++)
+        assert_asked(rig, "m1", i, PROBE_ECHO, 0);
+    assert_int_equal(ask(rig, "m1", 40, PROBE_ECHO, 0, &error), STATUS_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(error.text, "wait for models already"));
+    assert_asked(rig, "m2", 41, PROBE_ECHO, 0);
+    assert_answered(rig, 41, 2);
+    rig_file(rig, "gate");
+    for (uint32_t i = 0; i < SLOTS / 2; i++)
+        assert_answered(rig, i, 1);
+    wait_returned(rig);
+}
+
+static void
+test_condemned(void **state)
+{
+    struct rig *rig = *state;
+    assert_done(give(rig, ORDER_LOAD, "m1", ""));
+    assert_done(give(rig, ORDER_LIST, "m2", gated(rig, "")));
+    assert_asked(rig, "m2", 0, PROBE_ECHO, 0);
+    wait_state(rig, "m2", MODEL_IS_LOADING);
+    on_loop(rig, condemn);
+    assert_failed(rig, 0, STATUS_UNAVAILABLE, "being rebuilt");
+    wait_serving(rig, 2);
+    assert_asked(rig, "m1", 1, PROBE_ECHO, 0); /* as if it had always been there */
+    assert_answered(rig, 1, 1);
+    assert_asked(rig, "m2", 2, PROBE_ECHO, 0);
+    rig_file(rig, "gate");
+    assert_answered(rig, 2, 2);
+    wait_returned(rig);
+}
+
+/* ---- workers that die ---- */
+
+static void
+test_kills_under_traffic(void **state)
+{
+    enum { MODELS = 20, KILLS = 12, IN_FLIGHT = 8 };
+    struct rig *rig = *state;
+    char ids[MODELS][16];
+    for (int i = 0; i < MODELS; i++) {
+        snprintf(ids[i], sizeof(ids[i]), "m%d", i);
+        assert_done(give(rig, ORDER_LOAD, ids[i], ""));
+    }
+    uint32_t next = 0;
+    for (uint32_t turn = 0; turn < KILLS; turn++) {
+        for (uint32_t i = 0; i < IN_FLIGHT; i++)
+            assert_asked(rig, ids[next++ % MODELS], i, PROBE_SLOW, i % 3);
+        kill_worker(rig, turn % 2);
+        for (uint32_t i = 0; i < IN_FLIGHT; i++)
+            assert_answered(rig, i, (next - IN_FLIGHT + i) % MODELS);
+        wait_restarts(rig, turn + 1); /* one that dies twice of the same is poison */
+    }
+    wait_returned(rig);
+    assert_int_equal(count(rig, PIPELINE_REPLIES_FAILED), 0);
+    assert_int_equal(count(rig, PIPELINE_MODEL_LOADS_FAILED), 0);
+}
+
+/* What a load does to its worker concerns nobody but its own model. */
+static void
+kill_by(struct rig *rig, const char *key, enum status status, const char *part)
+{
+    enum { IN_FLIGHT = 8 };
+    assert_done(give(rig, ORDER_LOAD, "m1", ""));
+    struct order bad = {.rig = rig, .kind = ORDER_LOAD, .id = "m2", .path = "m2", .key = key};
+    order_begin(&bad);
+    uint32_t rounds = 0;
+    while (bad.done == 0 || rounds < 4) {
+        for (uint32_t i = 0; i < IN_FLIGHT; i++)
+            assert_asked(rig, "m1", i, PROBE_SLOW, 2);
+        for (uint32_t i = 0; i < IN_FLIGHT; i++)
+            assert_answered(rig, i, 1);
+        rounds++;
+    }
+    assert_refused(bad, status, part);
+    wait_restarts(rig, 2);
+    assert_asked(rig, "m1", 0, PROBE_ECHO, 0);
+    assert_answered(rig, 0, 1);
+    wait_returned(rig);
+    assert_int_equal(count(rig, PIPELINE_REPLIES_FAILED), 0);
+    assert_int_equal(count(rig, PIPELINE_POISON), 0);
+    assert_int_equal(restarts_seen, 2);
+}
+
+static void
+test_load_crashes(void **state)
+{
+    kill_by(*state, "crash", STATUS_INTERNAL, "workers died while they loaded it");
+}
+
+static void
+test_load_crashes_one_worker(void **state)
+{
+    kill_by(*state, "exit", STATUS_INTERNAL, "workers died while they loaded it");
+}
+
+static uint64_t load_timeouts_seen;
+
+static void
+see_load_timeouts(struct pipeline *pipeline, struct lane *lane)
+{
+    load_timeouts_seen =
+        counter_get(counters_values(pipeline->options.counters, lane->generation->stage_scopes[0]),
+                    STAGE_LOAD_TIMEOUTS);
+}
+
+static void
+test_load_hangs(void **state)
+{
+    kill_by(*state, "stuck", STATUS_DEADLINE_EXCEEDED, "load_timeout_ms (200)");
+    on_loop(*state, see_load_timeouts);
+    assert_int_equal(load_timeouts_seen, 2);
+}
+
+/* Its file is gone when a successor is to load it: then nobody has it. */
+static void
+test_successor_cannot(void **state)
+{
+    struct rig *rig = *state;
+    char path[256];
+    assert_done(give(rig, ORDER_LIST, "m1", "map"));
+    assert_asked(rig, "m1", 0, PROBE_ECHO, 0);
+    assert_answered(rig, 0, 1);
+    rig_path(rig, "m1", path, sizeof(path));
+    assert_int_equal(unlink(path), 0);
+    kill_worker(rig, 0);
+    wait_state(rig, "m1", MODEL_IS_FAILED);
+    struct error error = ERROR_NONE;
+    assert_int_not_equal(ask(rig, "m1", 1, PROBE_ECHO, 0, &error), STATUS_OK);
+    assert_non_null(strstr(error.text, "model \"m1\" could not be loaded"));
+    assert_done(give(rig, ORDER_LOAD, "m2", ""));
+    assert_asked(rig, "m2", 2, PROBE_ECHO, 0);
+    assert_answered(rig, 2, 2);
+    wait_returned(rig);
+}
+
+/* ---- workers that lie ---- */
+
+/* The workers stand still, and the test does their work. */
+static void
+signal_workers(struct rig *rig, int number)
+{
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    assert_non_null(lane);
+    for (uint32_t i = 0; i < rig_workers; i++)
+        assert_int_equal(kill(atomic_load(&region_worker(&lane->region, 0, i)->pid), number), 0);
+    lane_unref(lane);
+}
+
+/* Takes the next request as a worker would, and hands it back. */
+static void
+hand_back(struct lane *lane, uint16_t party)
+{
+    struct shm_ticket ticket;
+    int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
+    while (slot_pop(&lane->region, 0, party, &ticket) != RING_OK)
+        if (clock_now_ns() > until_ns)
+            fail_msg("nothing waits at the stage");
+    slot_set_not_held(region_slot(&lane->region, ticket.index), 0);
+    assert_int_equal(slot_push(&lane->region, ticket, 0, PLACE_ERROR, party, clock_now_ns()),
+                     RING_OK);
+    doorbell_ring(&lane->region.header->coordinator_bell);
+}
+
+static void
+test_handed_back_for_ever(void **state)
+{
+    struct rig *rig = *state;
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    uint16_t party = (uint16_t)atomic_load(&region_worker(&lane->region, 0, 0)->party);
+    assert_done(give(rig, ORDER_LOAD, "m1", ""));
+    signal_workers(rig, SIGSTOP);
+    assert_asked(rig, "m1", 0, PROBE_ECHO, 0);
+    for (int i = 0; i < 8; i++) {
+        hand_back(lane, party);
+        wait_count(rig, PIPELINE_MODEL_RETURNS, (uint64_t)i + 1);
+    }
+    assert_false(rig->calls[0].answered);
+    hand_back(lane, party);
+    assert_failed(rig, 0, STATUS_UNAVAILABLE, "handed the request back 8 times");
+    signal_workers(rig, SIGCONT);
+    assert_asked(rig, "m1", 1, PROBE_ECHO, 0);
+    assert_answered(rig, 1, 1);
+    lane_unref(lane);
+    wait_returned(rig);
+    assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 0);
+}
+
+/* A request that waits for its model is in nobody's hands: an answer to it is forged. */
+static void
+test_forged_answer(void **state)
+{
+    struct rig *rig = *state;
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    assert_done(give(rig, ORDER_LIST, "m1", gated(rig, "")));
+    assert_asked(rig, "m1", 0, PROBE_ECHO, 0);
+    wait_state(rig, "m1", MODEL_IS_LOADING);
+    assert_int_equal(slot_push(&lane->region, tag_ticket(rig->calls[0].tag), PLACE_FREE, 1,
+                               PARTY_COORDINATOR, clock_now_ns()),
+                     RING_OK);
+    doorbell_ring(&lane->region.header->coordinator_bell);
+    lane_unref(lane);
+    assert_failed(rig, 0, STATUS_UNAVAILABLE, "being rebuilt");
+    wait_serving(rig, 2);
+    rig_file(rig, "gate");
+    assert_asked(rig, "m1", 1, PROBE_ECHO, 0);
+    assert_answered(rig, 1, 1);
+    assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 1);
+}
+
+/* What is no word of a model, or nobody has asked for: the worker is killed, and what it was to
+ * load fails when that has happened twice. */
+static void
+test_nonsense(void **state)
+{
+    struct rig *rig = *state;
+    assert_done(give(rig, ORDER_LOAD, "m1", ""));
+    struct order lie = give(rig, ORDER_LOAD, "m2", "lie");
+    assert_refused(lie, STATUS_INTERNAL, "workers died while they loaded it");
+    wait_restarts(rig, 2);
+    assert_asked(rig, "m1", 0, PROBE_ECHO, 0);
+    assert_answered(rig, 0, 1);
+    wait_returned(rig);
+}
+
+/* ---- room ---- */
+
+static void
+test_budget(void **state)
+{
+    enum { MODELS = 12 };
+    struct rig *rig = *state;
+    char ids[MODELS][16];
+    assert_done(give(rig, ORDER_LOAD, "m20", "size=100000")); /* each is in two workers */
+    for (int i = 0; i < MODELS; i++) {
+        snprintf(ids[i], sizeof(ids[i]), "m%d", i);
+        assert_done(give(rig, ORDER_LIST, ids[i], "size=100000"));
+    }
+    for (uint32_t i = 0; i < 3 * MODELS; i++) {
+        assert_asked(rig, ids[i % MODELS], 0, PROBE_ECHO, 0);
+        assert_answered(rig, 0, i % MODELS);
+        uint64_t bytes = 0;
+        for (int k = 0; k < MODELS; k++)
+            bytes += look_at(rig, ids[k]).row.bytes;
+        assert_true(bytes + 200000 <= 1 << 20);
+    }
+    assert_int_equal(look_at(rig, "m20").row.state, MODEL_IS_LOADED); /* it was ordered */
+    assert_true(count(rig, PIPELINE_MODEL_EVICTIONS) >= 3 * MODELS - 4);
+    assert_int_equal(count(rig, PIPELINE_MODEL_LOADS_FAILED), 0);
+    assert_refused(give(rig, ORDER_LOAD, "m21", "size=450000"), STATUS_RESOURCE_EXHAUSTED,
+                   "taken by models that were ordered");
+    uint64_t loads = count(rig, PIPELINE_MODEL_LOADS);
+    assert_refused(give(rig, ORDER_LOAD, "m22", "predict=2000000"), STATUS_RESOURCE_EXHAUSTED,
+                   "memory_mib");
+    assert_int_equal(count(rig, PIPELINE_MODEL_LOADS), loads); /* it was not even tried */
+    wait_returned(rig);
+}
+
+/* One that is in use is not evicted; who needs its room waits. */
+static void
+test_room_in_use(void **state)
+{
+    struct rig *rig = *state;
+    assert_done(give(rig, ORDER_LIST, "m1", "size=400000"));
+    assert_done(give(rig, ORDER_LIST, "m2", "size=400000 predict=400000"));
+    assert_asked(rig, "m1", 0, PROBE_WAIT, 0);
+    wait_state(rig, "m1", MODEL_IS_LOADED);
+    wait_runs(rig);
+    assert_asked(rig, "m2", 1, PROBE_ECHO, 0);
+    wait_count(rig, PIPELINE_MODEL_MISSES, 2);
+    wait_state(rig, "m2", MODEL_IS_LOADING);
+    assert_int_equal(look_at(rig, "m1").row.state, MODEL_IS_LOADED);
+    pipeline_cancel(the_pipeline(rig), rig->calls[0].tag);
+    assert_answered(rig, 0, 1);
+    assert_answered(rig, 1, 2);
+    wait_state(rig, "m1", MODEL_IS_KNOWN);
+    wait_returned(rig);
+}
+
+static void
+test_predict(void **state)
+{
+    struct rig *rig = *state;
+    struct order said = give(rig, ORDER_PREDICT, "m1", "predict=5000");
+    assert_done(said);
+    assert_int_equal(said.facts.bytes, 10000); /* two workers */
+    struct order unknown = give(rig, ORDER_PREDICT, "m1", "");
+    assert_done(unknown);
+    assert_int_equal(unknown.facts.bytes, 1 << 20);
+    assert_done(give(rig, ORDER_LOAD, "m1", "size=3000"));
+    unknown = give(rig, ORDER_PREDICT, "m2", "");
+    assert_int_equal(unknown.facts.bytes, 6000); /* as another of such a file */
+    assert_refused(give(rig, ORDER_PREDICT, "none", ""), STATUS_NOT_FOUND, "nothing beneath");
+}
+
+/* ---- what an operator sees ---- */
+
+__attribute__((weak)) size_t __sanitizer_get_current_allocated_bytes(void); /* NOLINT: its name */
+
+static void
+publish(struct pipeline *pipeline, struct lane *lane)
+{
+    (void)lane;
+    pipeline_publish(pipeline);
+}
+
+static void
+test_gauges(void **state)
+{
+    struct rig *rig = *state;
+    assert_done(give(rig, ORDER_LOAD, "m1", "size=1000"));
+    assert_done(give(rig, ORDER_LOAD, "m2", "leak=3000000"));
+    assert_done(give(rig, ORDER_UNLOAD, "m2", ""));
+    assert_done(give(rig, ORDER_LIST, "m3", gated(rig, "")));
+    assert_done(give(rig, ORDER_LIST, "m4", ""));
+    assert_asked(rig, "m3", 0, PROBE_ECHO, 0);
+    wait_told(rig, 4);
+    on_loop(rig, publish);
+    assert_int_equal(count(rig, PIPELINE_MODELS_KNOWN), 3);
+    assert_int_equal(count(rig, PIPELINE_MODELS_LOADED), 1);
+    assert_int_equal(count(rig, PIPELINE_MODELS_LOADING), 1);
+    assert_int_equal(count(rig, PIPELINE_MODEL_REQUESTS_WAITING), 1);
+    assert_int_equal(count(rig, PIPELINE_MODEL_BYTES_MAX), 100 << 20);
+    assert_true(count(rig, PIPELINE_MODEL_BYTES) > 2000);
+    /* in two workers; only jemalloc tells what is left of each model */
+    uint64_t leaked = count(rig, PIPELINE_MODEL_BYTES_LEAKED);
+    bool sanitized = __sanitizer_get_current_allocated_bytes != NULL;
+    assert_true(sanitized ? leaked == 0 : leaked >= 6000000);
+    rig_file(rig, "gate");
+    assert_answered(rig, 0, 3);
+    on_loop(rig, publish);
+    assert_int_equal(count(rig, PIPELINE_MODEL_REQUESTS_WAITING), 0);
+    assert_int_equal(count(rig, PIPELINE_MODEL_LOAD_TIME), 3); /* its first word */
+}
+
+/* ---- reload ---- */
+
+static uint32_t reloads;
+static struct error reload_error;
+static struct rig *reloading;
+
+static void
+on_reloaded(void *context, struct pipeline *pipeline, const struct error *error)
+{
+    struct rig *rig = context;
+    (void)pipeline;
+    pthread_mutex_lock(&rig->lock);
+    reload_error = error == NULL ? ERROR_NONE : *error;
+    reloads++;
+    pthread_cond_broadcast(&rig->changed);
+    pthread_mutex_unlock(&rig->lock);
+}
+
+static void
+begin_reload(struct pipeline *pipeline, struct lane *lane)
+{
+    (void)lane;
+    struct error error = ERROR_NONE;
+    struct pipeline_reload reload = {on_reloaded, reloading};
+    assert_int_equal(pipeline_reload(pipeline, reloading->source,
+                                     &reloading->source->config.pipelines[0], &reload, &error),
+                     STATUS_OK);
+}
+
+static void
+wait_reloaded(struct rig *rig, uint32_t least)
+{
+    pthread_mutex_lock(&rig->lock);
+    wait_for(rig, &reloads, least);
+    pthread_mutex_unlock(&rig->lock);
+}
+
+static void
+test_reload(void **state)
+{
+    struct rig *rig = *state;
+    char ids[6][16];
+    reloading = rig;
+    reloads = 0;
+    for (int i = 0; i < 6; i++) {
+        snprintf(ids[i], sizeof(ids[i]), "m%d", i);
+        assert_done(give(rig, ORDER_LOAD, ids[i], ""));
+    }
+    assert_done(give(rig, ORDER_LIST, "m7", gated(rig, "")));
+    assert_done(give(rig, ORDER_LIST, "m8", ""));
+    assert_asked(rig, "m7", 0, PROBE_ECHO, 0); /* waits in the old lane, and is to end there */
+    assert_asked(rig, "m0", 1, PROBE_WAIT, 0);
+    wait_runs(rig);
+    wait_state(rig, "m7", MODEL_IS_LOADING);
+    on_loop(rig, begin_reload);
+    wait_reloaded(rig, 1);
+    assert_int_equal(reload_error.status, STATUS_OK);
+    for (uint32_t i = 0; i < 6; i++) { /* all are there, in the first moment */
+        assert_asked(rig, ids[i], 10 + i, PROBE_ECHO, 0);
+        assert_answered(rig, 10 + i, i);
+    }
+    assert_asked(rig, "m8", 2, PROBE_ECHO, 0);
+    rig_file(rig, "gate");
+    assert_answered(rig, 2, 8);
+    assert_answered(rig, 0, 7);
+    pipeline_cancel(the_pipeline(rig), rig->calls[1].tag);
+    assert_answered(rig, 1, 0);
+    assert_done(give(rig, ORDER_UNLOAD, "m1", ""));
+    wait_returned(rig);
+    assert_int_equal(count(rig, PIPELINE_REPLIES_FAILED), 0);
+    assert_int_equal(count(rig, PIPELINE_MODEL_RETURNS), 0);
+}
+
+/* What serves can load it, what is to take over can't: the old one goes on. */
+static void
+test_reload_cannot(void **state)
+{
+    struct rig *rig = *state;
+    char path[256];
+    reloading = rig;
+    reloads = 0;
+    assert_done(give(rig, ORDER_LOAD, "m1", "map"));
+    rig_path(rig, "m1", path, sizeof(path));
+    assert_int_equal(unlink(path), 0);
+    on_loop(rig, begin_reload);
+    wait_reloaded(rig, 1);
+    assert_int_not_equal(reload_error.status, STATUS_OK);
+    assert_non_null(strstr(reload_error.text, "model \"m1\""));
+    assert_asked(rig, "m1", 0, PROBE_ECHO, 0);
+    assert_answered(rig, 0, 1);
+}
+
+/* ---- the end ---- */
+
+static struct order left[3];
+
+static void
+test_stop(void **state)
+{
+    struct rig *rig = *state;
+    assert_done(give(rig, ORDER_LOAD, "m1", ""));
+    assert_asked(rig, "m1", 0, PROBE_WAIT, 0);
+    assert_done(give(rig, ORDER_LIST, "m4", gated(rig, "")));
+    assert_asked(rig, "m4", 1, PROBE_ECHO, 0);
+    for (int i = 0; i < 3; i++)
+        left[i] = (struct order){.rig = rig, .path = "m2", .key = gated(rig, "")};
+    left[0].id = "m2";
+    left[1].id = "m3";
+    left[2] = (struct order){.rig = rig, .kind = ORDER_UNLOAD, .id = "m1"};
+    for (int i = 0; i < 3; i++)
+        order_begin(&left[i]);
+    wait_state(rig, "m1", MODEL_IS_UNLOADING);
+}
+
+static int
+stop_tear_down(void **state)
+{
+    struct rig *rig = *state;
+    loop_post(rig->loop, stop, rig);
+    assert_failed(rig, 0, STATUS_UNAVAILABLE, "stopping");
+    assert_failed(rig, 1, STATUS_UNAVAILABLE, "stopping");
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(order_end(&left[i]), STATUS_UNAVAILABLE);
+    return catalog_tear_down(state);
+}
+
+/* ---- the rigs ---- */
+
+static int
+set_up_hurried(void **state)
+{
+    rig_models = "memory_mib: 100, load_timeout_ms: 200, default_size_mib: 1";
+    return set_up(state);
+}
+
+static int
+set_up_small(void **state)
+{
+    rig_models = "memory_mib: 1";
+    return set_up(state);
+}
+
+static int
+set_up_alone(void **state)
+{
+    rig_modelet = "shelf_alone";
+    return set_up(state);
+}
+
+static int
+set_up_one_worker(void **state)
+{
+    rig_workers = 1;
+    return set_up(state);
+}
+
+#define TEST(name, begin) cmocka_unit_test_setup_teardown(name, begin, catalog_tear_down)
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_load_ask_unload, set_up, catalog_tear_down),
-        cmocka_unit_test_setup_teardown(test_waits_for_load, set_up, catalog_tear_down),
-        cmocka_unit_test_setup_teardown(test_failing_load, set_up, catalog_tear_down),
+        TEST(test_load_ask_unload, set_up),
+        TEST(test_load_ask_unload, set_up_alone),
+        TEST(test_waits_for_load, set_up),
+        TEST(test_failing_load, set_up),
+        TEST(test_unload_waits_for_requests, set_up),
+        TEST(test_unload_while_loading, set_up),
+        TEST(test_purge, set_up),
+        TEST(test_listed_anew, set_up),
+        TEST(test_names, set_up),
+        TEST(test_waits_in_vain, set_up),
+        TEST(test_condemned, set_up),
+        TEST(test_kills_under_traffic, set_up),
+        TEST(test_kills_under_traffic, set_up_alone),
+        TEST(test_load_crashes, set_up),
+        TEST(test_load_crashes_one_worker, set_up_one_worker),
+        TEST(test_load_hangs, set_up_hurried),
+        TEST(test_successor_cannot, set_up),
+        TEST(test_handed_back_for_ever, set_up),
+        TEST(test_forged_answer, set_up),
+        TEST(test_nonsense, set_up),
+        TEST(test_budget, set_up_small),
+        TEST(test_room_in_use, set_up_small),
+        TEST(test_predict, set_up),
+        TEST(test_gauges, set_up),
+        TEST(test_reload, set_up),
+        TEST(test_reload_cannot, set_up),
+        cmocka_unit_test_setup_teardown(test_stop, set_up, stop_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,12 +17,10 @@
 #include "coordinator/models.h"
 #include "coordinator/roster.h"
 
-#ifndef RIG_MODELS
-#define RIG_MODELS "memory_mib: 100, load_timeout_ms: 20000, default_size_mib: 1, watch: no"
-#endif
-#ifndef RIG_STAGE
-#define RIG_STAGE "{ name: only, modelet: %s/tests/modelets/libshelf.so, workers: 2 }"
-#endif
+/* What a test may change before set_up. */
+static const char *rig_models = "memory_mib: 100, load_timeout_ms: 20000, default_size_mib: 1";
+static uint32_t rig_workers = 2;
+static const char *rig_modelet = "shelf";
 
 enum { MODELS_RIG = 24 };
 
@@ -54,10 +52,11 @@ rig_config(const struct rig *rig, FILE *file)
         snprintf(name, sizeof(name), "m%d", i);
         rig_file(rig, name);
     }
-    fprintf(file,
-            "pipelines:\n  - name: shelf\n    slots: %d\n    models: { root: %s, " RIG_MODELS
-            " }\n    stages:\n      - " RIG_STAGE "\n",
-            SLOTS, root, getenv("SHOAL_BUILD_DIR"));
+    fprintf(
+        file,
+        "pipelines:\n  - name: shelf\n    slots: %d\n    models: { root: %s, %s, watch: no }\n"
+        "    stages:\n      - { name: only, modelet: %s/tests/modelets/lib%s.so, workers: %u }\n",
+        SLOTS, root, rig_models, getenv("SHOAL_BUILD_DIR"), rig_modelet, rig_workers);
 }
 
 static inline int
@@ -67,6 +66,9 @@ catalog_tear_down(void **state)
     char command[256];
     snprintf(command, sizeof(command), "rm -rf %s/models", rig->folder);
     assert_int_equal(system(command), 0);
+    rig_models = "memory_mib: 100, load_timeout_ms: 20000, default_size_mib: 1";
+    rig_workers = 2;
+    rig_modelet = "shelf";
     return tear_down(state);
 }
 
@@ -113,7 +115,8 @@ order_run(void *context)
     case ORDER_PURGE: models_purge(registry, order_done, order); return;
     case ORDER_PREDICT: models_predict(catalog, &spec, order_done, order); return;
     case ORDER_LIST:
-        order_done(order, models_list(catalog, &spec, &error) == STATUS_OK ? NULL : &error, NULL);
+        order_done(order, models_list(catalog, &spec, 0, &error) == STATUS_OK ? NULL : &error,
+                   NULL);
         return;
     case ORDER_UNLIST:
         models_unlist(catalog, order->id);
@@ -205,6 +208,48 @@ assert_failed(struct rig *rig, uint32_t number, enum status status, const char *
     const struct call *call = answer_of(rig, number);
     if (call->status != status || strstr(call->text, part) == NULL)
         fail_msg("request %u: %d %s", number, (int)call->status, call->text);
+}
+
+/* Kills that worker, as anybody could. */
+static inline void
+kill_worker(struct rig *rig, uint32_t index)
+{
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    int32_t pid = 0;
+    int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
+    assert_non_null(lane);
+    while (pid <= 0 || kill(pid, SIGKILL) != 0) {
+        pid = atomic_load(&region_worker(&lane->region, 0, index)->pid);
+        if (clock_now_ns() > until_ns)
+            fail_msg("there is no worker %u", index);
+    }
+    lane_unref(lane);
+}
+
+/* Until the stage has been restarted so often, and all its workers are ready. */
+static uint64_t restarts_seen;
+static uint32_t live_seen;
+
+static inline void
+see_stage(struct pipeline *pipeline, struct lane *lane)
+{
+    if (lane == NULL)
+        return;
+    restarts_seen =
+        counter_get(counters_values(pipeline->options.counters, lane->generation->stage_scopes[0]),
+                    STAGE_RESTARTS);
+    live_seen = roster_live(pipeline->rosters[lane->number], 0);
+}
+
+static inline void
+wait_restarts(struct rig *rig, uint64_t least)
+{
+    int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
+    do {
+        on_loop(rig, see_stage);
+        if (clock_now_ns() > until_ns)
+            fail_msg("%llu restarts, %u live", (unsigned long long)restarts_seen, live_seen);
+    } while (restarts_seen < least || live_seen < rig_workers);
 }
 
 /* ---- looking ---- */

@@ -22,8 +22,9 @@ struct frame {
 static const struct frame frames[WHERE_COUNT] = {
     [WHERE_TOP] = {"", "\n" PIPELINES, 1},
     [WHERE_PIPELINE] = {"pipelines:\n- name: p\n  ", "\n" STAGES, 3},
-    [WHERE_MODELS] = {"pipelines:\n- name: p\n  models:\n    root: r\n    memory_mib: 16777216\n    ",
-                      "\n" STAGES, 6},
+    [WHERE_MODELS] =
+        {"pipelines:\n- name: p\n  models:\n    root: r\n    memory_mib: 16777216\n    ",
+         "\n" STAGES, 6},
     [WHERE_STAGE] = {"pipelines:\n- name: p\n  slots: 5000\n  stages:\n  - name: s\n"
                      "    modelet: ./m.so\n    ",
                      "\n", 7},
@@ -222,7 +223,8 @@ static const struct {
     {CONFIG_MODEL, "{path: x}", "`id` is missing: a stage's model needs it (text)"},
     {CONFIG_NAMES, "a", "must be a list of names (1 to 64 elements), not \"a\""},
     {CONFIG_NAMES, "[]", "not an empty list"},
-    {CONFIG_NAMES, "['a b']", "must list names (1 to 63 letters, digits, `.`, `_`, `-`), not \"a b\""},
+    {CONFIG_NAMES, "['a b']",
+     "must list names (1 to 63 letters, digits, `.`, `_`, `-`), not \"a b\""},
     {CONFIG_NAMES, "['']", "not \"\""},
     {CONFIG_NAMES, "[[a]]", "not a list"},
     {CONFIG_NAMES, "[a, b, a]", "`types`: \"a\" is there twice"},
@@ -722,12 +724,13 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges),    cmocka_unit_test(test_types),
-        cmocka_unit_test(test_texts),     cmocka_unit_test(test_words),
-        cmocka_unit_test(test_keys),      cmocka_unit_test(test_rules), cmocka_unit_test(test_models),
-        cmocka_unit_test(test_addresses), cmocka_unit_test(test_http_addresses),
-        cmocka_unit_test(test_traces),    cmocka_unit_test(test_all_at_once),
-        cmocka_unit_test(test_defaults),  cmocka_unit_test(test_values),
+        cmocka_unit_test(test_ranges),         cmocka_unit_test(test_types),
+        cmocka_unit_test(test_texts),          cmocka_unit_test(test_words),
+        cmocka_unit_test(test_keys),           cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_models),         cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_http_addresses), cmocka_unit_test(test_traces),
+        cmocka_unit_test(test_all_at_once),    cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

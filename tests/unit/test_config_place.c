@@ -352,10 +352,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpus),     cmocka_unit_test(test_modelets),
-        cmocka_unit_test(test_models_root),
-        cmocka_unit_test(test_examples), cmocka_unit_test(test_files),
-        cmocka_unit_test(test_manual),   cmocka_unit_test(test_readme),
+        cmocka_unit_test(test_cpus),        cmocka_unit_test(test_modelets),
+        cmocka_unit_test(test_models_root), cmocka_unit_test(test_examples),
+        cmocka_unit_test(test_files),       cmocka_unit_test(test_manual),
+        cmocka_unit_test(test_readme),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

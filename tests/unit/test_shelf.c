@@ -123,7 +123,7 @@ test_eviction(void **state)
     assert_int_equal(shelf_reserve(&shelf, &places[5], 40, &victim), ROOM_RESERVED);
     shelf_queue(&shelf, &places[6], SHELF_AWAITED);
     assert_non_null(shelf_next(&shelf));
-    assert_int_equal(shelf_reserve(&shelf, &places[6], 75, &victim), ROOM_WAIT); /* for 1, and 5 */
+    assert_int_equal(shelf_reserve(&shelf, &places[6], 75, &victim), ROOM_WAIT);  /* for 1, and 5 */
     assert_int_equal(shelf_reserve(&shelf, &places[6], 76, &victim), ROOM_NEVER); /* beside 2 */
     places[1].users = 0;
     assert_int_equal(shelf_reserve(&shelf, &places[6], 75, &victim), ROOM_EVICT);
