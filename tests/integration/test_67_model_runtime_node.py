@@ -137,6 +137,21 @@ class TestNode(Rig, unittest.TestCase):
         outputs = struct.unpack("<4f", answer.result().raw_output_contents[0])
         self.assertEqual([round(one) for one in outputs], [0, 1, 1, 0])
 
+    def test_too_many_calls(self):
+        """The 1,024 that wait are answered; what is more is refused at once."""
+        self.start()
+        loading = self.mesh.start_load("model", key=key(load="cue"))
+        self.wait_held("cue")
+        calls = [self.mesh.start_unload("model") for _ in range(1100)]
+        wait_until(lambda: sum(call.done() for call in calls) == 1100 - 1023, "the refusals")
+        refused = [call for call in calls if call.done()]
+        for call in refused:
+            self.check_fails(call, grpc.StatusCode.RESOURCE_EXHAUSTED, "1024 calls")
+        self.give("cue")
+        wait_until(loading.done, "the load to be answered")
+        for call in set(calls) - set(refused):
+            call.result()
+
     def test_node_stops_with_loads_under_way(self):
         """Each call is answered."""
         self.start()
