@@ -3,15 +3,16 @@
  * What the files of the catalog share, and nobody else includes.
  *
  *     models.c      the registry: ids, what callers and registrars ask for (models.h)
- *     catalog.c     one model's way through its states, and what is loaded next
+ *     catalog.c     one model's way through its states, and the loop's turns
+ *     catalog_load.c  what is loaded next, how large it will be, room for it
  *     catalog_seats.c  what the catalog hears of seats and lanes
  *     holder.c      one worker: what it is told, what it answers
  *     model_wait.c  requests that wait for their model
  *     shelf.c       budget, order of use, queue: pure
  *
- * The registry's lock guards what is marked [lock]: written by the loop thread with the lock held,
- * so that the loop thread may read it without; other threads read and write with the lock. All else
- * is the loop thread's.
+ * The registry's lock guards what is marked [lock]. Other threads write, with it, only what
+ * requests change: who uses a model, when it was used, who waits for it. The rest of it the loop
+ * thread alone writes, with the lock, and may read without. All else is the loop thread's.
  */
 #pragma once
 
@@ -200,6 +201,20 @@ void catalog_unload(struct model *model);
 void catalog_fail(struct model *model, enum status status, const char *text);
 /* Something about its workers has changed. */
 void catalog_review(struct model *model);
+void catalog_count(struct catalog *catalog, enum counter counter);
+void model_enter_phase(struct model *model, enum model_phase phase);
+/* Nobody enters any more; when the last request that was sent with it is answered, workers unload
+ * it. */
+void model_begin_leaving(struct model *model);
+void model_take_from_begun(struct model *model);
+void model_free_said(struct model *model);
+
+/* ---- catalog_load.c ---- */
+
+/* Every worker has it, for the first time. */
+void model_on_loaded(struct model *model, uint64_t bytes);
+/* It was loaded anew in the place of a dead worker, or in a new lane. */
+void model_measure(struct model *model, uint64_t bytes);
 void catalog_predicted(struct prediction *prediction, uint64_t bytes);
 /* Asks for one; ends at once if no modelet says. */
 void catalog_predict(struct prediction *prediction, const struct model *model);

@@ -119,22 +119,6 @@ model_admit(struct lane *lane, struct model *model, bool *reserved, struct error
                      model->id, waiting, lane->info.name);
 }
 
-/* With the lock: a request waits for it now. One that has failed of late, or is forgotten, is left
- * alone: the loop thread fails the request. */
-static void
-demand(struct model *model)
-{
-    struct catalog *catalog = model->catalog;
-    bool rests = model->place.state == MODEL_IS_KNOWN || model->place.state == MODEL_IS_FAILED;
-    if (model->forgotten ||
-        (model->place.state == MODEL_IS_FAILED && clock_now_ns() < model->retry_ns))
-        rests = false;
-    /* one that failed keeps what is being undone until it is gone */
-    if (model->place.queued || (rests && !model->place.begun && !model->place.reserved))
-        shelf_queue(&catalog->shelf, &model->place, SHELF_AWAITED);
-    catalog_attend(model); /* a wake, but of a request that waits for a load anyway */
-}
-
 bool
 model_sends(struct request *request, struct shm_ticket ticket, bool reserved)
 {
@@ -157,7 +141,7 @@ model_sends(struct request *request, struct shm_ticket ticket, bool reserved)
         /* seq_cst: lane_fail_all, after it has condemned the lane, sees this request, or we see
          * below that the lane is condemned */
         atomic_store(&request->use, request_use(ticket.generation, REQUEST_WAITING));
-        demand(model);
+        catalog_attend(model); /* a wake, but of a request that waits for a load anyway */
     }
     registry_unlock(model->registry);
     if (sends)

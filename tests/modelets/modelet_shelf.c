@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <shoal/modelet.h>
@@ -21,6 +22,8 @@
 #ifndef SHELF_ABILITIES
 #define SHELF_ABILITIES (SHOAL_RUNS_BATCHES | SHOAL_RUN_DURING_LOAD)
 #endif
+
+enum { MODELS_SOCKET = 6 }; /* as a modelet can know that looks about */
 
 struct shelf_model {
     int64_t number;
@@ -111,16 +114,18 @@ shelf_open(const struct shoal_open *open, void **instance, struct shoal_error *e
 static void
 misbehave(const char *key)
 {
-    if (has(key, "crash"))
-        raise(SIGSEGV);
-    if (has(key, "exit"))
-        _exit(7);
-    while (has(key, "stuck"))
-        wait_ms(1000);
     struct text text;
     const char *gate = value(key, "gate", &text);
     while (gate != NULL && access(gate, F_OK) != 0)
         wait_ms(1);
+    if (has(key, "crash"))
+        raise(SIGSEGV);
+    if (has(key, "exit"))
+        _exit(7);
+    if (has(key, "lie") && send(MODELS_SOCKET, "lie", 3, 0) == 3)
+        wait_ms(10000);
+    while (has(key, "stuck"))
+        wait_ms(1000);
 }
 
 static bool

@@ -12,7 +12,7 @@
  *   give           frees what `heap` is in its first run, on the thread that runs
  *   aside=N        allocates N bytes while it runs, and frees them in a later run
  *   map            maps the file at its path; map=NAME: the one in its folder
- *   gate=PATH      is not loaded before that file is there
+ *   gate=PATH      waits until that file is there, before anything else
  *   size=N  concurrency=N   what it says of itself; predict=N likewise
  *   describe=ok    declares a tensor; describe=nonsense: one of a type that is none;
  *   describe=fail  fails to
@@ -21,6 +21,7 @@
  *                  `library` to load one, `thread` to make one; and `write` there, `passwd` to
  *                  read that, `socket`, `fork`, `code` in memory of its own, `urgent` to be more so
  *   stuck          `load` never comes back
+ *   lie            `load` says nonsense to the coordinator, and takes its time
  *   crash_unload   `unload` crashes
  *   thief          maps a file in `unload`, and says in the log what came of it
  */
