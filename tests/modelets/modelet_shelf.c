@@ -114,6 +114,10 @@ shelf_open(const struct shoal_open *open, void **instance, struct shoal_error *e
 static void
 misbehave(const char *key)
 {
+    struct text text;
+    const char *gate = value(key, "gate", &text);
+    while (gate != NULL && access(gate, F_OK) != 0)
+        wait_ms(1);
     if (has(key, "crash"))
         raise(SIGSEGV);
     if (has(key, "exit"))
@@ -122,10 +126,6 @@ misbehave(const char *key)
         wait_ms(10000);
     while (has(key, "stuck"))
         wait_ms(1000);
-    struct text text;
-    const char *gate = value(key, "gate", &text);
-    while (gate != NULL && access(gate, F_OK) != 0)
-        wait_ms(1);
 }
 
 static bool

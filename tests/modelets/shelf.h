@@ -12,7 +12,7 @@
  *   give           frees what `heap` is in its first run, on the thread that runs
  *   aside=N        allocates N bytes while it runs, and frees them in a later run
  *   map            maps the file at its path; map=NAME: the one in its folder
- *   gate=PATH      is not loaded before that file is there
+ *   gate=PATH      waits until that file is there, before anything else
  *   size=N  concurrency=N   what it says of itself; predict=N likewise
  *   describe=ok    declares a tensor; describe=nonsense: one of a type that is none;
  *   describe=fail  fails to

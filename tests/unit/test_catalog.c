@@ -76,6 +76,15 @@ gated(const struct rig *rig, const char *more)
     return key;
 }
 
+static bool
+one_runs(const struct lane *lane)
+{
+    bool runs = false;
+    for (uint32_t i = 0; i < rig_workers; i++)
+        runs = runs || atomic_load(&region_worker(&lane->region, 0, i)->run_began_ns) != 0;
+    return runs;
+}
+
 /* Until a worker runs something. */
 static void
 wait_runs(struct rig *rig)
@@ -83,23 +92,28 @@ wait_runs(struct rig *rig)
     struct lane *lane = pipeline_lane(the_pipeline(rig));
     int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
     assert_non_null(lane);
-    while (atomic_load(&region_worker(&lane->region, 0, 0)->run_began_ns) == 0 &&
-           atomic_load(&region_worker(&lane->region, 0, 1)->run_began_ns) == 0)
+    while (!one_runs(lane))
         if (clock_now_ns() > until_ns)
             fail_msg("nothing runs");
     lane_unref(lane);
 }
 
-/* Until the second worker, which is asked for no sizes, has been told so much. */
+static void
+wait_told_of(struct lane *lane, uint32_t worker, uint32_t least)
+{
+    int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
+    while (atomic_load(&region_worker(&lane->region, 0, worker)->models_told) < least)
+        if (clock_now_ns() > until_ns)
+            fail_msg("worker %u was told less than %u times of models", worker, least);
+}
+
+/* Until the second worker, which is asked for no sizes, has been told so often. */
 static void
 wait_told(struct rig *rig, uint32_t least)
 {
     struct lane *lane = pipeline_lane(the_pipeline(rig));
-    int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
     assert_non_null(lane);
-    while (atomic_load(&region_worker(&lane->region, 0, 1)->models_told) < least)
-        if (clock_now_ns() > until_ns)
-            fail_msg("it was never told of %u models", least);
+    wait_told_of(lane, 1, least);
     lane_unref(lane);
 }
 
@@ -125,6 +139,28 @@ test_unload_waits_for_requests(void **state)
     assert_answered(rig, 2, 1);
     assert_int_equal(count(rig, PIPELINE_MODEL_LOADS), 2);
     wait_returned(rig);
+}
+
+/* Not for those in a worker's hands alone. */
+static void
+test_unload_waits_for_the_ring(void **state)
+{
+    struct rig *rig = *state;
+    assert_done(give(rig, ORDER_LOAD, "m1", ""));
+    assert_done(give(rig, ORDER_LOAD, "m2", ""));
+    assert_asked(rig, "m2", 0, PROBE_WAIT, 0);
+    wait_runs(rig);
+    assert_asked(rig, "m1", 1, PROBE_ECHO, 0); /* nobody is there to take it */
+    struct order unload = {.rig = rig, .kind = ORDER_UNLOAD, .id = "m1", .path = "", .key = ""};
+    order_begin(&unload);
+    wait_state(rig, "m1", MODEL_IS_UNLOADING);
+    assert_done(give(rig, ORDER_LOAD, "m3", "")); /* the loader has had its turn */
+    assert_int_equal(unload.done, 0);
+    pipeline_cancel(the_pipeline(rig), rig->calls[0].tag);
+    assert_answered(rig, 0, 2);
+    assert_answered(rig, 1, 1);
+    assert_int_equal(order_end(&unload), STATUS_OK);
+    assert_int_equal(count(rig, PIPELINE_MODEL_RETURNS), 0);
 }
 
 static void
@@ -349,6 +385,59 @@ static void
 test_load_crashes_one_worker(void **state)
 {
     kill_by(*state, "exit", STATUS_INTERNAL, "workers died while they loaded it");
+}
+
+/* A request that is in the hands of both workers that a load kills runs a third time, and has its
+ * answer: it is charged with neither death. */
+static void
+test_load_crashes_beside_a_request(void **state)
+{
+    struct rig *rig = *state;
+    char gate[200];
+    char key[256];
+    rig_path(rig, "gate", gate, sizeof(gate));
+    snprintf(key, sizeof(key), "gate=%s exit", gate);
+    assert_done(give(rig, ORDER_LOAD, "m1", ""));
+    assert_asked(rig, "m1", 0, PROBE_WAIT, 0);
+    wait_runs(rig);
+    struct order bad = {.rig = rig, .kind = ORDER_LOAD, .id = "m2", .path = "m2", .key = key};
+    order_begin(&bad);
+    rig_file(rig, "gate");
+    wait_restarts(rig, 1);
+    /* the successor may have met the gate open: then it has died before it ran anything */
+    assert_true(unlink(gate) == 0);
+    if (bad.done == 0)
+        wait_runs(rig);
+    rig_file(rig, "gate");
+    assert_int_equal(order_end(&bad), STATUS_INTERNAL);
+    wait_restarts(rig, 2);
+    wait_runs(rig);
+    assert_false(rig->calls[0].answered);
+    pipeline_cancel(the_pipeline(rig), rig->calls[0].tag);
+    assert_answered(rig, 0, 1);
+    wait_returned(rig);
+    assert_int_equal(count(rig, PIPELINE_POISON), 0);
+}
+
+/* Once a worker has died of a load, its successor is not told to before the others are done. */
+static void
+test_retried_alone(void **state)
+{
+    struct rig *rig = *state;
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    struct shm_worker *second = region_worker(&lane->region, 0, 1);
+    assert_done(give(rig, ORDER_LOAD, "m1", ""));
+    assert_int_equal(kill(atomic_load(&second->pid), SIGSTOP), 0);
+    struct order bad = {.rig = rig, .kind = ORDER_LOAD, .id = "m2", .path = "m2", .key = "exit"};
+    order_begin(&bad);
+    wait_restarts(rig, 1);
+    wait_told_of(lane, 0, 4); /* m1; to say how large m2 is; m2; and its successor of m1 */
+    assert_int_equal(bad.done, 0);
+    assert_int_equal(kill(atomic_load(&second->pid), SIGCONT), 0);
+    assert_int_equal(order_end(&bad), STATUS_INTERNAL);
+    wait_restarts(rig, 2);
+    assert_int_equal(restarts_seen, 2);
+    lane_unref(lane);
 }
 
 static uint64_t load_timeouts_seen;
@@ -757,6 +846,7 @@ main(void)
         TEST(test_waits_for_load, set_up),
         TEST(test_failing_load, set_up),
         TEST(test_unload_waits_for_requests, set_up),
+        TEST(test_unload_waits_for_the_ring, set_up_one_worker),
         TEST(test_unload_while_loading, set_up),
         TEST(test_purge, set_up),
         TEST(test_listed_anew, set_up),
@@ -767,6 +857,8 @@ main(void)
         TEST(test_kills_under_traffic, set_up_alone),
         TEST(test_load_crashes, set_up),
         TEST(test_load_crashes_one_worker, set_up_one_worker),
+        TEST(test_load_crashes_beside_a_request, set_up_one_worker),
+        TEST(test_retried_alone, set_up),
         TEST(test_load_hangs, set_up_hurried),
         TEST(test_successor_cannot, set_up),
         TEST(test_handed_back_for_ever, set_up),
