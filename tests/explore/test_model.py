@@ -44,8 +44,8 @@ PROOFS = [
     ("guest", "DEATHS=1 LANE_ITEMS=0 GUEST_ITEMS=1", "a client, a worker dies"),
 ]
 PROOFS_FULL = [
-    ("shm", "RINGS BACKS=1 DEATHS=2 REQUESTS=1 MORTALS=10",
-     "one ring in full, an object is handed back, worker and repairer die"),
+    ("shm", "RINGS BACKS=2 DEATHS=1 REQUESTS=1 MORTALS=2",
+     "one ring in full, an object is handed back twice, a worker dies"),
     ("shm", "RINGS DEATHS=2 REQUESTS=2 MORTALS=10", "one ring in full, two requests, two deaths"),
     ("shm", "DEATHS=2 REQUESTS=1 MORTALS=10", "slots and blocks, worker and repairer die"),
     ("shm", "DEATHS=1 REQUESTS=2 MORTALS=15", "slots and blocks, two requests, anybody dies"),

@@ -99,6 +99,7 @@ test_hand_back(void **state)
         assert_int_equal(outcome.words[PROBE_MODEL], 2);
         assert_int_equal(outcome.words[PROBE_BATCH_COUNT], 4);
     }
+    rig_wait_counter(rig, 0, WORKER_BATCHES, 2);
     slot_cancel(&rig->region, busy);
     assert_answers(rig, 4, 4);
     rig_stop(rig);

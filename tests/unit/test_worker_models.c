@@ -125,6 +125,7 @@ test_load_while_run_is_busy(void **state)
     struct rig *rig = rig_start_models(SHELF);
     rig_load(rig, 1, NULL, "");
     struct shm_ticket busy = rig_submit(rig, rig_ask(PROBE_WAIT, 0, 1));
+    rig_wait_counter(rig, 0, WORKER_BATCHES, 1);
     rig_load(rig, 2, NULL, "");
     char key[160];
     snprintf(key, sizeof(key), "gate=%s", rig_file(rig, "gate"));
