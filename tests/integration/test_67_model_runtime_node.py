@@ -6,6 +6,7 @@ What one node shows of the contract is in test_66_model_runtime.py. Here each te
 pupil as its modelet, or the perceptron of examples/mlp. ctest: timeout=240
 """
 
+import collections
 import json
 import shutil
 import socket
@@ -136,6 +137,23 @@ class TestNode(Rig, unittest.TestCase):
         answer = self.mesh.start_infer("xor-1234", inputs=[("bits", "FP32", [4, 2], inputs)])
         outputs = struct.unpack("<4f", answer.result().raw_output_contents[0])
         self.assertEqual([round(one) for one in outputs], [0, 1, 1, 0])
+
+    def test_too_many_calls(self):
+        """The 1,024 that wait are answered; what is more is refused at once."""
+        self.start()
+        loading = self.mesh.start_load("model", key=key(load="cue"))
+        self.wait_held("cue")
+        calls = [self.mesh.start_unload("model") for _ in range(1100)]
+        # the load has failed with the first of them, which may have come too late for one call
+        wait_until(lambda: sum(call.done() for call in calls) >= 1100 - 1024, "the refusals")
+        for call in calls:
+            if call.done():
+                self.check_fails(call, grpc.StatusCode.RESOURCE_EXHAUSTED, "1024 calls")
+        self.give("cue")
+        self.check_fails(loading, grpc.StatusCode.ABORTED, "model")
+        codes = collections.Counter(call.code().name for call in calls)
+        self.assertIn(codes["OK"], (1023, 1024))
+        self.assertEqual(codes["OK"] + codes["RESOURCE_EXHAUSTED"], 1100)
 
     def test_node_stops_with_loads_under_way(self):
         """Each call is answered."""
