@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
+ * ctest: timeout=240
+ *
  * The catalog with real workers: models are loaded, asked and unloaded while the pipeline serves,
  * and what each order and each request comes to when a load takes long, fails, hangs or kills its
  * worker. Requests are submitted as a front does it; models do what their keys say (shelf.h).
