@@ -43,8 +43,8 @@ enum status catalog_accepts(const struct catalog *catalog, const char *name,
                             const struct config_pipeline *config, struct error *error) WARN_UNUSED;
 /* A lane serves, or a reload has ended: what waited for that goes on. */
 void catalog_go_on(struct catalog *catalog);
-/* FAILED_PRECONDITION: no stage loads models. UNAVAILABLE: its workers have not all that are
- * loaded; catalog_on… will look again. */
+/* FAILED_PRECONDITION: no stage loads models. UNAVAILABLE: the workers of a lane that is to take
+ * over have not all that are loaded; roster_check_complete is called again when they have more. */
 enum status catalog_lane_complete(struct catalog *catalog, const struct roster *roster,
                                   struct error *error) WARN_UNUSED;
 

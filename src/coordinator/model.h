@@ -273,7 +273,6 @@ void catalog_each_holder(struct catalog *catalog,
 struct model_reach {
     bool everywhere; /* every worker that is ready in the lane that serves has it */
     uint64_t bytes;  /* what they hold of it */
-    bool grown;      /* it is held where it was not before */
 };
 struct model_reach catalog_reach(struct model *model);
 /* Of one that is to be loaded: whoever has not been told is. */

@@ -317,3 +317,75 @@ wait_count(struct rig *rig, enum counter counter, uint64_t least)
             fail_msg("counter %d: %llu, never %llu", (int)counter,
                      (unsigned long long)count(rig, counter), (unsigned long long)least);
 }
+
+/* ---- what tests arrange ---- */
+
+/* A model whose load ends when that file is there. */
+static inline const char *
+gated(const struct rig *rig, const char *more)
+{
+    static char key[256];
+    char gate[200];
+    rig_path(rig, "gate", gate, sizeof(gate));
+    snprintf(key, sizeof(key), "gate=%s %s", gate, more);
+    return key;
+}
+
+static inline bool
+one_runs(const struct lane *lane)
+{
+    bool runs = false;
+    for (uint32_t i = 0; i < rig_workers; i++)
+        runs = runs || atomic_load(&region_worker(&lane->region, 0, i)->run_began_ns) != 0;
+    return runs;
+}
+
+/* Until a worker runs something. */
+static inline void
+wait_runs(struct rig *rig)
+{
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
+    assert_non_null(lane);
+    while (!one_runs(lane))
+        if (clock_now_ns() > until_ns)
+            fail_msg("nothing runs");
+    lane_unref(lane);
+}
+
+static inline void
+wait_told_of(struct lane *lane, uint32_t worker, uint32_t least)
+{
+    int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
+    while (atomic_load(&region_worker(&lane->region, 0, worker)->models_told) < least)
+        if (clock_now_ns() > until_ns)
+            fail_msg("worker %u was told less than %u times of models", worker, least);
+}
+
+/* Until the second worker, which is asked for no sizes, has been told so often. */
+static inline void
+wait_told(struct rig *rig, uint32_t least)
+{
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    assert_non_null(lane);
+    wait_told_of(lane, 1, least);
+    lane_unref(lane);
+}
+
+/* ---- other rigs ---- */
+
+static inline int
+set_up_one_worker(void **state)
+{
+    rig_workers = 1;
+    return set_up(state);
+}
+
+static inline int
+set_up_alone(void **state)
+{
+    rig_modelet = "shelf_alone";
+    return set_up(state);
+}
+
+#define TEST(name, begin) cmocka_unit_test_setup_teardown(name, begin, catalog_tear_down)
