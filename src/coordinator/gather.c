@@ -155,7 +155,7 @@ static bool
 is_handed_back(struct lane *lane, struct shm_ticket ticket)
 {
     struct request *request = lane_request(lane, ticket);
-    if (lane->pipeline->catalog == NULL || request == NULL || request->model == NULL)
+    if (lane->pipeline->catalog == NULL || request == NULL)
         return false;
     const struct shm_slot *slot = region_slot(&lane->region, ticket.index);
     uint32_t status = atomic_load_explicit(&slot->status, memory_order_relaxed);

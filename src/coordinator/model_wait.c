@@ -295,7 +295,6 @@ void
 model_came_back(struct request *request, struct shm_ticket ticket, uint32_t stage)
 {
     struct lane *lane = request->lane;
-    struct model *model = request->model;
     uint64_t in_flight = request_use(ticket.generation, REQUEST_IN_FLIGHT);
     uint64_t waits = request_use(ticket.generation, REQUEST_WAITING);
     if (!atomic_compare_exchange_strong(&request->use, &in_flight,
@@ -303,6 +302,7 @@ model_came_back(struct request *request, struct shm_ticket ticket, uint32_t stag
         lane_report_corrupt(lane, "ticket of no request in flight");
         return;
     }
+    struct model *model = request->model; /* not before: nobody else answers it now */
     atomic_fetch_sub_explicit(&lane->waiting, 1, memory_order_relaxed);
     counter_add_shared(lane->pipeline->counters, PIPELINE_MODEL_RETURNS, 1);
     request->place = PLACE_ERROR;
