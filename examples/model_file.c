@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,8 +19,8 @@ model_refuse(struct shoal_error *error, const char *path, int status, const char
 {
     size_t length = strlen(path);
     const char *shown = length > PATH_SHOWN_MAX ? path + length - PATH_SHOWN_MAX : path;
-    snprintf(error->text, sizeof error->text, "model %s%s: %s", shown != path ? "…" : "", shown,
-             what);
+    snprintf(error->text, sizeof error->text, "model %s%.*s: %s", shown != path ? "…" : "",
+             PATH_SHOWN_MAX, shown, what);
     return status;
 }
 
@@ -47,23 +50,20 @@ map_open(int fd, const char *path, struct model_file *file, struct shoal_error *
     struct stat stat;
     if (fstat(fd, &stat) != 0)
         return refuse_number(error, path, errno);
-    if (S_ISDIR(stat.st_mode))
-        return model_refuse(error, path, SHOAL_INVALID_ARGUMENT, "is a folder, not a file");
     if (!S_ISREG(stat.st_mode))
         return model_refuse(error, path, SHOAL_INVALID_ARGUMENT, "is not a regular file");
     if (stat.st_size == 0)
         return model_refuse(error, path, SHOAL_INVALID_ARGUMENT, "is empty");
-    void *bytes = mmap(NULL, (size_t)stat.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    const void *bytes = mmap(NULL, (size_t)stat.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (bytes == MAP_FAILED)
         return refuse_number(error, path, errno);
-    *file = (struct model_file){bytes, (size_t)stat.st_size};
+    *file = (struct model_file){bytes, (size_t)stat.st_size, 0};
     return SHOAL_OK;
 }
 
-int
-model_file_map(const char *path, struct model_file *file, struct shoal_error *error)
+static int
+map_here(const char *path, struct model_file *file, struct shoal_error *error)
 {
-    *file = (struct model_file){NULL, 0};
     /* O_NONBLOCK: a FIFO without a writer would be waited for. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
@@ -73,10 +73,133 @@ model_file_map(const char *path, struct model_file *file, struct shoal_error *er
     return status;
 }
 
-void
-model_file_unmap(struct model_file *file)
+/* ---- folders ---- */
+
+/* Of a name, what stands before an ending of the modelet's; 0: it has none of them. */
+static size_t
+stem(const char *name, const char *const *endings)
 {
-    if (file->bytes != NULL)
-        munmap(file->bytes, file->size);
-    *file = (struct model_file){NULL, 0};
+    size_t length = strlen(name);
+    for (; *endings != NULL; endings++) {
+        size_t ending = strlen(*endings);
+        if (length > ending && strcmp(name + length - ending, *endings) == 0)
+            return length - ending;
+    }
+    return 0;
+}
+
+struct found {
+    char name[256];
+    int by_ending;
+    int by_name; /* "model" and an ending: of these `name` is one, if there is one */
+};
+
+static void
+look_at(struct found *found, const char *name, const char *const *endings)
+{
+    size_t length = stem(name, endings);
+    if (length == 0 || name[0] == '.')
+        return;
+    int by_name = length == 5 && strncmp(name, "model", 5) == 0;
+    if (by_name || found->by_name == 0)
+        snprintf(found->name, sizeof found->name, "%s", name);
+    found->by_name += by_name;
+    found->by_ending++;
+}
+
+static int
+folder_search(const char *path, const char *const *endings, struct found *found,
+              struct shoal_error *error)
+{
+    DIR *folder = opendir(path);
+    if (folder == NULL)
+        return refuse_number(error, path, errno);
+    const struct dirent *entry;
+    while ((entry = readdir(folder)) != NULL)
+        look_at(found, entry->d_name, endings);
+    closedir(folder);
+    char what[80];
+    if (found->by_name == 1 || (found->by_name == 0 && found->by_ending == 1))
+        return SHOAL_OK;
+    snprintf(what, sizeof what, "is a folder with %s file that ends in %s%s%s",
+             found->by_ending == 0 ? "no" : "more than one", endings[0],
+             endings[1] != NULL ? " or " : "", endings[1] != NULL ? endings[1] : "");
+    return model_refuse(error, path, SHOAL_INVALID_ARGUMENT, what);
+}
+
+/* ---- either ---- */
+
+/* By the host, if it knows how; a name beneath the folder, or NULL for the path itself. */
+static int
+map_lent(const struct shoal_host *host, const struct shoal_model *spec, const char *name,
+         struct model_file *file, struct shoal_error *error)
+{
+    file->lent = 1;
+    return host->map_file(spec, name, &file->bytes, &file->size, error);
+}
+
+static int
+host_maps(const struct shoal_host *host)
+{
+    return host != NULL &&
+           host->struct_size >= offsetof(struct shoal_host, map_file) + sizeof host->map_file;
+}
+
+int
+model_file_open(const struct shoal_host *host, const struct shoal_model *spec,
+                const char *const *endings, char path[MODEL_PATH_ROOM], struct model_file *file,
+                struct shoal_error *error)
+{
+    struct found found = {.by_ending = 0};
+    struct stat info;
+    *file = (struct model_file){NULL, 0, 0};
+    snprintf(path, MODEL_PATH_ROOM, "%s", spec->path);
+    if (stat(spec->path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        int status = folder_search(spec->path, endings, &found, error);
+        if (status != SHOAL_OK)
+            return status;
+        snprintf(path, MODEL_PATH_ROOM, "%.3800s/%.255s", spec->path, found.name);
+    }
+    if (host_maps(host))
+        return map_lent(host, spec, found.by_ending > 0 ? found.name : NULL, file, error);
+    return map_here(path, file, error);
+}
+
+/* Whether the name stays in the folder, links aside. */
+static int
+is_inside(const char *name)
+{
+    if (name[0] == '/' || name[0] == '\0')
+        return 0;
+    for (const char *part = name; part != NULL; part = strchr(part, '/')) {
+        part += part[0] == '/';
+        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0'))
+            return 0;
+    }
+    return 1;
+}
+
+int
+model_file_open_beside(const struct shoal_host *host, const struct shoal_model *spec,
+                       const char *name, struct model_file *file, struct shoal_error *error)
+{
+    char path[MODEL_PATH_ROOM];
+    *file = (struct model_file){NULL, 0, 0};
+    if (!is_inside(name))
+        return model_refuse(error, spec->path, SHOAL_INVALID_ARGUMENT,
+                            "it names a file that is not in its folder");
+    if (host_maps(host))
+        return map_lent(host, spec, name, file, error);
+    int length = snprintf(path, sizeof path, "%s/%s", spec->path, name);
+    if (length < 0 || (size_t)length >= sizeof path)
+        return model_refuse(error, spec->path, SHOAL_INVALID_ARGUMENT, "a name is too long");
+    return map_here(path, file, error);
+}
+
+void
+model_file_close(struct model_file *file)
+{
+    if (file->bytes != NULL && !file->lent)
+        munmap((void *)(uintptr_t)file->bytes, file->size);
+    *file = (struct model_file){NULL, 0, 0};
 }

@@ -28,6 +28,8 @@ enum {
 struct model {
     struct model_file file;
     struct network network;
+    struct shoal_tensor_spec in;
+    struct shoal_tensor_spec out;
 };
 
 /* An item that is to be run: rows in, rows out, and how many are done. */
@@ -39,9 +41,8 @@ struct part {
 };
 
 struct mlp {
-    struct model *own; /* NULL: models come by `load` */
-    struct shoal_tensor_spec in;
-    struct shoal_tensor_spec out;
+    const struct shoal_host *host;
+    struct model *own;  /* NULL: models come by `load` */
     struct part *parts; /* as many as items of a batch */
     float *memory;      /* of the areas below */
     float *hidden[2];
@@ -56,18 +57,21 @@ model_destroy(struct model *model)
 {
     if (model == NULL)
         return;
-    model_file_unmap(&model->file);
+    model_file_close(&model->file);
     free(model);
 }
 
 static int
-model_create(const char *path, struct model **created, struct shoal_error *error)
+model_create(const struct shoal_host *host, const struct shoal_model *spec, struct model **created,
+             struct shoal_error *error)
 {
+    static const char *const endings[] = {".mlp", NULL};
+    char path[MODEL_PATH_ROOM];
     char room[200];
     struct model *model = calloc(1, sizeof *model);
     if (model == NULL)
-        return model_refuse(error, path, SHOAL_RESOURCE_EXHAUSTED, "no memory");
-    int status = model_file_map(path, &model->file, error);
+        return model_refuse(error, spec->path, SHOAL_RESOURCE_EXHAUSTED, "no memory");
+    int status = model_file_open(host, spec, endings, path, &model->file, error);
     if (status == SHOAL_OK) {
         const char *mistake =
             network_read(model->file.bytes, model->file.size, &model->network, room, sizeof room);
@@ -78,6 +82,11 @@ model_create(const char *path, struct model **created, struct shoal_error *error
         model_destroy(model);
         return status;
     }
+    const struct network *network = &model->network;
+    model->in =
+        (struct shoal_tensor_spec){network->input_name, SHOAL_FP32, 2, {-1, network->input_width}};
+    model->out = (struct shoal_tensor_spec){
+        network->output_name, SHOAL_FP32, 2, {-1, network->output_width}};
     *created = model;
     return SHOAL_OK;
 }
@@ -85,9 +94,9 @@ model_create(const char *path, struct model **created, struct shoal_error *error
 static int
 mlp_load(void *instance, const struct shoal_model *spec, void **model, struct shoal_error *error)
 {
-    (void)instance;
+    const struct mlp *self = instance;
     struct model *created;
-    int status = model_create(spec->path, &created, error);
+    int status = model_create(self->host, spec, &created, error);
     if (status == SHOAL_OK)
         *model = created;
     return status;
@@ -119,15 +128,8 @@ own_model_open(struct mlp *self, const struct shoal_open *open, struct shoal_err
         return SHOAL_OK;
     if (open->host->resolve_path(model, path, sizeof path) != SHOAL_OK)
         return model_refuse(error, model, SHOAL_INVALID_ARGUMENT, "the path is too long");
-    int status = model_create(path, &self->own, error);
-    if (status != SHOAL_OK)
-        return status;
-    const struct network *network = &self->own->network;
-    self->in =
-        (struct shoal_tensor_spec){network->input_name, SHOAL_FP32, 2, {-1, network->input_width}};
-    self->out = (struct shoal_tensor_spec){
-        network->output_name, SHOAL_FP32, 2, {-1, network->output_width}};
-    return SHOAL_OK;
+    const struct shoal_model spec = {.struct_size = sizeof spec, .path = path};
+    return model_create(NULL, &spec, &self->own, error);
 }
 
 static int
@@ -162,6 +164,7 @@ mlp_open(const struct shoal_open *open, void **instance, struct shoal_error *err
     struct mlp *self = calloc(1, sizeof *self);
     if (self == NULL)
         return SHOAL_RESOURCE_EXHAUSTED;
+    self->host = open->host;
     forward_prepare();
     int status = own_model_open(self, open, error);
     if (status == SHOAL_OK)
@@ -175,15 +178,25 @@ mlp_open(const struct shoal_open *open, void **instance, struct shoal_error *err
 }
 
 static int
+mlp_describe_model(void *instance, void *loaded, struct shoal_io *io, struct shoal_error *error)
+{
+    (void)instance;
+    (void)error;
+    const struct model *model = loaded;
+    io->platform = "mlp";
+    if (model == NULL)
+        return SHOAL_OK;
+    io->inputs = &model->in;
+    io->outputs = &model->out;
+    io->input_count = io->output_count = 1;
+    return SHOAL_OK;
+}
+
+static int
 mlp_describe(void *instance, struct shoal_io *io, struct shoal_error *error)
 {
-    (void)error;
     struct mlp *self = instance;
-    io->platform = "mlp";
-    io->inputs = &self->in;
-    io->outputs = &self->out;
-    io->input_count = io->output_count = self->own != NULL ? 1 : 0;
-    return SHOAL_OK;
+    return mlp_describe_model(self, self->own, io, error);
 }
 
 /* ---- running ---- */
@@ -290,9 +303,15 @@ mlp_run(void *instance, void *loaded, struct shoal_batch *batch)
 }
 
 const struct shoal_modelet shoal_modelet = {
-    SHOAL_MODELET_HEADER, .abilities = SHOAL_RUNS_BATCHES | SHOAL_RUN_DURING_LOAD,
-    .name = "mlp",        .version = "1",
-    .open = mlp_open,     .describe = mlp_describe,
-    .load = mlp_load,     .unload = mlp_unload,
-    .run = mlp_run,       .close = mlp_close,
+    SHOAL_MODELET_HEADER,
+    .abilities = SHOAL_RUNS_BATCHES | SHOAL_RUN_DURING_LOAD,
+    .name = "mlp",
+    .version = "1",
+    .open = mlp_open,
+    .describe = mlp_describe,
+    .load = mlp_load,
+    .unload = mlp_unload,
+    .run = mlp_run,
+    .close = mlp_close,
+    .describe_model = mlp_describe_model,
 };

@@ -26,6 +26,9 @@ fails(struct scan *scan, const char *mistake)
 
 /* ---- JSON: brackets, outside of strings ---- */
 
+/* Of a file that is all hole behind its beginning, not every gigabyte is to be read. */
+static const char hole[] = "it holds a zero byte";
+
 static bool
 is_space(unsigned char byte)
 {
@@ -40,6 +43,8 @@ json_string(struct scan *scan)
         unsigned char byte = scan->bytes[scan->at++];
         if (byte == '"')
             return true;
+        if (byte == '\0')
+            return fails(scan, hole);
         if (byte == '\\')
             scan->at++;
     }
@@ -54,6 +59,8 @@ json_check(struct scan *scan)
         if (scan->at == scan->size)
             return fails(scan, "it is cut short");
         unsigned char byte = scan->bytes[scan->at++];
+        if (byte == '\0')
+            return fails(scan, hole);
         if (byte == '"' && !json_string(scan))
             return false;
         if ((byte == '{' || byte == '[') && ++depth > DEPTH_MAX)

@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <xgboost/c_api.h>
 
 #include "../model_file.h"
@@ -38,16 +37,17 @@ struct model {
     bool needs_matrix; /* its booster does not predict from plain memory */
     int64_t features;
     int64_t outputs;
+    struct shoal_tensor_spec in;  /* [-1, features] */
+    struct shoal_tensor_spec out; /* [-1, outputs] */
 };
 
 struct xgboost {
+    const struct shoal_host *host;
     struct model *own;     /* NULL: models come by `load` */
     char input[NAME_ROOM]; /* "": the only one */
     char output[NAME_ROOM];
-    char missing[32];             /* as JSON */
-    struct shoal_tensor_spec in;  /* of the own model: [-1, features] */
-    struct shoal_tensor_spec out; /* [-1, outputs] */
-    float *rows;                  /* where the rows of several items are put side by side */
+    char missing[32]; /* as JSON */
+    float *rows;      /* where the rows of several items are put side by side */
     size_t rows_bytes;
 };
 
@@ -127,20 +127,41 @@ model_destroy(struct model *model)
 }
 
 /* XGBoost tells its forms apart by the first two bytes, so space between them, as other programs
- * write it, is taken out: in this process's copy of the page. */
+ * write it, is left out, of a copy: `*copied`, to be freed. */
 static int
-file_begin(const struct model_file *file, const char *path, const char **begin,
+file_begin(const struct model_file *file, const char *path, const char **begin, char **copied,
            struct shoal_error *error)
 {
-    char *bytes = file->bytes;
-    size_t second = 1 + strspn(bytes + 1, " \t\r\n"); /* ends: the file was seen to go on */
-    *begin = bytes + second - 1;
-    if (second == 1)
+    const char *bytes = file->bytes;
+    size_t space = strspn(bytes + 1, " \t\r\n"); /* ends: the file was seen to go on */
+    *copied = NULL;
+    *begin = bytes;
+    if (space == 0)
         return SHOAL_OK;
-    if (mprotect(bytes, file->size, PROT_READ | PROT_WRITE) != 0)
+    *begin = *copied = malloc(file->size - space);
+    if (*copied == NULL)
         return model_refuse(error, path, SHOAL_RESOURCE_EXHAUSTED, "no memory for a copy");
-    bytes[second - 1] = '{';
+    (*copied)[0] = bytes[0];
+    memcpy(*copied + 1, bytes + 1 + space, file->size - space - 1);
     return SHOAL_OK;
+}
+
+static int
+booster_load(struct model *model, const char *path, const char *begin, size_t size,
+             struct shoal_error *error)
+{
+    char room[160];
+    if (XGBoosterCreate(NULL, 0, &model->booster) != 0)
+        return library_error(error, SHOAL_INTERNAL, "making a model");
+    /* A worker has one core, more threads would fight for it: none for reading the model, and none
+     * for predicting, whatever the model says. */
+    if (XGBoosterSetParam(model->booster, "nthread", "1") == 0 &&
+        XGBoosterLoadModelFromBuffer(model->booster, begin, size) == 0 &&
+        XGBoosterSetParam(model->booster, "nthread", "1") == 0)
+        return SHOAL_OK;
+    library_error(error, SHOAL_INVALID_ARGUMENT, "XGBoost says");
+    snprintf(room, sizeof room, "%.*s", (int)sizeof room - 1, error->text);
+    return model_refuse(error, path, SHOAL_INVALID_ARGUMENT, room);
 }
 
 static int
@@ -149,24 +170,16 @@ model_parse(struct model *model, const char *path, const struct model_file *file
 {
     char room[160];
     const char *begin;
+    char *copied;
     if (booster_file_check(file->bytes, file->size, room, sizeof room) == BOOSTER_NONE)
         return model_refuse(error, path, SHOAL_INVALID_ARGUMENT, room);
-    int status = file_begin(file, path, &begin, error);
+    int status = file_begin(file, path, &begin, &copied, error);
     if (status != SHOAL_OK)
         return status;
-    if (XGBoosterCreate(NULL, 0, &model->booster) != 0)
-        return library_error(error, SHOAL_INTERNAL, "making a model");
-    /* A worker has one core, more threads would fight for it: none for reading the model, and none
-     * for predicting, whatever the model says. */
-    size_t size = file->size - (size_t)(begin - (const char *)file->bytes);
-    if (XGBoosterSetParam(model->booster, "nthread", "1") != 0 ||
-        XGBoosterLoadModelFromBuffer(model->booster, begin, size) != 0 ||
-        XGBoosterSetParam(model->booster, "nthread", "1") != 0) {
-        library_error(error, SHOAL_INVALID_ARGUMENT, "XGBoost says");
-        snprintf(room, sizeof room, "%.*s", (int)sizeof room - 1, error->text);
-        return model_refuse(error, path, SHOAL_INVALID_ARGUMENT, room);
-    }
-    return SHOAL_OK;
+    size_t space = strspn((const char *)file->bytes + 1, " \t\r\n");
+    status = booster_load(model, path, begin, file->size - space, error);
+    free(copied);
+    return status;
 }
 
 /* How many features the model takes it says itself; how many outputs it has is seen by asking it
@@ -198,24 +211,35 @@ model_measure(const struct xgboost *self, struct model *model, const char *path,
     return status;
 }
 
-static int
-model_create(const struct xgboost *self, const char *path, struct model **created,
-             struct shoal_error *error)
+static void
+model_specs(const struct xgboost *self, struct model *model)
 {
+    model->in = (struct shoal_tensor_spec){
+        self->input[0] != '\0' ? self->input : "features", SHOAL_FP32, 2, {-1, model->features}};
+    model->out = (struct shoal_tensor_spec){self->output, SHOAL_FP32, 2, {-1, model->outputs}};
+}
+
+static int
+model_create(const struct xgboost *self, const struct shoal_host *host,
+             const struct shoal_model *spec, struct model **created, struct shoal_error *error)
+{
+    static const char *const endings[] = {".json", ".ubj", NULL};
+    char path[MODEL_PATH_ROOM];
     struct model_file file;
     struct model *model = calloc(1, sizeof *model);
     if (model == NULL)
-        return model_refuse(error, path, SHOAL_RESOURCE_EXHAUSTED, "no memory");
-    int status = model_file_map(path, &file, error);
+        return model_refuse(error, spec->path, SHOAL_RESOURCE_EXHAUSTED, "no memory");
+    int status = model_file_open(host, spec, endings, path, &file, error);
     if (status == SHOAL_OK)
         status = model_parse(model, path, &file, error);
-    model_file_unmap(&file);
+    model_file_close(&file);
     if (status == SHOAL_OK)
         status = model_measure(self, model, path, error);
     if (status != SHOAL_OK) {
         model_destroy(model);
         return status;
     }
+    model_specs(self, model);
     *created = model;
     return SHOAL_OK;
 }
@@ -224,8 +248,9 @@ static int
 xgboost_load(void *instance, const struct shoal_model *spec, void **model,
              struct shoal_error *error)
 {
+    const struct xgboost *self = instance;
     struct model *created;
-    int status = model_create(instance, spec->path, &created, error);
+    int status = model_create(self, self->host, spec, &created, error);
     if (status == SHOAL_OK)
         *model = created;
     return status;
@@ -309,14 +334,10 @@ own_model_open(struct xgboost *self, const struct shoal_open *open, const char *
     char path[PATH_BYTES_MAX];
     if (open->host->resolve_path(name, path, sizeof path) != SHOAL_OK)
         return model_refuse(error, name, SHOAL_INVALID_ARGUMENT, "the path is too long");
-    int status = model_create(self, path, &self->own, error);
+    const struct shoal_model spec = {.struct_size = sizeof spec, .path = path};
+    int status = model_create(self, NULL, &spec, &self->own, error);
     if (status != SHOAL_OK)
         return status;
-    self->in = (struct shoal_tensor_spec){self->input[0] != '\0' ? self->input : "features",
-                                          SHOAL_FP32,
-                                          2,
-                                          {-1, self->own->features}};
-    self->out = (struct shoal_tensor_spec){self->output, SHOAL_FP32, 2, {-1, self->own->outputs}};
     size_t row_bytes = (size_t)self->own->features * sizeof(float);
     return rows_reserve(self, row_bytes * (open->batch_size > 1 ? open->batch_size : 1), error);
 }
@@ -337,6 +358,7 @@ xgboost_open(const struct shoal_open *open, void **instance, struct shoal_error 
     struct xgboost *self = calloc(1, sizeof *self);
     if (self == NULL)
         return SHOAL_RESOURCE_EXHAUSTED;
+    self->host = open->host;
     snprintf(self->output, sizeof self->output, "probabilities");
     snprintf(self->missing, sizeof self->missing, "NaN");
     int status = params_read(self, open, &model, error);
@@ -351,15 +373,25 @@ xgboost_open(const struct shoal_open *open, void **instance, struct shoal_error 
 }
 
 static int
+xgboost_describe_model(void *instance, void *loaded, struct shoal_io *io, struct shoal_error *error)
+{
+    (void)instance;
+    (void)error;
+    const struct model *model = loaded;
+    io->platform = "xgboost";
+    if (model == NULL)
+        return SHOAL_OK;
+    io->inputs = &model->in;
+    io->outputs = &model->out;
+    io->input_count = io->output_count = 1;
+    return SHOAL_OK;
+}
+
+static int
 xgboost_describe(void *instance, struct shoal_io *io, struct shoal_error *error)
 {
-    (void)error;
     struct xgboost *self = instance;
-    io->inputs = &self->in;
-    io->outputs = &self->out;
-    io->input_count = io->output_count = self->own != NULL ? 1 : 0;
-    io->platform = "xgboost";
-    return SHOAL_OK;
+    return xgboost_describe_model(self, self->own, io, error);
 }
 
 /* ---- running ---- */
@@ -476,9 +508,15 @@ xgboost_run(void *instance, void *loaded, struct shoal_batch *batch)
 }
 
 const struct shoal_modelet shoal_modelet = {
-    SHOAL_MODELET_HEADER, .abilities = SHOAL_RUNS_BATCHES | SHOAL_RUN_DURING_LOAD,
-    .name = "xgboost",    .version = "1",
-    .open = xgboost_open, .describe = xgboost_describe,
-    .load = xgboost_load, .unload = xgboost_unload,
-    .run = xgboost_run,   .close = xgboost_close,
+    SHOAL_MODELET_HEADER,
+    .abilities = SHOAL_RUNS_BATCHES | SHOAL_RUN_DURING_LOAD,
+    .name = "xgboost",
+    .version = "1",
+    .open = xgboost_open,
+    .describe = xgboost_describe,
+    .load = xgboost_load,
+    .unload = xgboost_unload,
+    .run = xgboost_run,
+    .close = xgboost_close,
+    .describe_model = xgboost_describe_model,
 };

@@ -25,8 +25,15 @@
  *
  * Life in a worker: `open` once → `describe` → `load` (if a model is configured) → `run` any number
  * of times → `unload` → `close`. Only `run` is required. All are called on one thread, except that
- * with SHOAL_RUN_DURING_LOAD `load` and `unload` of other models may run on a second thread while
- * `run` is busy. A worker that is killed calls nothing more.
+ * with SHOAL_RUN_DURING_LOAD what concerns other models (`predict_size`, `load`, `describe_model`,
+ * `size`, `max_concurrency`, `unload`) may be called on a second thread while `run` is busy. A
+ * worker that is killed calls nothing more.
+ *
+ * Models. In a pipeline with `models:` they come and go while it serves: for each, `load`, then
+ * `describe_model`, `size` and `max_concurrency`, then `run` with its items, and `unload` when no
+ * item of it is left. A batch holds items of one model. What `load` allocates with malloc, and maps
+ * with the host's `map_file`, is measured as the model's size, unless `size` says better (threads
+ * that an engine starts for itself allocate where that cannot be seen).
  *
  * Ownership. What the host passes in belongs to the host and is valid until the function returns,
  * unless it is said to live longer. What the modelet creates belongs to the modelet: `*instance`
@@ -39,8 +46,10 @@
  * Sandbox. From before the plug-in is opened a worker can read its own folder, the configuration's
  * and the system's libraries, and compute; it cannot write files, open sockets or start processes.
  * Once the modelet is ready it opens no more files and makes no more code (dlopen, compilers at run
- * time): do that in `open` or `load`. Threads are fine at any time. What is refused fails with
- * EPERM or EACCES. The stage's `sandbox_allow` loosens it by name.
+ * time): do that in `open` or `load`. Where models come and go it may go on reading those places
+ * and the models' root, and loading libraries, as `load` needs it. Threads are fine at any time;
+ * those that `load` starts have its low priority, so start pools for `run` in `open`. What is
+ * refused fails with EPERM or EACCES. The stage's `sandbox_allow` loosens it by name.
  *
  * A modelet that does not come back from `run` within the stage's `run_timeout_ms` is killed. A
  * request that was in a worker's hands when it died is run again, alone, by another.
@@ -174,6 +183,8 @@ struct shoal_parameter {
 
 enum shoal_log_level { SHOAL_LOG_ERROR, SHOAL_LOG_WARN, SHOAL_LOG_INFO, SHOAL_LOG_DEBUG };
 
+struct shoal_model;
+
 /*
  * What the host does for a modelet. The table lives as long as the worker. Functions that take an
  * item may only be called during the `run` that was given the item, on its thread; the others
@@ -226,6 +237,18 @@ struct shoal_host {
     /* A path from the configuration, taken relative to the configuration file. Writes at most
      * `room` bytes, terminated; returns SHOAL_OK or SHOAL_OUT_OF_RANGE when it does not fit. */
     int32_t (*resolve_path)(const char *path, char *resolved, size_t room);
+
+    /* Only during `load`, on its thread: maps a file of the model, read-only, so that the workers
+     * of a stage share its pages. `name` NULL: the file at spec->path; else one beneath the
+     * directory spec->path. Where the model's key states `sha256` (a text of 64 hexadecimal
+     * digits, or an object of them by file name) what is mapped has been checked against it.
+     * `*data` is aligned to a page and stays until `unload` has returned, or `load` has failed: the
+     * host unmaps it. SHOAL_OK; else the number of an error, and its text in `error`.
+     *
+     * Replace a model's file by renaming another one over it. One that is written to changes under
+     * `run` after its digest was compared; one that is cut short ends the worker (SIGBUS). */
+    int32_t (*map_file)(const struct shoal_model *spec, const char *name, const void **data,
+                        size_t *bytes, struct shoal_error *error);
 };
 
 /* The `params` of the stage, in the order of the configuration. Valid until `open` returns. */
@@ -308,7 +331,8 @@ struct shoal_modelet {
                 struct shoal_error *error);
     void (*unload)(void *instance, void *model);
 
-    /* Bytes that a loaded model holds; an estimate before it is loaded. Optional; 0: not known. */
+    /* Bytes that a loaded model holds, mapped files that it needs included; an estimate before it
+     * is loaded. Optional; 0: not known. */
     uint64_t (*size)(void *instance, void *model);
     uint64_t (*predict_size)(void *instance, const struct shoal_model *spec);
 
@@ -321,6 +345,17 @@ struct shoal_modelet {
 
     /* Abilities added later, by name; NULL when the modelet has none. */
     const void *(*extension)(const char *name);
+
+    /* ---- since the second header of version 1 ---- */
+
+    /* As `describe`, of one model, after its `load`: what `io` points to is valid until its
+     * `unload`. NULL: what `describe` says holds for every model. */
+    int (*describe_model)(void *instance, void *model, struct shoal_io *io,
+                          struct shoal_error *error);
+
+    /* Requests of this model that are worth having in flight at once; 0: not known. Told to a mesh
+     * that asks. NULL: not known. */
+    uint32_t (*max_concurrency)(void *instance, void *model);
 };
 
 #define SHOAL_MODELET_HEADER                                                                       \

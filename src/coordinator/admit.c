@@ -9,8 +9,10 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "coordinator/catalog.h"
 #include "coordinator/lane.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/raw_message.h"
 #include "coordinator/trace_request.h"
 #include "shm/former.h"
 #include "shm/slot.h"
@@ -212,21 +214,41 @@ give_slot_back(struct lane *lane, struct request *request, struct shm_ticket tic
         lane_report_corrupt(lane, "slot that was never pushed");
 }
 
+static enum status
+read_message(struct lane *lane, struct request *request, const struct rpc_message *message,
+             const struct oip_model_info *model, struct error *error)
+{
+    if (lane->takes_messages)
+        return raw_message_check(message, model, error);
+    enum status status = oip_decode(request->oip, message, error);
+    return status == STATUS_OK ? oip_check_model(request->oip, model, error) : status;
+}
+
+static enum status
+copy_message(struct lane *lane, struct request *request, const struct rpc_message *message,
+             struct payload_builder *builder, struct error *error)
+{
+    if (lane->takes_messages)
+        return raw_message_copy(message, builder, error);
+    enum status status = builder_reserve(builder, oip_tensor_bytes(request->oip), error);
+    return status == STATUS_OK ? oip_copy_tensors(request->oip, message, builder, error) : status;
+}
+
 /* Decodes, checks and copies; the payload for stage 0 is then complete. */
 static enum status
 fill_slot(struct lane *lane, struct request *request, struct shm_ticket ticket,
-          const struct rpc_message *message, struct payload_builder *builder, struct error *error)
+          const struct submission *submission, struct error *error)
 {
     struct shm_slot *slot = region_slot(&lane->region, ticket.index);
-    enum status status = oip_decode(request->oip, message, error);
-    if (status == STATUS_OK)
-        status = oip_check_model(request->oip, &lane->info, error);
+    const struct rpc_message *message = submission->message;
+    struct payload_builder *builder = submission->builder;
+    struct oip_model_info info =
+        submission->model == NULL ? lane->info : model_info(lane, submission->model);
+    enum status status = read_message(lane, request, message, &info, error);
     if (status != STATUS_OK)
         return status;
     builder_init(builder, &lane->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
-    status = builder_reserve(builder, oip_tensor_bytes(request->oip), error);
-    if (status == STATUS_OK)
-        status = oip_copy_tensors(request->oip, message, builder, error);
+    status = copy_message(lane, request, message, builder, error);
     if (status == STATUS_OK)
         status = builder_seal(builder, &slot->payload[0], error);
     if (status != STATUS_OK)
@@ -239,14 +261,16 @@ fill_slot(struct lane *lane, struct request *request, struct shm_ticket ticket,
 /* ---- in ---- */
 
 static void
-dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, int64_t deadline_ns,
+dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, bool reserved,
          int64_t now_ns)
 {
     struct shm_slot *slot = region_slot(&lane->region, ticket.index);
-    atomic_store_explicit(&slot->deadline_ns, deadline_ns, memory_order_relaxed);
+    atomic_store_explicit(&slot->deadline_ns, request->deadline_ns, memory_order_relaxed);
     atomic_store_explicit(&slot->admitted_ns, now_ns, memory_order_relaxed);
     if (request->sink->tagged != NULL)
         request->sink->tagged(request->call, tag_pack(lane->pipeline->index, lane->number, ticket));
+    if (request->model != NULL && !model_sends(request, ticket, reserved))
+        return; /* it waits for its model, or has been answered */
     atomic_fetch_add_explicit(&lane->waiting, 1, memory_order_relaxed);
     /* From here on another thread may answer at any moment. seq_cst: lane_fail_all, after it has
      * condemned the lane, sees this request, or we see below that the lane is condemned. */
@@ -289,29 +313,33 @@ refuse(struct lane *lane, struct submission *submission, struct error *error)
 }
 
 static enum status
-start(struct lane *lane, struct submission *submission, int64_t now_ns, struct error *error)
+start(struct lane *lane, struct submission *submission, bool reserved, int64_t now_ns,
+      struct error *error)
 {
     struct shm_ticket ticket = {0};
     struct request *request = take_slot(lane, &ticket, error);
     if (request == NULL)
-        return refuse(lane, submission, error);
-    if (fill_slot(lane, request, ticket, submission->message, submission->builder, error) !=
-        STATUS_OK) {
+        return error->status;
+    if (fill_slot(lane, request, ticket, submission, error) != STATUS_OK) {
         give_slot_back(lane, request, ticket);
-        return refuse(lane, submission, error);
+        return error->status;
     }
     if (!lane_ref(lane)) /* the caller holds one reference, the request gets its own */
         UNREACHABLE();
     request->sink = submission->sink;
     request->call = submission->call;
     request->trace = submission->trace;
+    request->model = submission->model;
+    request->message_bytes = submission->message->bytes;
+    request->deadline_ns = submission->deadline_ns;
+    request->returns = 0;
     if (request->trace != NULL)
         trace_request_begin(request, ticket, request->trace);
     atomic_store_explicit(&request->arrived_ns, now_ns, memory_order_relaxed);
     atomic_store_explicit(&request->deaths, 0, memory_order_relaxed);
     request->share_place = (uint8_t)share_place(submission->caller);
     share_take(&lane->share, request->share_place); /* given back with the slot */
-    dispatch(lane, request, ticket, submission->deadline_ns, now_ns);
+    dispatch(lane, request, ticket, reserved, now_ns);
     return STATUS_OK;
 }
 
@@ -332,5 +360,13 @@ lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns, st
     }
     if (let_in(lane, submission, now_ns, error) != STATUS_OK)
         return error->status;
-    return start(lane, submission, now_ns, error);
+    bool reserved = false;
+    if (submission->model != NULL &&
+        model_admit(lane, submission->model, &reserved, error) != STATUS_OK)
+        return refuse(lane, submission, error);
+    if (start(lane, submission, reserved, now_ns, error) == STATUS_OK)
+        return STATUS_OK;
+    if (reserved)
+        model_unreserve(lane);
+    return refuse(lane, submission, error);
 }

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "coordinator/models.h"
 #include "coordinator/spawn.h"
 #include "shm/handshake.h"
 
@@ -119,6 +120,7 @@ create_pipeline(struct assembly *assembly, uint32_t p, struct error *error)
         .counters = &assembly->counters,
         .scope = assembly->pipeline_scopes[p],
         .oldest_scopes = assembly->oldest_scopes[p],
+        .registry = assembly->registry,
         .pin = options->pin,
         .log_level = worker_log_level(options),
         .events = &options->events,
@@ -146,6 +148,7 @@ assembly_init(struct assembly *assembly, const struct assembly_options *options,
               struct error *error)
 {
     assembly->options = *options;
+    assembly->registry = registry_create();
     enum status status = create_counters(assembly, error);
     return status == STATUS_OK ? create_pipelines(assembly, error) : status;
 }
@@ -163,6 +166,7 @@ assembly_fini(struct assembly *assembly)
 {
     for (uint32_t i = 0; i < assembly->pipeline_count; i++)
         pipeline_destroy(assembly->pipelines[i]);
+    registry_destroy(assembly->registry);
     if (assembly->counters_created) {
         assembly_set_state(assembly, NODE_STOPPED);
         counters_close(&assembly->counters);

@@ -28,6 +28,7 @@ struct assembly {
     struct assembly_options options;
     struct counters counters;
     bool counters_created;
+    struct registry *registry; /* of the models of all pipelines */
     struct pipeline *pipelines[CONFIG_PIPELINES_MAX];
     uint32_t pipeline_count;
     uint32_t pipeline_scopes[CONFIG_PIPELINES_MAX]; /* in the counters */

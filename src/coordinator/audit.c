@@ -236,6 +236,11 @@ judge_slot(struct look *look, uint64_t use, const struct watched *watched)
     enum request_state state = use_state(use);
     if (state == REQUEST_ADMITTED || state == REQUEST_ANSWERED)
         return NULL; /* ours; its release will tell */
+    if (state == REQUEST_WAITING)
+        return word.held && word.party == PARTY_COORDINATOR &&
+                       word.generation == use_generation(use)
+                   ? NULL
+                   : "a request that waits for its model is not held by us";
     bool in_flight = state == REQUEST_IN_FLIGHT;
     if (in_flight && word.generation != use_generation(use))
         return "the generation of a request in flight has changed";

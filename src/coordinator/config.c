@@ -105,12 +105,20 @@ config_free(struct config *config)
         for (uint32_t j = 0; j < pipeline->stage_count; j++)
             stage_free(&pipeline->stages[j]);
         free(pipeline->stages);
+        for (uint32_t j = 0; j < pipeline->models.type_count; j++)
+            free(pipeline->models.types[j]);
+        free(pipeline->models.types);
+        free(pipeline->models.root);
+        free(pipeline->models.watch);
         free(pipeline->name);
+        free(pipeline->method);
+        free(pipeline->id_path);
     }
     free(config->pipelines);
     addresses_free(&config->listen);
     addresses_free(&config->metrics);
     addresses_free(&config->http);
+    addresses_free(&config->runtime);
     free(config->cpus);
     free(config->counters);
     free(config->log_level);

@@ -25,7 +25,10 @@ enum {
     CONFIG_PIPELINES_MAX = 64,
     CONFIG_LISTEN_MAX = 16,
     CONFIG_PARAMS_MAX = HANDSHAKE_PARAMS_MAX,
+    CONFIG_TYPES_MAX = 64,
     CONFIG_NAME_BYTES_MAX = 63,
+    CONFIG_METHOD_BYTES_MAX = 255,
+    CONFIG_ID_PATH_MAX = 16,
     CONFIG_FILE_BYTES_MAX = 1 << 20,
 };
 
@@ -57,8 +60,23 @@ struct config_stage {
     int line;
 };
 
+/* Models that come and go while the pipeline serves (DESIGN-models.md). */
+struct config_models {
+    char *root;            /* absolute, a directory; NULL: the pipeline has no `models` */
+    uint64_t memory_bytes; /* that loaded models may take together */
+    uint32_t load_concurrency;
+    int64_t load_timeout_ns;
+    uint64_t default_bytes; /* of a model of which nothing is known yet */
+    char **types;           /* of a key's `model_type.name`, that it takes; NULL: none named */
+    uint32_t type_count;
+    char *watch; /* "yes" or "no": whether the root's sub-directories are models */
+};
+
 struct config_pipeline {
     char *name;
+    char *method;      /* "/package.Service/Method"; NULL: called by name through ModelInfer */
+    uint32_t *id_path; /* of that method's requests: field numbers, from the outermost message in */
+    uint32_t id_path_count; /* 0: none */
     uint32_t slot_count;
     uint64_t arena_bytes;       /* 0: chosen from slots and message size */
     int64_t default_timeout_ns; /* of a request without a deadline; 0: none */
@@ -67,6 +85,7 @@ struct config_pipeline {
     uint32_t local_clients;     /* at most; 0: none */
     uint32_t local_slots;       /* of each */
     uint64_t local_bytes;       /* of each, in its arena */
+    struct config_models models;
     struct config_stage *stages;
     uint32_t stage_count;
     int line;
@@ -83,6 +102,7 @@ struct config {
     struct config_addresses listen;  /* relative unix paths are made absolute */
     struct config_addresses metrics; /* none: no metrics */
     struct config_addresses http;    /* of REST; none: there is none */
+    struct config_addresses runtime; /* of mmesh.ModelRuntime; none: there is none */
     int *cpus;                       /* of the coordinator; NULL: not pinned */
     uint32_t cpu_count;
     uint32_t front_threads;

@@ -17,6 +17,8 @@
 #include "shm/counters.h"
 #include "shm/handshake.h"
 
+static char *check_root(struct config_reader *reader, char *root, int line);
+
 /* ---- pipelines and stages ---- */
 
 /* All that a worker is told goes into one message of fixed size: see shm/handshake.h. */
@@ -41,6 +43,51 @@ check_lengths(struct config_reader *reader, const struct config_stage *stage, in
         check_length(reader, stage->line, "`params`: a name", param->name, HANDSHAKE_NAME_BYTES);
         check_length(reader, stage->line, "`params`: a value", param->value, HANDSHAKE_VALUE_BYTES);
     }
+}
+
+void
+config_check_models(struct config_reader *reader, struct config_pipeline *pipeline,
+                    const struct config_given *given)
+{
+    const struct config *config = reader->config;
+    struct config_models *models = &pipeline->models;
+    if (models->root != NULL)
+        models->root = check_root(reader, models->root, given->nodes[KEY_MODELS_ROOT]->line);
+    bool too_much = models->memory_bytes > 0 && models->default_bytes > models->memory_bytes;
+    if (too_much && given->nodes[KEY_MODELS_DEFAULT] != NULL)
+        report_add(reader->report, given->nodes[KEY_MODELS_DEFAULT]->line,
+                   "`default_size_mib` is more than `memory_mib` (%llu): no model could be loaded",
+                   (unsigned long long)(models->memory_bytes >> 20));
+    else if (too_much)
+        models->default_bytes = models->memory_bytes;
+    for (uint32_t p = 0; p < config->pipeline_count; p++) {
+        const struct config_models *other = &config->pipelines[p].models;
+        for (uint32_t i = 0; i < other->type_count; i++)
+            for (uint32_t k = 0; k < models->type_count; k++)
+                if (strcmp(other->types[i], models->types[k]) == 0)
+                    report_add(reader->report, given->nodes[KEY_MODELS_TYPES]->line,
+                               "`types`: \"%s\" is taken by the pipeline that begins in line %d",
+                               other->types[i], config->pipelines[p].line);
+    }
+}
+
+/* What has no place beside `models`. */
+static void
+check_beside_models(struct config_reader *reader, const struct config_pipeline *pipeline,
+                    const struct config_given *given)
+{
+    const struct node *const *nodes = given->nodes;
+    if (nodes[KEY_MODELS] == NULL)
+        return;
+    if (pipeline->local_clients > 0)
+        report_add(reader->report, nodes[KEY_LOCAL_CLIENTS]->key_line,
+                   "`local_clients` and `models` exclude each other: local clients name no model");
+    uint32_t fixed = 0;
+    for (uint32_t i = 0; i < pipeline->stage_count; i++)
+        fixed += pipeline->stages[i].model_id != NULL;
+    if (fixed > 0 && fixed == pipeline->stage_count)
+        report_add(reader->report, nodes[KEY_MODELS]->key_line,
+                   "`models`, but every stage has a `model` of its own: no stage would load them");
 }
 
 void
@@ -75,6 +122,11 @@ config_check_stage(struct config_reader *reader, const struct config_pipeline *p
         report_add(report, nodes[KEY_BATCH_WAIT]->line,
                    "`batch_wait: adaptive` without a `batch_wait_ms` above 0, which says how long "
                    "a batch waits at most: it would never wait");
+    if (stage->batch_wait != NULL && strcmp(stage->batch_wait, "adaptive") == 0 &&
+        pipeline->models.root != NULL)
+        report_add(report, nodes[KEY_BATCH_WAIT]->line,
+                   "`batch_wait: adaptive` and the pipeline's `models` exclude each other: what "
+                   "company is worth is learned of a stage, not of each model");
     if (stage->modelet != NULL)
         stage->modelet = config_find_modelet(reader, stage->modelet, nodes[KEY_MODELET]->line);
     if (stage->model_path != NULL)
@@ -97,6 +149,8 @@ config_check_pipeline(struct config_reader *reader, const struct config_pipeline
             break;
         }
     }
+    check_beside_models(reader, pipeline, given);
+    config_check_method(reader, pipeline, given);
     struct region_plan plan = {.slot_count = pipeline->slot_count};
     struct error error = ERROR_NONE;
     if (pipeline->arena_bytes > 0 &&
@@ -132,6 +186,19 @@ check_traces(struct config_reader *reader, const struct config_given *given)
     free(path);
 }
 
+static void
+check_runtime(struct config_reader *reader, const struct config_given *given)
+{
+    const struct config *config = reader->config;
+    if (config->runtime.count == 0 || given->refused[KEY_PIPELINES])
+        return;
+    for (uint32_t i = 0; i < config->pipeline_count; i++)
+        if (config->pipelines[i].models.root != NULL)
+            return;
+    report_add(reader->report, given->nodes[KEY_RUNTIME]->key_line,
+               "`runtime`, but no pipeline has `models`: there is nothing to load");
+}
+
 void
 config_check_top(struct config_reader *reader, const struct config_given *given)
 {
@@ -144,6 +211,7 @@ config_check_top(struct config_reader *reader, const struct config_given *given)
                    "case",
                    config->caller_metadata);
     check_traces(reader, given);
+    check_runtime(reader, given);
     if (config->counters == NULL)
         return;
     config->counters = config_resolve(config, config->counters);
@@ -187,17 +255,18 @@ is_host(const char *host, size_t length)
 }
 
 static char *
-check_unix(struct config_reader *reader, const struct node *node, const char *path)
+check_unix(struct config_reader *reader, const struct config_key *key, const struct node *node,
+           const char *path)
 {
     char shown[REPORT_VALUE_BYTES];
     char *resolved = config_resolve(reader->config, must_copy(path));
     size_t length = strlen(resolved);
     char *address = NULL;
     if (path[0] == '\0')
-        report_add(reader->report, node->line, "`listen`: \"unix:\" needs a path behind it");
+        report_add(reader->report, node->line, "`%s`: \"unix:\" needs a path behind it", key->name);
     else if (length > UNIX_PATH_BYTES_MAX)
         report_add(reader->report, node->line,
-                   "`listen`: a unix path of %zu bytes (%s): must be at most %d", length,
+                   "`%s`: a unix path of %zu bytes (%s): must be at most %d", key->name, length,
                    text_show(resolved, shown), UNIX_PATH_BYTES_MAX);
     else
         address = must_format("unix:%s", resolved);
@@ -246,7 +315,7 @@ config_check_address(struct config_reader *reader, const struct config_key *key,
         }
     bool unix_socket = key->type == CONFIG_ADDRESSES && strncmp(node->text, "unix:", 5) == 0;
     char *address =
-        unix_socket ? check_unix(reader, node, node->text + 5) : check_tcp(reader, key, node);
+        unix_socket ? check_unix(reader, key, node, node->text + 5) : check_tcp(reader, key, node);
     for (uint32_t i = 0; i < others->count && address != NULL; i++)
         if (strcmp(others->items[i], address) == 0) {
             report_add(reader->report, node->line, "`%s`: %s is there twice", key->name,
@@ -340,6 +409,23 @@ search_places(const struct config *config)
     }
     return must_format("%s:%s:%s/lib/shoal", config->directory, listed != NULL ? listed : "",
                        program);
+}
+
+/* Absolute; frees what was written. */
+static char *
+check_root(struct config_reader *reader, char *root, int line)
+{
+    root = config_resolve(reader->config, root);
+    struct stat info;
+    if (strlen(root) >= HANDSHAKE_PATH_BYTES)
+        report_add(reader->report, line, "`root` has %zu bytes: must be at most %d", strlen(root),
+                   HANDSHAKE_PATH_BYTES - 1);
+    else if (reader->options.modelets == CONFIG_MODELETS_FIND &&
+             (stat(root, &info) != 0 || !S_ISDIR(info.st_mode) || access(root, R_OK | X_OK) != 0))
+        report_add(reader->report, line,
+                   "`root`: no directory %s that can be read (relative paths start at %s)", root,
+                   reader->config->directory);
+    return root;
 }
 
 char *

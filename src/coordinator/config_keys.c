@@ -31,6 +31,11 @@ const struct config_key config_keys[KEY_COUNT] = {
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(metrics),
     "Address, or list of addresses, where Prometheus finds `/metrics`: `port:2112` (all "
     "interfaces), `127.0.0.1:2112`, `[::1]:2112`. Left out: nowhere."},
+[KEY_RUNTIME] = {WHERE_TOP, CONFIG_ADDRESSES, OPTIONAL, "runtime", 1, CONFIG_LISTEN_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(runtime),
+    "Addresses of `mmesh.ModelRuntime`, by which a mesh loads and unloads models: `port:8085` (for "
+    "this machine alone), `0.0.0.0:8085`, `unix:/run/shoal/runtime.sock`. One of `listen` as well: "
+    "one endpoint for both. Left out: none."},
 [KEY_CPUS] = {WHERE_TOP, CONFIG_CPUS, OPTIONAL, "cpus", 1, CONFIG_CPUS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(cpus),
     "CPUs that the coordinator runs on. Left out: not pinned."},
@@ -79,6 +84,17 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_PIPELINE_NAME] = {WHERE_PIPELINE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(name),
     "The model name that callers use; no other pipeline may have it."},
+[KEY_METHOD] = {WHERE_PIPELINE, CONFIG_TEXT, OPTIONAL, "method", 1, CONFIG_METHOD_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, PIPELINE(method),
+    "A gRPC method, `/package.Service/Method`, that is answered by this pipeline, and by no other. "
+    "The modelets get the request as it came, in one input `message` (UINT8), and the last one's "
+    "output `message` (UINT8, one dimension) is the answer. Unary. Left out: it is called by its "
+    "name, in the Open Inference Protocol."},
+[KEY_ID_PATH] = {WHERE_PIPELINE, CONFIG_FIELD_NUMBERS, OPTIONAL, "id_path", 1, CONFIG_ID_PATH_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(id_path),
+    "Where the method's requests name the model: the field numbers that lead to a string field, "
+    "from the outermost message in. Metadata `mm-model-id` comes first. Only with `method` and "
+    "`models`."},
 [KEY_SLOTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "slots", 1, SLOTS_MAX, "requests",
     "1024", NULL, FIELD_U32, 1, PIPELINE(slot_count),
     "Requests in flight at most; more get RESOURCE_EXHAUSTED at once. From 64 on, while several "
@@ -107,8 +123,37 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_LOCAL_MIB] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "local_mib", 1, 65536, "MiB",
     "16", NULL, FIELD_U64, MIB, PIPELINE(local_bytes),
     "Memory for the tensors of one local client; a message has at most a fifth of it."},
+[KEY_MODELS] = {WHERE_PIPELINE, CONFIG_MODELS, OPTIONAL, "models", 0, 0, NULL,
+    NULL, NULL, FIELD_NONE, 0, 0,
+    "Models come and go while the pipeline serves, and calls name the model. Not together with "
+    "`local_clients` or `batch_wait: adaptive`."},
 [KEY_STAGES] = {WHERE_PIPELINE, CONFIG_STAGES, REQUIRED, "stages", 1, STAGES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(stages), "What a request passes through, in this order."},
+
+[KEY_MODELS_ROOT] = {WHERE_MODELS, CONFIG_TEXT, REQUIRED, "root", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, PIPELINE(models.root),
+    "The directory that every model lies in, relative to this file. Paths of models are looked for "
+    "beneath it, and workers can read nothing else of them."},
+[KEY_MODELS_MEMORY] = {WHERE_MODELS, CONFIG_INTEGER, REQUIRED, "memory_mib", 1, 16 * MIB, "MiB",
+    NULL, NULL, FIELD_U64, MIB, PIPELINE(models.memory_bytes),
+    "Memory that loaded models may take: of each worker that holds them, and what is mapped once "
+    "for each stage. The least recently used that nobody has ordered makes room."},
+[KEY_MODELS_CONCURRENCY] = {WHERE_MODELS, CONFIG_INTEGER, OPTIONAL, "load_concurrency", 1, 64,
+    "models", "2", NULL, FIELD_U32, 1, PIPELINE(models.load_concurrency),
+    "Models that are being loaded at once, at most."},
+[KEY_MODELS_TIMEOUT] = {WHERE_MODELS, CONFIG_INTEGER, OPTIONAL, "load_timeout_ms", 1, HOUR_MS,
+    "ms", "60000", NULL, FIELD_I64, NS_PER_MS, PIPELINE(models.load_timeout_ns),
+    "A load that takes longer fails, and the workers that still load are replaced."},
+[KEY_MODELS_DEFAULT] = {WHERE_MODELS, CONFIG_INTEGER, OPTIONAL, "default_size_mib", 1, 16 * MIB,
+    "MiB", "16", NULL, FIELD_U64, MIB, PIPELINE(models.default_bytes),
+    "What a model is taken to need before anything is known of it."},
+[KEY_MODELS_TYPES] = {WHERE_MODELS, CONFIG_NAMES, OPTIONAL, "types", 1, CONFIG_TYPES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, PIPELINE(models.types),
+    "Types of models that it takes, by the key's `model_type.name`, where several pipelines have "
+    "`models`. No two may name the same."},
+[KEY_MODELS_WATCH] = {WHERE_MODELS, CONFIG_CHOICE, OPTIONAL, "watch", 0, 0, NULL,
+    "yes", "yes|no", FIELD_NONE, 0, PIPELINE(models.watch),
+    "Whether each sub-directory of `root` is a model of that name, loaded when it is asked for."},
 
 [KEY_STAGE_NAME] = {WHERE_STAGE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(name),
@@ -181,9 +226,8 @@ const struct config_key config_keys[KEY_COUNT] = {
 };
 
 static const char *const where_names[WHERE_COUNT] = {
-    [WHERE_TOP] = "the top level",
-    [WHERE_PIPELINE] = "a pipeline",
-    [WHERE_STAGE] = "a stage",
+    [WHERE_TOP] = "the top level",          [WHERE_PIPELINE] = "a pipeline",
+    [WHERE_MODELS] = "a pipeline's models", [WHERE_STAGE] = "a stage",
     [WHERE_MODEL] = "a stage's model",
 };
 
@@ -197,8 +241,11 @@ static const char *const type_names[] = {
     [CONFIG_ADDRESSES] = "a list of addresses",
     [CONFIG_HTTP_ADDRESSES] = "an address or a list of them",
     [CONFIG_CPUS] = "a list of CPU numbers",
+    [CONFIG_FIELD_NUMBERS] = "a list of field numbers",
     [CONFIG_PARAMS] = "a map of names to single values",
     [CONFIG_MODEL] = "a map",
+    [CONFIG_NAMES] = "a list of names",
+    [CONFIG_MODELS] = "a map",
     [CONFIG_STAGES] = "a list of stages",
     [CONFIG_PIPELINES] = "a list of pipelines",
 };
@@ -285,11 +332,14 @@ config_range_text(const struct config_key *key, char *text, size_t room)
     case CONFIG_CHOICES: snprintf(text, room, "%s", key->choices); break;
     case CONFIG_ADDRESSES:
     case CONFIG_HTTP_ADDRESSES:
+    case CONFIG_FIELD_NUMBERS:
     case CONFIG_CPUS:
     case CONFIG_PARAMS:
+    case CONFIG_NAMES:
     case CONFIG_STAGES:
     case CONFIG_PIPELINES: snprintf(text, room, "%.0f to %.0f elements", key->min, key->max); break;
     case CONFIG_TEXT:
-    case CONFIG_MODEL: text[0] = '\0'; break;
+    case CONFIG_MODEL:
+    case CONFIG_MODELS: text[0] = '\0'; break;
     }
 }

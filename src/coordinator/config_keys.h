@@ -10,7 +10,14 @@
 #include <stdint.h>
 
 /* The maps of a file. */
-enum config_where { WHERE_TOP, WHERE_PIPELINE, WHERE_STAGE, WHERE_MODEL, WHERE_COUNT };
+enum config_where {
+    WHERE_TOP,
+    WHERE_PIPELINE,
+    WHERE_MODELS,
+    WHERE_STAGE,
+    WHERE_MODEL,
+    WHERE_COUNT
+};
 
 enum config_type {
     CONFIG_NAME,           /* letters, digits and ._- */
@@ -22,8 +29,11 @@ enum config_type {
     CONFIG_ADDRESSES,      /* list of what gRPC can listen on */
     CONFIG_HTTP_ADDRESSES, /* the same for HTTP: no unix sockets; one alone needs no list */
     CONFIG_CPUS,           /* list of CPU numbers */
+    CONFIG_FIELD_NUMBERS,  /* list of numbers of protobuf fields */
     CONFIG_PARAMS,         /* map of scalars under names of the modelet's own */
     CONFIG_MODEL,          /* the map WHERE_MODEL, into the same struct */
+    CONFIG_NAMES,          /* list of names */
+    CONFIG_MODELS,         /* the map WHERE_MODELS, into the same struct */
     CONFIG_STAGES,         /* list of WHERE_STAGE */
     CONFIG_PIPELINES,      /* list of WHERE_PIPELINE */
 };
@@ -53,6 +63,7 @@ enum config_key_index {
     KEY_LISTEN,
     KEY_HTTP,
     KEY_METRICS,
+    KEY_RUNTIME,
     KEY_CPUS,
     KEY_FRONT_THREADS,
     KEY_MESSAGE_MIB,
@@ -67,6 +78,8 @@ enum config_key_index {
     KEY_TRACE_SAMPLE,
     KEY_PIPELINES,
     KEY_PIPELINE_NAME,
+    KEY_METHOD,
+    KEY_ID_PATH,
     KEY_SLOTS,
     KEY_ARENA_MIB,
     KEY_DEFAULT_TIMEOUT_MS,
@@ -75,7 +88,15 @@ enum config_key_index {
     KEY_LOCAL_CLIENTS,
     KEY_LOCAL_SLOTS,
     KEY_LOCAL_MIB,
+    KEY_MODELS,
     KEY_STAGES,
+    KEY_MODELS_ROOT,
+    KEY_MODELS_MEMORY,
+    KEY_MODELS_CONCURRENCY,
+    KEY_MODELS_TIMEOUT,
+    KEY_MODELS_DEFAULT,
+    KEY_MODELS_TYPES,
+    KEY_MODELS_WATCH,
     KEY_STAGE_NAME,
     KEY_MODELET,
     KEY_WORKERS,

@@ -8,6 +8,7 @@
 static const char *const titles[WHERE_COUNT] = {
     [WHERE_TOP] = "At the top",
     [WHERE_PIPELINE] = "Of each pipeline",
+    [WHERE_MODELS] = "Of a pipeline's `models`",
     [WHERE_STAGE] = "Of each stage",
     [WHERE_MODEL] = "Of a stage's `model`",
 };

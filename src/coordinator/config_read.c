@@ -233,6 +233,37 @@ read_choices(struct config_reader *reader, const struct config_key *key, const s
     *(uint32_t *)(void *)((char *)base + key->offset) = chosen;
 }
 
+/* Of a pipeline's `models`, whose count stands beside them. */
+static void
+read_names(struct config_reader *reader, const struct config_key *key, const struct node *list,
+           struct config_pipeline *pipeline)
+{
+    struct config_models *models = &pipeline->models;
+    if (!list_fits(reader, key, list))
+        return;
+    models->types = must_allocate(list->count, sizeof(*models->types));
+    for (const struct node *item = list->first; item != NULL; item = item->next) {
+        char shown[REPORT_VALUE_BYTES];
+        uint32_t same = 0;
+        if (item->kind == NODE_BROKEN)
+            continue;
+        if (item->kind != NODE_SCALAR || item->text[0] == '\0' || !is_name(item->text) ||
+            strlen(item->text) > CONFIG_NAME_BYTES_MAX) {
+            report_add(reader->report, item->line,
+                       "`%s` must list names (1 to %d letters, digits, `.`, `_`, `-`), not %s",
+                       key->name, CONFIG_NAME_BYTES_MAX, node_show(item, shown));
+            continue;
+        }
+        while (same < models->type_count && strcmp(models->types[same], item->text) != 0)
+            same++;
+        if (same < models->type_count)
+            report_add(reader->report, item->line, "`%s`: %s is there twice", key->name,
+                       node_show(item, shown));
+        else
+            models->types[models->type_count++] = must_copy(item->text);
+    }
+}
+
 enum { CPU_MAX = 1023 }; /* what cpu_set_t holds */
 
 static void
@@ -264,6 +295,36 @@ read_cpus(struct config_reader *reader, const struct config_key *key, const stru
         return;
     }
     *cpus = found;
+}
+
+/* What a protobuf field can be numbered; those between are the format's own. */
+enum { FIELD_NUMBER_MAX = (1 << 29) - 1, FIELD_RESERVED_MIN = 19000, FIELD_RESERVED_MAX = 19999 };
+
+static void
+read_id_path(struct config_reader *reader, const struct config_key *key, const struct node *list,
+             struct config_pipeline *pipeline)
+{
+    if (!list_fits(reader, key, list))
+        return;
+    pipeline->id_path = must_allocate(list->count, sizeof(*pipeline->id_path));
+    for (const struct node *item = list->first; item != NULL; item = item->next) {
+        char shown[REPORT_VALUE_BYTES];
+        double number = 0;
+        if (item->kind == NODE_BROKEN)
+            continue;
+        bool taken = item->kind == NODE_SCALAR && item->style == NODE_PLAIN &&
+                     number_parse(item->text, FRACTIONS_NO, &number) && number >= 1 &&
+                     number <= FIELD_NUMBER_MAX &&
+                     (number < FIELD_RESERVED_MIN || number > FIELD_RESERVED_MAX);
+        if (taken)
+            pipeline->id_path[pipeline->id_path_count++] = (uint32_t)number;
+        else
+            report_add(reader->report, item->line,
+                       "`%s` must list numbers of protobuf fields (1 to %d, but for %d to %d), not "
+                       "%s",
+                       key->name, FIELD_NUMBER_MAX, FIELD_RESERVED_MIN, FIELD_RESERVED_MAX,
+                       node_show(item, shown));
+    }
 }
 
 /* ---- maps ---- */
@@ -304,6 +365,22 @@ read_params(struct config_reader *reader, const struct config_key *key, const st
     }
 }
 
+/* A map of its own whose values belong to the struct around it. */
+static void
+read_map_within(struct config_reader *reader, const struct config_key *key, const struct node *map,
+                void *base)
+{
+    struct config_given given;
+    if (map->kind != NODE_MAP) {
+        report_type(reader, key, map);
+        return;
+    }
+    bool models = key->type == CONFIG_MODELS;
+    read_map(reader, models ? WHERE_MODELS : WHERE_MODEL, map, base, &given);
+    if (models)
+        config_check_models(reader, base, &given);
+}
+
 static void
 read_value(struct config_reader *reader, const struct config_key *key, const struct node *node,
            void *base)
@@ -324,15 +401,11 @@ read_value(struct config_reader *reader, const struct config_key *key, const str
         else
             read_cpus(reader, key, node, &reader->config->cpus, &reader->config->cpu_count);
         break;
+    case CONFIG_FIELD_NUMBERS: read_id_path(reader, key, node, base); break;
     case CONFIG_PARAMS: read_params(reader, key, node, stage); break;
-    case CONFIG_MODEL: {
-        struct config_given given;
-        if (node->kind != NODE_MAP)
-            report_type(reader, key, node);
-        else
-            read_map(reader, WHERE_MODEL, node, base, &given);
-        break;
-    }
+    case CONFIG_NAMES: read_names(reader, key, node, base); break;
+    case CONFIG_MODEL:
+    case CONFIG_MODELS: read_map_within(reader, key, node, base); break;
     case CONFIG_STAGES:
     case CONFIG_PIPELINES: read_list_of_maps(reader, key, node, base); break;
     }

@@ -101,8 +101,13 @@ void config_read(struct config_reader *reader, const struct node *tree);
 void config_check_top(struct config_reader *reader, const struct config_given *given);
 void config_check_pipeline(struct config_reader *reader, const struct config_pipeline *pipeline,
                            const struct config_given *given);
+/* Of a pipeline's `method` and `id_path`: part of config_check_pipeline. */
+void config_check_method(struct config_reader *reader, const struct config_pipeline *pipeline,
+                         const struct config_given *given);
 void config_check_stage(struct config_reader *reader, const struct config_pipeline *pipeline,
                         struct config_stage *stage, const struct config_given *given);
+void config_check_models(struct config_reader *reader, struct config_pipeline *pipeline,
+                         const struct config_given *given);
 /* Of an element of such a key: what to listen on, to be freed; NULL: reported. */
 char *config_check_address(struct config_reader *reader, const struct config_key *key,
                            const struct node *node, const struct config_addresses *others);

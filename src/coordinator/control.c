@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-enum { CALLS_MAX = 16 };
+enum { CALLS_MAX = 64 };
 
 /* Between two tries to take a caller when there is no descriptor for it. */
 #define ACCEPT_AGAIN_NS NS_PER_S
@@ -24,8 +24,9 @@ struct control_call {
     struct control *control;
     int fd; /* -1: not in use */
     struct loop_watch *watch;
-    bool asked;      /* its request has been handed on: it waits for the answer */
-    uint64_t number; /* in the order in which they came */
+    bool asked;       /* its request has been handed on: it waits for the answer */
+    uint32_t version; /* of the request */
+    uint64_t number;  /* in the order in which they came */
 };
 
 struct control {
@@ -49,16 +50,52 @@ call_close(struct control_call *call)
     *call = (struct control_call){.control = call->control, .fd = -1};
 }
 
+/* `fd` -1: none. One message on an empty socket: it does not block, and who is gone need not know.
+ */
+static void
+call_answer(struct control_call *call, const struct control_answer *answer, int fd)
+{
+    union {
+        char room[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr aligned;
+    } control = {.room = {0}};
+    struct iovec part = {.iov_base = (void *)(uintptr_t)answer, .iov_len = sizeof(*answer)};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fd >= 0) {
+        message.msg_control = control.room;
+        message.msg_controllen = sizeof(control.room);
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+    }
+    (void)sendmsg(call->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    call_close(call);
+}
+
 void
 control_answer(struct control_call *call, const struct error *error, const char *text)
 {
-    struct control_answer answer = {.version = CONTROL_VERSION};
+    struct control_answer answer = {.version = call->version};
     if (error != NULL)
         answer.status = error->status;
     snprintf(answer.text, sizeof(answer.text), "%s", error != NULL ? error->text : text);
-    /* one message on an empty socket: it does not block, and who is gone need not know */
-    (void)send(call->fd, &answer, sizeof(answer), MSG_NOSIGNAL | MSG_DONTWAIT);
-    call_close(call);
+    call_answer(call, &answer, -1);
+}
+
+void
+control_answer_list(struct control_call *call, int fd, const char *text)
+{
+    struct control_answer answer = {.version = call->version};
+    snprintf(answer.text, sizeof(answer.text), "%s", text);
+    call_answer(call, &answer, fd);
+}
+
+static bool
+has_end(const char *text, size_t room)
+{
+    return strnlen(text, room) < room;
 }
 
 static enum status
@@ -68,9 +105,12 @@ request_check(const struct control_request *request, ssize_t bytes, struct error
         return error_set(
             error, STATUS_INVALID_ARGUMENT,
             "not a request that this shoald knows: use the shoalctl that came with it");
-    if (strnlen(request->name, sizeof(request->name)) == sizeof(request->name))
-        return error_set(error, STATUS_INVALID_ARGUMENT, "the name has no end");
-    if (request->verb != CONTROL_RELOAD)
+    if (!has_end(request->pipeline, sizeof(request->pipeline)) ||
+        !has_end(request->id, sizeof(request->id)) ||
+        !has_end(request->path, sizeof(request->path)) ||
+        !has_end(request->key, sizeof(request->key)))
+        return error_set(error, STATUS_INVALID_ARGUMENT, "a text has no end");
+    if (request->verb < CONTROL_RELOAD || request->verb > CONTROL_MODEL_LIST)
         return error_set(error, STATUS_UNIMPLEMENTED, "unknown verb %u", request->verb);
     return STATUS_OK;
 }
@@ -93,6 +133,8 @@ on_call_readable(void *context)
         return;
     }
     struct error error = ERROR_NONE;
+    if (bytes >= (ssize_t)sizeof(request.version))
+        call->version = request.version;
     if (request_check(&request, bytes, &error) != STATUS_OK) {
         control_answer(call, &error, NULL);
         return;
@@ -145,6 +187,7 @@ take_caller(struct control *control, int fd)
         return;
     }
     call->fd = fd;
+    call->version = CONTROL_VERSION;
     call->number = control->caller_count++;
     call->watch = loop_watch_add(control->loop, fd, on_call_readable, call);
 }

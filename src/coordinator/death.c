@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "coordinator/catalog.h"
 #include "coordinator/lane.h"
 #include "coordinator/pipeline.h"
 #include "coordinator/roster.h"
@@ -65,8 +66,12 @@ judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct err
     if (request == NULL || stage != seat->stage)
         return REPAIR_CORRUPT;
     const struct config_stage *config = stage_config(roster, stage);
-    uint32_t deaths = 1 + atomic_fetch_add_explicit(&request->deaths, 1, memory_order_relaxed);
-    keep_lost_run(seat, ticket, deaths);
+    bool innocent = seat->died_loading || seat->killed_for == KILL_LOAD_TIMEOUT;
+    uint32_t deaths = atomic_load_explicit(&request->deaths, memory_order_relaxed);
+    if (!innocent) {
+        atomic_store_explicit(&request->deaths, ++deaths, memory_order_relaxed);
+        keep_lost_run(seat, ticket, deaths);
+    }
     if (seat_staff(seat)->abilities & SHOAL_CHANGES_INPUTS) {
         error_set(error, STATUS_UNAVAILABLE,
                   "a worker %s in stage \"%s\", whose modelet changes its inputs: it can't be run "
@@ -76,6 +81,10 @@ judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct err
                       : "died while it ran this request",
                   config->name);
         return REPAIR_FAIL;
+    }
+    if (innocent) { /* it died of a model's load: whoever was in its hands has no part in that */
+        counter_add_shared(roster->pipeline->counters, PIPELINE_RUN_AGAIN, 1);
+        return REPAIR_RUN_AGAIN;
     }
     if (deaths >= config->attempts_max) {
         counter_add_shared(roster->pipeline->counters, PIPELINE_POISON, 1);
@@ -144,6 +153,8 @@ seat_was_fruitful(const struct seat *seat)
 static enum death_blame
 blame_for(const struct seat *seat, int wait_status, bool was_ready, uint32_t held)
 {
+    if (seat->died_loading || seat->killed_for == KILL_LOAD_TIMEOUT)
+        return DEATH_BLAMELESS; /* the model is to blame */
     if (held == 0 && ended_from_outside(wait_status, seat->killed_for))
         return DEATH_BLAMELESS;
     return was_ready && seat_was_fruitful(seat) ? DEATH_FRUITFUL : DEATH_FRUITLESS;
@@ -163,6 +174,8 @@ describe_end(const struct seat *seat, int wait_status, char *text, size_t room)
     else if (seat->killed_for == KILL_START_TIMEOUT)
         snprintf(text, room, "killed because it was not ready within start_timeout_ms (%lld)",
                  (long long)(config->start_timeout_ns / NS_PER_MS));
+    else if (seat->killed_for == KILL_LOAD_TIMEOUT)
+        snprintf(text, room, "killed because it did not load a model within load_timeout_ms");
     else if (seat->killed_for == KILL_NONSENSE)
         snprintf(text, room, "killed because it said what cannot be");
     else if (WIFSIGNALED(wait_status))
@@ -182,9 +195,7 @@ forget_process(struct seat *seat)
     seat->death_watch = NULL;
     seat->control_watch = NULL;
     loop_timer_clear(seat->timer);
-    close(seat->process.pidfd);
-    close(seat->process.control);
-    seat->process = (struct spawned){.pid = -1, .pidfd = -1, .control = -1};
+    spawned_close(&seat->process);
     seat->state = SEAT_EMPTY;
     counter_set(seat->counters, WORKER_PID, 0);
 }
@@ -230,6 +241,7 @@ replace(struct seat *seat, enum death_blame blame, bool was_ready, uint32_t gues
         return;
     bool quick = !was_ready || seat->died_ns - seat->ready_ns < QUICK_DEATH_MS * (int64_t)NS_PER_MS;
     quick = quick && guests == 0; /* their users are charged, and are the ones who wait */
+    quick = quick && seat->killed_for != KILL_LOAD_TIMEOUT;
     seat->quick_deaths = quick ? seat->quick_deaths + 1 : 0;
     counter_add(seat_staff(seat)->counters, STAGE_RESTARTS, 1);
     staff_on_death(seat, blame, why);
@@ -250,6 +262,9 @@ seat_on_death(void *context)
     describe_end(seat, wait_status, why, sizeof(why));
     bool was_ready = seat->state == SEAT_READY;
     pid_t pid = seat->process.pid;
+    struct catalog *catalog = roster->pipeline->catalog;
+    seat->died_loading =
+        catalog_on_seat_death(catalog, seat, ended_from_outside(wait_status, seat->killed_for));
     forget_process(seat);
     uint32_t held = repair(seat);
     uint32_t guests = seat_leaves_guests(seat);
@@ -270,4 +285,5 @@ seat_on_death(void *context)
     enum death_blame blame =
         guests != 0 ? DEATH_BLAMELESS : blame_for(seat, wait_status, was_ready, held);
     replace(seat, blame, was_ready, guests, why);
+    catalog_on_seat_left(catalog, seat);
 }

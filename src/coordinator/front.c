@@ -11,8 +11,10 @@
 #include "base/clock.h"
 #include "coordinator/gatherer.h"
 #include "coordinator/oip.h"
+#include "coordinator/runtime.h"
 #include "coordinator/services.h"
 #include "coordinator/share.h"
+#include "coordinator/target.h"
 #include "coordinator/trace_call.h"
 #include "coordinator/trace_request.h"
 #include "rpc/rpc.h"
@@ -23,11 +25,13 @@ enum {
      * that is armed costs something at every event. */
     ARMED_CALLS = 64,
     ARMED_CALLS_OTHER = 16,
+    HOT_BOUND_MAX = 4, /* methods of pipelines that have armed calls of their own */
     CONCURRENT_STREAMS_MAX = 4096,
     METADATA_BYTES_MAX = 64 * 1024
 };
 
 #define CALLER_METADATA_DEFAULT "shoal-caller"
+#define PRIORITY_METADATA "shoal-priority"
 
 /* How long replies on their way may take at the end. Longer than it takes to write them to a client
  * that reads; one that does not is cut off. */
@@ -42,14 +46,25 @@ struct front_thread {
     pthread_t thread;
     struct payload_builder builder;
     struct gatherer gatherer;
-    struct lane *described; /* whose info the answer is being packed from */
+};
+
+/* A method that a pipeline answers. */
+struct bound {
+    struct pipeline *pipeline;
+    struct pipeline_method method;
+    char *service; /* of the method's path */
+    struct trace_origin origin;
 };
 
 struct front {
+    struct services services; /* first: SERVICES_METHODS wants it so */
     struct front_options options;
+    struct target_scope scope;
+    struct bound bound[CONFIG_PIPELINES_MAX];
+    uint32_t bound_count;
+    struct rpc_method *methods; /* ours, and those of pipelines */
+    size_t method_count;
     struct rpc_server *server;
-    struct health *health;
-    struct oip_node node;
     _Atomic bool node_ready;
     const char *caller_metadata;
     struct share_key share_key;
@@ -83,12 +98,6 @@ sink_fail(void *call, enum status status, const char *text)
 
 static const struct request_sink rpc_sink = {sink_tagged, sink_reply, sink_fail};
 
-static struct pipeline *
-find_pipeline(const struct front *front, const char *name, size_t name_bytes)
-{
-    return pipeline_find(front->options.pipelines, front->options.pipeline_count, name, name_bytes);
-}
-
 /* Who calls, for fair shares: as the caller says, or else the machine that the call came from. */
 static uint64_t
 caller_of(const struct front *front, const struct rpc_call *call)
@@ -100,24 +109,97 @@ caller_of(const struct front *front, const struct rpc_call *call)
     return share_hash(front->share_key, peer, rpc_call_peer(call, peer, sizeof(peer)));
 }
 
+/* The id that a call gives: by its metadata, or else in the message. `bound` NULL: that is a
+ * ModelInferRequest. */
 static enum status
-infer(struct front *front, struct rpc_call *call, const struct rpc_message *message,
-      struct submission *submission, struct error *error)
+find_id(const struct bound *bound, const struct rpc_call *call, const struct rpc_message *message,
+        struct target_id *id, struct error *error)
 {
-    char room[SHOAL_NAME_BYTES_MAX + 1];
-    const char *name;
-    size_t name_bytes;
-    if (!oip_skim_model_name(message, room, sizeof(room), &name, &name_bytes))
+    static const uint32_t name_path[] = {1}; /* of model_name in a ModelInferRequest */
+    enum status status = target_id_of_call(call, id, error);
+    if (status != STATUS_OK || id->bytes > 0)
+        return status;
+    if (bound == NULL) {
+        status = target_id_of_message(message, name_path, 1, id, error);
+        return status == STATUS_OK
+                   ? status
+                   : error_prefix(error, "request is not a valid ModelInferRequest");
+    }
+    if (bound->method.id_path_count == 0)
+        return STATUS_OK;
+    status = target_id_of_message(message, bound->method.id_path, bound->method.id_path_count, id,
+                                  error);
+    return status == STATUS_OK ? status
+                               : error_prefix(error, "looking for the model's id in the request");
+}
+
+/* What the parameter `priority` is to the Open Inference Protocol. */
+static enum status
+priority_of_call(const struct rpc_call *call, enum priority *priority, struct error *error)
+{
+    struct rpc_span value;
+    *priority = PRIORITY_NORMAL;
+    if (!rpc_call_metadata(call, PRIORITY_METADATA, &value))
+        return STATUS_OK;
+    const char *digit = value.data;
+    if (value.bytes != 1 || *digit < '0' + PRIORITY_HIGH || *digit > '0' + PRIORITY_LOW)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "request is not a valid ModelInferRequest");
-    struct pipeline *pipeline = find_pipeline(front, name, name_bytes);
-    if (pipeline == NULL)
-        return error_set(error, STATUS_NOT_FOUND, "model \"%.*s\" is not known to this node",
-                         (int)(name_bytes < 200 ? name_bytes : 200), name);
-    trace_name_pipeline(submission->trace, pipeline->name);
+                         "metadata " PRIORITY_METADATA ": must be 1 (high), 2 (normal) or 3 (low)");
+    *priority = (enum priority)(*digit - '0');
+    return STATUS_OK;
+}
+
+static enum status
+infer(struct front *front, const struct bound *bound, struct submission *submission,
+      struct error *error)
+{
+    struct rpc_call *call = submission->call;
+    const struct rpc_message *message = submission->message;
+    struct target_id id;
+    struct target target;
+    enum status status = find_id(bound, call, message, &id, error);
+    if (status == STATUS_OK)
+        status =
+            target_find(&front->scope, bound == NULL ? NULL : bound->pipeline, &id, &target, error);
+    if (status != STATUS_OK)
+        return status;
+    trace_name_pipeline(submission->trace, target.pipeline->name);
     submission->caller = caller_of(front, call);
-    enum status status = oip_skim_priority(message, &submission->priority, error);
-    return status == STATUS_OK ? pipeline_submit(pipeline, submission, error) : status;
+    submission->model = target.model;
+    status = bound == NULL ? oip_skim_priority(message, &submission->priority, error)
+                           : priority_of_call(call, &submission->priority, error);
+    if (status == STATUS_OK)
+        status = pipeline_submit(target.pipeline, submission, error);
+    if (status != STATUS_OK)
+        target_leave(&target);
+    return status;
+}
+
+static void
+take_request(struct front *front, const struct bound *bound, const struct trace_origin *origin,
+             struct rpc_call *call, const struct rpc_message *message)
+{
+    struct tracer *tracer = front->options.tracer;
+    counter_add_shared(front->options.counters, NODE_CALLS, 1);
+    struct error error;
+    error_clear(&error);
+    struct submission submission = {
+        .message = message,
+        .deadline_ns = rpc_call_deadline_ns(call),
+        .sink = &rpc_sink,
+        .call = call,
+        .builder = &current_thread->builder,
+        .trace = tracer == NULL ? NULL : trace_call_begin(tracer, origin, call),
+    };
+    if (infer(front, bound, &submission, &error) == STATUS_OK)
+        return; /* the sink answers; the call may be gone already */
+    counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
+    if (submission.trace != NULL)
+        tracer_end(submission.trace, error.status, error.text);
+    if (submission.retry_ms > 0)
+        rpc_call_refuse(call, error.status, error.text, submission.retry_ms);
+    else
+        rpc_call_finish(call, error.status, error.text);
 }
 
 #define INFERENCE "inference.GRPCInferenceService"
@@ -129,28 +211,18 @@ static const struct trace_origin infer_origin = {
 static void
 on_infer(void *context, struct rpc_call *call, const struct rpc_message *message)
 {
+    take_request(context, NULL, &infer_origin, call, message);
+}
+
+static void
+on_bound(void *context, struct rpc_call *call, const struct rpc_message *message)
+{
     struct front *front = context;
-    struct tracer *tracer = front->options.tracer;
-    counter_add_shared(front->options.counters, NODE_CALLS, 1);
-    struct error error;
-    error_clear(&error);
-    struct submission submission = {
-        .message = message,
-        .deadline_ns = rpc_call_deadline_ns(call),
-        .sink = &rpc_sink,
-        .call = call,
-        .builder = &current_thread->builder,
-        .trace = tracer == NULL ? NULL : trace_call_begin(tracer, &infer_origin, call),
-    };
-    if (infer(front, call, message, &submission, &error) == STATUS_OK)
-        return; /* the sink answers; the call may be gone already */
-    counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
-    if (submission.trace != NULL)
-        tracer_end(submission.trace, error.status, error.text);
-    if (submission.retry_ms > 0)
-        rpc_call_refuse(call, error.status, error.text, submission.retry_ms);
-    else
-        rpc_call_finish(call, error.status, error.text);
+    const char *path = rpc_call_method(call); /* the very text that the method was made with */
+    const struct bound *bound = front->bound;
+    while (bound->method.path != path)
+        bound++;
+    take_request(front, bound, &bound->origin, call, message);
 }
 
 static void
@@ -164,26 +236,27 @@ on_infer_cancel(void *context, uint64_t tag)
 
 /* ---- the small methods ---- */
 
+/* One such call. */
+struct inquiry {
+    struct front *front;
+    struct target_id id;     /* of its metadata, which comes before the name in the message */
+    struct target_told told; /* about whom, until the answer is packed */
+};
+
 static bool
 node_is_ready(void *context)
 {
-    struct front *front = context;
-    return atomic_load(&front->node_ready);
+    const struct inquiry *inquiry = context;
+    return atomic_load(&inquiry->front->node_ready);
 }
 
 static enum status
 describe_model(void *context, const char *name, struct oip_model_info *info, bool *ready,
                struct error *error)
 {
-    struct front *front = context;
-    struct pipeline *pipeline = find_pipeline(front, name, strlen(name));
-    if (pipeline == NULL)
-        return error_set(error, STATUS_NOT_FOUND, "model \"%.200s\" is not known to this node",
-                         name);
-    /* What info points to lives as long as the lane: kept until the answer is packed. */
-    CHECK(current_thread->described == NULL);
-    current_thread->described = pipeline_describe(pipeline, info, ready);
-    return STATUS_OK;
+    struct inquiry *inquiry = context;
+    return target_tell(&inquiry->front->scope, inquiry->id.bytes > 0 ? inquiry->id.text : name,
+                       info, ready, &inquiry->told, error);
 }
 
 static void
@@ -194,11 +267,12 @@ answer(struct front *front, enum oip_method method, struct rpc_call *call,
     void *response = NULL;
     size_t response_bytes = 0;
     struct error error = ERROR_NONE;
-    enum status status =
-        oip_answer(method, &front->node, message, &response, &response_bytes, &error);
-    if (current_thread->described != NULL)
-        lane_unref(current_thread->described);
-    current_thread->described = NULL;
+    struct inquiry inquiry = {.front = front};
+    struct oip_node node = {node_is_ready, describe_model, &inquiry};
+    enum status status = target_id_of_call(call, &inquiry.id, &error);
+    if (status == STATUS_OK)
+        status = oip_answer(method, &node, message, &response, &response_bytes, &error);
+    target_forget(&inquiry.told);
     if (status != STATUS_OK) {
         counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
         rpc_call_finish(call, error.status, error.text);
@@ -222,61 +296,13 @@ OIP_HANDLER(on_model_ready, OIP_MODEL_READY)
 OIP_HANDLER(on_model_metadata, OIP_MODEL_METADATA)
 
 static void
-on_health_check(void *context, struct rpc_call *call, const struct rpc_message *message)
+on_runtime(void *context, struct rpc_call *call, const struct rpc_message *message)
 {
     struct front *front = context;
-    health_on_check(front->health, call, message);
-}
-
-static void
-on_health_watch(void *context, struct rpc_call *call, const struct rpc_message *message)
-{
-    struct front *front = context;
-    health_on_watch(front->health, call, message);
-}
-
-static void
-on_health_cancel(void *context, uint64_t tag)
-{
-    struct front *front = context;
-    health_on_cancel(front->health, tag);
-}
-
-/* A reflection stream has no state but the call, and only the stepping thread ends it: so here,
- * unlike for inference, the call itself can be the tag. */
-static void
-on_reflection(void *context, struct rpc_call *call, const struct rpc_message *message)
-{
-    (void)context;
-    rpc_call_set_tag(call, (uint64_t)(uintptr_t)call);
-    reflection_on_message(REFLECTION_V1, call, message);
-}
-
-static void
-on_reflection_alpha(void *context, struct rpc_call *call, const struct rpc_message *message)
-{
-    (void)context;
-    rpc_call_set_tag(call, (uint64_t)(uintptr_t)call);
-    reflection_on_message(REFLECTION_V1ALPHA, call, message);
-}
-
-static void
-on_reflection_end(void *context, struct rpc_call *call)
-{
-    (void)context;
-    rpc_call_finish(call, STATUS_OK, NULL);
-}
-
-static void
-on_reflection_cancel(void *context, uint64_t tag)
-{
-    (void)context;
-    if (tag != 0)
-        rpc_call_finish((struct rpc_call *)(uintptr_t)tag, STATUS_CANCELLED, NULL);
+    runtime_on_front(front->options.runtime, call, message);
 }
 
 #define OIP "/" INFERENCE "/"
-#define REFLECT "ServerReflection/ServerReflectionInfo"
 
 static const struct rpc_method methods[] = {
     {OIP "ModelInfer", RPC_UNARY, true, on_infer, NULL, on_infer_cancel},
@@ -285,14 +311,60 @@ static const struct rpc_method methods[] = {
     {OIP "ServerMetadata", RPC_UNARY, false, on_server_metadata, NULL, NULL},
     {OIP "ModelReady", RPC_UNARY, false, on_model_ready, NULL, NULL},
     {OIP "ModelMetadata", RPC_UNARY, false, on_model_metadata, NULL, NULL},
-    {"/grpc.health.v1.Health/Check", RPC_UNARY, false, on_health_check, NULL, NULL},
-    {"/grpc.health.v1.Health/Watch", RPC_SERVER_STREAM, false, on_health_watch, NULL,
-     on_health_cancel},
-    {"/grpc.reflection.v1." REFLECT, RPC_BIDI_STREAM, false, on_reflection, on_reflection_end,
-     on_reflection_cancel},
-    {"/grpc.reflection.v1alpha." REFLECT, RPC_BIDI_STREAM, false, on_reflection_alpha,
-     on_reflection_end, on_reflection_cancel},
+    SERVICES_METHODS,
+    RUNTIME_METHODS(on_runtime), /* the last: left out where they are not served here */
 };
+
+/* ---- the methods of pipelines ---- */
+
+static void
+bind_method(struct front *front, struct pipeline *pipeline)
+{
+    struct pipeline_method method = pipeline_method(pipeline);
+    struct bound *bound = &front->bound[front->bound_count++];
+    const char *name = method.path + 1;
+    const char *slash = strchr(name, '/'); /* config_check_method.c has seen to it */
+    *bound = (struct bound){.pipeline = pipeline, .method = method};
+    bound->service = strndup(name, (size_t)(slash - name));
+    CHECK(bound->service != NULL);
+    bound->origin = (struct trace_origin){
+        name, {{"rpc.system", "grpc"}, {"rpc.service", bound->service}, {"rpc.method", slash + 1}}};
+}
+
+/* Ours, then theirs. Only the first few of them are hot: each that is costs every event a little.
+ */
+static void
+collect_methods(struct front *front)
+{
+    const struct front_options *options = &front->options;
+    for (uint32_t i = 0; i < options->pipeline_count; i++)
+        if (pipeline_method(options->pipelines[i]).path != NULL)
+            bind_method(front, options->pipelines[i]);
+    size_t own = ARRAY_COUNT(methods);
+    if (!runtime_is_at_front(options->runtime))
+        own -= RUNTIME_METHOD_COUNT;
+    front->method_count = own + front->bound_count;
+    front->methods = calloc(front->method_count, sizeof(*front->methods));
+    CHECK(front->methods != NULL);
+    memcpy(front->methods, methods, own * sizeof(*methods));
+    for (uint32_t i = 0; i < front->bound_count; i++)
+        front->methods[own + i] = (struct rpc_method){.path = front->bound[i].method.path,
+                                                      .kind = RPC_UNARY,
+                                                      .hot = i < HOT_BOUND_MAX,
+                                                      .on_message = on_bound,
+                                                      .on_cancel = on_infer_cancel};
+}
+
+static void
+front_free(struct front *front)
+{
+    for (uint32_t i = 0; i < front->bound_count; i++)
+        free(front->bound[i].service);
+    health_destroy(front->services.health);
+    free(front->methods);
+    free(front->threads);
+    free(front);
+}
 
 /* ---- the threads ---- */
 
@@ -344,8 +416,8 @@ server_options(struct front *front)
         .armed_calls_other = ARMED_CALLS_OTHER,
         .keepalive_time_ns = config->keepalive_time_ns,
         .keepalive_timeout_ns = config->keepalive_timeout_ns,
-        .methods = methods,
-        .method_count = ARRAY_COUNT(methods),
+        .methods = front->methods,
+        .method_count = front->method_count,
         .context = front,
     };
 }
@@ -360,16 +432,17 @@ front_create(const struct front_options *options, struct front **created, struct
                                  ? options->config->caller_metadata
                                  : CALLER_METADATA_DEFAULT;
     front->share_key = options->share_key;
-    front->health = health_create();
-    front->node = (struct oip_node){node_is_ready, describe_model, front};
-    health_set(front->health, "", false);
+    front->services.health = health_create(services_models(options->registry));
+    front->scope =
+        (struct target_scope){options->pipelines, options->pipeline_count, options->registry};
+    collect_methods(front);
+    health_set(front->services.health, "", false);
     for (uint32_t i = 0; i < options->pipeline_count; i++)
-        health_set(front->health, options->pipelines[i]->name, false);
+        health_set(front->services.health, options->pipelines[i]->name, false);
     struct rpc_server_options server = server_options(front);
     enum status status = rpc_server_create(&server, &front->server, error);
     if (status != STATUS_OK) {
-        health_destroy(front->health);
-        free(front);
+        front_free(front);
         return status;
     }
     front->thread_count = options->config->front_threads;
@@ -396,14 +469,14 @@ front_start(struct front *front)
 void
 front_set_serving(struct front *front, const char *pipeline, bool serving)
 {
-    health_set(front->health, pipeline, serving);
+    health_set(front->services.health, pipeline, serving);
 }
 
 void
 front_set_node_ready(struct front *front, bool ready)
 {
     atomic_store(&front->node_ready, ready);
-    health_set(front->health, "", ready);
+    health_set(front->services.health, "", ready);
 }
 
 /* Joins the threads, which end when the server has nothing left to do; false: not within the time.
@@ -428,7 +501,7 @@ void
 front_destroy(struct front *front)
 {
     rpc_server_stop(front->server);
-    health_end_watches(front->health);
+    health_end_watches(front->services.health);
     if (!front->started) /* nobody steps the queues: only the end of each is to be seen */
         front_start(front);
     if (!join_threads(front, LAST_REPLIES_NS)) {
@@ -436,7 +509,5 @@ front_destroy(struct front *front)
         CHECK(join_threads(front, NS_PER_S * 3600));
     }
     rpc_server_destroy(front->server);
-    health_destroy(front->health);
-    free(front->threads);
-    free(front);
+    front_free(front);
 }

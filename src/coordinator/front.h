@@ -15,6 +15,7 @@
 #include "shm/counters.h"
 
 struct front;
+struct registry;
 struct tracer;
 
 struct front_options {
@@ -23,6 +24,8 @@ struct front_options {
     uint32_t listen_count;
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
+    struct registry *registry;  /* of the node's models */
+    struct runtime *runtime;    /* NULL: mmesh.ModelRuntime is not served */
     _Atomic uint64_t *counters; /* of the node */
     struct tracer *tracer;      /* NULL: nothing is traced */
     struct share_key share_key; /* by which callers are known, whatever way they come */

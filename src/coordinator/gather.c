@@ -9,8 +9,10 @@
  */
 #include "base/check.h"
 #include "base/clock.h"
+#include "coordinator/catalog.h"
 #include "coordinator/lane.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/raw_message.h"
 #include "coordinator/trace_request.h"
 #include "shm/arena.h"
 #include "shm/slot.h"
@@ -27,6 +29,15 @@ claim_answer(struct request *request, uint32_t generation)
         return false;
     atomic_fetch_sub_explicit(&request->lane->waiting, 1, memory_order_relaxed);
     return true;
+}
+
+/* The same for one that waits for its model. */
+static bool
+claim_waiting(struct request *request, uint32_t generation)
+{
+    uint64_t waits = request_use(generation, REQUEST_WAITING);
+    return atomic_compare_exchange_strong(&request->use, &waits,
+                                          request_use(generation, REQUEST_ANSWERED));
 }
 
 /* The last hold on an answered request is gone: its slot and blocks are free again. */
@@ -67,6 +78,8 @@ answer_failure(struct request *request, enum status status, const char *text)
     request->sink->fail(request->call, status, text);
     if (request->trace != NULL)
         trace_request_end(request, status, text);
+    if (request->model != NULL)
+        model_end(request);
     request_release(request);
 }
 
@@ -78,8 +91,17 @@ answer_result(struct lane *lane, struct request *request, const struct payload_v
     size_t lent_count;
     struct error error;
     error_clear(&error);
-    enum status status = oip_encode_response(request->oip, &lane->info, view, request_release,
-                                             request, pieces, &piece_count, &lent_count, &error);
+    enum status status;
+    if (lane->takes_messages) {
+        status = raw_message_reply(view, request_release, request, pieces, &piece_count, &error);
+        lent_count = status == STATUS_OK ? piece_count : 0;
+    } else {
+        struct oip_model_info info = lane->info;
+        if (request->model != NULL)
+            info.name = model_id(request->model);
+        status = oip_encode_response(request->oip, &info, view, request_release, request, pieces,
+                                     &piece_count, &lent_count, &error);
+    }
     if (status != STATUS_OK) {
         answer_failure(request, status, error.text);
         return;
@@ -89,20 +111,29 @@ answer_result(struct lane *lane, struct request *request, const struct payload_v
     request->sink->reply(request->call, pieces, piece_count);
     if (request->trace != NULL)
         trace_request_end(request, STATUS_OK, "");
+    if (request->model != NULL)
+        model_end(request);
     request_release(request);
 }
 
-/* Claims a slot that came back and finds its request. NULL: there was nothing, or it can't be. */
-static struct request *
-take_back(struct lane *lane, uint8_t place, struct shm_ticket *ticket)
+/* Claims a slot that came back. False: there was nothing, or it can't be. */
+static bool
+pop_back(struct lane *lane, uint8_t place, struct shm_ticket *ticket)
 {
     switch (slot_pop(&lane->region, place, PARTY_COORDINATOR, ticket)) {
-    case RING_OK: break;
-    case RING_EMPTY: return NULL;
+    case RING_OK: return true;
+    case RING_EMPTY: return false;
     case RING_LOST: /* to lose so often, somebody must fill it with stale cells as fast as we read
                      */
-    case RING_CORRUPT: lane_report_corrupt(lane, "ring of answers"); return NULL;
+    case RING_CORRUPT: lane_report_corrupt(lane, "ring of answers"); return false;
     }
+    UNREACHABLE();
+}
+
+/* Finds the request of a slot that has been popped, for answering. NULL: it can't be. */
+static struct request *
+claim_popped(struct lane *lane, uint8_t place, const struct shm_ticket *ticket)
+{
     struct request *request = lane_request(lane, *ticket);
     if (request == NULL || !claim_answer(request, ticket->generation)) {
         /* not in flight here: forged; or the lane is being condemned and it was answered */
@@ -111,6 +142,28 @@ take_back(struct lane *lane, uint8_t place, struct shm_ticket *ticket)
     }
     request->place = place;
     return request;
+}
+
+static struct request *
+take_back(struct lane *lane, uint8_t place, struct shm_ticket *ticket)
+{
+    return pop_back(lane, place, ticket) ? claim_popped(lane, place, ticket) : NULL;
+}
+
+/* A worker has handed it back, because it does not hold the model: then it is not answered. */
+static bool
+is_handed_back(struct lane *lane, struct shm_ticket ticket)
+{
+    struct request *request = lane_request(lane, ticket);
+    if (lane->pipeline->catalog == NULL || request == NULL)
+        return false;
+    const struct shm_slot *slot = region_slot(&lane->region, ticket.index);
+    uint32_t status = atomic_load_explicit(&slot->status, memory_order_relaxed);
+    uint32_t stage = atomic_load_explicit(&slot->failed_place, memory_order_relaxed);
+    if (status != SLOT_NOT_HELD || stage >= lane->region.layout.plan.stage_count)
+        return false;
+    model_came_back(request, ticket, stage);
+    return true;
 }
 
 /* The result of a slot lies in the memory of that slot. */
@@ -159,7 +212,11 @@ static bool
 gather_error(struct lane *lane)
 {
     struct shm_ticket ticket;
-    struct request *request = take_back(lane, PLACE_ERROR, &ticket);
+    if (!pop_back(lane, PLACE_ERROR, &ticket))
+        return false;
+    if (is_handed_back(lane, ticket))
+        return true;
+    struct request *request = claim_popped(lane, PLACE_ERROR, &ticket);
     if (request == NULL)
         return false;
     const struct shm_slot *slot = region_slot(&lane->region, ticket.index);
@@ -205,7 +262,16 @@ lane_fail_all(struct lane *lane, enum status status, const char *text)
 {
     for (uint32_t i = 0; i < lane->region.slots.count; i++) {
         struct request *request = &lane->requests[i];
-        if (claim_answer(request, use_generation(atomic_load(&request->use))))
+        uint32_t generation = use_generation(atomic_load(&request->use));
+        if (claim_answer(request, generation) || claim_waiting(request, generation))
             answer_failure(request, status, text);
     }
+}
+
+void
+lane_fail_waiting(struct request *request, uint32_t generation, enum status status,
+                  const char *text)
+{
+    if (claim_waiting(request, generation))
+        answer_failure(request, status, text);
 }

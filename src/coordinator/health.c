@@ -33,6 +33,7 @@ struct watcher {
 };
 
 struct health {
+    struct health_others others;
     pthread_mutex_t lock; /* of everything below */
     struct service *services;
     struct watcher *watchers;
@@ -50,9 +51,10 @@ allocate(size_t bytes)
 }
 
 struct health *
-health_create(void)
+health_create(struct health_others others)
 {
     struct health *health = allocate(sizeof(*health));
+    health->others = others;
     CHECK(pthread_mutex_init(&health->lock, NULL) == 0);
     return health;
 }
@@ -159,6 +161,13 @@ tell_watchers(struct health *health, const struct service *service)
     }
 }
 
+static Grpc__Health__V1__HealthCheckResponse__ServingStatus
+serving_status(bool serving)
+{
+    return serving ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+                   : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+}
+
 void
 health_set(struct health *health, const char *name, bool serving)
 {
@@ -172,9 +181,7 @@ health_set(struct health *health, const char *name, bool serving)
         service->next = health->services;
         health->services = service;
     }
-    Grpc__Health__V1__HealthCheckResponse__ServingStatus state =
-        serving ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
-                : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+    Grpc__Health__V1__HealthCheckResponse__ServingStatus state = serving_status(serving);
     bool changed = service->state != state; /* a new one is UNKNOWN, which neither is */
     service->state = state;
     if (changed)
@@ -194,6 +201,17 @@ health_end_watches(struct health *health)
 
 /* ---- calls ---- */
 
+static bool
+find_other(const struct health *health, const char *name,
+           Grpc__Health__V1__HealthCheckResponse__ServingStatus *state)
+{
+    bool serving = false;
+    if (health->others.find == NULL || !health->others.find(health->others.context, name, &serving))
+        return false;
+    *state = serving_status(serving);
+    return true;
+}
+
 void
 health_on_check(struct health *health, struct rpc_call *call, const struct rpc_message *message)
 {
@@ -208,7 +226,7 @@ health_on_check(struct health *health, struct rpc_call *call, const struct rpc_m
     bool known = service != NULL;
     Grpc__Health__V1__HealthCheckResponse__ServingStatus state = known ? service->state : 0;
     pthread_mutex_unlock(&health->lock);
-    if (!known) {
+    if (!known && !find_other(health, name, &state)) {
         (void)error_set(&error, STATUS_NOT_FOUND, "service \"%s\": not known here", name);
         rpc_call_finish(call, error.status, error.text);
         return;

@@ -39,6 +39,13 @@ http_request_method(const struct http_request *request)
 }
 
 const char *
+http_request_path_encoded(const struct http_request *request)
+{
+    const char *path = evhttp_uri_get_path(request->evhttp->uri_elems);
+    return path[0] != '\0' ? path : "/";
+}
+
+const char *
 http_request_path(const struct http_request *request)
 {
     return request->path;

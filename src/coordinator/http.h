@@ -97,6 +97,9 @@ struct loop *http_loop(struct http *http);
 enum http_method http_request_method(const struct http_request *request);
 /* Decoded, without the query, always starting with '/'. */
 const char *http_request_path(const struct http_request *request);
+/* The same as it was sent: for who must tell a slash from one that is part of a word. Valid until
+ * the request is answered. */
+const char *http_request_path_encoded(const struct http_request *request);
 /* The value, or NULL. `name` in any case. The first, if there are several. */
 const char *http_request_header(const struct http_request *request, const char *name);
 /* The body in one piece; valid until the request is answered. NULL with 0 bytes: none. */

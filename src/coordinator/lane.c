@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "coordinator/audit.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/raw_message.h"
 #include "coordinator/trace_request.h"
 #include "shm/slot.h"
 
@@ -121,6 +122,15 @@ free_parts(struct lane *lane)
     lane->generation = NULL;
 }
 
+/* How it is called is what callers have to know of it, whatever its modelets are made with. */
+static void
+describe_method(struct lane *lane)
+{
+    lane->info.platform = pipeline_method(lane->pipeline).path;
+    lane->info.inputs = lane->info.outputs = &raw_message_spec;
+    lane->info.input_count = lane->info.output_count = 1;
+}
+
 enum status
 lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *generation,
           uint32_t number, uint64_t region_generation, struct error *error)
@@ -144,6 +154,9 @@ lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *gener
     lane->info =
         (struct oip_model_info){.name = pipeline->name, .version = "1", .platform = lane->platform};
     lane->platform[0] = '\0';
+    lane->takes_messages = pipeline_method(pipeline).path != NULL;
+    if (lane->takes_messages)
+        describe_method(lane);
     lane->specs = NULL;
     atomic_store(&lane->dead_stages, 0);
     outage_init(&lane->outage);
@@ -186,7 +199,8 @@ lane_close(struct lane *lane)
 {
     lane_end_gathering(lane);
     CHECK(atomic_load(&lane->refs) == 0);
-    CHECK(share_total(&lane->share) == 0 && atomic_load(&lane->waiting) == 0);
+    CHECK(share_total(&lane->share) == 0 && atomic_load(&lane->waiting) == 0 &&
+          atomic_load(&lane->models_waiting) == 0);
     free_parts(lane);
     atomic_store(&lane->state, LANE_UNUSED);
 }

@@ -41,6 +41,7 @@ struct request_sink {
     void (*fail)(void *call, enum status status, const char *text);
 };
 
+struct model;
 struct trace;
 
 /* One inference call, on its way in. */
@@ -53,13 +54,15 @@ struct submission {
     void *call;
     struct payload_builder *builder; /* the calling thread's */
     struct trace *trace;             /* NULL: not traced; the request's once it is admitted */
+    struct model *model;             /* of registry_enter; likewise. NULL: the pipeline has none */
     uint32_t retry_ms;               /* set in a refusal: when it may be tried again; 0: not said */
 };
 
 enum request_state {
     REQUEST_NONE,      /* the slot is not in use */
-    REQUEST_ADMITTED,  /* a front thread is writing it */
-    REQUEST_IN_FLIGHT, /* in the stages; who changes this answers */
+    REQUEST_ADMITTED,  /* a thread is writing it */
+    REQUEST_WAITING,   /* for its model, its slot held by us; likewise (model_wait.c) */
+    REQUEST_IN_FLIGHT, /* in the stages; who changes this answers, or has it wait */
     REQUEST_ANSWERED,  /* answered; memory may still be lent to the reply */
 };
 
@@ -80,6 +83,15 @@ struct request {
     struct trace *trace; /* NULL: not traced; theirs who answers */
     _Atomic int64_t arrived_ns;
     struct oip_request *oip;
+    /* Of a pipeline with models (model_wait.c): */
+    struct model *model; /* NULL: none */
+    size_t message_bytes;
+    int64_t deadline_ns;
+    struct request *wait_prev, *wait_next; /* of those that wait for it [registry's lock] */
+    bool listed;                           /* among them [registry's lock] */
+    bool sent;          /* it counts among the model's `sent` [registry's lock] */
+    uint8_t wait_stage; /* where it goes when it goes on */
+    uint8_t returns;    /* how often a worker has handed it back */
 };
 
 static inline uint64_t
@@ -125,6 +137,7 @@ struct lane {
     struct guests guests;     /* only that there may be some: ours are never mapped */
     struct request *requests; /* one per slot */
     struct oip_model_info info;
+    bool takes_messages;            /* whole, and gives them: the pipeline has a method */
     struct handshake_tensor *specs; /* what info points to */
     char platform[HANDSHAKE_NAME_BYTES];
     _Atomic uint64_t dead_stages; /* bit i: stage i has no worker and none will come soon */
@@ -135,9 +148,10 @@ struct lane {
     struct audit *audit;
 
     /* Who is let in (admit.c, DESIGN-overload.md). */
-    struct share share;             /* of the slots, by callers */
-    _Atomic uint32_t waiting;       /* requests that are not answered yet */
-    _Atomic uint32_t last_priority; /* of the requests that came; for mixed_until_ns */
+    struct share share;              /* of the slots, by callers */
+    _Atomic uint32_t waiting;        /* requests that are not answered yet, but for: */
+    _Atomic uint32_t models_waiting; /* those that wait for their model */
+    _Atomic uint32_t last_priority;  /* of the requests that came; for mixed_until_ns */
     _Atomic int64_t mixed_until_ns; /* until then slots are kept for other callers and priorities */
     _Atomic int64_t foreseen_ns;    /* when the forecast was made, or is being made by its winner */
     _Atomic int64_t forecast[FORECAST_WORDS]; /* struct forecast, word by word */
@@ -192,6 +206,10 @@ void lane_fail_stage(struct lane *lane, uint32_t stage, const char *text);
 
 /* Fails everything in flight: the region is to be dropped. No worker may be alive. */
 void lane_fail_all(struct lane *lane, enum status status, const char *text);
+
+/* Fails this use of a request that waits for its model, if nobody else has. */
+void lane_fail_waiting(struct request *request, uint32_t generation, enum status status,
+                       const char *text);
 
 /* A thread met what cannot be: the loop thread is told, once, to condemn the lane. */
 void lane_report_corrupt(struct lane *lane, const char *what);

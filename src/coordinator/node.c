@@ -18,9 +18,14 @@
 #include "coordinator/local.h"
 #include "coordinator/http.h"
 #include "coordinator/loop.h"
+#include "coordinator/model_directory.h"
+#include "coordinator/model_orders.h"
+#include "coordinator/models.h"
 #include "coordinator/pipeline.h"
 #include "coordinator/reload.h"
 #include "coordinator/rest.h"
+#include "coordinator/runtime.h"
+#include "coordinator/runtime_place.h"
 #include "coordinator/scrape.h"
 #include "coordinator/share.h"
 #include "coordinator/tracer.h"
@@ -39,8 +44,11 @@ struct node {
     struct loop *loop;
     struct assembly assembly;
     struct front *front;
-    struct tracer *tracer; /* NULL: nothing is traced */
+    struct runtime *runtime; /* NULL: mmesh.ModelRuntime is not served */
+    struct tracer *tracer;   /* NULL: nothing is traced */
     struct control *control;
+    struct model_orders *model_orders;
+    struct model_directory *directories[CONFIG_PIPELINES_MAX]; /* NULL: none is watched */
     struct local *local;
     struct http *http; /* NULL: nothing is to be served over HTTP */
     struct scrape *scrape;
@@ -60,6 +68,27 @@ struct node {
 
 /* ---- configuration ---- */
 
+/* What the front listens on; returns how many. */
+static uint32_t
+listens_on(const struct node_options *options, const struct config *config,
+           const char *const **addresses)
+{
+    bool replaced = options->listen_count > 0;
+    *addresses = replaced ? options->listen : (const char *const *)config->listen.items;
+    return replaced ? options->listen_count : config->listen.count;
+}
+
+/* What the file alone does not show: `--listen` may stand for its `listen`. */
+static enum status
+check_runtime(const struct node_options *options, const struct config *config, struct error *error)
+{
+    const char *const *listen;
+    uint32_t count = listens_on(options, config, &listen);
+    struct runtime_place place;
+    enum status status = runtime_place_find(&config->runtime, listen, count, &place, error);
+    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "%s", options->config_path);
+}
+
 static int
 load_config(const struct node_options *options, struct config *config)
 {
@@ -67,6 +96,8 @@ load_config(const struct node_options *options, struct config *config)
     struct error error = ERROR_NONE;
     struct config_options how = {.pinning = options->pin ? CONFIG_PIN : CONFIG_NO_PIN};
     enum status status = config_load(options->config_path, &how, config, &errors, &error);
+    if (status == STATUS_OK)
+        status = check_runtime(options, config, &error);
     for (uint32_t i = 0; i < errors.count; i++)
         fprintf(stderr, "%s\n", errors.lines[i]);
     if (status != STATUS_OK && errors.count == 0)
@@ -108,12 +139,21 @@ update_ready(struct node *node)
 }
 
 static void
+update_runtime(struct node *node)
+{
+    bool ready = runtime_update(node->runtime);
+    if (runtime_is_at_front(node->runtime))
+        front_set_serving(node->front, RUNTIME_SERVICE, ready);
+}
+
+static void
 on_pipeline_serving(void *context, struct pipeline *pipeline)
 {
     struct node *node = context;
     node->serving_count++;
     if (node->phase <= PHASE_SERVING)
         front_set_serving(node->front, pipeline->name, true);
+    update_runtime(node);
     update_ready(node);
 }
 
@@ -123,6 +163,7 @@ on_pipeline_not_serving(void *context, struct pipeline *pipeline)
     struct node *node = context;
     node->serving_count--;
     front_set_serving(node->front, pipeline->name, false);
+    update_runtime(node);
     update_ready(node);
 }
 
@@ -153,10 +194,20 @@ on_pipeline_stopped(void *context, struct pipeline *pipeline)
 /* ---- stopping ---- */
 
 static void
+stop_directories(struct node *node)
+{
+    for (uint32_t i = 0; i < CONFIG_PIPELINES_MAX; i++) {
+        model_directory_destroy(node->directories[i]);
+        node->directories[i] = NULL;
+    }
+}
+
+static void
 stop_pipelines(struct node *node)
 {
     node->phase = PHASE_STOPPING;
     loop_timer_clear(node->drain_timer);
+    stop_directories(node);
     assembly_stop(&node->assembly);
 }
 
@@ -191,6 +242,8 @@ drain(struct node *node, const char *why)
         front_set_serving(node->front, node->assembly.pipelines[i]->name, false);
     }
     local_drain(node->local);
+    runtime_drain(node->runtime);
+    update_runtime(node);
     update_ready(node);
     on_drain_look(node);
 }
@@ -235,13 +288,19 @@ static void
 on_control(void *context, const struct control_request *request, struct control_call *call)
 {
     struct node *node = context;
+    if (request->verb == CONTROL_MODEL_LIST ||
+        (request->verb != CONTROL_RELOAD && node->phase == PHASE_SERVING)) {
+        model_orders_take(node->model_orders, request, call);
+        return;
+    }
     if (node->phase == PHASE_SERVING) {
-        reload_asked(&node->assembly, node->options, request->name, call);
+        reload_asked(&node->assembly, node->options, request->pipeline, call);
         return;
     }
     struct error error = ERROR_NONE;
-    error_set(&error, STATUS_FAILED_PRECONDITION, "the node is %s: nothing is reloaded",
-              node->phase < PHASE_SERVING ? "starting" : "stopping");
+    error_set(&error, STATUS_FAILED_PRECONDITION, "the node is %s: nothing is %s",
+              node->phase < PHASE_SERVING ? "starting" : "stopping",
+              request->verb == CONTROL_RELOAD ? "reloaded" : "loaded or unloaded");
     control_answer(call, &error, NULL);
 }
 
@@ -291,6 +350,7 @@ rest_open(struct node *node, struct error *error)
         .config = &node->source->config,
         .pipelines = node->assembly.pipelines,
         .pipeline_count = node->assembly.pipeline_count,
+        .registry = node->assembly.registry,
         .counters = counters_values(&node->assembly.counters, 0),
         .share_key = node->share_key,
         .tracer = node->tracer,
@@ -331,6 +391,71 @@ start_tracer(struct node *node, struct error *error)
     return options.target == NULL ? STATUS_OK : tracer_create(&options, &node->tracer, error);
 }
 
+/* All that speaks gRPC. */
+static enum status
+front_open(struct node *node, struct error *error)
+{
+    const struct node_options *options = node->options;
+    struct runtime_options runtime = {
+        .config = &node->source->config,
+        .loop = node->loop,
+        .pipelines = node->assembly.pipelines,
+        .pipeline_count = node->assembly.pipeline_count,
+        .registry = node->assembly.registry,
+    };
+    runtime.listen_count = listens_on(options, runtime.config, &runtime.listen);
+    enum status status = runtime_create(&runtime, &node->runtime, error);
+    if (status != STATUS_OK)
+        return status;
+    node->share_key = share_key_draw();
+    struct front_options front = {
+        .config = &node->source->config,
+        .listen = options->listen,
+        .listen_count = options->listen_count,
+        .pipelines = node->assembly.pipelines,
+        .pipeline_count = node->assembly.pipeline_count,
+        .registry = node->assembly.registry,
+        .runtime = node->runtime,
+        .counters = counters_values(&node->assembly.counters, 0),
+        .tracer = node->tracer,
+        .share_key = node->share_key,
+    };
+    return front_create(&front, &node->front, error);
+}
+
+static enum status
+list_model(void *context, const struct model_spec *spec, uint64_t version, struct error *error)
+{
+    return models_list(context, spec, version, error);
+}
+
+static void
+unlist_model(void *context, const char *id)
+{
+    models_unlist(context, id);
+}
+
+/* Before anything serves: whoever finds the node ready finds the models that lie there. */
+static enum status
+watch_directories(struct node *node, struct error *error)
+{
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; i < node->assembly.pipeline_count && status == STATUS_OK; i++) {
+        const struct pipeline *pipeline = node->assembly.pipelines[i];
+        const struct config_models *models = &node->source->config.pipelines[i].models;
+        if (pipeline->catalog == NULL || (models->watch != NULL && models->watch[0] == 'n'))
+            continue;
+        const struct model_directory_options options = {.loop = node->loop,
+                                                        .pipeline = pipeline->name,
+                                                        .root = models->root,
+                                                        .list = list_model,
+                                                        .unlist = unlist_model,
+                                                        .context = pipeline->catalog};
+        status = model_directory_create(&options, &node->directories[i], error);
+    }
+    return status;
+}
+
 static enum status
 start(struct node *node, struct error *error)
 {
@@ -361,6 +486,8 @@ start(struct node *node, struct error *error)
     status = start_tracer(node, error);
     if (status != STATUS_OK)
         return status;
+    node->model_orders = model_orders_create(node->assembly.registry, node->assembly.pipelines,
+                                             node->assembly.pipeline_count);
     struct control_handler handler = {on_control, node};
     status =
         control_create(node->loop, node->assembly.counters.path, &handler, &node->control, error);
@@ -369,20 +496,11 @@ start(struct node *node, struct error *error)
                               node->assembly.pipeline_count, &node->local, error);
     if (status != STATUS_OK)
         return status;
-    node->share_key = share_key_draw();
-    struct front_options front = {
-        .config = &node->source->config,
-        .listen = options->listen,
-        .listen_count = options->listen_count,
-        .pipelines = node->assembly.pipelines,
-        .pipeline_count = node->assembly.pipeline_count,
-        .counters = counters_values(&node->assembly.counters, 0),
-        .tracer = node->tracer,
-        .share_key = node->share_key,
-    };
-    status = front_create(&front, &node->front, error);
+    status = front_open(node, error);
     if (status == STATUS_OK)
         status = http_open(node, error);
+    if (status == STATUS_OK)
+        status = watch_directories(node, error);
     return status == STATUS_OK ? assembly_start(&node->assembly, error) : status;
 }
 
@@ -391,10 +509,13 @@ static void
 finish(struct node *node)
 {
     rest_stop(node->rest);
+    runtime_end(node->runtime);
     if (node->front != NULL)
         front_destroy(node->front);
     if (node->loop != NULL)
         loop_run_posted(node->loop);
+    stop_directories(node);
+    model_orders_destroy(node->model_orders);
     control_destroy(node->control);
     local_destroy(node->local);
     assembly_end_gathering(&node->assembly); /* the last to answer, and to end a trace */
@@ -403,6 +524,7 @@ finish(struct node *node)
     scrape_destroy(node->scrape);
     tracer_destroy(node->tracer);
     assembly_fini(&node->assembly);
+    runtime_destroy(node->runtime);
     loop_timer_destroy(node->publish_timer);
     loop_timer_destroy(node->drain_timer);
     loop_watch_remove(node->signal_watch);
@@ -436,6 +558,7 @@ node_run(const struct node_options *options)
     struct error error = ERROR_NONE;
     if (start(node, &error) == STATUS_OK) {
         front_start(node->front);
+        runtime_start(node->runtime);
         if (node->http != NULL)
             http_start(node->http);
         on_publish(node);

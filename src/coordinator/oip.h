@@ -50,12 +50,6 @@ enum status oip_decode(struct oip_request *request, const struct rpc_message *me
 const char *oip_model_name(const struct oip_request *request);
 const char *oip_model_version(const struct oip_request *request);
 
-/* Only the model's name, for routing before a request object is taken: found by a skim of the top
- * level. False: malformed. `name` points into the message when it lies in one span, else into
- * `room`. */
-bool oip_skim_model_name(const struct rpc_message *message, char *room, size_t room_bytes,
-                         const char **name, size_t *name_bytes);
-
 /* What the parameter `priority` says, as int64, uint64 or text: 1 high, 2 normal, 3 low; 0 and none
  * are normal. INVALID_ARGUMENT: anything else. Also a skim, for before a request object is taken;
  * judges nothing but this parameter. */

@@ -211,10 +211,7 @@ unpack(struct oip_request *request, struct error *error)
 static enum status
 check_names(const Inference__ModelInferRequest *message, struct error *error)
 {
-    enum status status = STATUS_OK;
-    if (message->model_name[0] == '\0')
-        return error_set(error, STATUS_INVALID_ARGUMENT, "model_name is empty");
-    status = check_input_names(message, error);
+    enum status status = check_input_names(message, error);
     if (status == STATUS_OK)
         status = check_output_names(message, error);
     if (status == STATUS_OK)

@@ -288,36 +288,3 @@ oip_range_cursor(const struct rpc_message *message, const struct oip_range *rang
 {
     return (struct wire_cursor){message->spans, range->span, range->offset, range->bytes};
 }
-
-/* The last one counts, as everywhere in this format: what is routed by is what is decoded. */
-bool
-oip_skim_model_name(const struct rpc_message *message, char *room, size_t room_bytes,
-                    const char **name, size_t *name_bytes)
-{
-    struct wire_cursor cursor = wire_begin(message);
-    struct wire_cursor found = {0};
-    struct wire_field field;
-    enum wire_result result;
-    for (uint32_t fields = 0; (result = wire_next(&cursor, &field)) == WIRE_FIELD;) {
-        if (++fields > GATHER_FIELDS_MAX)
-            return false;
-        if (field.number != 1)
-            continue;
-        if (field.type != WIRE_BYTES)
-            return false;
-        found = field.data;
-    }
-    if (result == WIRE_MALFORMED)
-        return false;
-    const unsigned char *data = (const unsigned char *)"";
-    *name_bytes = (size_t)found.left;
-    if (wire_run(&found, &data) == *name_bytes) {
-        *name = (const char *)data;
-        return true;
-    }
-    if (*name_bytes > room_bytes)
-        return false;
-    wire_read(&found, room, *name_bytes);
-    *name = room;
-    return true;
-}

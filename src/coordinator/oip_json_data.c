@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/check.h"
-#include "coordinator/oip_base64.h"
 #include "coordinator/oip_contents.h"
 
 /* What any double needs stays far below; the library that reads them is not made for more. */
@@ -300,7 +300,7 @@ store_text(struct reader *reader, const char *text, size_t bytes)
     }
     size_t decoded;
     CHECK(bytes <= reader->room - reader->used);
-    if (!oip_base64_decode(text, bytes, reader->to + reader->used, &decoded))
+    if (!base64_decode(text, bytes, reader->to + reader->used, &decoded))
         return REFUSE(reader, "element %llu is not base64", (unsigned long long)reader->seen);
     length = (uint32_t)decoded;
     memcpy(reader->to + start, &length, LENGTH_BYTES);

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/check.h"
 #include "base/number_text.h"
-#include "coordinator/oip_base64.h"
 #include "coordinator/oip_contents.h"
 #include "coordinator/oip_json_data.h"
 
@@ -68,10 +68,10 @@ put_element(struct bytes *out, const char *text, size_t bytes, uint64_t index, b
 {
     if (base64) {
         bytes_put_char(out, '"');
-        char *to = bytes_reserve(out, oip_base64_bytes(bytes));
+        char *to = bytes_reserve(out, base64_bytes(bytes));
         if (to != NULL) {
-            oip_base64_encode((const unsigned char *)text, bytes, to);
-            out->used += oip_base64_bytes(bytes);
+            base64_encode((const unsigned char *)text, bytes, to);
+            out->used += base64_bytes(bytes);
         }
         bytes_put_char(out, '"');
         return STATUS_OK;

@@ -47,7 +47,7 @@ look_through(struct oldest *oldest, const struct lane *lane)
         const struct request *request = &lane->requests[i];
         uint64_t use = atomic_load_explicit(&request->use, memory_order_acquire);
         enum request_state state = use_state(use);
-        if (state != REQUEST_IN_FLIGHT && state != REQUEST_ANSWERED)
+        if (state != REQUEST_IN_FLIGHT && state != REQUEST_ANSWERED && state != REQUEST_WAITING)
             continue;
         int64_t arrived_ns = atomic_load_explicit(&request->arrived_ns, memory_order_relaxed);
         oldest_offer(oldest, (struct found){lane, i, use, arrived_ns});
@@ -87,6 +87,8 @@ find(const struct lane *lane, const struct roster *roster, const struct found *f
 {
     if (use_state(found->use) == REQUEST_ANSWERED)
         return (struct whereabouts){.where = OLDEST_BEING_ANSWERED};
+    if (use_state(found->use) == REQUEST_WAITING)
+        return (struct whereabouts){.where = OLDEST_WAITS_FOR_MODEL};
     struct shm_word word = word_unpack(
         atomic_load_explicit(object_word(&lane->region.slots, found->index), memory_order_relaxed));
     bool at_stage = word.place < lane->region.layout.plan.stage_count;

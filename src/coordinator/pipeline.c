@@ -8,8 +8,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/audit.h"
+#include "coordinator/catalog.h"
 #include "coordinator/guest.h"
 #include "coordinator/oldest.h"
+#include "coordinator/raw_message.h"
 #include "shm/arena.h"
 #include "shm/former.h"
 #include "shm/slot.h"
@@ -48,8 +50,12 @@ pipeline_create(const struct pipeline_options *options, uint32_t index, struct p
     counter_set(pipeline->counters, PIPELINE_GENERATION, generation->number);
     pipeline->restart_timer = loop_timer_create(options->loop, pipeline_restart, pipeline);
     pipeline->drain_timer = loop_timer_create(options->loop, look_at_draining, pipeline);
-    *created = pipeline;
-    return STATUS_OK;
+    status = catalog_create(options->registry, pipeline, &pipeline->catalog, error);
+    if (status == STATUS_OK)
+        *created = pipeline;
+    else
+        pipeline_destroy(pipeline);
+    return status;
 }
 
 /* Frees a lane that is no longer in use and whose workers are gone. */
@@ -75,6 +81,7 @@ pipeline_destroy(struct pipeline *pipeline)
         (void)lane_reap(pipeline, i);
         CHECK(atomic_load(&pipeline->lanes[i].state) == LANE_UNUSED);
     }
+    catalog_destroy(pipeline->catalog);
     loop_timer_destroy(pipeline->restart_timer);
     loop_timer_destroy(pipeline->drain_timer);
     generation_unref(pipeline->generation);
@@ -139,6 +146,14 @@ pipeline_on_stages_changed(struct pipeline *pipeline)
     (serving ? events->serving : events->not_serving)(events->context, pipeline);
 }
 
+bool
+pipeline_is_failing(const struct pipeline *pipeline)
+{
+    const struct lane *lane = atomic_load(&pipeline->serving);
+    return lane != NULL && !pipeline->told_serving &&
+           roster_quarantined(pipeline->rosters[lane->number]);
+}
+
 /* From here on requests go to `lane`. */
 static void
 serve_through(struct pipeline *pipeline, struct lane *lane)
@@ -153,6 +168,7 @@ serve_through(struct pipeline *pipeline, struct lane *lane)
              (unsigned long long)lane->generation->number,
              (unsigned long long)lane->region.layout.region_bytes);
     pipeline_on_stages_changed(pipeline);
+    catalog_go_on(pipeline->catalog);
 }
 
 /* Batches close at once: no company is to come. */
@@ -187,6 +203,7 @@ end_reload(struct pipeline *pipeline, const struct error *error)
     pipeline->incoming = NULL;
     pipeline->reload = (struct pipeline_reload){0};
     reload.done(reload.context, pipeline, error);
+    catalog_go_on(pipeline->catalog);
 }
 
 /* The generation that was to take over will not: nobody has seen it. */
@@ -273,10 +290,15 @@ take_over(struct pipeline *pipeline, struct lane *lane)
 void
 pipeline_on_lane_ready(struct pipeline *pipeline, struct lane *lane)
 {
-    if (lane == pipeline->incoming)
+    struct error error = ERROR_NONE;
+    if (lane->takes_messages && raw_message_check_model(&lane->info, &error) != STATUS_OK) {
+        log_error("modelet_not_fit pipeline=%s error=\"%s\"", pipeline->name, error.text);
+        pipeline_on_start_failed(pipeline, lane, &error);
+    } else if (lane == pipeline->incoming) {
         take_over(pipeline, lane);
-    else
+    } else {
         serve_through(pipeline, lane);
+    }
 }
 
 /* Starts the generation that waits for a lane; false: it waits on. */
@@ -347,6 +369,8 @@ pipeline_reload(struct pipeline *pipeline, struct config_source *source,
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "pipeline \"%s\": a reload is under way: wait for its end",
                          pipeline->name);
+    if (catalog_accepts(pipeline->catalog, pipeline->name, config, error) != STATUS_OK)
+        return error->status;
     pipeline->reload = *reload;
     pipeline->next_source = config_source_ref(source);
     pipeline->next_config = config;
@@ -505,6 +529,7 @@ pipeline_stop(struct pipeline *pipeline)
     if (pipeline->stopping)
         return;
     pipeline->stopping = true;
+    catalog_stop(pipeline->catalog);
     give_up_incoming_because(pipeline, STATUS_UNAVAILABLE, "the node is stopping");
     loop_timer_clear(pipeline->restart_timer);
     loop_timer_clear(pipeline->drain_timer);
@@ -575,6 +600,7 @@ pipeline_publish(struct pipeline *pipeline)
         audit_lane(&pipeline->lanes[i], pipeline->rosters[i]);
     }
     oldest_publish(pipeline);
+    catalog_publish(pipeline->catalog);
     counter_set(pipeline->counters, PIPELINE_LOCAL_CLIENTS, local_clients(pipeline));
     counter_set(pipeline->counters, PIPELINE_SLOTS_USED, slots_held(pipeline));
     if (lane == NULL)
@@ -638,6 +664,13 @@ pipeline_submit(struct pipeline *pipeline, struct submission *submission, struct
         return error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\" is starting: try again",
                          pipeline->name);
     }
+    if (pipeline->catalog != NULL && submission->model == NULL) {
+        lane_unref(lane);
+        counter_add_shared(pipeline->counters, PIPELINE_REQUESTS, 1);
+        counter_add_shared(pipeline->counters, PIPELINE_REJECTED_INVALID, 1);
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "pipeline \"%s\" serves models: name one of them", pipeline->name);
+    }
     int64_t now_ns = clock_now_ns();
     int64_t timeout_ns = lane->generation->config->default_timeout_ns;
     if (submission->deadline_ns == TIME_NEVER_NS && timeout_ns > 0)
@@ -670,6 +703,13 @@ pipeline_find(struct pipeline *const *pipelines, uint32_t count, const char *nam
             return pipelines[i];
     }
     return NULL;
+}
+
+struct pipeline_method
+pipeline_method(const struct pipeline *pipeline)
+{
+    const struct config_pipeline *config = pipeline->options.config; /* a reload changes neither */
+    return (struct pipeline_method){config->method, config->id_path, config->id_path_count};
 }
 
 struct lane *

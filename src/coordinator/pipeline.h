@@ -17,6 +17,9 @@
 #include "coordinator/roster.h"
 #include "shm/counters.h"
 
+struct catalog;
+struct registry;
+
 enum { LANES_MAX = 4 };
 
 /* What a pipeline tells its owner. All on the loop thread. */
@@ -35,9 +38,10 @@ struct pipeline_options {
     const char *worker_program;
     struct loop *loop;
     struct counters *counters;
-    uint32_t scope;         /* the pipeline's, in the counters */
-    uint32_t oldest_scopes; /* the first of OLDEST_MAX */
-    bool pin;               /* false: ignore all `cpus` */
+    uint32_t scope;            /* the pipeline's, in the counters */
+    uint32_t oldest_scopes;    /* the first of OLDEST_MAX */
+    struct registry *registry; /* of the node's models */
+    bool pin;                  /* false: ignore all `cpus` */
     uint32_t log_level;
     const struct pipeline_events *events;
 };
@@ -50,6 +54,7 @@ struct pipeline_reload {
 
 struct pipeline {
     struct pipeline_options options;
+    struct catalog *catalog;       /* NULL: it serves no models that come and go */
     const char *name;              /* the same in every generation */
     uint32_t index;                /* in the node; part of tags */
     struct generation *generation; /* what a lane that is opened now is made from */
@@ -113,6 +118,9 @@ void pipeline_on_start_failed(struct pipeline *pipeline, struct lane *lane,
                               const struct error *error);
 void pipeline_on_roster_stopped(struct pipeline *pipeline, struct lane *lane);
 
+/* It has served, cannot now, and is not about to: a stage is in quarantine. Loop thread. */
+bool pipeline_is_failing(const struct pipeline *pipeline);
+
 /* Gauges and heartbeat for the counters' file. */
 void pipeline_publish(struct pipeline *pipeline);
 
@@ -122,6 +130,15 @@ uint32_t pipeline_busy_lanes(struct pipeline *pipeline, struct lane *lanes[LANES
 /* The one of that name, or NULL. Any thread. */
 struct pipeline *pipeline_find(struct pipeline *const *pipelines, uint32_t count, const char *name,
                                size_t name_bytes);
+
+/* The gRPC method that the pipeline is bound to for as long as the node runs, and where requests of
+ * it name the model. `path` NULL: none, it is called in the Open Inference Protocol. Any thread. */
+struct pipeline_method {
+    const char *path; /* "/package.Service/Method" */
+    const uint32_t *id_path;
+    uint32_t id_path_count; /* 0: none, metadata alone names the model */
+};
+struct pipeline_method pipeline_method(const struct pipeline *pipeline);
 
 /* What callers are told of it. `info` may be used until the lane that is returned is given back
  * with lane_unref; NULL: it serves nothing, and only its name is known. Any thread. */

@@ -90,12 +90,14 @@ answer_services(const struct question *question)
     Grpc__Reflection__V1__ServiceResponse *list[REFLECTION_SERVICES_MAX];
     Grpc__Reflection__V1__ListServiceResponse all =
         GRPC__REFLECTION__V1__LIST_SERVICE_RESPONSE__INIT;
-    all.n_service = reflection_services(&question->files, names);
+    size_t count = reflection_services(&question->files, names);
     all.service = list;
-    for (size_t i = 0; i < all.n_service; i++) {
+    for (size_t i = 0; i < count; i++) {
+        if (!rpc_call_server_has(question->call, names[i]))
+            continue;
         grpc__reflection__v1__service_response__init(&services[i]);
         services[i].name = names[i];
-        list[i] = &services[i];
+        list[all.n_service++] = &services[i];
     }
     Grpc__Reflection__V1__ServerReflectionResponse response =
         GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__INIT;

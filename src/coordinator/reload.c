@@ -86,6 +86,24 @@ same_cpus(const struct config *a, const struct config *b)
            (a->cpu_count == 0 || memcmp(a->cpus, b->cpus, a->cpu_count * sizeof(a->cpus[0])) == 0);
 }
 
+static bool
+same_id_path(const struct config_pipeline *a, const struct config_pipeline *b)
+{
+    size_t bytes = a->id_path_count * sizeof(a->id_path[0]);
+    return a->id_path_count == b->id_path_count &&
+           (bytes == 0 || memcmp(a->id_path, b->id_path, bytes) == 0);
+}
+
+/* The methods of a server are those that it began with. */
+static void
+warn_method(const struct config_pipeline *was, const struct config_pipeline *now)
+{
+    if (!same_text(was->method, now->method))
+        log_warn("reload_ignored pipeline=%s key=method needs=restart", now->name);
+    if (!same_id_path(was, now))
+        log_warn("reload_ignored pipeline=%s key=id_path needs=restart", now->name);
+}
+
 static void
 warn_needs_restart(const struct config *was, const struct config *now)
 {
@@ -98,6 +116,8 @@ warn_needs_restart(const struct config *was, const struct config *now)
         log_warn("reload_ignored key=http needs=restart");
     if (!same_addresses(&was->metrics, &now->metrics))
         log_warn("reload_ignored key=metrics needs=restart");
+    if (!same_addresses(&was->runtime, &now->runtime))
+        log_warn("reload_ignored key=runtime needs=restart");
     if (!same_cpus(was, now))
         log_warn("reload_ignored key=cpus needs=restart");
     if (!same_text(was->counters, now->counters))
@@ -183,9 +203,13 @@ reload_from(struct reload *reload, struct assembly *assembly, struct config_sour
     struct error error = ERROR_NONE;
     const struct config *config = &source->config;
     warn_needs_restart(&assembly->options.source->config, config);
-    for (uint32_t i = 0; i < config->pipeline_count; i++)
-        if (find_pipeline(assembly, config->pipelines[i].name) == NULL)
+    for (uint32_t i = 0; i < config->pipeline_count; i++) {
+        const struct pipeline *served = find_pipeline(assembly, config->pipelines[i].name);
+        if (served == NULL)
             log_warn("reload_ignored pipeline=%s needs=restart", config->pipelines[i].name);
+        else
+            warn_method(served->options.config, &config->pipelines[i]);
+    }
     struct pipeline *pipeline = find_pipeline(assembly, name);
     if (name[0] == '\0') {
         for (uint32_t i = 0; i < assembly->pipeline_count; i++)

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "coordinator/rest_call.h"
 #include "coordinator/rest_route.h"
+#include "coordinator/target.h"
 #include "coordinator/trace_call.h"
 #include "coordinator/trace_request.h"
 
@@ -114,17 +115,11 @@ caller_of(const struct rest *rest, const struct http_request *request)
 
 /* ---- inference ---- */
 
-static struct pipeline *
-find_model(struct inquiry *inquiry)
+static struct target_scope
+scope_of(const struct rest *rest)
 {
-    const struct rest_options *options = &inquiry->rest->options;
-    const char *name = inquiry->route.model;
-    struct pipeline *pipeline =
-        pipeline_find(options->pipelines, options->pipeline_count, name, strlen(name));
-    if (pipeline == NULL)
-        (void)error_set(&inquiry->error, STATUS_NOT_FOUND,
-                        "model \"%.200s\" is not known to this node", name);
-    return pipeline;
+    return (struct target_scope){rest->options.pipelines, rest->options.pipeline_count,
+                                 rest->options.registry};
 }
 
 static enum status
@@ -146,7 +141,7 @@ read_body(struct inquiry *inquiry, struct oip_json **json)
 }
 
 static enum status
-submit(struct inquiry *inquiry, struct pipeline *pipeline, struct oip_json *json,
+submit(struct inquiry *inquiry, const struct target *target, struct oip_json *json,
        struct trace *trace)
 {
     struct rest *rest = inquiry->rest;
@@ -156,6 +151,7 @@ submit(struct inquiry *inquiry, struct pipeline *pipeline, struct oip_json *json
         .sink = &rest_sink,
         .builder = &rest->builder,
         .trace = trace,
+        .model = target->model,
     };
     int64_t timeout_ns;
     enum status status = header_timeout(inquiry, &timeout_ns);
@@ -174,7 +170,7 @@ submit(struct inquiry *inquiry, struct pipeline *pipeline, struct oip_json *json
         return error_set(&inquiry->error, STATUS_UNAVAILABLE, "this node is about to stop");
     submission.call = call;
     http_request_set_user(inquiry->request, call);
-    status = pipeline_submit(pipeline, &submission, &inquiry->error);
+    status = pipeline_submit(target->pipeline, &submission, &inquiry->error);
     inquiry->retry_ms = submission.retry_ms;
     if (status == STATUS_OK) {
         /* the call is still there: its answer has to come by this thread */
@@ -190,14 +186,23 @@ static enum status
 infer_traced(struct inquiry *inquiry, struct trace *trace)
 {
     struct oip_json *json = NULL;
-    struct pipeline *pipeline = find_model(inquiry);
-    if (pipeline == NULL)
-        return inquiry->error.status;
-    trace_name_pipeline(trace, pipeline->name);
-    enum status status = check_content(inquiry);
+    struct target_scope scope = scope_of(inquiry->rest);
+    struct target_id id;
+    struct target target;
+    enum status status = target_id_of_name(inquiry->route.model, &id, &inquiry->error);
+    if (status == STATUS_OK)
+        status = target_find(&scope, NULL, &id, &target, &inquiry->error);
+    if (status != STATUS_OK)
+        return status;
+    trace_name_pipeline(trace, target.pipeline->name);
+    status = check_content(inquiry);
     if (status == STATUS_OK)
         status = read_body(inquiry, &json);
-    return status == STATUS_OK ? submit(inquiry, pipeline, json, trace) : status;
+    if (status == STATUS_OK)
+        status = submit(inquiry, &target, json, trace);
+    if (status != STATUS_OK)
+        target_leave(&target);
+    return status;
 }
 
 static enum status
@@ -245,20 +250,21 @@ answer_health(struct inquiry *inquiry)
 static enum status
 answer_model(struct inquiry *inquiry)
 {
+    struct target_scope scope = scope_of(inquiry->rest);
+    struct target_told told;
     struct oip_model_info info;
     bool ready;
-    struct pipeline *pipeline = find_model(inquiry);
-    if (pipeline == NULL)
-        return inquiry->error.status;
-    struct lane *lane = pipeline_describe(pipeline, &info, &ready);
-    enum status status = oip_check_version(inquiry->route.version, &info, &inquiry->error);
+    enum status status =
+        target_tell(&scope, inquiry->route.model, &info, &ready, &told, &inquiry->error);
+    if (status != STATUS_OK)
+        return status;
+    status = oip_check_version(inquiry->route.version, &info, &inquiry->error);
     struct bytes json = {0};
     if (inquiry->route.what == REST_MODEL)
         oip_json_put_model(&json, &info);
     else
         oip_json_put_model_ready(&json, info.name, ready);
-    if (lane != NULL)
-        lane_unref(lane);
+    target_forget(&told);
     if (status == STATUS_OK)
         rest_answer(inquiry->request, inquiry->route.what == REST_MODEL || ready ? 200 : 503, &json,
                     NULL);
@@ -306,7 +312,7 @@ on_request(void *context, struct http_request *request)
     struct rest *rest = context;
     struct inquiry inquiry = {.rest = rest, .request = request};
     counter_add_shared(rest->options.counters, NODE_CALLS, 1);
-    rest_route(&inquiry.route, http_request_path(request));
+    rest_route(&inquiry.route, http_request_path_encoded(request));
     const char *allowed = inquiry.route.what == REST_NOWHERE
                               ? NULL
                               : rest_route_allows(inquiry.route.what, http_request_method(request));

@@ -17,12 +17,14 @@
 
 enum { REST_HEADER_BYTES_MAX = 32 * 1024 };
 
+struct registry;
 struct rest;
 
 struct rest_options {
     const struct config *config;
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
+    struct registry *registry;  /* of the node's models */
     _Atomic uint64_t *counters; /* of the node */
     struct share_key share_key; /* by which callers are known, whatever way they come */
     struct tracer *tracer;      /* NULL: nothing is traced */

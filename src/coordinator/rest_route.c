@@ -5,6 +5,28 @@
 
 enum { WORDS_MAX = 6 };
 
+static int
+hex_digit(char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *found = c == '\0' ? NULL : strchr(digits, c >= 'A' && c <= 'F' ? c - 'A' + 'a' : c);
+    return found == NULL ? -1 : (int)(found - digits);
+}
+
+/* %2F and its like, in place. What is none stays as it is; a zero byte has been refused before. */
+static void
+decode(char *word)
+{
+    char *to = word;
+    for (const char *from = word; *from != '\0'; to++) {
+        int high = *from == '%' ? hex_digit(from[1]) : -1;
+        int low = high >= 0 ? hex_digit(from[2]) : -1;
+        *to = low >= 0 ? (char)(high << 4 | low) : *from;
+        from += low >= 0 ? 3 : 1;
+    }
+    *to = '\0';
+}
+
 /* Cuts the path at its slashes; 0: too long, or too many words. */
 static unsigned
 split(char *path, char *words[WORDS_MAX])
@@ -20,6 +42,8 @@ split(char *path, char *words[WORDS_MAX])
     }
     for (unsigned i = 1; i < count; i++)
         words[i][-1] = '\0';
+    for (unsigned i = 0; i < count; i++)
+        decode(words[i]);
     return count;
 }
 

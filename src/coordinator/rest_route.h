@@ -27,7 +27,9 @@ struct rest_route {
     char path[REST_PATH_BYTES_MAX + 1]; /* what they point into */
 };
 
-/* A path that is too long leads nowhere. One slash at its end does not matter. */
+/* The path as it was sent: its words are decoded here, after it was cut, so that the id of a model
+ * may have a slash in it (%2F). One that is too long leads nowhere. One slash at its end does not
+ * matter. */
 void rest_route(struct rest_route *route, const char *path);
 
 /* "GET, HEAD" or "POST" for the header Allow; NULL: the method is right. */

@@ -151,6 +151,15 @@ roster_kill(struct roster *roster)
     roster_end(roster, SIGKILL);
 }
 
+bool
+roster_quarantined(const struct roster *roster)
+{
+    for (uint32_t i = 0; i < roster->stage_count; i++)
+        if (roster->staffs[i].quarantine.state == QUARANTINE_ON)
+            return true;
+    return false;
+}
+
 struct shm_worker *
 roster_seat(const struct roster *roster, uint32_t stage, uint32_t index, uint16_t *party)
 {

@@ -40,6 +40,8 @@ void roster_kill(struct roster *roster);
 
 /* Live and ready workers of a stage. */
 uint32_t roster_live(const struct roster *roster, uint32_t stage);
+/* Nobody is started in one of its stages for a while. */
+bool roster_quarantined(const struct roster *roster);
 /* The seat of a stage's worker and the party of the process in it; NULL: there is no process. */
 struct shm_worker *roster_seat(const struct roster *roster, uint32_t stage, uint32_t index,
                                uint16_t *party);

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "coordinator/catalog.h"
 #include "coordinator/lane.h"
 #include "coordinator/pipeline.h"
 #include "shm/handshake.h"
@@ -61,7 +62,10 @@ fill_start(const struct seat *seat, struct handshake_start *start)
         .sandbox_allow = stage->sandbox_allow,
         .sandbox_need = sandbox_need(&options->source->config), /* the node's */
         .param_count = stage->param_count,
+        .serves_models = seat->roster->pipeline->catalog != NULL,
     };
+    copy_text(start->models_root, sizeof(start->models_root),
+              catalog_root(seat->roster->pipeline->catalog));
     copy_text(start->pipeline, sizeof(start->pipeline), generation->config->name);
     copy_text(start->stage, sizeof(start->stage), stage->name);
     copy_text(start->modelet_path, sizeof(start->modelet_path), stage->modelet);
@@ -92,11 +96,13 @@ seat_start(struct seat *seat)
     seat->party = (uint16_t)lane->party_next++;
     seat->refused = false;
     seat->killed_for = KILL_NONE;
+    seat->died_loading = false;
     seat->run_watch = (struct run_watch){0};
     struct shm_worker *worker = region_worker(&lane->region, seat->stage, seat->index);
     atomic_store(&worker->run_began_ns, 0);
     atomic_store(&worker->run_guests, 0);
     atomic_store(&worker->party, seat->party);
+    catalog_on_seat_start(roster->pipeline->catalog, seat);
     struct handshake_start *start = malloc(sizeof(*start));
     CHECK(start != NULL);
     fill_start(seat, start);
@@ -162,7 +168,7 @@ seat_init(struct seat *seat, struct roster *roster, uint32_t stage, uint32_t ind
 {
     const struct pipeline_options *options = &roster->pipeline->options;
     *seat = (struct seat){.roster = roster, .stage = stage, .index = index};
-    seat->process = (struct spawned){.pid = -1, .pidfd = -1, .control = -1};
+    seat->process = SPAWNED_NONE;
     seat->timer = loop_timer_create(options->loop, seat_on_timer, seat);
     seat->counters =
         counters_values(options->counters, roster->lane->generation->worker_scopes[stage][index]);
@@ -188,12 +194,13 @@ learn_model_info(struct seat *seat, const struct handshake_ready *ready)
         lane->specs = calloc(2 * (size_t)SHOAL_TENSORS_MAX, sizeof(*lane->specs));
         CHECK(lane->specs != NULL);
     }
-    if (seat->stage == 0) {
+    /* Of a stage that says nothing, what is known stays: a method's pipeline takes messages. */
+    if (seat->stage == 0 && ready->input_count > 0) {
         set_specs(lane->specs, ready->inputs, ready->input_count);
         lane->info.inputs = lane->specs;
         lane->info.input_count = ready->input_count;
     }
-    if (seat->stage + 1 == lane->region.layout.plan.stage_count) {
+    if (seat->stage + 1 == lane->region.layout.plan.stage_count && ready->output_count > 0) {
         set_specs(lane->specs + SHOAL_TENSORS_MAX, ready->outputs, ready->output_count);
         lane->info.outputs = lane->specs + SHOAL_TENSORS_MAX;
         lane->info.output_count = ready->output_count;
@@ -202,15 +209,22 @@ learn_model_info(struct seat *seat, const struct handshake_ready *ready)
         copy_text(lane->platform, sizeof(lane->platform), ready->platform);
 }
 
-static void
+void
 roster_check_complete(struct roster *roster)
 {
     for (uint32_t i = 0; i < roster->seat_count; i++)
         if (roster->seats[i].state != SEAT_READY)
             return;
-    if (!roster->complete_once) {
+    if (roster->complete_once || roster->stopping)
+        return;
+    struct error error = ERROR_NONE;
+    switch (catalog_lane_complete(roster->pipeline->catalog, roster, &error)) {
+    case STATUS_OK:
         roster->complete_once = true;
         pipeline_on_lane_ready(roster->pipeline, roster->lane);
+        return;
+    case STATUS_UNAVAILABLE: return;
+    default: pipeline_on_start_failed(roster->pipeline, roster->lane, &error);
     }
 }
 
@@ -244,6 +258,7 @@ seat_on_ready(struct seat *seat, const struct handshake_ready *ready)
     int64_t recovery_us = note_recovery(seat);
     loop_timer_clear(seat->timer);
     seat_staff(seat)->abilities = ready->abilities;
+    seat_staff(seat)->functions = ready->functions;
     learn_model_info(seat, ready);
     bool pinned = seat->roster->pipeline->options.pin && config->cpus != NULL;
     log_info(
@@ -251,6 +266,7 @@ seat_on_ready(struct seat *seat, const struct handshake_ready *ready)
         seat->roster->lane->info.name, config->name, seat->index, (int)seat->process.pid,
         ready->name, pinned ? config->cpus[seat->index] : CPU_NONE, (long long)recovery_us);
     staff_on_ready(seat);
+    catalog_on_seat_ready(seat->roster->pipeline->catalog, seat);
     seat_tell_guests(seat); /* not before: whoever starts would hold up the end of a guest */
     roster_check_complete(seat->roster);
     pipeline_on_stages_changed(seat->roster->pipeline);

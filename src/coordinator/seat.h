@@ -27,6 +27,7 @@
 #include "shm/counters.h"
 #include "shm/layout.h"
 
+struct holder;
 struct lane;
 struct pipeline;
 struct roster;
@@ -45,6 +46,7 @@ enum seat_kill {
     KILL_RUN_TIMEOUT,
     KILL_NONSENSE,   /* it said what cannot be */
     KILL_QUARANTINE, /* it was starting when its stage was quarantined */
+    KILL_LOAD_TIMEOUT,
 };
 
 struct seat {
@@ -65,8 +67,10 @@ struct seat {
     int64_t died_ns;       /* when the one before died; 0: has been replaced, or was the first */
     uint32_t quick_deaths; /* in a row */
     struct run_watch run_watch;
-    uint32_t guests_told; /* bit i: the process knows guest i, and has not said that it left */
-    uint32_t guests_lost; /* bit i: it has said that guest i is corrupt */
+    uint32_t guests_told;  /* bit i: the process knows guest i, and has not said that it left */
+    uint32_t guests_lost;  /* bit i: it has said that guest i is corrupt */
+    struct holder *holder; /* what it holds of the pipeline's models; NULL: it is told of none */
+    bool died_loading;     /* its process: of a model's load */
     _Atomic uint64_t *counters;
 };
 
@@ -77,6 +81,7 @@ struct staff {
     struct loop_timer *timer;      /* of the quarantine: its end, or that of a trial */
     struct loop_timer *fail_timer; /* runs while nobody works here: fails what comes */
     uint32_t abilities;            /* as the modelet declared them */
+    uint32_t functions;            /* enum handshake_functions: likewise */
     _Atomic uint64_t *counters;
 };
 
@@ -108,6 +113,9 @@ seat_staff(const struct seat *seat)
 }
 
 /* ---- seat.c ---- */
+
+/* Whether the lane can serve now: every seat is ready, and has what it is to have. */
+void roster_check_complete(struct roster *roster);
 
 void seat_init(struct seat *seat, struct roster *roster, uint32_t stage, uint32_t index);
 void seat_start(struct seat *seat);

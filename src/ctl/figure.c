@@ -58,6 +58,18 @@ figure_count(char room[FIGURE_ROOM], uint64_t count)
 }
 
 void
+figure_bytes(char room[FIGURE_ROOM], uint64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    enum { STEP = 1024 };
+    double figure = (double)bytes;
+    size_t unit = 0;
+    for (; figure >= STEP && unit + 1 < ARRAY_COUNT(units); unit++)
+        figure /= STEP;
+    snprintf(room, FIGURE_ROOM, unit == 0 ? "%.0f %s" : "%.2f %s", figure, units[unit]);
+}
+
+void
 figure_time(char room[FIGURE_ROOM], int64_t unix_ns)
 {
     time_t seconds = unix_ns / NS_PER_S;

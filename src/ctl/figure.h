@@ -16,6 +16,8 @@ enum { FIGURE_ROOM = 32 };
 void figure_duration(char room[FIGURE_ROOM], int64_t duration_ns);
 /* "12,345". */
 void figure_count(char room[FIGURE_ROOM], uint64_t count);
+/* "850 B", "1.24 MiB". */
+void figure_bytes(char room[FIGURE_ROOM], uint64_t bytes);
 /* A time of the calendar, "2026-01-31 10:00:00" in the zone of the machine. */
 void figure_time(char room[FIGURE_ROOM], int64_t unix_ns);
 
@@ -23,7 +25,7 @@ void figure_time(char room[FIGURE_ROOM], int64_t unix_ns);
  * A table: cells are added row by row, left to right; printing makes each column as wide as its
  * widest cell. Text to the left, all else to the right.
  */
-enum { TABLE_COLUMNS_MAX = 20, TABLE_CELL_ROOM = 100 };
+enum { TABLE_COLUMNS_MAX = 20, TABLE_CELL_ROOM = 136 };
 
 struct table {
     size_t column_count;

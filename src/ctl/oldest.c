@@ -11,9 +11,13 @@ static const char *
 where_name(const struct snapshot_scope *request)
 {
     static const char *const names[] = {
-        [OLDEST_UNKNOWN] = "unknown",           [OLDEST_WAITS] = "waits",
-        [OLDEST_IN_BATCH] = "in a batch",       [OLDEST_RUNS] = "runs",
-        [OLDEST_ANSWER_WAITS] = "answer waits", [OLDEST_BEING_ANSWERED] = "being answered",
+        [OLDEST_UNKNOWN] = "unknown",
+        [OLDEST_WAITS] = "waits",
+        [OLDEST_IN_BATCH] = "in a batch",
+        [OLDEST_RUNS] = "runs",
+        [OLDEST_ANSWER_WAITS] = "answer waits",
+        [OLDEST_BEING_ANSWERED] = "being answered",
+        [OLDEST_WAITS_FOR_MODEL] = "awaits model",
     };
     uint64_t where = snapshot_value(request, OLDEST_WHERE);
     return where < ARRAY_COUNT(names) ? names[where] : names[OLDEST_UNKNOWN];

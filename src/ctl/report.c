@@ -144,10 +144,10 @@ static void
 batch_row(struct table *table, const struct snapshot_scope *stage,
           const struct snapshot_scope *workers)
 {
-    static const enum counter counts[] = {WORKER_CLOSED_SINGLE,   WORKER_CLOSED_FULL,
-                                          WORKER_CLOSED_WAIT,     WORKER_CLOSED_ADAPTIVE,
-                                          WORKER_CLOSED_DEADLINE, WORKER_CLOSED_DRAINING,
-                                          WORKER_BATCHES_HALVED,  WORKER_SLEEPS};
+    static const enum counter counts[] = {
+        WORKER_CLOSED_SINGLE,   WORKER_CLOSED_FULL,     WORKER_CLOSED_WAIT,
+        WORKER_CLOSED_ADAPTIVE, WORKER_CLOSED_DEADLINE, WORKER_CLOSED_CROWDED,
+        WORKER_CLOSED_DRAINING, WORKER_BATCHES_HALVED,  WORKER_SLEEPS};
     const uint64_t *items = snapshot_histogram(workers, WORKER_BATCH_ITEMS);
     table_add(table, "%s", stage->name);
     table_add_count(table, snapshot_value(workers, WORKER_BATCHES));
@@ -202,9 +202,9 @@ stages_print(const struct snapshot *snapshot, const struct snapshot_scope *pipel
     static const char *const work_of_interval[] = {
         "stage",    "workers",  "depth",   "items",   "items/s",  "failed",    "dropped",
         "wait p50", "wait p99", "run p50", "run p99", "restarts", "heartbeat", NULL};
-    static const char *const batch_headings[] = {"stage",    "batches", "mean",     "single",
-                                                 "full",     "wait",    "adaptive", "deadline",
-                                                 "draining", "halved",  "sleeps",   NULL};
+    static const char *const batch_headings[] = {
+        "stage",    "batches", "mean",     "single", "full",   "wait", "adaptive",
+        "deadline", "crowded", "draining", "halved", "sleeps", NULL};
     struct table work, batches;
     table_init(&work, 1, snapshot->interval_ns > 0 ? work_of_interval : work_since_start);
     table_init(&batches, 1, batch_headings);

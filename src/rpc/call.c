@@ -316,6 +316,19 @@ rpc_call_method(const struct rpc_call *call)
     return call->method->path;
 }
 
+bool
+rpc_call_server_has(const struct rpc_call *call, const char *service)
+{
+    const struct rpc_server *server = call->queue->server;
+    size_t bytes = strlen(service);
+    for (size_t i = 0; i < server->method_count; i++) {
+        const char *path = server->methods[i].path + 1;
+        if (strncmp(path, service, bytes) == 0 && path[bytes] == '/')
+            return true;
+    }
+    return false;
+}
+
 int64_t
 rpc_call_deadline_ns(const struct rpc_call *call)
 {

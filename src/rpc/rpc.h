@@ -147,6 +147,8 @@ void rpc_server_destroy(struct rpc_server *server);
 /* ---- a call, from the server's side ---- */
 
 const char *rpc_call_method(const struct rpc_call *call);
+/* Whether the server that the call came to has a method of this service, "package.Service". */
+bool rpc_call_server_has(const struct rpc_call *call, const char *service);
 /* Absolute on the monotonic clock; TIME_NEVER_NS without a deadline. */
 int64_t rpc_call_deadline_ns(const struct rpc_call *call);
 /* The caller's metadata under a lower-case key, first value; false if absent. Valid until the

@@ -44,6 +44,7 @@ enum oldest_where {
     OLDEST_RUNS,
     OLDEST_ANSWER_WAITS,
     OLDEST_BEING_ANSWERED,
+    OLDEST_WAITS_FOR_MODEL,
 };
 
 /* NODE_CALLS, PIPELINE_REQUESTS, WORKER_BATCHES, …: index into counter_table. */

@@ -25,6 +25,8 @@ message_bytes(uint32_t type)
     case HANDSHAKE_READY: return sizeof(struct handshake_ready);
     case HANDSHAKE_FAILED: return sizeof(struct handshake_failed);
     case HANDSHAKE_GUEST: return sizeof(struct handshake_guest);
+    case HANDSHAKE_MODEL: return sizeof(struct handshake_model);
+    case HANDSHAKE_MODEL_SAID: return sizeof(struct handshake_model_said);
     default: return 0;
     }
 }
@@ -43,6 +45,8 @@ handshake_send(int fd, const void *message, uint32_t bytes, struct error *error)
         return STATUS_OK; /* a packet goes whole or not at all */
     if (errno == EPIPE || errno == ECONNRESET)
         return error_set(error, STATUS_UNAVAILABLE, "handshake: the other side has closed");
+    if (errno == EAGAIN) /* a socket that does not block */
+        return error_set(error, STATUS_DEADLINE_EXCEEDED, "handshake: no room for a message");
     return error_set_errno(error, "handshake: sending %u bytes", bytes);
 }
 
@@ -181,4 +185,60 @@ handshake_ready_validate(const struct handshake_ready *ready, struct error *erro
     if (status != STATUS_OK)
         return status;
     return tensors_validate(ready->outputs, ready->output_count, "output", error);
+}
+
+/* ---- models ---- */
+
+static enum status
+model_named(uint32_t number, uint32_t life, struct error *error)
+{
+    if (number >= 1 && number <= MODEL_NUMBER_MAX && life >= 1)
+        return STATUS_OK;
+    return error_set(error, STATUS_INVALID_ARGUMENT, "no model: number %u, life %u", number, life);
+}
+
+enum status
+handshake_model_validate(const struct handshake_model *model, struct error *error)
+{
+    if (model->header.type != HANDSHAKE_MODEL || model->header.bytes != sizeof(*model) ||
+        model->event < MODEL_LOAD || model->event > MODEL_PREDICT)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "no order for a model: type %u, %u bytes, event %u", model->header.type,
+                         model->header.bytes, model->event);
+    if (!terminated(model->id, sizeof(model->id)) ||
+        !terminated(model->path, sizeof(model->path)) ||
+        !terminated(model->key, sizeof(model->key)))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "an order for a model: id, path or key is not terminated");
+    return model_named(model->number, model->life, error);
+}
+
+enum status
+handshake_model_said_validate(const struct handshake_model_said *said, struct error *error)
+{
+    if (said->header.type != HANDSHAKE_MODEL_SAID || said->header.bytes != sizeof(*said) ||
+        said->event < MODEL_LOADED || said->event > MODEL_PREDICTED)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "no word of a model: type %u, %u bytes, event %u", said->header.type,
+                         said->header.bytes, said->event);
+    enum status status = model_named(said->number, said->life, error);
+    if (status != STATUS_OK)
+        return status;
+    if (said->bytes > MODEL_BYTES_MAX || said->mapped_bytes > MODEL_BYTES_MAX ||
+        said->leaked_bytes > MODEL_BYTES_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "a model of %llu bytes, %llu of files, %llu left",
+                         (unsigned long long)said->bytes, (unsigned long long)said->mapped_bytes,
+                         (unsigned long long)said->leaked_bytes);
+    if (!terminated(said->platform, sizeof(said->platform)) ||
+        !terminated(said->text, sizeof(said->text)))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "a word of a model: platform or text is not terminated");
+    if (said->event == MODEL_FAILED && (said->status == STATUS_OK || said->status >= STATUS_COUNT))
+        return error_set(error, STATUS_INVALID_ARGUMENT, "a load failed with status %u",
+                         said->status);
+    status = tensors_validate(said->inputs, said->input_count, "input", error);
+    if (status != STATUS_OK)
+        return status;
+    return tensors_validate(said->outputs, said->output_count, "output", error);
 }

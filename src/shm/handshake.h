@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a coordinator hands to a worker, all of it: three descriptors at fixed numbers, one message
- * that says what to do, and the worker's one message back. The control socket is a SOCK_SEQPACKET
- * pair; a message is one of the structs below, whole, in one packet.
+ * What a coordinator hands to a worker, all of it: three descriptors at fixed numbers, a fourth
+ * where models come and go, one message that says what to do, and the worker's one message back.
+ * The sockets are SOCK_SEQPACKET pairs; a message is one of the structs below, whole, in one
+ * packet.
  *
  *     coordinator                          worker
  *     posix_spawn shoal-worker       →     dies with its coordinator from its first line on
@@ -32,9 +33,14 @@
 #include "base/error.h"
 #include "shm/layout.h"
 
-enum { HANDSHAKE_FD_REGION = 3, HANDSHAKE_FD_COUNTERS = 4, HANDSHAKE_FD_CONTROL = 5 };
+enum {
+    HANDSHAKE_FD_REGION = 3,
+    HANDSHAKE_FD_COUNTERS = 4,
+    HANDSHAKE_FD_CONTROL = 5,
+    HANDSHAKE_FD_MODELS = 6, /* only with serves_models */
+};
 
-#define HANDSHAKE_VERSION 2u
+#define HANDSHAKE_VERSION 3u
 
 /* With this exit code a worker says that it met what cannot be in the region. */
 enum { HANDSHAKE_EXIT_CORRUPT = 3 };
@@ -44,6 +50,8 @@ enum handshake_type {
     HANDSHAKE_READY,
     HANDSHAKE_FAILED,
     HANDSHAKE_GUEST,
+    HANDSHAKE_MODEL,
+    HANDSHAKE_MODEL_SAID,
 };
 
 enum {
@@ -51,6 +59,7 @@ enum {
     HANDSHAKE_NAME_BYTES = 64,
     HANDSHAKE_VALUE_BYTES = 512,
     HANDSHAKE_PATH_BYTES = 1024,
+    HANDSHAKE_KEY_BYTES = 4096,
     CPU_NONE = -1,
 };
 
@@ -85,10 +94,13 @@ struct handshake_start {
     uint32_t sandbox_allow; /* enum sandbox_allow */
     uint32_t sandbox_need;  /* enum sandbox_need */
     uint32_t wait_adaptive; /* 1: batch_wait_ns is the most, and the worker decides; or 0 */
+    uint32_t serves_models; /* 1: models come and go over HANDSHAKE_FD_MODELS */
+    uint32_t reserved;
     char pipeline[HANDSHAKE_NAME_BYTES];
     char stage[HANDSHAKE_NAME_BYTES];
     char modelet_path[HANDSHAKE_PATH_BYTES];
     char directory[HANDSHAKE_PATH_BYTES];    /* of the configuration: relative paths start here */
+    char models_root[HANDSHAKE_PATH_BYTES];  /* what the sandbox lets it read of them; "": none */
     char model_id[SHOAL_NAME_BYTES_MAX + 1]; /* "": no model to load */
     char model_path[HANDSHAKE_PATH_BYTES];
     char model_key[HANDSHAKE_VALUE_BYTES];
@@ -102,8 +114,12 @@ struct handshake_tensor {
     int64_t shape[SHOAL_RANK_MAX];
 };
 
+/* What the modelet has of the functions that concern models. */
+enum handshake_functions { HANDSHAKE_LOADS = 1u << 0, HANDSHAKE_PREDICTS = 1u << 1 };
+
 struct handshake_ready {
     struct handshake_header header;
+    uint32_t functions; /* enum handshake_functions */
     uint32_t abilities;
     uint32_t workers_max;
     uint32_t input_count; /* 0: the modelet does not say what it takes */
@@ -131,6 +147,67 @@ struct handshake_guest {
     char text[128];  /* GUEST_LOST: what was found */
 };
 
+/*
+ * Models, over a socket of their own; `number` and `life` are those of model_word. Each request has
+ * exactly one answer, in order, unless the worker dies.
+ *
+ *     MODEL_LOAD      MODEL_LOADED, or MODEL_FAILED with status and text
+ *     MODEL_UNLOAD    MODEL_UNLOADED: its memory is free; so is that of one never loaded
+ *     MODEL_PREDICT   MODEL_PREDICTED with `bytes`, 0: the modelet does not say
+ */
+enum handshake_model_event {
+    MODEL_LOAD = 1,
+    MODEL_UNLOAD,
+    MODEL_PREDICT,
+    MODEL_LOADED,
+    MODEL_FAILED,
+    MODEL_UNLOADED,
+    MODEL_PREDICTED
+};
+
+enum { MODEL_NUMBER_MAX = 65535 };
+
+/* More is nonsense: sums of so many models don't overflow. */
+#define MODEL_BYTES_MAX (UINT64_C(1) << 47)
+
+struct handshake_model {
+    struct handshake_header header;
+    uint32_t event;
+    uint32_t number;
+    uint32_t life;
+    uint32_t reserved;
+    char id[SHOAL_NAME_BYTES_MAX + 1];
+    char path[HANDSHAKE_PATH_BYTES]; /* absolute, beneath models_root */
+    char key[HANDSHAKE_KEY_BYTES];   /* "": none */
+};
+
+struct handshake_model_said {
+    struct handshake_header header;
+    uint32_t event;
+    uint32_t number;
+    uint32_t life;
+    uint32_t status;          /* MODEL_FAILED */
+    uint32_t max_concurrency; /* MODEL_LOADED; 0: not said */
+    uint32_t input_count;     /* MODEL_LOADED: what this model takes and gives; 0: not said */
+    uint32_t output_count;
+    uint32_t reserved;
+    uint64_t bytes;        /* MODEL_LOADED: held by this worker alone; MODEL_PREDICTED */
+    uint64_t mapped_bytes; /* MODEL_LOADED: held together with the stage's other workers */
+    uint64_t leaked_bytes; /* MODEL_UNLOADED: what all that were unloaded have left, by now */
+    char platform[HANDSHAKE_NAME_BYTES];
+    char text[ERROR_TEXT_MAX]; /* MODEL_FAILED: the modelet's own words */
+    struct handshake_tensor inputs[SHOAL_TENSORS_MAX];
+    struct handshake_tensor outputs[SHOAL_TENSORS_MAX];
+};
+
+/* Every string terminated, number and life such as exist, the event an order. */
+enum status handshake_model_validate(const struct handshake_model *model,
+                                     struct error *error) WARN_UNUSED;
+
+/* Every string terminated, every count, size and type within its limits, the event an answer. */
+enum status handshake_model_said_validate(const struct handshake_model_said *said,
+                                          struct error *error) WARN_UNUSED;
+
 /* Sends one, with the guest's region if `region_fd` is not -1. Never waits: DEADLINE_EXCEEDED when
  * there is no room. */
 enum status handshake_send_guest(int fd, const struct handshake_guest *message, int region_fd,
@@ -141,7 +218,8 @@ enum status handshake_send_guest(int fd, const struct handshake_guest *message, 
 enum status handshake_receive_guest(int fd, struct handshake_guest *message, int *region_fd,
                                     struct error *error) WARN_UNUSED;
 
-/* One packet, blocking; EINTR is retried. */
+/* One packet, blocking; EINTR is retried. DEADLINE_EXCEEDED: a socket that does not block has no
+ * room. */
 enum status handshake_send(int fd, const void *message, uint32_t bytes,
                            struct error *error) WARN_UNUSED;
 

@@ -14,7 +14,7 @@
 #include "shm/word.h"
 
 #define REGION_MAGIC UINT64_C(0x314c414f48530a0d) /* "\r\nSHOAL1" */
-#define REGION_VERSION 2u
+#define REGION_VERSION 3u
 
 enum {
     SLOTS_MAX = 65535,
@@ -24,7 +24,7 @@ enum {
     WORKERS_MAX = STAGES_MAX * STAGE_WORKERS_MAX,
     CLASSES_MAX = 12,
     PAYLOAD_BLOCKS_MAX = 8,
-    SLOT_TEXT_BYTES = 192,
+    SLOT_TEXT_BYTES = 184,
     STAMPS_LOST_MAX = 8, /* runs that ended in a worker's death, of one request */
     STAMPS_MAX = STAGES_MAX + STAMPS_LOST_MAX,
     BLOCK_BYTES_MIN = 2048,
@@ -71,8 +71,23 @@ struct shm_slot {
     _Atomic uint64_t alone;        /* the generation that is to run in no company; 0: none */
     _Atomic uint64_t traced;       /* the generation whose stages are to be stamped; 0: none */
     struct shm_payload payload[2]; /* payload[place & 1] is the one for that place */
+    _Atomic uint64_t model;        /* model_word; 0: the pipeline has no models */
     char text[SLOT_TEXT_BYTES];    /* of a failure; terminated unless hostile */
 };
+
+/*
+ * The model of a request: its number in the pipeline, and its life, which tells one that had the
+ * number from the next. 0: none. Numbers and lives start at 1.
+ */
+static inline uint64_t
+model_word(uint32_t number, uint32_t life)
+{
+    return (uint64_t)life << 32 | number;
+}
+
+/* In `status` of a slot in the error ring: nothing has failed, the worker does not hold the model,
+ * and the slot is as it was when it came to the stage `failed_place`. No status of gRPC. */
+#define SLOT_NOT_HELD 100u
 
 /*
  * When a stage ran a traced request, and in what company: stamp.h. A slot's first stamps are those
@@ -123,6 +138,8 @@ struct shm_worker {
     _Atomic int64_t run_began_ns; /* 0 when it is not running the modelet */
     _Atomic uint32_t run_guests;  /* bit i: it holds items of guest i (guests.h), run or not */
     _Atomic uint32_t run_items;
+    _Atomic uint32_t models_told; /* one more with each word on the worker's socket for models */
+    uint32_t reserved;
     /* What its runs cost, as the worker has learned it: fixed, for each item, and how far a run is
      * from that on average. Loaded one by one: a mixture of two estimates is an estimate. */
     _Atomic uint64_t cost_fixed_ns;
@@ -173,7 +190,8 @@ _Static_assert(offsetof(struct shm_slot, payload) == 64, "wire format");
 _Static_assert(sizeof(struct shm_stamp) == 48, "wire format");
 _Static_assert(sizeof(struct shm_doorbell) == 64, "wire format");
 _Static_assert(sizeof(struct shm_stage) == 64, "wire format");
-_Static_assert(sizeof(struct shm_worker) == 128, "wire format");
+_Static_assert(sizeof(struct shm_worker) == 192, "wire format");
+_Static_assert(offsetof(struct shm_slot, model) == 128, "wire format");
 
 /* Refuses a plan that breaks a limit (INVALID_ARGUMENT, naming it). */
 enum status layout_compute(const struct region_plan *plan, struct region_layout *layout,

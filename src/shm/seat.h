@@ -85,6 +85,13 @@ seat_guests_epoch(const struct seat *seat)
     return atomic_load_explicit(&seat->stage->guests_epoch, memory_order_acquire);
 }
 
+/* How many words the coordinator has put on the socket for models; acquire: they are there. */
+static inline uint32_t
+seat_models_told(const struct seat *seat)
+{
+    return atomic_load_explicit(&seat->worker->models_told, memory_order_acquire);
+}
+
 /* For the coordinator's forecast: what runs cost, learned from one that ended now. */
 static inline void
 seat_cost(const struct seat *seat, uint64_t fixed_ns, uint64_t item_ns, uint64_t spread_ns,
@@ -109,6 +116,13 @@ static inline int64_t
 slot_enqueued_ns(const struct shm_slot *slot)
 {
     return atomic_load_explicit(&slot->enqueued_ns, memory_order_relaxed);
+}
+
+/* Likewise: a model_word, 0: none. */
+static inline uint64_t
+slot_model(const struct shm_slot *slot)
+{
+    return atomic_load_explicit(&slot->model, memory_order_relaxed);
 }
 
 static inline int64_t

@@ -106,6 +106,14 @@ slot_set_failure(struct shm_slot *slot, uint8_t place, enum status status, const
 }
 
 void
+slot_set_not_held(struct shm_slot *slot, uint8_t place)
+{
+    slot->text[0] = '\0';
+    atomic_store_explicit(&slot->failed_place, place, memory_order_relaxed);
+    atomic_store_explicit(&slot->status, SLOT_NOT_HELD, memory_order_relaxed);
+}
+
+void
 slot_failure(const struct shm_slot *slot, struct error *failure)
 {
     uint32_t number = atomic_load_explicit(&slot->status, memory_order_relaxed);

@@ -67,6 +67,9 @@ slot_traced(const struct shm_slot *slot, uint32_t generation)
 /* Writes status and text (cut to fit) for the way through PLACE_ERROR. */
 void slot_set_failure(struct shm_slot *slot, uint8_t place, enum status status, const char *text);
 
+/* Of a slot that goes back by way of PLACE_ERROR as it came, because its model is not held. */
+void slot_set_not_held(struct shm_slot *slot, uint8_t place);
+
 /* The same read: a status that is a failure, and a text that ends. */
 void slot_failure(const struct shm_slot *slot, struct error *failure);
 

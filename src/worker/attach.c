@@ -99,6 +99,7 @@ strings_check(const struct handshake_start *start, struct error *error)
         {start->stage, sizeof(start->stage), "stage"},
         {start->modelet_path, sizeof(start->modelet_path), "modelet_path"},
         {start->directory, sizeof(start->directory), "directory"},
+        {start->models_root, sizeof(start->models_root), "models_root"},
         {start->model_id, sizeof(start->model_id), "model_id"},
         {start->model_path, sizeof(start->model_path), "model_path"},
         {start->model_key, sizeof(start->model_key), "model_key"},
@@ -165,18 +166,18 @@ pin_process(int32_t cpu, struct error *error)
     return STATUS_OK;
 }
 
-/* Nothing but the standard streams and our three is to be open, and what a modelet starts is not to
- * get ours. What is typed at the coordinator's terminal is not for modelets to read. */
+/* Nothing but the standard streams and ours is to be open, and what a modelet starts is not to get
+ * ours. What is typed at the coordinator's terminal is not for modelets to read. */
 static void
 close_inherited(void)
 {
-    close_range(HANDSHAKE_FD_CONTROL + 1, ~0u, 0);
+    close_range(HANDSHAKE_FD_MODELS + 1, ~0u, 0);
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (nothing >= 0 && nothing != STDIN_FILENO) {
         (void)dup2(nothing, STDIN_FILENO);
         close(nothing);
     }
-    for (int fd = HANDSHAKE_FD_REGION; fd <= HANDSHAKE_FD_CONTROL; fd++)
+    for (int fd = HANDSHAKE_FD_REGION; fd <= HANDSHAKE_FD_MODELS; fd++)
         fcntl(fd, F_SETFD, FD_CLOEXEC); /* one that is not open is found out by its first use */
 }
 
@@ -202,6 +203,9 @@ seat_check(const struct worker *worker, struct error *error)
     if (start->wait_adaptive > 1)
         return error_set(error, STATUS_DATA_LOSS, "handshake_start.wait_adaptive is %u",
                          start->wait_adaptive);
+    if (start->serves_models > 1)
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start.serves_models is %u",
+                         start->serves_models);
     if (start->counters_table != counters_table_hash())
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "the coordinator counts by another table: it and the worker are of "
@@ -232,6 +236,8 @@ worker_attach(struct worker *worker, struct error *error)
     if (status != STATUS_OK)
         return status;
     const struct handshake_start *start = &worker->start;
+    if (start->serves_models == 0)
+        close(HANDSHAKE_FD_MODELS); /* whatever was inherited there */
     name_process(start);
     status = pin_process(start->cpu, error);
     if (status != STATUS_OK)
@@ -256,6 +262,25 @@ worker_attach(struct worker *worker, struct error *error)
     return STATUS_OK;
 }
 
+static enum status
+make_batches(struct worker *worker, struct error *error)
+{
+    uint32_t size = worker->start.batch_size > 1 ? worker->start.batch_size : 1;
+    worker->adaptive = worker->start.wait_adaptive != 0;
+    if (worker->adaptive && worker->by_model)
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start: models, and an adaptive wait");
+    bool made = groups_init(&worker->groups, size, worker->start.batch_wait_ns,
+                            worker->by_model ? GROUPS_BY_MODEL : GROUPS_ONE);
+    if (made && worker->adaptive)
+        groups_adapt(&worker->groups);
+    worker->items = calloc(worker->groups.capacity, sizeof(worker->items[0]));
+    worker->positions = calloc(worker->groups.capacity, sizeof(worker->positions[0]));
+    worker->shown = calloc(size, sizeof(struct shoal_item *));
+    if (made && worker->items != NULL && worker->positions != NULL && worker->shown != NULL)
+        return STATUS_OK;
+    return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory for batches of %u items", size);
+}
+
 enum status
 worker_prepare(struct worker *worker, struct handshake_ready *ready, struct error *error)
 {
@@ -265,15 +290,14 @@ worker_prepare(struct worker *worker, struct handshake_ready *ready, struct erro
         status = modelet_suits(&worker->modelet, start, error);
     if (status != STATUS_OK)
         return status;
-    uint32_t size = start->batch_size > 1 ? start->batch_size : 1;
-    batch_init(&worker->batch, size, start->batch_wait_ns);
-    worker->batch.adaptive = start->wait_adaptive != 0;
-    worker->items = calloc(size, sizeof(worker->items[0]));
-    worker->shown = calloc(size, sizeof(struct shoal_item *));
-    if (worker->items == NULL || worker->shown == NULL)
-        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory for batches of %u items",
-                         size);
+    worker->by_model = start->serves_models != 0 && start->model_id[0] == '\0' &&
+                       worker->modelet.table.load != NULL;
+    status = make_batches(worker, error);
+    if (status != STATUS_OK)
+        return status;
     worker->ready = ready;
     worker->host = host_table(worker->modelet.table.name, start->directory);
-    return modelet_start(&worker->modelet, start, worker->host, ready, error);
+    status = modelet_start(&worker->modelet, start, worker->host, ready, error);
+    worker->model = worker->modelet.model;
+    return status;
 }

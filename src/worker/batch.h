@@ -14,6 +14,8 @@
  * take.
  *  7. If the stage's wait is adaptive, it closes when no company is expected that is worth waiting
  *     for: wait.h says until when.
+ *
+ * Where batches of several models are open side by side: groups.h.
  */
 #pragma once
 
@@ -28,6 +30,7 @@ enum batch_state {
     BATCH_CLOSED_DEADLINE,
     BATCH_CLOSED_DRAINING,
     BATCH_CLOSED_ADAPTIVE,
+    BATCH_CLOSED_CROWDED, /* by groups.h */
 };
 
 struct batch {
@@ -38,13 +41,13 @@ struct batch {
     uint32_t count;
     bool refused;        /* an item of another model waits to be offered again */
     bool alone;          /* its one item runs alone */
-    uint32_t model;      /* of all items */
+    uint64_t model;      /* of all items */
     int64_t oldest_ns;   /* the least time of arrival at the stage */
     int64_t tightest_ns; /* the least deadline */
 };
 
 struct batch_item {
-    uint32_t model;
+    uint64_t model; /* model_word; 0: no matter */
     bool alone;
     int64_t enqueued_ns;
     int64_t deadline_ns;

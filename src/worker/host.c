@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "shm/seat.h"
 #include "shm/slot.h"
+#include "worker/model_files.h"
 
 /* `log` and `resolve_path` are given no item; a worker has one modelet. */
 static const char *log_name = "?";
@@ -202,6 +203,7 @@ static const struct shoal_host table = {
     .cancelled = host_cancelled,
     .log = host_log,
     .resolve_path = host_resolve_path,
+    .map_file = host_map_file,
 };
 
 const struct shoal_host *

@@ -2,6 +2,7 @@
 /* One worker process, started by the coordinator: handshake.h says how, worker.h what it does. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -59,6 +60,9 @@ make_ready(struct worker *worker, struct handshake_ready *ready, struct error *e
         return status;
     }
     status = sandbox_narrow(&worker->sandbox, error);
+    if (status == STATUS_OK && worker->start.serves_models != 0)
+        status =
+            loader_start(&worker->loader, &worker->modelet, &worker->seat, &worker->start, error);
     if (status == STATUS_OK)
         show_sandbox(worker);
     else
@@ -66,10 +70,32 @@ make_ready(struct worker *worker, struct handshake_ready *ready, struct error *e
     return status;
 }
 
+/* In order, unless the modelet is stuck in a load: then nothing of it may be called any more. */
+static void
+stop(struct worker *worker)
+{
+    if (worker->start.serves_models != 0 && !loader_stop(&worker->loader)) {
+        log_warn("worker_abandons_load pipeline=%s stage=%s worker=%u", worker->start.pipeline,
+                 worker->start.stage, worker->start.worker_index);
+        _exit(EXIT_STOPPED);
+    }
+    modelet_stop(&worker->modelet);
+}
+
+/* Threads of an OpenMP engine wait for each other by sleeping, not by spinning, unless the node's
+ * environment says otherwise: where there are more of them than CPUs, who spins keeps the others
+ * from what is waited for. Read by the engine's library when it is opened. */
+static void
+calm_engines(void)
+{
+    (void)setenv("OMP_WAIT_POLICY", "passive", 0);
+}
+
 int
 main(void)
 {
     worker_bind_to_parent();
+    calm_engines();
     static struct worker worker;
     static struct handshake_ready ready;
     struct error error = ERROR_NONE;
@@ -80,12 +106,12 @@ main(void)
     worker_catch_stop(&worker);
     if (handshake_send(HANDSHAKE_FD_CONTROL, &ready, sizeof(ready), &error) != STATUS_OK) {
         log_error("worker_unwanted error=\"%s\"", error.text);
-        modelet_stop(&worker.modelet);
+        stop(&worker);
         return EXIT_REFUSED;
     }
     enum worker_exit ended = worker_serve(&worker);
     if (ended == EXIT_CORRUPT)
         _exit(ended); /* nothing more is called: what the modelet would look at is not in order */
-    modelet_stop(&worker.modelet);
+    stop(&worker);
     return ended;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "worker/model_files.h"
 
 /*
  * The sizes of ABI version 1 as first released. Structures only grow at their end, so a plug-in
@@ -240,22 +241,31 @@ copy_specs(const struct shoal_tensor_spec *specs, uint32_t count, struct handsha
     return STATUS_OK;
 }
 
+/* Where a description goes: into a word about the modelet, or about a model. */
+struct description {
+    uint32_t *input_count;
+    uint32_t *output_count;
+    struct handshake_tensor *inputs;
+    struct handshake_tensor *outputs;
+    char *platform; /* HANDSHAKE_NAME_BYTES */
+};
+
 static enum status
-copy_io(const struct shoal_io *io, struct handshake_ready *ready, struct error *error)
+copy_io(const struct shoal_io *io, const struct description *to, struct error *error)
 {
-    enum status status = copy_specs(io->inputs, io->input_count, ready->inputs, "inputs", error);
+    enum status status = copy_specs(io->inputs, io->input_count, to->inputs, "inputs", error);
     if (status == STATUS_OK)
-        status = copy_specs(io->outputs, io->output_count, ready->outputs, "outputs", error);
+        status = copy_specs(io->outputs, io->output_count, to->outputs, "outputs", error);
     if (status != STATUS_OK)
         return status;
-    ready->input_count = io->input_count;
-    ready->output_count = io->output_count;
+    *to->input_count = io->input_count;
+    *to->output_count = io->output_count;
     const char *platform = io->platform != NULL ? io->platform : "";
-    if (strlen(platform) >= sizeof(ready->platform))
+    if (strlen(platform) >= HANDSHAKE_NAME_BYTES)
         return error_set(error, STATUS_FAILED_PRECONDITION,
-                         "shoal_io.platform has %zu bytes; at most %zu", strlen(platform),
-                         sizeof(ready->platform) - 1);
-    snprintf(ready->platform, sizeof(ready->platform), "%s", platform);
+                         "shoal_io.platform has %zu bytes; at most %d", strlen(platform),
+                         HANDSHAKE_NAME_BYTES - 1);
+    snprintf(to->platform, HANDSHAKE_NAME_BYTES, "%s", platform);
     return STATUS_OK;
 }
 
@@ -266,6 +276,8 @@ describe_instance(struct modelet *modelet, const char *file, struct handshake_re
     const struct shoal_modelet *table = &modelet->table;
     *ready = (struct handshake_ready){
         .header = {HANDSHAKE_VERSION, HANDSHAKE_READY, sizeof(*ready), 0},
+        .functions = (table->load != NULL ? (uint32_t)HANDSHAKE_LOADS : 0) |
+                     (table->predict_size != NULL ? (uint32_t)HANDSHAKE_PREDICTS : 0),
         .abilities = table->abilities,
         .workers_max = table->workers_max,
     };
@@ -278,7 +290,9 @@ describe_instance(struct modelet *modelet, const char *file, struct handshake_re
         table->describe == NULL ? SHOAL_OK : table->describe(modelet->instance, &io, &theirs);
     if (status != SHOAL_OK)
         return foreign_error(error, status, &theirs, file, "describe");
-    enum status ours = copy_io(&io, ready, error);
+    const struct description to = {&ready->input_count, &ready->output_count, ready->inputs,
+                                   ready->outputs, ready->platform};
+    enum status ours = copy_io(&io, &to, error);
     if (ours == STATUS_OK)
         ours = handshake_ready_validate(ready, error);
     return ours == STATUS_OK ? STATUS_OK : error_prefix(error, "%s: describe", file);
@@ -297,8 +311,12 @@ load_model(struct modelet *modelet, const struct handshake_start *start, const c
         .key = start->model_key,
     };
     struct shoal_error theirs = {{0}};
+    model_files_prepare();
+    model_files_begin(&modelet->files, &spec, NULL);
     int status = modelet->table.load(modelet->instance, &spec, &modelet->model, &theirs);
+    model_files_end(&modelet->files);
     if (status != SHOAL_OK) {
+        model_files_unmap(&modelet->files);
         enum status ours = foreign_error(error, status, &theirs, file, "load");
         error_prefix(error, "model \"%s\"", start->model_id);
         return ours;
@@ -327,8 +345,84 @@ modelet_stop(struct modelet *modelet)
 {
     if (modelet->loaded && modelet->table.unload != NULL)
         modelet->table.unload(modelet->instance, modelet->model);
+    model_files_unmap(&modelet->files);
     if (modelet->opened && modelet->table.close != NULL)
         modelet->table.close(modelet->instance);
     modelet->loaded = false;
     modelet->opened = false;
+}
+
+/* ---- models that come and go ---- */
+
+/* Its own words, alone: they go to whoever wanted the model. */
+static enum status
+model_error(const struct modelet *modelet, int status, struct shoal_error *theirs,
+            const char *function, struct error *error)
+{
+    theirs->text[sizeof(theirs->text) - 1] = '\0';
+    enum status ours = status_from_number(status);
+    if (theirs->text[0] != '\0')
+        return error_set(error, ours, "%s", theirs->text);
+    return error_set(error, ours, "modelet %s: %s failed (%s) and gave no reason",
+                     modelet->table.name, function, status_name(ours));
+}
+
+enum status
+modelet_load(const struct modelet *modelet, const struct shoal_model *spec, void **model,
+             struct error *error)
+{
+    if (modelet->table.load == NULL)
+        return error_set(error, STATUS_UNIMPLEMENTED, "modelet %s loads no models",
+                         modelet->table.name);
+    struct shoal_error theirs = {{0}};
+    *model = NULL;
+    int status = modelet->table.load(modelet->instance, spec, model, &theirs);
+    return status == SHOAL_OK ? STATUS_OK : model_error(modelet, status, &theirs, "load", error);
+}
+
+static enum status
+describe_model(const struct modelet *modelet, void *model, struct handshake_model_said *said,
+               struct error *error)
+{
+    if (modelet->table.describe_model == NULL)
+        return STATUS_OK;
+    struct shoal_io io = {.struct_size = sizeof(io)};
+    struct shoal_error theirs = {{0}};
+    int status = modelet->table.describe_model(modelet->instance, model, &io, &theirs);
+    if (status != SHOAL_OK)
+        return model_error(modelet, status, &theirs, "describe_model", error);
+    const struct description to = {&said->input_count, &said->output_count, said->inputs,
+                                   said->outputs, said->platform};
+    enum status ours = copy_io(&io, &to, error);
+    return ours == STATUS_OK ? STATUS_OK : error_prefix(error, "describe_model");
+}
+
+enum status
+modelet_ask(const struct modelet *modelet, void *model, struct handshake_model_said *said,
+            struct error *error)
+{
+    const struct shoal_modelet *table = &modelet->table;
+    enum status status = describe_model(modelet, model, said, error);
+    if (status != STATUS_OK)
+        return status;
+    if (table->size != NULL)
+        said->bytes = table->size(modelet->instance, model);
+    if (table->max_concurrency != NULL)
+        said->max_concurrency = table->max_concurrency(modelet->instance, model);
+    return STATUS_OK;
+}
+
+uint64_t
+modelet_predict(const struct modelet *modelet, const struct shoal_model *spec)
+{
+    return modelet->table.predict_size == NULL
+               ? 0
+               : modelet->table.predict_size(modelet->instance, spec);
+}
+
+void
+modelet_unload(const struct modelet *modelet, void *model)
+{
+    if (modelet->table.unload != NULL)
+        modelet->table.unload(modelet->instance, model);
 }

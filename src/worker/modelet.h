@@ -12,11 +12,13 @@
 
 #include "base/error.h"
 #include "shm/handshake.h"
+#include "worker/model_files.h"
 
 struct modelet {
     struct shoal_modelet table; /* a copy; what an older plug-in does not have is zero */
     void *instance;
-    void *model;
+    void *model; /* the configured one */
+    struct model_files files;
     bool opened; /* `instance` is to be closed */
     bool loaded; /* `model` is to be unloaded */
 };
@@ -37,6 +39,22 @@ enum status modelet_start(struct modelet *modelet, const struct handshake_start 
 
 /* unload, close. */
 void modelet_stop(struct modelet *modelet);
+
+/* ---- models that come and go: any thread that the modelet's abilities allow ---- */
+
+/* In the modelet's own words when it fails; then there is nothing to unload. */
+enum status modelet_load(const struct modelet *modelet, const struct shoal_model *spec,
+                         void **model, struct error *error) WARN_UNUSED;
+
+/* What a model says of itself after its load: what it takes and gives, `bytes` (0: it does not
+ * say), max_concurrency. */
+enum status modelet_ask(const struct modelet *modelet, void *model,
+                        struct handshake_model_said *said, struct error *error) WARN_UNUSED;
+
+/* 0: it does not say. */
+uint64_t modelet_predict(const struct modelet *modelet, const struct shoal_model *spec);
+
+void modelet_unload(const struct modelet *modelet, void *model);
 
 /* The file's name without the folders: how it is called in texts. */
 const char *modelet_file_name(const char *path);

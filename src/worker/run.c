@@ -51,6 +51,28 @@ push_failed(struct worker *worker, struct item *item, int64_t now_ns)
     push(worker, item, PLACE_ERROR, now_ns);
 }
 
+/* It is as it was: the coordinator gives it to the stage again when its model is here. */
+static void
+push_not_held(struct worker *worker, struct item *item, int64_t now_ns)
+{
+    seat_count(&worker->seat, WORKER_ITEMS_NOT_HELD, 1);
+    item->stamp = NULL;
+    slot_set_not_held(item->slot, worker->place);
+    push(worker, item, PLACE_ERROR, now_ns);
+}
+
+void
+hand_back(struct worker *worker)
+{
+    uint32_t count = groups_clear(&worker->groups, worker->positions);
+    for (uint32_t i = 0; i < count; i++) {
+        struct item *item = &worker->items[worker->positions[i]];
+        item->stamp = NULL;
+        push(worker, item, worker->place, item->enqueued_ns);
+    }
+    seat_count(&worker->seat, WORKER_ITEMS_HANDED_BACK, count);
+}
+
 /* ---- taking ---- */
 
 /* Nobody waits for it any more, or nobody will when a run of `batch_items` is over. A load and two
@@ -160,7 +182,7 @@ item_trace(struct worker *worker, struct item *item)
 bool
 item_take(struct worker *worker, struct source *source, struct shm_ticket ticket, int64_t now_ns)
 {
-    struct item *item = &worker->items[worker->batch.count];
+    struct item *item = &worker->items[groups_position(&worker->groups)];
     item->source = source;
     item->ticket = ticket;
     item->slot = region_slot(source->region, ticket.index);
@@ -170,22 +192,30 @@ item_take(struct worker *worker, struct source *source, struct shm_ticket ticket
     seat_count(&worker->seat, WORKER_ITEMS, 1);
     if (source->is_guest)
         seat_count(&worker->seat, WORKER_ITEMS_LOCAL, 1);
-    if (worker->batch.adaptive)
+    if (worker->adaptive)
         wait_arrived(&worker->wait, item->enqueued_ns, now_ns);
-    if (item_is_dropped(worker, item, 1, now_ns) || item_is_unreadable(worker, item)) {
+    if (item_is_dropped(worker, item, 1, now_ns)) {
+        push_failed(worker, item, now_ns);
+        return false;
+    }
+    uint64_t model = worker->by_model ? slot_model(item->slot) : 0;
+    if (worker->by_model && !model_table_has(&worker->loader.table, model)) {
+        push_not_held(worker, item, now_ns);
+        return false;
+    }
+    if (item_is_unreadable(worker, item)) {
         push_failed(worker, item, now_ns);
         return false;
     }
     item->shown.input_count = item->view.tensor_count;
     item->shown.inputs = item->view.tensors;
-    worker->shown[worker->batch.count] = &item->shown;
-    /* One model per worker: the offer can only be refused by a full batch. */
-    CHECK(batch_offer(&worker->batch,
-                      (struct batch_item){.alone = worker->batch.count == 0 &&
-                                                   slot_runs_alone(item->slot, ticket.generation),
-                                          .enqueued_ns = item->enqueued_ns,
-                                          .deadline_ns = item->shown.deadline_ns},
-                      now_ns));
+    groups_take(&worker->groups,
+                (struct batch_item){.model = model,
+                                    .alone = worker->groups.held == 0 &&
+                                             slot_runs_alone(item->slot, ticket.generation),
+                                    .enqueued_ns = item->enqueued_ns,
+                                    .deadline_ns = item->shown.deadline_ns},
+                now_ns);
     return true;
 }
 
@@ -277,11 +307,11 @@ call_run(struct worker *worker, struct shoal_item **shown, uint32_t count,
         if (item_of(shown[i])->stamp != NULL)
             stamp_began(item_of(shown[i])->stamp, began_ns, count);
     seat_run_began(&worker->seat, began_ns, count);
-    int status = worker->modelet.table.run(worker->modelet.instance, worker->modelet.model, &batch);
+    int status = worker->modelet.table.run(worker->modelet.instance, worker->model, &batch);
     *ended_ns = clock_now_ns();
     seat_run_ended(&worker->seat);
     /* before anything is passed on: who is answered may be back at once, and is no second one */
-    if (worker->batch.adaptive && count == worker->ran_items)
+    if (worker->adaptive && count == worker->ran_items)
         worker->arrived = sources_arrived(worker);
     seat_record(&worker->seat, WORKER_RUN, (uint64_t)(*ended_ns - began_ns));
     return status;
@@ -335,11 +365,11 @@ group_run(struct worker *worker, struct shoal_item **shown, uint32_t count)
 /* Fails those that nobody waits for any more since they were taken, and those that cannot be ready
  * in time. Each that goes makes the run shorter for the rest. Returns how many are left. */
 static uint32_t
-drop_items(struct worker *worker, int64_t now_ns)
+drop_items(struct worker *worker, uint32_t count, int64_t now_ns)
 {
     uint32_t kept = 0;
-    uint32_t left = worker->batch.count;
-    for (uint32_t i = 0; i < worker->batch.count; i++) {
+    uint32_t left = count;
+    for (uint32_t i = 0; i < count; i++) {
         struct item *item = item_of(worker->shown[i]);
         if (item_is_dropped(worker, item, left, now_ns)) {
             push_failed(worker, item, now_ns);
@@ -349,6 +379,31 @@ drop_items(struct worker *worker, int64_t now_ns)
         }
     }
     return kept;
+}
+
+struct sieve {
+    struct worker *worker;
+    int64_t now_ns;
+};
+
+static bool
+drop_if_unwanted(void *context, uint32_t position)
+{
+    struct sieve *sieve = context;
+    struct item *item = &sieve->worker->items[position];
+    if (!item_is_dropped(sieve->worker, item, 1, sieve->now_ns))
+        return false;
+    push_failed(sieve->worker, item, sieve->now_ns);
+    return true;
+}
+
+/* What waits behind the runs of other models: nobody is to wait for the batch of an item to be told
+ * that it is too late for it. */
+static void
+drop_held(struct worker *worker, int64_t now_ns)
+{
+    struct sieve sieve = {worker, now_ns};
+    groups_sieve(&worker->groups, now_ns, drop_if_unwanted, &sieve);
 }
 
 static void
@@ -361,6 +416,7 @@ count_batch(struct worker *worker, enum batch_state closed, uint32_t count, int6
         [BATCH_CLOSED_DEADLINE] = WORKER_CLOSED_DEADLINE,
         [BATCH_CLOSED_DRAINING] = WORKER_CLOSED_DRAINING,
         [BATCH_CLOSED_ADAPTIVE] = WORKER_CLOSED_ADAPTIVE,
+        [BATCH_CLOSED_CROWDED] = WORKER_CLOSED_CROWDED,
     };
     seat_count(&worker->seat, WORKER_BATCHES, 1);
     seat_count(&worker->seat, reasons[closed], 1);
@@ -371,22 +427,57 @@ count_batch(struct worker *worker, enum batch_state closed, uint32_t count, int6
     }
 }
 
+uint32_t
+batch_close(struct worker *worker, uint32_t group, uint64_t *model)
+{
+    uint32_t count = groups_close(&worker->groups, group, worker->positions, model);
+    for (uint32_t i = 0; i < count; i++)
+        worker->shown[i] = &worker->items[worker->positions[i]].shown;
+    return count;
+}
+
+/* The batch's items, of one model, which stays while they are run. */
+static void
+run_items(struct worker *worker, enum batch_state closed, uint32_t count, int64_t now_ns)
+{
+    worker->ran_items = count;
+    count_batch(worker, closed, count, now_ns);
+    worker->halvings_left = worker->start.halvings_max;
+    group_run(worker, worker->shown, count);
+    if (worker->halvings_left < worker->start.halvings_max)
+        seat_count(&worker->seat, WORKER_BATCHES_HALVED, 1);
+}
+
+/* It may have been unloaded since they were taken. */
+static void
+run_by_model(struct worker *worker, enum batch_state closed, uint32_t count, uint64_t model,
+             int64_t now_ns)
+{
+    struct loaded *loaded = model_table_enter(&worker->loader.table, model);
+    if (loaded == NULL) {
+        for (uint32_t i = 0; i < count; i++)
+            push_not_held(worker, item_of(worker->shown[i]), now_ns);
+        return;
+    }
+    worker->model = loaded->model;
+    run_items(worker, closed, count, now_ns);
+    model_table_leave(&worker->loader.table);
+}
+
 void
-batch_run(struct worker *worker, enum batch_state closed)
+batch_run(struct worker *worker, enum batch_state closed, uint32_t count, uint64_t model)
 {
     CHECK(closed != BATCH_OPEN);
     int64_t now_ns = clock_now_ns();
-    uint32_t count = drop_items(worker, now_ns);
-    worker->ran_items = count;
-    if (count > 0) {
-        count_batch(worker, closed, count, now_ns);
-        worker->halvings_left = worker->start.halvings_max;
-        group_run(worker, worker->shown, count);
-        if (worker->halvings_left < worker->start.halvings_max)
-            seat_count(&worker->seat, WORKER_BATCHES_HALVED, 1);
-    }
+    worker->ran_items = 0;
+    count = drop_items(worker, count, now_ns);
+    if (count > 0 && worker->by_model)
+        run_by_model(worker, closed, count, model, now_ns);
+    else if (count > 0)
+        run_items(worker, closed, count, now_ns);
+    if (worker->groups.held > 0)
+        drop_held(worker, clock_now_ns());
     sources_ring(worker);
-    batch_begin(&worker->batch);
     if (worker->held != 0 || worker->leaving)
         sources_settle(worker);
 }

@@ -19,9 +19,15 @@
 
 enum { SANDBOX_TEXT_BYTES = 512 };
 
+/* Beside the names of `sandbox_allow`: models come and go, so files are opened and libraries loaded
+ * while the worker serves. */
+enum { SANDBOX_SERVES_MODELS = 1u << 16 };
+
+_Static_assert((SANDBOX_SERVES_MODELS & SANDBOX_ALLOW_EVERY) == 0, "no name's bit");
+
 /* What is in force, and what could not be had. */
 struct sandbox {
-    uint32_t allow;    /* enum sandbox_allow */
+    uint32_t allow;    /* enum sandbox_allow, SANDBOX_SERVES_MODELS */
     uint32_t asked;    /* parts that this stage is to have */
     uint32_t in_force; /* parts that it has */
     enum sandbox_need need;

@@ -19,6 +19,7 @@
 #include <linux/seccomp.h>
 #include <seccomp.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -290,7 +291,7 @@ static const struct {
 } groups[] = {
     {calls_always, ARRAY_COUNT(calls_always), ALWAYS, ALWAYS},
     {calls_reading, ARRAY_COUNT(calls_reading), ALWAYS,
-     SANDBOX_ALLOW_READING | SANDBOX_ALLOW_FILES},
+     SANDBOX_ALLOW_READING | SANDBOX_ALLOW_FILES | SANDBOX_SERVES_MODELS},
     {calls_files, ARRAY_COUNT(calls_files), SANDBOX_ALLOW_FILES, SANDBOX_ALLOW_FILES},
     {calls_network, ARRAY_COUNT(calls_network), SANDBOX_ALLOW_NETWORK, SANDBOX_ALLOW_NETWORK},
     {calls_processes, ARRAY_COUNT(calls_processes), SANDBOX_ALLOW_PROCESSES,
@@ -305,6 +306,9 @@ static const struct {
 #define INT_IS(value) UINT32_MAX, (value)
 #define BITS_CLEAR(bits) (bits), 0
 #define WHOLE_IS(value) UINT64_MAX, (value)
+
+/* What allows to open files for reading while it serves. */
+#define OPENS (SANDBOX_ALLOW_READING | SANDBOX_SERVES_MODELS)
 
 enum {
     ADVICE_GUARD_INSTALL = 102, /* how younger C libraries guard the stacks of threads */
@@ -323,8 +327,8 @@ static const struct condition {
     uint32_t serving;
 } conditions[] = {
     /* to read; a file may only ever be written with FILES, on whatever kernel */
-    {SCMP_SYS(open), 1, BITS_CLEAR(OPEN_CHANGES), ALWAYS, SANDBOX_ALLOW_READING},
-    {SCMP_SYS(openat), 2, BITS_CLEAR(OPEN_CHANGES), ALWAYS, SANDBOX_ALLOW_READING},
+    {SCMP_SYS(open), 1, BITS_CLEAR(OPEN_CHANGES), ALWAYS, OPENS},
+    {SCMP_SYS(openat), 2, BITS_CLEAR(OPEN_CHANGES), ALWAYS, OPENS},
 
     {SCMP_SYS(mmap), 2, BITS_CLEAR(PROT_EXEC), NEVER, ALWAYS},
     {SCMP_SYS(mprotect), 2, BITS_CLEAR(PROT_EXEC), NEVER, ALWAYS},
@@ -394,9 +398,31 @@ static const struct condition {
     {SCMP_SYS(sendto), 0, INT_IS(HANDSHAKE_FD_CONTROL), ALWAYS, ALWAYS},
     /* and what it hears: guests, with their regions */
     {SCMP_SYS(recvmsg), 0, INT_IS(HANDSHAKE_FD_CONTROL), ALWAYS, ALWAYS},
+    /* the same of models */
+    {SCMP_SYS(sendto), 0, INT_IS(HANDSHAKE_FD_MODELS), SANDBOX_SERVES_MODELS,
+     SANDBOX_SERVES_MODELS},
+    {SCMP_SYS(recvfrom), 0, INT_IS(HANDSHAKE_FD_MODELS), SANDBOX_SERVES_MODELS,
+     SANDBOX_SERVES_MODELS},
 
     {SCMP_SYS(prlimit64), 2, WHOLE_IS(0), ALWAYS, ALWAYS}, /* to ask, not to set */
     {SCMP_SYS(sched_setaffinity), 0, INT_IS(0), ALWAYS, NEVER},
+};
+
+/* And those of which two arguments are looked at. */
+static const struct condition_pair {
+    struct condition first;
+    unsigned argument;
+    uint64_t mask;
+    uint64_t value;
+} pairs[] = {
+    /* libraries that an engine loads with a model: code from files, of which it can write none */
+    {{SCMP_SYS(mmap), 2, PROT_EXEC | PROT_WRITE, PROT_EXEC, NEVER, SANDBOX_SERVES_MODELS},
+     3,
+     BITS_CLEAR(MAP_ANONYMOUS)},
+    /* the loader makes itself less urgent; the limits keep it from the opposite */
+    {{SCMP_SYS(setpriority), 0, INT_IS(PRIO_PROCESS), SANDBOX_SERVES_MODELS, SANDBOX_SERVES_MODELS},
+     1,
+     INT_IS(0)},
 };
 
 /* Signals, to itself: abort() and raise() do that. */
@@ -435,6 +461,19 @@ rule_add_if(scmp_filter_ctx filter, int call, unsigned argument, uint64_t mask, 
 }
 
 static int
+rule_add_pair(scmp_filter_ctx filter, const struct condition_pair *pair)
+{
+    const struct condition *first = &pair->first;
+    const struct scmp_arg_cmp compare[] = {
+        {first->argument, SCMP_CMP_MASKED_EQ, first->mask, first->value},
+        {pair->argument, SCMP_CMP_MASKED_EQ, pair->mask, pair->value},
+    };
+    return first->call < 0
+               ? 0
+               : seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, first->call, 2, compare);
+}
+
+static int
 add_groups(scmp_filter_ctx filter, enum sandbox_step step, uint32_t allow)
 {
     int failed = 0;
@@ -456,6 +495,9 @@ add_conditions(scmp_filter_ctx filter, enum sandbox_step step, uint32_t allow)
         if (allowed(step, allow, rule->starting, rule->serving))
             failed = rule_add_if(filter, rule->call, rule->argument, rule->mask, rule->value);
     }
+    for (size_t i = 0; i < ARRAY_COUNT(pairs) && failed == 0; i++)
+        if (allowed(step, allow, pairs[i].first.starting, pairs[i].first.serving))
+            failed = rule_add_pair(filter, &pairs[i]);
     for (size_t i = 0; i < ARRAY_COUNT(calls_own_process) && failed == 0; i++)
         failed = rule_add_if(filter, calls_own_process[i], 0, INT_IS((uint32_t)getpid()));
     return failed;

@@ -166,6 +166,8 @@ places_allow(int ruleset, const struct handshake_start *start, uint32_t allow)
         failed = place_allow(ruleset, start->directory);
     if (failed == 0 && start->model_path[0] != '\0')
         failed = place_allow(ruleset, start->model_path);
+    if (failed == 0 && start->models_root[0] != '\0')
+        failed = place_allow(ruleset, start->models_root);
     return failed;
 }
 

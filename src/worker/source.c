@@ -174,7 +174,7 @@ sources_hear(struct worker *worker)
         case STATUS_OK: hear_one(worker, &message, fd); break;
         case STATUS_DATA_LOSS: log_warn("guest_unheard error=\"%s\"", error.text); break;
         case STATUS_DEADLINE_EXCEEDED:
-            if (worker->batch.count == 0)
+            if (worker->groups.held == 0)
                 sources_settle(worker);
             return false;
         default: return true;

@@ -60,7 +60,7 @@ void source_touch(struct worker *worker, const struct source *source);
 enum source_held { SOURCE_GAVE_NOTHING, SOURCE_GAVE_AN_ITEM };
 void source_touched(struct worker *worker, const struct source *source, enum source_held held);
 
-/* The batch is empty, so nothing is held of any guest: those that leave, or have come to their end,
+/* Nothing is held of any guest: those that leave, or have come to their end,
  * are unmapped. */
 void sources_settle(struct worker *worker);
 

@@ -43,7 +43,7 @@ look_after(struct worker *worker, int64_t now_ns)
     seat_alive(&worker->seat, now_ns);
     if (worker_stop_requested())
         return true;
-    if (worker->ending != 0 && worker->batch.count == 0)
+    if (worker->ending != 0 && worker->groups.held == 0)
         sources_settle(worker);
     if (now_ns < worker->control_look_ns &&
         seat_guests_epoch(&worker->seat) == worker->guests.epoch)
@@ -104,7 +104,7 @@ pop_one(struct worker *worker, struct source *source, int64_t now_ns)
 static enum take
 take_one(struct worker *worker, struct source *source, int64_t now_ns)
 {
-    if (worker->batch.count > 0 && next_runs_alone(worker, source))
+    if (worker->groups.held > 0 && next_runs_alone(worker, source))
         return TAKE_REFUSED;
     source_touch(worker, source);
     enum take take = pop_one(worker, source, now_ns);
@@ -120,14 +120,14 @@ drop_weight(const struct source *source)
     return source->is_guest ? DROP_WEIGHT_OF_GUEST : 1;
 }
 
-/* Takes what is there, as far as the batch has room. */
+/* Takes what is there, as far as there is room. */
 static uint32_t
 gather(struct worker *worker, int64_t now_ns)
 {
     uint32_t taken = 0;
     uint32_t dropped = 0;
     uint32_t in_vain = 0; /* picks in a row that had nothing */
-    while (!batch_full(&worker->batch) && dropped < DROPS_MAX && !worker->corrupt &&
+    while (!groups_full(&worker->groups) && dropped < DROPS_MAX && !worker->corrupt &&
            in_vain < sources_round(worker)) {
         struct source *source = sources_next(worker);
         enum take take = take_one(worker, source, now_ns);
@@ -135,7 +135,7 @@ gather(struct worker *worker, int64_t now_ns)
         taken += take == TAKE_ITEM;
         dropped += take == TAKE_DROPPED ? drop_weight(source) : 0;
         if (take == TAKE_REFUSED) {
-            batch_refuse(&worker->batch);
+            groups_refuse(&worker->groups);
             break;
         }
     }
@@ -152,7 +152,7 @@ wait_moment(struct worker *worker, int64_t now_ns)
     struct cost_line line = cost_line(&worker->cost);
     return (struct wait_moment){
         .now_ns = now_ns,
-        .count = worker->batch.count,
+        .count = worker->groups.held,
         .flight = sources_in_flight(worker),
         .fixed_ns = (int64_t)line.fixed_ns,
         .item_ns = (int64_t)line.item_ns,
@@ -163,7 +163,7 @@ wait_moment(struct worker *worker, int64_t now_ns)
 static void
 judge_company(struct worker *worker, uint32_t had, int64_t now_ns)
 {
-    if (!worker->batch.adaptive || worker->batch.count == 0 || batch_full(&worker->batch))
+    if (!worker->adaptive || worker->groups.held == 0 || groups_full(&worker->groups))
         return;
     struct wait_moment moment = wait_moment(worker, now_ns);
     worker->company_until_ns = wait_until(&worker->wait, &moment);
@@ -175,7 +175,7 @@ judge_company(struct worker *worker, uint32_t had, int64_t now_ns)
 static void
 note_closed(struct worker *worker, int64_t now_ns)
 {
-    if (!worker->batch.adaptive)
+    if (!worker->adaptive)
         return;
     struct wait_moment moment = wait_moment(worker, now_ns);
     wait_closed(&worker->wait, &moment);
@@ -185,7 +185,7 @@ note_closed(struct worker *worker, int64_t now_ns)
 static void
 note_ran(struct worker *worker, int64_t began_ns, int64_t ended_ns)
 {
-    if (!worker->batch.adaptive)
+    if (!worker->adaptive)
         return;
     wait_ran(&worker->wait, began_ns, ended_ns, worker->ran_items, worker->arrived);
 }
@@ -200,36 +200,50 @@ note_without_role(struct worker *worker)
 
 /* ---- closing ---- */
 
-static struct batch_due
+static struct groups_due
 due(const struct worker *worker, int64_t now_ns)
 {
-    return batch_due(&worker->batch,
-                     (struct batch_moment){
-                         .now_ns = now_ns,
-                         .run_expected_ns = cost_expect_ns(&worker->cost, worker->batch.count) +
-                                            DEADLINE_MARGIN_NS,
-                         .draining = seat_draining(&worker->seat) || worker_stop_requested(),
-                         .company_until_ns = worker->company_until_ns,
-                     });
+    const struct groups_moment moment = {
+        .now_ns = now_ns,
+        .cost = &worker->cost,
+        .margin_ns = DEADLINE_MARGIN_NS,
+        .draining = seat_draining(&worker->seat) || worker_stop_requested(),
+        .company_until_ns = worker->company_until_ns,
+    };
+    return groups_due(&worker->groups, &moment);
+}
+
+/*
+ * What else is held must not wait behind the run if another worker could take it: it goes back to
+ * the ring before the role is left, so that whoever then looks finds it.
+ */
+static void
+run_group(struct worker *worker, struct groups_due due)
+{
+    uint64_t model;
+    uint32_t count = batch_close(worker, due.group, &model);
+    if (worker->groups.held > 0 && worker->start.worker_count > 1)
+        hand_back(worker);
+    leave_role(worker);
+    batch_run(worker, due.state, count, model);
 }
 
 uint32_t
 worker_turn(struct worker *worker, int64_t now_ns)
 {
-    uint32_t had = worker->batch.count;
+    uint32_t had = worker->groups.held;
     uint32_t done = 0;
     if (take_role(worker))
         done = gather(worker, now_ns);
     else
         note_without_role(worker);
     judge_company(worker, had, now_ns);
-    enum batch_state closed = due(worker, now_ns).state;
-    if (closed == BATCH_OPEN || worker->corrupt)
+    struct groups_due closed = due(worker, now_ns);
+    if (closed.state == BATCH_OPEN || worker->corrupt)
         return done;
     note_closed(worker, now_ns);
-    leave_role(worker);
-    done += worker->batch.count;
-    batch_run(worker, closed);
+    done += groups_size(&worker->groups, closed.group);
+    run_group(worker, closed);
     return done;
 }
 
@@ -248,6 +262,39 @@ learn_cost(struct worker *worker, int64_t turned_ns, int64_t now_ns)
     struct cost_line line = cost_line(&worker->cost);
     seat_cost(&worker->seat, (uint64_t)line.fixed_ns, (uint64_t)line.item_ns,
               (uint64_t)worker->cost.spread_ns, now_ns);
+}
+
+/* ---- models: loader.h ---- */
+
+/* Without a thread for it: nothing waits for the load that another worker could run. */
+static void
+hear_of_models(struct worker *worker)
+{
+    if (worker->groups.held > 0 && worker->start.worker_count > 1)
+        hand_back(worker);
+    leave_role(worker);
+    loader_hear(&worker->loader);
+}
+
+static bool
+loader_wants(const struct worker *worker)
+{
+    return worker->start.serves_models != 0 &&
+           (loader_has_orders(&worker->loader) || model_table_settle_wanted(&worker->loader.table));
+}
+
+/* Between two turns. */
+static void
+serve_loader(struct worker *worker)
+{
+    if (!loader_wants(worker))
+        return;
+    if (model_table_settle_wanted(&worker->loader.table)) {
+        heap_flush();
+        model_table_settled(&worker->loader.table);
+    }
+    if (loader_has_orders(&worker->loader))
+        hear_of_models(worker);
 }
 
 /* ---- rest ---- */
@@ -299,7 +346,8 @@ wait_for_company(struct worker *worker)
     struct doorbells bells;
     guests_bells(&worker->region, worker->place, &worker->seat.worker->bell, &bells);
     doorbells_prepare(&bells);
-    if (ring_holds_work(worker) || due(worker, clock_now_ns()).state != BATCH_OPEN)
+    if (ring_holds_work(worker) || loader_wants(worker) ||
+        due(worker, clock_now_ns()).state != BATCH_OPEN)
         doorbells_cancel(&bells);
     else
         sleep_until(worker, &bells, until_ns);
@@ -314,7 +362,7 @@ sleep_for_work(struct worker *worker)
     guests_bells(region, worker->place, &worker->seat.worker->bell, &bells);
     idle_enter(region, worker->place, index);
     doorbells_prepare(&bells);
-    if (worker_stop_requested() ||
+    if (worker_stop_requested() || loader_wants(worker) ||
         stage_wants_former(region, worker->place, index, worker->party)) {
         doorbells_cancel(&bells);
     } else {
@@ -328,7 +376,7 @@ sleep_for_work(struct worker *worker)
 static void
 rest(struct worker *worker)
 {
-    if (worker->batch.count > 0) {
+    if (worker->groups.held > 0) {
         wait_for_company(worker);
         return;
     }
@@ -341,6 +389,16 @@ rest(struct worker *worker)
 
 /* ---- the loop ---- */
 
+/* One of the groups that are left when it is time to stop; the others may stop, too. */
+static void
+run_last(struct worker *worker)
+{
+    uint64_t model;
+    uint32_t count = batch_close(worker, groups_oldest(&worker->groups), &model);
+    leave_role(worker);
+    batch_run(worker, BATCH_CLOSED_DRAINING, count, model);
+}
+
 enum worker_exit
 worker_serve(struct worker *worker)
 {
@@ -350,14 +408,13 @@ worker_serve(struct worker *worker)
         learn_cost(worker, turned_ns, now_ns);
         turned_ns = now_ns;
         bool stop = look_after(worker, now_ns);
-        if (stop && worker->batch.count > 0) {
-            leave_role(worker);
-            batch_run(worker, BATCH_CLOSED_DRAINING);
-        }
+        while (stop && worker->groups.held > 0 && !worker->corrupt)
+            run_last(worker);
         if (worker->corrupt)
             return EXIT_CORRUPT;
         if (stop)
             break;
+        serve_loader(worker);
         if (worker_turn(worker, now_ns) == 0)
             rest(worker);
     }

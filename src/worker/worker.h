@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A worker process: everything it has, made at start, and the steps of its life in order. One
- * process, one thread, one seat of one stage, one modelet.
+ * process, one seat of one stage, one modelet; one thread, and where models come and go a second
+ * one that loads them (loader.h).
  */
 #pragma once
 
@@ -15,9 +16,10 @@
 #include "shm/handshake.h"
 #include "shm/region.h"
 #include "shm/seat.h"
-#include "worker/batch.h"
 #include "worker/cost.h"
+#include "worker/groups.h"
 #include "worker/host.h"
+#include "worker/loader.h"
 #include "worker/modelet.h"
 #include "worker/sandbox.h"
 #include "worker/source.h"
@@ -39,7 +41,10 @@ struct worker {
     struct sandbox sandbox;
     struct modelet modelet;
     const struct shoal_host *host;
-    int32_t pid; /* our own word: the coordinator may write the seat's after our start */
+    bool by_model;        /* models come and go here: items are run with the one that they name */
+    struct loader loader; /* in a pipeline with models */
+    void *model;          /* of the batch that runs */
+    int32_t pid;          /* our own word: the coordinator may write the seat's after our start */
     uint16_t party;
     uint8_t place; /* of this stage; the next one is place + 1, the results' after the last */
 
@@ -47,21 +52,23 @@ struct worker {
     struct guests guests;                  /* those that are served */
     bool lane_turn;                        /* the last pick was the lane */
     uint32_t last_guest;                   /* the last pick that was not */
-    uint32_t held;                         /* guests that the batch has items of, a bit each */
-    bool leaving;                          /* some guest is to be unmapped with an empty batch */
+    uint32_t held;                         /* guests that we have items of, a bit each */
+    bool leaving;                          /* some guest is to be unmapped when none are held */
 
     uint32_t ending;     /* guests that have ends set, likewise */
     bool said_blind;     /* that we can't sleep on guests' bells */
     uint64_t bells_owed; /* sources whose results or errors we pushed to, and did not ring yet */
 
-    struct batch batch;
-    struct item *items;        /* one per position of the batch */
-    struct shoal_item **shown; /* those that are in the batch, as the modelet sees them */
+    struct groups groups;      /* what is held, and waits for company */
+    bool adaptive;             /* … as wait.h says; then all are one group */
+    struct item *items;        /* by position, as groups.h says */
+    uint32_t *positions;       /* what was just taken out of the groups */
+    struct shoal_item **shown; /* those of the batch that runs, as the modelet sees them */
     struct cost cost;          /* of a turn that ends with a run */
     uint32_t ran_items;        /* of the last turn, in its run; 0: none */
     uint32_t halvings_left;    /* of the batch that runs */
 
-    struct wait wait;                /* used if the batch is adaptive, with … */
+    struct wait wait;                /* used if adaptive, with … */
     int64_t company_until_ns;        /* … what it said when it was last asked */
     uint64_t pushes[1 + GUESTS_MAX]; /* to the stage's ring of each source, when the last batch
                                       * closed */
@@ -101,10 +108,16 @@ uint32_t worker_turn(struct worker *worker, int64_t now_ns);
 
 /* ---- run.c ---- */
 
-/* Prepares the next position of the batch for a slot that was claimed; fails it at once, and
- * returns false, when it is not to be run: cancelled, late, or unreadable. */
+/* Takes a slot that was claimed into the groups; passes it on at once, and returns false, when it
+ * is not to be run: cancelled, late, unreadable, or of a model that is not held. */
 bool item_take(struct worker *worker, struct source *source, struct shm_ticket ticket,
                int64_t now_ns);
 
-/* Runs the closed batch and passes every item of it on. */
-void batch_run(struct worker *worker, enum batch_state closed);
+/* Takes a group out of what is held, to be run next; returns how many items it has. */
+uint32_t batch_close(struct worker *worker, uint32_t group, uint64_t *model);
+
+/* Runs those items of that model and passes every one of them on. */
+void batch_run(struct worker *worker, enum batch_state closed, uint32_t count, uint64_t model);
+
+/* Gives all that is held back to the stage's ring, as it came. */
+void hand_back(struct worker *worker);

@@ -12,6 +12,9 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
+import shoal_boosters
+import shoal_loads
 from figures import difference, mean_size
 from programs import HERE, KEEP_MEMORY, PINNED, Client, Failed, LocalClient, Messages, Missing, Server
 from programs import floats, free_port, infer_request, run_json
@@ -249,12 +252,18 @@ def echo_contenders(setting, size, stage_counts):
     return contenders
 
 
+def times_of(size):
+    """With 128 outstanding a call of 1 MiB takes 0.1 s: of so few a short measurement says nothing."""
+    return 3 if size.bytes >= 1 << 20 else 1
+
+
 def echo_group(size):
     args = f"; {', '.join(size.args)}" if size.args else ""
     return Group(f"echo {size.name}", f"echo, {size.name}, {size.transport}{args}",
                  ("bare", "shoal_1", "shoal_2", "shoal_4"),
                  lambda setting: echo_contenders(setting, size, (1, 2, 4)),
-                 closed(*OUTSTANDING) + opened(*FRACTIONS, only=OPEN_PAIR), "shoal_1")
+                 closed(*OUTSTANDING) + opened(*FRACTIONS, only=OPEN_PAIR), "shoal_1",
+                 times=times_of(size))
 
 
 def echo_tcp_group():
@@ -301,7 +310,7 @@ def local_contenders(setting, size):
 def local_group(size):
     return Group(f"local {size.name}", f"the local client and gRPC, {size.transport}: echo, {size.name}",
                  ("shoal_grpc", "local"), lambda setting: local_contenders(setting, size),
-                 closed(*OUTSTANDING), figures=LOAD_FIGURES[:5],
+                 closed(*OUTSTANDING), figures=LOAD_FIGURES[:5], times=times_of(size),
                  note="Both call one stage of echo. Over shared memory the coordinator has no part in "
                  "a request: pinned, the local client is on its CPU, and the worker alone on the "
                  "other.")
@@ -447,6 +456,57 @@ def digits_group():
                                          ("others_cpu_us", "other stages µs"),
                                          ("switches", "switches"),
                                          ("batch_mean", "requests per batch")])
+
+
+# ---- models that come and go
+
+SERVED_MODELS, LOADS_PER_S = 50, 10
+MODELS_MIB = 512
+
+
+class Models(Shoal):
+    """Boosters, one request after another to each of them; meanwhile others are loaded, or not."""
+
+    def __init__(self, setting, name, messages, root, other, rate):
+        stages = [("boosters", "libxgboost_modelet.so", [PINNED["workers"]], f"batch_size: {BATCH}")]
+        keys = (f"models: {{ root: {root}, memory_mib: {MODELS_MIB}, default_size_mib: 1 }}",)
+        super().__init__(setting, name, "boosters", stages, messages, keys=keys)
+        self.other = other
+        self.rate = rate
+
+    def measure(self, case, seconds, rate, seed):
+        if self.rate == 0:
+            return super().measure(case, seconds, rate, seed)
+        begun = time.monotonic()
+        with shoal_loads.Loads(f"{self.counters}.control", self.other, self.rate) as loads:
+            figures = super().measure(case, seconds, rate, seed)
+        if loads.failed:
+            raise Failed(f"{self.name}: {loads.failed}")
+        figures["loads_per_s"] = loads.count / (time.monotonic() - begun)
+        return figures
+
+
+def models_contenders(setting):
+    root = setting.directory / "models"
+    if not root.exists():
+        root.mkdir()
+        shoal_boosters.write_many(root, SERVED_MODELS)
+        other = Path(setting.program("examples", "digits", MODEL)).read_bytes()
+        (root / MODEL).write_bytes(other)
+    messages = Messages([infer_request(shoal_boosters.name(number), shoal_boosters.INPUT, [1, 1], [0.0])
+                         for number in range(SERVED_MODELS)],
+                        [floats(shoal_boosters.answers(number)[:1])
+                         for number in range(SERVED_MODELS)])
+    return {"alone": Models(setting, "models_alone", messages, root, MODEL, 0),
+            "loads": Models(setting, "models_loads", messages, root, MODEL, LOADS_PER_S)}
+
+
+def models_group():
+    return Group("models", f"{SERVED_MODELS} models of one stage, while {LOADS_PER_S} others a second are "
+                 "loaded, and not", ("alone", "loads"), models_contenders, closed(64), times=5,
+                 figures=LOAD_FIGURES[:4] + [("loads_per_s", "loads/s")],
+                 note="What is loaded is the digits' model, 0.6 MB; what is asked for are boosters with a "
+                 "single split, so that a request is as short as can be and nothing hides the loads.")
 
 
 # ---- programs that measure themselves
@@ -618,6 +678,7 @@ GROUPS = [
     echo_tcp_group(),
     *map(local_group, SIZES),
     digits_group(),
+    models_group(),
     Group("stages", "stages without a network: echo, on two CPUs in turn",
           ("shoal_1", "shoal_2", "shoal_4"), stages_contenders,
           closed(1), figures=LOAD_FIGURES[:4] + [("second_stage_ns", "second stage ns")]),

@@ -194,6 +194,8 @@ GOALS = [
          ratio("digits", LONE, "p50_us", "adaptive", "off"), "most", 1.05),
     Goal("adaptive-best", "digits, adaptive wait ÷ best fixed wait: requests/s, 128 outstanding",
          ratio_to_best("digits", MANY, RATE, "adaptive", "wait_"), "least", 0.98),
+    Goal("models", "50 models, while 10 others a second are loaded ÷ not: p99, 64 outstanding",
+         ratio("models", "64 outstanding", "p99_us", "loads", "alone"), "most", 1.20),
     Goal("idle", "an idle node with 4 stages: CPU, of one core",
          plain("idle", "shoal_4", "idle", "core_percent"), "most", 0.5, "%"),
     Goal("service-rate", "Shoal, no network ÷ Python service: requests/s, 128 outstanding",

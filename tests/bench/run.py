@@ -3,9 +3,9 @@
 """Measures Shoal against what it is to be judged by, side by side in one run, and prints the ratios
 next to their goals.
 
-    ./dev bench                      everything, pinned and not pinned: 47 minutes
+    ./dev bench                      everything, pinned and not pinned: 49 minutes
     ./dev bench --quick              a few minutes: 2 short rounds, pinned
-    ./dev bench --only echo          one cell: echo, local, digits, stages, service, ring, idle
+    ./dev bench --only echo          one cell: echo, local, digits, models, stages, service, ring, idle
     ./dev bench --publish            everything, and docs/performance.md is made of it
     ./dev bench --report             that page once more, from docs/performance.json
 
@@ -15,6 +15,7 @@ Cells:
   local    one stage of echo through shared memory, by libshoal, and over gRPC; all four sizes
   digits   three stages, one of them XGBoost: not batched, batched with several waits, and XGBoost
            called directly by one process
+  models   50 models of one stage: while others are loaded, and while none is
   stages   echo with 1, 2 and 4 stages without a network: what a stage adds
   service  two stages: a service in plain Python without a network; Shoal without a network
            (pipeline_bench submits as the front does); Shoal over gRPC

@@ -28,6 +28,10 @@ PROOFS = [
     ("shm", "RINGS DEATHS=1 REQUESTS=2 MORTALS=2", "one ring in full, two requests, a worker dies"),
     ("shm", "RINGS DEATHS=2 REQUESTS=1 MORTALS=10", "one ring in full, worker and repairer die"),
     ("shm", "DEATHS=1 REQUESTS=1 MORTALS=15", "slots and blocks, anybody dies"),
+    ("shm", "RINGS BACKS=1 DEATHS=1 REQUESTS=1 MORTALS=2",
+     "one ring in full, an object is handed back, a worker dies"),
+    ("shm", "BACKS=1 DEATHS=1 REQUESTS=1 MORTALS=10",
+     "slots and blocks, an object is handed back, worker or repairer dies"),
     ("bell", "SLOW DEATHS=0 ITEMS=2", "bell and former, nobody sleeps while work waits"),
     ("bell", "DEATHS=1 ITEMS=1 MORTALS=5", "bell and former, worker or pusher dies"),
     ("bell", "SLOW DEATHS=1 ITEMS=2 MORTALS=4", "the same, nobody sleeps though a pusher dies"),
@@ -40,6 +44,8 @@ PROOFS = [
     ("guest", "DEATHS=1 LANE_ITEMS=0 GUEST_ITEMS=1", "a client, a worker dies"),
 ]
 PROOFS_FULL = [
+    ("shm", "RINGS BACKS=2 DEATHS=1 REQUESTS=1 MORTALS=2",
+     "one ring in full, an object is handed back twice, a worker dies"),
     ("shm", "RINGS DEATHS=2 REQUESTS=2 MORTALS=10", "one ring in full, two requests, two deaths"),
     ("shm", "DEATHS=2 REQUESTS=1 MORTALS=10", "slots and blocks, worker and repairer die"),
     ("shm", "DEATHS=1 REQUESTS=2 MORTALS=15", "slots and blocks, two requests, anybody dies"),

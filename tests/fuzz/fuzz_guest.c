@@ -52,6 +52,7 @@ static struct handshake_ready ready;
 static struct worker worker;
 static struct item items[BATCH];
 static struct shoal_item *shown[BATCH];
+static uint32_t positions[BATCH];
 static struct payload_builder builder;
 
 static bool written; /* by the program, into the client's region */
@@ -235,6 +236,7 @@ begin(uint8_t kind)
     memcpy(client.base, client_pristine, client.layout.region_bytes);
     ready = (struct handshake_ready){.inputs = {{"number", SHOAL_UINT64, 1, {1}}}};
     ready.input_count = (kind & WORKER_DECLARES) != 0;
+    groups_fini(&worker.groups);
     worker = (struct worker){
         .ready = &ready,
         .region = lane,
@@ -242,6 +244,7 @@ begin(uint8_t kind)
         .party = PARTY_COORDINATOR + 1,
         .place = (kind & WORKER_LATER_STAGE) != 0,
         .items = items,
+        .positions = positions,
         .shown = shown,
         .start = {.worker_count = 1, .halvings_max = 8, .pipeline = "fuzz", .stage = "stage"},
         .modelet.table = {.name = "fuzz", .run = run},
@@ -249,7 +252,8 @@ begin(uint8_t kind)
     worker.seat.worker = region_worker(&worker.region, worker.place, 0);
     worker.seat.stage = region_stage(&worker.region, worker.place);
     worker.seat.values = counters;
-    batch_init(&worker.batch, BATCH, (kind & WORKER_WAITS) != 0 ? 3600 * NS_PER_S : 0);
+    CHECK(groups_init(&worker.groups, BATCH, (kind & WORKER_WAITS) != 0 ? 3600 * NS_PER_S : 0,
+                      GROUPS_ONE));
     sources_init(&worker);
     atomic_store(&worker.seat.worker->party, worker.party);
     written = arrived = false;

@@ -2,13 +2,14 @@
 /*
  * Any bytes as a ModelInferRequest: what is accepted goes through the arena into a response, which
  * must be one that protobuf-c reads, with the same names and the same contents; and the name and
- * the priority that the skims found must be those that were decoded. The first byte says how the
+ * the priority that were found before must be those that were decoded. The first byte says how the
  * rest is cut into spans.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "coordinator/field_path.h"
 #include "coordinator/oip.h"
 #include "coordinator/oip_request.h"
 #include "shm/payload.h"
@@ -52,14 +53,18 @@ cut(const uint8_t *data, size_t size, unsigned step, struct rpc_span spans[SPANS
 static void
 check_skim(const struct rpc_message *message)
 {
-    char room[SHOAL_NAME_BYTES_MAX];
-    const char *name;
-    size_t bytes;
-    if (strlen(oip_model_name(request)) > sizeof(room))
-        return;
-    CHECK(oip_skim_model_name(message, room, sizeof(room), &name, &bytes));
-    CHECK(bytes == strlen(oip_model_name(request)));
-    CHECK(memcmp(name, oip_model_name(request), bytes) == 0);
+    static const uint32_t name_path[] = {1};
+    struct wire_cursor found;
+    bool any;
+    struct error error = ERROR_NONE;
+    CHECK(field_path_find(message, name_path, 1, &found, &any, &error) == STATUS_OK);
+    const char *name = oip_model_name(request);
+    CHECK(found.left == strlen(name));
+    char *copy = malloc(found.left + 1);
+    CHECK(copy != NULL);
+    wire_read(&found, copy, found.left);
+    CHECK(memcmp(copy, name, strlen(name)) == 0);
+    free(copy);
 }
 
 /* What the skim takes for the priority is what the decoder reads as that parameter. */

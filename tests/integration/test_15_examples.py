@@ -10,6 +10,8 @@ import sys
 import tempfile
 import unittest
 
+import grpc
+
 import shoal_fixture
 from shoal_fixture import BIN, BUILD, EXAMPLES, SOURCE, WAIT_SECONDS, Shoald, free_port
 
@@ -34,6 +36,23 @@ class TestExamples(unittest.TestCase):
     def test_scale_shift(self):
         with Shoald(EXAMPLES / "scale-shift" / "scale-shift.yaml") as shoald:
             self.run_python_client("scale-shift", shoald)
+
+    def test_text(self):
+        with Shoald(EXAMPLES / "text" / "text.yaml") as shoald:
+            said = self.run_python_client("text", shoald, "shoal", "Fish", "", "äh?")
+            self.assertEqual(said.splitlines(), ["SHOAL 5", "FISH 3", " 0", "äH? 1"])
+            self.assertEqual(self.run_python_client("text", shoald, "x" * 100000),
+                             "X" * 100000 + " 100000\n")
+            with grpc.insecure_channel(shoald.target) as channel:
+                upper = channel.unary_unary("/example.Text/Upper")
+                for message, answer in ((b"", b"\x0a\0\x10\0"), (b"\x0a\1a", b"\x0a\1A\x10\1"),
+                                        (b"\x12\1b\x0a\1a\x18\5\x25\0\0\0\0\x31" + bytes(8),
+                                         b"\x0a\1A\x10\1")):
+                    self.assertEqual(upper(message, timeout=WAIT_SECONDS), answer)
+                for message in (b"\x0a", b"\x0a\2a", b"\x0b\x0c", b"\x25\0", b"\xff" * 11):
+                    with self.assertRaises(grpc.RpcError) as caught:
+                        upper(message, timeout=WAIT_SECONDS)
+                    self.assertEqual(caught.exception.code().name, "INVALID_ARGUMENT", message)
 
     def test_digits(self):
         port = free_port()

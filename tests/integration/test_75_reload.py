@@ -406,7 +406,7 @@ class TestRefusals(Case):
 
     def test_silent_callers_make_room(self):
         self.start(pipeline("times", scale(2)))
-        silent = [self.call() for _ in range(40)]
+        silent = [self.call() for _ in range(80)]
         self.reload("times", code=0)
         self.assertEqual(silent[0].recv(1), b"", "the one that was silent longest is closed")
         silent[-1].send(b"nonsense")

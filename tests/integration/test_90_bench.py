@@ -247,6 +247,9 @@ class TestBench(unittest.TestCase):
         self.assertLess(counted["on"]["classify"]["XGBoost"],
                         counted["off"]["classify"]["XGBoost"] / 2)
 
+    def test_models(self):
+        self.check_goals(self.check_cell("models", "free"), ("models",))
+
     def test_stages(self):
         self.check_goals(self.check_cell("stages", "pinned"), ("stage",))
 

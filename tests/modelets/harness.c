@@ -10,6 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "worker/model_files.h" /* the service's own map_file */
+
 enum { ALIGNMENT = 64, GUARD_BYTES = 64, GUARD = 0xa5, UNWRITTEN = 0xcb };
 
 struct harness {
@@ -17,6 +19,7 @@ struct harness {
     const struct shoal_modelet *modelet;
     void *instance;
     void *model; /* loaded; NULL: none */
+    struct model_files files;
     struct harness_item *items;
     size_t output_bytes_max;
     size_t output_bytes;
@@ -187,6 +190,7 @@ static const struct shoal_host host = {
     .cancelled = host_cancelled,
     .log = host_log,
     .resolve_path = host_resolve_path,
+    .map_file = host_map_file,
 };
 
 /* ---- life of the modelet ---- */
@@ -285,11 +289,18 @@ harness_load(struct harness *harness, const char *path, struct shoal_error *erro
     if (harness->model != NULL)
         harness->modelet->unload(harness->instance, harness->model);
     harness->model = NULL;
+    model_files_unmap(&harness->files);
     if (path == NULL)
         return SHOAL_OK;
     const struct shoal_model spec = {
         .struct_size = sizeof spec, .id = "m", .path = path, .key = ""};
-    return harness->modelet->load(harness->instance, &spec, &harness->model, error);
+    model_files_prepare();
+    model_files_begin(&harness->files, &spec, NULL);
+    int status = harness->modelet->load(harness->instance, &spec, &harness->model, error);
+    model_files_end(&harness->files);
+    if (status != SHOAL_OK)
+        model_files_unmap(&harness->files);
+    return status;
 }
 
 void
@@ -328,6 +339,25 @@ harness_describe(struct harness *harness)
         harness->modelet->describe(harness->instance, &io, &error) != SHOAL_OK)
         fail_msg("describe failed: %s", error.text);
     return io;
+}
+
+struct shoal_io
+harness_describe_model(struct harness *harness)
+{
+    struct shoal_io io = {.struct_size = sizeof io};
+    struct shoal_error error = {{0}};
+    if (harness->modelet->describe_model(harness->instance, harness->model, &io, &error) !=
+        SHOAL_OK)
+        fail_msg("describe_model failed: %s", error.text);
+    return io;
+}
+
+uint64_t
+harness_predict_size(struct harness *harness, const char *path)
+{
+    const struct shoal_model spec = {
+        .struct_size = sizeof spec, .id = "m", .path = path, .key = ""};
+    return harness->modelet->predict_size(harness->instance, &spec);
 }
 
 void

@@ -53,6 +53,10 @@ struct shoal_io harness_describe(struct harness *harness);
  * before. Returns what `load` did. */
 int harness_load(struct harness *harness, const char *path, struct shoal_error *error);
 
+/* What the modelet says of the model that is loaded; and how large it says that one would be. */
+struct shoal_io harness_describe_model(struct harness *harness);
+uint64_t harness_predict_size(struct harness *harness, const char *path);
+
 /* How many bytes of outputs one run may make before the host says that the arena is full. */
 void harness_limit(struct harness *harness, size_t output_bytes_max);
 

@@ -194,6 +194,36 @@ empty_cells(struct shm_ring ring)
 
 /* ---- what is lost ---- */
 
+/* One that waits for its model: its slot is held by the coordinator, for as long as the load takes.
+ */
+static struct shm_ticket
+request_waiting(struct rig *rig)
+{
+    struct shm_ticket ticket;
+    assert_int_equal(slot_acquire(&rig->lane.region, PARTY_COORDINATOR, &ticket), RING_OK);
+    struct request *request = &rig->lane.requests[ticket.index];
+    atomic_store(&request->use, request_use(ticket.generation, REQUEST_WAITING));
+    atomic_store(&request->arrived_ns, rig->now_ns);
+    return ticket;
+}
+
+static void
+test_waiting_for_a_model(void **state)
+{
+    struct rig *rig = *state;
+    struct shm_ticket ticket = request_waiting(rig);
+    assert_not_found(rig);
+    uint64_t word = atomic_load(slot_word(rig, ticket));
+    forge(slot_word(rig, ticket), (struct shm_word){.held = true, .party = PARTY_A});
+    assert_found(rig, "waits for its model is not held by us");
+    atomic_store(slot_word(rig, ticket), word);
+    assert_not_found(rig);
+    forge(slot_word(rig, ticket), (struct shm_word){.place = 0, .party = PARTY_COORDINATOR});
+    assert_found(rig, "waits for its model is not held by us");
+    atomic_store(slot_word(rig, ticket), word + (UINT64_C(1) << 32));
+    assert_found(rig, "waits for its model is not held by us");
+}
+
 static void
 test_a_cell_that_was_emptied(void **state)
 {
@@ -542,6 +572,7 @@ main(void)
         TEST(test_a_pusher_that_is_stopped),
         TEST(test_an_answer_that_is_being_sent),
         TEST(test_what_comes_right_again),
+        TEST(test_waiting_for_a_model),
         cmocka_unit_test(test_cost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

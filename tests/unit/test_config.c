@@ -6,6 +6,7 @@
  * Defaults, units and paths arrive in the struct. What is not YAML, and what is too much, is in
  * test_config_text.c; what needs files and CPUs, and the manual, in test_config_place.c.
  */
+#include "base/clock.h"
 #include "coordinator/config_keys.h"
 #include "shm/sandbox.h"
 #include "test_config_rig.h"
@@ -21,6 +22,9 @@ struct frame {
 static const struct frame frames[WHERE_COUNT] = {
     [WHERE_TOP] = {"", "\n" PIPELINES, 1},
     [WHERE_PIPELINE] = {"pipelines:\n- name: p\n  ", "\n" STAGES, 3},
+    [WHERE_MODELS] =
+        {"pipelines:\n- name: p\n  models:\n    root: r\n    memory_mib: 16777216\n    ",
+         "\n" STAGES, 6},
     [WHERE_STAGE] = {"pipelines:\n- name: p\n  slots: 5000\n  stages:\n  - name: s\n"
                      "    modelet: ./m.so\n    ",
                      "\n", 7},
@@ -34,6 +38,9 @@ static const struct frame required[KEY_COUNT] = {
     [KEY_PIPELINES] = {"log_level: info\n", "\n", 2},
     [KEY_PIPELINE_NAME] = {"pipelines:\n- ", "\n" STAGES, 2},
     [KEY_STAGES] = {"pipelines:\n- name: p\n  ", "\n", 3},
+    [KEY_MODELS_ROOT] = {"pipelines:\n- name: p\n  models:\n    memory_mib: 1\n    ", "\n" STAGES,
+                         5},
+    [KEY_MODELS_MEMORY] = {"pipelines:\n- name: p\n  models:\n    root: r\n    ", "\n" STAGES, 5},
     [KEY_STAGE_NAME] = {"pipelines:\n- name: p\n  stages:\n  - ", "\n    modelet: ./m.so\n", 4},
     [KEY_MODELET] = {"pipelines:\n- name: p\n  stages:\n  - name: s\n    ", "\n", 5},
     [KEY_MODEL_ID] = {"pipelines:\n- name: p\n  stages:\n  - name: s\n    modelet: m\n    model:\n"
@@ -94,6 +101,10 @@ static const struct {
     {KEY_LOCAL_CLIENTS, "-1", "0", "32", "33", "0 to 32 clients"},
     {KEY_LOCAL_SLOTS, "0", "1", "256", "257", "1 to 256 requests"},
     {KEY_LOCAL_MIB, "0", "1", "65536", "65537", "1 to 65536 MiB"},
+    {KEY_MODELS_MEMORY, "0", "1", "16777216", "16777217", "1 to 16777216 MiB"},
+    {KEY_MODELS_CONCURRENCY, "0", "1", "64", "65", "1 to 64 models"},
+    {KEY_MODELS_TIMEOUT, "0", "1", "3600000", "3600001", "1 to 3600000 ms"},
+    {KEY_MODELS_DEFAULT, "0", "1", "16777216", "16777217", "1 to 16777216 MiB"},
     {KEY_WORKERS, "0", "1", "64", "65", "1 to 64 processes"},
     {KEY_BATCH_SIZE, "-1", "0", "4096", "4097", "0 to 4096 requests"},
     {KEY_BATCH_WAIT_MS, "-0.5", "0", "0.0", "60000.5", "0 to 60000 ms"},
@@ -200,6 +211,8 @@ static const struct {
     {CONFIG_CPUS, "[1024]", "not \"1024\""},
     {CONFIG_CPUS, "[99999999999999999999]", "not \"99999999999999999999\""},
     {CONFIG_CPUS, "{0: 1}", "not a map"},
+    {CONFIG_FIELD_NUMBERS, "1", "must be a list of field numbers (1 to 16 elements), not \"1\""},
+    {CONFIG_FIELD_NUMBERS, "{1: 1}", "not a map"},
     {CONFIG_PARAMS, "a", "must be a map of names to single values"},
     {CONFIG_PARAMS, "[a]", "not a list"},
     {CONFIG_PARAMS, "{a: [1]}", "parameter \"a\" must be a single value, not a list"},
@@ -208,6 +221,16 @@ static const struct {
     {CONFIG_PARAMS, "{\"a\\tb\": 1}", "\"a?b\" is no name for a parameter"},
     {CONFIG_MODEL, "m.bin", "must be a map, not \"m.bin\""},
     {CONFIG_MODEL, "{path: x}", "`id` is missing: a stage's model needs it (text)"},
+    {CONFIG_NAMES, "a", "must be a list of names (1 to 64 elements), not \"a\""},
+    {CONFIG_NAMES, "[]", "not an empty list"},
+    {CONFIG_NAMES, "['a b']",
+     "must list names (1 to 63 letters, digits, `.`, `_`, `-`), not \"a b\""},
+    {CONFIG_NAMES, "['']", "not \"\""},
+    {CONFIG_NAMES, "[[a]]", "not a list"},
+    {CONFIG_NAMES, "[a, b, a]", "`types`: \"a\" is there twice"},
+    {CONFIG_MODELS, "r", "must be a map, not \"r\""},
+    {CONFIG_MODELS, "{memory_mib: 5}", "`root` is missing: a pipeline's models needs it (text)"},
+    {CONFIG_MODELS, "{root: r}", "`memory_mib` is missing"},
     {CONFIG_STAGES, "5", "must be a list of stages (1 to 16 elements), not \"5\""},
     {CONFIG_STAGES, "[]", "1 to 16 elements, not an empty list"},
     {CONFIG_STAGES, "[a]", "must list maps with keys, not \"a\""},
@@ -312,6 +335,8 @@ test_keys(void **state)
          "\"batchsize\" is no key of a stage: did you mean `batch_size`?"},
         {WHERE_STAGE, "param", "did you mean `params`?"},
         {WHERE_STAGE, "\"a\\eb\"", "\"a?b\" is no key"},
+        {WHERE_MODELS, "memory_mb", "did you mean `memory_mib`?"},
+        {WHERE_MODELS, "slots", "no key of a pipeline's models, but of a pipeline"},
         {WHERE_MODEL, "pat", "\"pat\" is no key of a stage's model: did you mean `path`?"},
     };
     for (size_t i = 0; i < ARRAY_COUNT(unknown); i++) {
@@ -365,8 +390,44 @@ test_traces(void **state)
     config_free(&config);
 }
 
+/* ---- models ---- */
+
+static void
+test_models(void **state)
+{
+    (void)state;
+    struct config config = rig_good(PIPELINES);
+    assert_null(config.pipelines[0].models.root);
+    assert_int_equal(config.runtime.count, 0);
+    config_free(&config);
+    config = rig_good("runtime: [port:8085, unix:runtime.sock]\npipelines:\n- name: p\n"
+                      "  models: {root: models, memory_mib: 8, types: [a, b.c]}\n" STAGES);
+    assert_string_equal(config.runtime.items[0], "port:8085");
+    assert_string_equal(config.runtime.items[1], "unix:/etc/shoal/runtime.sock");
+    const struct config_models *models = &config.pipelines[0].models;
+    assert_string_equal(models->root, "/etc/shoal/models");
+    assert_int_equal(models->memory_bytes, UINT64_C(8) << 20);
+    assert_int_equal(models->load_concurrency, 2);
+    assert_int_equal(models->load_timeout_ns, 60 * NS_PER_S);
+    assert_int_equal(models->default_bytes, UINT64_C(8) << 20); /* 16 would never fit */
+    assert_int_equal(models->type_count, 2);
+    assert_string_equal(models->types[1], "b.c");
+    assert_string_equal(models->watch, "yes");
+    config_free(&config);
+    config = rig_good("pipelines:\n- name: p\n  models:\n    root: /m\n    memory_mib: 800\n"
+                      "    watch: no\n    load_concurrency: 3\n    load_timeout_ms: 5\n" STAGES);
+    models = &config.pipelines[0].models;
+    assert_string_equal(models->root, "/m");
+    assert_int_equal(models->load_concurrency, 3);
+    assert_int_equal(models->load_timeout_ns, 5 * NS_PER_MS);
+    assert_int_equal(models->default_bytes, UINT64_C(16) << 20);
+    assert_string_equal(models->watch, "no");
+    config_free(&config);
+}
+
 /* ---- rules between keys ---- */
 
+#define MODELS "  models: {root: r, memory_mib: 8}\n"
 #define STAGE(text)                                                                                \
     "pipelines:\n- name: p\n  slots: 8\n  stages:\n  - name: s\n    modelet: m\n" text
 
@@ -397,6 +458,18 @@ test_rules(void **state)
          "must be a number"},
         {STAGE("    batch_size: 8\n    batch_wait_ms: 1\n    batch_wait: quick\n"), 9,
          "fixed|adaptive"},
+        {"pipelines:\n- name: p\n  local_clients: 1\n" MODELS STAGES, 3,
+         "`local_clients` and `models` exclude each other"},
+        {"pipelines:\n- name: p\n" MODELS "  stages:\n  - name: s\n    modelet: m\n"
+         "    batch_size: 8\n    batch_wait_ms: 1\n    batch_wait: adaptive\n",
+         9, "`batch_wait: adaptive` and the pipeline's `models` exclude each other"},
+        {"pipelines:\n- name: p\n" MODELS "  stages: [{name: s, modelet: m, model: {id: i}}]\n", 3,
+         "every stage has a `model` of its own"},
+        {"pipelines:\n- name: p\n  models: {root: r, memory_mib: 8, default_size_mib: 9}\n" STAGES,
+         3, "`default_size_mib` is more than `memory_mib` (8)"},
+        {"pipelines:\n- name: p\n  models: {root: r, memory_mib: 8, types: [a, b]}\n" STAGES
+         "- name: q\n  models:\n    root: r\n    memory_mib: 8\n    types: [c, b]\n" STAGES,
+         9, "`types`: \"b\" is taken by the pipeline that begins in line 2"},
         {"pipelines:\n- name: p\n  arena_mib: 9\n" STAGES, 3,
          "`arena_mib`: an arena of 9 MiB is too small for messages of 16777216 bytes: at least"},
     };
@@ -410,6 +483,8 @@ test_rules(void **state)
         STAGE("    batch_wait: fixed\n"),
         STAGE("    batch_size: 8\n    batch_wait_ms: 0.000001\n"),
         STAGE("  - {name: t, modelet: m}\n- name: q\n  stages: [{name: s, modelet: m}]\n"),
+        "pipelines:\n- name: p\n" MODELS
+        "  stages: [{name: s, modelet: m}, {name: t, modelet: m, model: {id: i}}]\n",
         ("message_mib: 1\npipelines:\n- name: p\n  arena_mib: 9\n" STAGES),
     };
     for (size_t i = 0; i < ARRAY_COUNT(fine); i++) {
@@ -649,12 +724,13 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges),    cmocka_unit_test(test_types),
-        cmocka_unit_test(test_texts),     cmocka_unit_test(test_words),
-        cmocka_unit_test(test_keys),      cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_addresses), cmocka_unit_test(test_http_addresses),
-        cmocka_unit_test(test_traces),    cmocka_unit_test(test_all_at_once),
-        cmocka_unit_test(test_defaults),  cmocka_unit_test(test_values),
+        cmocka_unit_test(test_ranges),         cmocka_unit_test(test_types),
+        cmocka_unit_test(test_texts),          cmocka_unit_test(test_words),
+        cmocka_unit_test(test_keys),           cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_models),         cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_http_addresses), cmocka_unit_test(test_traces),
+        cmocka_unit_test(test_all_at_once),    cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,6 +167,37 @@ test_modelets(void **state)
     assert_int_equal(system(text), 0);
 }
 
+/* The root of models must be there, and be a directory. */
+static void
+expect_root(const char *root, const char *part)
+{
+    static const char format[] = "pipelines:\n- name: p\n  models: {root: '%s', memory_mib: 1}\n"
+                                 "  stages: [{name: s, modelet: /bin/true}]\n";
+    char text[1024];
+    struct config config;
+    struct config_errors errors = {0};
+    struct error error = ERROR_NONE;
+    snprintf(text, sizeof(text), format, root);
+    enum status status =
+        config_parse("/etc/x.yaml", text, strlen(text), NULL, &config, &errors, &error);
+    if (part == NULL && status != STATUS_OK)
+        fail_msg("%s", errors.lines[0]);
+    if (part != NULL && (status == STATUS_OK || strstr(errors.lines[0], part) == NULL))
+        fail_msg("%s: %s", root, status == STATUS_OK ? "taken" : errors.lines[0]);
+    config_errors_free(&errors);
+    config_free(&config);
+}
+
+static void
+test_models_root(void **state)
+{
+    (void)state;
+    expect_root("/tmp", NULL);
+    expect_root("/no/such", "/etc/x.yaml:3: `root`: no directory /no/such that can be read");
+    expect_root("/bin/true", "no directory /bin/true");
+    expect_root("none", "no directory /etc/none");
+}
+
 static void
 test_examples(void **state)
 {
@@ -321,9 +352,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpus),     cmocka_unit_test(test_modelets),
-        cmocka_unit_test(test_examples), cmocka_unit_test(test_files),
-        cmocka_unit_test(test_manual),   cmocka_unit_test(test_readme),
+        cmocka_unit_test(test_cpus),        cmocka_unit_test(test_modelets),
+        cmocka_unit_test(test_models_root), cmocka_unit_test(test_examples),
+        cmocka_unit_test(test_files),       cmocka_unit_test(test_manual),
+        cmocka_unit_test(test_readme),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

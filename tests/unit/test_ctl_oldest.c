@@ -129,13 +129,14 @@ test_each_place(void **state)
     put(3, 6 * minute, OLDEST_ANSWER_WAITS, 0, 0);
     put(4, 5 * minute, OLDEST_BEING_ANSWERED, 0, 0);
     put(5, 4 * minute, OLDEST_UNKNOWN, 0, 0);
+    put(6, 3 * minute, OLDEST_WAITS_FOR_MODEL, 0, 0);
     counter_set(counters_values(&node, FIRST_OLDEST), OLDEST_DEATHS, 1);
     counter_set(counters_values(&node, FIRST_OLDEST), OLDEST_DEADLINE,
                 (uint64_t)(clock_now_ns() + 3600 * NS_PER_S));
     counter_set(counters_values(&node, FIRST_OLDEST + 1), OLDEST_DEADLINE, 1);
     const char *text = show(oldest_print);
-    static const char *const rows[] = {"runs",         "in a batch",     "waits",
-                                       "answer waits", "being answered", "unknown"};
+    static const char *const rows[] = {
+        "runs", "in a batch", "waits", "answer waits", "being answered", "unknown", "awaits model"};
     const char *at = text;
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) { /* the oldest first */
         at = strstr(at, rows[i]);

@@ -2,9 +2,10 @@
 /*
  * The messages between coordinator and worker: what was sent arrives whole, and nothing else is
  * taken for one, whatever its version, type or length; a ready message is believed only when every
- * string in it ends and every count, type, rank and dimension is within its limits. Each case
- * spoils one thing of a message that is right.
+ * string in it ends and every count, type, rank and dimension is within its limits, and so are
+ * orders for models and words of them. Each case spoils one thing of a message that is right.
  */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -216,6 +217,146 @@ test_ready_wrong(void **state)
     assert_refused("dimension 1 is -2");
 }
 
+/* ---- models ---- */
+
+static struct handshake_model order;
+static struct handshake_model_said said;
+
+static void
+order_right(void)
+{
+    order = (struct handshake_model){
+        .header = {HANDSHAKE_VERSION, HANDSHAKE_MODEL, sizeof(order), 0},
+        .event = MODEL_LOAD,
+        .number = MODEL_NUMBER_MAX,
+        .life = 1,
+    };
+}
+
+static struct handshake_model_said *
+said_right(void)
+{
+    said = (struct handshake_model_said){
+        .header = {HANDSHAKE_VERSION, HANDSHAKE_MODEL_SAID, sizeof(said), 0},
+        .event = MODEL_LOADED,
+        .number = 1,
+        .life = UINT32_MAX,
+        .input_count = 1,
+        .bytes = MODEL_BYTES_MAX,
+    };
+    said.inputs[0].name[0] = 'x';
+    return &said;
+}
+
+static void
+order_refused(const char *text)
+{
+    struct error error = ERROR_NONE;
+    assert_int_equal(handshake_model_validate(&order, &error), STATUS_INVALID_ARGUMENT);
+    if (strstr(error.text, text) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", error.text, text);
+    order_right();
+}
+
+static void
+said_refused(const char *text)
+{
+    struct error error = ERROR_NONE;
+    assert_int_equal(handshake_model_said_validate(&said, &error), STATUS_INVALID_ARGUMENT);
+    if (strstr(error.text, text) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", error.text, text);
+    said_right();
+}
+
+static void
+test_orders(void **state)
+{
+    (void)state;
+    struct error error = ERROR_NONE;
+    order_right();
+    assert_int_equal(handshake_model_validate(&order, &error), STATUS_OK);
+    order.header.type = HANDSHAKE_MODEL_SAID;
+    order_refused("type 6");
+    order.event = 0;
+    order_refused("event 0");
+    order.event = MODEL_LOADED;
+    order_refused("event 4");
+    order.number = 0;
+    order_refused("number 0");
+    order.number = MODEL_NUMBER_MAX + 1;
+    order_refused("number 65536");
+    order.life = 0;
+    order_refused("life 0");
+    memset(order.id, 'i', sizeof(order.id));
+    order_refused("not terminated");
+    memset(order.path, 'p', sizeof(order.path));
+    order_refused("not terminated");
+    memset(order.key, 'k', sizeof(order.key));
+    order_refused("not terminated");
+}
+
+static void
+test_words_of_models(void **state)
+{
+    (void)state;
+    struct error error = ERROR_NONE;
+    assert_int_equal(handshake_model_said_validate(said_right(), &error), STATUS_OK);
+    said.event = MODEL_FAILED;
+    said.status = STATUS_DATA_LOSS;
+    memset(said.text, 't', sizeof(said.text) - 1);
+    assert_int_equal(handshake_model_said_validate(&said, &error), STATUS_OK);
+    said_right()->header.bytes = 7;
+    said_refused("7 bytes");
+    said.event = MODEL_PREDICT;
+    said_refused("event 3");
+    said.event = MODEL_PREDICTED + 1;
+    said_refused("event 8");
+    said.number = 0;
+    said_refused("number 0");
+    said.life = 0;
+    said_refused("life 0");
+    said.bytes++;
+    said_refused("a model of");
+    said.mapped_bytes = UINT64_MAX;
+    said_refused("of files");
+    said.leaked_bytes = UINT64_MAX;
+    said_refused("left");
+    memset(said.platform, 'p', sizeof(said.platform));
+    said_refused("not terminated");
+    memset(said.text, 't', sizeof(said.text));
+    said_refused("not terminated");
+    said.event = MODEL_FAILED;
+    said_refused("status 0");
+    said.event = MODEL_FAILED;
+    said.status = SLOT_NOT_HELD;
+    said_refused("status 100");
+    said.input_count = SHOAL_TENSORS_MAX + 1;
+    said_refused("65 inputs");
+    said.output_count = 1;
+    said_refused("output 0: a name");
+    said.inputs[0].datatype = SHOAL_DATATYPE_END;
+    said_refused("no such datatype");
+}
+
+/* A coordinator never waits: a worker that does not read is found out. */
+static void
+test_no_room(void **state)
+{
+    (void)state;
+    struct error error = ERROR_NONE;
+    int ends[2];
+    pair_open(ends);
+    assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
+    order_right();
+    uint32_t sent = 0;
+    while (sent < 1000 && handshake_send(ends[0], &order, sizeof(order), &error) == STATUS_OK)
+        sent++;
+    assert_int_equal(error.status, STATUS_DEADLINE_EXCEEDED);
+    assert_true(sent >= 4);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int
 main(void)
 {
@@ -225,6 +366,9 @@ main(void)
         cmocka_unit_test(test_closed_or_silent),
         cmocka_unit_test(test_ready_right),
         cmocka_unit_test(test_ready_wrong),
+        cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_words_of_models),
+        cmocka_unit_test(test_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

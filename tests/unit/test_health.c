@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Health over a real server: Check and Watch of what is known and what is not, changes told once
- * and in order, watchers that vanish, that do not read, and that a stopping server ends. A server
- * that still had an open call at the end of a test would not stop, and the test would not end.
+ * Health over a real server: Check and Watch of what is known and what is not, models, changes told
+ * once and in order, watchers that vanish, that do not read, and that a stopping server ends. A
+ * server that still had an open call at the end of a test would not stop, and the test would not
+ * end.
  *
  * ctest: timeout=120 tsan
  */
@@ -48,10 +49,21 @@ adjust(struct rpc_server_options *options)
     options->method_count = ARRAY_COUNT(methods);
 }
 
+/* The models of this node: "loaded-…" and "listed-…". */
+static bool
+find_model(void *context, const char *name, bool *serving)
+{
+    atomic_fetch_add((atomic_uint *)context, 1);
+    *serving = strncmp(name, "loaded-", 7) == 0;
+    return *serving || strncmp(name, "listed-", 7) == 0;
+}
+
+static atomic_uint models_asked;
+
 static struct rig *
 start(size_t queue_count)
 {
-    health = health_create();
+    health = health_create((struct health_others){find_model, &models_asked});
     return rig_start(queue_count, adjust);
 }
 
@@ -136,6 +148,25 @@ test_check(void **state)
     memset(large + 3, 'n', 128);
     assert_int_equal(check(rig, large, sizeof(large), &error), REFUSED);
     assert_string_equal(error.text, "service: a name has at most 127 bytes");
+    stop(rig);
+}
+
+/* A model is a service by its id to Check; a service of the same name comes first. */
+static void
+test_models(void **state)
+{
+    (void)state;
+    struct rig *rig = start(1);
+    struct error error;
+    health_set(health, "loaded-1", false);
+    atomic_store(&models_asked, 0);
+    assert_int_equal(check_service(rig, "loaded-1", &error), NOT_SERVING);
+    assert_int_equal(atomic_load(&models_asked), 0);
+    assert_int_equal(check_service(rig, "loaded-2", &error), SERVING);
+    assert_int_equal(check_service(rig, "listed-2", &error), NOT_SERVING);
+    assert_int_equal(check_service(rig, "nobody", &error), REFUSED);
+    assert_int_equal(error.status, STATUS_NOT_FOUND);
+    assert_int_equal(atomic_load(&models_asked), 3);
     stop(rig);
 }
 
@@ -303,9 +334,13 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_check),           cmocka_unit_test(test_watch),
-        cmocka_unit_test(test_watch_malformed), cmocka_unit_test(test_watcher_vanishes),
-        cmocka_unit_test(test_slow_watcher),    cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_watch),
+        cmocka_unit_test(test_watch_malformed),
+        cmocka_unit_test(test_watcher_vanishes),
+        cmocka_unit_test(test_slow_watcher),
+        cmocka_unit_test(test_crowd),
     };
     return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
 }

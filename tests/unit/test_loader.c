@@ -57,7 +57,7 @@ test_wrong_variants(void **state)
              sizeof(struct shoal_modelet) + 8, sizeof(struct shoal_modelet));
     assert_refused("wrong_struct_size_newer", text);
     snprintf(text, sizeof(text), "shoal_modelet.struct_size is %zu, at least",
-             sizeof(struct shoal_modelet) - 8);
+             offsetof(struct shoal_modelet, describe_model) - 8);
     assert_refused("wrong_struct_size_older", text);
     snprintf(text, sizeof(text), "shoal_modelet.host_size is %zu, this worker knows %zu",
              sizeof(struct shoal_host) + 8, sizeof(struct shoal_host));
@@ -73,6 +73,19 @@ test_wrong_variants(void **state)
     assert_refused("wrong_symbol", "no symbol \"shoal_modelet\"");
     assert_refused("wrong_function", "\"shoal_modelet\" is not a struct shoal_modelet");
     assert_refused("wrong_cut", "but the symbol has 24 bytes");
+}
+
+/* It has no functions but those that its header knew, whatever stands behind them. */
+static void
+test_first_header(void **state)
+{
+    (void)state;
+    struct modelet modelet;
+    struct error error = ERROR_NONE;
+    if (modelet_load_file(&modelet, modelet_path("first_header"), &error) != STATUS_OK)
+        fail_msg("%s", error.text);
+    assert_non_null(modelet.table.run);
+    assert_null(modelet.table.describe_model);
 }
 
 static void
@@ -162,6 +175,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wrong_variants),
+        cmocka_unit_test(test_first_header),
         cmocka_unit_test(test_files_that_are_none),
         cmocka_unit_test(test_what_a_right_one_must_suit),
         cmocka_unit_test(test_the_smallest_starts),

@@ -5,6 +5,7 @@
  * same payload; cut short or with changed bytes it gives an error or a payload, and nothing else
  * (the sanitizers watch; the seed is printed). In the steady state nothing is allocated.
  */
+#include "coordinator/field_path.h"
 #include "test_oip_rig.h"
 
 static struct payload_rig *rig;
@@ -430,14 +431,18 @@ mutate(struct blob *blob)
 static void
 assert_skim_agrees(const struct rpc_message *message, const struct oip_request *request)
 {
-    char room[SHOAL_NAME_BYTES_MAX + 1];
-    const char *name;
-    size_t bytes;
-    if (strlen(oip_model_name(request)) > sizeof(room))
+    static const uint32_t name_path[] = {1};
+    const char *name = oip_model_name(request);
+    char text[256];
+    struct wire_cursor found;
+    bool any;
+    struct error error = ERROR_NONE;
+    assert_int_equal(field_path_find(message, name_path, 1, &found, &any, &error), STATUS_OK);
+    assert_int_equal(found.left, strlen(name));
+    if (found.left > sizeof(text))
         return;
-    assert_true(oip_skim_model_name(message, room, sizeof(room), &name, &bytes));
-    assert_int_equal(bytes, strlen(oip_model_name(request)));
-    assert_memory_equal(name, oip_model_name(request), bytes);
+    wire_read(&found, text, found.left);
+    assert_memory_equal(text, name, strlen(name));
 }
 
 static void
@@ -474,41 +479,7 @@ test_mutations(void **state)
     oip_request_destroy(request);
 }
 
-/* ---- the skim, and memory ---- */
-
-static void
-test_skim(void **state)
-{
-    (void)state;
-    struct blob blob = {0};
-    blob_field_bytes(&blob, 7, "raw", 3);
-    blob_field_text(&blob, 1, "first");
-    blob_field_text(&blob, 3, "id");
-    blob_field_text(&blob, 1, "second");
-    char room[6];
-    const char *name;
-    size_t bytes;
-    for (size_t at = 0; at <= blob.used; at++) {
-        struct spans spans = spans_cut(blob.bytes, blob.used, at);
-        assert_true(oip_skim_model_name(&spans.message, room, sizeof(room), &name, &bytes));
-        assert_int_equal(bytes, 6);
-        assert_memory_equal(name, "second", 6);
-        bool split = at > blob.used - 6 && at < blob.used;
-        assert_int_equal(name == room, split);
-        assert_int_equal(oip_skim_model_name(&spans.message, room, 5, &name, &bytes), !split);
-        spans_free(&spans);
-    }
-    struct spans cut = spans_cut(blob.bytes, blob.used - 1, blob.used - 1);
-    assert_false(oip_skim_model_name(&cut.message, room, sizeof(room), &name, &bytes));
-    spans_free(&cut);
-    struct rpc_message nothing = {0};
-    assert_true(oip_skim_model_name(&nothing, room, sizeof(room), &name, &bytes));
-    assert_int_equal(bytes, 0);
-    struct spans number = spans_cut("\x08\x01", 2, 2);
-    assert_false(oip_skim_model_name(&number.message, room, sizeof(room), &name, &bytes));
-    spans_free(&number);
-    blob_free(&blob);
-}
+/* ---- memory ---- */
 
 /* A request of many parts makes its memory grow; from the next one on it stays where it is. */
 static void
@@ -624,17 +595,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed),
-        cmocka_unit_test(test_typed),
-        cmocka_unit_test(test_packed_in_parts),
-        cmocka_unit_test(test_unknown_fields),
-        cmocka_unit_test(test_parameter_twice),
-        cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_truncations),
-        cmocka_unit_test(test_mutations),
-        cmocka_unit_test(test_skim),
-        cmocka_unit_test(test_memory_is_kept),
-        cmocka_unit_test(test_memory_is_bounded),
+        cmocka_unit_test(test_mixed),           cmocka_unit_test(test_typed),
+        cmocka_unit_test(test_packed_in_parts), cmocka_unit_test(test_unknown_fields),
+        cmocka_unit_test(test_parameter_twice), cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_truncations),     cmocka_unit_test(test_mutations),
+        cmocka_unit_test(test_memory_is_kept),  cmocka_unit_test(test_memory_is_bounded),
         cmocka_unit_test(test_arena_too_small),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -28,7 +28,11 @@
 #include "shm/slot.h"
 #include "../modelets/probe.h"
 
-enum { WAIT_S = 30, SLOTS = 4, CALLS_MAX = 16 };
+#ifndef RIG_SLOTS
+#define RIG_SLOTS 4
+#endif
+
+enum { WAIT_S = 30, SLOTS = RIG_SLOTS, CALLS_MAX = 64 };
 
 /* One request of the test's, and what became of it. */
 struct call {
@@ -55,6 +59,7 @@ struct rig {
     uint32_t serving; /* how often the pipeline has begun to serve */
     bool stopped;
     struct call calls[CALLS_MAX];
+    struct model *model; /* that the next request is for; NULL: none */
     struct payload_builder builder;
 };
 
@@ -177,13 +182,11 @@ loop_main(void *context)
     return NULL;
 }
 
+#ifndef RIG_CONFIG
 static inline void
-load_config(struct rig *rig)
+rig_config(const struct rig *rig, FILE *file)
 {
-    char path[128];
-    snprintf(path, sizeof(path), "%s/node.yaml", rig->folder);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    (void)rig;
     fprintf(file,
             "pipelines:\n"
             "  - name: probe\n"
@@ -191,6 +194,19 @@ load_config(struct rig *rig)
             "    stages:\n"
             "      - { name: only, modelet: %s/tests/modelets/libprobe.so, workers: 2 }\n",
             SLOTS, getenv("SHOAL_BUILD_DIR"));
+}
+#else
+static void rig_config(const struct rig *rig, FILE *file); /* the test's own */
+#endif
+
+static inline void
+load_config(struct rig *rig)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/node.yaml", rig->folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    rig_config(rig, file);
     assert_int_equal(fclose(file), 0);
     struct config_errors errors = {0};
     struct error error = ERROR_NONE;
@@ -305,6 +321,7 @@ submit(struct rig *rig, uint32_t number, enum probe_command command, int64_t arg
         .sink = &sink,
         .call = &rig->calls[number],
         .builder = &rig->builder,
+        .model = rig->model,
     };
     return pipeline_submit(the_pipeline(rig), &submission, error);
 }

@@ -84,7 +84,7 @@ assert_start_refused(void (*spoil)(struct handshake_start *), const char *text)
     int control[2];
     rig_control_pair(control);
     worker->control = control[0];
-    worker->pid = rig_spawn_with(rig->region.fd, rig->counters.fd, control[1]);
+    worker->pid = rig_spawn_with(rig->region.fd, rig->counters.fd, control[1], -1);
     close(control[1]);
     spoil(&start);
     assert_int_equal(send(control[0], &start, sizeof(start), 0), sizeof(start));
@@ -124,7 +124,7 @@ static void
 test_start_messages_that_are_wrong(void **state)
 {
     (void)state;
-    assert_start_refused(spoil_version, "version 3");
+    assert_start_refused(spoil_version, "version 4");
     assert_start_refused(spoil_type, "type 9");
     assert_start_refused(spoil_length, "it says");
     assert_start_refused(spoil_parent, "is gone");
@@ -162,7 +162,7 @@ test_wrong_descriptors(void **state)
         int control[2];
         rig_control_pair(control);
         worker->pid = rig_spawn_with(wrong == 0 ? null : rig->region.fd,
-                                     wrong == 1 ? null : rig->counters.fd, control[1]);
+                                     wrong == 1 ? null : rig->counters.fd, control[1], -1);
         worker->control = control[0];
         close(control[1]);
         struct error error = ERROR_NONE;
@@ -172,10 +172,10 @@ test_wrong_descriptors(void **state)
         close(worker->control);
         worker->control = 0;
     }
-    rig_assert_exit(rig_wait_end(rig_spawn_with(rig->region.fd, rig->counters.fd, null)), 2);
+    rig_assert_exit(rig_wait_end(rig_spawn_with(rig->region.fd, rig->counters.fd, null, -1)), 2);
     int control[2]; /* a coordinator that closes without a word */
     rig_control_pair(control);
-    pid_t pid = rig_spawn_with(rig->region.fd, rig->counters.fd, control[1]);
+    pid_t pid = rig_spawn_with(rig->region.fd, rig->counters.fd, control[1], -1);
     close(control[0]);
     close(control[1]);
     rig_assert_exit(rig_wait_end(pid), 2);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A coordinator by hand, for tests of real worker processes: makes region and counters, spawns
- * shoal-worker with its three descriptors, speaks the handshake, pushes requests for the modelet
+ * shoal-worker with its descriptors, speaks the handshake, pushes requests for the modelet
  * `probe` (tests/modelets/probe.h) into the first stage and takes what comes out at the end. It has
  * no thread and trusts its workers.
  */
@@ -55,6 +55,8 @@ struct rig_stage {
     uint32_t halvings_max;
     int64_t spin_limit_ns;
     const char *model_id;
+    const char *models_root; /* models come and go: test_worker_model_rig.h; NULL: they don't */
+    bool sandboxed;
     const char *param_name; /* one is enough */
     const char *param_value;
 };
@@ -62,6 +64,7 @@ struct rig_stage {
 struct rig_worker {
     pid_t pid; /* 0: none */
     int control;
+    int models; /* 0: none */
     uint32_t scope;
 };
 
@@ -90,6 +93,7 @@ struct rig_request {
     int64_t tag;         /* comes back */
     int64_t deadline_ns; /* 0: none */
     int64_t parameter;   /* 0: none */
+    uint64_t model;      /* model_word; 0: none */
     bool cancelled;
 };
 
@@ -190,14 +194,16 @@ rig_fd_above(int fd)
     return above;
 }
 
-/* Starts shoal-worker with these descriptors at 3, 4, 5. */
+/* Starts shoal-worker with these descriptors at 3, 4, 5, 6; `models` -1: not that one. */
 static inline pid_t
-rig_spawn_with(int region, int counters, int control)
+rig_spawn_with(int region, int counters, int control, int models)
 {
-    const int fds[] = {rig_fd_above(region), rig_fd_above(counters), rig_fd_above(control)};
+    int count = models >= 0 ? 4 : 3;
+    const int fds[] = {rig_fd_above(region), rig_fd_above(counters), rig_fd_above(control),
+                       models >= 0 ? rig_fd_above(models) : -1};
     posix_spawn_file_actions_t actions;
     assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < count; i++)
         assert_int_equal(
             posix_spawn_file_actions_adddup2(&actions, fds[i], HANDSHAKE_FD_REGION + i), 0);
     char program[512];
@@ -206,7 +212,7 @@ rig_spawn_with(int region, int counters, int control)
     pid_t pid;
     assert_int_equal(posix_spawn(&pid, program, &actions, NULL, argv, environ), 0);
     posix_spawn_file_actions_destroy(&actions);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < count; i++)
         close(fds[i]);
     return pid;
 }
@@ -241,7 +247,7 @@ rig_start_message(struct rig *rig, uint32_t stage, uint32_t index, struct handsh
         .halvings_max = spec->halvings_max,
         .log_level = 2,
         /* the probe leaves notes in files, and leaks are looked for at a worker's end */
-        .sandbox_allow = SANDBOX_ALLOW_ALL,
+        .sandbox_allow = spec->sandboxed ? 0 : SANDBOX_ALLOW_ALL,
     };
     snprintf(start->pipeline, sizeof(start->pipeline), "rig");
     snprintf(start->stage, sizeof(start->stage), "stage%u", stage);
@@ -251,6 +257,12 @@ rig_start_message(struct rig *rig, uint32_t stage, uint32_t index, struct handsh
         snprintf(start->model_id, sizeof(start->model_id), "%s", spec->model_id);
         snprintf(start->model_path, sizeof(start->model_path), "/models/%s", spec->model_id);
         snprintf(start->model_key, sizeof(start->model_key), "key of %s", spec->model_id);
+    }
+    if (spec->models_root != NULL) {
+        start->serves_models = 1;
+        /* or the sandbox would let the root be read because it is the configuration's folder */
+        snprintf(start->directory, sizeof(start->directory), "/usr/share");
+        snprintf(start->models_root, sizeof(start->models_root), "%s", spec->models_root);
     }
     if (spec->param_name != NULL) {
         start->param_count = 1;
@@ -266,9 +278,15 @@ rig_spawn_start(struct rig *rig, const struct handshake_start *start)
     struct rig_worker *worker = &rig->workers[start->stage_index][start->worker_index];
     struct shm_worker *seat = region_worker(&rig->region, start->stage_index, start->worker_index);
     int control[2];
+    int models[2] = {0, -1};
     rig_control_pair(control);
+    if (start->serves_models != 0)
+        rig_control_pair(models);
     atomic_store(&seat->party, start->party);
-    worker->pid = rig_spawn_with(rig->region.fd, rig->counters.fd, control[1]);
+    worker->pid = rig_spawn_with(rig->region.fd, rig->counters.fd, control[1], models[1]);
+    worker->models = models[0];
+    if (models[1] >= 0)
+        close(models[1]);
     worker->control = control[0];
     close(control[1]);
     struct error error = ERROR_NONE;
@@ -355,6 +373,8 @@ rig_close(struct rig *rig)
             }
             if (worker->control != 0)
                 close(worker->control);
+            if (worker->models != 0)
+                close(worker->models);
         }
     }
     region_detach(&rig->region);
@@ -394,6 +414,7 @@ rig_push(struct rig *rig, struct rig_request request)
     struct shm_slot *slot = region_slot(&rig->region, ticket.index);
     atomic_store(&slot->deadline_ns,
                  request.deadline_ns == 0 ? TIME_NEVER_NS : request.deadline_ns);
+    atomic_store(&slot->model, request.model);
     builder_init(&rig->builder, &rig->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
     struct shoal_tensor tensor = {.name = "probe",
                                   .datatype = SHOAL_INT64,

@@ -3,7 +3,8 @@
  * Slots, rings, blocks and repair, with a death possible between any two steps of any party.
  *
  * The parties: a coordinator that submits REQUESTS requests and answers them, two workers of one
- * stage, and a repairer. Each shared access of the C code is one d_step here; `unless { killed }`
+ * stage, and a repairer. A worker may hand an object back to the ring that it took it from, as one
+ * does with an item of a model whose batch does not go first: BACKS times in all. Each shared access of the C code is one d_step here; `unless { killed }`
  * lets a death strike before every one of them, DEATHS times in all. A dead party's seat is taken by
  * a new process with a new party once the dead one is repaired; the repairer itself may die half way,
  * and its successor then repairs for both.
@@ -40,6 +41,9 @@
 #endif
 #ifndef DEATHS
 #define DEATHS 2
+#endif
+#ifndef BACKS
+#define BACKS 0
 #endif
 
 #define OBJECTS (SLOTS + BLOCKS)
@@ -89,6 +93,9 @@ bool alive[4];
 bool killed[4];
 byte next_party = 5;
 byte deaths_left = DEATHS; /* that the killer may still cause */
+#if BACKS > 0
+byte backs_left = BACKS;
+#endif
 byte owed_repair[DEATHS]; /* parties proved dead and not repaired yet */
 
 /* ghosts: what really is, for assertions only */
@@ -482,6 +489,15 @@ start:
            if
            :: got != NONE ->
               d_step { slot = got; got = NONE; own = word[slot] };
+#if BACKS > 0
+              if
+              :: atomic { backs_left > 0 -> backs_left-- };
+                 push(STAGE, slot, own, WORD(GEN(own), TURN(own) + 1, 0, STAGE, me), me);
+                 d_step { slot = 0; own = 0 };
+                 goto handed_back
+              :: skip
+              fi;
+#endif
 #if BLOCKS > 0
               do /* the output's block */
               :: got == NONE -> (HASCELL(BLOCK)); bag_pop(BLOCK, slot, slot + 100)
@@ -500,7 +516,11 @@ start:
 #endif
               d_step { slot = 0; own = 0 }
            :: else
-           fi
+           fi;
+#if BACKS > 0
+handed_back:
+           skip
+#endif
         od
     } unless { killed[seat] };
     d_step { die(seat); pos = 0; got = 0; slot = 0; turns = 0; c = 0; w = 0; own = 0; won = false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "coordinator/oip_base64.h"
+#include "base/base64.h"
 
 #include <stdint.h>
 
@@ -19,7 +19,7 @@ digit_of(char character)
 }
 
 bool
-oip_base64_decode(const char *text, size_t bytes, unsigned char *to, size_t *decoded)
+base64_decode(const char *text, size_t bytes, unsigned char *to, size_t *decoded)
 {
     if (bytes % 4 != 0)
         return false;
@@ -47,7 +47,7 @@ oip_base64_decode(const char *text, size_t bytes, unsigned char *to, size_t *dec
 }
 
 void
-oip_base64_encode(const unsigned char *data, size_t bytes, char *to)
+base64_encode(const unsigned char *data, size_t bytes, char *to)
 {
     for (size_t i = 0; i < bytes; i += 3, to += 4) {
         size_t count = bytes - i < 3 ? bytes - i : 3;

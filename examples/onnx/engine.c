@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "quiet.h"
+
+/* The smallest model there is: y = x. */
+static const unsigned char identity[] =
+    "\x08\x08"                                               /* version 8 of the format */
+    ":7"                                                     /* the graph, 55 bytes */
+    "\n\x10\n\x01x\x12\x01y\"\x08Identity"                   /* a node */
+    "\x12\x01i"                                              /* its name */
+    "Z\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01" /* x is FP32 [1] */
+    "b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01" /* and so is y */
+    "B\x02\x10\x11";                                         /* version 17 of the operators */
+
+/* A process can make its environment once: Debian's library registers its operators with another
+ * one, which stays, and refuses to do so again. So it stays as well, and is told whose log is its
+ * log. */
+static OrtEnv *environment;
+static const struct shoal_host *log_host;
+
+static int
+status_of(OrtErrorCode code)
+{
+    switch (code) {
+    case ORT_INVALID_ARGUMENT:
+    case ORT_INVALID_PROTOBUF:
+    case ORT_INVALID_GRAPH:
+    case ORT_NO_MODEL: return SHOAL_INVALID_ARGUMENT;
+    case ORT_NO_SUCHFILE: return SHOAL_NOT_FOUND;
+    case ORT_NOT_IMPLEMENTED: return SHOAL_UNIMPLEMENTED;
+    default: return SHOAL_INTERNAL;
+    }
+}
+
+int
+engine_status(const struct engine *engine, OrtStatus *status, struct shoal_error *error)
+{
+    if (status == NULL)
+        return SHOAL_OK;
+    const char *text = engine->api->GetErrorMessage(status);
+    snprintf(error->text, sizeof error->text, "ONNX Runtime says: %.*s", (int)strcspn(text, "\n"),
+             text);
+    int number = status_of(engine->api->GetErrorCode(status));
+    engine->api->ReleaseStatus(status);
+    return number;
+}
+
+static void
+log_line(void *parameter, OrtLoggingLevel severity, const char *category, const char *id,
+         const char *place, const char *message)
+{
+    (void)parameter;
+    (void)category;
+    (void)id;
+    (void)place;
+    enum shoal_log_level level = severity >= ORT_LOGGING_LEVEL_ERROR     ? SHOAL_LOG_ERROR
+                                 : severity == ORT_LOGGING_LEVEL_WARNING ? SHOAL_LOG_WARN
+                                                                         : SHOAL_LOG_DEBUG;
+    log_host->log(level, "onnxruntime: %.*s", (int)strcspn(message, "\n"), message);
+}
+
+OrtSessionOptions *
+engine_session_options(const struct engine *engine, struct shoal_error *error)
+{
+    const OrtApi *api = engine->api;
+    const struct engine_options *options = &engine->options;
+    OrtSessionOptions *made;
+    if (engine_status(engine, api->CreateSessionOptions(&made), error) != SHOAL_OK)
+        return NULL;
+    ExecutionMode mode = options->inter_threads > 1 ? ORT_PARALLEL : ORT_SEQUENTIAL;
+    /* Without its arenas memory that a run takes is given back after it, and what a model holds is
+     * what it allocated while it was loaded. Threads that spin would take the worker's core. */
+    OrtStatus *status = api->SetIntraOpNumThreads(made, options->intra_threads);
+    /* Warnings of a session come with every run. */
+    if (status == NULL)
+        status = api->SetSessionLogSeverityLevel(made, ORT_LOGGING_LEVEL_ERROR);
+    if (status == NULL)
+        status = api->SetInterOpNumThreads(made, options->inter_threads);
+    if (status == NULL)
+        status = api->SetSessionExecutionMode(made, mode);
+    if (status == NULL)
+        status = api->SetSessionGraphOptimizationLevel(made, options->optimization);
+    if (status == NULL)
+        status = api->DisableCpuMemArena(made);
+    if (status == NULL)
+        status = api->DisableMemPattern(made);
+    if (status == NULL)
+        status = api->AddSessionConfigEntry(made, "session.intra_op.allow_spinning", "0");
+    if (status == NULL)
+        status = api->AddSessionConfigEntry(made, "session.inter_op.allow_spinning", "0");
+    if (status == NULL && !options->prepacking)
+        status = api->AddSessionConfigEntry(made, "session.disable_prepacking", "1");
+    if (engine_status(engine, status, error) == SHOAL_OK)
+        return made;
+    api->ReleaseSessionOptions(made);
+    return NULL;
+}
+
+/* What the first session brings into the process (the operators, a megabyte of them) shall neither
+ * be waited for nor counted when the first model is loaded. */
+static int
+warm_up(struct engine *engine, struct shoal_error *error)
+{
+    OrtSession *session = NULL;
+    OrtSessionOptions *options = engine_session_options(engine, error);
+    if (options == NULL)
+        return SHOAL_INTERNAL;
+    struct quiet quiet = quiet_begin();
+    OrtStatus *status = engine->api->CreateSessionFromArray(engine->env, identity,
+                                                            sizeof identity - 1, options, &session);
+    quiet_end(&quiet, "Schema error: ");
+    engine->api->ReleaseSessionOptions(options);
+    if (session != NULL)
+        engine->api->ReleaseSession(session);
+    return engine_status(engine, status, error);
+}
+
+int
+engine_open(struct engine *engine, const struct engine_options *options,
+            const struct shoal_host *host, struct shoal_error *error)
+{
+    engine->host = host;
+    engine->options = *options;
+    engine->api = OrtGetApiBase()->GetApi(ORT_API_VERSION);
+    if (engine->api == NULL) {
+        snprintf(error->text, sizeof error->text,
+                 "ONNX Runtime %.32s is older than version %d of its interface",
+                 OrtGetApiBase()->GetVersionString(), ORT_API_VERSION);
+        return SHOAL_FAILED_PRECONDITION;
+    }
+    const OrtApi *api = engine->api;
+    OrtStatus *status = NULL;
+    log_host = host;
+    if (environment == NULL)
+        status = api->CreateEnvWithCustomLogger(log_line, NULL, ORT_LOGGING_LEVEL_WARNING, "shoal",
+                                                &environment);
+    engine->env = environment;
+    if (status == NULL)
+        status = api->DisableTelemetryEvents(engine->env);
+    if (status == NULL)
+        status = api->CreateCpuMemoryInfo(OrtDeviceAllocator, OrtMemTypeDefault, &engine->memory);
+    if (status == NULL)
+        status = api->GetAllocatorWithDefaultOptions(&engine->allocator);
+    if (status == NULL)
+        status = api->CreateRunOptions(&engine->run_options);
+    /* What a request did wrong its caller is told; it is no line in the log. */
+    if (status == NULL)
+        status =
+            api->RunOptionsSetRunLogSeverityLevel(engine->run_options, ORT_LOGGING_LEVEL_FATAL);
+    if (status != NULL)
+        return engine_status(engine, status, error);
+    return warm_up(engine, error);
+}
+
+void
+engine_close(struct engine *engine)
+{
+    if (engine->api == NULL)
+        return;
+    if (engine->run_options != NULL)
+        engine->api->ReleaseRunOptions(engine->run_options);
+    if (engine->memory != NULL)
+        engine->api->ReleaseMemoryInfo(engine->memory);
+}

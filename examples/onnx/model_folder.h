@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The files of a model: one ONNX file, and, where it is in a folder, those that its weights are in.
+ * Each is mapped once, by the host where it can (../model_file.h), and stays until the folder is
+ * closed, or is the host's to unmap. One thread at a time.
+ */
+#pragma once
+
+#include <shoal/modelet.h>
+
+#include "../model_file.h"
+
+struct folder_file {
+    char *name; /* in the folder */
+    struct model_file file;
+};
+
+struct model_folder {
+    const struct shoal_host *host;  /* NULL: the stage's own model, mapped here */
+    const struct shoal_model *spec; /* until `load` returns */
+    char path[MODEL_PATH_ROOM];     /* of the ONNX file */
+    struct model_file model;
+    struct folder_file *weights;
+    size_t weight_count;
+};
+
+/* `host` NULL: spec->path is mapped here. After a failure, too, it is to be closed. */
+int model_folder_open(struct model_folder *folder, const struct shoal_host *host,
+                      const struct shoal_model *spec, struct shoal_error *error);
+void model_folder_close(struct model_folder *folder);
+
+/* A file of weights, which the model calls `name`. */
+int model_folder_weights(struct model_folder *folder, const char *name,
+                         const struct model_file **weights, struct shoal_error *error);

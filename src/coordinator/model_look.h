@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One look at a sub-directory of a directory of models: is it one, which content is it of, which
+ * key lies in it. Any thread; nothing is kept.
+ *
+ * The content is known by its *version*, made of what lies directly in the sub-directory: names,
+ * devices, inodes, sizes and times of change of everything whose name does not begin with "."; of
+ * what lies deeper only the time of its directory. So a model that is replaced by renaming (of the
+ * whole sub-directory, or of a file in it, or of a link on the way) has another version, as has one
+ * that was overwritten in place.
+ *
+ * Links are followed as long as they stay beneath the root (openat2), the sub-directory's own too.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include <shoal/modelet.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+enum {
+    LOOK_KEY_BYTES_MAX = 4095,
+    LOOK_FILES_MAX = 1024, /* of a sub-directory; what is beyond does not count */
+};
+
+/* What changed less than this ago may be half written. */
+#define LOOK_SETTLED_NS NS_PER_S
+
+enum look_result {
+    LOOK_MODEL,
+    LOOK_NO_MODEL,  /* nothing there, or no directory: nothing to say about it */
+    LOOK_UNSETTLED, /* written to within LOOK_SETTLED_NS of `now` */
+    LOOK_UNFIT,     /* a directory that cannot be a model: the error says why */
+    LOOK_UNSURE,    /* it could not be read: what was known holds on */
+};
+
+struct look {
+    uint64_t version;
+    char key[LOOK_KEY_BYTES_MAX + 1]; /* content of key.json; "": there is none */
+};
+
+/* Beside its directory, a model's file of that name is its key. */
+#define LOOK_KEY_NAME "key.json"
+
+/* `now_unix_ns` 0: whatever is there is settled. `error` of LOOK_UNFIT and LOOK_UNSURE. */
+enum look_result look_at_model(int root_fd, const char *name, int64_t now_unix_ns,
+                               struct look *look, struct error *error);
+
+/* Whether a name can be a model's id at all; no file is looked at. */
+enum status look_name_check(const char *name, struct error *error) WARN_UNUSED;

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/etcd/exchange.h"
+
+#include <curl/curl.h>
+#include <event2/event.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "mesh/etcd/timer.h"
+
+/* A peer that has vanished is noticed on an idle stream after 10 s + 3 × 5 s. */
+enum { KEEPALIVE_IDLE_S = 10, KEEPALIVE_INTERVAL_S = 5, CONNECTIONS_KEPT = 16, URL_MAX = 512 };
+
+enum { CA_CACHE_S = 60 }; /* libcurl's own is a day: new authorities would not be seen */
+
+enum { LINES_KEPT_BYTES = 256 * 1024 }; /* of memory, by a stream that has nothing to tell */
+
+TAILQ_HEAD(exchange_list, etcd_exchange);
+
+struct etcd_wire {
+    struct event_base *base;
+    CURLM *multi;
+    struct etcd_timer *timer;
+    char *ca_file, *cert_file, *key_file;
+    int64_t connect_timeout_ns;
+    size_t answer_bytes_max;
+    struct exchange_list open;
+    struct exchange_list ready; /* of those: have something to tell */
+    bool telling;
+};
+
+struct etcd_exchange {
+    TAILQ_ENTRY(etcd_exchange) open_link;
+    TAILQ_ENTRY(etcd_exchange) ready_link;
+    struct etcd_wire *wire;
+    struct etcd_exchange_request request;
+    CURL *easy;
+    struct curl_slist *headers;
+    size_t given; /* bytes of the body that libcurl has taken */
+    struct bytes answer;
+    size_t told; /* bytes of the answer that were lines */
+    size_t seen; /* bytes after that in which no line ends */
+    bool is_ready, over, too_long;
+    CURLcode code;
+    char failure[CURL_ERROR_SIZE];
+};
+
+/* ---- libcurl's callbacks: they keep what came ---- */
+
+static void
+mark_ready(struct etcd_exchange *exchange)
+{
+    if (exchange->is_ready)
+        return;
+    exchange->is_ready = true;
+    TAILQ_INSERT_TAIL(&exchange->wire->ready, exchange, ready_link);
+}
+
+static size_t
+give_body(char *to, size_t one, size_t room, void *context)
+{
+    struct etcd_exchange *exchange = context;
+    size_t left = exchange->request.body_bytes - exchange->given;
+    size_t count = one * room < left ? one * room : left;
+    memcpy(to, exchange->request.body + exchange->given, count);
+    exchange->given += count;
+    return count;
+}
+
+/* libcurl sends a request again, by itself, if a connection that it used before ends without an
+ * answer. The first may have been carried out; so there is no way back to the body's begin. */
+static int
+refuse_rewind(void *context, curl_off_t offset, int origin)
+{
+    (void)context;
+    (void)offset;
+    (void)origin;
+    return CURL_SEEKFUNC_FAIL;
+}
+
+static size_t
+take_answer(char *data, size_t one, size_t count, void *context)
+{
+    struct etcd_exchange *exchange = context;
+    size_t bytes = one * count;
+    if (exchange->answer.used - exchange->told + bytes > exchange->wire->answer_bytes_max) {
+        exchange->too_long = true;
+        return CURL_WRITEFUNC_ERROR;
+    }
+    bytes_put(&exchange->answer, data, bytes);
+    CHECK(!exchange->answer.failed);
+    if (exchange->request.form == ETCD_ANSWER_LINES)
+        mark_ready(exchange);
+    return bytes;
+}
+
+/* ---- what is told ---- */
+
+static void
+exchange_free(struct etcd_exchange *exchange)
+{
+    struct etcd_wire *wire = exchange->wire;
+    TAILQ_REMOVE(&wire->open, exchange, open_link);
+    if (exchange->is_ready)
+        TAILQ_REMOVE(&wire->ready, exchange, ready_link);
+    CHECK(curl_multi_remove_handle(wire->multi, exchange->easy) == CURLM_OK);
+    curl_easy_cleanup(exchange->easy);
+    curl_slist_free_all(exchange->headers);
+    bytes_fini(&exchange->answer);
+    free(exchange);
+}
+
+static long
+http_status(const struct etcd_exchange *exchange)
+{
+    long status = 0;
+    curl_easy_getinfo(exchange->easy, CURLINFO_RESPONSE_CODE, &status);
+    return status;
+}
+
+/* The next line that is whole, cut from what came; NULL: there is none. */
+static const char *
+next_line(struct etcd_exchange *exchange, size_t *bytes)
+{
+    struct bytes *answer = &exchange->answer;
+    if (exchange->told > answer->capacity / 2) { /* else each line would move all that follow */
+        memmove(answer->data, answer->data + exchange->told, answer->used - exchange->told);
+        answer->used -= exchange->told;
+        exchange->told = 0;
+    }
+    size_t from = exchange->told + exchange->seen;
+    if (answer->used == from)
+        return NULL;
+    char *end = memchr(answer->data + from, '\n', answer->used - from);
+    if (end == NULL) {
+        exchange->seen = answer->used - exchange->told;
+        return NULL;
+    }
+    char *line = answer->data + exchange->told;
+    *end = '\0';
+    *bytes = (size_t)(end - line);
+    exchange->told += *bytes + 1;
+    exchange->seen = 0;
+    return line;
+}
+
+static void
+describe_failure(const struct etcd_exchange *exchange, struct error *error)
+{
+    const char *endpoint = exchange->request.endpoint;
+    const char *why =
+        exchange->failure[0] != '\0' ? exchange->failure : curl_easy_strerror(exchange->code);
+    if (exchange->too_long)
+        error_set(error, STATUS_RESOURCE_EXHAUSTED, "%s: its answer is longer than %zu bytes",
+                  endpoint, exchange->wire->answer_bytes_max);
+    else if (exchange->code == CURLE_OPERATION_TIMEDOUT && exchange->given > 0)
+        error_set(error, STATUS_DEADLINE_EXCEEDED, "%s: %s", endpoint, why);
+    else
+        error_set(error, STATUS_UNAVAILABLE, "%s: %s", endpoint, why);
+}
+
+static void
+tell_end(struct etcd_exchange *exchange)
+{
+    struct etcd_exchange_end end = {.body_given = exchange->given > 0, .error = ERROR_NONE};
+    bytes_put_char(&exchange->answer, '\0');
+    CHECK(!exchange->answer.failed);
+    end.answer = exchange->answer.data + exchange->told;
+    end.answer_bytes = exchange->answer.used - exchange->told - 1;
+    if (exchange->code == CURLE_OK)
+        end.http_status = http_status(exchange);
+    else
+        describe_failure(exchange, &end.error);
+    struct bytes answer = exchange->answer;
+    exchange->answer = (struct bytes){0};
+    struct etcd_exchange_request request = exchange->request;
+    exchange_free(exchange);
+    request.on_end(request.context, &end);
+    bytes_fini(&answer);
+}
+
+/* One line, or the end: after each, the exchange may be gone. */
+static void
+tell_next(struct etcd_exchange *exchange)
+{
+    size_t bytes;
+    const char *line = NULL;
+    if (exchange->request.form == ETCD_ANSWER_LINES && http_status(exchange) == 200)
+        line = next_line(exchange, &bytes);
+    if (line != NULL) {
+        exchange->request.on_line(exchange->request.context, line, bytes);
+        return;
+    }
+    if (exchange->over) {
+        tell_end(exchange);
+        return;
+    }
+    if (exchange->told == exchange->answer.used && exchange->answer.capacity > LINES_KEPT_BYTES) {
+        bytes_fini(&exchange->answer); /* a long line is rare, and streams last for months */
+        exchange->told = exchange->seen = 0;
+    }
+    exchange->is_ready = false;
+    TAILQ_REMOVE(&exchange->wire->ready, exchange, ready_link);
+}
+
+static void
+tell_all(struct etcd_wire *wire)
+{
+    if (wire->telling)
+        return;
+    wire->telling = true;
+    const CURLMsg *message;
+    int left;
+    while ((message = curl_multi_info_read(wire->multi, &left)) != NULL) {
+        struct etcd_exchange *exchange;
+        CHECK(message->msg == CURLMSG_DONE);
+        CHECK(curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &exchange) == CURLE_OK);
+        exchange->over = true;
+        exchange->code = message->data.result;
+        mark_ready(exchange);
+    }
+    while (!TAILQ_EMPTY(&wire->ready)) /* an end takes it off: NOLINTNEXTLINE(*-unix.Malloc) */
+        tell_next(TAILQ_FIRST(&wire->ready));
+    wire->telling = false;
+}
+
+/* ---- libcurl on the event base ---- */
+
+static void
+on_socket(evutil_socket_t fd, short what, void *context)
+{
+    struct etcd_wire *wire = context;
+    int action = (what & EV_READ ? CURL_CSELECT_IN : 0) | (what & EV_WRITE ? CURL_CSELECT_OUT : 0);
+    int running;
+    CHECK(curl_multi_socket_action(wire->multi, fd, action, &running) == CURLM_OK);
+    tell_all(wire);
+}
+
+static void
+on_time(void *context)
+{
+    struct etcd_wire *wire = context;
+    int running;
+    CHECK(curl_multi_socket_action(wire->multi, CURL_SOCKET_TIMEOUT, 0, &running) == CURLM_OK);
+    tell_all(wire);
+}
+
+static int
+watch_socket(CURL *easy, curl_socket_t fd, int what, void *context, void *socket)
+{
+    (void)easy;
+    struct etcd_wire *wire = context;
+    struct event *event = socket;
+    if (event != NULL)
+        event_free(event);
+    event = NULL;
+    if (what != CURL_POLL_REMOVE) {
+        short events = EV_PERSIST;
+        events |= what & CURL_POLL_IN ? EV_READ : 0;
+        events |= what & CURL_POLL_OUT ? EV_WRITE : 0;
+        event = event_new(wire->base, fd, events, on_socket, wire);
+        CHECK(event != NULL && event_add(event, NULL) == 0);
+    }
+    CHECK(curl_multi_assign(wire->multi, fd, event) == CURLM_OK);
+    return 0;
+}
+
+static int
+watch_time(CURLM *multi, long timeout_ms, void *context)
+{
+    (void)multi;
+    struct etcd_wire *wire = context;
+    if (timeout_ms < 0)
+        etcd_timer_clear(wire->timer);
+    else
+        etcd_timer_set(wire->timer, (int64_t)timeout_ms * NS_PER_MS);
+    return 0;
+}
+
+static char *
+copy_of(const char *text)
+{
+    char *copy = text == NULL ? NULL : strdup(text);
+    CHECK(text == NULL || copy != NULL);
+    return copy;
+}
+
+enum status
+etcd_wire_create(struct event_base *base, const struct etcd_options *options,
+                 struct etcd_wire **created, struct error *error)
+{
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        return error_set(error, STATUS_INTERNAL, "libcurl does not start");
+    struct etcd_wire *wire = calloc(1, sizeof(*wire));
+    CHECK(wire != NULL);
+    wire->base = base;
+    wire->ca_file = copy_of(options->ca_file);
+    wire->cert_file = copy_of(options->cert_file);
+    wire->key_file = copy_of(options->key_file);
+    wire->connect_timeout_ns = options->connect_timeout_ns;
+    wire->answer_bytes_max = options->answer_bytes_max;
+    TAILQ_INIT(&wire->open);
+    TAILQ_INIT(&wire->ready);
+    wire->timer = etcd_timer_create(base, on_time, wire);
+    CURLM *multi = wire->multi = curl_multi_init();
+    CHECK(multi != NULL);
+    bool set = curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, watch_socket) == CURLM_OK &&
+               curl_multi_setopt(multi, CURLMOPT_SOCKETDATA, wire) == CURLM_OK &&
+               curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, watch_time) == CURLM_OK &&
+               curl_multi_setopt(multi, CURLMOPT_TIMERDATA, wire) == CURLM_OK &&
+               curl_multi_setopt(multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING) == CURLM_OK &&
+               curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)CONNECTIONS_KEPT) == CURLM_OK;
+    CHECK(set);
+    *created = wire;
+    return STATUS_OK;
+}
+
+void
+etcd_wire_destroy(struct etcd_wire *wire)
+{
+    CHECK(!wire->telling);
+    while (!TAILQ_EMPTY(&wire->open)) /* which takes it off: NOLINTNEXTLINE(*-unix.Malloc) */
+        exchange_free(TAILQ_FIRST(&wire->open));
+    CHECK(curl_multi_cleanup(wire->multi) == CURLM_OK);
+    etcd_timer_destroy(wire->timer);
+    curl_global_cleanup();
+    free(wire->ca_file);
+    free(wire->cert_file);
+    free(wire->key_file);
+    free(wire);
+}
+
+/* ---- one request ---- */
+
+/* libcurl keeps no more than an int, 24 days: more would be cut or refused, which differs. */
+static long
+to_ms(int64_t ns)
+{
+    int64_t ms = ns / NS_PER_MS + 1;
+    return ms < INT_MAX ? (long)ms : INT_MAX;
+}
+
+static void
+add_header(struct etcd_exchange *exchange, const char *line)
+{
+    struct curl_slist *longer = curl_slist_append(exchange->headers, line);
+    CHECK(longer != NULL);
+    exchange->headers = longer;
+}
+
+static void
+add_headers(struct etcd_exchange *exchange)
+{
+    add_header(exchange, "Content-Type: application/json");
+    add_header(exchange, "Expect:"); /* no round trip before a large body */
+    /* Refuse at once, and end a watch, while there is no leader: else calls hang for 7 s, and a
+     * watch on a member that is cut off goes on reporting progress. */
+    add_header(exchange, "Grpc-Metadata-hasleader: true");
+    if (exchange->request.timeout_ns > 0) {
+        char line[64];
+        snprintf(line, sizeof(line), "Grpc-Timeout: %ldm", to_ms(exchange->request.timeout_ns));
+        add_header(exchange, line);
+    }
+    if (exchange->request.token != NULL) {
+        char *line;
+        CHECK(asprintf(&line, "Authorization: %s", exchange->request.token) > 0);
+        add_header(exchange, line);
+        free(line);
+    }
+}
+
+static bool
+set_security(struct etcd_exchange *exchange)
+{
+    const struct etcd_wire *wire = exchange->wire;
+    CURL *easy = exchange->easy;
+    bool set =
+        curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2) == CURLE_OK &&
+        curl_easy_setopt(easy, CURLOPT_CA_CACHE_TIMEOUT, (long)CA_CACHE_S) == CURLE_OK;
+    if (set && wire->ca_file != NULL)
+        set = curl_easy_setopt(easy, CURLOPT_CAINFO, wire->ca_file) == CURLE_OK &&
+              curl_easy_setopt(easy, CURLOPT_CAPATH, NULL) == CURLE_OK;
+    if (set && wire->cert_file != NULL)
+        set = curl_easy_setopt(easy, CURLOPT_SSLCERT, wire->cert_file) == CURLE_OK &&
+              curl_easy_setopt(easy, CURLOPT_SSLKEY, wire->key_file) == CURLE_OK;
+    return set;
+}
+
+static bool
+set_transfer(struct etcd_exchange *exchange)
+{
+    CURL *easy = exchange->easy;
+    int64_t timeout_ns = exchange->request.timeout_ns;
+    int64_t connect_ns = exchange->wire->connect_timeout_ns;
+    char url[URL_MAX];
+    snprintf(url, sizeof(url), "%s%s", exchange->request.endpoint, exchange->request.path);
+    return curl_easy_setopt(easy, CURLOPT_URL, url) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK && /* whatever the environment */
+           /* HTTP/2 without TLS reaches etcd's gRPC server, not the gateway */
+           curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, (long)KEEPALIVE_IDLE_S) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, (long)KEEPALIVE_INTERVAL_S) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, to_ms(connect_ns)) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, timeout_ns == 0 ? 0L : to_ms(timeout_ns)) ==
+               CURLE_OK;
+}
+
+static bool
+set_data(struct etcd_exchange *exchange)
+{
+    CURL *easy = exchange->easy;
+    return curl_easy_setopt(easy, CURLOPT_POST, 1L) == CURLE_OK &&
+           /* with its length: a body that stays open would be waited for */
+           curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE,
+                            (curl_off_t)exchange->request.body_bytes) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_READFUNCTION, give_body) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_READDATA, exchange) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, refuse_rewind) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_answer) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_WRITEDATA, exchange) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, exchange->failure) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_HTTPHEADER, exchange->headers) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_PRIVATE, exchange) == CURLE_OK;
+}
+
+struct etcd_exchange *
+etcd_exchange_start(struct etcd_wire *wire, const struct etcd_exchange_request *request)
+{
+    struct etcd_exchange *exchange = calloc(1, sizeof(*exchange));
+    CHECK(exchange != NULL);
+    exchange->wire = wire;
+    exchange->request = *request;
+    exchange->easy = curl_easy_init();
+    CHECK(exchange->easy != NULL);
+    add_headers(exchange);
+    CHECK(set_transfer(exchange) && set_data(exchange) && set_security(exchange));
+    TAILQ_INSERT_TAIL(&wire->open, exchange, open_link);
+    CHECK(curl_multi_add_handle(wire->multi, exchange->easy) == CURLM_OK);
+    return exchange;
+}
+
+void
+etcd_exchange_cancel(struct etcd_exchange *exchange)
+{
+    exchange_free(exchange);
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/etcd/json.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base64.h"
+#include "base/check.h"
+
+static const char *const field_names[ETCD_FIELDS] = {
+#define FIELD(id, name) [ETCD_FIELD_##id] = (name),
+#include "mesh/etcd/fields.def"
+#undef FIELD
+};
+
+const char *
+etcd_field_name(enum etcd_field field)
+{
+    return field_names[field];
+}
+
+/* ---- writing ---- */
+
+static void
+put_comma(struct bytes *json)
+{
+    if (json->used == 0)
+        return;
+    char last = json->data[json->used - 1];
+    if (last != '{' && last != '[' && last != ':')
+        bytes_put_char(json, ',');
+}
+
+void
+etcd_put_open(struct bytes *json, char bracket)
+{
+    put_comma(json);
+    bytes_put_char(json, bracket);
+}
+
+void
+etcd_put_close(struct bytes *json, char bracket)
+{
+    bytes_put_char(json, bracket);
+}
+
+void
+etcd_put_field(struct bytes *json, enum etcd_field field)
+{
+    put_comma(json);
+    bytes_put_char(json, '"');
+    bytes_put_text(json, field_names[field]);
+    bytes_put_text(json, "\":");
+}
+
+void
+etcd_put_int(struct bytes *json, enum etcd_field field, int64_t number)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "%" PRId64, number);
+    etcd_put_word(json, field, text);
+}
+
+void
+etcd_put_true(struct bytes *json, enum etcd_field field)
+{
+    etcd_put_field(json, field);
+    bytes_put_text(json, "true");
+}
+
+void
+etcd_put_word(struct bytes *json, enum etcd_field field, const char *word)
+{
+    etcd_put_field(json, field);
+    bytes_put_char(json, '"');
+    bytes_put_text(json, word);
+    bytes_put_char(json, '"');
+}
+
+void
+etcd_put_bytes(struct bytes *json, enum etcd_field field, struct etcd_bytes data)
+{
+    etcd_put_field(json, field);
+    bytes_put_char(json, '"');
+    char *to = bytes_reserve(json, base64_bytes(data.bytes));
+    CHECK(to != NULL);
+    base64_encode(data.data, data.bytes, to);
+    json->used += base64_bytes(data.bytes);
+    bytes_put_char(json, '"');
+}
+
+void
+etcd_put_text(struct bytes *json, enum etcd_field field, const char *text)
+{
+    etcd_put_field(json, field);
+    bytes_put_char(json, '"');
+    for (const char *at = text; *at != '\0'; at++) {
+        char escape[8];
+        unsigned char byte = (unsigned char)*at;
+        if (byte < 0x20 || byte == '"' || byte == '\\') {
+            snprintf(escape, sizeof(escape), "\\u%04x", byte);
+            bytes_put_text(json, escape);
+        } else {
+            bytes_put_char(json, *at);
+        }
+    }
+    bytes_put_char(json, '"');
+}
+
+/* ---- memory ---- */
+
+enum { CHUNK_BYTES = 64 * 1024, ALIGNMENT = 16 };
+
+struct etcd_chunk {
+    struct etcd_chunk *next;
+    size_t used;
+    size_t bytes;
+    _Alignas(ALIGNMENT) unsigned char data[];
+};
+
+void *
+etcd_arena_take(struct etcd_arena *arena, size_t bytes)
+{
+    CHECK(bytes <= SIZE_MAX / 4);
+    size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    struct etcd_chunk *chunk = arena->chunks;
+    if (chunk == NULL || chunk->bytes - chunk->used < rounded) {
+        size_t room = rounded > CHUNK_BYTES ? rounded : CHUNK_BYTES;
+        chunk = malloc(sizeof(*chunk) + room);
+        CHECK(chunk != NULL);
+        *chunk = (struct etcd_chunk){.next = arena->chunks, .bytes = room};
+        arena->chunks = chunk;
+    }
+    void *taken = chunk->data + chunk->used;
+    chunk->used += rounded;
+    memset(taken, 0, bytes);
+    return taken;
+}
+
+void
+etcd_arena_fini(struct etcd_arena *arena)
+{
+    while (arena->chunks != NULL) {
+        struct etcd_chunk *next = arena->chunks->next;
+        free(arena->chunks);
+        arena->chunks = next;
+    }
+}
+
+/* ---- reading ---- */
+
+const json_t *
+etcd_get(const json_t *object, enum etcd_field field)
+{
+    const json_t *value = json_object_get(object, field_names[field]);
+    return json_is_null(value) ? NULL : value; /* which JSON of protobuf takes for the default */
+}
+
+bool
+etcd_get_int(const json_t *object, enum etcd_field field, int64_t *number)
+{
+    const json_t *value = etcd_get(object, field);
+    *number = 0;
+    if (value == NULL)
+        return true;
+    if (json_is_integer(value)) {
+        *number = json_integer_value(value);
+        return true;
+    }
+    const char *text = json_string_value(value);
+    if (text == NULL)
+        return false;
+    char *end;
+    errno = 0;
+    *number = strtoll(text, &end, 10);
+    return errno == 0 && end != text && *end == '\0';
+}
+
+bool
+etcd_get_uint(const json_t *object, enum etcd_field field, uint64_t *number)
+{
+    const json_t *value = etcd_get(object, field);
+    *number = 0;
+    if (value == NULL)
+        return true;
+    if (json_is_integer(value)) {
+        *number = (uint64_t)json_integer_value(value);
+        return json_integer_value(value) >= 0;
+    }
+    const char *text = json_string_value(value);
+    if (text == NULL)
+        return false;
+    char *end;
+    errno = 0;
+    *number = strtoull(text, &end, 10);
+    return errno == 0 && end != text && *end == '\0' && text[0] != '-';
+}
+
+bool
+etcd_get_bool(const json_t *object, enum etcd_field field, bool *value)
+{
+    const json_t *found = etcd_get(object, field);
+    *value = json_is_true(found);
+    return found == NULL || json_is_boolean(found);
+}
+
+bool
+etcd_get_bytes(const json_t *object, enum etcd_field field, struct etcd_arena *arena,
+               struct etcd_bytes *data)
+{
+    const json_t *value = etcd_get(object, field);
+    *data = (struct etcd_bytes){0};
+    if (value == NULL)
+        return true;
+    const char *text = json_string_value(value);
+    if (text == NULL)
+        return false;
+    size_t length = json_string_length(value);
+    unsigned char *to = etcd_arena_take(arena, length / 4 * 3 + 1);
+    data->data = to;
+    return base64_decode(text, length, to, &data->bytes);
+}
+
+const char *
+etcd_get_text(const json_t *object, enum etcd_field field)
+{
+    const char *text = json_string_value(etcd_get(object, field));
+    return text == NULL ? "" : text;
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/loader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+enum {
+    LOADER_NICE = 10, /* a tenth of a CPU that `run` wants all of */
+    STOP_PATIENCE_S = 1,
+};
+
+/* Longer than a main thread that is not in a run needs to look after itself. */
+static const int64_t SETTLE_NS_MAX = 20 * (int64_t)NS_PER_MS;
+
+/* ---- answers ---- */
+
+/* Waits for room: an answer that were lost would keep the coordinator waiting. */
+static void
+answer(struct loader *loader, enum handshake_model_event event)
+{
+    struct handshake_model_said *said = &loader->said;
+    struct pollfd room = {.fd = HANDSHAKE_FD_MODELS, .events = POLLOUT};
+    struct error error = ERROR_NONE;
+    said->event = event;
+    while (handshake_send(HANDSHAKE_FD_MODELS, said, sizeof(*said), &error) ==
+           STATUS_DEADLINE_EXCEEDED)
+        (void)poll(&room, 1, -1);
+}
+
+static void
+said_begin(struct loader *loader)
+{
+    struct handshake_model_said *said = &loader->said;
+    *said = (struct handshake_model_said){
+        .header = {HANDSHAKE_VERSION, HANDSHAKE_MODEL_SAID, sizeof(*said), 0},
+        .number = loader->order.number,
+        .life = loader->order.life,
+    };
+}
+
+static void
+answer_failed(struct loader *loader, const struct error *error)
+{
+    said_begin(loader); /* nothing of what it said of itself before it failed */
+    loader->said.status = error->status != STATUS_OK ? error->status : STATUS_UNKNOWN;
+    snprintf(loader->said.text, sizeof(loader->said.text), "%s", error->text);
+    answer(loader, MODEL_FAILED);
+}
+
+/* ---- loading ---- */
+
+static uint64_t
+grown(uint64_t after, uint64_t before)
+{
+    return after > before ? after - before : 0;
+}
+
+/* What a load came to: as the modelet says, if it does, or as it was measured. What it maps is its
+ * workers' together, as far as it counts that as held. */
+static void
+said_size(struct handshake_model_said *said, uint64_t measured_bytes, uint64_t mapped_bytes)
+{
+    said->mapped_bytes = mapped_bytes;
+    if (said->bytes == 0) {
+        said->bytes = measured_bytes;
+        return;
+    }
+    if (said->mapped_bytes > said->bytes)
+        said->mapped_bytes = said->bytes;
+    said->bytes -= said->mapped_bytes;
+}
+
+/* The modelet's part, in the model's arena. */
+static enum status
+call_load(struct loader *loader, struct loaded *loaded, struct error *error)
+{
+    const struct shoal_model spec = {
+        .struct_size = sizeof(spec),
+        .id = loader->order.id,
+        .path = loader->order.path,
+        .key = loader->order.key,
+    };
+    model_files_begin(&loaded->files, &spec, loader->root);
+    enum status status = modelet_load(loader->modelet, &spec, &loaded->model, error);
+    model_files_end(&loaded->files);
+    if (status != STATUS_OK)
+        return status;
+    status = modelet_ask(loader->modelet, loaded->model, &loader->said, error);
+    if (status != STATUS_OK)
+        modelet_unload(loader->modelet, loaded->model);
+    return status;
+}
+
+static enum status
+load(struct loader *loader, struct loaded *loaded, struct error *error)
+{
+    struct heaps *heaps = &loader->heaps;
+    uint64_t before = heap_bytes(heaps, loaded->heap);
+    heap_enter(heaps, loaded->heap);
+    enum status status = call_load(loader, loaded, error);
+    heap_leave(heaps, loaded->heap);
+    if (status != STATUS_OK)
+        return status;
+    said_size(&loader->said, grown(heap_bytes(heaps, loaded->heap), before) + heaps->own_bytes,
+              loaded->files.bytes);
+    loader->said.event = MODEL_LOADED;
+    status = handshake_model_said_validate(&loader->said, error);
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    error_prefix(error, "modelet %s, of the model", loader->modelet->table.name);
+    heap_enter(heaps, loaded->heap);
+    modelet_unload(loader->modelet, loaded->model);
+    heap_leave(heaps, loaded->heap);
+    return status;
+}
+
+static void
+loaded_destroy(struct loader *loader, struct loaded *loaded)
+{
+    model_files_unmap(&loaded->files);
+    heap_release(&loader->heaps, loaded->heap);
+    free(loaded);
+}
+
+static void
+on_load(struct loader *loader)
+{
+    uint64_t word = model_word(loader->order.number, loader->order.life);
+    struct error error = ERROR_NONE;
+    struct loaded *loaded = calloc(1, sizeof(*loaded));
+    if (loaded == NULL) {
+        error_set(&error, STATUS_RESOURCE_EXHAUSTED, "no memory for a model");
+    } else if (!model_table_free(&loader->table, word)) {
+        error_set(&error, STATUS_ALREADY_EXISTS, "number %u is another model's",
+                  loader->order.number);
+        free(loaded);
+    } else {
+        *loaded = (struct loaded){.word = word, .heap = heap_acquire(&loader->heaps)};
+        if (load(loader, loaded, &error) != STATUS_OK)
+            loaded_destroy(loader, loaded);
+    }
+    if (error.status != STATUS_OK) {
+        answer_failed(loader, &error);
+        return;
+    }
+    (void)model_table_add(&loader->table, word, loaded);
+    seat_count(loader->seat, WORKER_MODELS_LOADED, 1);
+    answer(loader, MODEL_LOADED);
+}
+
+/* ---- unloading ---- */
+
+static void
+unload(struct loader *loader, struct loaded *loaded)
+{
+    struct heaps *heaps = &loader->heaps;
+    heap_enter(heaps, loaded->heap);
+    modelet_unload(loader->modelet, loaded->model);
+    heap_leave(heaps, loaded->heap);
+    /* what `run` has freed lies in the cache of its thread, and would look like a leak */
+    if (loaded->heap != HEAP_NONE && loader->has_thread)
+        model_table_settle(&loader->table, &loader->seat->worker->bell, SETTLE_NS_MAX);
+    loaded_destroy(loader, loaded);
+}
+
+static void
+on_unload(struct loader *loader)
+{
+    uint64_t word = model_word(loader->order.number, loader->order.life);
+    struct loaded *loaded = model_table_remove(&loader->table, word);
+    if (loaded != NULL) {
+        unload(loader, loaded);
+        seat_count(loader->seat, WORKER_MODELS_UNLOADED, 1);
+    }
+    uint64_t leaked_bytes = heaps_leaked(&loader->heaps);
+    seat_gauge(loader->seat, WORKER_MODELS_LEAKED, leaked_bytes);
+    loader->said.leaked_bytes = leaked_bytes < MODEL_BYTES_MAX ? leaked_bytes : MODEL_BYTES_MAX;
+    answer(loader, MODEL_UNLOADED);
+}
+
+static void
+on_predict(struct loader *loader)
+{
+    const struct shoal_model spec = {
+        .struct_size = sizeof(spec),
+        .id = loader->order.id,
+        .path = loader->order.path,
+        .key = loader->order.key,
+    };
+    uint64_t bytes = modelet_predict(loader->modelet, &spec);
+    loader->said.bytes = bytes < MODEL_BYTES_MAX ? bytes : MODEL_BYTES_MAX;
+    answer(loader, MODEL_PREDICTED);
+}
+
+/* ---- orders ---- */
+
+static void
+obey(struct loader *loader)
+{
+    said_begin(loader);
+    switch (loader->order.event) {
+    case MODEL_LOAD: on_load(loader); break;
+    case MODEL_UNLOAD: on_unload(loader); break;
+    default: on_predict(loader); break;
+    }
+}
+
+/* One order, if there is one. False: none, or the coordinator has closed. */
+static bool
+hear_one(struct loader *loader, bool *closed)
+{
+    struct error error = ERROR_NONE;
+    struct handshake_model *order = &loader->order;
+    enum status status = handshake_receive(HANDSHAKE_FD_MODELS, order, sizeof(*order), &error);
+    if (status == STATUS_OK)
+        status = handshake_model_validate(order, &error);
+    switch (status) {
+    case STATUS_OK: obey(loader); return true;
+    case STATUS_DEADLINE_EXCEEDED: return false;
+    case STATUS_UNAVAILABLE: *closed = true; return false;
+    default: log_error("model_order_unheard error=\"%s\"", error.text); return true;
+    }
+}
+
+void
+loader_hear(struct loader *loader)
+{
+    bool closed = false;
+    /* before the socket: what is said after that raises it again */
+    loader->told = seat_models_told(loader->seat);
+    while (hear_one(loader, &closed))
+        continue;
+}
+
+/* ---- the thread ---- */
+
+static void *
+loader_run(void *context)
+{
+    struct loader *loader = context;
+    struct pollfd fds[] = {{.fd = HANDSHAKE_FD_MODELS, .events = POLLIN},
+                           {.fd = loader->stop_fd, .events = POLLIN}};
+    bool closed = false;
+    pthread_setname_np(pthread_self(), "shoal:loader");
+    (void)setpriority(PRIO_PROCESS, 0, LOADER_NICE);
+    while (!closed) {
+        fds[1].revents = 0;
+        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+            break;
+        if (fds[1].revents != 0)
+            break;
+        (void)hear_one(loader, &closed);
+    }
+    return NULL;
+}
+
+/* What the modelet's own faults raise must still end the process as it would elsewhere. */
+static void
+block_signals(sigset_t *before)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+    sigset_t all;
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+        sigdelset(&all, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &all, before);
+}
+
+static enum status
+thread_start(struct loader *loader, struct error *error)
+{
+    loader->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (loader->stop_fd < 0)
+        return error_set_errno(error, "the loader's end");
+    sigset_t before;
+    block_signals(&before);
+    int code = pthread_create(&loader->thread, NULL, loader_run, loader);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code != 0) {
+        errno = code;
+        return error_set_errno(error, "starting the loader");
+    }
+    loader->started = true;
+    return STATUS_OK;
+}
+
+/* ---- its life ---- */
+
+enum status
+loader_start(struct loader *loader, const struct modelet *modelet, const struct seat *seat,
+             const struct handshake_start *start, struct error *error)
+{
+    loader->modelet = modelet;
+    loader->seat = seat;
+    loader->stop_fd = -1;
+    loader->told = 0; /* the first look finds what was said before we were there */
+    loader->has_thread = (modelet->table.abilities & SHOAL_RUN_DURING_LOAD) != 0;
+    char *root = realpath(start->models_root, NULL);
+    if (root == NULL)
+        return error_set_errno(error, "the models' root %s", start->models_root);
+    snprintf(loader->root, sizeof(loader->root), "%s", root);
+    free(root);
+    if (fcntl(HANDSHAKE_FD_MODELS, F_SETFL, O_NONBLOCK) != 0)
+        return error_set_errno(error, "the socket for models");
+    model_files_prepare();
+    if (!model_table_init(&loader->table) || !heaps_init(&loader->heaps))
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory for the table of models");
+    return loader->has_thread ? thread_start(loader, error) : STATUS_OK;
+}
+
+/* Joins it. False: it is still in the modelet. */
+static bool
+thread_stop(struct loader *loader)
+{
+    const uint64_t one = 1;
+    struct timespec until;
+    if (write(loader->stop_fd, &one, sizeof(one)) != sizeof(one))
+        return false;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += STOP_PATIENCE_S;
+    return pthread_timedjoin_np(loader->thread, NULL, &until) == 0;
+}
+
+bool
+loader_stop(struct loader *loader)
+{
+    if (loader->started && !thread_stop(loader))
+        return false;
+    loader->has_thread = false; /* from here on this is the loader, and nobody to be waited for */
+    uint32_t from = 0;
+    struct loaded *loaded;
+    while (loader->table.entries != NULL &&
+           (loaded = model_table_next(&loader->table, &from)) != NULL)
+        unload(loader, model_table_remove(&loader->table, loaded->word));
+    heaps_fini(&loader->heaps);
+    model_table_fini(&loader->table);
+    if (loader->stop_fd >= 0)
+        close(loader->stop_fd);
+    return true;
+}

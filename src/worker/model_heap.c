@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/model_heap.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* jemalloc's, and the sanitizers': which of them is in the process is the linker's business. */
+__attribute__((weak)) int mallctl(const char *name, void *old, size_t *old_bytes, void *new,
+                                  size_t new_bytes);
+__attribute__((weak)) size_t __sanitizer_get_current_allocated_bytes(void); /* NOLINT: its name */
+
+struct heap {
+    unsigned index;      /* jemalloc's number */
+    bool used;           /* a model has it */
+    const size_t *pages; /* in use, kept up to date by jemalloc */
+    uint64_t left_bytes; /* when its model got it: what others before have left */
+};
+
+static bool
+control(const char *name, void *old, size_t bytes)
+{
+    size_t got = bytes;
+    return mallctl(name, old, &got, NULL, 0) == 0 && got == bytes;
+}
+
+static bool
+control_one(const char *of, unsigned index, const char *what, void *old, size_t bytes)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "%s.%u.%s", of, index, what);
+    if (bytes == 0)
+        return mallctl(name, NULL, NULL, NULL, 0) == 0;
+    return control(name, old, bytes);
+}
+
+void
+heap_flush(void)
+{
+    if (mallctl != NULL)
+        (void)mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
+}
+
+static uint64_t
+page_bytes(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* ---- all of them ---- */
+
+/* What jemalloc knows of arenas that were made since, it knows from now on. */
+static bool
+look_again(void)
+{
+    uint64_t epoch = 1;
+    size_t bytes = sizeof(epoch);
+    return mallctl("epoch", &epoch, &bytes, &epoch, sizeof(epoch)) == 0;
+}
+
+/* Some at once, a quarter of what there are: to look again takes 20 µs for each that there is. */
+static bool
+heaps_grow(struct heaps *heaps)
+{
+    enum { GROWTH_LEAST = 4 };
+    uint32_t from = heaps->count;
+    uint32_t to = from + GROWTH_LEAST + from / 4;
+    uint32_t made = from;
+    for (; made < to && made < HEAPS_MAX; made++) {
+        struct heap *heap = &heaps->states[made];
+        if (!control("arenas.create", &heap->index, sizeof(heap->index)))
+            break;
+    }
+    if (made == from || !look_again())
+        return false;
+    for (; heaps->count < made; heaps->count++) {
+        struct heap *heap = &heaps->states[heaps->count];
+        if (!control_one("experimental.arenas", heap->index, "pactivep", &heap->pages,
+                         sizeof(heap->pages)))
+            break;
+    }
+    return heaps->count > from;
+}
+
+/* What the first takes for itself, which is what each does. */
+static void
+measure_own(struct heaps *heaps)
+{
+    size_t own = 0;
+    if (control_one("stats.arenas", heaps->states[0].index, "base", &own, sizeof(own)))
+        heaps->own_bytes = own;
+}
+
+bool
+heaps_init(struct heaps *heaps)
+{
+    *heaps = (struct heaps){.states = NULL};
+    if (mallctl == NULL)
+        return true;
+    heaps->states = calloc(HEAPS_MAX, sizeof(heaps->states[0]));
+    if (heaps->states == NULL)
+        return false;
+    if (heaps_grow(heaps))
+        measure_own(heaps);
+    else
+        heaps_fini(heaps); /* another jemalloc, which does not keep count in this way */
+    return true;
+}
+
+void
+heaps_fini(struct heaps *heaps)
+{
+    free(heaps->states);
+    *heaps = (struct heaps){.states = NULL};
+}
+
+/* ---- one ---- */
+
+/* Of this thread alone, whatever arena it was in. */
+static uint64_t
+thread_bytes(void)
+{
+    uint64_t allocated = 0;
+    uint64_t freed = 0;
+    if (!control("thread.allocated", &allocated, sizeof(allocated)) ||
+        !control("thread.deallocated", &freed, sizeof(freed)))
+        return 0;
+    return allocated - freed;
+}
+
+uint64_t
+heap_bytes(const struct heaps *heaps, int32_t heap)
+{
+    if (heap != HEAP_NONE)
+        return *heaps->states[heap].pages * page_bytes();
+    if (mallctl != NULL)
+        return thread_bytes();
+    return __sanitizer_get_current_allocated_bytes != NULL
+               ? __sanitizer_get_current_allocated_bytes()
+               : 0;
+}
+
+/* Nobody allocates there any more, so nobody would do it by the way, as jemalloc has it. */
+static void
+heap_purge(const struct heap *state)
+{
+    (void)control_one("arena", state->index, "purge", NULL, 0);
+}
+
+int32_t
+heap_acquire(struct heaps *heaps)
+{
+    if (heaps->states == NULL)
+        return HEAP_NONE;
+    uint32_t free_one = 0;
+    while (free_one < heaps->count && heaps->states[free_one].used)
+        free_one++;
+    if (free_one == HEAPS_MAX || (free_one == heaps->count && !heaps_grow(heaps)))
+        return HEAP_NONE;
+    struct heap *state = &heaps->states[free_one];
+    state->used = true;
+    state->left_bytes = heap_bytes(heaps, (int32_t)free_one);
+    return (int32_t)free_one;
+}
+
+void
+heap_release(struct heaps *heaps, int32_t heap)
+{
+    if (heap == HEAP_NONE)
+        return;
+    heaps->states[heap].used = false;
+    heap_purge(&heaps->states[heap]);
+}
+
+void
+heap_enter(struct heaps *heaps, int32_t heap)
+{
+    if (heap == HEAP_NONE)
+        return;
+    heap_flush(); /* or allocations would be served by what was cached of another arena */
+    unsigned index = heaps->states[heap].index;
+    size_t bytes = sizeof(heaps->outside);
+    (void)mallctl("thread.arena", &heaps->outside, &bytes, &index, sizeof(index));
+}
+
+void
+heap_leave(const struct heaps *heaps, int32_t heap)
+{
+    if (heap == HEAP_NONE)
+        return;
+    heap_flush();
+    unsigned outside = heaps->outside;
+    (void)mallctl("thread.arena", NULL, NULL, &outside, sizeof(outside));
+    heap_purge(&heaps->states[heap]);
+}
+
+uint64_t
+heaps_leaked(const struct heaps *heaps)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; heaps->states != NULL && i < heaps->count; i++) {
+        const struct heap *state = &heaps->states[i];
+        bytes += state->used ? state->left_bytes : heap_bytes(heaps, (int32_t)i);
+    }
+    return bytes;
+}

@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A mirror is what etcd holds, at the revision that it claims, whatever happens to both: random
+ * writes while the connection is cut, etcd is killed, its history is compacted, and once all of its
+ * data is lost. What it tells is applied to a table here; told twice, told in the wrong order or
+ * not told, it would differ from a listing.
+ */
+#include "proxy.h"
+#include "rig.h"
+
+enum { TABLE_MAX = 4096, KEYS = 40 };
+
+struct row {
+    size_t range_index;
+    char key[32];
+    char value[32];
+    int64_t mod_revision;
+};
+
+struct table {
+    struct etcd_mirror *mirror;
+    struct row rows[TABLE_MAX];
+    size_t count;
+    size_t puts, deletes, syncs, troubles;
+    int64_t synced_revision;
+    bool synced;
+    bool goes_back; /* revisions may */
+    size_t closes_after;
+};
+
+static struct cluster cluster;
+static struct proxy *proxy;
+static struct etcd *direct;
+static struct etcd *etcd; /* through the proxy */
+
+static struct row *
+find(struct table *table, struct etcd_bytes key)
+{
+    for (size_t i = 0; i < table->count; i++)
+        if (bytes_are(key, table->rows[i].key))
+            return &table->rows[i];
+    return NULL;
+}
+
+static void
+close_when_due(struct table *table)
+{
+    if (table->closes_after > 0 && --table->closes_after == 0)
+        etcd_mirror_close(table->mirror);
+}
+
+static void
+on_put(void *context, size_t range_index, const struct etcd_kv *kv)
+{
+    struct table *table = context;
+    struct row *row = find(table, kv->key);
+    if (row == NULL) {
+        assert_true(table->count < TABLE_MAX);
+        row = &table->rows[table->count++];
+        *row = (struct row){.range_index = range_index};
+        snprintf(row->key, sizeof(row->key), "%.*s", (int)kv->key.bytes,
+                 (const char *)kv->key.data);
+    }
+    assert_int_equal(row->range_index, range_index);
+    assert_true(table->goes_back || kv->mod_revision > row->mod_revision);
+    row->mod_revision = kv->mod_revision;
+    snprintf(row->value, sizeof(row->value), "%.*s", (int)kv->value.bytes,
+             (const char *)kv->value.data);
+    table->puts++;
+    close_when_due(table);
+}
+
+static void
+on_delete(void *context, size_t range_index, const struct etcd_kv *kv)
+{
+    struct table *table = context;
+    struct row *row = find(table, kv->key);
+    assert_non_null(row); /* each is told of once */
+    assert_int_equal(row->range_index, range_index);
+    assert_true(kv->mod_revision == 0 || kv->mod_revision > row->mod_revision);
+    *row = table->rows[--table->count];
+    table->deletes++;
+    close_when_due(table);
+}
+
+static void
+on_synced(void *context, int64_t revision)
+{
+    struct table *table = context;
+    assert_true(table->goes_back || revision >= table->synced_revision);
+    table->synced_revision = revision;
+    table->syncs++;
+    table->synced = true;
+    close_when_due(table);
+}
+
+static void
+on_trouble(void *context, const struct error *error)
+{
+    struct table *table = context;
+    assert_true(error->text[0] != '\0');
+    table->troubles++;
+    table->synced = false;
+}
+
+static const struct etcd_range ranges[2] = {
+    {.span = ETCD_PREFIX, .key = {"m/", 2}},
+    {.span = ETCD_PREFIX, .key = {"n/", 2}},
+};
+
+static void
+mirror_open(struct table *table, struct etcd *client, int64_t page_keys)
+{
+    *table = (struct table){0};
+    struct etcd_mirror_options options = {
+        .ranges = ranges,
+        .range_count = 2,
+        .page_keys = page_keys,
+        .progress_ns = 10 * NS_PER_S, /* a busy machine is no silent server */
+        .on_put = on_put,
+        .on_delete = on_delete,
+        .on_synced = on_synced,
+        .on_trouble = on_trouble,
+        .context = table,
+    };
+    struct error error = ERROR_NONE;
+    assert_int_equal(etcd_mirror_open(client, &options, &table->mirror, &error), STATUS_OK);
+}
+
+/* All of etcd in the ranges, as of one revision, is in the table, and nothing else. */
+static void
+assert_same(struct table *table, int64_t revision)
+{
+    size_t count = 0;
+    for (size_t r = 0; r < 2; r++) {
+        struct etcd_op all = {.kind = ETCD_RANGE, .range = ranges[r], .revision = revision};
+        const struct etcd_response *listed = &done(do_op(direct, all))->responses[0];
+        assert_in_range(listed->kv_count, 0, KVS_MAX);
+        for (size_t i = 0; i < listed->kv_count; i++) {
+            const struct row *row = find(table, listed->kvs[i].key);
+            assert_non_null(row);
+            assert_true(bytes_are(listed->kvs[i].value, row->value));
+            assert_int_equal(row->mod_revision, listed->kvs[i].mod_revision);
+        }
+        count += listed->kv_count;
+    }
+    assert_int_equal(table->count, count);
+    assert_int_equal(etcd_mirror_keys(table->mirror), count);
+}
+
+/* Quiet: then what is mirrored at the last revision is all. */
+static void
+wait_same(struct table *table)
+{
+    int64_t revision = done(do_get(direct, "m/"))->revision;
+    WAIT_UNTIL(table->synced && etcd_mirror_revision(table->mirror) >= revision);
+    assert_same(table, revision);
+}
+
+static void
+write_random(uint64_t *seed, size_t writes)
+{
+    for (size_t i = 0; i < writes; i++) {
+        char key[24], value[24];
+        uint64_t drawn = rig_draw(seed);
+        snprintf(key, sizeof(key), "%c/%d", drawn & 1 ? 'm' : 'n',
+                 (int)(drawn >> 8 & 0xffff) % KEYS);
+        snprintf(value, sizeof(value), "%llx", (unsigned long long)drawn);
+        if (drawn >> 4 & 3)
+            done(do_put(direct, key, value));
+        else
+            done(do_delete(direct, key));
+    }
+}
+
+static void
+compact(int64_t revision)
+{
+    etcd_compact(direct, revision, to_got(0));
+    done(got_wait());
+}
+
+static int
+start(void **state)
+{
+    (void)state;
+    cluster_start(&cluster, 1);
+    proxy = proxy_start(cluster.members[0].client_port);
+    struct etcd_options options = {.call_timeout_ns = 30 * NS_PER_S};
+    direct = rig_client(&cluster, options);
+    etcd = rig_client_of(proxy_url(proxy), options);
+    done(do_get(direct, "ready"));
+    return 0;
+}
+
+static int
+stop(void **state)
+{
+    (void)state;
+    etcd_destroy(etcd);
+    etcd_destroy(direct);
+    proxy_stop(proxy);
+    cluster_stop(&cluster);
+    rig_end();
+    return 0;
+}
+
+static int
+clean(void **state)
+{
+    (void)state;
+    for (size_t r = 0; r < 2; r++)
+        done(do_op(direct, (struct etcd_op){.kind = ETCD_DELETE, .range = ranges[r]}));
+    return 0;
+}
+
+static void
+lists_and_follows(void **state)
+{
+    (void)state;
+    static struct table table;
+    uint64_t seed = rig_seed();
+    mirror_open(&table, etcd, 0);
+    WAIT_UNTIL(table.synced);
+    assert_int_equal(table.count, 0);
+    write_random(&seed, 100);
+    wait_same(&table);
+    assert_int_equal(table.troubles, 0);
+    static struct table paged;
+    mirror_open(&paged, etcd, 3);
+    WAIT_UNTIL(paged.synced);
+    wait_same(&paged);
+    assert_int_equal(paged.puts, paged.count);
+    etcd_mirror_close(paged.mirror);
+    etcd_mirror_close(table.mirror);
+}
+
+static void
+survives(void **state)
+{
+    (void)state;
+    static struct table table;
+    uint64_t seed = rig_seed();
+    mirror_open(&table, etcd, 5);
+    WAIT_UNTIL(table.synced);
+    for (int round = 0; round < 20; round++) {
+        uint64_t fault = rig_draw(&seed) % 5;
+        write_random(&seed, rig_draw(&seed) % 10);
+        if (fault == 0) {
+            proxy_cut(proxy);
+        } else if (fault == 1) {
+            proxy_set(proxy, PROXY_DROP_ANSWER);
+            write_random(&seed, 5);
+            rig_turn();
+            proxy_set(proxy, PROXY_PASS);
+        } else if (fault == 2 && round % 4 == 0) {
+            member_kill(&cluster, 0);
+            member_start(&cluster, 0);
+        } else if (fault == 3) { /* what it has not seen is forgotten */
+            proxy_set(proxy, PROXY_DROP_ANSWER);
+            proxy_cut(proxy);
+            write_random(&seed, 10);
+            compact(done(do_get(direct, "m/"))->revision);
+            proxy_set(proxy, PROXY_PASS);
+        }
+        write_random(&seed, rig_draw(&seed) % 10);
+        if (round % 3 == 0)
+            wait_same(&table);
+    }
+    wait_same(&table);
+    etcd_mirror_close(table.mirror);
+}
+
+/* A listing whose revision is compacted between two pages begins again, and is whole. */
+static void
+compacted_while_listing(void **state)
+{
+    (void)state;
+    static struct table table;
+    for (int i = 0; i < 20; i++) {
+        char key[24];
+        snprintf(key, sizeof(key), "m/%d", i);
+        done(do_put(direct, key, "1"));
+    }
+    uint64_t lists = etcd_figures(etcd)->lists;
+    mirror_open(&table, etcd, 1);
+    WAIT_UNTIL(table.puts >= 3);
+    proxy_set(proxy, PROXY_SWALLOW);
+    done(do_delete(direct, "m/0"));
+    compact(done(do_put(direct, "m/1", "2"))->revision);
+    proxy_cut(proxy);
+    proxy_set(proxy, PROXY_PASS);
+    WAIT_UNTIL(table.synced);
+    wait_same(&table);
+    assert_true(etcd_figures(etcd)->lists - lists >= 2);
+    etcd_mirror_close(table.mirror);
+}
+
+/* Pages that are longer than an answer may be: they are asked for in parts. */
+static void
+long_pages(void **state)
+{
+    (void)state;
+    static struct table table;
+    char value[4096];
+    memset(value, 'v', sizeof(value) - 1);
+    value[sizeof(value) - 1] = '\0';
+    for (int i = 0; i < 60; i++) {
+        char key[24];
+        snprintf(key, sizeof(key), "m/long%d", i);
+        done(do_put(direct, key, value));
+    }
+    struct etcd *small =
+        rig_client(&cluster, (struct etcd_options){.answer_bytes_max = 50000,
+                                                   .call_timeout_ns = 30 * NS_PER_S});
+    mirror_open(&table, small, 0);
+    WAIT_UNTIL(table.synced || table.troubles > 0);
+    assert_int_equal(table.troubles, 0);
+    assert_int_equal(table.count, 60);
+    etcd_mirror_close(table.mirror);
+    etcd_destroy(small);
+}
+
+/* History is compacted faster than a mirror can list: it does not list without end. */
+static void
+compacted_always(void **state)
+{
+    (void)state;
+    static struct table table;
+    for (int i = 0; i < 20; i++) {
+        char key[24];
+        snprintf(key, sizeof(key), "m/%d", i);
+        done(do_put(direct, key, "1"));
+    }
+    uint64_t lists = etcd_figures(etcd)->lists;
+    mirror_open(&table, etcd, 1);
+    int64_t end_ns = clock_now_ns() + 3 * NS_PER_S;
+    while (clock_now_ns() < end_ns) /* a slow machine makes fewer, never more */
+        compact(done(do_put(direct, "m/1", "2"))->revision);
+    assert_in_range(etcd_figures(etcd)->lists - lists, 2, 8);
+    WAIT_UNTIL(table.synced);
+    wait_same(&table);
+    etcd_mirror_close(table.mirror);
+}
+
+static void
+emptied(void **state)
+{
+    (void)state;
+    static struct table table;
+    done(do_put(direct, "m/both", "old"));
+    done(do_put(direct, "m/old", "old"));
+    for (int i = 0; i < 30; i++)
+        done(do_put(direct, "n/more", "old"));
+    mirror_open(&table, etcd, 0);
+    WAIT_UNTIL(table.synced);
+    wait_same(&table);
+    table.goes_back = true;
+    member_kill(&cluster, 0);
+    member_empty(&cluster, 0);
+    member_start(&cluster, 0);
+    size_t syncs = table.syncs;
+    /* a client that has seen nothing takes it as it is */
+    struct etcd *fresh =
+        rig_client(&cluster, (struct etcd_options){.call_timeout_ns = 30 * NS_PER_S});
+    done(do_put(fresh, "m/both", "new"));
+    WAIT_UNTIL(table.synced && table.syncs > syncs && find(&table, etcd_text("m/old")) == NULL);
+    assert_string_equal(find(&table, etcd_text("m/both"))->value, "new");
+    done(do_put(fresh, "m/new", "new"));
+    WAIT_UNTIL(table.count == 2);
+    assert_true(etcd_figures(etcd)->histories >= 1);
+    etcd_destroy(fresh);
+    etcd_mirror_close(table.mirror);
+}
+
+/* It comes back without its data and has written more than before, until the mirror asks again:
+ * revisions go on as if nothing had happened. */
+static void
+replaced(bool with_keys)
+{
+    static struct table table;
+    if (with_keys)
+        done(do_put(direct, "n/both", "old"));
+    mirror_open(&table, etcd, 0);
+    WAIT_UNTIL(table.synced);
+    wait_same(&table);
+    table.goes_back = true;
+    uint64_t histories = etcd_figures(etcd)->histories;
+    int64_t before = etcd_mirror_revision(table.mirror);
+    proxy_set(proxy, PROXY_SWALLOW);
+    proxy_cut(proxy);
+    WAIT_UNTIL(table.troubles > 0);
+    member_kill(&cluster, 0);
+    member_empty(&cluster, 0);
+    member_start(&cluster, 0);
+    struct etcd *fresh =
+        rig_client(&cluster, (struct etcd_options){.call_timeout_ns = 30 * NS_PER_S});
+    done(do_put(fresh, "m/new", "new"));
+    done(do_put(fresh, "n/both", "new"));
+    done(do_delete(fresh, "n/both"));
+    while (done(do_put(fresh, "elsewhere", "1"))->revision < before + 20)
+        continue;
+    proxy_set(proxy, PROXY_PASS);
+    proxy_cut(proxy);
+    WAIT_UNTIL(table.synced);
+    assert_int_equal(table.count, 1);
+    assert_string_equal(table.rows[0].key, "m/new");
+    assert_int_equal(etcd_figures(etcd)->histories - histories, with_keys);
+    done(do_put(fresh, "n/both", "newer"));
+    WAIT_UNTIL(table.count == 2);
+    etcd_destroy(fresh);
+    etcd_mirror_close(table.mirror);
+}
+
+static void
+replaced_with_keys(void **state)
+{
+    (void)state;
+    replaced(true);
+}
+
+static void
+replaced_without_keys(void **state)
+{
+    (void)state;
+    replaced(false);
+}
+
+static void
+closed_by_callback(void **state)
+{
+    (void)state;
+    static struct table table;
+    for (int i = 0; i < 10; i++) {
+        char key[24];
+        snprintf(key, sizeof(key), "n/close%d", i);
+        done(do_put(direct, key, "1"));
+    }
+    size_t keys = 0;
+    for (size_t after = 1; after <= 14; after++) {
+        mirror_open(&table, direct, 4);
+        table.closes_after = after;
+        if (keys == 0) {
+            table.closes_after = 0;
+            WAIT_UNTIL(table.synced);
+            keys = table.count;
+            etcd_mirror_close(table.mirror);
+            continue;
+        }
+        if (after > keys + 1) {
+            WAIT_UNTIL(table.synced);
+            done(do_put(direct, "m/close", "1"));
+            done(do_delete(direct, "m/close"));
+            done(do_put(direct, "m/close", "1"));
+        }
+        WAIT_UNTIL(table.closes_after == 0);
+        size_t told = table.puts + table.deletes + table.syncs;
+        done(do_put(direct, "n/close0", "2"));
+        assert_int_equal(table.puts + table.deletes + table.syncs, told);
+        done(do_delete(direct, "m/close"));
+    }
+}
+
+static void
+ignore_lease(void *context, int64_t lease_id)
+{
+    (void)context;
+    (void)lease_id;
+}
+
+static void
+ignore_error(void *context, const struct error *error)
+{
+    (void)context;
+    (void)error;
+}
+
+/* A mirror, a session and their client are gone at any moment between a cut and being well again.
+ */
+static void
+closed_at_any_moment(void **state)
+{
+    (void)state;
+    static struct table table;
+    done(do_put(direct, "m/moment", "1"));
+    struct etcd_session_options options = {
+        .ttl_s = 60, .on_granted = ignore_lease, .on_lost = ignore_error};
+    for (int turns = 0; turns < 40; turns++) {
+        struct etcd *client = rig_client_of(proxy_url(proxy), (struct etcd_options){0});
+        struct etcd_session *session = etcd_session_open(client, &options);
+        mirror_open(&table, client, 1);
+        if (turns >= 15) {
+            WAIT_UNTIL(table.synced);
+            proxy_cut(proxy);
+        }
+        for (int i = 0; i < turns % 15; i++)
+            rig_turn();
+        etcd_mirror_close(table.mirror);
+        etcd_session_close(session);
+        etcd_destroy(client);
+        size_t told = table.puts + table.deletes + table.syncs + table.troubles;
+        rig_turn();
+        assert_int_equal(table.puts + table.deletes + table.syncs + table.troubles, told);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(lists_and_follows, clean),
+        cmocka_unit_test_setup(survives, clean),
+        cmocka_unit_test_setup(compacted_while_listing, clean),
+        cmocka_unit_test_setup(compacted_always, clean),
+        cmocka_unit_test_setup(long_pages, clean),
+        cmocka_unit_test_setup(closed_by_callback, clean),
+        cmocka_unit_test_setup(closed_at_any_moment, clean),
+        cmocka_unit_test_setup(replaced_with_keys, clean),
+        cmocka_unit_test_setup(replaced_without_keys, clean),
+        cmocka_unit_test_setup(emptied, clean),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A directory of models, in a real node: what lies there is served, and what changes there changes.
+
+How a directory is watched is a unit test's matter (test_model_directory.c); here it is what callers
+and operators see of it: models that appear, are replaced while they are asked, disappear, or cannot be
+what they are.
+ctest: timeout=180
+"""
+
+import os
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+import shoal_boosters
+import shoal_fixture
+from shoal_client import Client, failure
+from shoal_ctl import shoalctl
+from shoal_fixture import Shoald, node, pipeline, stage, wait_until
+
+
+def boosters(**keys):
+    return node(pipeline("boosters", stage("libxgboost_modelet.so", workers=2),
+                         models={"root": "models", "memory_mib": 256, **keys}, slots=64))
+
+
+class TestDirectory(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(
+            tempfile.TemporaryDirectory(prefix="shoal-test.")))
+        self.root = self.folder / "models"
+        self.root.mkdir()
+        self.made = 0
+
+    def start(self, **keys):
+        self.shoald = self.enterContext(Shoald(boosters(**keys), folder=self.folder))
+        self.client = self.enterContext(Client(self.shoald.target))
+
+    def switch(self, name, number):
+        """A model that is a link, which is switched: there is no moment without it."""
+        self.put(f".{name}-{number}", number)
+        link = self.root / ".next"
+        link.symlink_to(f".{name}-{number}")
+        link.rename(self.root / name)
+
+    def put(self, name, number, key=None):
+        """As one should: made elsewhere, then renamed into place."""
+        self.made += 1
+        making = self.folder / f"making-{self.made}"
+        shoal_boosters.write(making, number)
+        if key is not None:
+            (making / "key.json").write_text(key)
+        for path in (*making.iterdir(), making):
+            os.utime(path, (1e9 + self.made, 1e9 + self.made))
+        target = self.root / name
+        if target.exists():
+            target.rename(self.folder / f"old-{self.made}")
+        making.rename(target)
+
+    def ask(self, name):
+        return shoal_boosters.value_of(self.client.infer_raw(name, shoal_boosters.tensor(0)))
+
+    def refused(self, name):
+        return failure(self.client.start_raw(name, shoal_boosters.tensor(0)))
+
+    def rows(self):
+        done = shoalctl("model", "list", "--json", "--counters", self.shoald.counters)
+        return {row["id"]: row for row in done.json_lines}
+
+    def wait_known(self, name):
+        wait_until(lambda: name in self.rows(), lambda: f"{name} in {self.rows()}")
+
+    def wait_unknown(self, name):
+        wait_until(lambda: name not in self.rows(), lambda: f"{name} gone from {self.rows()}")
+
+    def test_what_lies_there(self):
+        self.put("one", 1)
+        self.put("two", 2, key='{"words": "of the registrar"}')
+        self.put(".three", 3)
+        self.start()
+        self.assertEqual(set(self.rows()), {"one", "two"})
+        self.assertEqual({row["state"] for row in self.rows().values()}, {"known"})
+        self.assertEqual(self.rows()["two"]["key"], '{"words": "of the registrar"}')
+        self.assertEqual((self.ask("one"), self.ask("two")),
+                         (shoal_boosters.answers(1)[0], shoal_boosters.answers(2)[0]))
+        row = self.rows()["one"]
+        self.assertEqual((row["state"], row["listed"], row["ordered"]), ("loaded", True, False))
+        self.assertEqual(self.refused(".three")[0].name, "NOT_FOUND")
+        done = shoalctl("model", "unload", "--counters", self.shoald.counters, "one")
+        self.assertIn("it stays listed by its directory", done.out)
+        self.assertEqual(self.rows()["one"]["state"], "known")
+        self.assertEqual(self.ask("one"), shoal_boosters.answers(1)[0])
+
+    def test_coming_and_going(self):
+        self.start()
+        self.assertEqual(self.refused("late")[0].name, "NOT_FOUND")
+        self.put("late", 7)
+        self.wait_known("late")
+        self.assertEqual(self.ask("late"), shoal_boosters.answers(7)[0])
+        shutil.rmtree(self.root / "late")
+        self.wait_unknown("late")
+        self.assertEqual(self.refused("late")[0].name, "NOT_FOUND")
+
+    def test_replaced_while_it_is_asked(self):
+        self.switch("m", 10)
+        self.start()
+        right = [shoal_boosters.answers(number)[0] for number in range(10, 16)]
+        self.assertEqual(self.ask("m"), right[0])
+        seen = 0
+        for number in range(11, 16):
+            self.switch("m", number)
+
+            def look():
+                nonlocal seen
+                now = right.index(self.ask("m"))  # the answer of one of them, at each moment,
+                self.assertGreaterEqual(now, seen)  # and of none that was there before
+                seen = now
+                return seen == number - 10
+            wait_until(look, lambda: f"the answer of {number}, not of {10 + seen}")
+        self.shoald.wait_all_returned("boosters")
+
+    def test_what_cannot_be_one(self):
+        self.put("boosters", 1)
+        self.put("key", 1, key="{")
+        self.put("x" * 128, 1)
+        self.put(b"\xff\xfe".decode(errors="surrogateescape"), 1)
+        (self.root / "out").symlink_to("/etc")
+        self.put("fine", 1)
+        self.start()
+        self.assertEqual(set(self.rows()), {"fine"})
+        for text in ('model="boosters" error=".*pipeline', r'model="key" error="key\.json: line 1',
+                     'model="x{128}" error="its name has 128 bytes', 'error="its name is no UTF-8',
+                     'model="out" error="it is a link that leads out of the root'):
+            self.shoald.wait_log(f"model_not_listed pipeline=boosters {text}" if text[:5] == "model"
+                                 else text)
+        self.put("key", 1, key="{}")
+        self.wait_known("key")
+        self.assertEqual(self.ask("key"), shoal_boosters.answers(1)[0])
+
+    def test_not_watched(self):
+        self.put("one", 1)
+        self.start(watch="no")
+        self.assertEqual(self.rows(), {})
+        shoalctl("model", "load", "--counters", self.shoald.counters, "other", "one")
+        self.assertEqual(self.ask("other"), shoal_boosters.answers(1)[0])
+
+    def test_ordered_stays_when_it_is_no_longer_listed(self):
+        self.put("one", 1)
+        self.start()
+        shoalctl("model", "load", "--counters", self.shoald.counters, "one", "one")
+        self.assertEqual([self.rows()["one"][what] for what in ("listed", "ordered")], [True, True])
+        shutil.rmtree(self.root / "one")
+        wait_until(lambda: not self.rows()["one"]["listed"], lambda: f"not listed: {self.rows()}")
+        self.assertEqual(self.ask("one"), shoal_boosters.answers(1)[0])
+        shoalctl("model", "unload", "--counters", self.shoald.counters, "one")
+        self.assertEqual(self.rows(), {})
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()

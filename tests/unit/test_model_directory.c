@@ -1,0 +1,698 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Proves that what is listed follows what lies in the root: at the start, after each way in which a
+ * sub-directory can come, go and change, after events were lost, after the root was lost, and after
+ * random changes; that what cannot be listed is said once; and that what is half written is not
+ * listed. Real directories, real inotify, a real loop; the list is kept by the test, which refuses
+ * the names that begin with "taken".
+ *
+ * ctest: timeout=120 tsan
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "coordinator/model_directory.h"
+#include "coordinator/model_look.h"
+#include "../random.h"
+
+enum { MODELS_MAX = 24000, DEADLINE_S = 60, SEEDED_MODELS = 40, RANDOM_STEPS = 400 };
+
+struct listed {
+    char id[SHOAL_NAME_BYTES_MAX + 1];
+    char key[LOOK_KEY_BYTES_MAX + 1];
+    uint64_t version;
+};
+
+struct rig {
+    char base[64]; /* of all that the test makes */
+    char root[96];
+    char log_path[96];
+    int stderr_fd;
+    struct loop *loop;
+    struct loop_timer *look;
+    struct model_directory *directory;
+    struct listed *models;
+    uint32_t model_count;
+    uint32_t anew; /* how often one was listed that was already */
+    bool refuses;
+    /* of the wait that is under way: */
+    bool (*holds)(struct rig *rig);
+    int64_t deadline_ns;
+    bool held;
+    const char *id;
+    uint32_t wanted;
+};
+
+static struct rig rig;
+
+/* ---- the list ---- */
+
+static struct listed *
+find(const char *id)
+{
+    for (uint32_t i = 0; i < rig.model_count; i++)
+        if (strcmp(rig.models[i].id, id) == 0)
+            return &rig.models[i];
+    return NULL;
+}
+
+static bool
+is_listed(const char *id)
+{
+    return find(id) != NULL;
+}
+
+static enum status
+list(void *context, const struct model_spec *spec, uint64_t version, struct error *error)
+{
+    assert_ptr_equal(context, &rig);
+    assert_string_equal(spec->id, spec->path);
+    if (rig.refuses && strncmp(spec->id, "taken", strlen("taken")) == 0)
+        return error_set(error, STATUS_ALREADY_EXISTS, "\"%s\" is taken", spec->id);
+    struct listed *model = find(spec->id);
+    if (model != NULL) {
+        assert_true(model->version != version); /* or there is nothing to say */
+        rig.anew++;
+    } else {
+        assert_true(rig.model_count < MODELS_MAX);
+        model = &rig.models[rig.model_count++];
+    }
+    model->version = version;
+    snprintf(model->id, sizeof(model->id), "%s", spec->id);
+    snprintf(model->key, sizeof(model->key), "%s", spec->key);
+    return STATUS_OK;
+}
+
+static void
+unlist(void *context, const char *id)
+{
+    (void)context;
+    struct listed *model = find(id);
+    assert_non_null(model);
+    *model = rig.models[--rig.model_count];
+}
+
+/* ---- waiting ---- */
+
+static void
+look(void *context)
+{
+    (void)context;
+    rig.held = rig.holds(&rig);
+    if (rig.held || clock_now_ns() > rig.deadline_ns)
+        loop_stop(rig.loop);
+    else
+        loop_timer_set(rig.look, NS_PER_MS);
+}
+
+static void
+wait_for(bool (*holds)(struct rig *))
+{
+    rig.holds = holds;
+    rig.deadline_ns = clock_now_ns() + DEADLINE_S * NS_PER_S;
+    loop_timer_set(rig.look, 0);
+    loop_run(rig.loop);
+    assert_true(rig.held);
+}
+
+static bool
+id_is_listed(struct rig *context)
+{
+    return is_listed(context->id);
+}
+
+static bool
+id_is_not_listed(struct rig *context)
+{
+    return !is_listed(context->id);
+}
+
+static bool
+was_listed_anew(struct rig *context)
+{
+    return context->anew == context->wanted && is_listed(context->id);
+}
+
+static void
+wait_listed(const char *id)
+{
+    rig.id = id;
+    wait_for(id_is_listed);
+}
+
+static void
+wait_not_listed(const char *id)
+{
+    rig.id = id;
+    wait_for(id_is_not_listed);
+}
+
+static void
+wait_listed_anew(const char *id)
+{
+    rig.id = id;
+    rig.wanted = rig.anew + 1;
+    wait_for(was_listed_anew);
+}
+
+/* ---- what lies there ---- */
+
+static const char *
+path_of(const char *directory, const char *name, const char *file)
+{
+    static char path[512];
+    snprintf(path, sizeof(path), "%s/%s/%s", directory, name, file);
+    return path;
+}
+
+static void
+age(const char *path)
+{
+    static int64_t hours; /* each time another one */
+    const struct timespec long_ago = {.tv_sec = 1000000000 + 3600 * ++hours};
+    const struct timespec times[2] = {long_ago, long_ago};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW), 0);
+}
+
+static void
+write_file(const char *path, const char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+    age(path);
+}
+
+/* A model that has been there for long. `key` NULL: without one. */
+static void
+make_model_in(const char *directory, const char *name, const char *key)
+{
+    assert_int_equal(mkdir(path_of(directory, name, ""), 0755), 0);
+    write_file(path_of(directory, name, "weights"), name, strlen(name));
+    if (key != NULL)
+        write_file(path_of(directory, name, "key.json"), key, strlen(key));
+    age(path_of(directory, name, ""));
+}
+
+static void
+make_model(const char *name, const char *key)
+{
+    make_model_in(rig.root, name, key);
+}
+
+static void
+move(const char *from_directory, const char *from, const char *to)
+{
+    char source[512];
+    snprintf(source, sizeof(source), "%s", path_of(from_directory, from, ""));
+    source[strlen(source) - 1] = '\0';
+    char target[512];
+    snprintf(target, sizeof(target), "%s", path_of(rig.root, to, ""));
+    target[strlen(target) - 1] = '\0';
+    assert_int_equal(rename(source, target), 0);
+}
+
+static void
+remove_all(const char *path)
+{
+    char command[256];
+    snprintf(command, sizeof(command), "rm -rf '%s'", path);
+    assert_int_equal(system(command), 0);
+}
+
+static void
+remove_model(const char *name)
+{
+    (void)unlink(path_of(rig.root, name, "key.json"));
+    (void)unlink(path_of(rig.root, name, "weights"));
+    assert_int_equal(rmdir(path_of(rig.root, name, "")), 0);
+}
+
+static uint32_t
+lines_logged(const char *text)
+{
+    uint32_t count = 0;
+    char line[2048];
+    FILE *file = fopen(rig.log_path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL)
+        count += strstr(line, text) != NULL;
+    fclose(file);
+    return count;
+}
+
+/* ---- set-up ---- */
+
+/* Before it, what is to be there at the start. */
+static void
+start_looking(int64_t look_ns)
+{
+    struct error error = ERROR_NONE;
+    const struct model_directory_options options = {.loop = rig.loop,
+                                                    .pipeline = "p",
+                                                    .root = rig.root,
+                                                    .look_ns = look_ns,
+                                                    .list = list,
+                                                    .unlist = unlist,
+                                                    .context = &rig};
+    assert_int_equal(model_directory_create(&options, &rig.directory, &error), STATUS_OK);
+}
+
+static void
+start(void)
+{
+    start_looking(20 * (int64_t)NS_PER_MS);
+}
+
+static int
+setup(void **state)
+{
+    (void)state;
+    rig = (struct rig){.base = "/tmp/shoal-models.XXXXXX", .refuses = true};
+    CHECK(mkdtemp(rig.base) != NULL);
+    snprintf(rig.root, sizeof(rig.root), "%s/root", rig.base);
+    CHECK(mkdir(rig.root, 0755) == 0);
+    snprintf(rig.log_path, sizeof(rig.log_path), "%s/log", rig.base);
+    rig.models = calloc(MODELS_MAX, sizeof(*rig.models));
+    CHECK(rig.models != NULL);
+    struct error error = ERROR_NONE;
+    CHECK(loop_create(&rig.loop, &error) == STATUS_OK);
+    rig.look = loop_timer_create(rig.loop, look, NULL);
+    log_init("test", LOG_INFO);
+    int fd = open(rig.log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    rig.stderr_fd = dup(STDERR_FILENO);
+    CHECK(fd >= 0 && rig.stderr_fd >= 0 && dup2(fd, STDERR_FILENO) >= 0);
+    close(fd);
+    return 0;
+}
+
+static int
+teardown(void **state)
+{
+    (void)state;
+    model_directory_destroy(rig.directory);
+    loop_timer_destroy(rig.look);
+    loop_destroy(rig.loop);
+    dup2(rig.stderr_fd, STDERR_FILENO);
+    close(rig.stderr_fd);
+    remove_all(rig.base);
+    free(rig.models);
+    return 0;
+}
+
+/* ---- at the start ---- */
+
+static void
+test_what_is_there_is_listed(void **state)
+{
+    (void)state;
+    make_model("plain", NULL);
+    make_model("keyed", "{\"sha256\": \"00\"}");
+    make_model("Zwölf Boote", NULL);
+    make_model(".hidden", NULL);
+    assert_int_equal(mkdir(path_of(rig.root, "empty", ""), 0755), 0);
+    write_file(path_of(rig.root, "", "file"), "x", 1);
+    start();
+    assert_int_equal(rig.model_count, 4);
+    assert_string_equal(find("plain")->key, "");
+    assert_string_equal(find("keyed")->key, "{\"sha256\": \"00\"}");
+    assert_true(is_listed("Zwölf Boote"));
+    assert_true(is_listed("empty")); /* what it lacks, the modelet says */
+    assert_int_equal(lines_logged("model_not_listed"), 0);
+}
+
+static void
+test_what_cannot_be_listed_is_said_once(void **state)
+{
+    (void)state;
+    char long_name[SHOAL_NAME_BYTES_MAX + 2];
+    memset(long_name, 'n', sizeof(long_name) - 1);
+    long_name[sizeof(long_name) - 1] = '\0';
+    char long_key[LOOK_KEY_BYTES_MAX + 2];
+    memset(long_key, ' ', sizeof(long_key) - 1);
+    memcpy(long_key, "{}", 2);
+    long_key[sizeof(long_key) - 1] = '\0';
+    make_model(long_name, NULL);
+    make_model("\xff\xfe", NULL);
+    make_model("long key", long_key);
+    long_key[LOOK_KEY_BYTES_MAX] = '\0';
+    make_model("longest key", long_key);
+    make_model("no json", "{\"a\": }");
+    make_model("no object", "[1]");
+    make_model("zero byte", NULL);
+    write_file(path_of(rig.root, "zero byte", "key.json"), "{}\0{}", 5);
+    make_model("fifo", NULL);
+    assert_int_equal(mkfifo(path_of(rig.root, "fifo", "key.json"), 0600), 0);
+    make_model("key is a directory", NULL);
+    assert_int_equal(mkdir(path_of(rig.root, "key is a directory", "key.json"), 0700), 0);
+    make_model("key leads out", NULL);
+    assert_int_equal(symlink("/etc/hostname", path_of(rig.root, "key leads out", "key.json")), 0);
+    make_model("taken", NULL);
+    assert_int_equal(symlink("/etc", path_of(rig.root, "", "leads out")), 0);
+    start();
+    assert_int_equal(rig.model_count, 1);
+    assert_int_equal(strlen(find("longest key")->key), LOOK_KEY_BYTES_MAX);
+    static const char *const said[] = {
+        "its name has 128 bytes, a model's id at most 127",
+        "its name is no UTF-8",
+        "model=\"long key\" error=\"key.json: more than 4095 bytes",
+        "model=\"no json\" error=\"key.json: line 1: ",
+        "model=\"no object\" error=\"key.json: no JSON object",
+        "model=\"zero byte\" error=\"key.json: ",
+        "model=\"fifo\" error=\"key.json: no regular file",
+        "model=\"key is a directory\" error=\"key.json: no regular file",
+        "model=\"key leads out\" error=\"key.json: ",
+        "model=\"taken\" error=\"\"taken\" is taken",
+        "model=\"leads out\" error=\"it is a link that leads out of the root",
+    };
+    /* some looks later */
+    make_model("marker", NULL);
+    wait_listed("marker");
+    age(path_of(rig.root, "marker", "weights"));
+    wait_listed_anew("marker");
+    for (size_t i = 0; i < ARRAY_COUNT(said); i++)
+        assert_int_equal(lines_logged(said[i]), 1);
+    assert_int_equal(lines_logged("model_not_listed"), ARRAY_COUNT(said));
+    assert_int_equal(rig.model_count, 2);
+}
+
+/* ---- afterwards ---- */
+
+static void
+test_coming_and_going(void **state)
+{
+    (void)state;
+    make_model("first", NULL);
+    start();
+    make_model("made", NULL);
+    wait_listed("made");
+    make_model_in(rig.base, "moved", "{}");
+    move(rig.base, "moved", "moved");
+    wait_listed("moved");
+    move(rig.root, "moved", "renamed");
+    wait_listed("renamed");
+    wait_not_listed("moved");
+    remove_model("made");
+    wait_not_listed("made");
+    assert_true(is_listed("first"));
+    assert_int_equal(rig.model_count, 2);
+    assert_int_equal(lines_logged("model_not_listed"), 0);
+}
+
+static void
+test_another_content_is_another_model(void **state)
+{
+    (void)state;
+    make_model("m", NULL);
+    make_model("other", NULL);
+    start();
+    /* the whole of it, exchanged: renameat2(RENAME_EXCHANGE), there is no moment without one */
+    make_model_in(rig.base, "m", "{\"v\": 2}");
+    char next[512];
+    snprintf(next, sizeof(next), "%s/m", rig.base);
+    char path[512];
+    snprintf(path, sizeof(path), "%s/m", rig.root);
+    assert_int_equal(renameat2(AT_FDCWD, next, AT_FDCWD, path, RENAME_EXCHANGE), 0);
+    wait_listed_anew("m");
+    assert_string_equal(find("m")->key, "{\"v\": 2}");
+    /* a file of it */
+    write_file(path_of(rig.root, "m", ".new"), "w", 1);
+    char from[512];
+    snprintf(from, sizeof(from), "%s", path_of(rig.root, "m", ".new"));
+    assert_int_equal(rename(from, path_of(rig.root, "m", "weights")), 0);
+    age(path_of(rig.root, "m", ""));
+    wait_listed_anew("m");
+    /* overwritten in place */
+    write_file(path_of(rig.root, "m", "weights"), "W", 1);
+    wait_listed_anew("m");
+    /* the key */
+    write_file(path_of(rig.root, "m", "key.json"), "{\"v\": 3}", 8);
+    wait_listed_anew("m");
+    assert_string_equal(find("m")->key, "{\"v\": 3}");
+    /* a key that is none: unlisted; then it is one again */
+    write_file(path_of(rig.root, "m", "key.json"), "oops", 4);
+    wait_not_listed("m");
+    write_file(path_of(rig.root, "m", "key.json"), "{}", 2);
+    wait_listed("m");
+    /* a new file in it, one taken out */
+    write_file(path_of(rig.root, "m", "vocabulary"), "a b", 3);
+    age(path_of(rig.root, "m", ""));
+    wait_listed_anew("m");
+    assert_int_equal(unlink(path_of(rig.root, "m", "vocabulary")), 0);
+    age(path_of(rig.root, "m", ""));
+    wait_listed_anew("m");
+    assert_true(is_listed("other"));
+}
+
+/* As a ConfigMap is mounted: names are links through one that is renamed over. */
+static void
+test_links_beneath_the_root(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(path_of(rig.root, ".v1", ""), 0755), 0);
+    assert_int_equal(mkdir(path_of(rig.root, ".v2", ""), 0755), 0);
+    make_model(".v1/m", "{\"v\": 1}");
+    make_model(".v2/m", "{\"v\": 2}");
+    assert_int_equal(symlink(".v1", path_of(rig.root, "", "..data")), 0);
+    assert_int_equal(symlink("..data/m", path_of(rig.root, "", "m")), 0);
+    start();
+    assert_string_equal(find("m")->key, "{\"v\": 1}");
+    assert_int_equal(symlink(".v2", path_of(rig.root, "", "..next")), 0);
+    char from[512];
+    snprintf(from, sizeof(from), "%s", path_of(rig.root, "", "..next"));
+    assert_int_equal(rename(from, path_of(rig.root, "", "..data")), 0);
+    wait_listed_anew("m");
+    assert_string_equal(find("m")->key, "{\"v\": 2}");
+}
+
+static void
+test_what_was_refused_is_tried_again(void **state)
+{
+    (void)state;
+    make_model("taken", NULL);
+    start();
+    assert_int_equal(rig.model_count, 0);
+    rig.refuses = false;
+    wait_listed("taken");
+    assert_int_equal(lines_logged("model_not_listed"), 1);
+}
+
+static bool
+root_is_lost(struct rig *context)
+{
+    (void)context;
+    return lines_logged("models_root_lost") > 0;
+}
+
+static void
+test_the_root_is_lost_and_found(void **state)
+{
+    (void)state;
+    make_model("stays", NULL);
+    make_model("goes", NULL);
+    start();
+    char away[128];
+    snprintf(away, sizeof(away), "%s/away", rig.base);
+    assert_int_equal(rename(rig.root, away), 0);
+    make_model_in(away, "unseen", NULL);
+    wait_for(root_is_lost);
+    assert_int_equal(rig.model_count, 2);
+    /* another directory under that name */
+    char next[128];
+    snprintf(next, sizeof(next), "%s/next", rig.base);
+    assert_int_equal(mkdir(next, 0755), 0);
+    make_model_in(next, "stays", NULL);
+    make_model_in(next, "comes", NULL);
+    assert_int_equal(rename(next, rig.root), 0);
+    wait_listed("comes");
+    wait_not_listed("goes");
+    assert_true(is_listed("stays"));
+    assert_int_equal(rig.model_count, 2);
+    make_model("after", NULL); /* the new root is watched */
+    wait_listed("after");
+    assert_int_equal(lines_logged("models_root_lost"), 1);
+    assert_int_equal(lines_logged("models_root_back"), 1);
+}
+
+/* ---- more than inotify keeps ---- */
+
+static bool
+all_are_there(struct rig *context)
+{
+    return context->model_count == context->wanted && is_listed("last");
+}
+
+static void
+test_events_are_lost(void **state)
+{
+    (void)state;
+    enum { COMING_AND_GOING = 9000, KEPT = 300 }; /* the queue has 16,384 */
+    char name[32];
+    start_looking(3600 * NS_PER_S); /* that events were lost is what makes it look */
+    make_model("first", NULL);      /* the thread waits for the loop, which does not run */
+    for (int i = 0; i < COMING_AND_GOING; i++) {
+        assert_int_equal(mkdir(path_of(rig.root, "c", ""), 0755), 0);
+        assert_int_equal(rmdir(path_of(rig.root, "c", "")), 0);
+    }
+    for (int i = 0; i < KEPT; i++) {
+        snprintf(name, sizeof(name), "kept-%d", i);
+        make_model(name, NULL);
+    }
+    make_model("last", NULL);
+    rig.wanted = KEPT + 2;
+    wait_for(all_are_there);
+}
+
+/* ---- random changes ---- */
+
+struct expected {
+    bool there;
+    char key[16];
+};
+
+static struct expected expected[SEEDED_MODELS];
+
+static bool
+as_expected(struct rig *context)
+{
+    uint32_t there = 0;
+    for (int i = 0; i < SEEDED_MODELS; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "m%d", i);
+        const struct listed *model = find(name);
+        there += expected[i].there;
+        if ((model != NULL) != expected[i].there ||
+            (model != NULL && strcmp(model->key, expected[i].key) != 0))
+            return false;
+    }
+    return there == context->model_count;
+}
+
+static void
+random_step(uint64_t *seed)
+{
+    int i = (int)(random_draw(seed) % SEEDED_MODELS);
+    char name[16];
+    snprintf(name, sizeof(name), "m%d", i);
+    struct expected *one = &expected[i];
+    char key[16];
+    snprintf(key, sizeof(key), "{\"k\": %d}", (int)(random_draw(seed) % 1000));
+    if (!one->there) {
+        make_model_in(rig.base, name, key);
+        move(rig.base, name, name);
+        one->there = true;
+    } else if (random_draw(seed) % 2 == 0) {
+        remove_model(name);
+        one->there = false;
+    } else {
+        write_file(path_of(rig.root, name, "key.json"), key, strlen(key));
+    }
+    snprintf(one->key, sizeof(one->key), "%s", key);
+}
+
+static void
+test_random_changes(void **state)
+{
+    (void)state;
+    const char *given = getenv("SHOAL_SEED");
+    uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : (uint64_t)clock_now_ns();
+    printf("SHOAL_SEED=%llu\n", (unsigned long long)seed);
+    memset(expected, 0, sizeof(expected));
+    start();
+    for (int i = 0; i < RANDOM_STEPS; i++) {
+        random_step(&seed);
+        if (random_draw(&seed) % 20 == 0)
+            wait_for(as_expected);
+    }
+    wait_for(as_expected);
+    assert_int_equal(lines_logged("model_not_listed"), 0);
+}
+
+/* ---- the end ---- */
+
+/* The thread waits for the loop, which has stopped. */
+static void
+test_ends_with_changes_left(void **state)
+{
+    (void)state;
+    start();
+    for (int i = 0; i < 200; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "m%d", i);
+        make_model(name, NULL);
+    }
+    assert_int_equal(rig.model_count, 0);
+    model_directory_destroy(rig.directory);
+    rig.directory = NULL;
+    assert_int_equal(rig.model_count, 0);
+}
+
+/* ---- one look ---- */
+
+static void
+test_half_written(void **state)
+{
+    (void)state;
+    struct look seen;
+    struct error error = ERROR_NONE;
+    const int64_t written_ns = 2000000000 * NS_PER_S;
+    const struct timespec written = {.tv_sec = 2000000000};
+    const struct timespec times[2] = {written, written};
+    int root = open(rig.root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    make_model("m", NULL);
+    assert_int_equal(utimensat(root, "m/weights", times, 0), 0);
+    static const struct {
+        int64_t age_ns;
+        enum look_result result;
+    } cases[] = {{0, LOOK_UNSETTLED},
+                 {LOOK_SETTLED_NS - 1, LOOK_UNSETTLED},
+                 {LOOK_SETTLED_NS, LOOK_MODEL},
+                 {-LOOK_SETTLED_NS + 1, LOOK_UNSETTLED},
+                 {-LOOK_SETTLED_NS, LOOK_MODEL}};
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++)
+        assert_int_equal(look_at_model(root, "m", written_ns + cases[i].age_ns, &seen, &error),
+                         cases[i].result);
+    assert_int_equal(look_at_model(root, "m", 0, &seen, &error), LOOK_MODEL);
+    /* a file that has just been taken out or made shows in the directory alone */
+    age(path_of(rig.root, "m", "weights"));
+    assert_int_equal(utimensat(root, "m", times, 0), 0);
+    assert_int_equal(look_at_model(root, "m", written_ns, &seen, &error), LOOK_UNSETTLED);
+    assert_int_equal(look_at_model(root, "gone", 0, &seen, &error), LOOK_NO_MODEL);
+    assert_int_equal(look_at_model(root, "m/weights", 0, &seen, &error), LOOK_NO_MODEL);
+    assert_int_equal(look_at_model(root, "../root/m", 0, &seen, &error), LOOK_UNFIT);
+    close(root);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_half_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_is_there_is_listed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_cannot_be_listed_is_said_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_coming_and_going, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_another_content_is_another_model, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_links_beneath_the_root, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_was_refused_is_tried_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_root_is_lost_and_found, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_events_are_lost, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_random_changes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_ends_with_changes_left, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What models take of memory, as a real worker says it: what is allocated in `load` and what is
+ * mapped is their size; workers that map one file share its pages; after an unload all is free, and
+ * what is not is told as a leak, and is not the next model's. The same of the examples' engines,
+ * whose models are loaded and run.
+ *
+ * Without jemalloc in the worker (builds with a sanitizer) leaks are not measured, and what
+ * concerns them is left out.
+ *
+ * ctest: timeout=120
+ */
+#include "test_worker_model_rig.h"
+
+static const struct rig_stage SHELF = {.modelet = "shelf"};
+
+enum { MIB = 1 << 20 };
+
+/* Sums up a field, in bytes, of the mappings of a process whose name holds `name`. */
+static uint64_t
+smaps(pid_t pid, const char *name, const char *field)
+{
+    char path[64];
+    char line[512];
+    snprintf(path, sizeof(path), "/proc/%d/smaps", (int)pid);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    bool ours = false;
+    uint64_t kib = 0;
+    size_t length = strlen(field);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        unsigned long long from;
+        unsigned long long to;
+        if (sscanf(line, "%llx-%llx ", &from, &to) == 2)
+            ours = strstr(line, name) != NULL;
+        else if (ours && strncmp(line, field, length) == 0 && line[length] == ':')
+            kib += strtoull(line + length + 1, NULL, 10);
+    }
+    fclose(file);
+    return kib * 1024;
+}
+
+static bool
+has_jemalloc(const struct rig *rig)
+{
+    return smaps(rig->workers[0][0].pid, "libjemalloc", "Rss") > 0;
+}
+
+static void
+assert_between(uint64_t value, uint64_t least, uint64_t most)
+{
+    if (value < least || value > most)
+        fail_msg("%llu is not in %llu … %llu", (unsigned long long)value, (unsigned long long)least,
+                 (unsigned long long)most);
+}
+
+static void
+test_heap(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start_models(SHELF);
+    assert_between(rig_load(rig, 1, NULL, "heap=8388608")->bytes, 8 * MIB, 9 * MIB);
+    assert_between(rig_load(rig, 2, NULL, "heap=1048576")->bytes, MIB, 2 * MIB);
+    uint64_t least = rig_load(rig, 3, NULL, "heap=100")->bytes;
+    assert_between(least, 100, MIB);
+    assert_int_equal(rig_load(rig, 4, NULL, "heap=1048576 size=77")->bytes,
+                     77); /* it knows better */
+    for (uint32_t i = 1; i <= 4; i++)
+        rig_unload(rig, i);
+    rig_stop(rig);
+}
+
+static void
+test_nothing_left(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start_models(SHELF);
+    if (has_jemalloc(rig)) {
+        uint64_t rss = 0;
+        for (uint32_t i = 0; i < 60; i++) {
+            rig_load(rig, 1, NULL, "heap=4194304 aside=3000");
+            rig_runs(rig, 1);
+            assert_int_equal(rig_unload(rig, 1)->leaked_bytes, 0);
+            if (i == 9)
+                rss = smaps(rig->workers[0][0].pid, "", "Rss");
+        }
+        assert_between(smaps(rig->workers[0][0].pid, "", "Rss"), 0, rss + 2 * MIB);
+        assert_int_equal(rig_counter(rig, 0, WORKER_MODELS_LEAKED), 0);
+    }
+    rig_stop(rig);
+}
+
+/* What was allocated by the loader and freed by the main thread lies in that one's cache. */
+static void
+test_freed_by_run(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start_models(SHELF);
+    for (uint32_t i = 0; i < 20 && has_jemalloc(rig); i++) {
+        rig_load(rig, 1, NULL, "heap=500 give");
+        rig_runs(rig, 1);
+        assert_int_equal(rig_unload(rig, 1)->leaked_bytes, 0);
+    }
+    rig_stop(rig);
+}
+
+static void
+test_leak(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start_models(SHELF);
+    if (has_jemalloc(rig)) {
+        rig_load(rig, 1, NULL, "leak=2097152");
+        uint64_t leaked = rig_unload(rig, 1)->leaked_bytes;
+        assert_between(leaked, 2 * MIB, 3 * MIB);
+        assert_int_equal(rig_counter(rig, 0, WORKER_MODELS_LEAKED), leaked);
+        /* the next one has the same heap, and is neither charged with it nor taken for it */
+        assert_between(rig_load(rig, 2, NULL, "heap=1048576")->bytes, MIB, 2 * MIB);
+        assert_int_equal(rig_unload(rig, 99)->leaked_bytes, leaked);
+        assert_int_equal(rig_unload(rig, 2)->leaked_bytes, leaked);
+        /* a load that fails leaks no less */
+        rig_load_fails(rig, 3, NULL, "leak=2097152 fail", STATUS_OUT_OF_RANGE, "told to fail");
+        assert_between(rig_unload(rig, 3)->leaked_bytes, leaked + 2 * MIB, leaked + 3 * MIB);
+    }
+    rig_stop(rig);
+}
+
+/* One copy of the pages for all workers of a stage. */
+static void
+test_mapped_pages_are_shared(void **state)
+{
+    (void)state;
+    struct rig_stage stage = SHELF;
+    enum { WORKERS = 3 };
+    stage.workers = WORKERS;
+    struct rig *rig = rig_start_models(stage);
+    char *weights = calloc(16, MIB);
+    assert_non_null(weights);
+    weights[0] = 42;
+    const char *path = rig_write_file(rig, "weights", weights, 16 * MIB);
+    free(weights);
+    static const char key[] = "map {\"sha256\": \"0\"}"; /* no JSON object, so none is stated */
+    uint64_t pss = 0;
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        struct handshake_model order = rig_order(rig, MODEL_LOAD, 1, path, key);
+        const struct handshake_model_said *said = rig_order_and_hear(rig, i, &order);
+        assert_int_equal(said->event, MODEL_LOADED);
+        assert_int_equal(said->mapped_bytes, 16 * MIB);
+        assert_between(said->bytes, 0, MIB);
+    }
+    /* the key makes nobody read it all: so we do */
+    struct rig_outcome outcome = rig_runs(rig, 1);
+    assert_int_equal(outcome.words[PROBE_PARAMETER_VALUE], 42);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        pss += smaps(rig->workers[0][i].pid, "/weights", "Pss");
+    assert_between(pss, 4096, 16 * MIB);
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        struct handshake_model order = rig_order(rig, MODEL_UNLOAD, 1, NULL, "");
+        assert_int_equal(rig_order_and_hear(rig, i, &order)->event, MODEL_UNLOADED);
+        assert_int_equal(smaps(rig->workers[0][i].pid, "/weights", "Size"), 0);
+    }
+    unlink(path);
+    rig_stop(rig);
+}
+
+/* Read by all of them, whole, because its digest is compared: still one copy. */
+static void
+test_pss(void **state)
+{
+    (void)state;
+    struct rig_stage stage = SHELF;
+    enum { WORKERS = 3 };
+    stage.workers = WORKERS;
+    struct rig *rig = rig_start_models(stage);
+    char *weights = calloc(16, MIB);
+    assert_non_null(weights);
+    const char *path = rig_write_file(rig, "weights", weights, 16 * MIB);
+    free(weights);
+    /* of 16 MiB of zeros */
+    static const char key[] =
+        "{\"sha256\": "
+        "\"080acf35a507ac9849cfcba47dc2ad83e01b75663a516279c8b9d243b719643e\","
+        " \"then\": \"map\", \"x\": \" map \"}";
+    uint64_t pss = 0;
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        struct handshake_model order = rig_order(rig, MODEL_LOAD, 1, path, key);
+        const struct handshake_model_said *said = rig_order_and_hear(rig, i, &order);
+        if (said->event != MODEL_LOADED)
+            fail_msg("%s", said->text);
+    }
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        uint64_t own = smaps(rig->workers[0][i].pid, "/weights", "Pss");
+        assert_int_equal(smaps(rig->workers[0][i].pid, "/weights", "Rss"), 16 * MIB);
+        assert_between(own, 16 * MIB / WORKERS - 65536, 16 * MIB / WORKERS + 65536);
+        pss += own;
+    }
+    assert_between(pss, 16 * MIB - 65536, 16 * MIB + 65536);
+    unlink(path);
+    rig_stop(rig);
+}
+
+/* Both engines of the examples allocate where it is seen: twenty models take twenty times what one
+ * takes, as the machine sees it, and nothing is left but what an engine sets up once. */
+static void
+test_engines(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *modelet;
+        const char *folder;
+        const char *file;
+        uint64_t least, most; /* bytes of a model */
+        uint64_t once;
+    } engines[] = {
+        {"lib/shoal/libxgboost_modelet.so", "examples/digits", "digits.ubj", 256 << 10, 8 * MIB,
+         2 * MIB},
+        {"lib/shoal/libmlp.so", "examples/mlp", "xor.mlp", 4096, MIB, 64 << 10},
+    };
+    enum { MODELS = 20 };
+    for (size_t i = 0; i < sizeof(engines) / sizeof(engines[0]); i++) {
+        struct rig_stage stage = {.modelet = engines[i].modelet};
+        struct rig *rig = rig_open(&stage, 1);
+        static union rig_reply reply;
+        char root[256];
+        snprintf(root, sizeof(root), "%s", rig_build_file(engines[i].folder));
+        rig->stages[0].models_root = root;
+        rig_spawn(rig, 0, 0, &reply);
+        assert_int_equal(reply.header.type, HANDSHAKE_READY);
+        char path[512];
+        snprintf(path, sizeof(path), "%s/%s", root, engines[i].file);
+        pid_t pid = rig->workers[0][0].pid;
+        rig_load(rig, 100, path, "");
+        uint64_t before = smaps(pid, "", "Rss");
+        uint64_t told = 0;
+        for (uint32_t k = 1; k <= MODELS; k++) {
+            const struct handshake_model_said *said = rig_load(rig, k, path, "");
+            assert_int_equal(said->input_count, 1);
+            if (has_jemalloc(rig))
+                assert_between(said->bytes, engines[i].least, engines[i].most);
+            told += said->bytes + said->mapped_bytes;
+        }
+        uint64_t grown = smaps(pid, "", "Rss") - before;
+        print_message("%s: %llu bytes each, %llu by the machine\n", engines[i].file,
+                      (unsigned long long)told / MODELS, (unsigned long long)grown / MODELS);
+        if (has_jemalloc(rig)) {
+            assert_between(told, grown * 3 / 4, grown * 3 / 2);
+            uint64_t left = 0;
+            for (uint32_t k = 1; k <= MODELS; k++)
+                left = rig_unload(rig, k)->leaked_bytes;
+            left = rig_unload(rig, 100)->leaked_bytes;
+            print_message("left: %llu\n", (unsigned long long)left);
+            assert_between(left, 0, engines[i].once);
+        }
+        rig_stop(rig);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_heap),
+        cmocka_unit_test(test_nothing_left),
+        cmocka_unit_test(test_freed_by_run),
+        cmocka_unit_test(test_leak),
+        cmocka_unit_test(test_mapped_pages_are_shared),
+        cmocka_unit_test(test_pss),
+        cmocka_unit_test(test_engines),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
