@@ -35,15 +35,21 @@ hear(struct hand *hand, int *descriptor)
 }
 
 static void
+take_welcome(struct hand *hand, const struct local_word *word, int descriptor)
+{
+    if (word->type != LOCAL_WELCOME)
+        fail_msg("type %u: %.*s", word->type, LOCAL_TEXT_BYTES, word->text);
+    struct error error = ERROR_NONE;
+    region_detach(&hand->region);
+    assert_int_equal(region_attach(&hand->region, descriptor, &error), STATUS_OK);
+}
+
+static void
 hear_welcome(struct hand *hand)
 {
     int descriptor = -1;
     struct local_word word = hear(hand, &descriptor);
-    if (word.type != LOCAL_WELCOME)
-        fail_msg("type %u: %.*s", word.type, LOCAL_TEXT_BYTES, word.text);
-    struct error error = ERROR_NONE;
-    region_detach(&hand->region);
-    assert_int_equal(region_attach(&hand->region, descriptor, &error), STATUS_OK);
+    take_welcome(hand, &word, descriptor);
 }
 
 /* Deaths of workers may come before it. */
@@ -77,7 +83,7 @@ say(const struct hand *hand, uint32_t type)
 }
 
 static void
-hand_open(struct hand *hand, const struct node *node)
+say_hello(struct hand *hand, const struct node *node)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof(address.sun_path), "%s", node->socket);
@@ -89,7 +95,25 @@ hand_open(struct hand *hand, const struct node *node)
     struct local_hello hello = {.version = LOCAL_VERSION, .pipeline = "probe"};
     struct error error = ERROR_NONE;
     assert_int_equal(local_send(hand->fd, &hello, sizeof(hello), -1, &error), STATUS_OK);
-    hear_welcome(hand);
+}
+
+/* The place of one who has left is free when every worker has let go of its region. */
+static void
+hand_open(struct hand *hand, const struct node *node)
+{
+    int64_t deadline_ns = clock_now_ns() + PATIENCE_NS;
+    for (;;) {
+        int descriptor = -1;
+        say_hello(hand, node);
+        struct local_word word = hear(hand, &descriptor);
+        bool full = word.type == LOCAL_REFUSED && strstr(word.text, "(local_clients)") != NULL;
+        if (!full || clock_now_ns() >= deadline_ns) {
+            take_welcome(hand, &word, descriptor);
+            return;
+        }
+        close(hand->fd);
+        poll(NULL, 0, 5);
+    }
 }
 
 static void
