@@ -31,6 +31,10 @@ def boosters(name="boosters", root="models", **keys):
                     models={"root": str(root), "memory_mib": 256, "watch": "no", **keys}, slots=64)
 
 
+def is_stopped(pid):
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 class Case(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -157,6 +161,8 @@ class TestModel(Case):
         for worker in workers:
             os.kill(worker.pid, signal.SIGSTOP)
         try:
+            wait_until(lambda: all(is_stopped(worker.pid) for worker in workers),
+                       "the workers have stopped: a signal takes a moment")
             asking = subprocess.Popen(
                 [BIN / "shoalctl", "model", "load", "--counters", self.shoald.counters, "slow",
                  self.path(5)], stderr=subprocess.DEVNULL, env=environment())

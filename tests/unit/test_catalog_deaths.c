@@ -6,6 +6,8 @@
  * or are replaced by a reload. Who asks for a model that is loaded has its answer all the same, and
  * what is wrong with one model is no other's concern.
  */
+#include <sys/wait.h>
+
 #include "test_catalog_rig.h"
 
 /* ---- workers that die ---- */
@@ -108,6 +110,15 @@ test_load_crashes_beside_a_request(void **state)
     assert_int_equal(count(rig, PIPELINE_POISON), 0);
 }
 
+/* A signal takes a moment: until then it would go on. */
+static void
+stop_process(pid_t pid)
+{
+    siginfo_t info;
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WSTOPPED), 0);
+}
+
 /* Once a worker has died of a load, its successor is not told to before the others are done. */
 static void
 test_retried_alone(void **state)
@@ -116,7 +127,7 @@ test_retried_alone(void **state)
     struct lane *lane = pipeline_lane(the_pipeline(rig));
     struct shm_worker *second = region_worker(&lane->region, 0, 1);
     assert_done(give(rig, ORDER_LOAD, "m1", ""));
-    assert_int_equal(kill(atomic_load(&second->pid), SIGSTOP), 0);
+    stop_process(atomic_load(&second->pid));
     struct order bad = {.rig = rig, .kind = ORDER_LOAD, .id = "m2", .path = "m2", .key = "exit"};
     order_begin(&bad);
     wait_restarts(rig, 1);
@@ -177,8 +188,13 @@ signal_workers(struct rig *rig, int number)
 {
     struct lane *lane = pipeline_lane(the_pipeline(rig));
     assert_non_null(lane);
-    for (uint32_t i = 0; i < rig_workers; i++)
-        assert_int_equal(kill(atomic_load(&region_worker(&lane->region, 0, i)->pid), number), 0);
+    for (uint32_t i = 0; i < rig_workers; i++) {
+        pid_t pid = atomic_load(&region_worker(&lane->region, 0, i)->pid);
+        if (number == SIGSTOP)
+            stop_process(pid);
+        else
+            assert_int_equal(kill(pid, number), 0);
+    }
     lane_unref(lane);
 }
 
