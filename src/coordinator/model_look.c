@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "coordinator/oip_wire.h"
+#include "rpc/wire.h"
 
 enum status
 look_name_check(const char *name, struct error *error)

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "coordinator/oip_wire.h"
+#include "rpc/wire.h"
 
 /* "FP32"; "unknown" for what is no datatype: the number may be a worker's. */
 const char *oip_datatype_name(uint32_t datatype);

@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "coordinator/oip_wire.h"
+#include "rpc/wire.h"
 #include "shm/payload.h"
 
 enum {

@@ -11,7 +11,7 @@
 #include "coordinator/oip_contents.h"
 #include "coordinator/oip_json_data.h"
 #include "coordinator/oip_json_request.h"
-#include "coordinator/oip_wire.h"
+#include "rpc/wire.h"
 #include "shm/payload.h"
 
 /* Numbers of the fields that are written. */

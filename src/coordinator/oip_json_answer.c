@@ -8,7 +8,7 @@
 #include "coordinator/oip_contents.h"
 #include "coordinator/oip_json_data.h"
 #include "coordinator/oip_json_request.h"
-#include "coordinator/oip_wire.h"
+#include "rpc/wire.h"
 
 enum {
     FIELD_MODEL_NAME = 1,

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "coordinator/oip_json_skim.h"
-#include "coordinator/oip_wire.h"
+#include "rpc/wire.h"
 
 struct oip_json_tensor {
     uint32_t datatype;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "coordinator/oip_wire.h"
+#include "rpc/wire.h"
 #include "shm/spec.h"
 
 #define NAME "message"

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "coordinator/oip_wire.h"
+#include "rpc/wire.h"
 
 enum { REFLECTION_FILES_MAX = 64, REFLECTION_SERVICES_MAX = 64, REFLECTION_NAME_BYTES = 256 };
 

@@ -4,7 +4,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "coordinator/oip_wire.h"
+#include "rpc/wire.h"
 
 /* Of all requests of mmesh.ModelRuntime. What else a message holds is passed over. */
 enum { FIELD_ID = 1, FIELD_PATH = 3, FIELD_KEY = 4 };

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "coordinator/field_path.h"
+#include "rpc/field_path.h"
 #include "coordinator/models.h"
 
 #define METADATA "mm-model-id"

@@ -25,8 +25,8 @@ struct target_id {
 enum status target_id_of_call(const struct rpc_call *call, struct target_id *id,
                               struct error *error) WARN_UNUSED;
 
-/* What the string field at the end of `id_path` says, as field_path.h finds it; none, or an empty
- * one, is fine. INVALID_ARGUMENT: malformed, too long, not UTF-8. */
+/* What the string field at the end of `id_path` says, as rpc/field_path.h finds it; none, or an
+ * empty one, is fine. INVALID_ARGUMENT: malformed, too long, not UTF-8. */
 enum status target_id_of_message(const struct rpc_message *message, const uint32_t *id_path,
                                  uint32_t id_path_count, struct target_id *id,
                                  struct error *error) WARN_UNUSED;

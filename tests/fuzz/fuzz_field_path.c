@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "coordinator/field_path.h"
+#include "rpc/field_path.h"
 #include "grpc/reflection/v1/reflection.pb-c.h"
 #include "inference/open_inference.pb-c.h"
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "coordinator/field_path.h"
+#include "rpc/field_path.h"
 #include "coordinator/oip.h"
 #include "coordinator/oip_request.h"
 #include "shm/payload.h"

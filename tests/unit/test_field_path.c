@@ -5,7 +5,7 @@
  * judge of the random messages is how they were made: fields are written in order, and the last
  * string that was written at the end of the path is the one. (fuzz_field_path.c asks protobuf-c.)
  */
-#include "coordinator/field_path.h"
+#include "rpc/field_path.h"
 #include "test_oip_rig.h"
 
 struct find {

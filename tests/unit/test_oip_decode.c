@@ -5,7 +5,7 @@
  * same payload; cut short or with changed bytes it gives an error or a payload, and nothing else
  * (the sanitizers watch; the seed is printed). In the steady state nothing is allocated.
  */
-#include "coordinator/field_path.h"
+#include "rpc/field_path.h"
 #include "test_oip_rig.h"
 
 static struct payload_rig *rig;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "coordinator/oip_wire.h"
+#include "rpc/wire.h"
 
 #include <string.h>
 

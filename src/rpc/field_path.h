@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "coordinator/oip_wire.h"
+#include "rpc/wire.h"
 
 enum {
     FIELD_PATH_MAX = 16,

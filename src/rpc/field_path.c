@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "coordinator/field_path.h"
+#include "rpc/field_path.h"
 
 #include <stdio.h>
 
