@@ -13,9 +13,9 @@
 #include <shoal/modelet.h>
 
 #include "base/check.h"
-#include "rpc/wire.h"
 #include "coordinator/services.h"
 #include "grpc/health/v1/health.pb-c.h"
+#include "rpc/wire.h"
 
 enum { WATCHERS_MAX = 1024, FIELD_SERVICE = 1 };
 
