@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One table per message says what is in it; the writer and the reader walk the same tables, so they
+ * cannot disagree. Members of value zero are not written, as protobuf has it.
+ */
+#include "mesh/edge/peer_wire.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+enum kind {
+    NUMBER_32,
+    NUMBER_64, /* signed ones too: their bits */
+    FLAG,
+    CHOICE, /* an enumeration from 0 to `most` */
+    TEXT,   /* a C string, of at most `most` bytes */
+    RUN,    /* any bytes, at most `most` */
+    ONE,    /* a message; `counter` is the bool that says whether it is there */
+    MANY,   /* up to `most` messages; `counter` is their uint32_t count */
+};
+
+struct shape;
+
+struct member {
+    const char *name;
+    enum kind kind;
+    uint32_t number;
+    size_t at;
+    uint32_t most;
+    size_t counter;
+    const struct shape *shape;
+};
+
+struct shape {
+    const char *name;
+    const struct member *members;
+    size_t count;
+    size_t bytes; /* of the struct */
+};
+
+#define PLAIN(type, kind, number, member, most)                                                    \
+    {                                                                                              \
+#member, kind, number, offsetof(struct type, member), most, 0, NULL                        \
+    }
+#define INNER(type, kind, number, member, counter, most, shape)                                    \
+    {                                                                                              \
+#member, kind, number, offsetof(struct type, member), most,                                \
+            offsetof(struct type, counter), shape                                                  \
+    }
+#define SHAPE(type, members)                                                                       \
+    {                                                                                              \
+#type, members, ARRAY_COUNT(members), sizeof(struct type)                                  \
+    }
+
+/* Enumerations are read and written as what the compiler makes of them. */
+_Static_assert(sizeof(enum mesh_hop) == 4 && sizeof(enum mesh_end) == 4 &&
+                   sizeof(enum mesh_list) == 4 && sizeof(enum mesh_class) == 4 &&
+                   sizeof(enum status) == 4,
+               "an enumeration takes four bytes");
+
+static const struct member hello_members[] = {
+    PLAIN(peer_hello, NUMBER_32, 1, version, 0),
+    PLAIN(peer_hello, TEXT, 2, from, MESH_ID_BYTES_MAX),
+    PLAIN(peer_hello, TEXT, 3, to, MESH_ID_BYTES_MAX),
+    PLAIN(peer_hello, NUMBER_64, 4, start_ms, 0),
+};
+static const struct shape hello_shape = SHAPE(peer_hello, hello_members);
+
+static const struct member pair_members[] = {
+    PLAIN(peer_pair, TEXT, 1, key, PEER_TEXT_BYTES_MAX),
+    PLAIN(peer_pair, RUN, 2, value, PEER_HEAD_BYTES_MAX),
+};
+static const struct shape pair_shape = SHAPE(peer_pair, pair_members);
+
+static const struct member tried_members[] = {
+    PLAIN(mesh_tried, TEXT, 1, instance, MESH_ID_BYTES_MAX),
+    PLAIN(mesh_tried, NUMBER_64, 2, since_ms, 0),
+    PLAIN(mesh_tried, CHOICE, 3, list, MESH_LIST_LOAD),
+};
+static const struct shape tried_shape = SHAPE(mesh_tried, tried_members);
+
+static const struct member call_members[] = {
+    PLAIN(peer_call, NUMBER_32, 1, number, 0),
+    PLAIN(peer_call, TEXT, 2, method, PEER_METHOD_BYTES_MAX),
+    PLAIN(peer_call, TEXT, 3, model, MESH_ID_BYTES_MAX),
+    PLAIN(peer_call, NUMBER_64, 4, create_revision, 0),
+    PLAIN(peer_call, CHOICE, 5, hop, MESH_HOP_HIT),
+    PLAIN(peer_call, NUMBER_64, 6, left_us, 0),
+    PLAIN(peer_call, NUMBER_64, 7, message_bytes, 0),
+    INNER(peer_call, MANY, 8, tried, tried_count, MESH_TRIED_MAX, &tried_shape),
+    INNER(peer_call, MANY, 9, metadata, metadata_count, PEER_METADATA_MAX, &pair_shape),
+};
+static const struct shape call_shape = SHAPE(peer_call, call_members);
+
+static const struct member figures_members[] = {
+    PLAIN(mesh_figures, NUMBER_64, 1, capacity_units, 0),
+    PLAIN(mesh_figures, NUMBER_64, 2, free_units, 0),
+    PLAIN(mesh_figures, NUMBER_64, 3, oldest_ms, 0),
+    PLAIN(mesh_figures, NUMBER_32, 4, copies, 0),
+    PLAIN(mesh_figures, NUMBER_32, 5, loading, 0),
+    PLAIN(mesh_figures, NUMBER_32, 6, calls_per_minute, 0),
+    PLAIN(mesh_figures, FLAG, 7, full, 0),
+};
+static const struct shape figures_shape = SHAPE(mesh_figures, figures_members);
+
+static const struct member answer_members[] = {
+    PLAIN(peer_answer, NUMBER_32, 1, number, 0),
+    PLAIN(peer_answer, CHOICE, 2, end, MESH_END_DEADLINE),
+    PLAIN(peer_answer, CHOICE, 3, status, STATUS_COUNT - 1),
+    PLAIN(peer_answer, RUN, 4, text, PEER_TEXT_BYTES_MAX),
+    PLAIN(peer_answer, FLAG, 5, has_message, 0),
+    PLAIN(peer_answer, NUMBER_64, 6, message_bytes, 0),
+    INNER(peer_answer, MANY, 7, initial, initial_count, PEER_METADATA_MAX, &pair_shape),
+    INNER(peer_answer, MANY, 8, trailing, trailing_count, PEER_METADATA_MAX, &pair_shape),
+    INNER(peer_answer, ONE, 9, figures, has_figures, 1, &figures_shape),
+};
+static const struct shape answer_shape = SHAPE(peer_answer, answer_members);
+
+static const struct member about_members[] = {PLAIN(peer_about, NUMBER_32, 1, number, 0)};
+static const struct shape about_shape = SHAPE(peer_about, about_members);
+
+static const struct member ensure_members[] = {
+    PLAIN(peer_ensure, TEXT, 1, model, MESH_ID_BYTES_MAX),
+    PLAIN(peer_ensure, NUMBER_64, 2, used_ms, 0),
+    PLAIN(peer_ensure, CHOICE, 3, class, MESH_CLASS_ADVANCE),
+    PLAIN(peer_ensure, NUMBER_32, 4, target, 0),
+    PLAIN(peer_ensure, NUMBER_64, 5, size_bytes, 0),
+};
+static const struct shape ensure_shape = SHAPE(peer_ensure, ensure_members);
+
+enum { FIELD_PAYLOAD = 15 };
+
+/* By the number of the kind; all lie at the same place, the union's. */
+static const struct shape *const shapes[] = {
+    [PEER_HELLO] = &hello_shape,   [PEER_CALL] = &call_shape,    [PEER_PART] = &about_shape,
+    [PEER_ANSWER] = &answer_shape, [PEER_CANCEL] = &about_shape, [PEER_ENSURE] = &ensure_shape,
+};
+_Static_assert(offsetof(struct peer_frame, hello) == offsetof(struct peer_frame, answer) &&
+                   offsetof(struct peer_frame, hello) == offsetof(struct peer_frame, call),
+               "members of a union");
+
+/* ---- what lies where ---- */
+
+static uint64_t
+number_of(const struct member *member, const unsigned char *from)
+{
+    uint32_t narrow;
+    uint64_t wide;
+    switch (member->kind) {
+    case NUMBER_64: memcpy(&wide, from + member->at, sizeof(wide)); return wide;
+    case FLAG: return *(const bool *)(from + member->at);
+    default: memcpy(&narrow, from + member->at, sizeof(narrow)); return narrow;
+    }
+}
+
+static struct rpc_span
+span_of(const struct member *member, const unsigned char *from)
+{
+    struct rpc_span span;
+    if (member->kind == RUN) {
+        memcpy(&span, from + member->at, sizeof(span));
+        return span;
+    }
+    const char *text;
+    memcpy(&text, from + member->at, sizeof(text));
+    return (struct rpc_span){text, text == NULL ? 0 : strlen(text)};
+}
+
+static uint32_t
+count_of(const struct member *member, const unsigned char *from)
+{
+    uint32_t count;
+    if (member->kind == ONE)
+        return *(const bool *)(from + member->counter);
+    memcpy(&count, from + member->counter, sizeof(count));
+    return count;
+}
+
+/* ---- writing ---- */
+
+/* Tags of all members take one byte. */
+enum { TAG_BYTES = 1 };
+
+static size_t
+varint_bytes(uint64_t value)
+{
+    size_t bits = 64 - (size_t)__builtin_clzll(value | 1);
+    return (bits + 6) / 7;
+}
+
+static size_t
+run_bytes(size_t bytes)
+{
+    return TAG_BYTES + varint_bytes(bytes) + bytes;
+}
+
+static size_t shape_bytes(const struct shape *shape, const unsigned char *from);
+
+static size_t
+member_bytes(const struct member *member, const unsigned char *from)
+{
+    size_t sum = 0;
+    switch (member->kind) {
+    case NUMBER_32:
+    case NUMBER_64:
+    case FLAG:
+    case CHOICE: {
+        uint64_t value = number_of(member, from);
+        return value == 0 ? 0 : TAG_BYTES + varint_bytes(value);
+    }
+    case TEXT:
+    case RUN: {
+        size_t bytes = span_of(member, from).bytes;
+        return bytes == 0 ? 0 : run_bytes(bytes);
+    }
+    case ONE:
+    case MANY:
+        for (uint32_t i = 0; i < count_of(member, from); i++)
+            sum +=
+                run_bytes(shape_bytes(member->shape, from + member->at + i * member->shape->bytes));
+        return sum;
+    }
+    UNREACHABLE();
+}
+
+static size_t
+shape_bytes(const struct shape *shape, const unsigned char *from)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < shape->count; i++)
+        sum += member_bytes(&shape->members[i], from);
+    return sum;
+}
+
+static unsigned char *
+put_tag(unsigned char *to, uint32_t number, enum wire_type type, uint64_t value)
+{
+    *to++ = (unsigned char)wire_tag(number, type);
+    return to + wire_put_varint(to, value);
+}
+
+static unsigned char *
+shape_write(const struct shape *shape, const unsigned char *from, unsigned char *to)
+{
+    for (size_t i = 0; i < shape->count; i++) {
+        const struct member *member = &shape->members[i];
+        if (member->kind == ONE || member->kind == MANY) {
+            for (uint32_t j = 0; j < count_of(member, from); j++) {
+                const unsigned char *inner = from + member->at + j * member->shape->bytes;
+                to = put_tag(to, member->number, WIRE_BYTES, shape_bytes(member->shape, inner));
+                to = shape_write(member->shape, inner, to);
+            }
+        } else if (member->kind == TEXT || member->kind == RUN) {
+            struct rpc_span span = span_of(member, from);
+            if (span.bytes == 0)
+                continue;
+            to = put_tag(to, member->number, WIRE_BYTES, span.bytes);
+            memcpy(to, span.data, span.bytes);
+            to += span.bytes;
+        } else if (number_of(member, from) != 0) {
+            to = put_tag(to, member->number, WIRE_VARINT, number_of(member, from));
+        }
+    }
+    return to;
+}
+
+size_t
+peer_frame_write(const struct peer_frame *frame, unsigned char *head)
+{
+    const struct shape *shape = shapes[frame->kind];
+    const unsigned char *from = (const unsigned char *)&frame->hello;
+    size_t inner = shape_bytes(shape, from);
+    size_t payload = frame->payload_bytes == 0 ? 0 : TAG_BYTES + varint_bytes(frame->payload_bytes);
+    if (run_bytes(inner) + payload > PEER_HEAD_BYTES_MAX)
+        return 0;
+    unsigned char *to = put_tag(head, frame->kind, WIRE_BYTES, inner);
+    to = shape_write(shape, from, to);
+    CHECK((size_t)(to - head) == run_bytes(inner));
+    if (payload > 0)
+        to = put_tag(to, FIELD_PAYLOAD, WIRE_BYTES, frame->payload_bytes);
+    return (size_t)(to - head);
+}
+
+/* ---- reading ---- */
+
+struct reading {
+    char *texts; /* where the next goes; each is shorter than what it was in the head */
+    struct error *error;
+    const struct shape *outer;
+};
+
+static enum status
+refuse(const struct reading *reading, const struct member *member, const char *why)
+{
+    return error_set(reading->error, STATUS_INVALID_ARGUMENT, "%s: %s: %s", reading->outer->name,
+                     member->name, why);
+}
+
+static void
+shape_clear(const struct shape *shape, unsigned char *to)
+{
+    static const char *const empty = "";
+    for (size_t i = 0; i < shape->count; i++) {
+        const struct member *member = &shape->members[i];
+        switch (member->kind) {
+        case NUMBER_64: memset(to + member->at, 0, sizeof(uint64_t)); break;
+        case NUMBER_32:
+        case CHOICE: memset(to + member->at, 0, sizeof(uint32_t)); break;
+        case FLAG: *(bool *)(to + member->at) = false; break;
+        case TEXT: memcpy(to + member->at, &empty, sizeof(empty)); break;
+        case RUN: memset(to + member->at, 0, sizeof(struct rpc_span)); break;
+        case ONE: *(bool *)(to + member->counter) = false; break;
+        case MANY: memset(to + member->counter, 0, sizeof(uint32_t)); break;
+        }
+    }
+}
+
+static enum status
+read_number(struct reading *reading, const struct member *member, const struct wire_field *field,
+            unsigned char *to)
+{
+    if (field->type != WIRE_VARINT)
+        return refuse(reading, member, "must be a number");
+    uint64_t value = field->value;
+    uint32_t narrow = (uint32_t)value;
+    if (member->kind == NUMBER_64)
+        memcpy(to + member->at, &value, sizeof(value));
+    else if (member->kind == FLAG)
+        *(bool *)(to + member->at) = value != 0;
+    else if (value > UINT32_MAX || (member->kind == CHOICE && value > member->most))
+        return refuse(reading, member, "is out of its range");
+    else
+        memcpy(to + member->at, &narrow, sizeof(narrow));
+    return STATUS_OK;
+}
+
+static enum status
+read_span(struct reading *reading, const struct member *member, struct wire_field *field,
+          unsigned char *to)
+{
+    if (field->type != WIRE_BYTES)
+        return refuse(reading, member, "must be a run of bytes");
+    if (field->value > member->most)
+        return refuse(reading, member, "is too long");
+    char *text = reading->texts;
+    size_t bytes = (size_t)field->value;
+    wire_read(&field->data, text, bytes);
+    if (member->kind == RUN) {
+        struct rpc_span span = {text, bytes};
+        memcpy(to + member->at, &span, sizeof(span));
+        reading->texts += bytes;
+        return STATUS_OK;
+    }
+    if (!wire_text_ok((const unsigned char *)text, bytes))
+        return refuse(reading, member, "is no UTF-8 without a zero byte");
+    text[bytes] = '\0';
+    memcpy(to + member->at, &text, sizeof(text));
+    reading->texts += bytes + 1;
+    return STATUS_OK;
+}
+
+static enum status shape_read(struct reading *reading, const struct shape *shape,
+                              struct wire_cursor cursor, unsigned char *to);
+
+static enum status
+read_inner(struct reading *reading, const struct member *member, const struct wire_field *field,
+           unsigned char *to)
+{
+    uint32_t count = member->kind == ONE ? 0 : count_of(member, to);
+    if (field->type != WIRE_BYTES)
+        return refuse(reading, member, "must be a message");
+    if (count == member->most)
+        return refuse(reading, member, "are too many");
+    enum status status = shape_read(reading, member->shape, field->data,
+                                    to + member->at + count * member->shape->bytes);
+    count++;
+    if (member->kind == ONE)
+        *(bool *)(to + member->counter) = true;
+    else
+        memcpy(to + member->counter, &count, sizeof(count));
+    return status;
+}
+
+static enum status
+member_read(struct reading *reading, const struct member *member, struct wire_field *field,
+            unsigned char *to)
+{
+    switch (member->kind) {
+    case NUMBER_32:
+    case NUMBER_64:
+    case FLAG:
+    case CHOICE: return read_number(reading, member, field, to);
+    case TEXT:
+    case RUN: return read_span(reading, member, field, to);
+    case ONE:
+    case MANY: return read_inner(reading, member, field, to);
+    }
+    UNREACHABLE();
+}
+
+/* As deep as the tables, which is two. */
+static enum status
+shape_read(struct reading *reading, const struct shape *shape, struct wire_cursor cursor,
+           unsigned char *to)
+{
+    struct wire_field field;
+    enum wire_result result;
+    shape_clear(shape, to);
+    while ((result = wire_next(&cursor, &field)) == WIRE_FIELD)
+        for (size_t i = 0; i < shape->count; i++) {
+            if (shape->members[i].number != field.number)
+                continue;
+            enum status status = member_read(reading, &shape->members[i], &field, to);
+            if (status != STATUS_OK)
+                return status;
+        }
+    if (result == WIRE_MALFORMED)
+        return error_set(reading->error, STATUS_INVALID_ARGUMENT, "%s: malformed, or cut short",
+                         reading->outer->name);
+    return STATUS_OK;
+}
+
+static bool
+is_kind(uint32_t number)
+{
+    return number < ARRAY_COUNT(shapes) && shapes[number] != NULL;
+}
+
+/* Finds the one head and the payload. */
+static enum status
+frame_split(const struct rpc_message *message, struct peer_frame *frame, struct wire_field *head,
+            struct error *error)
+{
+    struct wire_cursor cursor = wire_begin(message);
+    struct wire_field field;
+    enum wire_result result;
+    head->number = 0;
+    frame->payload_bytes = 0;
+    while ((result = wire_next(&cursor, &field)) == WIRE_FIELD) {
+        if (field.number == FIELD_PAYLOAD && field.type == WIRE_BYTES) {
+            frame->payload = field.data;
+            frame->payload_bytes = field.value;
+        } else if (is_kind(field.number)) {
+            if (head->number != 0)
+                return error_set(error, STATUS_INVALID_ARGUMENT, "frame: has two kinds");
+            if (field.type != WIRE_BYTES)
+                return error_set(error, STATUS_INVALID_ARGUMENT, "frame: its kind is no message");
+            *head = field;
+        }
+    }
+    if (result == WIRE_MALFORMED)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "frame: malformed, or cut short");
+    if (head->number == 0)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "frame: is of no kind that is known");
+    if (head->value > PEER_HEAD_BYTES_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "frame: a head of %llu bytes, at most %d",
+                         (unsigned long long)head->value, PEER_HEAD_BYTES_MAX);
+    if (frame->payload_bytes > PEER_PART_BYTES_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "frame: a payload of %llu bytes, at most %d",
+                         (unsigned long long)frame->payload_bytes, PEER_PART_BYTES_MAX);
+    return STATUS_OK;
+}
+
+enum status
+peer_frame_read(const struct rpc_message *message, struct peer_frame *frame, char *texts,
+                struct error *error)
+{
+    struct wire_field head;
+    enum status status = frame_split(message, frame, &head, error);
+    if (status != STATUS_OK)
+        return status;
+    frame->kind = (enum peer_kind)head.number;
+    struct reading reading = {texts, error, shapes[head.number]};
+    return shape_read(&reading, shapes[head.number], head.data, (unsigned char *)&frame->hello);
+}

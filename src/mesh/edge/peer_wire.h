@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The frames between nodes (proto/shoal/peer.proto), written and read. A frame is a head, which is
+ * copied, and a payload, which is not: it is lent to what is sent, and stays where it lies in what
+ * was received. Pure; no allocation.
+ *
+ * Nothing in a frame is believed: what is malformed, too long, too many, out of its range or no
+ * UTF-8 is refused, with a text that names the field. What has passed is safe to be given to the
+ * driver: enumerations are of their range, texts end with a zero byte.
+ */
+#pragma once
+
+#include "mesh/core/mesh_core.h"
+#include "rpc/rpc.h"
+#include "rpc/wire.h"
+
+enum {
+    PEER_VERSION = 1,
+    PEER_PART_BYTES_MAX = 256 << 10, /* of payload, in one frame */
+    PEER_HEAD_BYTES_MAX = 64 << 10,  /* all of a frame but its payload */
+    PEER_METHOD_BYTES_MAX = 1024,
+    PEER_METADATA_MAX = 64, /* of each list */
+    PEER_TEXT_BYTES_MAX = 4096,
+};
+
+struct peer_pair {
+    const char *key;
+    struct rpc_span value;
+};
+
+struct peer_hello {
+    uint32_t version;
+    const char *from;
+    const char *to;
+    int64_t start_ms;
+};
+
+struct peer_call {
+    uint32_t number;
+    const char *method;
+    const char *model;
+    uint64_t create_revision;
+    enum mesh_hop hop;
+    uint64_t left_us;
+    uint64_t message_bytes;
+    uint32_t tried_count;
+    uint32_t metadata_count;
+    struct mesh_tried tried[MESH_TRIED_MAX];
+    struct peer_pair metadata[PEER_METADATA_MAX];
+};
+
+struct peer_answer {
+    uint32_t number;
+    enum mesh_end end;
+    enum status status;
+    struct rpc_span text;
+    bool has_message;
+    bool has_figures;
+    uint64_t message_bytes;
+    uint32_t initial_count;
+    uint32_t trailing_count;
+    struct peer_pair initial[PEER_METADATA_MAX];
+    struct peer_pair trailing[PEER_METADATA_MAX];
+    struct mesh_figures figures;
+};
+
+/* A part, or a cancellation. */
+struct peer_about {
+    uint32_t number;
+};
+
+struct peer_ensure {
+    const char *model;
+    int64_t used_ms;
+    enum mesh_class class;
+    uint32_t target;
+    uint64_t size_bytes;
+};
+
+/* Numbers of the proto file. */
+enum peer_kind {
+    PEER_HELLO = 1,
+    PEER_CALL = 2,
+    PEER_PART = 3,
+    PEER_ANSWER = 4,
+    PEER_CANCEL = 5,
+    PEER_ENSURE = 6,
+};
+
+/* Of those that are not the frame's kind, nothing is valid. */
+struct peer_frame {
+    enum peer_kind kind;
+    union {
+        struct peer_hello hello;
+        struct peer_call call;
+        struct peer_about about; /* PART, CANCEL */
+        struct peer_answer answer;
+        struct peer_ensure ensure;
+    };
+    uint64_t payload_bytes;
+    struct wire_cursor payload; /* within the message that was read */
+};
+
+/*
+ * Writes all of the frame but its payload, of which `payload_bytes` are to follow at once. `head`
+ * has room for PEER_HEAD_BYTES_MAX. Returns the head's length; 0: it would be longer.
+ */
+size_t peer_frame_write(const struct peer_frame *frame, unsigned char *head);
+
+/*
+ * Reads a message as a frame. The texts of the frame lie in `texts`, which has room for
+ * PEER_HEAD_BYTES_MAX. INVALID_ARGUMENT says what is wrong with it.
+ */
+enum status peer_frame_read(const struct rpc_message *message, struct peer_frame *frame,
+                            char *texts, struct error *error) WARN_UNUSED;
