@@ -220,14 +220,16 @@ oip_encode_response(struct oip_request *request, const struct oip_model_info *mo
         if (tensor->bytes == 0)
             continue;
         pieces[(*piece_count)++] =
-            (struct rpc_piece){response.bytes + sent, response.used - sent, NULL, NULL};
-        pieces[(*piece_count)++] =
-            (struct rpc_piece){tensor->data, tensor->bytes, release, release_context};
+            (struct rpc_piece){.data = response.bytes + sent, .bytes = response.used - sent};
+        pieces[(*piece_count)++] = (struct rpc_piece){.data = tensor->data,
+                                                      .bytes = tensor->bytes,
+                                                      .release = release,
+                                                      .release_context = release_context};
         (*lent_count)++;
         sent = response.used;
     }
     if (response.used > sent)
         pieces[(*piece_count)++] =
-            (struct rpc_piece){response.bytes + sent, response.used - sent, NULL, NULL};
+            (struct rpc_piece){.data = response.bytes + sent, .bytes = response.used - sent};
     return STATUS_OK;
 }

@@ -97,6 +97,11 @@ raw_message_reply(const struct payload_view *outputs, void (*release)(void *cont
                          outputs->tensor_count > 0 ? datatype_name(tensor->datatype) : "none",
                          outputs->tensor_count > 0 ? tensor->rank : 0);
     *piece_count = tensor->bytes > 0 ? 1 : 0;
-    *piece = (struct rpc_piece){tensor->data, tensor->bytes, release, context};
+    *piece = (struct rpc_piece){
+        .data = tensor->data,
+        .bytes = tensor->bytes,
+        .release = release,
+        .release_context = context,
+    };
     return STATUS_OK;
 }

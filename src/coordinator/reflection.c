@@ -38,7 +38,7 @@ send_answer(const struct question *question,
     unsigned char *packed = malloc(bytes);
     CHECK(packed != NULL);
     grpc__reflection__v1__server_reflection_response__pack(response, packed);
-    struct rpc_piece piece = {packed, bytes, NULL, NULL};
+    struct rpc_piece piece = {.data = packed, .bytes = bytes};
     enum status status = rpc_call_send(question->call, &piece, 1);
     free(packed);
     if (status != STATUS_OK)

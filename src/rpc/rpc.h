@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The one place that knows gRPC C core. A server turns calls into callbacks and answers into
- * replies; a client makes single calls. Messages are runs of bytes: this module decodes nothing.
+ * replies; a client makes calls and turns what comes back into callbacks. Messages are runs of
+ * bytes: this module decodes nothing.
  *
- * Server threads. Each completion queue is stepped by one thread (`rpc_server_step`), and all
- * callbacks of a call run on the thread that steps the queue the call came in on, one at a time.
- * `rpc_call_reply`, `rpc_call_send`, `rpc_call_finish` and `rpc_server_wake` may be called from
- * any thread.
+ * Threads. Each completion queue is stepped by one thread (`rpc_server_step`, `rpc_queue_step`),
+ * and all callbacks of a call, be it one that came in or one that a client made, run on the thread
+ * that steps its queue, one at a time, and never from within a function of this module other than a
+ * step. All else may be called from any thread, where it is not said otherwise.
  *
- * Life of a call. `on_message` hands the call to the user, who ends it exactly once, with
- * `rpc_call_reply` or `rpc_call_finish`, sooner or later and on any thread; after that the pointer
- * is dead. `on_cancel` tells, at most once and only on the stepping thread, that nobody waits any
- * more (the caller cancelled, vanished, or its deadline passed): the call must still be ended,
- * which then sends nothing. It may run at the same time as another thread ends the call, so it is
- * given the call's tag, not the call: the tag names the user's own state in a way that is safe
- * to look up after that state is gone (a ticket, not a pointer).
+ * Life of a call that came in. `on_message` hands the call to the user, who ends it exactly once,
+ * with `rpc_call_reply`, `rpc_call_answer` or `rpc_call_finish`, sooner or later and on any thread;
+ * after that the pointer is dead. `on_cancel` tells, at most once and only on the stepping thread,
+ * that nobody waits any more (the caller cancelled, vanished, or its deadline passed): the call
+ * must still be ended, which then sends nothing. It may run at the same time as another thread ends
+ * the call, so it is given the call's tag, not the call: the tag names the user's own state in a
+ * way that is safe to look up after that state is gone (a ticket, not a pointer).
+ *
+ * Life of a call that a client makes: see there.
  */
 #pragma once
 
@@ -26,8 +29,10 @@
 
 struct rpc_server;
 struct rpc_call;
+struct rpc_queue;
+struct rpc_kept;
 
-/* One contiguous run of a message that was received; valid until the callback returns. */
+/* One contiguous run of bytes that were received; valid until the callback returns. */
 struct rpc_span {
     const void *data;
     size_t bytes;
@@ -41,18 +46,57 @@ struct rpc_message {
 };
 
 /*
- * One run of a message to send. With `release` NULL the bytes are copied before the function
- * returns. Otherwise they are lent, without a copy: they must not change or go away until
- * `release(release_context)` is called, exactly once, in success and in failure, on any thread,
- * perhaps before the function returns. When a call failed it may come only once that call was
- * ended.
+ * One run of a message to send, in one of three forms:
+ *
+ *   copied   `data` and `bytes`: the bytes are copied before the function returns.
+ *   lent     with `release`: without a copy. The bytes must not change or go away until
+ *            `release(release_context)` is called, exactly once, in success and in failure, on any
+ *            thread, perhaps before the function returns. When a call failed it may come only once
+ *            that call was ended.
+ *   kept     with `kept`: `bytes` bytes of a kept message, from `offset` on, without a copy. The
+ *            function takes a reference of its own: the kept message may be released at once.
  */
 struct rpc_piece {
     const void *data;
     size_t bytes;
     void (*release)(void *release_context);
     void *release_context;
+    const struct rpc_kept *kept;
+    size_t offset;
 };
+
+/*
+ * One entry of metadata, as received or to be sent. Keys are lower-case; the value of a key that
+ * ends in "-bin" is any bytes, others are printable ASCII. To be sent they are copied. Entries that
+ * cannot be sent are left out without a word: illegal ones, and those that the library makes itself
+ * (":path", "te", "content-type", "user-agent", "host", "grpc-timeout", "grpc-encoding" and the
+ * like).
+ */
+struct rpc_metadata {
+    struct rpc_span key;
+    struct rpc_span value;
+};
+
+/* Whether an entry would be sent. */
+bool rpc_metadata_is_legal(const struct rpc_metadata *entry);
+
+/* ---- messages that outlive their callback ---- */
+
+/*
+ * Keeps a message beyond the callback that it was given to, by reference to the bytes where the
+ * library has put them, without a copy; a message that the user has made is copied. Only within
+ * that callback; kept twice, it is the same with two references. Everything else on any thread.
+ * What is kept holds the library's read buffers as a whole: a few bytes may hold some 8 KiB.
+ */
+struct rpc_kept *rpc_message_keep(const struct rpc_message *message);
+void rpc_kept_acquire(struct rpc_kept *kept); /* one more reference */
+void rpc_kept_release(struct rpc_kept *kept); /* the last one gives the bytes back; NULL: nothing */
+/* Its spans are valid until the last reference is released. */
+const struct rpc_message *rpc_kept_message(const struct rpc_kept *kept);
+/* The whole of it as a piece to be sent; a message of no bytes included. */
+struct rpc_piece rpc_kept_piece(const struct rpc_kept *kept);
+
+/* ---- server ---- */
 
 enum rpc_kind {
     RPC_UNARY,         /* one message in, one out: end with rpc_call_reply, or rpc_call_finish */
@@ -74,6 +118,32 @@ struct rpc_method {
     void (*on_cancel)(void *context, uint64_t tag);
 };
 
+/*
+ * What takes the calls of all methods that are in no table, if there is such a handler
+ * (`rpc_call_method` says which). Whether such a method is unary or a stream is not known, so both
+ * are served: the first message comes to on_message; the next one, or on_half_close, comes when it
+ * was asked for (`rpc_call_read`), which is the back-pressure of a stream. What is sent is any
+ * number of messages and a status; `rpc_call_answer` alone, one message and the status, is
+ * cheapest, and is all that a unary caller expects. The initial metadata go with whatever is sent
+ * first.
+ */
+struct rpc_any {
+    void (*on_message)(void *context, struct rpc_call *call, const struct rpc_message *message);
+    void (*on_half_close)(void *context, struct rpc_call *call); /* as in rpc_method; required */
+    void (*on_cancel)(void *context, uint64_t tag);              /* as in rpc_method; may be NULL */
+    /* May be NULL. A message of rpc_call_send has gone to the transport's buffers, `waiting` more
+     * have not. Not once the user has ended the call, but perhaps at that moment. */
+    void (*on_sent)(void *context, uint64_t tag, size_t waiting);
+};
+
+/* TLS, all in PEM, copied. */
+struct rpc_tls {
+    const char *ca; /* who signs the other side. NULL, client: the system's; server: nobody */
+    const char *certificate; /* our own; a client may have none */
+    const char *key;
+    const char *peer_name; /* client: the name in the server's certificate; NULL: the target's */
+};
+
 struct rpc_server_options {
     /* "port:8033" all interfaces, "127.0.0.1:8033", "[::1]:0", "unix:/path" */
     const char *const *listen;
@@ -91,6 +161,9 @@ struct rpc_server_options {
     int64_t keepalive_timeout_ns;     /* and give it up after this without an answer */
     const struct rpc_method *methods; /* kept, not copied */
     size_t method_count;
+    const struct rpc_any *any; /* kept; NULL: other methods get UNIMPLEMENTED */
+    /* NULL: none. With `ca`, clients must show a certificate that it has signed. */
+    const struct rpc_tls *tls;
     void *context; /* first argument of every callback */
 };
 
@@ -122,6 +195,9 @@ int rpc_server_port(const struct rpc_server *server, size_t index);
  */
 int rpc_server_step(struct rpc_server *server, size_t queue_index, int64_t deadline_ns);
 
+/* The same queue for rpc_queue_step, rpc_queue_wake and clients. */
+struct rpc_queue *rpc_server_queue(struct rpc_server *server, size_t queue_index);
+
 /* Makes a step that waits on that queue, or else the next one, return soon. Several wakes may be
  * one; what the waker wrote before is seen after that step. Harmless after the end of the queue. */
 void rpc_server_wake(struct rpc_server *server, size_t queue_index);
@@ -140,7 +216,8 @@ void rpc_server_stop(struct rpc_server *server);
  * by the user, and drops every connection, replies that are still on their way included. */
 void rpc_server_cancel_all(struct rpc_server *server);
 
-/* After every queue's step has returned -1, from one thread. Unlinks unix sockets that are still
+/* After every queue's step has returned -1, from one thread. A queue that has clients does not end
+ * before they were destroyed. Unlinks unix sockets that are still
  * ours. */
 void rpc_server_destroy(struct rpc_server *server);
 
@@ -158,6 +235,10 @@ bool rpc_call_metadata(const struct rpc_call *call, const char *key, struct rpc_
  * may come several times. */
 bool rpc_call_metadata_next(const struct rpc_call *call, const char *key, size_t *position,
                             struct rpc_span *value);
+/* All of them one by one, from position 0 on: what may be passed on. Transport headers are not
+ * among them, but for "user-agent" and "host". */
+bool rpc_call_metadata_walk(const struct rpc_call *call, size_t *position,
+                            struct rpc_metadata *entry);
 /* The address of the caller's machine, without the port: "ipv4:192.0.2.7", "unix:". Copied, not
  * terminated, cut at `room`; returns its length, 0 if the library does not know. Costs an
  * allocation of the library's. */
@@ -171,19 +252,43 @@ void *rpc_call_user(const struct rpc_call *call);
 void rpc_call_reply(struct rpc_call *call, const struct rpc_piece *pieces, size_t piece_count);
 /* Streams: queues one message. Messages go out in the order of the calls. Returns, sending nothing,
  * RESOURCE_EXHAUSTED when the client does not read and too many wait (64), CANCELLED when it is
- * known to be gone. Not at the same time as, nor after, rpc_call_finish. */
+ * known to be gone. Not at the same time as, nor after, the end of the call. */
 enum status rpc_call_send(struct rpc_call *call, const struct rpc_piece *pieces,
                           size_t piece_count) WARN_UNUSED;
+/* rpc_any only: asks for the next message, or on_half_close. Asked again before it came, it is the
+ * same question. Not at the same time as, nor after, the end of the call. */
+void rpc_call_read(struct rpc_call *call);
+/* rpc_any only: sends the initial metadata now, ahead of any message. Once, and first. */
+void rpc_call_begin(struct rpc_call *call, const struct rpc_metadata *initial,
+                    size_t initial_count);
+
+/* The end of a call, with all that may go with it. Everything is copied or taken over. */
+struct rpc_answer {
+    enum status status;
+    struct rpc_span text; /* of the status; cut at 1 KiB */
+    /* NULL: no message, and then a unary call that ends with OK gets an empty one. A message that
+     * finds the queue of a stream full is sent all the same. Sent with status OK only if unary. */
+    const struct rpc_piece *pieces;
+    size_t piece_count;
+    const struct rpc_metadata *initial; /* ignored when the initial metadata are out */
+    size_t initial_count;
+    const struct rpc_metadata *trailers;
+    size_t trailer_count;
+};
+
+/* Ends a call of any kind: a unary one, and one of rpc_any that has sent nothing, in one batch; a
+ * stream after all queued messages. */
+void rpc_call_answer(struct rpc_call *call, const struct rpc_answer *answer);
 /* Ends the call with a status, which for a unary call cannot be OK; for a stream after all queued
  * messages. `text` may be NULL, is copied and cut at 1 KiB; bytes that may not stand in a status
  * message are percent-encoded by the library. */
 void rpc_call_finish(struct rpc_call *call, enum status status, const char *text);
-/* The same for a unary call, and tells the client in the trailer `grpc-retry-pushback-ms` how long
- * to wait before it asks again, if it retries at all. */
+/* The same, with a status other than OK, and tells the client in the trailer
+ * `grpc-retry-pushback-ms` how long to wait before it asks again, if it retries at all. */
 void rpc_call_refuse(struct rpc_call *call, enum status status, const char *text,
                      uint32_t retry_ms);
 
-/* ---- client: blocking calls, one at a time per channel ---- */
+/* ---- for tools: blocking calls, one at a time per channel ---- */
 
 struct rpc_channel;
 
@@ -201,3 +306,118 @@ void rpc_channel_destroy(struct rpc_channel *channel);
 enum status rpc_channel_call(struct rpc_channel *channel, const char *method, const void *request,
                              size_t request_bytes, int64_t deadline_ns, void **response,
                              size_t *response_bytes, struct error *error) WARN_UNUSED;
+
+/* ---- queues of their own, for clients in programs without a server ---- */
+
+struct rpc_queue *rpc_queue_create(void);
+/* As rpc_server_step and rpc_server_wake, which are these. */
+int rpc_queue_step(struct rpc_queue *queue, int64_t deadline_ns);
+void rpc_queue_wake(struct rpc_queue *queue);
+/* Only a queue of rpc_queue_create, when rpc_client_destroy was called for each of its clients, by
+ * the thread that steps it: handles what is still to come, and frees it. */
+void rpc_queue_destroy(struct rpc_queue *queue);
+
+/* ---- client: any number of calls at once, over one connection ---- */
+
+struct rpc_client;
+struct rpc_client_call;
+
+struct rpc_client_options {
+    struct rpc_queue *queue;   /* on which its callbacks come */
+    const char *target;        /* as the library takes it: "unix:/path", "host:port" */
+    const struct rpc_tls *tls; /* NULL: none */
+    size_t message_bytes_max;  /* larger answers: RESOURCE_EXHAUSTED; 0: 4 MiB */
+    size_t metadata_bytes_max; /* 0: the library's default, 8 KiB */
+    int64_t keepalive_time_ns; /* ping a silent server after this, calls or no calls; 0: never */
+    int64_t keepalive_timeout_ns;
+    int64_t connect_timeout_ns; /* of one attempt; 0: 1 s */
+};
+
+/* Does not connect yet: the first call does. Fails for an empty target and for TLS data that cannot
+ * be used; a target that makes no sense fails its calls. */
+enum status rpc_client_create(const struct rpc_client_options *options, struct rpc_client **client,
+                              struct error *error) WARN_UNUSED;
+
+/* The pointer is dead when this returns. Calls under way are cancelled, and each still gets its
+ * on_end; the queue must be stepped until it has (rpc_queue_destroy does). NULL: nothing. */
+void rpc_client_destroy(struct rpc_client *client);
+
+enum rpc_client_state {
+    RPC_CLIENT_IDLE,       /* nothing was asked yet, or the connection was lost or closed */
+    RPC_CLIENT_CONNECTING, /* calls wait for the outcome */
+    RPC_CLIENT_READY,
+    RPC_CLIENT_FAILING, /* the last attempt failed: calls fail at once; it is tried again, after
+                         * 20 ms at first and each second at last */
+};
+
+/* As of the last event that was handled by the queue: a lost connection, idle ones included, is
+ * seen as soon as the kernel knows. */
+enum rpc_client_state rpc_client_state(const struct rpc_client *client);
+/* Begins to connect, if idle. */
+void rpc_client_connect(struct rpc_client *client);
+
+/* How a call ended. All of it is valid until on_end returns; the message may be kept. */
+struct rpc_client_end {
+    enum status status;
+    struct rpc_span text;
+    const struct rpc_message *message;  /* unary and OK: the answer, never NULL; else NULL */
+    const struct rpc_metadata *initial; /* unary only; a stream's come with on_initial */
+    size_t initial_count;
+    const struct rpc_metadata *trailers;
+    size_t trailer_count;
+};
+
+/* What a call calls back. All on the stepping thread of the client's queue; on_end is the last. */
+struct rpc_client_events {
+    /* Streams; may be NULL, which is cheaper. Before the first message. Not when the call fails
+     * before the server has sent them; when it sends nothing but a status, with none. */
+    void (*on_initial)(void *context, const struct rpc_metadata *initial, size_t initial_count);
+    /* Streams. The first message comes by itself, each other one after rpc_client_read. */
+    void (*on_message)(void *context, const struct rpc_message *message);
+    /* Streams; may be NULL. A message has gone to the transport's buffers, `waiting` more have
+     * not. What is still queued when a call is over is dropped: on_end says so. */
+    void (*on_sent)(void *context, size_t waiting);
+    /* Exactly once for each call that was started. A stream's good end comes behind its last
+     * message: who does not read on does not hear of it. */
+    void (*on_end)(void *context, const struct rpc_client_end *end);
+};
+
+struct rpc_client_request {
+    const char *method; /* "/package.Service/Method"; copied, as all of this */
+    enum rpc_kind kind; /* RPC_UNARY, or RPC_BIDI_STREAM for every kind of stream */
+    int64_t deadline_ns;
+    const struct rpc_metadata *metadata;
+    size_t metadata_count;
+    /* Unary: the message; no pieces: an empty one. Stream: the first message, NULL: none yet. */
+    const struct rpc_piece *pieces;
+    size_t piece_count;
+    bool last; /* stream: the first message is the only one, as rpc_client_half_close would say */
+    const struct rpc_client_events *events; /* kept */
+    void *context; /* of the callbacks; must live until on_end has returned */
+};
+
+/*
+ * Starts a call. One that cannot be made fails, by on_end: UNAVAILABLE at once when the client is
+ * failing, and with what the network says as soon as it says it; calls do not wait for a server to
+ * appear.
+ *
+ * `call` may be NULL when the call is to be left alone; otherwise it is the user's reference, for
+ * the functions below, until rpc_client_release. With it they may be called at any time, the call
+ * over or the client destroyed: they do nothing then. The callbacks need no reference, and they may
+ * come before this function returns, on the stepping thread if this is another one.
+ */
+void rpc_client_start(struct rpc_client *client, const struct rpc_client_request *request,
+                      struct rpc_client_call **call);
+
+/* The call ends with CANCELLED, unless it was over: on_end comes in any case. */
+void rpc_client_cancel(struct rpc_client_call *call);
+/* Streams: as rpc_call_send, with the same bound of 64; CANCELLED when the call is over, be it that
+ * on_end is still to come. Not at the same time as, nor after, rpc_client_half_close. */
+enum status rpc_client_send(struct rpc_client_call *call, const struct rpc_piece *pieces,
+                            size_t piece_count) WARN_UNUSED;
+/* Streams: no more messages of ours, after those that are queued. */
+void rpc_client_half_close(struct rpc_client_call *call);
+/* Streams: asks for the next message. Asked again before it came, it is the same question; before
+ * the first message came, it is answered by that one. */
+void rpc_client_read(struct rpc_client_call *call);
+void rpc_client_release(struct rpc_client_call *call);

@@ -128,7 +128,8 @@ lent_piece(struct rig *rig, const struct rpc_message *message)
         at += message->spans[i].bytes;
     }
     CHECK(at == message->bytes);
-    return (struct rpc_piece){lent->bytes, at, lent_release, lent};
+    return (struct rpc_piece){
+        .data = lent->bytes, .bytes = at, .release = lent_release, .release_context = lent};
 }
 
 static inline void
