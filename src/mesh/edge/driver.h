@@ -11,7 +11,7 @@
  * return soon, may take locks of their own, and never call the driver; so whoever calls the driver
  * holds no lock that one of them takes.
  *
- * Ownership. A `struct driver_call` or `driver_request` is its owner's, usually a part of something
+ * Ownership. A `struct driver_call` or `driver_order` is its owner's, usually a part of something
  * larger; it must stay from driver_call until it is over: see there. Texts given to functions are
  * copied or read before they return; texts given to callbacks live until they return.
  *
@@ -31,7 +31,7 @@
 struct driver;
 struct driver_call;
 struct driver_load;
-struct driver_request;
+struct driver_order;
 struct event_base; /* libevent's */
 struct peer_request;
 struct store;
@@ -215,106 +215,29 @@ void driver_runtime_lost(struct driver *driver);
 
 /* ---- management ---- */
 
-enum driver_request_kind {
-    DRIVER_REGISTER,
-    DRIVER_UNREGISTER,
-    DRIVER_STATUS,
-    DRIVER_ENSURE,
-    DRIVER_SET_VMODEL,
-    DRIVER_DELETE_VMODEL,
-    DRIVER_VMODEL_STATUS,
+/* What became of it; see mesh_core.h. */
+struct driver_reply {
+    enum mesh_outcome outcome;
+    struct mesh_status model;         /* of orders that name a model alone */
+    struct mesh_vmodel_status vmodel; /* of those that name a vmodel */
 };
 
-enum driver_outcome {
-    DRIVER_OK,           /* also: what was to go was not there; a load that failed */
-    DRIVER_INVALID,      /* an empty id or type, or one that is too long */
-    DRIVER_NO_MODEL,     /* ensure, set: no such model, and no info of one */
-    DRIVER_NO_VMODEL,    /* set, with update_only */
-    DRIVER_OTHER_MODEL,  /* the id is there with another type, path or key */
-    DRIVER_REFERENCED,   /* unregister: a vmodel refers to it */
-    DRIVER_OTHER_OWNER,  /* of the vmodel: result.vmodel.owner */
-    DRIVER_NOT_EXPECTED, /* the target is not the expected one */
-    DRIVER_UNAVAILABLE,  /* the registry is being read, or cannot be written */
-    DRIVER_DEADLINE,
-};
-
-/* The wire's numbers. */
-enum driver_status {
-    DRIVER_STATUS_NOT_FOUND = 0,
-    DRIVER_STATUS_NOT_LOADED = 1,
-    DRIVER_STATUS_LOADING = 2,
-    DRIVER_STATUS_LOADED = 3,
-    DRIVER_STATUS_LOADING_FAILED = 4,
-    DRIVER_STATUS_UNKNOWN = 5,
-};
-
-struct driver_copy {
-    const char *instance;
-    const char *reason; /* LOADING_FAILED: why */
-    int64_t since_ms;   /* began to load, or failed */
-    enum driver_status status;
-};
-
-struct driver_model_status {
-    enum driver_status status;
-    const struct driver_copy *copies; /* latest first; those that failed, too */
-    uint32_t copy_count;
-};
-
-enum driver_vmodel_state {
-    DRIVER_VMODEL_NOT_FOUND = 0,
-    DRIVER_VMODEL_DEFINED = 1,
-    DRIVER_VMODEL_TRANSITIONING = 2,
-    DRIVER_VMODEL_FAILED = 3,
-    DRIVER_VMODEL_UNKNOWN = 5,
-};
-
-struct driver_vmodel_status {
-    enum driver_vmodel_state state;
-    const char *owner;
-    const char *active;
-    const char *target;
-    struct driver_model_status active_status;
-    struct driver_model_status target_status; /* while it is another one */
-};
-
-struct driver_result {
-    enum driver_outcome outcome;
-    const char *text;                   /* unless OK: for people */
-    struct driver_model_status model;   /* REGISTER, STATUS, ENSURE */
-    struct driver_vmodel_status vmodel; /* SET_VMODEL, VMODEL_STATUS; OTHER_OWNER: its owner */
-};
-
-struct driver_request {
-    /* The owner's, left alone until it has ended. Texts may be NULL for "". */
-    enum driver_request_kind kind;
-    const char *model; /* set vmodel: the target */
-    const char *type;  /* register; set vmodel: with `has_info` the target is registered, too */
-    const char *path;
-    const char *key;
-    bool has_info;
-    bool load_now;
-    bool sync;          /* ends when it is loaded, or that has failed */
-    int64_t used_ms;    /* wall clock; 0: by the kind's default */
-    const char *vmodel; /* and the rest: of vmodels */
-    const char *owner;
-    const char *expected; /* target; "": any */
-    bool update_only;
-    bool force;
-    bool auto_delete; /* the target, with its last reference */
-    int64_t deadline_ns;
-    /* Once. UNDER THE LOCK, any thread; the driver does not touch the request any more. */
-    void (*on_end)(struct driver_request *request, const struct driver_result *result);
+struct driver_order {
+    /* The owner's, left alone until it has ended. */
+    struct mesh_order order; /* its `order` and `deadline_ms` are the driver's to fill in */
+    int64_t deadline_ns;     /* TIME_NEVER_NS: none */
+    /* Once. UNDER THE LOCK, any thread; the driver does not touch the order any more. */
+    void (*on_end)(struct driver_order *order, const struct driver_reply *reply);
 
     /* The driver's. */
-    uint32_t number;
-    uint8_t state;
+    bool is_under_way;
 };
 
 /* Any thread; may have ended before it returns. */
-void driver_request(struct driver *driver, struct driver_request *request);
-/* Any thread, while its memory stays: on_end is not called after it has returned. */
-void driver_request_cancelled(struct driver *driver, struct driver_request *request);
+void driver_order(struct driver *driver, struct driver_order *order);
+/* Any thread, while its memory stays, ended or not: on_end is not called after this has returned.
+ * What it has changed stays changed. */
+void driver_order_cancelled(struct driver *driver, struct driver_order *order);
 
 /* ---- the node ---- */
 
@@ -328,7 +251,8 @@ struct driver_options {
     int64_t version;
     uint64_t seed;
     uint32_t calls_max;       /* 0: 65,536; what is more is answered OVERLOADED at once */
-    uint32_t requests_max;    /* 0: 4,096; what is more ends UNAVAILABLE at once */
+    uint32_t orders_max;      /* 0: 4,096; what is more ends UNAVAILABLE at once */
+    uint32_t vmodels_max;     /* 0: 1,000,000 */
     uint32_t models_max;      /* 0: 4,000,000 */
     uint32_t instances_max;   /* 0: 4,096 */
     uint32_t rate_for_more;   /* S3; 0: 2,000 a minute */
@@ -361,7 +285,7 @@ void driver_drain(struct driver *driver);
 bool driver_is_ready(struct driver *driver);
 
 /*
- * Loop thread. The end: calls that wait are answered UNAVAILABLE, requests end so, nothing is begun
+ * Loop thread. The end: calls that wait are answered UNAVAILABLE, orders end so, nothing is begun
  * any more, nothing is sent to the store; new calls are answered at once. Calls that are served or
  * forwarded, and what the runtime was asked, are still to be ended by those who have them.
  */
@@ -400,7 +324,7 @@ struct driver_view {
     uint32_t vmodels;
     uint32_t instances;
     uint32_t calls; /* under way */
-    uint32_t requests;
+    uint32_t orders;
     bool leads;
     bool draining;
     bool drained;
@@ -423,13 +347,6 @@ uint64_t driver_visit_instances(struct driver *driver, uint64_t from, uint32_t c
                                 void (*visit)(void *context, const struct mesh_instance *instance),
                                 void *context);
 
-struct driver_vmodel {
-    const char *id;
-    const char *owner;
-    const char *active;
-    const char *target;
-    bool failed;
-};
 uint64_t driver_visit_vmodels(struct driver *driver, uint64_t from, uint32_t count,
-                              void (*visit)(void *context, const struct driver_vmodel *vmodel),
+                              void (*visit)(void *context, const struct mesh_vmodel *vmodel),
                               void *context);
