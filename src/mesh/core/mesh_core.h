@@ -123,6 +123,9 @@ enum mesh_event_kind {
     MESH_RUNTIME_LOST,
     MESH_SESSION, /* the own instance key's creation revision; 0: the lease is lost */
     MESH_WHOLE,   /* the mirror has seen everything up to a revision */
+    /* W1: etcd was emptied, restored or made anew. Instead of deletions of what it has no more, and
+     * before what it has; revisions begin anew. A SESSION follows, when the own key is back. */
+    MESH_EMPTIED,
     MESH_MODEL_PUT,
     MESH_MODEL_GONE,
     MESH_INSTANCE_PUT,
@@ -137,7 +140,7 @@ enum mesh_event_kind {
     MESH_LOAD_ENDED,
     MESH_UNLOAD_ENDED,
     MESH_TYPES,
-    MESH_USED, /* calls that were served without a MESH_CALL */
+    MESH_USED, /* calls that were served without a MESH_CALL; not of models with a concurrency */
     MESH_LEADER,
     MESH_DRAIN,
 };
@@ -197,7 +200,8 @@ struct mesh_event {
             uint32_t call;
             uint32_t number; /* that DO_SERVE or DO_FORWARD said */
             enum mesh_end end;
-            bool vanished; /* served here: the runtime does not know the model */
+            bool vanished;    /* served here: the runtime does not know the model */
+            uint64_t took_us; /* served here: by the runtime (S5); 0: not measured */
         } tried;
         struct {
             const char *model;
@@ -212,7 +216,8 @@ struct mesh_event {
             uint64_t size_bytes;
             enum mesh_load_end end;
             const char *reason;
-            bool freed; /* UNLOAD_ENDED: false: the runtime would not */
+            uint32_t max_concurrency; /* LOAD_ENDED: calls at a time (S6); 0: all that come */
+            bool freed;               /* UNLOAD_ENDED: false: the runtime would not */
         } loaded;
         struct {
             const struct mesh_type_rule *rules;
@@ -221,7 +226,8 @@ struct mesh_event {
         struct {
             const char *model;
             uint32_t count;
-            int64_t used_ms; /* wall clock, of the last */
+            int64_t used_ms;  /* wall clock, of the last */
+            uint64_t took_us; /* all of them together, by the runtime; 0: not measured */
         } used;
         struct {
             bool is_leader;
@@ -248,7 +254,7 @@ enum mesh_action_kind {
 struct mesh_txn {
     uint64_t txn;
     uint64_t session;   /* the own key's creation revision, compared */
-    uint64_t compare;   /* the record's revision */
+    uint64_t compare;   /* the record's revision; 0: there must be none (W1) */
     const char *absent; /* an instance whose key must not exist; NULL: none */
     struct mesh_model model;
 };
