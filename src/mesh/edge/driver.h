@@ -61,6 +61,7 @@ struct driver_attempt {
 struct driver_end {
     enum mesh_end end;
     bool vanished;                        /* served here: the runtime does not know the model */
+    uint64_t took_us;                     /* served here: by the runtime; 0: not measured */
     const struct driver_figures *figures; /* forwarded: of who answered; NULL: none came */
 };
 
@@ -125,9 +126,16 @@ void driver_try_ended(struct driver *driver, struct driver_call *call, uint32_t 
  */
 bool driver_call_cancelled(struct driver *driver, struct driver_call *call);
 
-/* Any thread: calls of the model that were served here without a driver_call. `used_ms`: wall
- * clock of the last; 0: now. */
-void driver_used(struct driver *driver, const char *model, uint32_t count, int64_t used_ms);
+/* Calls that were served here without a driver_call: not of models with a concurrency. */
+struct driver_use {
+    const char *model;
+    uint32_t count;
+    int64_t used_ms;  /* wall clock of the last; 0: now */
+    uint64_t took_us; /* all of them together, by the runtime; 0: not measured */
+};
+
+/* Any thread. */
+void driver_used(struct driver *driver, const struct driver_use *use);
 
 /* Any thread: this node's, for replies. Within `answer` they are given. */
 struct driver_figures driver_figures(struct driver *driver);
@@ -191,7 +199,7 @@ struct driver_runtime {
 struct driver_load_end {
     enum mesh_load_end end;   /* of a load, an unload (not OK: not freed, for good) */
     uint64_t size_bytes;      /* of a size or a load; 0: not known */
-    uint32_t max_concurrency; /* of a load; 0: without bound */
+    uint32_t max_concurrency; /* of a load: calls at a time; 0: all that come */
     const char *reason;       /* of a load that is not OK */
 };
 
@@ -205,7 +213,6 @@ struct driver_capacity {
     uint64_t default_bytes; /* of a model of which nothing is known */
     uint32_t loaders;
     int64_t load_timeout_ms;
-    bool limits_concurrency;
 };
 
 /* Any thread. From the first time on this node is a member: its instance is published. */
