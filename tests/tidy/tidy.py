@@ -29,7 +29,10 @@ LAYERS = {
     "src/ctl": {"base", "shm", "rpc", "ctl", "shoal"},
     "src/mesh/core": {"base", "mesh", "mesh/core"},
     "src/mesh/etcd": {"base", "mesh/etcd"},
-    "src/mesh/edge": {"base", "mesh", "mesh/core", "mesh/etcd", "mesh/edge"},
+    "src/mesh/record": {"base", "mesh/core", "mesh/record"},
+    "src/mesh/store": {"base", "mesh/etcd", "mesh/record", "mesh/store"},
+    "src/mesh/edge": {"base", "mesh", "mesh/core", "mesh/etcd", "mesh/record",
+                      "mesh/store", "mesh/edge"},
     "include/shoal": {"shoal"},
 }
 
