@@ -68,10 +68,10 @@ static const struct member hello_members[] = {
 static const struct shape hello_shape = SHAPE(peer_hello, hello_members);
 
 static const struct member pair_members[] = {
-    PLAIN(peer_pair, TEXT, 1, key, PEER_TEXT_BYTES_MAX),
-    PLAIN(peer_pair, RUN, 2, value, PEER_HEAD_BYTES_MAX),
+    PLAIN(rpc_metadata, RUN, 1, key, PEER_TEXT_BYTES_MAX),
+    PLAIN(rpc_metadata, RUN, 2, value, PEER_HEAD_BYTES_MAX),
 };
-static const struct shape pair_shape = SHAPE(peer_pair, pair_members);
+static const struct shape pair_shape = SHAPE(rpc_metadata, pair_members);
 
 static const struct member tried_members[] = {
     PLAIN(mesh_tried, TEXT, 1, instance, MESH_ID_BYTES_MAX),
@@ -427,7 +427,7 @@ is_kind(uint32_t number)
     return number < ARRAY_COUNT(shapes) && shapes[number] != NULL;
 }
 
-/* Finds the one head and the payload. */
+/* The one head and the payload. */
 static enum status
 frame_split(const struct rpc_message *message, struct peer_frame *frame, struct wire_field *head,
             struct error *error)
@@ -435,12 +435,10 @@ frame_split(const struct rpc_message *message, struct peer_frame *frame, struct 
     struct wire_cursor cursor = wire_begin(message);
     struct wire_field field;
     enum wire_result result;
-    head->number = 0;
-    frame->payload_bytes = 0;
     while ((result = wire_next(&cursor, &field)) == WIRE_FIELD) {
         if (field.number == FIELD_PAYLOAD && field.type == WIRE_BYTES) {
-            frame->payload = field.data;
             frame->payload_bytes = field.value;
+            frame->payload_offset = message->bytes - cursor.left - field.value;
         } else if (is_kind(field.number)) {
             if (head->number != 0)
                 return error_set(error, STATUS_INVALID_ARGUMENT, "frame: has two kinds");
@@ -451,27 +449,36 @@ frame_split(const struct rpc_message *message, struct peer_frame *frame, struct 
     }
     if (result == WIRE_MALFORMED)
         return error_set(error, STATUS_INVALID_ARGUMENT, "frame: malformed, or cut short");
-    if (head->number == 0)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "frame: is of no kind that is known");
-    if (head->value > PEER_HEAD_BYTES_MAX)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "frame: a head of %llu bytes, at most %d",
-                         (unsigned long long)head->value, PEER_HEAD_BYTES_MAX);
-    if (frame->payload_bytes > PEER_PART_BYTES_MAX)
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "frame: a payload of %llu bytes, at most %d",
-                         (unsigned long long)frame->payload_bytes, PEER_PART_BYTES_MAX);
     return STATUS_OK;
 }
 
 enum status
-peer_frame_read(const struct rpc_message *message, struct peer_frame *frame, char *texts,
-                struct error *error)
+peer_frame_open(const struct rpc_message *message, struct peer_frame *frame, struct error *error)
 {
-    struct wire_field head;
+    struct wire_field head = {.number = 0};
+    frame->payload_offset = frame->payload_bytes = 0;
     enum status status = frame_split(message, frame, &head, error);
     if (status != STATUS_OK)
         return status;
+    if (head.number == 0)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "frame: is of no kind that is known");
+    if (head.value > PEER_HEAD_BYTES_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "frame: a head of %llu bytes, at most %d",
+                         (unsigned long long)head.value, PEER_HEAD_BYTES_MAX);
+    if (frame->payload_bytes > PEER_PART_BYTES_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "frame: a payload of %llu bytes, at most %d",
+                         (unsigned long long)frame->payload_bytes, PEER_PART_BYTES_MAX);
     frame->kind = (enum peer_kind)head.number;
-    struct reading reading = {texts, error, shapes[head.number]};
-    return shape_read(&reading, shapes[head.number], head.data, (unsigned char *)&frame->hello);
+    frame->head = head.data;
+    frame->head_bytes = (uint32_t)head.value;
+    return STATUS_OK;
+}
+
+enum status
+peer_frame_read(struct peer_frame *frame, char *texts, struct error *error)
+{
+    const struct shape *shape = shapes[frame->kind];
+    struct reading reading = {texts, error, shape};
+    return shape_read(&reading, shape, frame->head, (unsigned char *)&frame->hello);
 }

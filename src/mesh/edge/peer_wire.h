@@ -23,11 +23,6 @@ enum {
     PEER_TEXT_BYTES_MAX = 4096,
 };
 
-struct peer_pair {
-    const char *key;
-    struct rpc_span value;
-};
-
 struct peer_hello {
     uint32_t version;
     const char *from;
@@ -46,7 +41,7 @@ struct peer_call {
     uint32_t tried_count;
     uint32_t metadata_count;
     struct mesh_tried tried[MESH_TRIED_MAX];
-    struct peer_pair metadata[PEER_METADATA_MAX];
+    struct rpc_metadata metadata[PEER_METADATA_MAX];
 };
 
 struct peer_answer {
@@ -59,8 +54,8 @@ struct peer_answer {
     uint64_t message_bytes;
     uint32_t initial_count;
     uint32_t trailing_count;
-    struct peer_pair initial[PEER_METADATA_MAX];
-    struct peer_pair trailing[PEER_METADATA_MAX];
+    struct rpc_metadata initial[PEER_METADATA_MAX];
+    struct rpc_metadata trailing[PEER_METADATA_MAX];
     struct mesh_figures figures;
 };
 
@@ -90,6 +85,10 @@ enum peer_kind {
 /* Of those that are not the frame's kind, nothing is valid. */
 struct peer_frame {
     enum peer_kind kind;
+    uint32_t head_bytes; /* of one that was opened: as much room as its texts may need */
+    struct wire_cursor head;
+    uint64_t payload_offset; /* in the message that was opened */
+    uint64_t payload_bytes;
     union {
         struct peer_hello hello;
         struct peer_call call;
@@ -97,19 +96,19 @@ struct peer_frame {
         struct peer_answer answer;
         struct peer_ensure ensure;
     };
-    uint64_t payload_bytes;
-    struct wire_cursor payload; /* within the message that was read */
 };
 
 /*
  * Writes all of the frame but its payload, of which `payload_bytes` are to follow at once. `head`
- * has room for PEER_HEAD_BYTES_MAX. Returns the head's length; 0: it would be longer.
+ * has room for PEER_HEAD_BYTES_MAX. Returns what was written; 0: it would be longer.
  */
 size_t peer_frame_write(const struct peer_frame *frame, unsigned char *head);
 
-/*
- * Reads a message as a frame. The texts of the frame lie in `texts`, which has room for
- * PEER_HEAD_BYTES_MAX. INVALID_ARGUMENT says what is wrong with it.
+/* Finds a frame's kind, its head, and where its payload lies. INVALID_ARGUMENT says what is wrong.
  */
-enum status peer_frame_read(const struct rpc_message *message, struct peer_frame *frame,
-                            char *texts, struct error *error) WARN_UNUSED;
+enum status peer_frame_open(const struct rpc_message *message, struct peer_frame *frame,
+                            struct error *error) WARN_UNUSED;
+
+/* Reads the head of a frame that was opened, while its message is there. The texts of what is read
+ * lie in `texts` from then on, which has room for `head_bytes`. INVALID_ARGUMENT as before. */
+enum status peer_frame_read(struct peer_frame *frame, char *texts, struct error *error) WARN_UNUSED;

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls that this node passes on to others. `struct peer_request` is what is passed on, as it came
+ * in; peers send it to another node, external.h to a runtime beside this one: both begin a try of
+ * a driver_call, and tell its owner how that ended, who tells the driver.
+ *
+ * To each peer there is one stream per queue of this node's (of its threads that receive calls),
+ * opened when a call first goes there; calls on it are told apart by numbers. The answer of a
+ * request comes back on the thread of its own queue. A peer that cannot be reached is known as soon
+ * as the network says so, and one that does not answer pings after PEERS_SILENT_NS; every try on it
+ * then ends UNREACHABLE, once. A deadline travels as what is left of it, and is kept by the node
+ * that has the call, whose owner cancels, and by the one that serves it: not in between.
+ *
+ * Threads: each function says it. No lock is held while a request's functions are called, and none
+ * of these is called from within a function of this module.
+ */
+#pragma once
+
+#include "base/clock.h"
+#include "mesh/edge/driver.h"
+#include "rpc/rpc.h"
+
+/* Pings twice in this time, the second of which was not answered. */
+#define PEERS_SILENT_NS (5 * NS_PER_S)
+
+enum {
+    PEERS_CALLS_MAX = 1 << 14,     /* under way on one stream; more: OVERLOADED */
+    PEERS_WINDOW_BYTES = 64 << 20, /* that wait for one stream to take them; more: OVERLOADED */
+};
+
+/* ---- what is passed on ---- */
+
+struct peer_request;
+
+/* By the request's owner. */
+struct peer_request_type {
+    /*
+     * The try of that number has ended. `answer` with MESH_END_OK, else NULL: what the runtime
+     * said, to be given to the caller (rpc_call_answer); lent pieces in it must be used. Any
+     * thread; of a try elsewhere, the thread of the request's queue. The owner calls
+     * driver_try_ended with the same.
+     */
+    void (*on_ended)(struct peer_request *request, uint32_t number, const struct driver_end *end,
+                     const struct rpc_answer *answer);
+    /* Its memory must stay as often as it is held. Any thread, also UNDER THE LOCK of the driver.
+     * A try that is abandoned may still hold it for as long as on_ended runs. */
+    void (*hold)(struct peer_request *request);
+    void (*release)(struct peer_request *request);
+};
+
+/* The owner's, as it was set until the last one has let go of it. */
+struct peer_request {
+    const struct peer_request_type *type;
+    const char *method;             /* "/package.Service/Method" */
+    const struct rpc_piece *pieces; /* of the message, each kept: it may be sent several times */
+    size_t piece_count;
+    const struct rpc_metadata *metadata; /* those of peers_pass_on */
+    size_t metadata_count;
+    uint32_t queue; /* index of the queue on whose thread the answer is to come */
+
+    /* Of who has the try. */
+    void *at;
+    uint32_t number;
+};
+
+/* Whether an entry of a caller's metadata goes on to runtimes: not ids, which are added anew, not
+ * what tells the mesh something ("mm-…"), not what belongs to a connection ("grpc-…"). */
+bool peers_pass_on(const struct rpc_metadata *entry);
+
+/* ---- peers ---- */
+
+struct peers;
+
+struct peers_options {
+    struct rpc_queue *const *queues; /* stepped by their threads from now on */
+    uint32_t queue_count;
+    const char *instance;      /* this node's id */
+    int64_t start_ms;          /* as its record says it */
+    const struct rpc_tls *tls; /* NULL: none */
+    size_t message_bytes_max;  /* of an answer; larger ones end the try as FAILED */
+};
+
+struct peers *peers_create(const struct peers_options *options);
+
+/* What the driver is to be given. */
+struct driver_peers peers_for_driver(struct peers *peers);
+
+/* Loop thread. Every try ends UNREACHABLE, on its queue's thread, and so does each that is begun
+ * later. Queues end only after this. */
+void peers_close(struct peers *peers);
+
+/* When every queue has ended. NULL is left alone. */
+void peers_destroy(struct peers *peers);
