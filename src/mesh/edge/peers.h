@@ -7,7 +7,7 @@
  * To each peer there is one stream per queue of this node's (of its threads that receive calls),
  * opened when a call first goes there; calls on it are told apart by numbers. The answer of a
  * request comes back on the thread of its own queue. A peer that cannot be reached is known as soon
- * as the network says so, and one that does not answer pings after PEERS_SILENT_NS; every try on it
+ * as the network says so, and one that does not answer pings after nine seconds; every try on it
  * then ends UNREACHABLE, once. A deadline travels as what is left of it, and is kept by the node
  * that has the call, whose owner cancels, and by the one that serves it: not in between.
  *
@@ -20,8 +20,10 @@
 #include "mesh/edge/driver.h"
 #include "rpc/rpc.h"
 
-/* Pings twice in this time, the second of which was not answered. */
-#define PEERS_SILENT_NS (5 * NS_PER_S)
+/* A peer from which nothing has come for so long is pinged, and given up if it does not answer.
+ * Servers of gRPC take more than one ping in 5 s for an attack. */
+#define PEERS_PING_NS (6 * NS_PER_S)
+#define PEERS_PING_ANSWER_NS (3 * NS_PER_S)
 
 enum {
     PEERS_CALLS_MAX = 1 << 14,     /* under way on one stream; more: OVERLOADED */
@@ -58,9 +60,10 @@ struct peer_request {
     size_t metadata_count;
     uint32_t queue; /* index of the queue on whose thread the answer is to come */
 
-    /* Of who has the try. */
-    void *at;
+    /* Of who has the try: NULL before the first. */
+    void *link;
     uint32_t number;
+    void *served;
 };
 
 /* Whether an entry of a caller's metadata goes on to runtimes: not ids, which are added anew, not

@@ -1,0 +1,618 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/edge/external.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "mesh/edge/external_state.h"
+
+#define SERVICE "/mmesh.ModelRuntime/"
+
+enum { UNLOAD_TRIES_MAX = 90, REASON_BYTES_MAX = 512 };
+
+#define POLL_NS (2 * NS_PER_S)
+#define START_NS (180 * NS_PER_S)
+#define STATUS_NS (60 * NS_PER_S) /* of one answer: what is loaded there is unloaded first */
+#define PREDICT_NS (NS_PER_S / 2)
+#define SIZE_NS (30 * NS_PER_S)
+#define UNLOAD_NS (600 * NS_PER_S)
+#define UNLOAD_SOON_NS NS_PER_S
+#define UNLOAD_LATER_NS (10 * NS_PER_S)
+
+/* What the runtime was asked of a model. */
+struct ask {
+    struct ask *next; /* of those that are asked anew */
+    struct external *external;
+    struct driver_load *load; /* NULL: nobody waits for it */
+    int64_t again_ns;
+    uint32_t tries;
+    uint32_t max_concurrency;
+    struct bytes message; /* it names the model; kept to ask anew */
+    char id[];
+};
+
+/* ---- asks ---- */
+
+static struct ask *
+ask_create(struct external *external, struct driver_load *load, const char *id)
+{
+    size_t bytes = strlen(id) + 1;
+    struct ask *ask = calloc(1, sizeof(*ask) + bytes);
+    CHECK(ask != NULL);
+    ask->external = external;
+    ask->load = load;
+    memcpy(ask->id, id, bytes);
+    return ask;
+}
+
+static void
+ask_end(struct ask *ask, const struct driver_load_end *end)
+{
+    if (ask->load != NULL)
+        driver_load_ended(ask->external->driver, ask->load, end);
+    bytes_fini(&ask->message);
+    free(ask);
+}
+
+/* False: the runtime is not there; the ask is still the caller's. */
+static bool
+ask_send(struct ask *ask, const char *method, int64_t timeout_ns,
+         const struct rpc_client_events *events)
+{
+    struct external *external = ask->external;
+    struct rpc_piece piece = {.data = ask->message.data, .bytes = ask->message.used};
+    CHECK(!ask->message.failed);
+    struct rpc_client_request request = {
+        .method = method,
+        .kind = RPC_UNARY,
+        .deadline_ns = clock_now_ns() + timeout_ns,
+        .pieces = &piece,
+        .piece_count = ask->message.used > 0,
+        .events = events,
+        .context = ask,
+    };
+    pthread_mutex_lock(&external->lock);
+    bool is_there = external->is_ready && !external->is_closing;
+    if (is_there)
+        rpc_client_start(external->management, &request, NULL);
+    pthread_mutex_unlock(&external->lock);
+    return is_there;
+}
+
+/* "CODE: what the runtime said" */
+static const char *
+reason_of(const struct rpc_client_end *end, char reason[REASON_BYTES_MAX])
+{
+    int said = end->text.bytes < REASON_BYTES_MAX / 2 ? (int)end->text.bytes : REASON_BYTES_MAX / 2;
+    const char *text = said == 0 ? "" : end->text.data;
+    if (end->status == STATUS_UNKNOWN)
+        snprintf(reason, REASON_BYTES_MAX, "%.*s", said, text);
+    else
+        snprintf(reason, REASON_BYTES_MAX, "%s: %.*s", status_name(end->status), said, text);
+    return reason;
+}
+
+/* ---- loads ---- */
+
+static void
+on_size_end(void *context, const struct rpc_client_end *end)
+{
+    struct ask *ask = context;
+    struct driver_load_end loaded = {.end = MESH_LOAD_OK, .max_concurrency = ask->max_concurrency};
+    uint32_t unused;
+    if (end->status != STATUS_OK || !external_read_size(end->message, &loaded.size_bytes, &unused))
+        log_warn("external_size_failed model=\"%s\" status=%s", ask->id, status_name(end->status));
+    ask_end(ask, &loaded);
+}
+
+static const struct rpc_client_events size_events = {.on_end = on_size_end};
+
+static void
+load_end_badly(struct ask *ask, enum mesh_load_end end, const char *reason)
+{
+    ask_end(ask, &(struct driver_load_end){.end = end, .reason = reason});
+}
+
+static void
+on_loaded(struct ask *ask, const struct rpc_message *message)
+{
+    struct external *external = ask->external;
+    struct driver_load_end loaded = {.end = MESH_LOAD_OK};
+    if (!external_read_size(message, &loaded.size_bytes, &loaded.max_concurrency)) {
+        load_end_badly(ask, MESH_LOAD_BROKE, "the runtime's answer to loadModel is malformed");
+        return;
+    }
+    pthread_mutex_lock(&external->lock);
+    bool limits = external->status.limits_concurrency;
+    pthread_mutex_unlock(&external->lock);
+    loaded.max_concurrency = !limits ? 0 : loaded.max_concurrency == 0 ? 1 : loaded.max_concurrency;
+    ask->max_concurrency = loaded.max_concurrency;
+    if (loaded.size_bytes == 0) {
+        ask->message.used = 0;
+        external_write_id(ask->id, &ask->message);
+        if (ask_send(ask, SERVICE "modelSize", SIZE_NS, &size_events))
+            return;
+    }
+    ask_end(ask, &loaded);
+}
+
+static void
+on_load_end(void *context, const struct rpc_client_end *end)
+{
+    char reason[REASON_BYTES_MAX];
+    if (end->status == STATUS_OK)
+        on_loaded(context, end->message);
+    else if (end->status == STATUS_FAILED_PRECONDITION || end->status == STATUS_INVALID_ARGUMENT)
+        load_end_badly(context, MESH_LOAD_NOT_ATTEMPTED, reason_of(end, reason));
+    else
+        load_end_badly(context, MESH_LOAD_BROKE, reason_of(end, reason));
+}
+
+static const struct rpc_client_events load_events = {.on_end = on_load_end};
+
+static void
+load(void *context, struct driver_load *load, const struct driver_model *model)
+{
+    struct external *external = context;
+    struct ask *ask = ask_create(external, load, model->id);
+    external_write_model(model, &ask->message);
+    pthread_mutex_lock(&external->lock);
+    int64_t timeout_ns = (int64_t)external->status.load_timeout_ms * NS_PER_MS;
+    pthread_mutex_unlock(&external->lock);
+    if (!ask_send(ask, SERVICE "loadModel", timeout_ns, &load_events))
+        load_end_badly(ask, MESH_LOAD_NOT_ATTEMPTED, "the runtime of this node is not ready");
+}
+
+/* ---- predictions ---- */
+
+static void
+on_predict_end(void *context, const struct rpc_client_end *end)
+{
+    struct ask *ask = context;
+    struct external *external = ask->external;
+    struct driver_load_end size = {.end = MESH_LOAD_OK};
+    uint32_t unused;
+    if (end->status == STATUS_UNIMPLEMENTED) {
+        pthread_mutex_lock(&external->lock);
+        external->predicts = false;
+        pthread_mutex_unlock(&external->lock);
+    } else if (end->status != STATUS_OK ||
+               !external_read_size(end->message, &size.size_bytes, &unused)) {
+        char reason[REASON_BYTES_MAX];
+        log_warn("external_predict_failed model=\"%s\" error=\"%s\"", ask->id,
+                 reason_of(end, reason));
+    }
+    ask_end(ask, &size);
+}
+
+static const struct rpc_client_events predict_events = {.on_end = on_predict_end};
+
+static void
+size(void *context, struct driver_load *load, const struct driver_model *model)
+{
+    struct external *external = context;
+    struct ask *ask = ask_create(external, load, model->id);
+    external_write_model(model, &ask->message);
+    pthread_mutex_lock(&external->lock);
+    bool predicts = external->predicts;
+    pthread_mutex_unlock(&external->lock);
+    if (!predicts || !ask_send(ask, SERVICE "predictModelSize", PREDICT_NS, &predict_events))
+        ask_end(ask, &(struct driver_load_end){.end = MESH_LOAD_OK});
+}
+
+/* ---- unloads ---- */
+
+/* Its thread, which looks at the list when it is done with this. */
+static void
+ask_again(struct ask *ask)
+{
+    struct external *external = ask->external;
+    ask->again_ns = clock_now_ns() + (ask->tries == 1 ? UNLOAD_SOON_NS : UNLOAD_LATER_NS);
+    pthread_mutex_lock(&external->lock);
+    ask->next = external->again;
+    external->again = ask;
+    pthread_mutex_unlock(&external->lock);
+}
+
+static void
+on_unload_end(void *context, const struct rpc_client_end *end)
+{
+    struct ask *ask = context;
+    char reason[REASON_BYTES_MAX];
+    if (end->status == STATUS_OK || end->status == STATUS_NOT_FOUND)
+        ask_end(ask, &(struct driver_load_end){.end = MESH_LOAD_OK});
+    else if (end->status == STATUS_UNAVAILABLE && ++ask->tries < UNLOAD_TRIES_MAX)
+        ask_again(ask);
+    else
+        load_end_badly(ask, MESH_LOAD_BROKE, reason_of(end, reason));
+}
+
+static const struct rpc_client_events unload_events = {.on_end = on_unload_end};
+
+/* What is not there any more holds nothing. */
+static void
+unload_send(struct ask *ask)
+{
+    if (!ask_send(ask, SERVICE "unloadModel", UNLOAD_NS, &unload_events))
+        ask_end(ask, &(struct driver_load_end){.end = MESH_LOAD_OK});
+}
+
+static void
+unload(void *context, struct driver_load *load, const struct driver_model *model)
+{
+    struct ask *ask = ask_create(context, load, model->id);
+    external_write_id(model->id, &ask->message);
+    unload_send(ask);
+}
+
+void
+external_clean_up(struct external *external, const char *id)
+{
+    struct ask *ask = ask_create(external, NULL, id);
+    external_write_id(id, &ask->message);
+    unload_send(ask);
+}
+
+/* Those whose time has come; returns when the next one's does. */
+static int64_t
+unload_due(struct external *external)
+{
+    int64_t now_ns = clock_now_ns();
+    int64_t next_ns = TIME_NEVER_NS;
+    struct ask *due = NULL;
+    pthread_mutex_lock(&external->lock);
+    bool all = !external->is_ready || external->is_closing;
+    for (struct ask **at = &external->again; *at != NULL;) {
+        struct ask *ask = *at;
+        if (all || ask->again_ns <= now_ns) {
+            *at = ask->next;
+            ask->next = due;
+            due = ask;
+        } else {
+            next_ns = ask->again_ns < next_ns ? ask->again_ns : next_ns;
+            at = &ask->next;
+        }
+    }
+    pthread_mutex_unlock(&external->lock);
+    while (due != NULL) {
+        struct ask *ask = due;
+        due = ask->next;
+        unload_send(ask);
+    }
+    return next_ns;
+}
+
+struct driver_runtime
+external_for_driver(struct external *external)
+{
+    return (struct driver_runtime){
+        .context = external, .size = size, .load = load, .unload = unload};
+}
+
+/* ---- its life: its thread ---- */
+
+static const char *
+target_of(const struct external *external)
+{
+    return external->targets[external->target];
+}
+
+static void
+fail(struct external *external, const struct error *error)
+{
+    external->has_failed = true;
+    log_error("external_failed target=\"%s\" error=\"%s\"", target_of(external), error->text);
+    if (external->options.on_failed != NULL)
+        external->options.on_failed(external->options.context, error);
+}
+
+static enum status
+client_create(const struct external *external, struct rpc_queue *queue, const char *target,
+              struct rpc_client **client, struct error *error)
+{
+    /* No pings: servers of others take them for an attack, and the machine is the same. */
+    struct rpc_client_options options = {
+        .queue = queue,
+        .target = target,
+        .message_bytes_max = external->options.message_bytes_max,
+    };
+    return rpc_client_create(&options, client, error);
+}
+
+/* Locked. Clients to call models with, of the target that is READY. */
+static enum status
+serving_create(struct external *external, struct error *error)
+{
+    const char *target =
+        external->serving_target == NULL ? target_of(external) : external->serving_target;
+    enum status status = STATUS_OK;
+    if (external->serving != NULL)
+        return STATUS_OK;
+    external->serving = calloc(external->options.queue_count + 1, sizeof(*external->serving));
+    CHECK(external->serving != NULL);
+    for (uint32_t i = 0; i < external->options.queue_count && status == STATUS_OK; i++)
+        status = client_create(external, external->options.queues[i], target, &external->serving[i],
+                               error);
+    return status;
+}
+
+static void
+become_ready(struct external *external, struct external_status *told)
+{
+    struct driver_capacity capacity = {
+        .capacity_bytes = told->capacity_bytes,
+        .default_bytes = told->default_bytes,
+        .loaders = told->loaders,
+        .load_timeout_ms = told->load_timeout_ms,
+    };
+    struct error error = ERROR_NONE;
+    pthread_mutex_lock(&external->lock);
+    enum status status = external->is_closing
+                             ? error_set(&error, STATUS_CANCELLED, "the node is stopping")
+                             : serving_create(external, &error);
+    if (status == STATUS_OK) {
+        external_status_fini(&external->status);
+        external->status = *told;
+        *told = (struct external_status){.state = EXTERNAL_STARTING};
+        external->management = external->candidate;
+        external->is_ready = external->predicts = true;
+        external->starts++;
+    }
+    bool is_closing = external->is_closing;
+    pthread_mutex_unlock(&external->lock);
+    external->poll_at_ns = TIME_NEVER_NS;
+    external->was_ready = external->was_ready || status == STATUS_OK;
+    if (is_closing)
+        return;
+    if (status != STATUS_OK) {
+        fail(external, &error);
+        return;
+    }
+    log_info("external_ready target=\"%s\" version=\"%s\" capacity_bytes=%llu", target_of(external),
+             external->status.version, (unsigned long long)capacity.capacity_bytes);
+    driver_runtime_ready(external->driver, &capacity);
+}
+
+/* It is asked again, the next of the candidates, unless it has had its time. */
+static void
+not_ready(struct external *external)
+{
+    int64_t now_ns = clock_now_ns();
+    external->poll_at_ns = now_ns + external->options.poll_ns;
+    if (external->was_ready)
+        return;
+    if (now_ns >= external->give_up_ns) {
+        struct error *error = &external->last;
+        (void)error_prefix(error, "the runtime is not ready after %lld seconds",
+                           (long long)(external->options.start_ns / NS_PER_S));
+        external->poll_at_ns = TIME_NEVER_NS;
+        fail(external, error);
+        return;
+    }
+    if (external->options.target_count > 1) {
+        external->target = (external->target + 1) % external->options.target_count;
+        pthread_mutex_lock(&external->lock);
+        rpc_client_destroy(external->candidate);
+        external->candidate = NULL;
+        pthread_mutex_unlock(&external->lock);
+    }
+}
+
+/* What will not become better by asking again, while it never was. */
+static void
+hopeless(struct external *external)
+{
+    if (external->was_ready) {
+        log_warn("external_wrong target=\"%s\" error=\"%s\"", target_of(external),
+                 external->last.text);
+        not_ready(external);
+        return;
+    }
+    external->poll_at_ns = TIME_NEVER_NS;
+    fail(external, &external->last);
+}
+
+static void
+on_status(struct external *external, const struct rpc_message *message)
+{
+    struct external_status told;
+    struct error *error = &external->last;
+    error_clear(error);
+    enum status status = external_status_read(message, &told, error);
+    if (status == STATUS_OK && told.state == EXTERNAL_READY)
+        status = external_status_check(&told, error);
+    if (status == STATUS_OK && told.state == EXTERNAL_FAILING)
+        status = error_set(error, STATUS_FAILED_PRECONDITION, "it says FAILING");
+    if (status != STATUS_OK) {
+        (void)error_prefix(error, "runtimeStatus");
+        hopeless(external);
+    } else if (told.state == EXTERNAL_READY) {
+        become_ready(external, &told);
+    } else {
+        (void)error_set(error, STATUS_UNAVAILABLE, "runtimeStatus: it says STARTING");
+        not_ready(external);
+    }
+    external_status_fini(&told);
+}
+
+static void
+on_status_end(void *context, const struct rpc_client_end *end)
+{
+    struct external *external = context;
+    external->is_polling = false;
+    if (end->status == STATUS_OK) {
+        on_status(external, end->message);
+        return;
+    }
+    char reason[REASON_BYTES_MAX];
+    (void)error_set(&external->last, end->status, "runtimeStatus: %s", reason_of(end, reason));
+    if (end->status == STATUS_UNIMPLEMENTED)
+        hopeless(external);
+    else
+        not_ready(external);
+}
+
+static const struct rpc_client_events status_events = {.on_end = on_status_end};
+
+/* Asks for the status. */
+static void
+poll(struct external *external)
+{
+    struct rpc_client_request request = {
+        .method = SERVICE "runtimeStatus",
+        .kind = RPC_UNARY,
+        .deadline_ns = clock_now_ns() + STATUS_NS,
+        .events = &status_events,
+        .context = external,
+    };
+    enum status status = STATUS_OK;
+    pthread_mutex_lock(&external->lock);
+    if (external->candidate == NULL && !external->is_closing)
+        status = client_create(external, external->queue, target_of(external), &external->candidate,
+                               &external->last);
+    if (external->candidate != NULL && !external->is_closing) {
+        external->is_polling = true;
+        rpc_client_start(external->candidate, &request, NULL);
+    }
+    pthread_mutex_unlock(&external->lock);
+    external->poll_at_ns = TIME_NEVER_NS;
+    if (status != STATUS_OK)
+        hopeless(external);
+}
+
+/* Whether the connection to a runtime that was ready has gone. */
+static void
+watch(struct external *external)
+{
+    pthread_mutex_lock(&external->lock);
+    bool is_lost = external->is_ready && !external->is_closing &&
+                   rpc_client_state(external->management) != RPC_CLIENT_READY;
+    if (is_lost) {
+        external->is_ready = false;
+        external->management = NULL;
+    }
+    pthread_mutex_unlock(&external->lock);
+    if (!is_lost)
+        return;
+    log_warn("external_lost target=\"%s\"", target_of(external));
+    external->poll_at_ns = clock_now_ns();
+    driver_runtime_lost(external->driver);
+}
+
+static bool
+is_closing(struct external *external)
+{
+    pthread_mutex_lock(&external->lock);
+    bool closing = external->is_closing;
+    pthread_mutex_unlock(&external->lock);
+    return closing;
+}
+
+static void *
+external_main(void *context)
+{
+    struct external *external = context;
+    prctl(PR_SET_NAME, "shoald:runtime");
+    external->give_up_ns = clock_now_ns() + external->options.start_ns;
+    while (!is_closing(external)) {
+        if (!external->is_polling && external->poll_at_ns <= clock_now_ns())
+            poll(external);
+        int64_t unload_ns = unload_due(external);
+        int64_t until_ns = external->poll_at_ns < unload_ns ? external->poll_at_ns : unload_ns;
+        rpc_queue_step(external->queue, until_ns);
+        watch(external);
+        external_answer_refused(external);
+    }
+    rpc_queue_destroy(external->queue);
+    external->queue = NULL;
+    (void)unload_due(external);
+    external_answer_refused(external);
+    return NULL;
+}
+
+/* ---- its user's side ---- */
+
+enum status
+external_create(const struct external_options *options, struct external **created,
+                struct error *error)
+{
+    if (options->target_count == 0)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "no address of a runtime");
+    struct external *external = calloc(1, sizeof(*external));
+    CHECK(external != NULL);
+    external->options = *options;
+    external->targets = calloc(options->target_count, sizeof(char *));
+    CHECK(external->targets != NULL);
+    for (uint32_t i = 0; i < options->target_count; i++) {
+        external->targets[i] = strdup(options->targets[i]);
+        CHECK(external->targets[i] != NULL);
+    }
+    if (options->serving != NULL) {
+        external->serving_target = strdup(options->serving);
+        CHECK(external->serving_target != NULL);
+    }
+    if (options->poll_ns == 0)
+        external->options.poll_ns = POLL_NS;
+    if (options->start_ns == 0)
+        external->options.start_ns = START_NS;
+    external->queue = rpc_queue_create();
+    pthread_mutex_init(&external->lock, NULL);
+    *created = external;
+    return STATUS_OK;
+}
+
+void
+external_start(struct external *external, struct driver *driver)
+{
+    external->driver = driver;
+    CHECK(pthread_create(&external->thread, NULL, external_main, external) == 0);
+    external->is_started = true;
+}
+
+void
+external_close(struct external *external)
+{
+    pthread_mutex_lock(&external->lock);
+    external->is_closing = true;
+    rpc_client_destroy(external->candidate);
+    external->candidate = external->management = NULL;
+    for (uint32_t i = 0; external->serving != NULL && i < external->options.queue_count; i++) {
+        rpc_client_destroy(external->serving[i]);
+        external->serving[i] = NULL;
+    }
+    rpc_queue_wake(external->queue); /* under the lock: the thread destroys it */
+    pthread_mutex_unlock(&external->lock);
+}
+
+void
+external_destroy(struct external *external)
+{
+    if (external == NULL)
+        return;
+    if (external->is_started)
+        CHECK(pthread_join(external->thread, NULL) == 0);
+    else
+        rpc_queue_destroy(external->queue);
+    for (uint32_t i = 0; i < external->options.target_count; i++)
+        free(external->targets[i]);
+    free(external->targets);
+    free(external->serving_target);
+    free(external->serving);
+    external_status_fini(&external->status);
+    pthread_mutex_destroy(&external->lock);
+    free(external);
+}
+
+void
+external_look(struct external *external, struct external_view *view)
+{
+    pthread_mutex_lock(&external->lock);
+    view->is_ready = external->is_ready;
+    view->starts = external->starts;
+    memcpy(view->version, external->status.version, sizeof(view->version));
+    pthread_mutex_unlock(&external->lock);
+}

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls of models. What a caller's metadata say goes on, but for what is the mesh's own; the
+ * model's id is told in "mm-model-id-bin", and in "mm-model-id" if it is printable ASCII, and in
+ * the message if the runtime has said where. What comes back goes back, trailers included.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "mesh/edge/external_state.h"
+#include "mesh/edge/id_inject.h"
+
+enum { PIECES_AT_HAND = 24, TEXT_BYTES_MAX = 1024 };
+
+/* A call that the runtime has. */
+struct served {
+    struct served *next; /* of those that were refused */
+    struct external *external;
+    struct peer_request *request;
+    struct rpc_client_call *call;
+    uint32_t number;
+    int64_t begun_ns;
+    int64_t deadline_ns;
+    struct error refusal; /* STATUS_OK: it was sent */
+    char model[];
+};
+
+/* ---- how it ended ---- */
+
+static void
+served_end(struct served *served, const struct driver_end *end, const struct rpc_answer *answer)
+{
+    struct peer_request *request = served->request;
+    request->type->on_ended(request, served->number, end, answer);
+    request->type->release(request);
+    rpc_client_release(served->call);
+    free(served);
+}
+
+static bool
+begins(struct rpc_span text, const char *with)
+{
+    size_t bytes = strlen(with);
+    return text.bytes >= bytes && memcmp(text.data, with, bytes) == 0;
+}
+
+static bool
+ends(struct rpc_span text, const char *with)
+{
+    size_t bytes = strlen(with);
+    return text.bytes >= bytes &&
+           memcmp((const char *)text.data + text.bytes - bytes, with, bytes) == 0;
+}
+
+/* The runtime does not know the model. Triton and MLServer have codes of their own for that. */
+static bool
+is_unknown(enum status status, struct rpc_span text)
+{
+    switch (status) {
+    case STATUS_NOT_FOUND: return true;
+    case STATUS_UNAVAILABLE:
+        return begins(text, "Request for unknown model") &&
+               (ends(text, " is not found") || ends(text, " has no available versions"));
+    case STATUS_INVALID_ARGUMENT: return begins(text, "Model ") && ends(text, " not found");
+    default: return false;
+    }
+}
+
+static enum mesh_end
+end_of(const struct served *served, const struct rpc_client_end *end)
+{
+    if (is_unknown(end->status, end->text))
+        return MESH_END_NOT_HERE;
+    if (end->status == STATUS_UNAVAILABLE)
+        return MESH_END_UNREACHABLE;
+    if (end->status == STATUS_DEADLINE_EXCEEDED && clock_now_ns() >= served->deadline_ns)
+        return MESH_END_DEADLINE;
+    return MESH_END_OK;
+}
+
+/* "package.Service/Method: CODE: what the runtime said" */
+static struct rpc_span
+text_of(const struct served *served, const struct rpc_client_end *end, char text[TEXT_BYTES_MAX])
+{
+    if (end->status == STATUS_OK)
+        return (struct rpc_span){NULL, 0};
+    int room = TEXT_BYTES_MAX / 2;
+    int said = end->text.bytes < TEXT_BYTES_MAX / 2 ? (int)end->text.bytes : room;
+    int bytes =
+        snprintf(text, TEXT_BYTES_MAX, "%.*s: %s: %.*s", room / 2, served->request->method + 1,
+                 status_name(end->status), said, said == 0 ? "" : (const char *)end->text.data);
+    return (struct rpc_span){text, (size_t)bytes};
+}
+
+static uint64_t
+took_us(const struct served *served)
+{
+    return (uint64_t)(clock_now_ns() - served->begun_ns) / NS_PER_US;
+}
+
+static void
+on_end(void *context, const struct rpc_client_end *ended)
+{
+    struct served *served = context;
+    struct external *external = served->external;
+    pthread_mutex_lock(&external->lock); /* who has begun it is done with it */
+    served->request->served = NULL;
+    pthread_mutex_unlock(&external->lock);
+    struct driver_end end = {.end = end_of(served, ended), .took_us = took_us(served)};
+    end.vanished = end.end == MESH_END_NOT_HERE;
+    if (end.vanished && external->serving_target != NULL)
+        external_clean_up(external, served->model);
+    char text[TEXT_BYTES_MAX];
+    struct rpc_kept *kept = NULL;
+    struct rpc_piece piece;
+    struct rpc_answer answer = {
+        .status = ended->status,
+        .text = text_of(served, ended, text),
+        .initial = ended->initial,
+        .initial_count = ended->initial_count,
+        .trailers = ended->trailers,
+        .trailer_count = ended->trailer_count,
+    };
+    if (ended->message != NULL) {
+        kept = rpc_message_keep(ended->message);
+        piece = rpc_kept_piece(kept);
+        answer.pieces = &piece;
+        answer.piece_count = 1;
+    }
+    served_end(served, &end, end.end == MESH_END_OK ? &answer : NULL);
+    rpc_kept_release(kept);
+}
+
+static const struct rpc_client_events events = {.on_end = on_end};
+
+void
+external_answer_refused(struct external *external)
+{
+    pthread_mutex_lock(&external->lock);
+    struct served *served = external->refused;
+    external->refused = NULL;
+    pthread_mutex_unlock(&external->lock);
+    while (served != NULL) {
+        struct served *next = served->next;
+        static const struct driver_end end = {.end = MESH_END_OK};
+        struct rpc_answer answer = {
+            .status = served->refusal.status,
+            .text = {served->refusal.text, strlen(served->refusal.text)},
+        };
+        served_end(served, &end, &answer);
+        served = next;
+    }
+}
+
+/* ---- the message ---- */
+
+/* Pieces to be sent: at hand, unless they are many. */
+struct list {
+    struct rpc_piece at_hand[PIECES_AT_HAND];
+    struct rpc_piece *at;
+    size_t count;
+    size_t room;
+};
+
+static void
+list_put(struct list *list, struct rpc_piece piece)
+{
+    if (list->count == list->room) {
+        list->room *= 2;
+        struct rpc_piece *more = malloc(list->room * sizeof(*more));
+        CHECK(more != NULL);
+        memcpy(more, list->at, list->count * sizeof(*more));
+        if (list->at != list->at_hand)
+            free(list->at);
+        list->at = more;
+    }
+    list->at[list->count++] = piece;
+}
+
+static void
+list_fini(struct list *list)
+{
+    if (list->at != list->at_hand)
+        free(list->at);
+}
+
+/* Bytes of the request's message. */
+static void
+list_put_range(struct list *list, const struct peer_request *request, struct id_range range)
+{
+    uint64_t at = 0;
+    for (size_t i = 0; i < request->piece_count && at < range.to; i++) {
+        const struct rpc_piece *piece = &request->pieces[i];
+        uint64_t from = at < range.from ? range.from - at : 0;
+        uint64_t to = at + piece->bytes < range.to ? piece->bytes : range.to - at;
+        at += piece->bytes;
+        if (from >= to)
+            continue;
+        struct rpc_piece part = *piece;
+        part.offset += (size_t)from;
+        part.bytes = (size_t)(to - from);
+        list_put(list, part);
+    }
+}
+
+/* Where the bytes of kept pieces lie, as one message. */
+struct spans {
+    struct rpc_span *at;
+    size_t count;
+    size_t bytes;
+};
+
+static void
+spans_put(struct spans *spans, const struct rpc_piece *piece)
+{
+    const struct rpc_message *message = rpc_kept_message(piece->kept);
+    size_t skip = piece->offset;
+    size_t left = piece->bytes;
+    for (size_t i = 0; i < message->span_count && left > 0; i++) {
+        struct rpc_span span = message->spans[i];
+        size_t gone = skip < span.bytes ? skip : span.bytes;
+        skip -= gone;
+        span.bytes -= gone;
+        if (span.bytes == 0)
+            continue;
+        span.data = (const unsigned char *)span.data + gone;
+        span.bytes = span.bytes < left ? span.bytes : left;
+        left -= span.bytes;
+        spans->at[spans->count++] = span;
+        spans->bytes += span.bytes;
+    }
+}
+
+static struct spans
+spans_of(const struct peer_request *request)
+{
+    size_t count = 1;
+    for (size_t i = 0; i < request->piece_count; i++)
+        count += rpc_kept_message(request->pieces[i].kept)->span_count;
+    struct spans spans = {.at = malloc(count * sizeof(struct rpc_span))}; /* one for each block that
+                                                                              was received */
+    CHECK(spans.at != NULL);
+    for (size_t i = 0; i < request->piece_count; i++)
+        spans_put(&spans, &request->pieces[i]);
+    return spans;
+}
+
+/* The message with the id in it; `plan` and `model` must stay until it was sent. */
+static enum status
+message_inject(struct list *list, const struct peer_request *request,
+               const struct external_method *method, const char *model, struct id_inject *plan,
+               struct error *error)
+{
+    struct spans spans = spans_of(request);
+    struct rpc_message message = {spans.at, spans.count, spans.bytes};
+    size_t id_bytes = strlen(model);
+    enum status status =
+        id_inject_plan(&message, method->path, method->depth, id_bytes, plan, error);
+    free(spans.at);
+    if (status != STATUS_OK)
+        return error_prefix(error, "request: no place for the model's id");
+    const unsigned char *head = plan->heads;
+    for (uint32_t i = 0; i < plan->range_count; i++) {
+        list_put_range(list, request, plan->ranges[i]);
+        if (plan->head_bytes[i] > 0)
+            list_put(list, (struct rpc_piece){.data = head, .bytes = plan->head_bytes[i]});
+        head += plan->head_bytes[i];
+        if (i + 2 == plan->range_count)
+            list_put(list, (struct rpc_piece){.data = model, .bytes = id_bytes});
+    }
+    return STATUS_OK;
+}
+
+/* ---- sending ---- */
+
+static bool
+is_printable(const char *text)
+{
+    for (; *text != '\0'; text++)
+        if (*text < 0x20 || *text > 0x7e)
+            return false;
+    return true;
+}
+
+static struct rpc_metadata
+entry_of(const char *key, const char *value)
+{
+    return (struct rpc_metadata){{key, strlen(key)}, {value, strlen(value)}};
+}
+
+/* Locked. */
+static void
+send(struct served *served, const struct driver_attempt *attempt, const struct list *message)
+{
+    const struct peer_request *from = served->request;
+    struct rpc_metadata metadata[PEER_METADATA_MAX + 2];
+    size_t count = from->metadata_count;
+    CHECK(count <= PEER_METADATA_MAX);
+    if (count > 0)
+        memcpy(metadata, from->metadata, count * sizeof(*metadata));
+    metadata[count++] = entry_of("mm-model-id-bin", attempt->model);
+    if (is_printable(attempt->model))
+        metadata[count++] = entry_of("mm-model-id", attempt->model);
+    struct rpc_client_request request = {
+        .method = from->method,
+        .kind = RPC_UNARY,
+        .deadline_ns = attempt->deadline_ns,
+        .metadata = metadata,
+        .metadata_count = count,
+        .pieces = message->at,
+        .piece_count = message->count,
+        .events = &events,
+        .context = served,
+    };
+    rpc_client_start(served->external->serving[from->queue], &request, &served->call);
+}
+
+static struct served *
+served_create(struct external *external, struct peer_request *request,
+              const struct driver_attempt *attempt)
+{
+    size_t bytes = strlen(attempt->model) + 1;
+    struct served *served = malloc(sizeof(*served) + bytes); /* one for each call that it has */
+    CHECK(served != NULL);
+    served->next = NULL;
+    served->external = external;
+    served->request = request;
+    served->call = NULL;
+    served->number = attempt->number;
+    served->begun_ns = clock_now_ns();
+    served->deadline_ns = attempt->deadline_ns;
+    error_clear(&served->refusal);
+    memcpy(served->model, attempt->model, bytes);
+    request->type->hold(request);
+    return served;
+}
+
+/* Locked: with a status that the caller is to be told. */
+static enum status
+permits(const struct external *external, const char *method, const struct external_method **found,
+        struct error *error)
+{
+    if (external_status_permits(&external->status, method, found))
+        return STATUS_OK;
+    return error_set(error, STATUS_UNIMPLEMENTED, "Method not found or not permitted: %s",
+                     method + 1);
+}
+
+/* Locked. */
+static enum status
+serve(struct served *served, const struct driver_attempt *attempt)
+{
+    const struct peer_request *request = served->request;
+    const struct external_method *method;
+    struct id_inject plan;
+    struct list list = {.at = list.at_hand, .room = PIECES_AT_HAND};
+    enum status status = permits(served->external, request->method, &method, &served->refusal);
+    if (status == STATUS_OK && method != NULL && method->depth > 0)
+        status = message_inject(&list, request, method, attempt->model, &plan, &served->refusal);
+    else if (status == STATUS_OK)
+        list_put_range(&list, request, (struct id_range){0, UINT64_MAX});
+    if (status == STATUS_OK)
+        send(served, attempt, &list);
+    list_fini(&list);
+    return status;
+}
+
+enum driver_begun
+external_serve(struct external *external, struct driver_call *call,
+               const struct driver_attempt *attempt, struct driver_end *end)
+{
+    struct peer_request *request = call->request;
+    *end = (struct driver_end){.end = MESH_END_UNREACHABLE};
+    pthread_mutex_lock(&external->lock);
+    if (!external->is_ready || external->is_closing) {
+        pthread_mutex_unlock(&external->lock);
+        return DRIVER_ENDED;
+    }
+    CHECK(request->queue < external->options.queue_count);
+    struct served *served = served_create(external, request, attempt);
+    if (serve(served, attempt) == STATUS_OK) {
+        request->served = served;
+    } else {
+        served->next = external->refused;
+        external->refused = served;
+        rpc_queue_wake(external->queue);
+    }
+    pthread_mutex_unlock(&external->lock);
+    return DRIVER_UNDER_WAY;
+}
+
+void
+external_cancel(struct external *external, struct peer_request *request)
+{
+    pthread_mutex_lock(&external->lock);
+    const struct served *served = request->served;
+    if (served != NULL)
+        rpc_client_cancel(served->call);
+    pthread_mutex_unlock(&external->lock);
+}
+
+enum status
+external_permits(struct external *external, const char *method, struct error *error)
+{
+    const struct external_method *found;
+    pthread_mutex_lock(&external->lock);
+    enum status status = external->is_ready ? permits(external, method, &found, error)
+                                            : error_set(error, STATUS_UNAVAILABLE,
+                                                        "the runtime of this node is not ready");
+    pthread_mutex_unlock(&external->lock);
+    return status;
+}

@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/edge/peer_link.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/log.h"
+
+enum {
+    PLACE_BITS = 14, /* a number's low bits: its slot. The others: which use of it */
+    PLACE_MASK = (1 << PLACE_BITS) - 1,
+    SLOTS_FIRST = 64,
+    PIECES_FIRST = 8,
+};
+_Static_assert(PEERS_CALLS_MAX == 1 << PLACE_BITS, "a place for each call");
+
+/* A call on the stream. */
+struct slot {
+    struct peer_request *request; /* NULL: free */
+    uint32_t number;
+    uint32_t attempt;
+    uint32_t next_free;
+    /* An answer in parts: its first frame, and what has come of the message. */
+    struct rpc_kept *first;
+    struct rpc_piece *pieces; /* kept; references of ours */
+    uint32_t piece_count;
+    uint32_t piece_capacity;
+    uint64_t received;
+    uint64_t expected;
+};
+
+/* ---- slots ---- */
+
+static void
+slots_grow(struct link *link)
+{
+    uint32_t count = link->slot_count == 0 ? SLOTS_FIRST : link->slot_count * 2;
+    link->slots = realloc(link->slots, count * sizeof(*link->slots));
+    CHECK(link->slots != NULL);
+    for (uint32_t i = count; i-- > link->slot_count;) {
+        link->slots[i] = (struct slot){.number = i, .next_free = link->free_slot};
+        link->free_slot = i + 1;
+    }
+    link->slot_count = count;
+}
+
+/* NULL: there are too many. */
+static struct slot *
+slot_take(struct link *link, struct peer_request *request, uint32_t attempt)
+{
+    if (link->free_slot == 0) {
+        if (link->slot_count == PEERS_CALLS_MAX)
+            return NULL;
+        slots_grow(link);
+    }
+    struct slot *slot = &link->slots[link->free_slot - 1];
+    link->free_slot = slot->next_free;
+    link->used_count++;
+    *slot = (struct slot){
+        .request = request, .number = slot->number + (1 << PLACE_BITS), .attempt = attempt};
+    return slot;
+}
+
+static void
+pieces_release(struct rpc_piece *pieces, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        rpc_kept_release((struct rpc_kept *)(uintptr_t)pieces[i].kept);
+    free(pieces);
+}
+
+static void
+answer_drop(struct slot *slot)
+{
+    rpc_kept_release(slot->first);
+    pieces_release(slot->pieces, slot->piece_count);
+}
+
+/* What it had received is its taker's. */
+static void
+slot_free(struct link *link, struct slot *slot)
+{
+    slot->request = NULL;
+    slot->next_free = link->free_slot;
+    link->free_slot = (slot->number & PLACE_MASK) + 1;
+    link->used_count--;
+}
+
+static struct slot *
+slot_find(struct link *link, uint32_t number)
+{
+    uint32_t place = number & PLACE_MASK;
+    if (place >= link->slot_count)
+        return NULL;
+    struct slot *slot = &link->slots[place];
+    return slot->request != NULL && slot->number == number ? slot : NULL;
+}
+
+/* ---- the end of a try ---- */
+
+static void
+try_end(struct peer_request *request, uint32_t attempt, const struct driver_end *end,
+        const struct rpc_answer *answer)
+{
+    request->type->on_ended(request, attempt, end, answer);
+    request->type->release(request);
+}
+
+/* A peer that cannot reach its runtime is itself in reach. */
+static enum mesh_end
+end_as_told(enum mesh_end end)
+{
+    return end == MESH_END_UNREACHABLE ? MESH_END_NOT_HERE : end;
+}
+
+static void
+deliver(const struct slot *slot, const struct peer_answer *told, int64_t start_ms)
+{
+    struct driver_figures figures = {.start_ms = start_ms};
+    struct driver_end end = {.end = end_as_told(told->end)};
+    if (told->has_figures) {
+        figures.figures = told->figures;
+        end.figures = &figures;
+    }
+    static const struct rpc_piece nothing[1];
+    struct rpc_answer answer = {
+        .status = told->status,
+        .text = told->text,
+        .pieces = !told->has_message       ? NULL
+                  : slot->piece_count == 0 ? nothing
+                                           : slot->pieces,
+        .piece_count = slot->piece_count,
+        .initial = told->initial,
+        .initial_count = told->initial_count,
+        .trailers = told->trailing,
+        .trailer_count = told->trailing_count,
+    };
+    try_end(slot->request, slot->attempt, &end, end.end == MESH_END_OK ? &answer : NULL);
+}
+
+/* ---- what the peer says ---- */
+
+/* Locked. The peer has broken the protocol: on_end follows. */
+static void
+refuse(struct link *link, const char *why)
+{
+    log_warn("peer_refused instance=\"%s\" reason=\"%s\"", link->instance, why);
+    rpc_client_cancel(link->call);
+}
+
+static void
+piece_add(struct slot *slot, const struct rpc_message *message, const struct peer_frame *frame)
+{
+    if (frame->payload_bytes == 0)
+        return;
+    if (slot->piece_count == slot->piece_capacity) {
+        slot->piece_capacity = slot->piece_capacity == 0 ? 1 : slot->piece_capacity * 2;
+        slot->pieces = realloc(slot->pieces, slot->piece_capacity * sizeof(*slot->pieces));
+        CHECK(slot->pieces != NULL);
+    }
+    slot->received += frame->payload_bytes;
+    slot->pieces[slot->piece_count++] = (struct rpc_piece){
+        .kept = rpc_message_keep(message),
+        .offset = (size_t)frame->payload_offset,
+        .bytes = (size_t)frame->payload_bytes,
+    };
+}
+
+/* Locked. True: `*taken` is complete, and no longer the link's. */
+static bool
+take_if_whole(struct link *link, struct slot *slot, struct slot *taken)
+{
+    if (slot->received < slot->expected)
+        return false;
+    *taken = *slot;
+    slot_free(link, slot);
+    return true;
+}
+
+/* Locked. */
+static bool
+on_answer(struct link *link, const struct rpc_message *message, struct peer_frame *frame,
+          struct slot *taken)
+{
+    struct peer_answer *answer = &frame->answer;
+    struct slot *slot = slot_find(link, answer->number);
+    if (slot == NULL)
+        return false; /* abandoned */
+    if (slot->first != NULL || frame->payload_bytes > answer->message_bytes) {
+        refuse(link, "it answers a call twice, or more than it said");
+        return false;
+    }
+    peer_pipe_drop(&link->pipe, answer->number); /* it may answer before it has all */
+    if (answer->message_bytes > peers_options_of(link->peers)->message_bytes_max) {
+        answer->end =
+            MESH_END_FAILED; /* parts that follow belong to nothing, and are passed over */
+    } else {
+        slot->expected = answer->message_bytes;
+        piece_add(slot, message, frame);
+    }
+    if (take_if_whole(link, slot, taken))
+        return true;
+    slot->first = rpc_message_keep(message);
+    return false;
+}
+
+/* Locked. */
+static bool
+on_part(struct link *link, const struct rpc_message *message, const struct peer_frame *frame,
+        struct slot *taken)
+{
+    struct slot *slot = slot_find(link, frame->about.number);
+    if (slot == NULL)
+        return false;
+    if (slot->first == NULL || frame->payload_bytes == 0 ||
+        frame->payload_bytes > slot->expected - slot->received) {
+        refuse(link, "a part that belongs to nothing");
+        return false;
+    }
+    piece_add(slot, message, frame);
+    return take_if_whole(link, slot, taken);
+}
+
+/* Locked. */
+static void
+on_hello(struct link *link, const struct peer_hello *hello)
+{
+    if (link->has_heard || hello->version != PEER_VERSION ||
+        strcmp(hello->from, link->instance) != 0) {
+        refuse(link, "its hello is of another version, or node");
+        return;
+    }
+    link->has_heard = true;
+    link->has_warned = false;
+    link->start_ms = hello->start_ms;
+}
+
+/* Locked. True: an answer is complete. */
+static bool
+on_frame(struct link *link, const struct rpc_message *message, struct peer_frame *frame,
+         struct slot *taken)
+{
+    struct error error = ERROR_NONE;
+    if (peer_frame_open(message, frame, &error) != STATUS_OK ||
+        peer_frame_read(frame, link->scratch->texts, &error) != STATUS_OK) {
+        refuse(link, error.text);
+        return false;
+    }
+    if (frame->kind != PEER_HELLO && !link->has_heard)
+        refuse(link, "it does not begin with a hello");
+    else if (frame->kind == PEER_HELLO)
+        on_hello(link, &frame->hello);
+    else if (frame->kind == PEER_ANSWER)
+        return on_answer(link, message, frame, taken);
+    else if (frame->kind == PEER_PART)
+        return on_part(link, message, frame, taken);
+    else
+        refuse(link, "a frame that is not for who calls");
+    return false;
+}
+
+/* Locked. Nobody needs the stream any more. */
+static void
+leave_if_idle(struct link *link)
+{
+    if (link->is_leaving && link->used_count == 0 && link->call != NULL)
+        rpc_client_cancel(link->call);
+}
+
+static void
+on_message(void *context, const struct rpc_message *message)
+{
+    struct link *link = context;
+    struct peer_scratch *scratch = link->scratch;
+    struct peer_frame *frame = &scratch->frame;
+    struct slot taken;
+    pthread_mutex_lock(&link->lock);
+    bool whole = link->call != NULL && on_frame(link, message, frame, &taken);
+    int64_t start_ms = link->start_ms;
+    leave_if_idle(link);
+    pthread_mutex_unlock(&link->lock);
+    if (whole && taken.first != NULL) {
+        struct error error = ERROR_NONE;
+        CHECK(peer_frame_open(rpc_kept_message(taken.first), frame, &error) == STATUS_OK &&
+              peer_frame_read(frame, scratch->texts, &error) == STATUS_OK);
+    }
+    if (whole) {
+        deliver(&taken, &frame->answer, start_ms);
+        answer_drop(&taken);
+    }
+    pthread_mutex_lock(&link->lock);
+    if (link->call != NULL)
+        rpc_client_read(link->call);
+    pthread_mutex_unlock(&link->lock);
+}
+
+/* Locked. What the pipe could not hand over ends the stream, which on_end will tell. */
+static void
+check_pipe(struct link *link)
+{
+    if (link->pipe.is_broken)
+        rpc_client_cancel(link->call);
+}
+
+static void
+on_sent(void *context, size_t waiting)
+{
+    struct link *link = context;
+    pthread_mutex_lock(&link->lock);
+    if (link->call != NULL) {
+        peer_pipe_on_sent(&link->pipe, waiting);
+        check_pipe(link);
+    }
+    pthread_mutex_unlock(&link->lock);
+}
+
+/* Locked. */
+static void
+log_end(struct link *link, const struct rpc_client_end *end)
+{
+    int bytes = end->text.bytes < 200 ? (int)end->text.bytes : 200;
+    const char *text = bytes == 0 ? "" : end->text.data;
+    if (link->is_leaving || link->has_warned)
+        return;
+    link->has_warned = true;
+    if (link->has_heard)
+        log_warn("peer_lost instance=\"%s\" calls=%u status=%s error=\"%.*s\"", link->instance,
+                 link->used_count, status_name(end->status), bytes, text);
+    else
+        log_warn("peer_unreachable instance=\"%s\" status=%s error=\"%.*s\"", link->instance,
+                 status_name(end->status), bytes, text);
+}
+
+static void
+on_end(void *context, const struct rpc_client_end *end)
+{
+    struct link *link = context;
+    static const struct driver_end unreachable = {.end = MESH_END_UNREACHABLE};
+    pthread_mutex_lock(&link->lock);
+    log_end(link, end);
+    struct slot *slots = link->slots;
+    uint32_t count = link->slot_count;
+    rpc_client_release(link->call);
+    link->call = NULL;
+    link->has_heard = false;
+    link->slots = NULL;
+    link->slot_count = link->used_count = link->free_slot = 0;
+    peer_pipe_fini(&link->pipe);
+    bool is_leaving = link->is_leaving;
+    pthread_mutex_unlock(&link->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        if (slots[i].request == NULL)
+            continue;
+        answer_drop(&slots[i]);
+        try_end(slots[i].request, slots[i].attempt, &unreachable, NULL);
+    }
+    free(slots);
+    if (is_leaving)
+        peers_link_free(link->peers, link);
+}
+
+/* ---- its user's side ---- */
+
+static const struct rpc_client_events events = {
+    .on_message = on_message, .on_sent = on_sent, .on_end = on_end};
+
+static enum status
+send_to(void *stream, const struct rpc_piece *pieces, size_t piece_count)
+{
+    struct link *link = stream;
+    return rpc_client_send(link->call, pieces, piece_count);
+}
+
+void
+link_init(struct link *link, struct peers *peers)
+{
+    *link = (struct link){.peers = peers};
+    pthread_mutex_init(&link->lock, NULL);
+    peer_pipe_init(&link->pipe, send_to, link, PEERS_WINDOW_BYTES);
+}
+
+void
+link_fini(struct link *link)
+{
+    CHECK(link->call == NULL && link->client == NULL);
+    free(link->instance);
+    pthread_mutex_destroy(&link->lock);
+}
+
+static bool
+client_make(struct link *link, const struct peers_options *options, const char *address)
+{
+    struct rpc_client_options client = {
+        .queue = link->scratch->queue,
+        .target = address,
+        .tls = options->tls,
+        .message_bytes_max = PEER_PART_BYTES_MAX + 2 * PEER_HEAD_BYTES_MAX,
+        .keepalive_time_ns = PEERS_PING_NS,
+        .keepalive_timeout_ns = PEERS_PING_ANSWER_NS,
+    };
+    struct error error = ERROR_NONE;
+    if (rpc_client_create(&client, &link->client, &error) == STATUS_OK)
+        return true;
+    if (!link->has_warned)
+        log_warn("peer_unreachable instance=\"%s\" status=%s error=\"%s\"", link->instance,
+                 status_name(error.status), error.text);
+    link->has_warned = true;
+    link->client = NULL;
+    return false;
+}
+
+bool
+link_open(struct link *link, const struct peers_options *options, const char *address)
+{
+    if (link->call != NULL)
+        return true;
+    if (link->client == NULL && !client_make(link, options, address))
+        return false;
+    if (rpc_client_state(link->client) == RPC_CLIENT_FAILING)
+        return false;
+    unsigned char head[PEER_HEAD_BYTES_MAX];
+    struct peer_frame frame = {.kind = PEER_HELLO};
+    frame.hello = (struct peer_hello){.version = PEER_VERSION,
+                                      .from = options->instance,
+                                      .to = link->instance,
+                                      .start_ms = options->start_ms};
+    struct rpc_piece hello = {.data = head, .bytes = peer_frame_write(&frame, head)};
+    struct rpc_client_request request = {
+        .method = PEER_METHOD,
+        .kind = RPC_BIDI_STREAM,
+        .deadline_ns = TIME_NEVER_NS,
+        .pieces = &hello,
+        .piece_count = 1,
+        .events = &events,
+        .context = link,
+    };
+    rpc_client_start(link->client, &request, &link->call);
+    return true;
+}
+
+/* Of the frame; 0: it is late. */
+static uint64_t
+left_us(int64_t deadline_ns, bool *is_late)
+{
+    *is_late = false;
+    if (deadline_ns == TIME_NEVER_NS)
+        return 0;
+    int64_t left_ns = deadline_ns - clock_now_ns();
+    *is_late = left_ns < NS_PER_US;
+    return *is_late ? 0 : (uint64_t)left_ns / NS_PER_US;
+}
+
+static uint64_t
+frame_fill(struct peer_frame *frame, const struct driver_attempt *attempt,
+           const struct peer_request *request)
+{
+    struct peer_call *call = &frame->call;
+    CHECK(request->metadata_count <= PEER_METADATA_MAX && attempt->tried_count <= MESH_TRIED_MAX);
+    frame->kind = PEER_CALL;
+    call->method = request->method;
+    call->model = attempt->model;
+    call->create_revision = attempt->create_revision;
+    call->hop = attempt->hop;
+    call->message_bytes = 0;
+    for (size_t i = 0; i < request->piece_count; i++)
+        call->message_bytes += request->pieces[i].bytes;
+    call->tried_count = attempt->tried_count;
+    memcpy(call->tried, attempt->tried, attempt->tried_count * sizeof(*call->tried));
+    call->metadata_count = (uint32_t)request->metadata_count;
+    memcpy(call->metadata, request->metadata, request->metadata_count * sizeof(*call->metadata));
+    return call->message_bytes;
+}
+
+static enum mesh_end
+end_of_status(enum status status)
+{
+    return status == STATUS_RESOURCE_EXHAUSTED ? MESH_END_OVERLOADED
+           : status == STATUS_INVALID_ARGUMENT ? MESH_END_FAILED
+                                               : MESH_END_UNREACHABLE;
+}
+
+enum driver_begun
+link_forward(struct link *link, const struct driver_attempt *attempt, struct peer_request *request,
+             struct driver_end *end)
+{
+    struct peer_frame frame;
+    bool is_late;
+    *end = (struct driver_end){.end = MESH_END_DEADLINE};
+    frame.call.left_us = left_us(attempt->deadline_ns, &is_late);
+    if (is_late)
+        return DRIVER_ENDED;
+    uint64_t bytes = frame_fill(&frame, attempt, request);
+    struct slot *slot = slot_take(link, request, attempt->number);
+    end->end = MESH_END_OVERLOADED;
+    if (slot == NULL)
+        return DRIVER_ENDED;
+    frame.call.number = slot->number;
+    enum status status =
+        peer_pipe_put(&link->pipe, &frame, request->pieces, request->piece_count, bytes);
+    if (status != STATUS_OK) {
+        slot_free(link, slot);
+        check_pipe(link);
+        end->end = end_of_status(status);
+        return DRIVER_ENDED;
+    }
+    request->type->hold(request);
+    request->link = link;
+    request->number = slot->number;
+    return DRIVER_UNDER_WAY;
+}
+
+void
+link_ensure(struct link *link, const struct driver_ensure *ensure)
+{
+    struct peer_frame frame = {.kind = PEER_ENSURE};
+    frame.ensure = (struct peer_ensure){.model = ensure->model,
+                                        .used_ms = ensure->used_ms,
+                                        .class = ensure->class,
+                                        .target = ensure->target,
+                                        .size_bytes = ensure->size_bytes};
+    (void)!peer_pipe_put(&link->pipe, &frame, NULL, 0, 0); /* lost: the core asks again */
+    check_pipe(link);
+}
+
+static void
+send_cancel(struct link *link, uint32_t number)
+{
+    struct peer_frame frame = {.kind = PEER_CANCEL};
+    frame.about.number = number;
+    uint64_t window = link->pipe.window;
+    link->pipe.window = UINT64_MAX; /* it makes room */
+    (void)!peer_pipe_put(&link->pipe, &frame, NULL, 0, 0);
+    link->pipe.window = window;
+    check_pipe(link);
+}
+
+bool
+link_abandon(struct link *link, const struct peer_request *request, uint32_t attempt)
+{
+    pthread_mutex_lock(&link->lock);
+    struct slot *slot = slot_find(link, request->number);
+    bool is_ours = slot != NULL && slot->request == request && slot->attempt == attempt;
+    if (is_ours) {
+        peer_pipe_drop(&link->pipe, slot->number);
+        send_cancel(link, slot->number);
+        answer_drop(slot);
+        slot_free(link, slot);
+        leave_if_idle(link);
+    }
+    pthread_mutex_unlock(&link->lock);
+    return is_ours;
+}
+
+void
+link_leave(struct link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    link->is_leaving = true;
+    bool is_over = link->call == NULL;
+    leave_if_idle(link);
+    pthread_mutex_unlock(&link->lock);
+    if (is_over)
+        peers_link_free(link->peers, link);
+}
+
+void
+link_close(struct link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    link->is_leaving = true;
+    rpc_client_destroy(link->client);
+    link->client = NULL;
+    pthread_mutex_unlock(&link->lock);
+}

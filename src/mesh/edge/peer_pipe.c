@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/edge/peer_pipe.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+enum { PIECES_AT_HAND = 16 };
+
+/* A frame that waits, or a message in parts. The pieces are its own: copied ones point into it. */
+struct peer_item {
+    struct peer_item *next;
+    struct peer_item *rest; /* of a first part: the message, which then joins the ring */
+    uint32_t number;
+    uint64_t bytes; /* of the pieces */
+    uint64_t sent;  /* of these */
+    unsigned char *head;
+    size_t head_bytes;
+    size_t piece_count;
+    struct rpc_piece pieces[];
+};
+
+/* A lent piece that goes out in several: each has a reference, and who cuts it has one. */
+struct share {
+    atomic_uint references;
+    void (*release)(void *context);
+    void *context;
+};
+
+static void
+share_release(void *context)
+{
+    struct share *share = context;
+    if (atomic_fetch_sub_explicit(&share->references, 1, memory_order_acq_rel) != 1)
+        return;
+    share->release(share->context);
+    free(share);
+}
+
+/* ---- pieces ---- */
+
+static void
+piece_release(const struct rpc_piece *piece)
+{
+    if (piece->kept != NULL)
+        rpc_kept_release((struct rpc_kept *)(uintptr_t)piece->kept);
+    else if (piece->release != NULL)
+        piece->release(piece->release_context);
+}
+
+void
+peer_pieces_give_back(const struct rpc_piece *pieces, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (pieces[i].kept == NULL)
+            piece_release(&pieces[i]);
+}
+
+static void
+piece_share(struct rpc_piece *piece)
+{
+    struct share *share = malloc(sizeof(*share));
+    CHECK(share != NULL);
+    atomic_init(&share->references, 1);
+    share->release = piece->release;
+    share->context = piece->release_context;
+    piece->release = share_release;
+    piece->release_context = share;
+}
+
+/* Bytes `from` to `to` of the item's pieces. Kept ones keep the item's reference, lent ones get one
+ * more: rpc_*_send takes what it needs of both. Returns how many they are. */
+static size_t
+item_cut(const struct peer_item *item, uint64_t from, uint64_t to, struct rpc_piece *out)
+{
+    uint64_t at = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < item->piece_count && at < to; at += item->pieces[i].bytes, i++) {
+        const struct rpc_piece *piece = &item->pieces[i];
+        uint64_t begin = at < from ? from - at : 0;
+        uint64_t end = at + piece->bytes < to ? piece->bytes : to - at;
+        if (begin >= end)
+            continue;
+        out[count] = *piece;
+        out[count].bytes = (size_t)(end - begin);
+        if (piece->kept != NULL) {
+            out[count].offset += (size_t)begin;
+        } else {
+            out[count].data = (const unsigned char *)piece->data + begin;
+            if (piece->release != NULL)
+                atomic_fetch_add_explicit(&((struct share *)piece->release_context)->references, 1,
+                                          memory_order_relaxed);
+        }
+        count++;
+    }
+    return count;
+}
+
+/* ---- items ---- */
+
+static size_t
+copied_bytes(const struct rpc_piece *pieces, size_t count)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        if (pieces[i].kept == NULL && pieces[i].release == NULL)
+            bytes += pieces[i].bytes;
+    return bytes;
+}
+
+enum cut { UNCUT, CUT };
+
+/* Takes the pieces over. Here memory is taken, because the transport cannot take the frame: the
+ * stream is behind, or the message large. */
+static struct peer_item *
+item_create(uint32_t number, const void *head, size_t head_bytes, const struct rpc_piece *pieces,
+            size_t count, enum cut cut)
+{
+    struct peer_item *item =
+        malloc(sizeof(*item) + count * sizeof(*pieces) + head_bytes + copied_bytes(pieces, count));
+    CHECK(item != NULL);
+    unsigned char *room = (unsigned char *)&item->pieces[count];
+    *item = (struct peer_item){
+        .number = number, .head = room, .head_bytes = head_bytes, .piece_count = count};
+    if (head_bytes > 0)
+        memcpy(room, head, head_bytes);
+    room += head_bytes;
+    for (size_t i = 0; i < count; i++) {
+        struct rpc_piece *piece = &item->pieces[i];
+        *piece = pieces[i];
+        item->bytes += piece->bytes;
+        if (piece->kept != NULL) {
+            rpc_kept_acquire((struct rpc_kept *)(uintptr_t)piece->kept);
+        } else if (piece->release != NULL) {
+            if (cut == CUT)
+                piece_share(piece);
+        } else if (piece->bytes > 0) {
+            memcpy(room, piece->data, piece->bytes);
+            piece->data = room;
+            room += piece->bytes;
+        }
+    }
+    return item;
+}
+
+enum pieces { PIECES_GONE, PIECES_THERE };
+
+/* PIECES_GONE: lent ones went with what was sent. */
+static void
+item_free(struct peer_item *item, enum pieces pieces)
+{
+    for (size_t i = 0; i < item->piece_count; i++)
+        if (pieces == PIECES_THERE || item->pieces[i].kept != NULL)
+            piece_release(&item->pieces[i]);
+    if (item->rest != NULL)
+        item_free(item->rest, PIECES_THERE);
+    free(item);
+}
+
+/* ---- sending ---- */
+
+static enum status
+send_frame(struct peer_pipe *pipe, const void *head, size_t head_bytes,
+           const struct rpc_piece *pieces, size_t count)
+{
+    struct rpc_piece at_hand[PIECES_AT_HAND];
+    struct rpc_piece *all = at_hand;
+    if (count >= PIECES_AT_HAND) {
+        all = malloc((count + 1) * sizeof(*all)); /* a message in many pieces, which is large */
+        CHECK(all != NULL);
+    }
+    all[0] = (struct rpc_piece){.data = head, .bytes = head_bytes};
+    if (count > 0)
+        memcpy(all + 1, pieces, count * sizeof(*all));
+    enum status status = pipe->send(pipe->stream, all, count + 1);
+    if (all != at_hand)
+        free(all);
+    pipe->out++;
+    if (status != STATUS_OK)
+        pipe->is_broken = true;
+    return status == STATUS_OK ? STATUS_OK : STATUS_CANCELLED;
+}
+
+/* The next part of a message, behind that head. */
+static void
+send_part(struct peer_pipe *pipe, struct peer_item *item, const void *head, size_t head_bytes,
+          uint64_t bytes)
+{
+    struct rpc_piece *pieces = malloc((item->piece_count + 1) * sizeof(*pieces));
+    CHECK(pieces != NULL);
+    size_t count = item_cut(item, item->sent, item->sent + bytes, pieces);
+    item->sent += bytes;
+    pipe->bytes -= bytes;
+    (void)send_frame(pipe, head, head_bytes, pieces, count); /* is_broken says it */
+    free(pieces);
+}
+
+static uint64_t
+part_bytes(const struct peer_item *item)
+{
+    uint64_t left = item->bytes - item->sent;
+    return left < PEER_PART_BYTES_MAX ? left : PEER_PART_BYTES_MAX;
+}
+
+static void
+ring_append(struct peer_pipe *pipe, struct peer_item *item)
+{
+    item->next = NULL;
+    *pipe->ring_last = item;
+    pipe->ring_last = &item->next;
+}
+
+static struct peer_item *
+ring_take(struct peer_pipe *pipe)
+{
+    struct peer_item *item = pipe->ring;
+    pipe->ring = item->next;
+    if (pipe->ring == NULL)
+        pipe->ring_last = &pipe->ring;
+    return item;
+}
+
+static void
+pump_part(struct peer_pipe *pipe)
+{
+    struct peer_item *item = ring_take(pipe);
+    unsigned char head[PEER_HEAD_BYTES_MAX];
+    struct peer_frame frame = {.kind = PEER_PART, .payload_bytes = part_bytes(item)};
+    frame.about.number = item->number;
+    size_t head_bytes = peer_frame_write(&frame, head);
+    pipe->since_part = 0;
+    send_part(pipe, item, head, head_bytes, frame.payload_bytes);
+    if (item->sent < item->bytes)
+        ring_append(pipe, item);
+    else
+        item_free(item, PIECES_THERE);
+}
+
+static void
+pump_whole(struct peer_pipe *pipe)
+{
+    struct peer_item *item = pipe->first;
+    struct peer_item *rest = item->rest;
+    pipe->first = item->next;
+    if (pipe->first == NULL)
+        pipe->last = &pipe->first;
+    pipe->since_part++;
+    pipe->bytes -= item->head_bytes + item->bytes;
+    if (rest == NULL) {
+        (void)send_frame(pipe, item->head, item->head_bytes, item->pieces, item->piece_count);
+    } else {
+        send_part(pipe, rest, item->head, item->head_bytes, part_bytes(rest));
+        item->rest = NULL;
+        ring_append(pipe, rest);
+    }
+    item_free(item, PIECES_GONE);
+}
+
+static bool
+part_may_go(const struct peer_pipe *pipe)
+{
+    return pipe->ring != NULL && pipe->out < PEER_PIPE_OUT_MAX &&
+           (pipe->out < PEER_PIPE_PARTS_OUT || pipe->since_part >= PEER_PIPE_TURN);
+}
+
+static void
+pump(struct peer_pipe *pipe)
+{
+    while (!pipe->is_broken) {
+        bool whole = pipe->first != NULL && pipe->out < PEER_PIPE_OUT_MAX;
+        if (part_may_go(pipe) && (!whole || pipe->since_part >= PEER_PIPE_TURN))
+            pump_part(pipe);
+        else if (whole)
+            pump_whole(pipe);
+        else
+            return;
+    }
+}
+
+/* ---- its user's side ---- */
+
+void
+peer_pipe_init(struct peer_pipe *pipe,
+               enum status (*send)(void *stream, const struct rpc_piece *pieces,
+                                   size_t piece_count),
+               void *stream, uint64_t window)
+{
+    *pipe = (struct peer_pipe){.send = send, .stream = stream, .window = window};
+    pipe->last = &pipe->first;
+    pipe->ring_last = &pipe->ring;
+}
+
+static void
+free_all(struct peer_item *item)
+{
+    while (item != NULL) {
+        struct peer_item *next = item->next;
+        item_free(item, PIECES_THERE);
+        item = next;
+    }
+}
+
+void
+peer_pipe_fini(struct peer_pipe *pipe)
+{
+    free_all(pipe->first);
+    free_all(pipe->ring);
+    peer_pipe_init(pipe, pipe->send, pipe->stream, pipe->window);
+}
+
+static uint32_t
+number_of(const struct peer_frame *frame)
+{
+    switch (frame->kind) {
+    case PEER_CALL: return frame->call.number;
+    case PEER_ANSWER: return frame->answer.number;
+    case PEER_PART:
+    case PEER_CANCEL: return frame->about.number;
+    case PEER_HELLO:
+    case PEER_ENSURE: return 0;
+    }
+    UNREACHABLE();
+}
+
+enum status
+peer_pipe_put(struct peer_pipe *pipe, struct peer_frame *frame, const struct rpc_piece *pieces,
+              size_t piece_count, uint64_t bytes)
+{
+    unsigned char head[PEER_HEAD_BYTES_MAX];
+    bool cut = bytes > PEER_PART_BYTES_MAX;
+    frame->payload_bytes = cut ? PEER_PART_BYTES_MAX : bytes;
+    size_t head_bytes = peer_frame_write(frame, head);
+    enum status status = pipe->is_broken               ? STATUS_CANCELLED
+                         : head_bytes == 0             ? STATUS_INVALID_ARGUMENT
+                         : pipe->bytes >= pipe->window ? STATUS_RESOURCE_EXHAUSTED
+                                                       : STATUS_OK;
+    if (status != STATUS_OK) {
+        peer_pieces_give_back(pieces, piece_count);
+        return status;
+    }
+    if (!cut && pipe->first == NULL && pipe->out < PEER_PIPE_OUT_MAX) {
+        pipe->since_part++;
+        return send_frame(pipe, head, head_bytes, pieces, piece_count);
+    }
+    uint32_t number = number_of(frame);
+    struct peer_item *item =
+        item_create(number, head, head_bytes, pieces, cut ? 0 : piece_count, UNCUT);
+    if (cut)
+        item->rest = item_create(number, NULL, 0, pieces, piece_count, CUT);
+    pipe->bytes += head_bytes + bytes;
+    *pipe->last = item;
+    pipe->last = &item->next;
+    pump(pipe);
+    return pipe->is_broken ? STATUS_CANCELLED : STATUS_OK;
+}
+
+void
+peer_pipe_drop(struct peer_pipe *pipe, uint32_t number)
+{
+    for (struct peer_item **at = &pipe->first; *at != NULL;) {
+        struct peer_item *item = *at;
+        if (item->rest == NULL || item->number != number) {
+            at = &item->next;
+            continue;
+        }
+        pipe->bytes -= item->head_bytes + item->rest->bytes;
+        *at = item->next;
+        if (item->next == NULL)
+            pipe->last = at;
+        item_free(item, PIECES_THERE);
+    }
+    for (struct peer_item **at = &pipe->ring; *at != NULL;) {
+        struct peer_item *item = *at;
+        if (item->number != number) {
+            at = &item->next;
+            continue;
+        }
+        pipe->bytes -= item->bytes - item->sent;
+        *at = item->next;
+        if (item->next == NULL)
+            pipe->ring_last = at;
+        item_free(item, PIECES_THERE);
+    }
+}
+
+void
+peer_pipe_on_sent(struct peer_pipe *pipe, size_t waiting)
+{
+    pipe->out = (uint32_t)waiting;
+    pump(pipe);
+}

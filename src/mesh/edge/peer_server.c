@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/edge/peer_server.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "mesh/edge/peer_link.h"
+#include "mesh/edge/peer_session.h"
+
+enum { ARMED_CALLS = 8, SESSIONS_FIRST = 16 };
+
+struct peer_server {
+    struct peer_server_options options;
+    char *instance;
+    struct rpc_server *rpc;
+    struct peer_house house;
+    pthread_t thread;
+    bool is_started;
+    /* The thread's own: a call's tag is its session's index + 1, and above 32 bits, which use of
+     * that place it is. */
+    struct session **sessions;
+    uint32_t *uses;
+    uint32_t session_count;
+    pthread_mutex_t lock; /* of what follows */
+    bool has_broken;
+};
+
+/* ---- sessions by their tags ---- */
+
+static uint32_t
+place_find(struct peer_server *server)
+{
+    uint32_t place = 0;
+    while (place < server->session_count && server->sessions[place] != NULL)
+        place++;
+    if (place < server->session_count)
+        return place;
+    uint32_t count = place == 0 ? SESSIONS_FIRST : place * 2;
+    server->sessions = realloc(server->sessions, count * sizeof(struct session *));
+    server->uses = realloc(server->uses, count * sizeof(*server->uses));
+    CHECK(server->sessions != NULL && server->uses != NULL);
+    for (uint32_t i = place; i < count; i++) {
+        server->sessions[i] = NULL;
+        server->uses[i] = 0;
+    }
+    server->session_count = count;
+    return place;
+}
+
+/* NULL: it has ended. */
+static struct session **
+session_of(struct peer_server *server, uint64_t tag)
+{
+    uint32_t place = (uint32_t)tag - 1;
+    if (place >= server->session_count || server->uses[place] != tag >> 32)
+        return NULL;
+    return server->sessions[place] == NULL ? NULL : &server->sessions[place];
+}
+
+static void
+end_session(struct session **place, enum status status, const char *text)
+{
+    struct session *session = *place;
+    *place = NULL;
+    session_end(session, status, text);
+}
+
+/* ---- what comes in: the server's thread ---- */
+
+static struct session **
+session_begin(struct peer_server *server, struct rpc_call *call)
+{
+    uint32_t place = place_find(server);
+    server->sessions[place] = session_create(&server->house, call);
+    server->uses[place]++;
+    rpc_call_set_tag(call, (uint64_t)server->uses[place] << 32 | (place + 1));
+    rpc_call_set_user(call, server->sessions[place]);
+    return &server->sessions[place];
+}
+
+static struct session **
+place_of(struct peer_server *server, const struct rpc_call *call)
+{
+    const struct session *session = rpc_call_user(call);
+    for (uint32_t i = 0; i < server->session_count; i++)
+        if (server->sessions[i] == session)
+            return &server->sessions[i];
+    return NULL;
+}
+
+static void
+on_message(void *context, struct rpc_call *call, const struct rpc_message *message)
+{
+    struct peer_server *server = context;
+    struct session *session = rpc_call_user(call);
+    if (server->house.driver == NULL) {
+        rpc_call_finish(call, STATUS_UNAVAILABLE, "the node was not started");
+        return;
+    }
+    if (session == NULL && strcmp(rpc_call_method(call), PEER_METHOD) != 0) {
+        rpc_call_finish(call, STATUS_UNIMPLEMENTED,
+                        "this port is for nodes of the same mesh: " PEER_METHOD);
+        return;
+    }
+    if (session == NULL)
+        session = *session_begin(server, call);
+    struct error error;
+    error_clear(&error);
+    enum status status = session_on_message(session, message, &error);
+    if (status != STATUS_OK)
+        end_session(place_of(server, call), status, error.text);
+}
+
+static void
+on_half_close(void *context, struct rpc_call *call)
+{
+    if (rpc_call_user(call) == NULL)
+        rpc_call_finish(call, STATUS_INVALID_ARGUMENT, "a stream without a hello");
+    else
+        end_session(place_of(context, call), STATUS_OK, NULL);
+}
+
+static void
+on_cancel(void *context, uint64_t tag)
+{
+    struct session **place = session_of(context, tag);
+    if (place != NULL)
+        end_session(place, STATUS_CANCELLED, NULL);
+}
+
+static void
+on_sent(void *context, uint64_t tag, size_t waiting)
+{
+    struct session **place = session_of(context, tag);
+    if (place != NULL)
+        session_on_sent(*place, waiting);
+}
+
+static const struct rpc_any handler = {
+    .on_message = on_message,
+    .on_half_close = on_half_close,
+    .on_cancel = on_cancel,
+    .on_sent = on_sent,
+};
+
+/* Any thread, a session's lock held. */
+static void
+on_broken(void *context)
+{
+    struct peer_server *server = context;
+    pthread_mutex_lock(&server->lock);
+    server->has_broken = true;
+    pthread_mutex_unlock(&server->lock);
+    rpc_server_wake(server->rpc, 0);
+}
+
+static void
+end_broken(struct peer_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    bool any = server->has_broken;
+    server->has_broken = false;
+    pthread_mutex_unlock(&server->lock);
+    for (uint32_t i = 0; any && i < server->session_count; i++)
+        if (server->sessions[i] != NULL && session_is_broken(server->sessions[i])) {
+            log_warn("peer_too_slow instance=\"%s\"", server->sessions[i]->peer);
+            end_session(&server->sessions[i], STATUS_RESOURCE_EXHAUSTED,
+                        "too many answers wait to be taken");
+        }
+}
+
+static void *
+server_main(void *context)
+{
+    struct peer_server *server = context;
+    prctl(PR_SET_NAME, "shoald:peers");
+    while (rpc_server_step(server->rpc, 0, TIME_NEVER_NS) >= 0)
+        end_broken(server);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+enum status
+peer_server_create(const struct peer_server_options *options, struct peer_server **created,
+                   struct error *error)
+{
+    struct peer_server *server = calloc(1, sizeof(*server));
+    CHECK(server != NULL);
+    struct rpc_server_options rpc = {
+        .listen = options->listen,
+        .listen_count = options->listen_count,
+        .queue_count = 1,
+        .message_bytes_max = PEER_PART_BYTES_MAX + 2 * PEER_HEAD_BYTES_MAX,
+        .armed_calls_other = ARMED_CALLS,
+        .keepalive_time_ns = PEERS_PING_NS,
+        .keepalive_timeout_ns = PEERS_PING_ANSWER_NS,
+        .any = &handler,
+        .tls = options->tls,
+        .context = server,
+    };
+    enum status status = rpc_server_create(&rpc, &server->rpc, error);
+    if (status != STATUS_OK) {
+        free(server);
+        return status;
+    }
+    server->options = *options;
+    server->options.instance = server->instance = strdup(options->instance);
+    CHECK(server->instance != NULL);
+    server->house.options = &server->options;
+    server->house.on_broken = on_broken;
+    server->house.context = server;
+    pthread_mutex_init(&server->lock, NULL);
+    *created = server;
+    return STATUS_OK;
+}
+
+struct rpc_queue *
+peer_server_queue(struct peer_server *server)
+{
+    return rpc_server_queue(server->rpc, 0);
+}
+
+int
+peer_server_port(const struct peer_server *server, size_t index)
+{
+    return rpc_server_port(server->rpc, index);
+}
+
+void
+peer_server_start(struct peer_server *server, struct driver *driver, uint32_t queue)
+{
+    server->house.driver = driver;
+    server->house.queue = queue;
+    CHECK(pthread_create(&server->thread, NULL, server_main, server) == 0);
+    server->is_started = true;
+}
+
+/* Streams do not end by themselves, so all are cancelled at once. */
+void
+peer_server_stop(struct peer_server *server)
+{
+    rpc_server_stop(server->rpc);
+    rpc_server_cancel_all(server->rpc);
+}
+
+void
+peer_server_destroy(struct peer_server *server)
+{
+    if (server == NULL)
+        return;
+    if (server->is_started) {
+        CHECK(pthread_join(server->thread, NULL) == 0);
+    } else {
+        peer_server_stop(server);
+        while (rpc_server_step(server->rpc, 0, TIME_NEVER_NS) >= 0)
+            continue;
+    }
+    rpc_server_destroy(server->rpc);
+    free(server->sessions);
+    free(server->uses);
+    free(server->instance);
+    pthread_mutex_destroy(&server->lock);
+    free(server);
+}

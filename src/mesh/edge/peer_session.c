@@ -1,0 +1,661 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/edge/peer_session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/log.h"
+
+enum {
+    PLACE_MASK = PEERS_CALLS_MAX - 1,
+    PLACES_FIRST = 64,
+};
+
+#define FIGURES_NS (NS_PER_S / 20)
+
+/*
+ * A call of the peer's. Who is over first decides: it is out of the session's table from the moment
+ * that it is answered or cancelled, and the driver's reference goes once, with `is_over`.
+ */
+struct incoming {
+    struct driver_call call;
+    struct peer_request request;
+    struct session *session;
+    uint32_t number;
+    unsigned references; /* the session's lock: the table's, the driver's, those of who holds it */
+    bool is_called;
+    bool is_cancelled;
+    bool is_over;
+    uint64_t held; /* counted by the session: its message and its memory */
+    uint64_t expected;
+    uint64_t received;
+    struct rpc_piece *pieces; /* kept; references of ours */
+    size_t piece_capacity;
+    struct peer_frame frame; /* the call's; its texts: */
+    char texts[];
+};
+
+/* ---- references ---- */
+
+static void
+session_release(struct session *session)
+{
+    pthread_mutex_lock(&session->lock);
+    unsigned left = --session->references;
+    pthread_mutex_unlock(&session->lock);
+    if (left > 0)
+        return;
+    pthread_mutex_destroy(&session->lock);
+    free(session->incoming);
+    free(session->peer);
+    free(session);
+}
+
+static void
+incoming_hold(struct incoming *incoming)
+{
+    pthread_mutex_lock(&incoming->session->lock);
+    incoming->references++;
+    pthread_mutex_unlock(&incoming->session->lock);
+}
+
+static void
+incoming_release(struct incoming *incoming)
+{
+    struct session *session = incoming->session;
+    pthread_mutex_lock(&session->lock);
+    unsigned left = --incoming->references;
+    if (left == 0)
+        session->held_bytes -= incoming->held;
+    pthread_mutex_unlock(&session->lock);
+    if (left > 0)
+        return;
+    for (size_t i = 0; i < incoming->request.piece_count; i++)
+        rpc_kept_release((struct rpc_kept *)(uintptr_t)incoming->pieces[i].kept);
+    free(incoming->pieces);
+    free(incoming);
+    session_release(session);
+}
+
+/* The driver has done with it. */
+static void
+over(struct incoming *incoming)
+{
+    pthread_mutex_lock(&incoming->session->lock);
+    bool was_over = incoming->is_over;
+    incoming->is_over = true;
+    pthread_mutex_unlock(&incoming->session->lock);
+    if (!was_over)
+        incoming_release(incoming);
+}
+
+/* ---- answers ---- */
+
+/* Locked. */
+static void
+broke(struct session *session)
+{
+    session->is_broken = true;
+    session->house->on_broken(session->house->context);
+}
+
+/* Locked. Whether it was still there: who takes it has the table's reference. */
+static bool
+table_take(struct incoming *incoming)
+{
+    struct incoming **place = &incoming->session->incoming[incoming->number & PLACE_MASK];
+    if (*place != incoming)
+        return false;
+    *place = NULL;
+    return true;
+}
+
+/* Locked. `frame` is an answer. */
+static void
+send_answer(struct session *session, struct peer_frame *frame, const struct rpc_piece *pieces,
+            size_t piece_count)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < piece_count; i++)
+        bytes += pieces[i].bytes;
+    frame->kind = PEER_ANSWER;
+    frame->answer.message_bytes = bytes;
+    enum status status = peer_pipe_put(&session->pipe, frame, pieces, piece_count, bytes);
+    if (status == STATUS_INVALID_ARGUMENT) {
+        static const char text[] = "the answer's metadata are too long to be passed on";
+        struct peer_answer *answer = &frame->answer;
+        answer->status = STATUS_INTERNAL;
+        answer->text = (struct rpc_span){text, sizeof(text) - 1};
+        answer->initial_count = answer->trailing_count = 0;
+        answer->has_message = false;
+        answer->message_bytes = 0;
+        status = peer_pipe_put(&session->pipe, frame, NULL, 0, 0);
+    }
+    if (status != STATUS_OK)
+        broke(session);
+}
+
+static uint32_t
+metadata_copy(struct rpc_metadata *to, const struct rpc_metadata *from, size_t count)
+{
+    size_t taken = count < PEER_METADATA_MAX ? count : PEER_METADATA_MAX;
+    if (taken > 0)
+        memcpy(to, from, taken * sizeof(*to));
+    return (uint32_t)taken;
+}
+
+static void
+frame_of_answer(struct peer_answer *told, const struct rpc_answer *answer)
+{
+    told->end = MESH_END_OK;
+    told->status = answer->status;
+    told->text = answer->text;
+    if (told->text.bytes > PEER_TEXT_BYTES_MAX)
+        told->text.bytes = PEER_TEXT_BYTES_MAX;
+    told->has_message = answer->pieces != NULL;
+    told->initial_count = metadata_copy(told->initial, answer->initial, answer->initial_count);
+    told->trailing_count = metadata_copy(told->trailing, answer->trailers, answer->trailer_count);
+}
+
+/* Locked: `told` goes out under the call's number, if it is still asked for. */
+static bool
+answer(struct incoming *incoming, struct peer_frame *frame, const struct rpc_piece *pieces,
+       size_t piece_count)
+{
+    struct session *session = incoming->session;
+    bool was_there = table_take(incoming);
+    frame->answer.number = incoming->number;
+    if (was_there && session->call != NULL)
+        send_answer(session, frame, pieces, piece_count);
+    else
+        peer_pieces_give_back(pieces, piece_count);
+    return was_there;
+}
+
+/* driver_call_type: no runtime has answered. Under the driver's lock. */
+static void
+on_answer(struct driver_call *call, const struct driver_answer *given)
+{
+    struct incoming *incoming = (struct incoming *)call; /* its first member */
+    struct session *session = incoming->session;
+    struct peer_frame frame;
+    size_t bytes = given->text == NULL ? 0 : strlen(given->text);
+    frame.answer.end = given->end;
+    frame.answer.status = STATUS_OK;
+    frame.answer.text =
+        (struct rpc_span){given->text, bytes < PEER_TEXT_BYTES_MAX ? bytes : PEER_TEXT_BYTES_MAX};
+    frame.answer.has_message = false;
+    frame.answer.initial_count = frame.answer.trailing_count = 0;
+    frame.answer.has_figures = true;
+    frame.answer.figures = given->figures.figures;
+    pthread_mutex_lock(&session->lock);
+    bool was_there = answer(incoming, &frame, NULL, 0);
+    pthread_mutex_unlock(&session->lock);
+    if (was_there)
+        incoming_release(incoming);
+    over(incoming);
+}
+
+static bool
+figures_due(struct session *session)
+{
+    int64_t now_ns = clock_now_ns();
+    pthread_mutex_lock(&session->lock);
+    bool due = now_ns >= session->figures_due_ns;
+    if (due)
+        session->figures_due_ns = now_ns + FIGURES_NS;
+    pthread_mutex_unlock(&session->lock);
+    return due;
+}
+
+/* A runtime has answered, here or further on. */
+static void
+pass_back(struct incoming *incoming, const struct rpc_answer *given)
+{
+    struct session *session = incoming->session;
+    struct peer_frame frame;
+    frame_of_answer(&frame.answer, given);
+    frame.answer.has_figures = figures_due(session);
+    if (frame.answer.has_figures)
+        frame.answer.figures = driver_figures(session->house->driver).figures;
+    pthread_mutex_lock(&session->lock);
+    bool was_there = answer(incoming, &frame, given->pieces, given->piece_count);
+    pthread_mutex_unlock(&session->lock);
+    if (was_there)
+        incoming_release(incoming);
+}
+
+static struct incoming *
+incoming_of(struct peer_request *request)
+{
+    return (struct incoming *)((char *)request - offsetof(struct incoming, request));
+}
+
+static void
+on_ended(struct peer_request *request, uint32_t number, const struct driver_end *end,
+         const struct rpc_answer *given)
+{
+    struct incoming *incoming = incoming_of(request);
+    struct session *session = incoming->session;
+    struct driver *driver = session->house->driver;
+    if (end->end == MESH_END_OK)
+        pass_back(incoming, given);
+    driver_try_ended(driver, &incoming->call, number, end);
+    pthread_mutex_lock(&session->lock);
+    bool is_cancelled = incoming->is_cancelled;
+    pthread_mutex_unlock(&session->lock);
+    /* Cancelled: whether this was the last that the driver had to hear of it, the driver knows. */
+    if (end->end == MESH_END_OK || (is_cancelled && driver_call_cancelled(driver, &incoming->call)))
+        over(incoming);
+}
+
+static void
+on_hold(struct peer_request *request)
+{
+    incoming_hold(incoming_of(request));
+}
+
+static void
+on_release(struct peer_request *request)
+{
+    incoming_release(incoming_of(request));
+}
+
+static const struct peer_request_type request_type = {
+    .on_ended = on_ended, .hold = on_hold, .release = on_release};
+
+static enum driver_begun
+on_serve(struct driver_call *call, const struct driver_attempt *attempt, struct driver_end *end)
+{
+    const struct peer_server_options *options = ((struct incoming *)call)->session->house->options;
+    return options->serve(options->context, call, attempt, end);
+}
+
+static const struct driver_call_type call_type = {.serve = on_serve, .answer = on_answer};
+
+/* ---- calls ---- */
+
+/* What cannot be taken is answered at once; the parts that follow belong to nothing then. */
+static void
+refuse_call(struct session *session, uint32_t number, enum mesh_end end, const char *text)
+{
+    struct peer_frame frame;
+    frame.answer.number = number;
+    frame.answer.end = end;
+    frame.answer.status = STATUS_OK;
+    frame.answer.text = (struct rpc_span){text, strlen(text)};
+    frame.answer.has_message = frame.answer.has_figures = false;
+    frame.answer.initial_count = frame.answer.trailing_count = 0;
+    pthread_mutex_lock(&session->lock);
+    send_answer(session, &frame, NULL, 0);
+    pthread_mutex_unlock(&session->lock);
+}
+
+static void
+piece_add(struct incoming *incoming, const struct rpc_message *message,
+          const struct peer_frame *frame)
+{
+    struct peer_request *request = &incoming->request;
+    if (frame->payload_bytes == 0)
+        return;
+    if (request->piece_count == incoming->piece_capacity) {
+        incoming->piece_capacity = incoming->piece_capacity == 0 ? 1 : incoming->piece_capacity * 2;
+        incoming->pieces =
+            realloc(incoming->pieces, incoming->piece_capacity * sizeof(*incoming->pieces));
+        CHECK(incoming->pieces != NULL);
+        request->pieces = incoming->pieces;
+    }
+    incoming->received += frame->payload_bytes;
+    incoming->pieces[request->piece_count++] = (struct rpc_piece){
+        .kept = rpc_message_keep(message),
+        .offset = (size_t)frame->payload_offset,
+        .bytes = (size_t)frame->payload_bytes,
+    };
+}
+
+static int64_t
+deadline_of(uint64_t left_us)
+{
+    int64_t now_ns = clock_now_ns();
+    if (left_us == 0 || left_us > (uint64_t)(TIME_NEVER_NS - now_ns) / NS_PER_US)
+        return TIME_NEVER_NS;
+    return now_ns + (int64_t)left_us * NS_PER_US;
+}
+
+/* The message is whole. */
+static void
+begin(struct incoming *incoming)
+{
+    const struct peer_call *told = &incoming->frame.call;
+    incoming->request.type = &request_type;
+    incoming->request.method = told->method;
+    incoming->request.metadata = told->metadata;
+    incoming->request.metadata_count = told->metadata_count;
+    incoming->request.queue = incoming->session->house->queue;
+    incoming->call = (struct driver_call){
+        .type = &call_type,
+        .request = &incoming->request,
+        .model = told->model,
+        .name = DRIVER_NAME_MODEL,
+        .hop = told->hop,
+        .balance = MESH_BALANCE_NONE,
+        .create_revision = told->create_revision,
+        .tried = told->tried,
+        .tried_count = told->tried_count,
+        .deadline_ns = deadline_of(told->left_us),
+    };
+    incoming->is_called = true;
+    incoming_hold(incoming); /* the driver's */
+    driver_call(incoming->session->house->driver, &incoming->call);
+}
+
+/* The table has room for that place; it is the peer's choice, so it is bounded by the mask. */
+static void
+table_grow(struct session *session, uint32_t place)
+{
+    uint32_t count = session->place_count == 0 ? PLACES_FIRST : session->place_count;
+    while (count <= place)
+        count *= 2;
+    session->incoming = realloc(session->incoming, count * sizeof(struct incoming *));
+    CHECK(session->incoming != NULL);
+    memset(session->incoming + session->place_count, 0,
+           (count - session->place_count) * sizeof(struct incoming *));
+    session->place_count = count;
+}
+
+static struct incoming *
+incoming_create(struct session *session, uint32_t head_bytes)
+{
+    struct incoming *incoming = malloc(sizeof(*incoming) + head_bytes);
+    CHECK(incoming != NULL);
+    incoming->request = (struct peer_request){.type = NULL};
+    incoming->session = session;
+    incoming->references = 1; /* the table's */
+    incoming->is_called = incoming->is_cancelled = incoming->is_over = false;
+    incoming->received = incoming->expected = 0;
+    incoming->pieces = NULL;
+    incoming->piece_capacity = 0;
+    return incoming;
+}
+
+/* What a call that can be read asks too much of; NULL: nothing. */
+static const char *
+refusal(const struct session *session, const struct peer_call *told, enum mesh_end *end)
+{
+    *end = MESH_END_FAILED;
+    if (told->message_bytes > session->house->options->message_bytes_max)
+        return "the message is larger than this node takes";
+    *end = MESH_END_OVERLOADED;
+    if (session->held_bytes + told->message_bytes > PEER_SERVER_HELD_BYTES)
+        return "too many bytes of requests wait here";
+    return NULL;
+}
+
+static enum status
+check_call(const struct session *session, const struct peer_frame *frame, struct error *error)
+{
+    const struct peer_call *told = &frame->call;
+    uint32_t place = told->number & PLACE_MASK;
+    if (place < session->place_count && session->incoming[place] != NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: its place is in use",
+                         told->number);
+    if (told->hop == MESH_HOP_ENTRY || told->model[0] == '\0' || told->method[0] != '/')
+        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: no hop, model or method",
+                         told->number);
+    if (frame->payload_bytes > told->message_bytes)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: more bytes than it said",
+                         told->number);
+    if (frame->payload_bytes < told->message_bytes && frame->payload_bytes == 0)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: a part without bytes",
+                         told->number);
+    return STATUS_OK;
+}
+
+static enum status
+on_call(struct session *session, const struct rpc_message *message, const struct peer_frame *opened,
+        struct error *error)
+{
+    struct incoming *incoming = incoming_create(session, opened->head_bytes);
+    struct peer_frame *frame = &incoming->frame;
+    const struct peer_call *told = &frame->call;
+    frame->kind = opened->kind;
+    frame->head_bytes = opened->head_bytes;
+    frame->head = opened->head;
+    frame->payload_offset = opened->payload_offset;
+    frame->payload_bytes = opened->payload_bytes;
+    enum status status = peer_frame_read(frame, incoming->texts, error);
+    enum mesh_end end = MESH_END_OK;
+    const char *why = NULL;
+    pthread_mutex_lock(&session->lock);
+    if (status == STATUS_OK)
+        status = check_call(session, frame, error);
+    if (status == STATUS_OK)
+        why = refusal(session, told, &end);
+    if (status == STATUS_OK && why == NULL) {
+        uint32_t place = told->number & PLACE_MASK;
+        if (place >= session->place_count)
+            table_grow(session, place);
+        session->incoming[place] = incoming;
+        incoming->number = told->number;
+        incoming->expected = told->message_bytes;
+        incoming->held = told->message_bytes + sizeof(*incoming) + frame->head_bytes;
+        session->held_bytes += incoming->held;
+        session->references++;
+    }
+    pthread_mutex_unlock(&session->lock);
+    if (status != STATUS_OK || why != NULL) {
+        if (why != NULL)
+            refuse_call(session, told->number, end, why);
+        free(incoming);
+        return status;
+    }
+    piece_add(incoming, message, frame);
+    if (incoming->received == incoming->expected)
+        begin(incoming);
+    return STATUS_OK;
+}
+
+/* Locked. NULL: it is over, or never was. */
+static struct incoming *
+find(const struct session *session, uint32_t number)
+{
+    uint32_t place = number & PLACE_MASK;
+    struct incoming *incoming = place < session->place_count ? session->incoming[place] : NULL;
+    return incoming != NULL && incoming->number == number ? incoming : NULL;
+}
+
+static enum status
+on_part(struct session *session, const struct rpc_message *message, const struct peer_frame *frame,
+        struct error *error)
+{
+    uint32_t number = frame->about.number;
+    pthread_mutex_lock(&session->lock);
+    struct incoming *incoming = find(session, number);
+    bool is_called = incoming != NULL && incoming->is_called;
+    pthread_mutex_unlock(&session->lock);
+    if (incoming == NULL)
+        return STATUS_OK; /* it was answered before it was whole */
+    if (is_called)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: a part too many", number);
+    if (frame->payload_bytes == 0 || frame->payload_bytes > incoming->expected - incoming->received)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: a part of a wrong length",
+                         number);
+    piece_add(incoming, message, frame);
+    if (incoming->received == incoming->expected)
+        begin(incoming);
+    return STATUS_OK;
+}
+
+/* Not in the table any more; the table's reference is ours. */
+static void
+cancel(struct incoming *incoming)
+{
+    const struct peer_house *house = incoming->session->house;
+    if (incoming->is_called) {
+        if (driver_call_cancelled(house->driver, &incoming->call))
+            over(incoming);
+        else if (house->options->cancel != NULL)
+            house->options->cancel(house->options->context, &incoming->call);
+    }
+    incoming_release(incoming);
+}
+
+/* Locked. NULL: it is over. Who takes it has the table's reference. */
+static struct incoming *
+take_to_cancel(struct incoming *incoming)
+{
+    if (incoming == NULL || !table_take(incoming))
+        return NULL;
+    incoming->is_cancelled = true;
+    return incoming;
+}
+
+static void
+on_cancel(struct session *session, uint32_t number)
+{
+    pthread_mutex_lock(&session->lock);
+    struct incoming *incoming = take_to_cancel(find(session, number));
+    pthread_mutex_unlock(&session->lock);
+    if (incoming != NULL)
+        cancel(incoming);
+}
+
+/* ---- frames ---- */
+
+static enum status
+on_hello(struct session *session, const struct peer_hello *hello, struct error *error)
+{
+    const struct peer_server_options *options = session->house->options;
+    if (session->has_heard)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "a second hello");
+    if (hello->version != PEER_VERSION)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "frames of version %u: this node speaks %d", hello->version, PEER_VERSION);
+    if (strcmp(hello->to, options->instance) != 0)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "this is node \"%s\", not \"%s\": the address has another owner now",
+                         options->instance, hello->to);
+    struct peer_frame frame = {.kind = PEER_HELLO};
+    frame.hello = (struct peer_hello){.version = PEER_VERSION,
+                                      .from = options->instance,
+                                      .to = hello->from,
+                                      .start_ms = options->start_ms};
+    session->peer = strdup(hello->from);
+    CHECK(session->peer != NULL);
+    pthread_mutex_lock(&session->lock);
+    session->has_heard = true;
+    if (peer_pipe_put(&session->pipe, &frame, NULL, 0, 0) != STATUS_OK)
+        broke(session);
+    pthread_mutex_unlock(&session->lock);
+    return STATUS_OK;
+}
+
+static void
+on_ensure(struct session *session, const struct peer_ensure *told)
+{
+    struct driver_ensure ensure = {.instance = session->house->options->instance,
+                                   .model = told->model,
+                                   .used_ms = told->used_ms,
+                                   .class = told->class,
+                                   .target = told->target,
+                                   .size_bytes = told->size_bytes};
+    driver_ensure(session->house->driver, &ensure);
+}
+
+static enum status
+on_frame(struct session *session, const struct rpc_message *message, struct error *error)
+{
+    struct peer_house *house = session->house;
+    struct peer_frame *frame = &house->frame;
+    enum status status = peer_frame_open(message, frame, error);
+    if (status != STATUS_OK)
+        return status;
+    if (frame->kind == PEER_CALL && session->has_heard)
+        return on_call(session, message, frame, error);
+    status = peer_frame_read(frame, house->texts, error);
+    if (status != STATUS_OK)
+        return status;
+    if (frame->kind == PEER_HELLO)
+        return on_hello(session, &frame->hello, error);
+    if (!session->has_heard)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "it does not begin with a hello");
+    switch (frame->kind) {
+    case PEER_PART: return on_part(session, message, frame, error);
+    case PEER_CANCEL: on_cancel(session, frame->about.number); return STATUS_OK;
+    case PEER_ENSURE: on_ensure(session, &frame->ensure); return STATUS_OK;
+    default: return error_set(error, STATUS_INVALID_ARGUMENT, "a frame that is for who calls");
+    }
+}
+
+/* ---- its server's side ---- */
+
+static enum status
+send_to(void *stream, const struct rpc_piece *pieces, size_t piece_count)
+{
+    struct session *session = stream;
+    return rpc_call_send(session->call, pieces, piece_count);
+}
+
+struct session *
+session_create(struct peer_house *house, struct rpc_call *call)
+{
+    struct session *session = calloc(1, sizeof(*session));
+    CHECK(session != NULL);
+    session->house = house;
+    pthread_mutex_init(&session->lock, NULL);
+    session->call = call;
+    session->references = 1;
+    peer_pipe_init(&session->pipe, send_to, session, PEER_SERVER_WAITING_BYTES);
+    return session;
+}
+
+enum status
+session_on_message(struct session *session, const struct rpc_message *message, struct error *error)
+{
+    enum status status = on_frame(session, message, error);
+    if (status == STATUS_OK)
+        rpc_call_read(session->call);
+    else
+        log_warn("peer_frame_refused instance=\"%s\" reason=\"%s\"",
+                 session->peer == NULL ? "" : session->peer, error->text);
+    return status;
+}
+
+void
+session_on_sent(struct session *session, size_t waiting)
+{
+    pthread_mutex_lock(&session->lock);
+    peer_pipe_on_sent(&session->pipe, waiting);
+    if (session->pipe.is_broken)
+        broke(session);
+    pthread_mutex_unlock(&session->lock);
+}
+
+bool
+session_is_broken(struct session *session)
+{
+    pthread_mutex_lock(&session->lock);
+    bool is_broken = session->is_broken;
+    pthread_mutex_unlock(&session->lock);
+    return is_broken;
+}
+
+void
+session_end(struct session *session, enum status status, const char *text)
+{
+    pthread_mutex_lock(&session->lock);
+    peer_pipe_fini(&session->pipe);
+    rpc_call_finish(session->call, status, text);
+    session->call = NULL;
+    uint32_t count = session->place_count;
+    pthread_mutex_unlock(&session->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        pthread_mutex_lock(&session->lock);
+        struct incoming *incoming = take_to_cancel(session->incoming[i]);
+        pthread_mutex_unlock(&session->lock);
+        if (incoming != NULL)
+            cancel(incoming);
+    }
+    session_release(session);
+}

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The address book, and what the driver is given. Locks: the book's before a link's. */
+#include "mesh/edge/peers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "mesh/edge/peer_link.h"
+
+enum { SHELVES_FIRST = 64 };
+
+/* An entry of the book. */
+struct peer {
+    struct peer *next; /* on the shelf of its id's hash */
+    char *instance;
+    char *address;
+    struct link *links[]; /* by queue; NULL: nothing has gone there yet */
+};
+
+struct peers {
+    struct peers_options options;
+    char *instance;
+    struct peer_scratch *scratches; /* by queue */
+    pthread_mutex_t lock;           /* of what follows */
+    bool is_closed;
+    struct peer **shelves;
+    uint32_t shelf_count;
+    uint32_t peer_count;
+    struct link *links; /* all there are */
+    struct link *free;
+};
+
+const struct peers_options *
+peers_options_of(const struct peers *peers)
+{
+    return &peers->options;
+}
+
+/* ---- metadata ---- */
+
+static bool
+begins(const struct rpc_metadata *entry, const char *with)
+{
+    size_t bytes = strlen(with);
+    return entry->key.bytes >= bytes && memcmp(entry->key.data, with, bytes) == 0;
+}
+
+static bool
+is(const struct rpc_metadata *entry, const char *key)
+{
+    return entry->key.bytes == strlen(key) && begins(entry, key);
+}
+
+bool
+peers_pass_on(const struct rpc_metadata *entry)
+{
+    return !begins(entry, "mm-") && !begins(entry, "grpc-") && !is(entry, "tas-model-id") &&
+           !is(entry, "content-type") && !is(entry, "user-agent") && !is(entry, "host");
+}
+
+/* ---- the book: locked ---- */
+
+/* FNV-1a. Who chooses ids can write to the registry, and need not hash to do harm. */
+static uint32_t
+hash(const char *text)
+{
+    uint32_t sum = 2166136261u;
+    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++)
+        sum = (sum ^ *at) * 16777619u;
+    return sum;
+}
+
+static struct peer **
+shelf_of(const struct peers *peers, const char *instance)
+{
+    return &peers->shelves[hash(instance) & (peers->shelf_count - 1)];
+}
+
+/* What points to it, or to the end of its shelf. */
+static struct peer **
+find(const struct peers *peers, const char *instance)
+{
+    struct peer **at = shelf_of(peers, instance);
+    while (*at != NULL && strcmp((*at)->instance, instance) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+static void
+shelves_grow(struct peers *peers)
+{
+    struct peer **old = peers->shelves;
+    uint32_t count = peers->shelf_count;
+    peers->shelf_count = count == 0 ? SHELVES_FIRST : count * 2;
+    peers->shelves = calloc(peers->shelf_count, sizeof(*peers->shelves));
+    CHECK(peers->shelves != NULL);
+    for (uint32_t i = 0; i < count; i++)
+        for (struct peer *peer = old[i], *next; peer != NULL; peer = next) {
+            struct peer **shelf = shelf_of(peers, peer->instance);
+            next = peer->next;
+            peer->next = *shelf;
+            *shelf = peer;
+        }
+    free(old);
+}
+
+static void
+peer_free(struct peer *peer)
+{
+    free(peer->instance);
+    free(peer->address);
+    free(peer);
+}
+
+static char *
+copy(const char *text)
+{
+    char *copied = strdup(text);
+    CHECK(copied != NULL);
+    return copied;
+}
+
+static void
+peer_add(struct peers *peers, const struct driver_peer *from)
+{
+    if (peers->peer_count == peers->shelf_count)
+        shelves_grow(peers);
+    struct peer *peer =
+        calloc(1, sizeof(*peer) + peers->options.queue_count * sizeof(*peer->links));
+    CHECK(peer != NULL);
+    peer->instance = copy(from->instance);
+    peer->address = copy(from->address);
+    struct peer **shelf = shelf_of(peers, peer->instance);
+    peer->next = *shelf;
+    *shelf = peer;
+    peers->peer_count++;
+}
+
+static struct peer *
+peer_take(struct peers *peers, struct peer **at)
+{
+    struct peer *peer = *at;
+    *at = peer->next;
+    peers->peer_count--;
+    return peer;
+}
+
+/* ---- links ---- */
+
+/* Locked. */
+static struct link *
+link_take(struct peers *peers, const struct peer *peer, uint32_t queue)
+{
+    struct link *link = peers->free;
+    if (link != NULL) {
+        peers->free = link->next_free;
+    } else {
+        link = malloc(sizeof(*link));
+        CHECK(link != NULL);
+        link_init(link, peers);
+        link->next = peers->links;
+        peers->links = link;
+    }
+    pthread_mutex_lock(&link->lock);
+    link->instance = copy(peer->instance);
+    link->scratch = &peers->scratches[queue];
+    link->is_leaving = link->has_warned = false;
+    pthread_mutex_unlock(&link->lock);
+    return link;
+}
+
+void
+peers_link_free(struct peers *peers, struct link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    rpc_client_destroy(link->client);
+    link->client = NULL;
+    free(link->instance);
+    link->instance = NULL;
+    pthread_mutex_unlock(&link->lock);
+    pthread_mutex_lock(&peers->lock);
+    link->next_free = peers->free;
+    peers->free = link;
+    pthread_mutex_unlock(&peers->lock);
+}
+
+/* The way to that peer from that queue, locked and open; NULL: it is not to be reached. */
+static struct link *
+link_to(struct peers *peers, const char *instance, uint32_t queue)
+{
+    CHECK(queue < peers->options.queue_count);
+    pthread_mutex_lock(&peers->lock);
+    struct peer *peer = peers->is_closed ? NULL : *find(peers, instance);
+    struct link *link = NULL;
+    if (peer != NULL && peer->address[0] != '\0') {
+        if (peer->links[queue] == NULL)
+            peer->links[queue] = link_take(peers, peer, queue);
+        link = peer->links[queue];
+        pthread_mutex_lock(&link->lock);
+        if (!link_open(link, &peers->options, peer->address)) {
+            pthread_mutex_unlock(&link->lock);
+            link = NULL;
+        }
+    }
+    pthread_mutex_unlock(&peers->lock);
+    return link;
+}
+
+/* The links of a peer that is no longer in the book. */
+static void
+peer_leave(struct peers *peers, struct peer *peer)
+{
+    for (uint32_t i = 0; i < peers->options.queue_count; i++)
+        if (peer->links[i] != NULL)
+            link_leave(peer->links[i]);
+    peer_free(peer);
+}
+
+/* ---- what the driver is given ---- */
+
+static enum driver_begun
+forward(void *context, struct driver_call *call, const struct driver_attempt *attempt,
+        struct driver_end *end)
+{
+    struct link *link = link_to(context, attempt->instance, call->request->queue);
+    *end = (struct driver_end){.end = MESH_END_UNREACHABLE};
+    if (link == NULL)
+        return DRIVER_ENDED;
+    enum driver_begun begun = link_forward(link, attempt, call->request, end);
+    pthread_mutex_unlock(&link->lock);
+    return begun;
+}
+
+static void
+abandon(void *context, struct driver_call *call, uint32_t number)
+{
+    struct peer_request *request = call->request;
+    (void)context;
+    if (request->link != NULL && link_abandon(request->link, request, number))
+        request->type->release(request);
+}
+
+static void
+ensure(void *context, const struct driver_ensure *wanted)
+{
+    struct link *link = link_to(context, wanted->instance, 0);
+    if (link == NULL)
+        return;
+    link_ensure(link, wanted);
+    pthread_mutex_unlock(&link->lock);
+}
+
+static void
+on_peer(void *context, const struct driver_peer *peer)
+{
+    struct peers *peers = context;
+    struct peer *moved = NULL;
+    pthread_mutex_lock(&peers->lock);
+    struct peer **at = find(peers, peer->instance);
+    if (*at != NULL && strcmp((*at)->address, peer->address) != 0)
+        moved = peer_take(peers, at);
+    if (*find(peers, peer->instance) == NULL)
+        peer_add(peers, peer);
+    pthread_mutex_unlock(&peers->lock);
+    if (moved != NULL)
+        peer_leave(peers, moved);
+}
+
+static void
+on_peer_gone(void *context, const char *instance)
+{
+    struct peers *peers = context;
+    pthread_mutex_lock(&peers->lock);
+    struct peer **at = find(peers, instance);
+    struct peer *gone = *at == NULL ? NULL : peer_take(peers, at);
+    pthread_mutex_unlock(&peers->lock);
+    if (gone != NULL)
+        peer_leave(peers, gone);
+}
+
+struct driver_peers
+peers_for_driver(struct peers *peers)
+{
+    return (struct driver_peers){.context = peers,
+                                 .forward = forward,
+                                 .abandon = abandon,
+                                 .ensure = ensure,
+                                 .on_peer = on_peer,
+                                 .on_peer_gone = on_peer_gone};
+}
+
+/* ---- life ---- */
+
+struct peers *
+peers_create(const struct peers_options *options)
+{
+    struct peers *peers = calloc(1, sizeof(*peers));
+    CHECK(peers != NULL);
+    peers->options = *options;
+    peers->options.instance = peers->instance = copy(options->instance);
+    peers->scratches = calloc(options->queue_count, sizeof(*peers->scratches));
+    CHECK(peers->scratches != NULL);
+    for (uint32_t i = 0; i < options->queue_count; i++)
+        peers->scratches[i].queue = options->queues[i];
+    pthread_mutex_init(&peers->lock, NULL);
+    shelves_grow(peers);
+    return peers;
+}
+
+void
+peers_close(struct peers *peers)
+{
+    pthread_mutex_lock(&peers->lock);
+    peers->is_closed = true;
+    struct link *first = peers->links;
+    pthread_mutex_unlock(&peers->lock);
+    for (struct link *link = first; link != NULL; link = link->next)
+        link_close(link);
+}
+
+void
+peers_destroy(struct peers *peers)
+{
+    if (peers == NULL)
+        return;
+    for (uint32_t i = 0; i < peers->shelf_count; i++)
+        while (peers->shelves[i] != NULL)
+            peer_free(peer_take(peers, &peers->shelves[i]));
+    for (struct link *link = peers->links, *next; link != NULL; link = next) {
+        next = link->next;
+        link_fini(link);
+        free(link);
+    }
+    free(peers->shelves);
+    free(peers->scratches);
+    free(peers->instance);
+    pthread_mutex_destroy(&peers->lock);
+    free(peers);
+}
