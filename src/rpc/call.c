@@ -21,8 +21,10 @@ call_create(struct rpc_queue *queue)
 {
     struct rpc_call *call = rpc_allocate(1, sizeof(*call));
     call->queue = queue;
-    for (size_t i = 0; i < ARRAY_COUNT(call->tags); i++)
-        call->tags[i] = (struct rpc_tag){.event = (enum rpc_event)i, .call = call};
+    for (size_t i = 0; i < RPC_CALL_EVENTS; i++) {
+        call->tags[i].event = (enum rpc_event)i;
+        call->tags[i].call = call;
+    }
     queue->call_count++;
     return call;
 }
@@ -31,6 +33,7 @@ void
 rpc_call_destroy(struct rpc_call *call)
 {
     rpc_stream_destroy(call->stream);
+    free(call->path);
     free(call);
 }
 
@@ -70,10 +73,11 @@ rpc_call_arm(struct rpc_queue *queue, const struct rpc_arm *arm)
     call->core = NULL;
     call->received = NULL;
     call->sending = NULL;
-    call->pending = 0;
     call->delivered = false;
     call->closed = false;
     call->user = NULL;
+    atomic_store_explicit(&call->pending, 0, memory_order_relaxed);
+    atomic_store_explicit(&call->reading, false, memory_order_relaxed);
     atomic_store_explicit(&call->ended, false, memory_order_relaxed);
     atomic_store_explicit(&call->tag, 0, memory_order_relaxed);
     grpc_metadata_array_init(&call->metadata);
@@ -99,12 +103,13 @@ rpc_call_start(grpc_call *core, const grpc_op *ops, size_t op_count, struct rpc_
     CHECK(error == GRPC_CALL_OK);
 }
 
+/* The user has not ended the call, or ENDED is still to come: `pending` is not 0. */
 static void
 call_start_receive(struct rpc_call *call)
 {
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
     op.data.recv_message.recv_message = &call->received;
-    call->pending++;
+    atomic_fetch_add_explicit(&call->pending, 1, memory_order_relaxed);
     rpc_call_start(call->core, &op, 1, &call->tags[RPC_EVENT_RECEIVED]);
 }
 
@@ -116,65 +121,46 @@ call_start_close(struct rpc_call *call)
     rpc_call_start(call->core, &op, 1, &call->tags[RPC_EVENT_CLOSED]);
 }
 
-grpc_slice
-rpc_text_to_core(const char *text)
+/* Messages of rpc_any are received when they are asked for. At the end of them, or of the call,
+ * `reading` stays set: there is nothing more to be asked for. */
+void
+rpc_call_read(struct rpc_call *call)
 {
-    if (text == NULL)
-        return grpc_empty_slice();
-    return grpc_slice_from_copied_buffer(text, strnlen(text, RPC_TEXT_BYTES_MAX));
-}
-
-/* `ended` is set before the last batch starts and after all else was read from and written to the
- * call: the stepping thread, which looks at `ended` when that batch's event comes, may then have it
- * used again at once. */
-static void
-call_end(struct rpc_call *call)
-{
-    CHECK(!atomic_exchange_explicit(&call->ended, true, memory_order_acq_rel));
-}
-
-/* `trailers` are copied by the library, which is given slices that need no release. */
-static void
-unary_finish(struct rpc_call *call, enum status status, const char *text, grpc_metadata *trailers,
-             size_t trailer_count)
-{
-    grpc_call *core = call->core;
-    call_end(call);
-    grpc_slice details = rpc_text_to_core(text);
-    grpc_op ops[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
-                      {.op = GRPC_OP_SEND_STATUS_FROM_SERVER}};
-    ops[1].data.send_status_from_server.status = (grpc_status_code)status;
-    ops[1].data.send_status_from_server.status_details = &details;
-    ops[1].data.send_status_from_server.trailing_metadata = trailers;
-    ops[1].data.send_status_from_server.trailing_metadata_count = trailer_count;
-    rpc_call_start(core, ops, ARRAY_COUNT(ops), &call->tags[RPC_EVENT_ENDED]);
-    grpc_slice_unref(details);
+    CHECK(rpc_call_is_any(call));
+    if (!atomic_exchange_explicit(&call->reading, true, memory_order_acq_rel))
+        call_start_receive(call);
 }
 
 /* ---- towards the user ---- */
 
-static bool
-call_ended(struct rpc_call *call)
+bool
+rpc_call_is_any(const struct rpc_call *call)
 {
-    return atomic_load_explicit(&call->ended, memory_order_acquire);
+    return call->method == &call->queue->server->any_method;
 }
 
-/* The call ends without the user ever having heard of it. */
-static void
-call_refuse(struct rpc_call *call, enum status status, const char *text)
+static bool
+is_stream(const struct rpc_call *call)
 {
-    rpc_call_finish(call, status, text);
+    return call->method != NULL && call->method->kind != RPC_UNARY;
+}
+
+bool
+rpc_call_has_ended(struct rpc_call *call)
+{
+    return atomic_load_explicit(&call->ended, memory_order_acquire);
 }
 
 static void
 call_deliver(struct rpc_call *call)
 {
-    struct rpc_message message = rpc_message_from_core(call->queue, call->received);
-    grpc_byte_buffer *received = call->received;
+    struct rpc_delivery delivery;
+    rpc_delivery_begin(&delivery, call->queue, call->received);
     call->received = NULL;
     call->delivered = true;
-    call->method->on_message(call->queue->server->context, call, &message);
-    grpc_byte_buffer_destroy(received);
+    atomic_store_explicit(&call->reading, false, memory_order_release);
+    call->method->on_message(call->queue->server->context, call, &delivery.message);
+    rpc_delivery_end(&delivery);
 }
 
 /* No message where there had to be one, or the end of those of a stream. */
@@ -185,7 +171,7 @@ call_on_no_message(struct rpc_call *call)
         call->delivered = true;
         call->method->on_half_close(call->queue->server->context, call);
     } else {
-        call_refuse(call, STATUS_INTERNAL, "the call ended without a request message");
+        rpc_call_fail(call, STATUS_INTERNAL, "the call ended without a request message");
     }
 }
 
@@ -199,11 +185,11 @@ call_on_received(struct rpc_call *call)
 {
     bool lost = call->closed ||
                 (call->received == NULL && grpc_call_failed_before_recv_message(call->core));
-    if (lost || call_ended(call)) {
+    if (lost || rpc_call_has_ended(call)) {
         grpc_byte_buffer_destroy(call->received);
         call->received = NULL;
-        if (!call->delivered && !call_ended(call))
-            call_refuse(call, STATUS_CANCELLED, NULL);
+        if (!call->delivered && !rpc_call_has_ended(call))
+            rpc_call_fail(call, STATUS_CANCELLED, NULL);
         return;
     }
     if (call->received == NULL) {
@@ -211,17 +197,31 @@ call_on_received(struct rpc_call *call)
         return;
     }
     call_deliver(call);
-    if (call->method->kind == RPC_BIDI_STREAM && !call_ended(call))
+    if (call->method->kind == RPC_BIDI_STREAM && !rpc_call_is_any(call) &&
+        !rpc_call_has_ended(call))
         call_start_receive(call);
+}
+
+static void
+call_on_sent(struct rpc_call *call, bool ok)
+{
+    size_t waiting;
+    bool message = rpc_stream_on_sent(call->stream, &waiting);
+    const struct rpc_any *any = call->queue->server->any;
+    if (!message || !ok || !rpc_call_is_any(call) || any->on_sent == NULL || call->closed ||
+        rpc_call_has_ended(call))
+        return;
+    uint64_t tag = atomic_load_explicit(&call->tag, memory_order_relaxed);
+    any->on_sent(call->queue->server->context, tag, waiting);
 }
 
 static void
 call_on_closed(struct rpc_call *call)
 {
     call->closed = true;
-    if (call->method != NULL && call->method->kind != RPC_UNARY)
-        rpc_stream_drop(call);
-    if (!call->delivered || call_ended(call) || call->method->on_cancel == NULL)
+    if (is_stream(call))
+        rpc_stream_drop(call->stream);
+    if (!call->delivered || rpc_call_has_ended(call) || call->method->on_cancel == NULL)
         return;
     uint64_t tag = atomic_load_explicit(&call->tag, memory_order_relaxed);
     call->method->on_cancel(call->queue->server->context, tag);
@@ -245,7 +245,46 @@ call_refuse_unknown(struct rpc_call *call)
     snprintf(text, sizeof(text), "unknown method %.*s",
              (int)GRPC_SLICE_LENGTH(call->details.method),
              (const char *)GRPC_SLICE_START_PTR(call->details.method));
-    unary_finish(call, STATUS_UNIMPLEMENTED, text, NULL, 0);
+    rpc_call_fail(call, STATUS_UNIMPLEMENTED, text);
+}
+
+/* The library's text has no end; a byte 0 in it, which no method has, would be one. */
+static void
+call_keep_path(struct rpc_call *call)
+{
+    struct rpc_span path = rpc_span_of(&call->details.method);
+    if (path.bytes + 1 > call->path_room)
+        call->path = rpc_grow(call->path, &call->path_room, path.bytes + 1, 1);
+    memcpy(call->path, path.data, path.bytes);
+    call->path[path.bytes] = '\0';
+}
+
+/* False if nobody here takes such calls. */
+static bool
+call_find_method(struct rpc_call *call)
+{
+    const struct rpc_server *server = call->queue->server;
+    call->deadline = call->details.deadline;
+    call->method = method_find(server, call->details.method);
+    if (call->method == NULL && server->any != NULL) {
+        call->method = &server->any_method;
+        call_keep_path(call);
+    }
+    return call->method != NULL;
+}
+
+static void
+call_begin_stream(struct rpc_call *call)
+{
+    if (call->stream == NULL) {
+        call->stream = rpc_stream_create();
+        call->stream->sent_tag = &call->tags[RPC_EVENT_SENT];
+        call->stream->ended_tag = &call->tags[RPC_EVENT_ENDED];
+    }
+    rpc_stream_begin(call->stream, call->core);
+    /* The caller of a stream learns at once that it is open; one of rpc_any may be unary. */
+    if (!rpc_call_is_any(call))
+        rpc_stream_open(call->stream, (struct rpc_headers){0}, NULL, false);
 }
 
 static void
@@ -258,32 +297,30 @@ call_on_arrived(struct rpc_call *call, bool ok)
     }
     if (!atomic_load_explicit(&server->stopping, memory_order_relaxed))
         rpc_call_arm(call->queue, call->arm);
-    call->pending = 2; /* ENDED and CLOSED */
+    atomic_store_explicit(&call->pending, 2, memory_order_relaxed); /* ENDED and CLOSED */
     call_start_close(call);
-    if (call->method == NULL) {
-        call->deadline = call->details.deadline;
-        call->method = method_find(server, call->details.method);
-        if (call->method == NULL) {
-            call_refuse_unknown(call);
-            return;
-        }
+    if (call->method == NULL && !call_find_method(call)) {
+        call_refuse_unknown(call);
+        return;
     }
-    if (call->method->kind != RPC_UNARY)
-        rpc_stream_begin(call);
-    if (call->arm->method == NULL)
-        call_start_receive(call);
-    else
+    if (is_stream(call))
+        call_begin_stream(call);
+    if (call->arm->method != NULL) {
         call_on_received(call);
+        return;
+    }
+    atomic_store_explicit(&call->reading, true, memory_order_relaxed);
+    call_start_receive(call);
 }
 
 static void
 call_on_last(struct rpc_call *call)
 {
-    /* Pairs with call_end on whichever thread it was: `sending` is ours now. */
-    CHECK(call_ended(call));
+    /* Pairs with the end on whichever thread it was: `sending` is ours now. */
+    CHECK(rpc_call_has_ended(call));
     grpc_byte_buffer_destroy(call->sending);
-    if (call->method != NULL && call->method->kind != RPC_UNARY)
-        rpc_stream_end(call);
+    if (is_stream(call))
+        rpc_stream_end(call->stream);
     grpc_call_unref(call->core);
     call_release(call);
 }
@@ -296,15 +333,14 @@ rpc_call_on_event(struct rpc_call *call, enum rpc_event event, bool ok)
         return;
     }
     if (event == RPC_EVENT_SENT) {
-        rpc_stream_on_sent(call);
+        call_on_sent(call, ok);
         return;
     }
     if (event == RPC_EVENT_RECEIVED)
         call_on_received(call);
     else if (event == RPC_EVENT_CLOSED)
         call_on_closed(call);
-    CHECK(call->pending > 0);
-    if (--call->pending == 0)
+    if (atomic_fetch_sub_explicit(&call->pending, 1, memory_order_acq_rel) == 1)
         call_on_last(call);
 }
 
@@ -313,7 +349,7 @@ rpc_call_on_event(struct rpc_call *call, enum rpc_event event, bool ok)
 const char *
 rpc_call_method(const struct rpc_call *call)
 {
-    return call->method->path;
+    return call->method->path != NULL ? call->method->path : call->path;
 }
 
 bool
@@ -357,6 +393,16 @@ rpc_call_metadata(const struct rpc_call *call, const char *key, struct rpc_span 
     return rpc_call_metadata_next(call, key, &position, value);
 }
 
+bool
+rpc_call_metadata_walk(const struct rpc_call *call, size_t *position, struct rpc_metadata *entry)
+{
+    if (*position >= call->metadata.count)
+        return false;
+    const grpc_metadata *at = &call->metadata.metadata[(*position)++];
+    *entry = (struct rpc_metadata){rpc_span_of(&at->key), rpc_span_of(&at->value)};
+    return true;
+}
+
 size_t
 rpc_call_peer(const struct rpc_call *call, char *address, size_t room)
 {
@@ -388,46 +434,4 @@ void *
 rpc_call_user(const struct rpc_call *call)
 {
     return call->user;
-}
-
-void
-rpc_call_reply(struct rpc_call *call, const struct rpc_piece *pieces, size_t piece_count)
-{
-    CHECK(call->method->kind == RPC_UNARY);
-    grpc_byte_buffer *message = rpc_message_to_core(pieces, piece_count);
-    grpc_call *core = call->core;
-    call->sending = message;
-    call_end(call);
-    grpc_op ops[3] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
-                      {.op = GRPC_OP_SEND_MESSAGE},
-                      {.op = GRPC_OP_SEND_STATUS_FROM_SERVER}};
-    ops[1].data.send_message.send_message = message;
-    ops[2].data.send_status_from_server.status = GRPC_STATUS_OK;
-    rpc_call_start(core, ops, ARRAY_COUNT(ops), &call->tags[RPC_EVENT_ENDED]);
-}
-
-void
-rpc_call_finish(struct rpc_call *call, enum status status, const char *text)
-{
-    if (call->method->kind == RPC_UNARY) {
-        CHECK(status != STATUS_OK);
-        unary_finish(call, status, text, NULL, 0);
-    } else {
-        call_end(call);
-        rpc_stream_finish(call, status, text);
-    }
-}
-
-void
-rpc_call_refuse(struct rpc_call *call, enum status status, const char *text, uint32_t retry_ms)
-{
-    CHECK(call->method->kind == RPC_UNARY && status != STATUS_OK);
-    char number[16];
-    int length = snprintf(number, sizeof(number), "%u", retry_ms);
-    /* so few bytes lie within the slice itself: nothing is allocated */
-    grpc_metadata trailer = {
-        .key = grpc_slice_from_static_string("grpc-retry-pushback-ms"),
-        .value = grpc_slice_from_copied_buffer(number, (size_t)length),
-    };
-    unary_finish(call, status, text, &trailer, 1);
 }

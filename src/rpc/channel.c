@@ -13,8 +13,6 @@
 #include "base/check.h"
 #include "rpc/internal.h"
 
-enum { RECONNECT_MS_INITIAL = 20, RECONNECT_MS_MAX = 1000, CONNECT_MS = 1000 };
-
 struct rpc_channel {
     grpc_channel *core;
     grpc_completion_queue *queue;
@@ -29,27 +27,15 @@ struct outcome {
     grpc_slice text;
 };
 
-#define INTEGER_ARG(name, number)                                                                  \
-    {                                                                                              \
-        .type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)(name), .value.integer = (number)      \
-    }
-
 enum status
 rpc_channel_create(const char *target, struct rpc_channel **out, struct error *error)
 {
     if (target[0] == '\0')
         return error_set(error, STATUS_INVALID_ARGUMENT, "empty address");
-    grpc_arg args[] = {
-        INTEGER_ARG(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
-        INTEGER_ARG(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, -1),
-        INTEGER_ARG(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, RECONNECT_MS_INITIAL),
-        INTEGER_ARG(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, CONNECT_MS),
-        INTEGER_ARG(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, RECONNECT_MS_MAX),
-        /* Channels with the same target would share one connection. */
-        INTEGER_ARG(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
-        INTEGER_ARG(GRPC_ARG_ENABLE_CHANNELZ, 0),
-    };
-    grpc_channel_args core_args = {.num_args = ARRAY_COUNT(args), .args = args};
+    struct rpc_args args = {.count = 0};
+    rpc_args_add_connection(&args, RPC_CONNECT_MS);
+    rpc_args_add(&args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, -1);
+    grpc_channel_args core_args = {.num_args = args.count, .args = args.items};
     grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
     struct rpc_channel *channel = rpc_allocate(1, sizeof(*channel));
     channel->core = grpc_channel_create(target, credentials, &core_args);

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of this folder share: the server, its queues, its call objects. A call object
- * belongs to the queue it was armed on and is touched by that queue's stepping thread, with these
- * exceptions, which are what other threads reach through rpc_call_reply, _send and _finish:
+ * What the files of this folder share: queues, the server and its call objects, the client and its
+ * calls, the sending half of streams. A call object of the server belongs to the queue it was armed
+ * on and is touched by that queue's stepping thread, with these exceptions, which are what other
+ * threads reach through rpc_call_reply, _answer, _send, _read and _finish:
  *
- *     tag, ended       atomic
- *     sending          written before `ended` is set (or, of a stream, under its lock)
- *     stream           under stream->lock; the right to start a sending batch is stream->busy
+ *     tag, ended, reading, pending   atomic
+ *     sending                        written before `ended` is set
+ *     stream                         under stream->lock; the right to start a sending batch is
+ *                                    stream->busy
  *
- * See DESIGN.md for the table of who frees what, when.
+ * For those of a call that a client makes see client_call.c. See DESIGN.md for the table of who
+ * frees what, when.
  */
 #pragma once
 
 #include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
@@ -23,6 +27,9 @@ enum {
     RPC_STEP_EVENTS_MAX = 64,  /* handled by one step before it returns */
     RPC_STREAM_QUEUE_MAX = 64, /* messages of one stream that wait to be sent */
     RPC_TEXT_BYTES_MAX = 1024, /* of a status message; the library triples what it has to encode */
+    RPC_RECONNECT_MS_INITIAL = 20,
+    RPC_RECONNECT_MS_MAX = 1000,
+    RPC_CONNECT_MS = 1000,
 };
 
 /* What can come out of a completion queue. */
@@ -32,27 +39,63 @@ enum rpc_event {
     RPC_EVENT_SENT,     /* one message, or the initial metadata, of a stream is out */
     RPC_EVENT_ENDED,    /* the batch with the status is done */
     RPC_EVENT_CLOSED,   /* nobody waits for the call any more */
-    RPC_EVENT_WAKE,     /* rpc_server_wake */
+    RPC_EVENT_WAKE,     /* rpc_queue_wake */
     RPC_EVENT_STOPPED,  /* the library has no call and no connection left */
+    RPC_EVENT_WATCHED,  /* a client's connection is in another state, or its channel is gone */
+    /* of a call that a client makes: */
+    RPC_EVENT_MADE_INITIAL,  /* the server's initial metadata are there */
+    RPC_EVENT_MADE_RECEIVED, /* a message was read, or there is none */
+    RPC_EVENT_MADE_SENT,     /* a message of ours, or the half-close, is out */
+    RPC_EVENT_MADE_STATUS,   /* it is over; for a unary call, all of it */
+    RPC_EVENT_COUNT,
 };
+
+enum { RPC_CALL_EVENTS = RPC_EVENT_CLOSED + 1 };
+enum { RPC_MADE_EVENTS = RPC_EVENT_COUNT - RPC_EVENT_MADE_INITIAL };
 
 /* The library gives back the address of one of these. */
 struct rpc_tag {
     enum rpc_event event;
-    struct rpc_call *call;
+    union {
+        struct rpc_call *call;
+        struct rpc_client *client;
+        struct rpc_client_call *made;
+    };
 };
 
-/* The sending half of a stream. Made when a call object first serves a stream, kept with it. */
-struct rpc_stream {
-    pthread_mutex_t lock;
-    bool busy;      /* a sending batch is under way, or about to be started by who set this */
-    bool dead;      /* nothing will ever be sent again, but for the status */
-    bool finishing; /* status and text below are to be sent when the queue is empty */
+/* Metadata in the library's form; values are ours to release. */
+struct rpc_headers {
+    grpc_metadata *items; /* NULL if there are none */
+    size_t count;
+};
+
+/* What a call ends with. Values to be handed over: who sends it releases it. */
+struct rpc_ending {
     enum status status;
     grpc_slice text;
+    struct rpc_headers trailers;
+};
+
+/* The sending half of a stream, of the server's side or the client's; stream.c. */
+struct rpc_stream {
+    pthread_mutex_t lock;
+    grpc_call *core;
+    bool client;
+    struct rpc_tag *sent_tag;
+    struct rpc_tag *ended_tag; /* server: of the batch with the status */
+    atomic_uint *pending;      /* client: counts the batches that are under way */
+    bool busy;                 /* a batch is under way, or about to be started by who set this */
+    bool dead;                 /* no message will be sent any more */
+    bool open_wanted;          /* the initial metadata go out even if there is nothing else */
+    bool opened;               /* and are out, or in a batch */
+    bool finishing;            /* when the queue is empty the end is to be sent */
+    bool finished;             /* and is, or is in a batch */
+    struct rpc_headers initial;
+    struct rpc_ending ending;
+    grpc_byte_buffer *sending; /* the library has emptied it, but it is ours to destroy */
     size_t head;
     size_t count;
-    grpc_byte_buffer *queue[RPC_STREAM_QUEUE_MAX];
+    grpc_byte_buffer *queue[RPC_STREAM_QUEUE_MAX + 1]; /* the last place: a message with the end */
 };
 
 struct rpc_call {
@@ -65,36 +108,46 @@ struct rpc_call {
     grpc_call_details details;
     gpr_timespec deadline;
     grpc_byte_buffer *received;
-    grpc_byte_buffer *sending; /* the library has emptied it, but it is ours to destroy */
+    grpc_byte_buffer *sending; /* unary: the library has emptied it, but it is ours to destroy */
     int cancelled;             /* required by the library; `ended` tells us more */
-    unsigned pending;          /* of ENDED, CLOSED, RECEIVED: events still to come */
+    atomic_uint pending;       /* of ENDED, CLOSED, RECEIVED: events still to come */
     bool delivered;            /* the user knows of this call */
     bool closed;               /* CLOSED has come: nobody waits */
     atomic_bool ended;         /* by the user, or by us before the user knew */
+    atomic_bool reading;       /* of rpc_any: a message was asked for, or none will come any more */
     _Atomic uint64_t tag;
     void *user;
+    char *path; /* of a method that is in no table; grown, kept with the object */
+    size_t path_room;
     struct rpc_stream *stream;
-    struct rpc_tag tags[RPC_EVENT_CLOSED + 1];
+    struct rpc_tag tags[RPC_CALL_EVENTS];
 };
 
 /* What calls are armed for: one hot method, or everything else. */
 struct rpc_arm {
     const struct rpc_method *method; /* NULL: everything else */
     void *registered;
-    size_t count; /* calls armed at any time, on each queue */
+    size_t count; /* offered to the library at once, on each queue */
 };
 
 struct rpc_queue {
-    struct rpc_server *server;
+    struct rpc_server *server; /* NULL: a queue of rpc_queue_create */
     grpc_completion_queue *core;
     struct rpc_call *free;
-    size_t call_count;      /* call objects that exist */
-    size_t live;            /* of these, armed or under way */
-    bool closing;           /* the completion queue was told to shut down */
-    bool closed;            /* and has done so */
-    struct rpc_span *spans; /* of the message being delivered; grown as needed */
+    size_t call_count;        /* call objects that exist */
+    size_t live;              /* of these, armed or under way */
+    atomic_bool stopped;      /* nothing but clients keeps it from its end */
+    atomic_uint client_count; /* clients bound to it */
+    bool closing;             /* the completion queue was told to shut down */
+    bool closed;              /* and has done so */
+    struct rpc_span *spans;   /* of the message being delivered; grown as needed */
     size_t span_capacity;
-    /* rpc_server_wake: an empty batch on a call that goes nowhere. */
+    struct rpc_metadata *entries; /* of the metadata being delivered; grown as needed */
+    size_t entry_capacity;
+    pthread_mutex_t lock;
+    struct rpc_client *leaving; /* under `lock`: clients that were destroyed by their users */
+    /* rpc_queue_wake: an empty batch on a call that goes nowhere. */
+    grpc_channel *wake_channel;
     grpc_call *wake_call;
     atomic_uint wake_state;
     struct rpc_tag wake_tag;
@@ -112,6 +165,8 @@ struct rpc_server {
     grpc_server *core;
     const struct rpc_method *methods;
     size_t method_count;
+    const struct rpc_any *any;
+    struct rpc_method any_method; /* stands for all that are in no table */
     void *context;
     struct rpc_arm *arms;
     size_t arm_count;
@@ -119,10 +174,8 @@ struct rpc_server {
     size_t listener_count;
     struct rpc_queue *queues;
     size_t queue_count;
-    grpc_channel *wake_channel;
     struct rpc_tag stopped_tag;
     atomic_bool stopping;
-    atomic_bool stopped;
 };
 
 /* ---- library.c: the library's own kinds of value ---- */
@@ -135,13 +188,63 @@ int64_t rpc_time_from_core(gpr_timespec time);
 /* A limit as the library takes it: it counts in int. */
 int rpc_limit_to_core(size_t limit);
 void *rpc_allocate(size_t count, size_t bytes);
+/* At least `needed` items, at least twice as many as before. */
+void *rpc_grow(void *items, size_t *capacity, size_t needed, size_t item_bytes);
+
+/* Arguments of a channel or a server. Keys and strings are not copied. */
+struct rpc_args {
+    grpc_arg items[16];
+    size_t count;
+};
+
+void rpc_args_add(struct rpc_args *args, const char *key, int value);
+void rpc_args_add_string(struct rpc_args *args, const char *key, const char *value);
+/* 0: the library's own limit. */
+void rpc_args_add_limit(struct rpc_args *args, const char *key, size_t limit);
+/* Pings after `time_ns` of silence, with calls or without; 0: none. */
+void rpc_args_add_keepalive(struct rpc_args *args, int64_t time_ns, int64_t timeout_ns);
+/* How a client connects: what rpc_channel and rpc_client have in common. */
+void rpc_args_add_connection(struct rpc_args *args, int connect_ms);
+
+/* ---- tls.c: credentials, to be released by the caller; `tls` NULL: none are needed ---- */
+
+enum status rpc_tls_check(const struct rpc_tls *tls, bool server, struct error *error) WARN_UNUSED;
+grpc_channel_credentials *rpc_tls_client(const struct rpc_tls *tls);
+grpc_server_credentials *rpc_tls_server(const struct rpc_tls *tls);
+
+/* ---- queue.c ---- */
+
+void rpc_queue_init(struct rpc_queue *queue, struct rpc_server *server);
+/* After its step has returned -1. */
+void rpc_queue_fini(struct rpc_queue *queue);
 
 /* ---- message.c ---- */
 
 /* Takes over what the pieces lend: release is called when the buffer is gone. */
 grpc_byte_buffer *rpc_message_to_core(const struct rpc_piece *pieces, size_t piece_count);
-/* The spans live in the queue until its next message; the bytes in the buffer. */
-struct rpc_message rpc_message_from_core(struct rpc_queue *queue, grpc_byte_buffer *buffer);
+
+/* A message while a callback has it. */
+struct rpc_delivery {
+    struct rpc_message message; /* spans live in the queue until its next message */
+    grpc_byte_buffer *buffer;
+    struct rpc_kept *kept; /* what the callback has made of it, if it did */
+};
+
+/* Takes over the buffer. Both on the stepping thread, one delivery at a time. */
+void rpc_delivery_begin(struct rpc_delivery *delivery, struct rpc_queue *queue,
+                        grpc_byte_buffer *buffer);
+void rpc_delivery_end(struct rpc_delivery *delivery);
+
+/* ---- metadata.c ---- */
+
+struct rpc_headers rpc_headers_to_core(const struct rpc_metadata *entries, size_t count);
+void rpc_headers_release(struct rpc_headers *headers);
+/* What was received, two arrays at once, the one behind the other in the queue's own array; valid
+ * until the queue's next metadata. */
+void rpc_headers_from_core(struct rpc_queue *queue, const grpc_metadata_array *first,
+                           const grpc_metadata_array *second, const struct rpc_metadata **first_out,
+                           const struct rpc_metadata **second_out);
+struct rpc_span rpc_span_of(const grpc_slice *slice);
 
 /* ---- call.c ---- */
 
@@ -153,22 +256,70 @@ void rpc_call_destroy(struct rpc_call *call);
 /* Starts a batch, of which `tag` is a tag of the call. Given the library's call and not ours, which
  * may be in other use by then; `ops` and what they point to may be gone afterwards. */
 void rpc_call_start(grpc_call *core, const grpc_op *ops, size_t op_count, struct rpc_tag *tag);
-grpc_slice rpc_text_to_core(const char *text);
+bool rpc_call_is_any(const struct rpc_call *call);
+bool rpc_call_has_ended(struct rpc_call *call);
+
+/* ---- answer.c ---- */
+
+/* With a status other than OK, and nothing else; a call that the user never heard of, too. */
+void rpc_call_fail(struct rpc_call *call, enum status status, const char *text);
 
 /* ---- stream.c: the sending half of streams ---- */
 
-void rpc_stream_begin(struct rpc_call *call);
-/* Also of a message that failed: the call is then CLOSED soon, and the rest dropped. */
-void rpc_stream_on_sent(struct rpc_call *call);
-/* Nothing that waits will be sent any more: the bytes go back to who lent them. */
-void rpc_stream_drop(struct rpc_call *call);
-void rpc_stream_finish(struct rpc_call *call, enum status status, const char *text);
-void rpc_stream_end(struct rpc_call *call);
+struct rpc_stream *rpc_stream_create(void);
 void rpc_stream_destroy(struct rpc_stream *stream);
+/* For a call that begins: nothing is sent yet. The tags, `pending` and the role were set. */
+void rpc_stream_begin(struct rpc_stream *stream, grpc_call *core);
+/* Sends the initial metadata, which are taken over, and a client also its first message, if that is
+ * not NULL; `last`: and its half-close. */
+void rpc_stream_open(struct rpc_stream *stream, struct rpc_headers initial,
+                     grpc_byte_buffer *message, bool last);
+/* Takes over the message, in failure too. */
+enum status rpc_stream_send(struct rpc_stream *stream, grpc_byte_buffer *message) WARN_UNUSED;
+/* The same with the end of the stream behind it, and whether the queue is full or not. `message`
+ * may be NULL. All is taken over; `initial` is for a stream that was not opened yet. */
+void rpc_stream_finish(struct rpc_stream *stream, grpc_byte_buffer *message,
+                       struct rpc_headers initial, const struct rpc_ending *ending);
+/* A batch without the end is done, perhaps in failure: the call is then over soon, and the rest
+ * dropped. Stepping thread. True if there was a message in it; `*waiting` more wait. */
+bool rpc_stream_on_sent(struct rpc_stream *stream, size_t *waiting);
+/* Nothing that waits will be sent any more: the bytes go back to who lent them. */
+void rpc_stream_drop(struct rpc_stream *stream);
+/* The last event has come, so no batch is out and nothing waits. */
+void rpc_stream_end(struct rpc_stream *stream);
 
 /* ---- listen.c ---- */
 
-enum status rpc_listener_open(struct rpc_listener *listener, grpc_server *server,
+/* Who listens, and as whom. */
+struct rpc_binding {
+    grpc_server *server;
+    grpc_server_credentials *credentials;
+};
+
+enum status rpc_listener_open(struct rpc_listener *listener, const struct rpc_binding *binding,
                               const char *address, struct error *error) WARN_UNUSED;
 /* Removes the socket file if it is still the one we made. */
 void rpc_listener_close(struct rpc_listener *listener);
+
+/* ---- client.c, client_call.c ---- */
+
+struct rpc_client {
+    struct rpc_queue *queue;
+    grpc_channel *core;
+    atomic_int state;           /* enum rpc_client_state */
+    struct rpc_client *leaving; /* the next one in the queue's list */
+    bool watched;               /* WATCHED is still to come */
+    bool closing;               /* its user is done with it; of the stepping thread */
+    struct rpc_tag watch_tag;
+    pthread_mutex_t lock; /* of `calls`: calls are started on any thread */
+    struct rpc_client_call *calls;
+};
+
+/* The user is done with it. Stepping thread. */
+void rpc_client_close(struct rpc_client *client);
+void rpc_client_on_watched(struct rpc_client *client);
+/* A call has left the list. Stepping thread. */
+void rpc_client_on_call_gone(struct rpc_client *client);
+/* Both for calls that are in the list. */
+struct rpc_client_call *rpc_client_call_next(struct rpc_client_call *call);
+void rpc_client_call_on_event(struct rpc_client_call *call, enum rpc_event event, bool ok);

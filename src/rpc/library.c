@@ -94,3 +94,73 @@ rpc_allocate(size_t count, size_t bytes)
     CHECK(memory != NULL || count == 0);
     return memory;
 }
+
+void *
+rpc_grow(void *items, size_t *capacity, size_t needed, size_t item_bytes)
+{
+    size_t room = *capacity == 0 ? 64 : 2 * *capacity;
+    *capacity = room > needed ? room : needed;
+    void *grown = realloc(items, *capacity * item_bytes);
+    CHECK(grown != NULL);
+    return grown;
+}
+
+/* ---- arguments ---- */
+
+static grpc_arg *
+args_next(struct rpc_args *args, const char *key, grpc_arg_type type)
+{
+    CHECK(args->count < ARRAY_COUNT(args->items));
+    grpc_arg *arg = &args->items[args->count++];
+    arg->type = type;
+    arg->key = (char *)(uintptr_t)key; /* only read */
+    return arg;
+}
+
+void
+rpc_args_add(struct rpc_args *args, const char *key, int value)
+{
+    args_next(args, key, GRPC_ARG_INTEGER)->value.integer = value;
+}
+
+void
+rpc_args_add_string(struct rpc_args *args, const char *key, const char *value)
+{
+    args_next(args, key, GRPC_ARG_STRING)->value.string = (char *)(uintptr_t)value; /* only read */
+}
+
+void
+rpc_args_add_limit(struct rpc_args *args, const char *key, size_t limit)
+{
+    if (limit > 0)
+        rpc_args_add(args, key, rpc_limit_to_core(limit));
+}
+
+static int
+whole_ms(int64_t time_ns)
+{
+    return time_ns > NS_PER_MS ? rpc_limit_to_core((size_t)(time_ns / NS_PER_MS)) : 1;
+}
+
+void
+rpc_args_add_keepalive(struct rpc_args *args, int64_t time_ns, int64_t timeout_ns)
+{
+    if (time_ns <= 0)
+        return;
+    rpc_args_add(args, GRPC_ARG_KEEPALIVE_TIME_MS, whole_ms(time_ns));
+    rpc_args_add(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, whole_ms(timeout_ns));
+    /* By default the library stops pinging after two pings without data. */
+    rpc_args_add(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+}
+
+void
+rpc_args_add_connection(struct rpc_args *args, int connect_ms)
+{
+    rpc_args_add(args, GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    rpc_args_add(args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, RPC_RECONNECT_MS_INITIAL);
+    rpc_args_add(args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, connect_ms); /* of one attempt, too */
+    rpc_args_add(args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, RPC_RECONNECT_MS_MAX);
+    /* Channels with the same target would share one connection. */
+    rpc_args_add(args, GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    rpc_args_add(args, GRPC_ARG_ENABLE_CHANNELZ, 0);
+}

@@ -35,14 +35,16 @@ enum {
 
 _Static_assert(sizeof(((struct rpc_listener *)NULL)->path) == UNIX_PATH_BYTES_MAX + 1, "path");
 
+/* What the library refuses and the system does not. */
+#define CANNOT_LISTEN                                                                              \
+    "%s: cannot listen there; with TLS, the certificate and the key may not belong together"
+
 static int
-core_listen(grpc_server *server, const char *address)
+core_listen(const struct rpc_binding *binding, const char *address)
 {
-    grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
     rpc_library_log_quiet = true;
-    int port = grpc_server_add_http2_port(server, address, credentials);
+    int port = grpc_server_add_http2_port(binding->server, address, binding->credentials);
     rpc_library_log_quiet = false;
-    grpc_server_credentials_release(credentials);
     return port;
 }
 
@@ -82,12 +84,12 @@ tcp_explain(const char *address, const struct tcp_address *parsed, struct error 
             status = error_set_errno(error, "%s", address);
     freeaddrinfo(found);
     if (status == STATUS_OK)
-        status = error_set(error, STATUS_UNAVAILABLE, "%s: cannot listen there", address);
+        status = error_set(error, STATUS_UNAVAILABLE, CANNOT_LISTEN, address);
     return status;
 }
 
 static enum status
-tcp_open(struct rpc_listener *listener, grpc_server *server, const char *address,
+tcp_open(struct rpc_listener *listener, const struct rpc_binding *binding, const char *address,
          struct error *error)
 {
     struct tcp_address parsed;
@@ -97,15 +99,15 @@ tcp_open(struct rpc_listener *listener, grpc_server *server, const char *address
                          "\"unix:/path\" are",
                          address);
     if (parsed.host[0] != '\0') {
-        listener->port = core_listen(server, address);
+        listener->port = core_listen(binding, address);
     } else {
         /* The first takes IPv4 too; the second is for a kernel without IPv6. */
         char any[32];
         snprintf(any, sizeof(any), "[::]:%s", parsed.port);
-        listener->port = core_listen(server, any);
+        listener->port = core_listen(binding, any);
         if (listener->port == 0) {
             snprintf(any, sizeof(any), "0.0.0.0:%s", parsed.port);
-            listener->port = core_listen(server, any);
+            listener->port = core_listen(binding, any);
         }
     }
     return listener->port != 0 ? STATUS_OK : tcp_explain(address, &parsed, error);
@@ -186,7 +188,7 @@ unix_explain(const char *path, const char *temporary, struct error *error)
         status = error_set_errno(error, "unix:%s", path);
     } else {
         unlink(temporary);
-        status = error_set(error, STATUS_UNAVAILABLE, "unix:%s: cannot listen there", path);
+        status = error_set(error, STATUS_UNAVAILABLE, "unix:" CANNOT_LISTEN, path);
     }
     close(fd);
     return status;
@@ -194,7 +196,8 @@ unix_explain(const char *path, const char *temporary, struct error *error)
 
 /* Binds under the temporary name, then gives the socket its real one. */
 static enum status
-unix_bind(struct rpc_listener *listener, grpc_server *server, const char *path, struct error *error)
+unix_bind(struct rpc_listener *listener, const struct rpc_binding *binding, const char *path,
+          struct error *error)
 {
     static atomic_uint counter;
     unsigned number = atomic_fetch_add_explicit(&counter, 1, memory_order_relaxed);
@@ -202,7 +205,7 @@ unix_bind(struct rpc_listener *listener, grpc_server *server, const char *path, 
     snprintf(address, sizeof(address), "unix:%.*s.%d-%u", (int)directory_length(path), path,
              (int)getpid(), number % UNIX_TEMPORARY_COUNT);
     const char *temporary = address + strlen("unix:");
-    if (core_listen(server, address) == 0)
+    if (core_listen(binding, address) == 0)
         return unix_explain(path, temporary, error);
     struct stat file;
     enum status status = STATUS_OK;
@@ -218,7 +221,8 @@ unix_bind(struct rpc_listener *listener, grpc_server *server, const char *path, 
 }
 
 static enum status
-unix_open(struct rpc_listener *listener, grpc_server *server, const char *path, struct error *error)
+unix_open(struct rpc_listener *listener, const struct rpc_binding *binding, const char *path,
+          struct error *error)
 {
     if (strlen(path) > UNIX_PATH_BYTES_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
@@ -237,7 +241,7 @@ unix_open(struct rpc_listener *listener, grpc_server *server, const char *path, 
         return status;
     status = stale_remove(path, error);
     if (status == STATUS_OK)
-        status = unix_bind(listener, server, path, error);
+        status = unix_bind(listener, binding, path, error);
     close(directory);
     return status;
 }
@@ -245,12 +249,12 @@ unix_open(struct rpc_listener *listener, grpc_server *server, const char *path, 
 /* ---- both ---- */
 
 enum status
-rpc_listener_open(struct rpc_listener *listener, grpc_server *server, const char *address,
-                  struct error *error)
+rpc_listener_open(struct rpc_listener *listener, const struct rpc_binding *binding,
+                  const char *address, struct error *error)
 {
     if (strncmp(address, "unix:", strlen("unix:")) == 0)
-        return unix_open(listener, server, address + strlen("unix:"), error);
-    return tcp_open(listener, server, address, error);
+        return unix_open(listener, binding, address + strlen("unix:"), error);
+    return tcp_open(listener, binding, address, error);
 }
 
 void

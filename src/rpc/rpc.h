@@ -333,8 +333,8 @@ struct rpc_client_options {
     int64_t connect_timeout_ns; /* of one attempt; 0: 1 s */
 };
 
-/* Does not connect yet: the first call does. Fails for an empty target and for TLS data that cannot
- * be used; a target that makes no sense fails its calls. */
+/* Does not connect yet: the first call does. Fails for an empty target, and for a certificate
+ * without its key; what else makes no sense fails its calls. */
 enum status rpc_client_create(const struct rpc_client_options *options, struct rpc_client **client,
                               struct error *error) WARN_UNUSED;
 
@@ -369,8 +369,8 @@ struct rpc_client_end {
 
 /* What a call calls back. All on the stepping thread of the client's queue; on_end is the last. */
 struct rpc_client_events {
-    /* Streams; may be NULL, which is cheaper. Before the first message. Not when the call fails
-     * before the server has sent them; when it sends nothing but a status, with none. */
+    /* Streams; may be NULL, which is cheaper. Before the first message. With none when the call
+     * failed before the server had sent them, or when it sent nothing but a status. */
     void (*on_initial)(void *context, const struct rpc_metadata *initial, size_t initial_count);
     /* Streams. The first message comes by itself, each other one after rpc_client_read. */
     void (*on_message)(void *context, const struct rpc_message *message);
@@ -403,8 +403,9 @@ struct rpc_client_request {
  *
  * `call` may be NULL when the call is to be left alone; otherwise it is the user's reference, for
  * the functions below, until rpc_client_release. With it they may be called at any time, the call
- * over or the client destroyed: they do nothing then. The callbacks need no reference, and they may
- * come before this function returns, on the stepping thread if this is another one.
+ * over or the client destroyed: they do nothing then. The callbacks need no reference; they may come
+ * before this function returns, on the stepping thread if this is another one, but not before
+ * `*call` is written.
  */
 void rpc_client_start(struct rpc_client *client, const struct rpc_client_request *request,
                       struct rpc_client_call **call);

@@ -1,23 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sending half of a stream: a bounded queue of messages, of which the library has at most one.
+ * The sending half of a stream, a server's or a client's: a bounded queue of messages, of which the
+ * library has at most one. A batch takes what there is: the initial metadata if they are not out
+ * yet, one message, and behind the last one the end (a server's status, a client's half-close).
  *
  * `busy` is a baton. Who turns it on, under the lock, starts the next batch, outside the lock; the
  * event of that batch comes to the stepping thread, which starts the one after it or turns `busy`
  * off. So batches never overlap, the lock is held for a few instructions, and nothing of the
  * library or of the user (a release function) runs under it. A unary call needs no lock: it has
- * one sending batch. The call cannot be freed while the baton is out, because its last batch, the
- * one with the status, is still to come.
+ * one sending batch. The call cannot be freed while the baton is out: on a server its last batch,
+ * the one with the status, is still to come, and a client counts each batch in `pending`.
  */
 #include <grpc/byte_buffer.h>
 #include <grpc/slice.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "rpc/internal.h"
 
-static struct rpc_stream *
-stream_create(void)
+enum { QUEUE_PLACES = RPC_STREAM_QUEUE_MAX + 1 };
+
+/* What is to be sent at once, taken out of the stream: once the batch is started, the stream may
+ * be another call's. */
+struct batch {
+    grpc_call *core;
+    struct rpc_tag *tag;
+    bool client;
+    bool open;
+    bool end;
+    grpc_byte_buffer *message;
+    struct rpc_headers initial;
+    struct rpc_ending ending;
+};
+
+struct rpc_stream *
+rpc_stream_create(void)
 {
     struct rpc_stream *stream = rpc_allocate(1, sizeof(*stream));
     CHECK(pthread_mutex_init(&stream->lock, NULL) == 0);
@@ -33,69 +51,32 @@ rpc_stream_destroy(struct rpc_stream *stream)
     free(stream);
 }
 
-/* Initial metadata go out at once, so that the caller knows that the stream is open. */
 void
-rpc_stream_begin(struct rpc_call *call)
+rpc_stream_begin(struct rpc_stream *stream, grpc_call *core)
 {
-    if (call->stream == NULL)
-        call->stream = stream_create();
-    struct rpc_stream *stream = call->stream;
     pthread_mutex_lock(&stream->lock);
-    stream->busy = true;
+    stream->core = core;
+    stream->busy = false;
     stream->dead = false;
+    stream->open_wanted = false;
+    stream->opened = false;
     stream->finishing = false;
+    stream->finished = false;
+    stream->initial = (struct rpc_headers){0};
+    stream->ending = (struct rpc_ending){.text = grpc_empty_slice()};
+    stream->sending = NULL;
     stream->head = 0;
     stream->count = 0;
     pthread_mutex_unlock(&stream->lock);
-    grpc_op op = {.op = GRPC_OP_SEND_INITIAL_METADATA};
-    rpc_call_start(call->core, &op, 1, &call->tags[RPC_EVENT_SENT]);
 }
+
+/* ---- the queue, under the lock ---- */
 
 static void
-stream_start_message(struct rpc_call *call, grpc_call *core, grpc_byte_buffer *message)
+stream_push(struct rpc_stream *stream, grpc_byte_buffer *message)
 {
-    grpc_op op = {.op = GRPC_OP_SEND_MESSAGE};
-    op.data.send_message.send_message = message;
-    rpc_call_start(core, &op, 1, &call->tags[RPC_EVENT_SENT]);
-}
-
-static void
-stream_start_status(struct rpc_call *call, grpc_call *core, enum status status, grpc_slice *text)
-{
-    grpc_op op = {.op = GRPC_OP_SEND_STATUS_FROM_SERVER};
-    op.data.send_status_from_server.status = (grpc_status_code)status;
-    op.data.send_status_from_server.status_details = text;
-    rpc_call_start(core, &op, 1, &call->tags[RPC_EVENT_ENDED]);
-    grpc_slice_unref(*text);
-}
-
-enum status
-rpc_call_send(struct rpc_call *call, const struct rpc_piece *pieces, size_t piece_count)
-{
-    CHECK(call->method->kind != RPC_UNARY);
-    struct rpc_stream *stream = call->stream;
-    grpc_byte_buffer *message = rpc_message_to_core(pieces, piece_count);
-    enum status status = STATUS_OK;
-    bool start = false;
-    pthread_mutex_lock(&stream->lock);
-    grpc_call *core = call->core;
-    CHECK(!stream->finishing);
-    if (stream->dead) {
-        status = STATUS_CANCELLED;
-    } else if (!stream->busy) {
-        stream->busy = start = true;
-        call->sending = message;
-    } else if (stream->count == RPC_STREAM_QUEUE_MAX) {
-        status = STATUS_RESOURCE_EXHAUSTED;
-    } else {
-        stream->queue[(stream->head + stream->count++) % RPC_STREAM_QUEUE_MAX] = message;
-    }
-    pthread_mutex_unlock(&stream->lock);
-    if (start)
-        stream_start_message(call, core, message);
-    else if (status != STATUS_OK)
-        grpc_byte_buffer_destroy(message);
-    return status;
+    CHECK(stream->count < QUEUE_PLACES);
+    stream->queue[(stream->head + stream->count++) % QUEUE_PLACES] = message;
 }
 
 static grpc_byte_buffer *
@@ -104,64 +85,194 @@ stream_pop(struct rpc_stream *stream)
     if (stream->count == 0)
         return NULL;
     grpc_byte_buffer *message = stream->queue[stream->head];
-    stream->head = (stream->head + 1) % RPC_STREAM_QUEUE_MAX;
+    stream->head = (stream->head + 1) % QUEUE_PLACES;
     stream->count--;
     return message;
 }
 
-void
-rpc_stream_drop(struct rpc_call *call)
+/* ---- batches ---- */
+
+/* Under the lock, by who holds the baton or may take it. False: there is nothing to send, and the
+ * baton is down. */
+static bool
+batch_take(struct rpc_stream *stream, struct batch *batch)
 {
-    struct rpc_stream *stream = call->stream;
-    pthread_mutex_lock(&stream->lock);
-    stream->dead = true;
-    pthread_mutex_unlock(&stream->lock);
-    /* `dead` keeps others from adding, so what is left is the stepping thread's. */
-    for (grpc_byte_buffer *message; (message = stream_pop(stream)) != NULL;)
-        grpc_byte_buffer_destroy(message);
+    stream->busy = false;
+    if (stream->client && stream->dead)
+        return false; /* it is over; a server's call still owes its status */
+    grpc_byte_buffer *message = stream_pop(stream);
+    bool end = stream->finishing && !stream->finished && stream->count == 0;
+    bool open = !stream->opened;
+    if (message == NULL && !end && !(open && stream->open_wanted))
+        return false;
+    *batch = (struct batch){
+        .core = stream->core,
+        .tag = end && !stream->client ? stream->ended_tag : stream->sent_tag,
+        .client = stream->client,
+        .open = open,
+        .end = end,
+        .message = message,
+        .initial = stream->initial,
+    };
+    stream->initial = (struct rpc_headers){0};
+    if (end)
+        batch->ending = stream->ending;
+    stream->sending = message;
+    stream->busy = stream->opened = true;
+    stream->finished = stream->finished || end;
+    if (stream->pending != NULL)
+        atomic_fetch_add_explicit(stream->pending, 1, memory_order_relaxed);
+    return true;
 }
 
-void
-rpc_stream_on_sent(struct rpc_call *call)
+static void
+end_op(grpc_op *op, struct batch *batch)
 {
-    struct rpc_stream *stream = call->stream;
-    pthread_mutex_lock(&stream->lock);
-    grpc_byte_buffer *sent = call->sending;
-    grpc_byte_buffer *next = stream_pop(stream);
-    bool finish = next == NULL && stream->finishing;
-    call->sending = next;
-    stream->busy = next != NULL || finish;
-    pthread_mutex_unlock(&stream->lock);
-    grpc_byte_buffer_destroy(sent);
-    if (next != NULL)
-        stream_start_message(call, call->core, next);
-    else if (finish)
-        stream_start_status(call, call->core, stream->status, &stream->text);
+    if (batch->client) {
+        *op = (grpc_op){.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT};
+        return;
+    }
+    *op = (grpc_op){.op = GRPC_OP_SEND_STATUS_FROM_SERVER};
+    op->data.send_status_from_server.status = (grpc_status_code)batch->ending.status;
+    if (GRPC_SLICE_LENGTH(batch->ending.text) > 0)
+        op->data.send_status_from_server.status_details = &batch->ending.text;
+    op->data.send_status_from_server.trailing_metadata = batch->ending.trailers.items;
+    op->data.send_status_from_server.trailing_metadata_count = batch->ending.trailers.count;
 }
 
-void
-rpc_stream_finish(struct rpc_call *call, enum status status, const char *text)
+static void
+batch_start(struct batch *batch)
 {
-    struct rpc_stream *stream = call->stream;
-    grpc_slice details = rpc_text_to_core(text);
+    grpc_op ops[3];
+    size_t count = 0;
+    if (batch->open) {
+        ops[count] = (grpc_op){.op = GRPC_OP_SEND_INITIAL_METADATA};
+        ops[count].data.send_initial_metadata.metadata = batch->initial.items;
+        ops[count++].data.send_initial_metadata.count = batch->initial.count;
+    }
+    if (batch->message != NULL) {
+        ops[count] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE};
+        ops[count++].data.send_message.send_message = batch->message;
+    }
+    if (batch->end)
+        end_op(&ops[count++], batch);
+    rpc_call_start(batch->core, ops, count, batch->tag);
+    rpc_headers_release(&batch->initial);
+    if (batch->end && !batch->client) {
+        grpc_slice_unref(batch->ending.text);
+        rpc_headers_release(&batch->ending.trailers);
+    }
+}
+
+/* ---- sending ---- */
+
+void
+rpc_stream_open(struct rpc_stream *stream, struct rpc_headers initial, grpc_byte_buffer *message,
+                bool last)
+{
+    struct batch batch;
     pthread_mutex_lock(&stream->lock);
-    grpc_call *core = call->core;
-    stream->finishing = true;
-    stream->status = status;
-    stream->text = details;
-    bool start = !stream->busy;
-    stream->busy = true;
+    CHECK(!stream->opened && !stream->busy);
+    stream->initial = initial;
+    stream->open_wanted = true;
+    stream->finishing = last;
+    if (message != NULL)
+        stream_push(stream, message);
+    bool start = batch_take(stream, &batch);
+    pthread_mutex_unlock(&stream->lock);
+    CHECK(start);
+    batch_start(&batch);
+}
+
+enum status
+rpc_stream_send(struct rpc_stream *stream, grpc_byte_buffer *message)
+{
+    struct batch batch;
+    enum status status = STATUS_OK;
+    bool start = false;
+    pthread_mutex_lock(&stream->lock);
+    CHECK(!stream->finishing || stream->dead);
+    if (stream->dead) {
+        status = STATUS_CANCELLED;
+    } else if (stream->count >= RPC_STREAM_QUEUE_MAX) {
+        status = STATUS_RESOURCE_EXHAUSTED;
+    } else {
+        stream_push(stream, message);
+        start = !stream->busy && batch_take(stream, &batch);
+    }
     pthread_mutex_unlock(&stream->lock);
     if (start)
-        stream_start_status(call, core, status, &details);
+        batch_start(&batch);
+    else if (status != STATUS_OK)
+        grpc_byte_buffer_destroy(message);
+    return status;
 }
 
-/* The last event has come, so no batch is out and nothing waits. */
 void
-rpc_stream_end(struct rpc_call *call)
+rpc_stream_finish(struct rpc_stream *stream, grpc_byte_buffer *message, struct rpc_headers initial,
+                  const struct rpc_ending *ending)
 {
-    struct rpc_stream *stream = call->stream;
+    struct batch batch;
+    grpc_byte_buffer *dropped = NULL;
     pthread_mutex_lock(&stream->lock);
-    CHECK(stream->finishing && stream->count == 0);
+    CHECK(!stream->finishing);
+    stream->finishing = true;
+    stream->ending = *ending;
+    if (!stream->opened) {
+        struct rpc_headers none = stream->initial;
+        stream->initial = initial;
+        initial = none;
+    }
+    if (stream->dead)
+        dropped = message;
+    else if (message != NULL)
+        stream_push(stream, message);
+    bool start = !stream->busy && batch_take(stream, &batch);
     pthread_mutex_unlock(&stream->lock);
+    if (start)
+        batch_start(&batch);
+    rpc_headers_release(&initial);
+    grpc_byte_buffer_destroy(dropped);
+}
+
+bool
+rpc_stream_on_sent(struct rpc_stream *stream, size_t *waiting)
+{
+    struct batch batch;
+    pthread_mutex_lock(&stream->lock);
+    grpc_byte_buffer *sent = stream->sending;
+    stream->sending = NULL;
+    bool start = batch_take(stream, &batch);
+    *waiting = stream->count + (start && batch.message != NULL);
+    pthread_mutex_unlock(&stream->lock);
+    grpc_byte_buffer_destroy(sent);
+    if (start)
+        batch_start(&batch);
+    return sent != NULL;
+}
+
+/* ---- the end ---- */
+
+void
+rpc_stream_drop(struct rpc_stream *stream)
+{
+    grpc_byte_buffer *dropped[QUEUE_PLACES];
+    size_t count = 0;
+    pthread_mutex_lock(&stream->lock);
+    stream->dead = true;
+    while (stream->count > 0)
+        dropped[count++] = stream_pop(stream);
+    pthread_mutex_unlock(&stream->lock);
+    for (size_t i = 0; i < count; i++)
+        grpc_byte_buffer_destroy(dropped[i]);
+}
+
+void
+rpc_stream_end(struct rpc_stream *stream)
+{
+    pthread_mutex_lock(&stream->lock);
+    CHECK(stream->count == 0);
+    pthread_mutex_unlock(&stream->lock);
+    grpc_byte_buffer_destroy(stream->sending);
+    rpc_headers_release(&stream->initial); /* of a call that was over before it was opened */
 }

@@ -55,6 +55,7 @@ struct rig {
     uint64_t cancelled_tag;
     struct rpc_call *held[HELD_MAX];
     unsigned held_count;
+    bool ending; /* nothing is held any more */
 };
 
 /* ---- waiting ---- */
@@ -149,6 +150,11 @@ on_hold(void *context, struct rpc_call *call, const struct rpc_message *message)
     struct rig *rig = context;
     CHECK(!call->closed); /* or on_cancel would never come */
     pthread_mutex_lock(&rig->lock);
+    if (rig->ending) {
+        pthread_mutex_unlock(&rig->lock);
+        rpc_call_finish(call, STATUS_CANCELLED, NULL);
+        return;
+    }
     CHECK(rig->held_count < HELD_MAX);
     rpc_call_set_tag(call, 1000 + rig->held_count);
     rpc_call_set_user(call, rig);
@@ -290,6 +296,18 @@ rig_end_held(struct rig *rig, unsigned index, enum status status, const char *te
     rig->held[index] = NULL;
     pthread_mutex_unlock(&rig->lock);
     rpc_call_finish(call, status, text);
+}
+
+/* Ends all calls that are held, and those that would be. */
+static inline void
+rig_end_all(struct rig *rig)
+{
+    pthread_mutex_lock(&rig->lock);
+    rig->ending = true;
+    pthread_mutex_unlock(&rig->lock);
+    for (unsigned i = 0; i < rig->held_count; i++)
+        if (rig->held[i] != NULL)
+            rig_end_held(rig, i, STATUS_CANCELLED, NULL);
 }
 
 static inline void

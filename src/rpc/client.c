@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The client: a channel of its own, what is known of its connection, and its end.
+ *
+ * The state of the connection is watched all the time. That is what lets a call to a dead server
+ * fail without a time-out, and it makes the stepping thread read from a connection that has no
+ * calls: otherwise the library would look only every few seconds whether it still lives.
+ *
+ * The end, all of it on the stepping thread, so that a watch that is started anew and the end of
+ * the channel cannot meet:
+ *
+ *   1. rpc_client_destroy, on any thread, puts the client into its queue's list and wakes it.
+ *   2. Calls under way are cancelled, and each ends in due form.
+ *   3. With the last of them gone the channel is destroyed, by which the watch ends.
+ *   4. WATCHED comes for the last time: the client is freed, and its queue may end.
+ */
+#include <grpc/slice.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "rpc/internal.h"
+
+/* ---- making ---- */
+
+static grpc_channel *
+channel_create(const struct rpc_client_options *options)
+{
+    struct rpc_args args = {.count = 0};
+    int64_t connect_ms = options->connect_timeout_ns / NS_PER_MS;
+    rpc_args_add_connection(&args, connect_ms > 0 ? rpc_limit_to_core((size_t)connect_ms)
+                                                  : RPC_CONNECT_MS);
+    /* Who retries, where and whether at all, is decided above. */
+    rpc_args_add(&args, GRPC_ARG_ENABLE_RETRIES, 0);
+    rpc_args_add_limit(&args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, options->message_bytes_max);
+    rpc_args_add_limit(&args, GRPC_ARG_MAX_METADATA_SIZE, options->metadata_bytes_max);
+    rpc_args_add(&args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    rpc_args_add_keepalive(&args, options->keepalive_time_ns, options->keepalive_timeout_ns);
+    if (options->tls != NULL && options->tls->peer_name != NULL)
+        rpc_args_add_string(&args, GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, options->tls->peer_name);
+    grpc_channel_args core_args = {.num_args = args.count, .args = args.items};
+    grpc_channel_credentials *credentials = rpc_tls_client(options->tls);
+    grpc_channel *channel = grpc_channel_create(options->target, credentials, &core_args);
+    grpc_channel_credentials_release(credentials);
+    CHECK(channel != NULL); /* a target that makes no sense fails its calls instead */
+    return channel;
+}
+
+static enum rpc_client_state
+state_from_core(grpc_connectivity_state state)
+{
+    switch (state) {
+    case GRPC_CHANNEL_CONNECTING: return RPC_CLIENT_CONNECTING;
+    case GRPC_CHANNEL_READY: return RPC_CLIENT_READY;
+    case GRPC_CHANNEL_TRANSIENT_FAILURE:
+    case GRPC_CHANNEL_SHUTDOWN: return RPC_CLIENT_FAILING;
+    default: return RPC_CLIENT_IDLE;
+    }
+}
+
+static void
+client_watch(struct rpc_client *client, grpc_connectivity_state state)
+{
+    client->watched = true;
+    /* Pairs with the load when the event has come: what the creating thread wrote is seen. */
+    atomic_store_explicit(&client->state, (int)state_from_core(state), memory_order_release);
+    grpc_channel_watch_connectivity_state(client->core, state, gpr_inf_future(GPR_CLOCK_MONOTONIC),
+                                          client->queue->core, &client->watch_tag);
+}
+
+enum status
+rpc_client_create(const struct rpc_client_options *options, struct rpc_client **out,
+                  struct error *error)
+{
+    if (options->target[0] == '\0')
+        return error_set(error, STATUS_INVALID_ARGUMENT, "empty address");
+    enum status status = rpc_tls_check(options->tls, false, error);
+    if (status != STATUS_OK)
+        return status;
+    struct rpc_client *client = rpc_allocate(1, sizeof(*client));
+    client->queue = options->queue;
+    client->watch_tag.event = RPC_EVENT_WATCHED;
+    client->watch_tag.client = client;
+    CHECK(pthread_mutex_init(&client->lock, NULL) == 0);
+    atomic_fetch_add_explicit(&client->queue->client_count, 1, memory_order_relaxed);
+    client->core = channel_create(options);
+    *out = client;
+    /* A channel of which the library could make nothing fails from the start, and for ever: a watch
+     * of it would never end. */
+    grpc_connectivity_state state = grpc_channel_check_connectivity_state(client->core, 0);
+    if (state == GRPC_CHANNEL_IDLE)
+        client_watch(client, state);
+    else
+        atomic_store_explicit(&client->state, RPC_CLIENT_FAILING, memory_order_relaxed);
+    return STATUS_OK;
+}
+
+/* ---- its connection ---- */
+
+enum rpc_client_state
+rpc_client_state(const struct rpc_client *client)
+{
+    return (enum rpc_client_state)atomic_load_explicit(&client->state, memory_order_relaxed);
+}
+
+void
+rpc_client_connect(struct rpc_client *client)
+{
+    grpc_channel_check_connectivity_state(client->core, 1);
+}
+
+/* ---- its end ---- */
+
+void
+rpc_client_destroy(struct rpc_client *client)
+{
+    if (client == NULL)
+        return;
+    struct rpc_queue *queue = client->queue;
+    pthread_mutex_lock(&queue->lock);
+    client->leaving = queue->leaving;
+    queue->leaving = client;
+    pthread_mutex_unlock(&queue->lock);
+    rpc_queue_wake(queue);
+}
+
+static void
+client_free(struct rpc_client *client)
+{
+    struct rpc_queue *queue = client->queue;
+    pthread_mutex_destroy(&client->lock);
+    free(client);
+    atomic_fetch_sub_explicit(&queue->client_count, 1, memory_order_release);
+}
+
+/* Point 3 of the order above, and 4 where there is no watch. */
+static void
+client_end_if_done(struct rpc_client *client)
+{
+    if (!client->closing || client->calls != NULL || client->core == NULL)
+        return;
+    grpc_channel_destroy(client->core);
+    client->core = NULL;
+    if (!client->watched)
+        client_free(client);
+}
+
+void
+rpc_client_close(struct rpc_client *client)
+{
+    /* Nobody starts a call any more, and calls leave the list on this thread only. */
+    client->closing = true;
+    for (struct rpc_client_call *call = client->calls; call != NULL;
+         call = rpc_client_call_next(call))
+        rpc_client_cancel(call);
+    client_end_if_done(client);
+}
+
+void
+rpc_client_on_call_gone(struct rpc_client *client)
+{
+    client_end_if_done(client);
+}
+
+void
+rpc_client_on_watched(struct rpc_client *client)
+{
+    atomic_load_explicit(&client->state, memory_order_acquire);
+    client->watched = false;
+    if (client->core == NULL)
+        client_free(client);
+    else
+        client_watch(client, grpc_channel_check_connectivity_state(client->core, 0));
+}

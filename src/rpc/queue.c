@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Completion queues: their events, their wakes, their end. A queue ends when nothing is left that
+ * could put an event into it: see server.c for the order.
+ */
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "rpc/internal.h"
+
+/* rpc_queue.wake_state, a set of these. */
+enum {
+    WAKE_PENDING = 1, /* a wake event was or is being put into the queue: no second one is needed */
+    WAKE_FORBIDDEN = 2,
+};
+
+void
+rpc_queue_init(struct rpc_queue *queue, struct rpc_server *server)
+{
+    queue->server = server;
+    queue->core = grpc_completion_queue_create_for_next(NULL);
+    queue->wake_tag = (struct rpc_tag){.event = RPC_EVENT_WAKE};
+    queue->wake_channel = grpc_lame_client_channel_create(NULL, GRPC_STATUS_UNAVAILABLE, "wake");
+    grpc_slice method = grpc_slice_from_static_string("/wake");
+    queue->wake_call =
+        grpc_channel_create_call(queue->wake_channel, NULL, GRPC_PROPAGATE_DEFAULTS, queue->core,
+                                 method, NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    CHECK(queue->wake_call != NULL);
+    CHECK(pthread_mutex_init(&queue->lock, NULL) == 0);
+}
+
+/* ---- wake ---- */
+
+void
+rpc_queue_wake(struct rpc_queue *queue)
+{
+    if (atomic_fetch_or_explicit(&queue->wake_state, WAKE_PENDING, memory_order_acq_rel) != 0)
+        return;
+    /* An empty batch is the library's one public way to put an event into a queue at once. */
+    grpc_call_error error =
+        grpc_call_start_batch(queue->wake_call, NULL, 0, &queue->wake_tag, NULL);
+    CHECK(error == GRPC_CALL_OK);
+}
+
+static void
+close_leaving_clients(struct rpc_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    struct rpc_client *client = queue->leaving;
+    queue->leaving = NULL;
+    pthread_mutex_unlock(&queue->lock);
+    while (client != NULL) {
+        struct rpc_client *next = client->leaving;
+        rpc_client_close(client);
+        client = next;
+    }
+}
+
+/* What wakers wrote before they found WAKE_PENDING set is seen by who steps: both sides read and
+ * write the word in one operation, so the one that comes later sees all that came before. */
+static void
+queue_on_wake(struct rpc_queue *queue)
+{
+    unsigned state = atomic_fetch_and_explicit(&queue->wake_state, ~(unsigned)WAKE_PENDING,
+                                               memory_order_acq_rel);
+    CHECK(state & WAKE_PENDING);
+    if (atomic_load_explicit(&queue->client_count, memory_order_relaxed) > 0)
+        close_leaving_clients(queue);
+}
+
+/* ---- step ---- */
+
+static void
+server_on_stopped(struct rpc_server *server)
+{
+    for (size_t i = 0; i < server->queue_count; i++) {
+        atomic_store_explicit(&server->queues[i].stopped, true, memory_order_release);
+        rpc_queue_wake(&server->queues[i]);
+    }
+}
+
+static int
+queue_on_event(struct rpc_queue *queue, const grpc_event *event)
+{
+    const struct rpc_tag *tag = event->tag;
+    switch (tag->event) {
+    case RPC_EVENT_WAKE: queue_on_wake(queue); return 0;
+    case RPC_EVENT_STOPPED: server_on_stopped(queue->server); return 1;
+    case RPC_EVENT_WATCHED: rpc_client_on_watched(tag->client); return 1;
+    case RPC_EVENT_ARRIVED:
+    case RPC_EVENT_RECEIVED:
+    case RPC_EVENT_SENT:
+    case RPC_EVENT_ENDED:
+    case RPC_EVENT_CLOSED: rpc_call_on_event(tag->call, tag->event, event->success != 0); return 1;
+    default: rpc_client_call_on_event(tag->made, tag->event, event->success != 0); return 1;
+    }
+}
+
+/* Point 4 of the order in server.c. A wake that is on its way will bring us here again. */
+static void
+queue_close_if_done(struct rpc_queue *queue)
+{
+    if (queue->closing || queue->live > 0 ||
+        !atomic_load_explicit(&queue->stopped, memory_order_acquire) ||
+        atomic_load_explicit(&queue->client_count, memory_order_acquire) > 0)
+        return;
+    unsigned quiet = 0;
+    if (!atomic_compare_exchange_strong_explicit(&queue->wake_state, &quiet, WAKE_FORBIDDEN,
+                                                 memory_order_acq_rel, memory_order_relaxed))
+        return;
+    queue->closing = true;
+    grpc_completion_queue_shutdown(queue->core);
+}
+
+int
+rpc_queue_step(struct rpc_queue *queue, int64_t deadline_ns)
+{
+    if (queue->closed)
+        return -1;
+    gpr_timespec deadline = rpc_time_to_core(deadline_ns);
+    int handled = 0;
+    for (int i = 0; i < RPC_STEP_EVENTS_MAX; i++) {
+        grpc_event event = grpc_completion_queue_next(queue->core, deadline, NULL);
+        if (event.type == GRPC_QUEUE_TIMEOUT)
+            break;
+        if (event.type == GRPC_QUEUE_SHUTDOWN) {
+            queue->closed = true;
+            return -1;
+        }
+        handled += queue_on_event(queue, &event);
+        deadline = gpr_inf_past(GPR_CLOCK_MONOTONIC);
+    }
+    queue_close_if_done(queue);
+    return handled;
+}
+
+/* ---- end ---- */
+
+void
+rpc_queue_fini(struct rpc_queue *queue)
+{
+    CHECK(queue->closed && queue->live == 0);
+    grpc_call_unref(queue->wake_call);
+    grpc_channel_destroy(queue->wake_channel);
+    grpc_completion_queue_destroy(queue->core);
+    while (queue->free != NULL) {
+        struct rpc_call *call = queue->free;
+        queue->free = call->next_free;
+        rpc_call_destroy(call);
+    }
+    pthread_mutex_destroy(&queue->lock);
+    free(queue->spans);
+    free(queue->entries);
+}
+
+/* ---- queues without a server ---- */
+
+struct rpc_queue *
+rpc_queue_create(void)
+{
+    struct rpc_queue *queue = rpc_allocate(1, sizeof(*queue));
+    rpc_queue_init(queue, NULL);
+    return queue;
+}
+
+void
+rpc_queue_destroy(struct rpc_queue *queue)
+{
+    CHECK(queue->server == NULL);
+    atomic_store_explicit(&queue->stopped, true, memory_order_release);
+    rpc_queue_wake(queue);
+    while (rpc_queue_step(queue, INT64_MAX) >= 0)
+        continue;
+    rpc_queue_fini(queue);
+    free(queue);
+}

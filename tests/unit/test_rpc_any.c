@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls of methods that are in no table: a unary caller and a streaming one are both served by the
+ * same handler; metadata pass in both directions as they were, illegal ones are left out; messages
+ * come only when asked for; what was sent is told; methods of the table are not disturbed.
+ *
+ * ctest: timeout=120 tsan
+ */
+#include "test_rpc_client_rig.h"
+
+enum { BIG_BYTES = 100000, SEEN_MAX = 8 };
+
+/* What the handler does is said by the method; what it saw is kept here, under rig->lock. */
+static struct {
+    char path[SEEN_MAX][512];
+    unsigned paths;
+    unsigned sents;
+    size_t waiting;
+} seen;
+
+static struct rpc_metadata
+metadata(const char *key, const void *value, size_t bytes)
+{
+    return (struct rpc_metadata){{key, strlen(key)}, {value, bytes}};
+}
+
+/* One answer, with all metadata of the request as initial metadata and as trailers. */
+static void
+answer(struct rpc_call *call, const struct rpc_message *message, enum status status)
+{
+    struct rpc_metadata entries[32];
+    size_t count = 0;
+    for (size_t position = 0; rpc_call_metadata_walk(call, &position, &entries[count]);)
+        CHECK(++count < ARRAY_COUNT(entries) - 4);
+    size_t legal = count;
+    entries[count++] = metadata("Upper", "x", 1);
+    entries[count++] = metadata("line", "a\nb", 3);
+    entries[count++] = metadata("", "x", 1);
+    entries[count++] = metadata("grpc-status", "3", 1);
+    struct rpc_kept *kept = rpc_message_keep(message);
+    struct rpc_piece piece = rpc_kept_piece(kept);
+    rpc_call_answer(call, &(struct rpc_answer){
+                              .status = status,
+                              .text = {"as asked", status == STATUS_OK ? 0 : 8},
+                              .pieces = &piece,
+                              .piece_count = 1,
+                              .initial = entries,
+                              .initial_count = count,
+                              .trailers = entries,
+                              .trailer_count = legal,
+                          });
+    rpc_kept_release(kept);
+}
+
+static void
+on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
+{
+    struct rig *rig = context;
+    const char *path = rpc_call_method(call);
+    pthread_mutex_lock(&rig->lock);
+    snprintf(seen.path[seen.paths++ % SEEN_MAX], sizeof(seen.path[0]), "%s", path);
+    pthread_mutex_unlock(&rig->lock);
+    if (strstr(path, "/Hold") != NULL) {
+        on_hold(context, call, message);
+    } else if (strstr(path, "/Chat") != NULL) {
+        on_chat(context, call, message);
+        rpc_call_read(call);
+        rpc_call_read(call); /* the same question */
+    } else if (strstr(path, "/Empty") != NULL) {
+        rpc_call_answer(call, &(struct rpc_answer){.status = STATUS_OK});
+    } else if (strstr(path, "/Refuse") != NULL) {
+        rpc_call_refuse(call, STATUS_UNAVAILABLE, "later", 250);
+    } else {
+        answer(call, message, strstr(path, "/Fail") != NULL ? STATUS_ABORTED : STATUS_OK);
+    }
+    rig_count(rig, &rig->messages);
+}
+
+static void
+on_any_half_close(void *context, struct rpc_call *call)
+{
+    struct rig *rig = context;
+    rig_count(rig, &rig->half_closes);
+    if (strstr(rpc_call_method(call), "/Hold") == NULL)
+        rpc_call_finish(call, STATUS_OK, NULL);
+}
+
+static void
+on_any_sent(void *context, uint64_t tag, size_t waiting)
+{
+    struct rig *rig = context;
+    pthread_mutex_lock(&rig->lock);
+    CHECK(tag >= 1000 || tag == 0);
+    seen.sents++;
+    seen.waiting = waiting;
+    pthread_cond_broadcast(&rig->changed);
+    pthread_mutex_unlock(&rig->lock);
+}
+
+static const struct rpc_any any = {on_any, on_any_half_close, on_cancel, on_any_sent};
+
+static void
+with_any(struct rpc_server_options *options)
+{
+    options->any = &any;
+}
+
+struct stage {
+    struct rig *rig;
+    struct side *side;
+    struct rpc_client *client;
+};
+
+static struct stage
+stage_start(void)
+{
+    memset(&seen, 0, sizeof(seen));
+    struct stage stage = {.rig = rig_start(1, with_any), .side = side_start()};
+    stage.client = client_open(stage.side, stage.rig->unix_target);
+    return stage;
+}
+
+static void
+stage_stop(struct stage *stage)
+{
+    rpc_client_destroy(stage->client);
+    side_stop(stage->side);
+    rig_end_all(stage->rig);
+    rig_stop(stage->rig);
+}
+
+/* ---- unary callers ---- */
+
+static void
+test_unary(void **state)
+{
+    (void)state;
+    struct stage stage = stage_start();
+    char name[400] = "/x.X/"; /* longer than any text that is kept beside a call from the start */
+    for (size_t i = strlen(name); i + 1 < sizeof(name); i++)
+        name[i] = (char)('a' + i % 26);
+    const char *const methods[] = {"/x.X/Echo", name, "/x.X/Echo2"};
+    for (size_t i = 0; i < ARRAY_COUNT(methods); i++) {
+        struct probe probe;
+        probe_call(&probe, stage.side, stage.client, methods[i], "question", 8);
+        assert_int_equal(probe_end(&probe), STATUS_OK);
+        assert_int_equal(probe.bytes, 8);
+        assert_string_equal(seen.path[i], methods[i]);
+    }
+    struct probe probe;
+    probe_call(&probe, stage.side, stage.client, "/t.T/Echo", "x", 1);
+    assert_int_equal(probe_end(&probe), STATUS_OK);
+    assert_int_equal(seen.paths, 3); /* the table goes first */
+    probe_call(&probe, stage.side, stage.client, "/x.X/Fail", "x", 1);
+    assert_int_equal(probe_end(&probe), STATUS_ABORTED);
+    assert_string_equal(probe.text, "as asked");
+    probe_call(&probe, stage.side, stage.client, "/x.X/Empty", "x", 1);
+    assert_int_equal(probe_end(&probe), STATUS_INTERNAL);
+    assert_string_equal(probe.text, "status OK without a response message");
+    probe_call(&probe, stage.side, stage.client, "/x.X/Refuse", "x", 1);
+    assert_int_equal(probe_end(&probe), STATUS_UNAVAILABLE);
+    assert_string_equal(probe.text, "later");
+    assert_string_equal(probe.trailers, "grpc-retry-pushback-ms=250\n");
+    stage_stop(&stage);
+}
+
+static void
+test_metadata(void **state)
+{
+    (void)state;
+    struct stage stage = stage_start();
+    static const char long_value[] = "0123456789012345678901234567890123456789";
+    const struct rpc_metadata sent[] = {
+        metadata("mm-model-id", "m1", 2),
+        metadata("blob-bin", "\x01\xff\x0a\x80", 4),
+        metadata("twice", "a", 1),
+        metadata("twice", "b", 1),
+        metadata("long", long_value, sizeof(long_value) - 1),
+        metadata("empty", "", 0),
+        metadata("Bad", "x", 1),
+        metadata("te", "x", 1),
+        metadata("grpc-timeout", "1S", 2),
+        metadata("not-ascii", "\xc3\xa4", 2),
+    };
+    static const char expected[] = "mm-model-id=m1\nblob-bin=\x01\xff\x0a\x80\ntwice=a\ntwice=b\n"
+                                   "long=0123456789012345678901234567890123456789\nempty=\n";
+    for (unsigned i = 0; i < 2; i++) {
+        struct probe probe = {.side = stage.side};
+        struct rpc_client_request request =
+            probe_request(&probe, "/x.X/Echo", i == 0 ? RPC_UNARY : RPC_BIDI_STREAM);
+        request.metadata = sent;
+        request.metadata_count = ARRAY_COUNT(sent);
+        request.pieces = &(struct rpc_piece){.data = "x", .bytes = 1};
+        request.piece_count = 1;
+        rpc_client_start(stage.client, &request, &probe.call);
+        if (i == 1) {
+            probe_wait(&probe, &probe.messages, 1);
+            rpc_client_read(probe.call);
+        }
+        assert_int_equal(probe_end(&probe), STATUS_OK);
+        for (unsigned k = 0; k < 2; k++) {
+            char *got = k == 0 ? probe.initial : probe.trailers;
+            char *agent = strstr(got, "user-agent=");
+            assert_null(agent); /* ours is left out when it is passed on */
+            assert_string_equal(got, expected);
+        }
+    }
+    stage_stop(&stage);
+}
+
+static void
+test_legal(void **state)
+{
+    (void)state;
+    const struct rpc_metadata good[] = {metadata("a", "b", 1), metadata("a-bin", "\0", 1),
+                                        metadata("grpc-status-details-bin", "x", 1)};
+    const struct rpc_metadata bad[] = {metadata(":path", "b", 1), metadata("a b", "b", 1),
+                                       metadata("a", "\n", 1),    metadata("", "b", 1),
+                                       metadata("host", "b", 1),  metadata("grpc-message", "b", 1)};
+    for (size_t i = 0; i < ARRAY_COUNT(good); i++)
+        assert_true(rpc_metadata_is_legal(&good[i]));
+    for (size_t i = 0; i < ARRAY_COUNT(bad); i++)
+        assert_false(rpc_metadata_is_legal(&bad[i]));
+}
+
+/* A bound unary method may answer with metadata, too; what a status other than OK cannot carry
+ * comes back to who lent it. */
+static void
+test_answer_of_a_bound_method(void **state)
+{
+    (void)state;
+    struct stage stage = stage_start();
+    struct rig *rig = stage.rig;
+    for (unsigned i = 0; i < 3; i++) {
+        struct probe probe;
+        probe_call(&probe, stage.side, stage.client, "/t.T/Hold", "x", 1);
+        rig_wait(rig, &rig->held_count, i + 1);
+        struct rpc_message message = {&(struct rpc_span){"reply", 5}, 1, 5};
+        struct rpc_piece piece = lent_piece(rig, &message);
+        struct rpc_metadata entry = metadata("k", "v", 1);
+        struct rpc_answer say = {
+            .status = i == 1 ? STATUS_NOT_FOUND : STATUS_OK,
+            .pieces = i == 2 ? NULL : &piece,
+            .piece_count = 1,
+            .trailers = &entry,
+            .trailer_count = 1,
+        };
+        rpc_call_answer(rig->held[i], &say);
+        rig->held[i] = NULL;
+        if (i == 2)
+            piece.release(piece.release_context);
+        assert_int_equal(probe_end(&probe), say.status);
+        assert_int_equal(probe.messages, i != 1);
+        assert_int_equal(probe.bytes, i == 0 ? 5 : 0);
+        assert_string_equal(probe.trailers, "k=v\n");
+        rig_wait(rig, &rig->released, i + 1);
+    }
+    stage_stop(&stage);
+}
+
+/* ---- streams ---- */
+
+static void
+test_chat(void **state)
+{
+    (void)state;
+    struct stage stage = stage_start();
+    struct probe probe;
+    probe_open(&probe, stage.side, stage.client, "/x.X/Chat");
+    for (unsigned i = 0; i < 200; i++) {
+        struct rpc_piece piece = {.data = &i, .bytes = sizeof(i)};
+        assert_int_equal(rpc_client_send(probe.call, &piece, 1), STATUS_OK);
+        rpc_client_read(probe.call); /* for the first one that is asked already */
+        probe_wait(&probe, &probe.messages, i + 1);
+    }
+    rpc_client_half_close(probe.call);
+    rpc_client_read(probe.call);
+    assert_int_equal(probe_end(&probe), STATUS_OK);
+    assert_int_equal(probe.initials, 1);
+    assert_int_equal(stage.rig->half_closes, 1);
+    stage_stop(&stage);
+}
+
+/* The second message waits until it is asked for, on any thread. */
+static void
+test_read_when_asked(void **state)
+{
+    (void)state;
+    struct stage stage = stage_start();
+    struct rig *rig = stage.rig;
+    struct probe probe;
+    probe_open(&probe, stage.side, stage.client, "/x.X/Hold");
+    for (unsigned i = 0; i < 3; i++) {
+        struct rpc_piece piece = {.data = &i, .bytes = sizeof(i)};
+        assert_int_equal(rpc_client_send(probe.call, &piece, 1), STATUS_OK);
+    }
+    rpc_client_half_close(probe.call);
+    probe_wait(&probe, &probe.sents, 3); /* they are all on their way */
+    rig_wait(rig, &rig->messages, 1);
+    /* Another call goes there and back: had the second message been asked for, it would be here. */
+    struct probe other;
+    probe_call(&other, stage.side, stage.client, "/t.T/Hold", "x", 1);
+    rig_wait(rig, &rig->held_count, 2);
+    assert_int_equal(rig_read(rig, &rig->messages), 1);
+    for (unsigned i = 2; i <= 3; i++) {
+        rpc_call_read(rig->held[0]);
+        rig_wait(rig, &rig->messages, i);
+    }
+    assert_int_equal(rig_read(rig, &rig->half_closes), 0);
+    rpc_call_read(rig->held[0]);
+    rig_wait(rig, &rig->half_closes, 1);
+    rpc_call_read(rig->held[0]); /* nothing is left to be asked for */
+    rig_end_held(rig, 0, STATUS_OUT_OF_RANGE, "done");
+    assert_int_equal(probe_end(&probe), STATUS_OUT_OF_RANGE);
+    rig_end_held(rig, 1, STATUS_ABORTED, NULL);
+    assert_int_equal(probe_end(&other), STATUS_ABORTED);
+    rig->held_count = 0;
+    stage_stop(&stage);
+}
+
+/* The initial metadata go ahead of everything, when they are told to. */
+static void
+test_begin(void **state)
+{
+    (void)state;
+    struct stage stage = stage_start();
+    struct rig *rig = stage.rig;
+    struct probe probe;
+    probe_open(&probe, stage.side, stage.client, "/x.X/Hold");
+    assert_int_equal(rpc_client_send(probe.call, &(struct rpc_piece){.data = "x", .bytes = 1}, 1),
+                     STATUS_OK);
+    rig_wait(rig, &rig->held_count, 1);
+    struct rpc_metadata entry = metadata("first", "1", 1);
+    rpc_call_begin(rig->held[0], &entry, 1);
+    probe_wait(&probe, &probe.initials, 1);
+    assert_string_equal(probe.initial, "first=1\n");
+    struct rpc_kept *kept =
+        rpc_message_keep(&(struct rpc_message){&(struct rpc_span){"end", 3}, 1, 3});
+    struct rpc_piece piece = rpc_kept_piece(kept);
+    entry = metadata("last", "2", 1);
+    rpc_call_answer(rig->held[0], &(struct rpc_answer){.status = STATUS_DATA_LOSS,
+                                                       .text = {"lost", 4},
+                                                       .pieces = &piece,
+                                                       .piece_count = 1,
+                                                       .initial = &entry, /* too late */
+                                                       .initial_count = 1,
+                                                       .trailers = &entry,
+                                                       .trailer_count = 1});
+    rig->held[0] = NULL;
+    rpc_kept_release(kept);
+    probe_wait(&probe, &probe.messages, 1);
+    rpc_client_read(probe.call);
+    assert_int_equal(probe_end(&probe), STATUS_DATA_LOSS);
+    assert_string_equal(probe.text, "lost");
+    assert_string_equal(probe.initial, "first=1\n");
+    assert_string_equal(probe.trailers, "last=2\n");
+    assert_int_equal(probe.bytes, 3);
+    stage_stop(&stage);
+}
+
+/* The client does not read: the server hears when its messages leave, and that they do not. */
+static void
+test_server_back_pressure(void **state)
+{
+    (void)state;
+    struct stage stage = stage_start();
+    struct rig *rig = stage.rig;
+    struct probe probe;
+    probe_open(&probe, stage.side, stage.client, "/x.X/Hold");
+    assert_int_equal(rpc_client_send(probe.call, &(struct rpc_piece){.data = "x", .bytes = 1}, 1),
+                     STATUS_OK);
+    rig_wait(rig, &rig->held_count, 1);
+    static char big[BIG_BYTES];
+    struct rpc_piece piece = {.data = big, .bytes = sizeof(big)};
+    unsigned sent = 0;
+    enum status status;
+    while ((status = rpc_call_send(rig->held[0], &piece, 1)) == STATUS_OK)
+        assert_true(++sent < 10000);
+    assert_int_equal(status, STATUS_RESOURCE_EXHAUSTED);
+    assert_true(sent >= RPC_STREAM_QUEUE_MAX);
+    /* A last one with the end is taken all the same. */
+    rpc_call_answer(rig->held[0], &(struct rpc_answer){.pieces = &piece, .piece_count = 1});
+    rig->held[0] = NULL;
+    for (unsigned i = 1; i <= sent + 1; i++) {
+        probe_wait(&probe, &probe.messages, i);
+        rpc_client_read(probe.call);
+    }
+    assert_int_equal(probe_end(&probe), STATUS_OK);
+    assert_int_equal(probe.bytes, (sent + 1) * sizeof(big));
+    stage_stop(&stage);
+}
+
+static void
+test_sent_is_told(void **state)
+{
+    (void)state;
+    struct stage stage = stage_start();
+    struct rig *rig = stage.rig;
+    struct probe probe;
+    probe_open(&probe, stage.side, stage.client, "/x.X/Hold");
+    assert_int_equal(rpc_client_send(probe.call, &(struct rpc_piece){.data = "x", .bytes = 1}, 1),
+                     STATUS_OK);
+    rig_wait(rig, &rig->held_count, 1);
+    for (unsigned i = 0; i < 5; i++)
+        assert_int_equal(
+            rpc_call_send(rig->held[0], &(struct rpc_piece){.data = "y", .bytes = 1}, 1),
+            STATUS_OK);
+    rig_wait(rig, &seen.sents, 5);
+    assert_int_equal(seen.waiting, 0);
+    rig_end_held(rig, 0, STATUS_CANCELLED, NULL);
+    for (unsigned i = 1; i <= 5; i++) {
+        probe_wait(&probe, &probe.messages, i);
+        rpc_client_read(probe.call);
+    }
+    assert_int_equal(probe_end(&probe), STATUS_CANCELLED);
+    stage_stop(&stage);
+}
+
+static void
+test_cancelled(void **state)
+{
+    (void)state;
+    struct stage stage = stage_start();
+    struct rig *rig = stage.rig;
+    for (unsigned i = 0; i < 20; i++) {
+        struct probe probe;
+        probe_open(&probe, stage.side, stage.client, "/x.X/Hold");
+        assert_int_equal(
+            rpc_client_send(probe.call, &(struct rpc_piece){.data = "x", .bytes = 1}, 1),
+            STATUS_OK);
+        rig_wait(rig, &rig->held_count, i + 1);
+        if (i % 2 == 0)
+            rpc_call_read(rig->held[i]);
+        rpc_client_cancel(probe.call);
+        assert_int_equal(probe_end(&probe), STATUS_CANCELLED);
+        rig_wait(rig, &rig->cancels, i + 1);
+        assert_int_equal(rig->cancelled_tag, 1000 + i);
+        if (i % 2 == 1)
+            rpc_call_read(rig->held[i]); /* there is nothing, and nothing is told */
+        rig_end_held(rig, i, STATUS_CANCELLED, NULL);
+    }
+    stage_stop(&stage);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unary),        cmocka_unit_test(test_metadata),
+        cmocka_unit_test(test_legal),        cmocka_unit_test(test_answer_of_a_bound_method),
+        cmocka_unit_test(test_chat),         cmocka_unit_test(test_read_when_asked),
+        cmocka_unit_test(test_begin),        cmocka_unit_test(test_server_back_pressure),
+        cmocka_unit_test(test_sent_is_told), cmocka_unit_test(test_cancelled),
+    };
+    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+}
