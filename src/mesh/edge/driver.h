@@ -25,7 +25,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/error.h"
 #include "mesh/core/mesh_core.h"
 
 struct driver;
@@ -63,6 +62,7 @@ struct driver_end {
     bool vanished;                        /* served here: the runtime does not know the model */
     uint64_t took_us;                     /* served here: by the runtime; 0: not measured */
     const struct driver_figures *figures; /* forwarded: of who answered; NULL: none came */
+    const char *instance; /* whose figures they are */
 };
 
 /* UNDER_WAY: driver_try_ended will be called. ENDED: it ended at once, `*end` is filled in. */
