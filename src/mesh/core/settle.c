@@ -99,12 +99,9 @@ send_record(struct mesh *mesh, uint32_t number, const struct revised *revised)
     mesh->txns += mesh->txns == 0;
     model->txn = mesh->txns << MODEL_BITS | number;
     model->txn_compare = model->revision;
-    struct mesh_action *action = act(mesh, MESH_DO_TXN);
-    action->txn = (struct mesh_txn){
-        .txn = model->txn,
-        .session = mesh->session,
+    struct mesh_write *write = memory_arena_take(&mesh->arena, sizeof(*write));
+    *write = (struct mesh_write){
         .compare = model->revision,
-        .absent = revised->absent,
         .model = {.id = names_text(&mesh->tables.model_names, number),
                   .type = names_text(&mesh->tables.type_names, model->type),
                   .path = model->path,
@@ -117,6 +114,14 @@ send_record(struct mesh *mesh, uint32_t number, const struct revised *revised)
                   .auto_delete = model->auto_delete,
                   .places = revised->places,
                   .place_count = revised->place_count},
+    };
+    struct mesh_action *action = act(mesh, MESH_DO_TXN);
+    action->txn = (struct mesh_txn){
+        .txn = model->txn,
+        .session = mesh->session,
+        .absent = revised->absent,
+        .writes = write,
+        .write_count = 1,
     };
 }
 

@@ -196,6 +196,10 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
     case MESH_EMPTIED: lost_on_emptied(mesh); break;
     case MESH_MODEL_PUT: on_model_put(mesh, event); break;
     case MESH_MODEL_GONE: on_model_gone(mesh, event); break;
+    case MESH_VMODEL_PUT:
+    case MESH_VMODEL_GONE:
+    case MESH_ORDER:
+    case MESH_ORDER_CANCELLED: break;
     case MESH_INSTANCE_PUT: on_instance_put(mesh, event); break;
     case MESH_INSTANCE_GONE:
         tables_drop_instance(&mesh->tables, event->gone.id, event->gone.revision, mesh->now_ms);
