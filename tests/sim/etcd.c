@@ -284,20 +284,21 @@ void
 etcd_txn(struct world *world, uint32_t node, const struct mesh_txn *txn)
 {
     struct message *message = calloc(1, sizeof(*message));
-    CHECK(message != NULL && txn->model.place_count <= PLACES_MAX);
+    const struct mesh_model *model = &txn->writes[0].model;
+    CHECK(message != NULL && model->place_count <= PLACES_MAX);
     *message = (struct message){.txn = txn->txn,
                                 .session = txn->session,
-                                .compare = txn->compare,
-                                .model = number_of(txn->model.id),
+                                .compare = txn->writes[0].compare,
+                                .model = number_of(model->id),
                                 .absent = txn->absent == NULL ? NODES_MAX : number_of(txn->absent),
                                 .heard = true};
-    message->record.used_ms = txn->model.used_ms;
-    message->record.count = txn->model.place_count;
-    for (uint32_t i = 0; i < txn->model.place_count; i++)
+    message->record.used_ms = model->used_ms;
+    message->record.count = model->place_count;
+    for (uint32_t i = 0; i < model->place_count; i++)
         message->record.places[i] = (struct place_kept){
-            .node = number_of(txn->model.places[i].instance),
-            .since_ms = txn->model.places[i].since_ms,
-            .kind = txn->model.places[i].kind,
+            .node = number_of(model->places[i].instance),
+            .since_ms = model->places[i].since_ms,
+            .kind = model->places[i].kind,
         };
     const struct faults *faults = &world->faults;
     struct task task = {

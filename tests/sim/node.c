@@ -345,6 +345,7 @@ carry_out(struct world *world, uint32_t node, const struct mesh_action *action)
     case MESH_DO_SERVE: do_serve(world, node, action); break;
     case MESH_DO_FORWARD: do_forward(world, node, action); break;
     case MESH_DO_ANSWER: slot_end(world, node, action->answer.call, action->answer.end); break;
+    case MESH_DO_REPLY: break; /* nobody gives orders */
     case MESH_DO_ENSURE: do_ensure(world, action); break;
     case MESH_DO_SIZE:
         later(world, 1 + draw(world, 100),

@@ -29,6 +29,7 @@ static uint64_t size_units;           /* of each model */
 static struct mesh_action kept[KEPT]; /* of the last step and what followed; texts are copied */
 static uint32_t kept_count;
 static char texts[KEPT][2][32];
+static struct mesh_write written_records[KEPT];
 static struct mesh_place written[KEPT][8]; /* by each kept transaction */
 static char written_names[KEPT][8][32];
 static struct mesh_place last_places[8]; /* by the last one */
@@ -72,8 +73,9 @@ instance(const char *id, uint64_t session, uint64_t room)
 static void
 end_txn(const struct mesh_txn *txn)
 {
+    const struct mesh_model *model = &txn->writes[0].model;
     if (txn_end == MESH_TXN_OK)
-        put_used(txn->model.id, txn->model.places, txn->model.place_count, txn->model.used_ms);
+        put_used(model->id, model->places, model->place_count, model->used_ms);
     step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {txn->txn, txn_end}});
 }
 
@@ -119,17 +121,21 @@ step(struct mesh_event event)
         uint32_t at = kept_count++;
         assert_true(at < KEPT);
         if (action.kind == MESH_DO_TXN) {
-            last_count = action.txn.model.place_count;
+            struct mesh_write *write = &written_records[at];
+            assert_int_equal(action.txn.write_count, 1);
+            *write = action.txn.writes[0];
+            last_count = write->model.place_count;
             for (uint32_t p = 0; p < last_count; p++) {
                 struct mesh_place *place = &written[at][p];
-                *place = action.txn.model.places[p];
+                *place = write->model.places[p];
                 snprintf(written_names[at][p], 32, "%s", place->instance);
                 place->instance = written_names[at][p];
                 place->reason = place->reason != NULL ? "why" : NULL;
                 last_places[p] = *place;
             }
-            action.txn.model.places = written[at];
-            action.txn.model.id = keep_text(at, 0, action.txn.model.id);
+            write->model.places = written[at];
+            write->model.id = keep_text(at, 0, write->model.id);
+            action.txn.writes = write;
             action.txn.absent = keep_text(at, 1, action.txn.absent);
         } else if (action.kind == MESH_DO_FORWARD || action.kind == MESH_DO_SERVE) {
             action.attempt.model = keep_text(at, 0, action.attempt.model);
@@ -395,11 +401,11 @@ test_an_unknown_claim(void **state)
     (void)state;
     txn_end = MESH_TXN_UNKNOWN;
     call_as(1, "m1", MESH_HOP_ENTRY);
-    uint64_t compare = seen(MESH_DO_TXN)->txn.compare;
+    uint64_t compare = seen(MESH_DO_TXN)->txn.writes[0].compare;
     tick(500);
     assert_null(seen(MESH_DO_TXN));
     tick(500);
-    assert_int_equal(seen(MESH_DO_TXN)->txn.compare, compare);
+    assert_int_equal(seen(MESH_DO_TXN)->txn.writes[0].compare, compare);
     begin();
     put("m1", last_places, 1); /* it was applied after all */
     assert_non_null(seen(MESH_DO_LOAD));
@@ -414,7 +420,7 @@ test_a_former_life(void **state)
         {.instance = "self", .since_ms = 4, .kind = MESH_PLACE_LOADED}};
     begin();
     put("m1", former, 1);
-    assert_int_equal(seen(MESH_DO_TXN)->txn.model.place_count, 0);
+    assert_int_equal(seen(MESH_DO_TXN)->txn.writes[0].model.place_count, 0);
 }
 
 /* T7, and that a model that has gone is unloaded, but not under a call. */
@@ -653,7 +659,7 @@ test_the_janitor(void **state)
     now_ms += MINUTE * 60 * 8;
     use("m7");
     tick(6 * MINUTE);
-    assert_string_equal(seen(MESH_DO_TXN)->txn.model.id, "m7");
+    assert_string_equal(seen(MESH_DO_TXN)->txn.writes[0].model.id, "m7");
 }
 
 /* I6: what comes late finds nothing. */

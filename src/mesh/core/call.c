@@ -360,7 +360,7 @@ call_route(struct mesh *mesh, uint32_t number)
         answer(mesh, number, MESH_END_DEADLINE, NULL);
     else if (!model->known)
         answer(mesh, number, entry ? MESH_END_NOT_FOUND : MESH_END_NOT_HERE, "model not found");
-    else if (call->create_revision > model->create_revision) /* R7 */
+    else if (call->create_revision > model->create_revision && !lost_lately(mesh)) /* R7 */
         answer(mesh, number, MESH_END_NOT_HERE, NULL);
     else if (call->tries++ >= MESH_TRIES_MAX)
         answer(mesh, number, MESH_END_FAILED, "it was tried too often without a result");

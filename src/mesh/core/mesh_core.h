@@ -24,6 +24,7 @@ enum {
     MESH_PLACES_MAX = 4096, /* of one record; what is beyond is not looked at */
     MESH_ID_BYTES_MAX = 1024,
     MESH_INSTANCES_MAX = 65535,
+    MESH_WRITES_MAX = 4, /* a vmodel, what it leaves, and what it comes to */
 };
 
 struct mesh_config {
@@ -32,6 +33,8 @@ struct mesh_config {
     uint32_t models_max;
     uint32_t instances_max;
     uint32_t calls_max;
+    uint32_t vmodels_max;
+    uint32_t orders_max;
     int64_t failure_fresh_ms; /* F3; 0: 15 minutes */
     int64_t gone_ms;          /* G1; 0: 10 minutes */
     uint32_t rate_for_more;   /* S3, calls a minute; 0: 2,000 */
@@ -61,6 +64,18 @@ struct mesh_model {
     bool auto_delete;
     const struct mesh_place *places;
     uint32_t place_count;
+};
+
+/* A name that is moved from model to model. `active` serves; `target` is what it is to become, and
+ * the same once it has. */
+struct mesh_vmodel {
+    const char *id;
+    const char *owner;  /* NULL or "": nobody's */
+    const char *active; /* this and the next: NULL or "": none */
+    const char *target;
+    uint64_t create_revision;
+    uint64_t revision;
+    bool failed; /* V6: the target fails to load */
 };
 
 /* Load figures of an instance, of its record or of a reply. */
@@ -104,7 +119,7 @@ enum mesh_end {
     MESH_END_LOAD_FAILED, /* it was loaded here, in vain */
     MESH_END_OVERLOADED,
     MESH_END_UNREACHABLE, /* of tries: the peer or the runtime cannot be reached */
-    MESH_END_NOT_FOUND,   /* of calls: no such model */
+    MESH_END_NOT_FOUND,   /* no such model, or vmodel; to a try: the registry over there has none */
     MESH_END_FAILED,      /* of calls: everything was tried */
     MESH_END_UNAVAILABLE, /* of calls: this node has not seen the registry, or cannot write it */
     MESH_END_DEADLINE,    /* of calls */
@@ -115,6 +130,84 @@ enum mesh_balance { MESH_BALANCE_NONE, MESH_BALANCE_CALLER };
 /* Why a model is loaded: the queue's classes, best first (Q1). */
 enum mesh_class { MESH_CLASS_CALL, MESH_CLASS_MIGRATION, MESH_CLASS_COPY, MESH_CLASS_ADVANCE };
 
+/* ---- orders: management calls, while this node answers them ---- */
+
+enum mesh_order_kind {
+    MESH_REGISTER,
+    MESH_UNREGISTER,
+    MESH_MODEL_STATUS,
+    MESH_ENSURE_LOADED,
+    MESH_SET_VMODEL,
+    MESH_DELETE_VMODEL,
+    MESH_VMODEL_STATUS,
+};
+
+/* Texts that an order does not use are NULL, and so is what its caller left out or empty. */
+struct mesh_order {
+    uint32_t order; /* the edge's number, below orders_max, not in use */
+    enum mesh_order_kind kind;
+    int64_t deadline_ms; /* on the clock of now_ms */
+    const char *model;   /* SET_VMODEL: the target */
+    const char *type;    /* REGISTER; SET_VMODEL: NULL: the target must be there */
+    const char *path;
+    const char *key;
+    const char *vmodel;
+    const char *owner;
+    const char *expected; /* SET_VMODEL: the target that it must have now */
+    int64_t used_ms;      /* wall clock; 0: as the rules say (O2, O5) */
+    bool load_now;        /* REGISTER, SET_VMODEL */
+    bool sync;            /* waits for what was begun: a load, a transition */
+    bool update_only;
+    bool auto_delete;
+    bool force;
+};
+
+enum mesh_outcome {
+    MESH_OUTCOME_OK,
+    MESH_OUTCOME_INVALID,     /* an id or the type is missing, or longer than MESH_ID_BYTES_MAX */
+    MESH_OUTCOME_NO_MODEL,    /* ENSURE_LOADED; SET_VMODEL: the target, and no type to register it */
+    MESH_OUTCOME_NO_VMODEL,   /* SET_VMODEL: update_only, or another than none is expected */
+    MESH_OUTCOME_DIFFERS,     /* the model is there, with another type, path or key */
+    MESH_OUTCOME_REFERENCED,  /* UNREGISTER: of a vmodel's model */
+    MESH_OUTCOME_OTHER_OWNER, /* whose: reply.vmodel.owner */
+    MESH_OUTCOME_UNEXPECTED,  /* which target it has: reply.vmodel.target */
+    MESH_OUTCOME_FULL,        /* models_max or vmodels_max */
+    MESH_OUTCOME_UNAVAILABLE, /* this node has not seen the registry, or cannot write it */
+    MESH_OUTCOME_DEADLINE,
+};
+
+enum mesh_model_state {
+    MESH_MODEL_NOT_FOUND,
+    MESH_MODEL_NOT_LOADED,
+    MESH_MODEL_LOADING,
+    MESH_MODEL_LOADED,
+    MESH_MODEL_FAILED,
+};
+
+/* What the record says, as far as it counts: living copies and fresh failures, latest first. */
+struct mesh_status {
+    enum mesh_model_state state;
+    const struct mesh_place *places;
+    uint32_t place_count;
+    const char *error; /* why nobody loads it, beside the places' reasons; NULL: none */
+};
+
+enum mesh_vmodel_state {
+    MESH_VMODEL_NOT_FOUND,
+    MESH_VMODEL_DEFINED,
+    MESH_VMODEL_TRANSITIONING,
+    MESH_VMODEL_FAILED,
+};
+
+struct mesh_vmodel_status {
+    enum mesh_vmodel_state state;
+    const char *owner; /* this and the next: "": none */
+    const char *active;
+    const char *target;
+    struct mesh_status active_status;
+    struct mesh_status target_status; /* TRANSITIONING and FAILED only */
+};
+
 /* ---- events ---- */
 
 enum mesh_event_kind {
@@ -123,8 +216,13 @@ enum mesh_event_kind {
     MESH_RUNTIME_LOST,
     MESH_SESSION, /* the own instance key's creation revision; 0: the lease is lost */
     MESH_WHOLE,   /* the mirror has seen everything up to a revision */
+    /* W1: etcd was emptied, restored or made anew. Instead of deletions of what it has no more, and
+     * before what it has; revisions begin anew. A SESSION follows, when the own key is back. */
+    MESH_EMPTIED,
     MESH_MODEL_PUT,
     MESH_MODEL_GONE,
+    MESH_VMODEL_PUT,
+    MESH_VMODEL_GONE,
     MESH_INSTANCE_PUT,
     MESH_INSTANCE_GONE,
     MESH_INSTANCE_FIGURES, /* on a reply */
@@ -132,12 +230,14 @@ enum mesh_event_kind {
     MESH_CALL,
     MESH_CALL_CANCELLED, /* of one that is served here: TRY_ENDED, when the runtime lets go of it */
     MESH_TRY_ENDED,
+    MESH_ORDER,
+    MESH_ORDER_CANCELLED,
     MESH_ENSURE,
     MESH_SIZE_PREDICTED,
     MESH_LOAD_ENDED,
     MESH_UNLOAD_ENDED,
     MESH_TYPES,
-    MESH_USED, /* calls that were served without a MESH_CALL */
+    MESH_USED, /* calls that were served without a MESH_CALL; not of models with a concurrency */
     MESH_LEADER,
     MESH_DRAIN,
 };
@@ -169,11 +269,12 @@ struct mesh_event {
             uint64_t revision;
         } session, whole;
         struct mesh_model model;       /* MODEL_PUT */
+        struct mesh_vmodel vmodel;     /* VMODEL_PUT */
         struct mesh_instance instance; /* INSTANCE_PUT */
         struct {
             const char *id;
             uint64_t revision;
-        } gone; /* MODEL_GONE, INSTANCE_GONE */
+        } gone; /* MODEL_GONE, VMODEL_GONE, INSTANCE_GONE */
         struct {
             const char *instance;
             int64_t start_ms; /* of the process that says it */
@@ -186,6 +287,7 @@ struct mesh_event {
         struct {
             uint32_t call;
             const char *model;
+            const char *vmodel; /* V7: the call is for it, and `model` is nothing; NULL: none */
             enum mesh_hop hop;
             enum mesh_balance balance;
             int64_t deadline_ms;      /* on the clock of now_ms */
@@ -193,11 +295,13 @@ struct mesh_event {
             const struct mesh_tried *tried;
             uint32_t tried_count;
         } call; /* CALL; CALL_CANCELLED: `call` alone */
+        struct mesh_order order; /* ORDER; ORDER_CANCELLED: `order` alone */
         struct {
             uint32_t call;
             uint32_t number; /* that DO_SERVE or DO_FORWARD said */
             enum mesh_end end;
-            bool vanished; /* served here: the runtime does not know the model */
+            bool vanished;    /* served here: the runtime does not know the model */
+            uint64_t took_us; /* served here: by the runtime (S5); 0: not measured */
         } tried;
         struct {
             const char *model;
@@ -212,7 +316,8 @@ struct mesh_event {
             uint64_t size_bytes;
             enum mesh_load_end end;
             const char *reason;
-            bool freed; /* UNLOAD_ENDED: false: the runtime would not */
+            uint32_t max_concurrency; /* LOAD_ENDED: calls at a time (S6); 0: all that come */
+            bool freed;               /* UNLOAD_ENDED: false: the runtime would not */
         } loaded;
         struct {
             const struct mesh_type_rule *rules;
@@ -221,7 +326,8 @@ struct mesh_event {
         struct {
             const char *model;
             uint32_t count;
-            int64_t used_ms; /* wall clock, of the last */
+            int64_t used_ms;  /* wall clock, of the last */
+            uint64_t took_us; /* all of them together, by the runtime; 0: not measured */
         } used;
         struct {
             bool is_leader;
@@ -236,6 +342,7 @@ enum mesh_action_kind {
     MESH_DO_SERVE,   /* the call, with the model that is loaded here */
     MESH_DO_FORWARD, /* the call, to an instance, as a hop */
     MESH_DO_ANSWER,  /* the call is over */
+    MESH_DO_REPLY,   /* the order is over */
     MESH_DO_ENSURE,  /* to an instance, MESH_HERE */
     MESH_DO_SIZE,    /* predict; the default is an answer, too */
     MESH_DO_LOAD,
@@ -243,14 +350,28 @@ enum mesh_action_kind {
     MESH_DO_DRAINED, /* nothing is left that a drain waits for (D5); once */
 };
 
-/* One write of a model's record, under T1. The edge adds what it does not know from the record that
- * it compares with. */
+enum mesh_verb { MESH_VERB_PUT, MESH_VERB_DELETE, MESH_VERB_COMPARE };
+enum mesh_record { MESH_RECORD_MODEL, MESH_RECORD_VMODEL };
+
+/* One record of a transaction. The edge adds what it does not know from the record that it compares
+ * with. Of what is not put, only the id says something. */
+struct mesh_write {
+    enum mesh_verb verb;
+    enum mesh_record record;
+    uint64_t compare; /* the record's revision; 0: there is none */
+    union {
+        struct mesh_model model;
+        struct mesh_vmodel vmodel;
+    };
+};
+
+/* Under T1: all compares hold, or nothing is written. Each record is in it once. */
 struct mesh_txn {
     uint64_t txn;
     uint64_t session;   /* the own key's creation revision, compared */
-    uint64_t compare;   /* the record's revision */
     const char *absent; /* an instance whose key must not exist; NULL: none */
-    struct mesh_model model;
+    const struct mesh_write *writes;
+    uint32_t write_count; /* 1 to MESH_WRITES_MAX */
 };
 
 struct mesh_action {
@@ -273,6 +394,12 @@ struct mesh_action {
             enum mesh_end end;
             const char *text; /* for people; NULL: none */
         } answer;
+        struct {
+            uint32_t order;
+            enum mesh_outcome outcome;
+            struct mesh_status model;         /* of orders that name a model alone */
+            struct mesh_vmodel_status vmodel; /* of those that name a vmodel */
+        } reply;
         struct {
             const char *instance;
             const char *model;
@@ -318,6 +445,9 @@ enum mesh_state {
 
 /* What this node has of a model. */
 enum mesh_state mesh_state(const struct mesh *mesh, const char *model);
+
+/* V7: the model that a call for the vmodel goes to; NULL: there is none. */
+const char *mesh_resolve(const struct mesh *mesh, const char *vmodel);
 
 /* This node's figures, as they go into its record and on replies. */
 struct mesh_figures mesh_figures(struct mesh *mesh);

@@ -24,7 +24,7 @@ static uint32_t
 reap(struct mesh *mesh, uint32_t number)
 {
     const struct model *model = model_at(mesh, number);
-    if (!model->known || model->txn != 0)
+    if (!model->known || model_is_lost(model) || model->txn != 0)
         return 0;
     const struct place *places = model_places(model);
     for (uint32_t i = 0; i < model->place_count; i++)

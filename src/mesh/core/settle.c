@@ -99,12 +99,9 @@ send_record(struct mesh *mesh, uint32_t number, const struct revised *revised)
     mesh->txns += mesh->txns == 0;
     model->txn = mesh->txns << MODEL_BITS | number;
     model->txn_compare = model->revision;
-    struct mesh_action *action = act(mesh, MESH_DO_TXN);
-    action->txn = (struct mesh_txn){
-        .txn = model->txn,
-        .session = mesh->session,
+    struct mesh_write *write = memory_arena_take(&mesh->arena, sizeof(*write));
+    *write = (struct mesh_write){
         .compare = model->revision,
-        .absent = revised->absent,
         .model = {.id = names_text(&mesh->tables.model_names, number),
                   .type = names_text(&mesh->tables.type_names, model->type),
                   .path = model->path,
@@ -117,6 +114,14 @@ send_record(struct mesh *mesh, uint32_t number, const struct revised *revised)
                   .auto_delete = model->auto_delete,
                   .places = revised->places,
                   .place_count = revised->place_count},
+    };
+    struct mesh_action *action = act(mesh, MESH_DO_TXN);
+    action->txn = (struct mesh_txn){
+        .txn = model->txn,
+        .session = mesh->session,
+        .absent = revised->absent,
+        .writes = write,
+        .write_count = 1,
     };
 }
 
@@ -166,6 +171,23 @@ settle_without(struct mesh *mesh, uint32_t number, uint16_t instance)
         .used_ms = model->used_ms < mesh->wall_ms ? model->used_ms : mesh->wall_ms, /* G2 */
         .unloaded_ms = model->unloaded_ms,
         .absent = names_text(&mesh->tables.instance_names, instance),
+    };
+    send_record(mesh, number, &revised);
+}
+
+void
+settle_anew(struct mesh *mesh, uint32_t number)
+{
+    struct model *model = model_at(mesh, number);
+    if (!may_write(mesh, model, number))
+        return;
+    struct mesh_place *places =
+        memory_arena_take(&mesh->arena, (model->place_count + 1u) * sizeof(*places));
+    const struct revised revised = {
+        .places = places,
+        .place_count = copy_others(mesh, model, INSTANCE_SELF, places),
+        .used_ms = model->used_ms,
+        .unloaded_ms = model->unloaded_ms,
     };
     send_record(mesh, number, &revised);
 }
@@ -275,6 +297,31 @@ settle_orphan(struct mesh *mesh, struct entry *entry)
     }
 }
 
+/* W1: there is no record any more; whoever has an entry of it writes it anew. */
+static void
+settle_lost(struct mesh *mesh, struct entry *entry, const struct place *own)
+{
+    bool listed = own != NULL && own->kind != MESH_PLACE_FAILED && own->since_ms == entry->since_ms;
+    switch ((enum mesh_state)entry->state) {
+    case MESH_STATE_CLAIMING:
+        if (!listed) {
+            settle_claiming(mesh, entry, own);
+            break;
+        }
+        write_record(mesh, entry->model, entry, SAY_LOADING);
+        break;
+    case MESH_STATE_QUEUED:
+    case MESH_STATE_LOADING: write_record(mesh, entry->model, entry, SAY_LOADING); break;
+    case MESH_STATE_LOADED: write_record(mesh, entry->model, entry, SAY_LOADED); break;
+    case MESH_STATE_WITHDRAWING:
+        write_record(mesh, entry->model, entry, entry->failed ? SAY_FAILED : SAY_NOTHING);
+        break;
+    case MESH_STATE_EMPTYING:
+    case MESH_STATE_NONE:
+    case MESH_STATE_UNLOADING: break; /* the leader's */
+    }
+}
+
 static void
 settle_entry(struct mesh *mesh, struct entry *entry, const struct place *own)
 {
@@ -318,8 +365,12 @@ settle(struct mesh *mesh, uint32_t number)
         return;
     }
     const struct place *own = model->known ? model_place(model, INSTANCE_SELF) : NULL;
-    if (entry != NULL)
+    if (entry != NULL && model_is_lost(model))
+        settle_lost(mesh, entry, own);
+    else if (entry != NULL)
         settle_entry(mesh, entry, own);
+    else if (model_is_lost(model))
+        return; /* W1: the leader's */
     else if (own != NULL && own->kind != MESH_PLACE_FAILED)
         write_record(mesh, number, NULL, SAY_NOTHING); /* J1 */
 }

@@ -97,6 +97,10 @@ struct mesh {
     int64_t cleaned_ms; /* of the janitor */
     int64_t reaped_ms;  /* of the reaper's last beginning */
     uint32_t reap_at;   /* the model it has come to; UINT32_MAX: it rests */
+    int64_t emptied_ms; /* now_ms when etcd last was (W1) */
+    bool lost;          /* and something may still have to be written anew */
+    bool lost_seen;     /* on this sweep */
+    uint32_t lost_at;   /* the model that it has come to */
     struct ledger ledger;
     uint32_t loaders;
     uint32_t default_units;
@@ -229,6 +233,9 @@ uint32_t model_fresh_failures(const struct mesh *mesh, const struct model *model
 /* G1: the record without the places of an instance, if that one's key is absent. */
 void settle_without(struct mesh *mesh, uint32_t model, uint16_t instance);
 
+/* W1: a record that was lost, as this node knew it, without its own place. */
+void settle_anew(struct mesh *mesh, uint32_t model);
+
 /* J4: the record's last use is this node's. */
 void settle_say_used(struct mesh *mesh, uint32_t model);
 
@@ -245,6 +252,22 @@ void janitor_tick(struct mesh *mesh);
 
 /* reaper.c */
 void reaper_tick(struct mesh *mesh);
+
+/* lost.c */
+void lost_on_emptied(struct mesh *mesh);
+void lost_tick(struct mesh *mesh);
+/* The record is that of a model whose record was lost, not another under its name. */
+bool lost_is(const struct mesh *mesh, const struct mesh_model *record);
+/* It has been put: what is held here is held for it. */
+void lost_is_back(struct mesh *mesh, uint32_t model);
+/* Others may still speak in revisions from before. */
+bool lost_lately(const struct mesh *mesh);
+
+static inline bool
+model_is_lost(const struct model *model)
+{
+    return model->known && model->revision == 0;
+}
 
 /* call.c */
 void call_on_call(struct mesh *mesh, const struct mesh_event *event);

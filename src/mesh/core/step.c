@@ -89,8 +89,11 @@ static void
 on_model_put(struct mesh *mesh, const struct mesh_event *event)
 {
     uint32_t number;
+    bool is_back = lost_is(mesh, &event->model);
     if (!tables_put_model(&mesh->tables, &event->model, &number))
         return;
+    if (is_back)
+        lost_is_back(mesh, number);
     heap_remove(&mesh->graves, number);
     on_record(mesh, number);
 }
@@ -184,13 +187,19 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
         janitor_tick(mesh);
         reaper_tick(mesh);
         drain_tick(mesh);
+        lost_tick(mesh);
         break;
     case MESH_RUNTIME: on_runtime(mesh, event); break;
     case MESH_RUNTIME_LOST: load_on_runtime_lost(mesh); break;
     case MESH_SESSION: on_session(mesh, event->session.revision); break;
     case MESH_WHOLE: on_whole(mesh, event->whole.revision); break;
+    case MESH_EMPTIED: lost_on_emptied(mesh); break;
     case MESH_MODEL_PUT: on_model_put(mesh, event); break;
     case MESH_MODEL_GONE: on_model_gone(mesh, event); break;
+    case MESH_VMODEL_PUT:
+    case MESH_VMODEL_GONE:
+    case MESH_ORDER:
+    case MESH_ORDER_CANCELLED: break;
     case MESH_INSTANCE_PUT: on_instance_put(mesh, event); break;
     case MESH_INSTANCE_GONE:
         tables_drop_instance(&mesh->tables, event->gone.id, event->gone.revision, mesh->now_ms);

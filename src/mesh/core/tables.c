@@ -252,6 +252,7 @@ tables_put_instance(struct tables *tables, const struct mesh_instance *record, i
         instance->pending_units = 0;
     }
     instance->session = record->session;
+    instance->lost = false;
     instance->revision = record->revision;
     instance->start_ms = stamp_judge(record->start_ms);
     instance->version = record->version;
@@ -273,6 +274,7 @@ tables_drop_instance(struct tables *tables, const char *id, uint64_t revision, i
         names_release(&tables->label_sets, instance->label_set);
     instance->label_set = NAME_NONE;
     instance->session = 0;
+    instance->lost = false;
     instance->revision = revision;
     instance->gone_ms = now_ms;
     tables->live--;

@@ -57,6 +57,7 @@ struct instance {
     uint32_t out;           /* calls that are there from here */
     uint32_t label_set;     /* in `label_sets`; NAME_NONE */
     bool draining;
+    bool lost; /* at gone_ms, with all of etcd: it counts until it has had the time to come back */
 };
 
 /* P2 to P4 as numbers: the lowest tier, then who has room, then the score. */
