@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "mesh/core/mesh_core.h"
+#include "mesh/record/record.h"
 
 struct driver;
 struct driver_call;
@@ -267,8 +268,12 @@ struct driver_options {
     int64_t tick_ms;          /* 0: 1,000 */
     struct driver_runtime runtime;
     struct driver_peers peers; /* all NULL: no other nodes */
-    /* Loop thread, without the lock: nothing is left that a drain waits for. NULL: nobody asks. */
+    /* Loop thread, without the lock; NULL: nobody asks. Nothing is left that a drain waits for: */
     void (*on_drained)(void *context);
+    /* One of the dynamic settings that are not the driver's (RATE_FOR_MORE is) was written; NULL:
+     * it was deleted. */
+    void (*on_setting)(void *context, enum record_setting_kind kind,
+                       const struct record_setting *setting);
     void *context;
 };
 

@@ -97,10 +97,11 @@ struct driver {
     struct driver_capacity capacity;
     struct driver_counts counts;
     uint64_t session;
-    uint64_t full_below_units; /* P3 of records that do not say it */
+    uint64_t full_below_units; /* P3, of records that do not say it */
     int64_t bad_ns;            /* when a bad record was logged last */
     uint64_t bad_unsaid;
-    bool runtime;
+    bool member;  /* a runtime was ready once: this node has a record */
+    bool runtime; /* is ready */
     bool whole;
     bool leads;
     bool draining;
