@@ -277,7 +277,7 @@ record_json_field_kept(struct bytes *to, const char *name, const json_t *object,
 void
 record_json_field_text(struct bytes *to, const char *name, const char *text)
 {
-    if (text[0] == '\0')
+    if (text == NULL || text[0] == '\0')
         return;
     record_json_name(to, name);
     record_json_put_text(to, text, strlen(text));

@@ -52,7 +52,7 @@ enum status record_json_put(struct bytes *to, const json_t *value, struct error 
 enum status record_json_field_kept(struct bytes *to, const char *name, const json_t *object,
                                    struct error *error);
 
-/* Nothing is written for "", 0, false. */
+/* Nothing is written for NULL, "", 0, false. */
 void record_json_field_text(struct bytes *to, const char *name, const char *text);
 void record_json_field_int(struct bytes *to, const char *name, int64_t number);
 void record_json_field_bool(struct bytes *to, const char *name, bool value);

@@ -68,19 +68,13 @@ enum status record_model_write(const struct mesh_model *model, const void *forme
 /* ---- vmodels ---- */
 
 struct record_vmodel {
-    const char *id;
-    const char *owner; /* "": nobody's */
-    const char *active;
-    const char *target;
-    uint64_t create_revision;
-    uint64_t revision;
-    bool failed; /* the target could not be loaded */
+    struct mesh_vmodel vmodel;
     const char *extras;
 };
 
 enum status record_vmodel_read(const struct record_source *source, struct record_vmodel **record,
                                struct error *error) WARN_UNUSED;
-enum status record_vmodel_write(const struct record_vmodel *vmodel, const void *former,
+enum status record_vmodel_write(const struct mesh_vmodel *vmodel, const void *former,
                                 size_t former_bytes, struct bytes *to,
                                 struct error *error) WARN_UNUSED;
 

@@ -11,37 +11,35 @@ static const char *const names[] = {"actionable", "o", "amid", "tmid", "failed"}
 static const struct record_fields fields = {names, ARRAY_COUNT(names)};
 
 static enum status
-read_fields(const json_t *root, struct record_vmodel *vmodel, struct error *error)
+read_fields(const json_t *root, struct mesh_vmodel *vmodel, struct error *error)
 {
     vmodel->owner = "";
     vmodel->active = "";
     vmodel->target = "";
     if (record_json_text(root, "o", &vmodel->owner, error) != STATUS_OK ||
         record_json_text(root, "amid", &vmodel->active, error) != STATUS_OK ||
-        record_json_text(root, "tmid", &vmodel->target, error) != STATUS_OK ||
-        record_json_bool(root, "failed", &vmodel->failed, error) != STATUS_OK)
+        record_json_text(root, "tmid", &vmodel->target, error) != STATUS_OK)
         return error->status;
-    const char *missing = vmodel->active[0] == '\0' ? "amid" : "tmid";
-    if (vmodel->active[0] == '\0' || vmodel->target[0] == '\0')
-        return error_set(error, STATUS_INVALID_ARGUMENT, "%s: a model's id is wanted", missing);
-    return STATUS_OK;
+    return record_json_bool(root, "failed", &vmodel->failed, error);
 }
 
 static struct record_vmodel *
-settle(const struct record_vmodel *from, const struct record_source *source, const char *extras)
+settle(const struct mesh_vmodel *from, const struct record_source *source, const char *extras)
 {
     struct record_block block;
     size_t bytes = strlen(source->id) + strlen(from->owner) + strlen(from->active) +
                    strlen(from->target) + strlen(extras) + 5;
     struct record_vmodel *record = record_block_create(&block, sizeof(*record), bytes);
-    *record = *from;
-    record->id = record_block_text(&block, source->id);
-    record->owner = record_block_text(&block, from->owner);
-    record->active = record_block_text(&block, from->active);
-    record->target = record_block_text(&block, from->target);
+    record->vmodel = (struct mesh_vmodel){
+        .id = record_block_text(&block, source->id),
+        .owner = record_block_text(&block, from->owner),
+        .active = record_block_text(&block, from->active),
+        .target = record_block_text(&block, from->target),
+        .create_revision = source->create_revision,
+        .revision = source->revision,
+        .failed = from->failed,
+    };
     record->extras = record_block_text(&block, extras);
-    record->create_revision = source->create_revision;
-    record->revision = source->revision;
     return record;
 }
 
@@ -49,7 +47,7 @@ static void
 read_root(const json_t *root, const struct record_source *source, struct record_vmodel **record,
           struct error *error)
 {
-    struct record_vmodel vmodel = {0};
+    struct mesh_vmodel vmodel = {0};
     struct bytes extras = {0};
     bytes_put_char(&extras, '{');
     if (read_fields(root, &vmodel, error) == STATUS_OK &&
@@ -77,7 +75,7 @@ record_vmodel_read(const struct record_source *source, struct record_vmodel **re
 }
 
 enum status
-record_vmodel_write(const struct record_vmodel *vmodel, const void *former, size_t former_bytes,
+record_vmodel_write(const struct mesh_vmodel *vmodel, const void *former, size_t former_bytes,
                     struct bytes *to, struct error *error)
 {
     json_t *root = NULL;

@@ -46,7 +46,7 @@ enum store_table {
 
 struct store_record {
     enum store_table table;
-    const char *id; /* UTF-8 without NUL inside, for all we know of it: any other bytes */
+    const char *id; /* any bytes but NUL */
     const void *value;
     size_t value_bytes;
     uint64_t create_revision;
