@@ -64,8 +64,7 @@ mesh_visit_instances(struct mesh *mesh, uint32_t from, uint32_t count,
         bool labelled = instance->label_set != NAME_NONE;
         const struct mesh_instance made = {
             .id = names_text(names, from),
-            .labels =
-                labelled ? names_text(&mesh->tables.label_sets, instance->label_set) : "",
+            .labels = labelled ? names_text(&mesh->tables.label_sets, instance->label_set) : "",
             .session = instance->session,
             .revision = instance->revision,
             .start_ms = instance->start_ms,

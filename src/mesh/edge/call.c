@@ -63,8 +63,7 @@ end_later(struct driver *driver, const struct driver_call *call, const struct dr
     CHECK(end->end != MESH_END_OK);
     if (driver->ended_count == driver->ended_capacity) {
         driver->ended_capacity = driver->ended_capacity == 0 ? 16 : 2 * driver->ended_capacity;
-        driver->ended =
-            realloc(driver->ended, driver->ended_capacity * sizeof(*driver->ended));
+        driver->ended = realloc(driver->ended, driver->ended_capacity * sizeof(*driver->ended));
         CHECK(driver->ended != NULL);
     }
     driver->ended[driver->ended_count++] =
@@ -163,10 +162,10 @@ driver_call(struct driver *driver, struct driver_call *call)
 static void
 end_quietly(struct driver *driver, struct driver_call *call)
 {
-    driver_step(driver, (struct mesh_event){.kind = MESH_TRY_ENDED,
-                                            .tried = {.call = call->number,
-                                                      .number = call->attempt,
-                                                      .end = MESH_END_OK}});
+    driver_step(driver,
+                (struct mesh_event){
+                    .kind = MESH_TRY_ENDED,
+                    .tried = {.call = call->number, .number = call->attempt, .end = MESH_END_OK}});
     release(driver, call);
 }
 
@@ -215,25 +214,18 @@ driver_call_cancelled(struct driver *driver, struct driver_call *call)
 {
     const struct driver_peers *peers = &driver->options.peers;
     driver_lock(driver);
-    bool over = true;
-    switch ((enum call_state)call->state) {
-    case CALL_OVER: break;
-    case CALL_SERVED:
-    case CALL_LEFT:
+    bool stays =
+        call->state == CALL_SERVED || call->state == CALL_LEFT ||
+        (call->state == CALL_FORWARDED && !peers->abandon(peers->context, call, call->attempt));
+    if (stays)
         call->state = CALL_LEFT;
-        over = false;
-        break;
-    case CALL_FORWARDED:
-        peers->abandon(peers->context, call, call->attempt);
-        /* fall through */
-    case CALL_WAITING:
+    else if (call->state != CALL_OVER) {
         driver_step(driver, (struct mesh_event){.kind = MESH_CALL_CANCELLED,
                                                 .call = {.call = call->number}});
         release(driver, call);
-        break;
     }
     driver_unlock(driver);
-    return over;
+    return !stays;
 }
 
 void

@@ -187,9 +187,9 @@ driver_types(struct driver *driver, const struct mesh_type_rule *rules, uint32_t
 {
     driver_lock(driver);
     if (!driver->closed)
-        driver_step(driver, (struct mesh_event){.kind = MESH_TYPES,
-                                                .types = {.rules = rules,
-                                                          .rule_count = rule_count}});
+        driver_step(driver,
+                    (struct mesh_event){.kind = MESH_TYPES,
+                                        .types = {.rules = rules, .rule_count = rule_count}});
     driver_unlock(driver);
 }
 

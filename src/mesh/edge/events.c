@@ -87,8 +87,7 @@ put_vmodel(struct driver *driver, const struct store_record *record)
     }
     driver_lock(driver);
     extras_set(&driver->extras, STORE_VMODELS, record->id, record->revision, vmodel->extras);
-    tell_and_unlock(driver,
-                    (struct mesh_event){.kind = MESH_VMODEL_PUT, .vmodel = vmodel->vmodel});
+    tell_and_unlock(driver, (struct mesh_event){.kind = MESH_VMODEL_PUT, .vmodel = vmodel->vmodel});
     free(vmodel);
 }
 
@@ -118,8 +117,7 @@ put_instance(struct driver *driver, const struct store_record *record)
     /* Before the step: from then on calls may go there. */
     if (peers->on_peer != NULL && !is_self(driver, record->id))
         peers->on_peer(peers->context, &peer);
-    tell(driver,
-         (struct mesh_event){.kind = MESH_INSTANCE_PUT, .instance = instance->instance});
+    tell(driver, (struct mesh_event){.kind = MESH_INSTANCE_PUT, .instance = instance->instance});
     free(instance);
 }
 

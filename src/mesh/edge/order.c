@@ -50,8 +50,8 @@ static void
 cancel(struct driver *driver, struct driver_order *order)
 {
     uint32_t number = order->order.order;
-    driver_step(driver, (struct mesh_event){.kind = MESH_ORDER_CANCELLED,
-                                            .order = {.order = number}});
+    driver_step(driver,
+                (struct mesh_event){.kind = MESH_ORDER_CANCELLED, .order = {.order = number}});
     release(driver, order);
 }
 

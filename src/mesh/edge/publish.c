@@ -57,8 +57,7 @@ somewhat(const struct publish *said, const struct publish *now, int64_t age_ms)
     const struct mesh_figures *is = &now->figures;
     uint64_t used = was->capacity_units - was->free_units;
     bool crossed = (was->loading > said->loaders) != (is->loading > now->loaders);
-    return said->loaders != now->loaders ||
-           moved(used, is->capacity_units - is->free_units, 20) ||
+    return said->loaders != now->loaders || moved(used, is->capacity_units - is->free_units, 20) ||
            oldest_moved(was->oldest_ms, is->oldest_ms, age_ms) ||
            distance(was->copies, is->copies) >= COPIES || moved(was->copies, is->copies, 15) ||
            distance(was->loading, is->loading) >= LOADS || crossed ||

@@ -23,7 +23,7 @@ struct txn {
     struct bytes values[MESH_WRITES_MAX];
     size_t compare_count;
     size_t change_count;
-    char *ids; /* one after the other */
+    char *ids;          /* one after the other */
     struct error error; /* it cannot be written */
 };
 
@@ -63,9 +63,8 @@ static void
 on_end(void *context, enum store_txn_end how, const struct error *error)
 {
     (void)error; /* lost is usual; that the store is in trouble, it says itself */
-    static const enum mesh_txn_end ends[] = {[STORE_OK] = MESH_TXN_OK,
-                                             [STORE_LOST] = MESH_TXN_LOST,
-                                             [STORE_UNKNOWN] = MESH_TXN_UNKNOWN};
+    static const enum mesh_txn_end ends[] = {
+        [STORE_OK] = MESH_TXN_OK, [STORE_LOST] = MESH_TXN_LOST, [STORE_UNKNOWN] = MESH_TXN_UNKNOWN};
     end(context, ends[how]);
 }
 
@@ -145,8 +144,7 @@ static enum status
 write_value(struct driver *driver, const struct mesh_write *write, struct bytes *to,
             struct error *error)
 {
-    const char *extras =
-        extras_get(&driver->extras, table_of(write), id_of(write), write->compare);
+    const char *extras = extras_get(&driver->extras, table_of(write), id_of(write), write->compare);
     size_t bytes = extras == NULL ? 0 : strlen(extras);
     return write->record == MESH_RECORD_MODEL
                ? record_model_write(&write->model, extras, bytes, to, error)
