@@ -15,7 +15,7 @@
 
 enum {
     SIZE_MS = 5000,
-    LOAD_MARGIN_MS = 5000, /* beyond the runtime's own time-out, which it should keep itself */
+    LOAD_MARGIN_MS_MAX = 5000,
     UNLOAD_MS = 15 * 60000,
 };
 
@@ -37,12 +37,14 @@ load_of(struct link *link)
     return (struct driver_load *)((char *)link - offsetof(struct driver_load, link));
 }
 
+/* A load's is the runtime's own, which it should keep itself, and a margin. */
 static int64_t
 timeout_ms(const struct driver *driver, enum load_kind kind)
 {
+    int64_t load_ms = driver->capacity.load_timeout_ms;
     switch (kind) {
     case LOAD_SIZE: return SIZE_MS;
-    case LOAD_LOAD: return driver->capacity.load_timeout_ms + LOAD_MARGIN_MS;
+    case LOAD_LOAD: return load_ms + (load_ms < LOAD_MARGIN_MS_MAX ? load_ms : LOAD_MARGIN_MS_MAX);
     case LOAD_UNLOAD: return UNLOAD_MS;
     case LOAD_KINDS: break;
     }
