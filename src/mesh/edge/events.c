@@ -160,8 +160,7 @@ on_put(void *context, const struct store_record *record)
 }
 
 static void
-on_gone(void *context, enum store_table table, const char *id, uint64_t revision,
-        enum store_absence absence)
+on_gone(void *context, enum store_table table, const char *id, uint64_t revision)
 {
     static const enum mesh_event_kind kinds[] = {[STORE_MODELS] = MESH_MODEL_GONE,
                                                  [STORE_VMODELS] = MESH_VMODEL_GONE,
@@ -174,8 +173,8 @@ on_gone(void *context, enum store_table table, const char *id, uint64_t revision
             set(driver, kind, NULL);
         return;
     }
-    if (absence == STORE_VANISHED || table >= STORE_CONFIG)
-        return; /* W1: MESH_EMPTIED has told the core, which keeps them */
+    if (table >= STORE_CONFIG)
+        return;
     driver_lock(driver);
     extras_drop(&driver->extras, table, id, revision);
     tell_and_unlock(driver, (struct mesh_event){.kind = kinds[table], .gone = {id, revision}});
