@@ -45,7 +45,7 @@ LIBRARIES = [
     (r"<jansson\.h>", ["src/coordinator/oip_json*.c", "src/coordinator/trace_json.c",
                        "src/coordinator/model_look.c", "src/coordinator/runtime_request.c",
                        "src/worker/model_key.c", "src/mesh/etcd/json.*",
-                       "src/mesh/etcd/answer.c"]),
+                       "src/mesh/etcd/answer.c", "src/mesh/record/*"]),
     (r"<openssl/", ["src/worker/model_files.c"]),
     (r"<yaml\.h>", ["src/coordinator/config*.c"]),
     (r"<curl/", ["src/coordinator/trace_http.c", "src/mesh/etcd/exchange.c"]),

@@ -164,11 +164,11 @@ struct mesh_order {
 
 enum mesh_outcome {
     MESH_OUTCOME_OK,
-    MESH_OUTCOME_INVALID,     /* an id or the type is missing, or longer than MESH_ID_BYTES_MAX */
-    MESH_OUTCOME_NO_MODEL,    /* ENSURE_LOADED; SET_VMODEL: the target, and no type to register it */
-    MESH_OUTCOME_NO_VMODEL,   /* SET_VMODEL: update_only, or another than none is expected */
-    MESH_OUTCOME_DIFFERS,     /* the model is there, with another type, path or key */
-    MESH_OUTCOME_REFERENCED,  /* UNREGISTER: of a vmodel's model */
+    MESH_OUTCOME_INVALID,    /* an id or the type is missing, or longer than MESH_ID_BYTES_MAX */
+    MESH_OUTCOME_NO_MODEL,   /* ENSURE_LOADED; SET_VMODEL: the target, and no type to register it */
+    MESH_OUTCOME_NO_VMODEL,  /* SET_VMODEL: update_only, or another than none is expected */
+    MESH_OUTCOME_DIFFERS,    /* the model is there, with another type, path or key */
+    MESH_OUTCOME_REFERENCED, /* UNREGISTER: of a vmodel's model */
     MESH_OUTCOME_OTHER_OWNER, /* whose: reply.vmodel.owner */
     MESH_OUTCOME_UNEXPECTED,  /* which target it has: reply.vmodel.target */
     MESH_OUTCOME_FULL,        /* models_max or vmodels_max */
@@ -237,6 +237,7 @@ enum mesh_event_kind {
     MESH_LOAD_ENDED,
     MESH_UNLOAD_ENDED,
     MESH_TYPES,
+    MESH_RATE,
     MESH_USED, /* calls that were served without a MESH_CALL; not of models with a concurrency */
     MESH_LEADER,
     MESH_DRAIN,
@@ -294,7 +295,7 @@ struct mesh_event {
             uint64_t create_revision; /* of the sender's record; 0 at the entry */
             const struct mesh_tried *tried;
             uint32_t tried_count;
-        } call; /* CALL; CALL_CANCELLED: `call` alone */
+        } call;                  /* CALL; CALL_CANCELLED: `call` alone */
         struct mesh_order order; /* ORDER; ORDER_CANCELLED: `order` alone */
         struct {
             uint32_t call;
@@ -323,6 +324,9 @@ struct mesh_event {
             const struct mesh_type_rule *rules;
             uint32_t rule_count;
         } types;
+        struct {
+            uint32_t for_more; /* S3, as in the configuration; 0: 2,000 */
+        } rate;
         struct {
             const char *model;
             uint32_t count;
@@ -451,6 +455,29 @@ const char *mesh_resolve(const struct mesh *mesh, const char *vmodel);
 
 /* This node's figures, as they go into its record and on replies. */
 struct mesh_figures mesh_figures(struct mesh *mesh);
+
+/* Keys that the mirror has. */
+struct mesh_population {
+    uint32_t models;
+    uint32_t vmodels;
+    uint32_t instances;
+};
+struct mesh_population mesh_population(const struct mesh *mesh);
+
+/*
+ * Shows at most `count` of them, from `from` on (0: the first), in no order; returns where to go
+ * on, 0: at the end. What comes or goes between two pages may be missed. Texts live until `visit`
+ * returns; those of the last step's actions do not any more.
+ */
+uint32_t mesh_visit_models(struct mesh *mesh, uint32_t from, uint32_t count,
+                           void (*visit)(void *context, const struct mesh_model *model),
+                           void *context);
+uint32_t mesh_visit_vmodels(struct mesh *mesh, uint32_t from, uint32_t count,
+                            void (*visit)(void *context, const struct mesh_vmodel *vmodel),
+                            void *context);
+uint32_t mesh_visit_instances(struct mesh *mesh, uint32_t from, uint32_t count,
+                              void (*visit)(void *context, const struct mesh_instance *instance),
+                              void *context);
 
 /* Walks the tables and CHECKs that they agree; for tests. */
 void mesh_check(const struct mesh *mesh);

@@ -219,6 +219,10 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
         if (types_set(&mesh->tables.types, event->types.rules, event->types.rule_count))
             tables_relabel(&mesh->tables);
         break;
+    case MESH_RATE:
+        mesh->config.rate_for_more =
+            event->rate.for_more == 0 ? RATE_FOR_MORE : event->rate.for_more;
+        break;
     case MESH_USED: on_used(mesh, event); break;
     case MESH_LEADER: mesh->leader = event->leader.is_leader; break;
     case MESH_DRAIN: drain_begin(mesh); break;

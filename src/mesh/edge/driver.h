@@ -25,8 +25,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/error.h"
 #include "mesh/core/mesh_core.h"
+#include "mesh/record/record.h"
 
 struct driver;
 struct driver_call;
@@ -63,6 +63,7 @@ struct driver_end {
     bool vanished;                        /* served here: the runtime does not know the model */
     uint64_t took_us;                     /* served here: by the runtime; 0: not measured */
     const struct driver_figures *figures; /* forwarded: of who answered; NULL: none came */
+    const char *instance;                 /* whose figures they are */
 };
 
 /* UNDER_WAY: driver_try_ended will be called. ENDED: it ended at once, `*end` is filled in. */
@@ -121,8 +122,9 @@ void driver_try_ended(struct driver *driver, struct driver_call *call, uint32_t 
 
 /*
  * Any thread, while the call's memory stays: nobody waits for its answer any more. True: it is over
- * (now or before; a forwarded try was abandoned). False: it is served here, and over when that has
- * ended and driver_try_ended has returned, whatever the end: answer is not called.
+ * (now or before; a forwarded try was abandoned). False: it is served here, or a peer's answer is
+ * just coming: it is over when driver_try_ended has returned, whatever the end; answer is not
+ * called.
  */
 bool driver_call_cancelled(struct driver *driver, struct driver_call *call);
 
@@ -162,9 +164,10 @@ struct driver_peers {
     /* UNDER THE LOCK, any thread. ENDED with MESH_END_UNREACHABLE: nobody is there. */
     enum driver_begun (*forward)(void *context, struct driver_call *call,
                                  const struct driver_attempt *attempt, struct driver_end *end);
-    /* UNDER THE LOCK, any thread. The caller has gone; driver_try_ended need not be called, and
-     * may. From its return on the call may go. */
-    void (*abandon)(void *context, struct driver_call *call, uint32_t number);
+    /* UNDER THE LOCK, any thread. The caller has gone. True: the try is given up, and the call is
+     * not touched any more. False: its end is under way, on another thread: driver_try_ended
+     * follows. (A lock of the peers' decides which; it is not held across calls of the driver.) */
+    bool (*abandon)(void *context, struct driver_call *call, uint32_t number);
     /* Loop thread, without the lock. Sent or lost: no answer. */
     void (*ensure)(void *context, const struct driver_ensure *ensure);
     /* Loop thread, without the lock: the address book. Not of this node. */
@@ -267,8 +270,12 @@ struct driver_options {
     int64_t tick_ms;          /* 0: 1,000 */
     struct driver_runtime runtime;
     struct driver_peers peers; /* all NULL: no other nodes */
-    /* Loop thread, without the lock: nothing is left that a drain waits for. NULL: nobody asks. */
+    /* Loop thread, without the lock; NULL: nobody asks. Nothing is left that a drain waits for: */
     void (*on_drained)(void *context);
+    /* One of the dynamic settings that are not the driver's (RATE_FOR_MORE is) was written; NULL:
+     * it was deleted. */
+    void (*on_setting)(void *context, enum record_setting_kind kind,
+                       const struct record_setting *setting);
     void *context;
 };
 

@@ -46,17 +46,11 @@ enum store_table {
 
 struct store_record {
     enum store_table table;
-    const char *id; /* UTF-8 without NUL inside, for all we know of it: any other bytes */
+    const char *id; /* any bytes but NUL */
     const void *value;
     size_t value_bytes;
     uint64_t create_revision;
     uint64_t revision;
-};
-
-/* Why a record is not there. */
-enum store_absence {
-    STORE_DELETED,
-    STORE_VANISHED, /* the store lost all that it held, this node's instance too: nobody meant it */
 };
 
 enum store_leadership { STORE_FOLLOWS, STORE_LEADS };
@@ -64,8 +58,7 @@ enum store_leadership { STORE_FOLLOWS, STORE_LEADS };
 struct store_events {
     void (*on_put)(void *context, const struct store_record *record);
     /* Not there as of `revision`, be it that it was deleted then or earlier. */
-    void (*on_gone)(void *context, enum store_table table, const char *id, uint64_t revision,
-                    enum store_absence absence);
+    void (*on_gone)(void *context, enum store_table table, const char *id, uint64_t revision);
     /* Everything up to the revision has been told, of all tables. Before the first, records of
      * which nothing was told may exist. Again after each trouble, and as revisions go on. */
     void (*on_whole)(void *context, uint64_t revision);
@@ -76,9 +69,8 @@ struct store_events {
     /* Of all nodes one leads, or for a moment two. Never told without a session. */
     void (*on_leader)(void *context, enum store_leadership leadership);
     /* The store came back without what it held, or with something older. All revisions told so
-     * far count for nothing. What is there follows as puts, then what is not there any more, then
-     * on_whole.
-     */
+     * far count for nothing, and the session has ended before. What is there follows as puts, then
+     * on_whole; of what is not put by then nothing more is told: it was lost, nobody deleted it. */
     void (*on_emptied)(void *context);
     /* For people: it does not get on for now, and tries on. One line, what, where and what to do.
      */
@@ -115,8 +107,8 @@ enum status store_open_etcd(struct event_base *base, const struct store_options 
                             const struct store_etcd_options *etcd, struct store **store,
                             struct error *error) WARN_UNUSED;
 
-/* Its instance goes at once, as far as that can be had without waiting; else with the lease. No
- * callback comes any more. NULL is left alone. */
+/* No callback comes any more. The instance goes with its lease; who wants it gone at once leaves
+ * before. Transactions that are out may happen. NULL is left alone. */
 void store_close(struct store *store);
 
 /* ---- this node's instance ---- */

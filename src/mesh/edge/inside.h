@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the driver's files share. Fields of `struct driver` are under the lock, except those of the
+ * first part, which do not change, and those of the loop thread. A function here that is said to be
+ * locked is called with the lock, and does not let go of it.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "mesh/edge/driver.h"
+#include "mesh/edge/extras.h"
+#include "mesh/edge/publish.h"
+#include "mesh/edge/seats.h"
+#include "mesh/store/store.h"
+
+struct etcd_timer;
+struct wake;
+
+/* A ring with its head in the owner: something can leave it without knowing where it is. */
+struct link {
+    struct link *next;
+    struct link *previous;
+};
+
+static inline void
+link_init(struct link *head)
+{
+    head->next = head->previous = head;
+}
+
+static inline void
+link_add_last(struct link *head, struct link *link)
+{
+    link->next = head;
+    link->previous = head->previous;
+    head->previous->next = link;
+    head->previous = link;
+}
+
+static inline void
+link_remove(struct link *link)
+{
+    link->next->previous = link->previous;
+    link->previous->next = link->next;
+}
+
+/* Something for the loop thread. `run` is called there once, without the lock, and owns it. If the
+ * driver ends before, `drop` is, if it is not NULL. */
+struct work {
+    struct work *next;
+    void (*run)(struct driver *driver, struct work *work);
+    void (*drop)(struct work *work);
+};
+
+enum call_state { CALL_OVER, CALL_WAITING, CALL_SERVED, CALL_FORWARDED, CALL_LEFT };
+
+/* A try that ended while the core's actions were carried out: it is told the core after them. */
+struct ended {
+    uint32_t call;
+    uint32_t number;
+    struct driver_end end;
+};
+
+enum load_kind { LOAD_SIZE, LOAD_LOAD, LOAD_UNLOAD, LOAD_KINDS };
+
+struct driver {
+    pthread_mutex_t lock;
+    struct driver_options options; /* its texts are in `texts` */
+    char *texts;
+    struct wake *wake;
+    struct etcd_timer *timer;
+    int64_t start_ms; /* of the process, by the wall clock */
+
+    /* The loop thread's. */
+    struct store *store; /* NULL: not started, or closed */
+    struct publish said; /* in this node's record */
+    int64_t said_ns;     /* when; 0: nothing yet */
+    int64_t trouble_ns;  /* when the store's was logged last */
+    bool works;          /* work_run is under way */
+
+    /* Under the lock. */
+    struct mesh *mesh;
+    struct seats calls;
+    struct seats orders;
+    struct ended *ended;
+    uint32_t ended_count;
+    uint32_t ended_capacity;
+    struct work *work_first;
+    struct work **work_last;
+    bool called; /* the loop thread, for this work */
+    struct extras extras;
+    struct link loads[LOAD_KINDS]; /* by deadline, as each kind has one time-out */
+    struct link given_up;          /* loads that still owe an answer */
+    struct link txns;              /* that the store has */
+    struct driver_capacity capacity;
+    struct driver_counts counts;
+    uint64_t session;
+    uint64_t full_below_units; /* P3, of records that do not say it */
+    int64_t bad_ns;            /* when a bad record was logged last */
+    uint64_t bad_unsaid;
+    bool member;  /* a runtime was ready once: this node has a record */
+    bool runtime; /* is ready */
+    bool whole;
+    bool leads;
+    bool draining;
+    bool drained;
+    bool closed;
+};
+
+/* ---- step.c ---- */
+
+void driver_lock(struct driver *driver);
+/* Calls the loop thread, if there is new work for it. */
+void driver_unlock(struct driver *driver);
+/* The same on the loop thread: does the work. */
+void driver_unlock_and_work(struct driver *driver);
+
+/* Locked. Steps, carries out, and steps again for what that ended. Times are filled in. */
+void driver_step(struct driver *driver, struct mesh_event event);
+
+int64_t driver_wall_ms(void);
+int64_t driver_deadline_ms(int64_t deadline_ns);
+
+/* ---- work.c ---- */
+
+/* Locked. */
+void work_add(struct driver *driver, struct work *work);
+/* Loop thread, without the lock. */
+void work_run(struct driver *driver);
+void work_drop(struct driver *driver);
+
+/* Locked: the actions that are the loop thread's. */
+void work_on_ensure(struct driver *driver, const struct mesh_action *action);
+void work_on_drained(struct driver *driver);
+void work_publish(struct driver *driver);
+
+/* ---- call.c, order.c, load.c, txn.c: locked ---- */
+
+void call_do_serve(struct driver *driver, const struct mesh_action *action);
+void call_do_forward(struct driver *driver, const struct mesh_action *action);
+/* What the core is told of it. */
+struct mesh_event call_end(struct driver *driver, const struct ended *ended);
+void call_do_answer(struct driver *driver, const struct mesh_action *action);
+void call_close_all(struct driver *driver);
+
+void order_do_reply(struct driver *driver, const struct mesh_action *action);
+void order_close_all(struct driver *driver);
+
+void load_do(struct driver *driver, const struct mesh_action *action, enum load_kind kind);
+void load_tick(struct driver *driver);
+void load_drop_all(struct driver *driver);
+
+void txn_do(struct driver *driver, const struct mesh_txn *txn);
+void txn_drop_all(struct driver *driver);
+
+/* ---- self.c: this node's record. Loop thread, without the lock ---- */
+
+enum self_when { SELF_IF_DUE, SELF_NOW };
+void self_publish(struct driver *driver, enum self_when when);

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the runtime is asked: sizes, loads, unloads. The core gets one end for each, from the
+ * runtime, or from here when that does not answer in time; the memory goes with the runtime's
+ * answer, whenever that comes.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "mesh/edge/inside.h"
+
+enum {
+    SIZE_MS = 5000,
+    LOAD_MARGIN_MS_MAX = 5000,
+    UNLOAD_MS = 15 * 60000,
+};
+
+struct driver_load {
+    struct work work;
+    struct link link; /* by its kind, or given up */
+    uint64_t ticket;
+    int64_t deadline_ns;
+    int64_t timeout_ms;
+    enum load_kind kind;
+    bool given_up;
+    struct driver_model model;
+    char texts[];
+};
+
+static struct driver_load *
+load_of(struct link *link)
+{
+    return (struct driver_load *)((char *)link - offsetof(struct driver_load, link));
+}
+
+/* A load's is the runtime's own, which it should keep itself, and a margin. */
+static int64_t
+timeout_ms(const struct driver *driver, enum load_kind kind)
+{
+    int64_t load_ms = driver->capacity.load_timeout_ms;
+    switch (kind) {
+    case LOAD_SIZE: return SIZE_MS;
+    case LOAD_LOAD: return load_ms + (load_ms < LOAD_MARGIN_MS_MAX ? load_ms : LOAD_MARGIN_MS_MAX);
+    case LOAD_UNLOAD: return UNLOAD_MS;
+    case LOAD_KINDS: break;
+    }
+    UNREACHABLE();
+}
+
+static void
+run(struct driver *driver, struct work *work)
+{
+    struct driver_load *load = (struct driver_load *)work;
+    const struct driver_runtime *runtime = &driver->options.runtime;
+    switch (load->kind) {
+    case LOAD_SIZE: runtime->size(runtime->context, load, &load->model); break;
+    case LOAD_LOAD: runtime->load(runtime->context, load, &load->model); break;
+    case LOAD_UNLOAD: runtime->unload(runtime->context, load, &load->model); break;
+    case LOAD_KINDS: UNREACHABLE();
+    }
+}
+
+/* The next of the texts, copied; NULL stays NULL. */
+static const char *
+put(char **to, const char *text)
+{
+    if (text == NULL)
+        return NULL;
+    char *copy = *to;
+    size_t bytes = strlen(text) + 1;
+    memcpy(copy, text, bytes);
+    *to += bytes;
+    return copy;
+}
+
+static size_t
+room_for(const char *text)
+{
+    return text == NULL ? 0 : strlen(text) + 1;
+}
+
+void
+load_do(struct driver *driver, const struct mesh_action *action, enum load_kind kind)
+{
+    size_t bytes = room_for(action->load.model) + room_for(action->load.type) +
+                   room_for(action->load.path) + room_for(action->load.key);
+    struct driver_load *load = calloc(1, sizeof(*load) + bytes);
+    CHECK(load != NULL);
+    char *to = load->texts;
+    load->work.run = run;
+    load->ticket = action->load.ticket;
+    load->kind = kind;
+    load->timeout_ms = timeout_ms(driver, kind);
+    load->deadline_ns = clock_now_ns() + load->timeout_ms * NS_PER_MS;
+    load->model.id = put(&to, action->load.model);
+    load->model.type = put(&to, action->load.type);
+    load->model.path = put(&to, action->load.path);
+    load->model.key = put(&to, action->load.key);
+    link_add_last(&driver->loads[kind], &load->link);
+    driver->counts.loads += kind == LOAD_LOAD;
+    driver->counts.unloads += kind == LOAD_UNLOAD;
+    work_add(driver, &load->work);
+}
+
+/* ---- the ends ---- */
+
+static void
+tell(struct driver *driver, const struct driver_load *load, const struct driver_load_end *end)
+{
+    static const enum mesh_event_kind kinds[] = {
+        [LOAD_SIZE] = MESH_SIZE_PREDICTED,
+        [LOAD_LOAD] = MESH_LOAD_ENDED,
+        [LOAD_UNLOAD] = MESH_UNLOAD_ENDED,
+    };
+    bool ok = end->end == MESH_LOAD_OK;
+    driver->counts.load_failures += load->kind == LOAD_LOAD && !ok;
+    driver->counts.unload_failures += load->kind == LOAD_UNLOAD && !ok;
+    driver_step(driver, (struct mesh_event){.kind = kinds[load->kind],
+                                            .loaded = {.ticket = load->ticket,
+                                                       .size_bytes = end->size_bytes,
+                                                       .end = end->end,
+                                                       .reason = end->reason,
+                                                       .max_concurrency = end->max_concurrency,
+                                                       .freed = ok}});
+}
+
+void
+driver_load_ended(struct driver *driver, struct driver_load *load,
+                  const struct driver_load_end *end)
+{
+    driver_lock(driver);
+    link_remove(&load->link);
+    if (!load->given_up && !driver->closed)
+        tell(driver, load, end);
+    driver_unlock(driver);
+    free(load);
+}
+
+static void
+give_up(struct driver *driver, struct driver_load *load)
+{
+    char reason[96];
+    snprintf(reason, sizeof(reason), "the runtime did not answer within %" PRId64 " ms",
+             load->timeout_ms);
+    load->given_up = true;
+    link_remove(&load->link);
+    link_add_last(&driver->given_up, &load->link);
+    driver->counts.given_up++;
+    tell(driver, load, &(struct driver_load_end){.end = MESH_LOAD_BROKE, .reason = reason});
+}
+
+void
+load_tick(struct driver *driver)
+{
+    int64_t now_ns = clock_now_ns();
+    for (enum load_kind kind = LOAD_SIZE; kind < LOAD_KINDS; kind++) {
+        struct link *first = driver->loads[kind].next;
+        while (first != &driver->loads[kind] && load_of(first)->deadline_ns <= now_ns) {
+            give_up(driver, load_of(first));
+            first = driver->loads[kind].next;
+        }
+    }
+}
+
+static void
+drop_list(struct link *head)
+{
+    while (head->next != head) {
+        struct driver_load *load = load_of(head->next);
+        link_remove(&load->link);
+        free(load);
+    }
+}
+
+void
+load_drop_all(struct driver *driver)
+{
+    for (enum load_kind kind = LOAD_SIZE; kind < LOAD_KINDS; kind++)
+        drop_list(&driver->loads[kind]);
+    drop_list(&driver->given_up);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * N1. Never within 2 s of the last write.
+ * N2. At once: draining, full or not full any more, another capacity by 2 %, loading at all or not.
+ * N3. After 40 s: free space by a fifth of what is used, the oldest use by 20 s or a sixteenth of
+ *     its age, copies by ten or 15 %, loads by three or across the number of loaders, calls a
+ *     minute by a hundred or a tenth.
+ * N4. After 160 s: anything.
+ * (Theirs: the same thresholds; N2 waited for the next turn of 40 s, but for draining.)
+ */
+#include "mesh/edge/publish.h"
+
+enum {
+    AT_ONCE_MS = 2000,
+    SOME_MS = 40000,
+    ANY_MS = 160000,
+    COPIES = 10,
+    LOADS = 3,
+    CALLS = 100,
+    OLDEST_MS = 20000,
+};
+
+static uint64_t
+distance(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : b - a;
+}
+
+/* By so many hundredths of what was. */
+static bool
+moved(uint64_t was, uint64_t is, uint64_t percent)
+{
+    return distance(was, is) > was / 100 * percent + was % 100 * percent / 100;
+}
+
+static bool
+at_once(const struct publish *said, const struct publish *now)
+{
+    const struct mesh_figures *was = &said->figures;
+    const struct mesh_figures *is = &now->figures;
+    return said->draining != now->draining || was->full != is->full ||
+           moved(was->capacity_units, is->capacity_units, 2) ||
+           (was->loading == 0) != (is->loading == 0);
+}
+
+static bool
+oldest_moved(int64_t was_ms, int64_t is_ms, int64_t age_ms)
+{
+    uint64_t by = distance((uint64_t)was_ms, (uint64_t)is_ms);
+    return by > OLDEST_MS || by > (uint64_t)age_ms / 16;
+}
+
+static bool
+somewhat(const struct publish *said, const struct publish *now, int64_t age_ms)
+{
+    const struct mesh_figures *was = &said->figures;
+    const struct mesh_figures *is = &now->figures;
+    uint64_t used = was->capacity_units - was->free_units;
+    bool crossed = (was->loading > said->loaders) != (is->loading > now->loaders);
+    return said->loaders != now->loaders || moved(used, is->capacity_units - is->free_units, 20) ||
+           oldest_moved(was->oldest_ms, is->oldest_ms, age_ms) ||
+           distance(was->copies, is->copies) >= COPIES || moved(was->copies, is->copies, 15) ||
+           distance(was->loading, is->loading) >= LOADS || crossed ||
+           distance(was->calls_per_minute, is->calls_per_minute) >= CALLS ||
+           moved(was->calls_per_minute, is->calls_per_minute, 10);
+}
+
+static bool
+at_all(const struct publish *said, const struct publish *now)
+{
+    const struct mesh_figures *was = &said->figures;
+    const struct mesh_figures *is = &now->figures;
+    return was->capacity_units != is->capacity_units || was->free_units != is->free_units ||
+           was->oldest_ms != is->oldest_ms || was->copies != is->copies ||
+           was->loading != is->loading || was->calls_per_minute != is->calls_per_minute;
+}
+
+bool
+publish_is_due(const struct publish *said, const struct publish *now, int64_t age_ms)
+{
+    if (age_ms < AT_ONCE_MS) /* N1 */
+        return false;
+    if (at_once(said, now)) /* N2 */
+        return true;
+    if (age_ms >= SOME_MS && somewhat(said, now, age_ms)) /* N3 */
+        return true;
+    return age_ms >= ANY_MS && at_all(said, now); /* N4 */
+}

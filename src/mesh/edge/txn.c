@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The core's transactions as the store's: records become bytes here, under the lock, while the
+ * core's texts live, and go to the store on the loop thread.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "mesh/edge/inside.h"
+#include "mesh/record/record.h"
+
+struct txn {
+    struct work work;
+    struct link link;
+    struct driver *driver;
+    uint64_t number; /* the core's */
+    uint64_t session;
+    struct store_compare compares[MESH_WRITES_MAX + 1];
+    struct store_change changes[MESH_WRITES_MAX];
+    struct bytes values[MESH_WRITES_MAX];
+    size_t compare_count;
+    size_t change_count;
+    char *ids;          /* one after the other */
+    struct error error; /* it cannot be written */
+};
+
+static struct txn *
+txn_of(struct link *link)
+{
+    return (struct txn *)((char *)link - offsetof(struct txn, link));
+}
+
+static void
+destroy(struct txn *txn)
+{
+    for (size_t i = 0; i < MESH_WRITES_MAX; i++)
+        bytes_fini(&txn->values[i]);
+    free(txn->ids);
+    free(txn);
+}
+
+/* ---- on the loop thread ---- */
+
+static void
+end(struct txn *txn, enum mesh_txn_end how)
+{
+    struct driver *driver = txn->driver;
+    driver_lock(driver);
+    link_remove(&txn->link);
+    driver->counts.txns_lost += how == MESH_TXN_LOST;
+    driver->counts.txns_unknown += how == MESH_TXN_UNKNOWN;
+    if (!driver->closed)
+        driver_step(driver, (struct mesh_event){.kind = MESH_TXN_ENDED,
+                                                .txn = {.txn = txn->number, .end = how}});
+    driver_unlock_and_work(driver);
+    destroy(txn);
+}
+
+static void
+on_end(void *context, enum store_txn_end how, const struct error *error)
+{
+    (void)error; /* lost is usual; that the store is in trouble, it says itself */
+    static const enum mesh_txn_end ends[] = {
+        [STORE_OK] = MESH_TXN_OK, [STORE_LOST] = MESH_TXN_LOST, [STORE_UNKNOWN] = MESH_TXN_UNKNOWN};
+    end(context, ends[how]);
+}
+
+/* What cannot be written is lost as far as the core is concerned: it comes back to it in a second,
+ * and so does this line. */
+static void
+refuse(struct txn *txn)
+{
+    log_error("mesh_record_refused id=\"%s\" error=\"%s\"", txn->compares[0].id, txn->error.text);
+    end(txn, MESH_TXN_LOST);
+}
+
+static void
+run(struct driver *driver, struct work *work)
+{
+    struct txn *txn = (struct txn *)work;
+    if (driver->store == NULL) { /* closed while this was about to run */
+        end(txn, MESH_TXN_LOST);
+        return;
+    }
+    const struct store_txn made = {.session = txn->session,
+                                   .compares = txn->compares,
+                                   .compare_count = txn->compare_count,
+                                   .changes = txn->changes,
+                                   .change_count = txn->change_count};
+    const struct store_reply reply = {.on_end = on_end, .context = txn};
+    if (txn->error.status != STATUS_OK ||
+        store_txn(driver->store, &made, reply, &txn->error) != STATUS_OK)
+        refuse(txn);
+}
+
+static void
+drop(struct work *work)
+{
+    struct txn *txn = (struct txn *)work;
+    link_remove(&txn->link);
+    destroy(txn);
+}
+
+/* ---- under the lock ---- */
+
+static enum store_table
+table_of(const struct mesh_write *write)
+{
+    return write->record == MESH_RECORD_MODEL ? STORE_MODELS : STORE_VMODELS;
+}
+
+static const char *
+id_of(const struct mesh_write *write)
+{
+    return write->record == MESH_RECORD_MODEL ? write->model.id : write->vmodel.id;
+}
+
+/* All ids, and who must be absent, in memory of the transaction's. */
+static char *
+hold_ids(struct txn *txn, const struct mesh_txn *asked)
+{
+    size_t bytes = asked->absent == NULL ? 0 : strlen(asked->absent) + 1;
+    for (uint32_t i = 0; i < asked->write_count; i++)
+        bytes += strlen(id_of(&asked->writes[i])) + 1;
+    txn->ids = malloc(bytes);
+    CHECK(txn->ids != NULL);
+    return txn->ids;
+}
+
+static const char *
+put_id(char **to, const char *id)
+{
+    char *copy = *to;
+    size_t bytes = strlen(id) + 1;
+    memcpy(copy, id, bytes);
+    *to += bytes;
+    return copy;
+}
+
+static enum status
+write_value(struct driver *driver, const struct mesh_write *write, struct bytes *to,
+            struct error *error)
+{
+    const char *extras = extras_get(&driver->extras, table_of(write), id_of(write), write->compare);
+    size_t bytes = extras == NULL ? 0 : strlen(extras);
+    return write->record == MESH_RECORD_MODEL
+               ? record_model_write(&write->model, extras, bytes, to, error)
+               : record_vmodel_write(&write->vmodel, extras, bytes, to, error);
+}
+
+static void
+add_write(struct driver *driver, struct txn *txn, const struct mesh_write *write, char **ids)
+{
+    const char *id = put_id(ids, id_of(write));
+    txn->compares[txn->compare_count++] =
+        (struct store_compare){.table = table_of(write), .id = id, .revision = write->compare};
+    if (write->verb == MESH_VERB_COMPARE)
+        return;
+    struct store_change *change = &txn->changes[txn->change_count];
+    *change = (struct store_change){.table = table_of(write), .id = id};
+    if (write->verb == MESH_VERB_PUT && txn->error.status == STATUS_OK) {
+        struct bytes *value = &txn->values[txn->change_count];
+        if (write_value(driver, write, value, &txn->error) == STATUS_OK) {
+            CHECK(!value->failed);
+            change->value = value->data;
+            change->value_bytes = value->used;
+        }
+    }
+    txn->change_count++;
+}
+
+void
+txn_do(struct driver *driver, const struct mesh_txn *asked)
+{
+    CHECK(asked->write_count >= 1 && asked->write_count <= MESH_WRITES_MAX);
+    struct txn *txn = calloc(1, sizeof(*txn));
+    CHECK(txn != NULL);
+    txn->work = (struct work){.run = run, .drop = drop};
+    txn->driver = driver;
+    txn->number = asked->txn;
+    txn->session = asked->session;
+    char *ids = hold_ids(txn, asked);
+    for (uint32_t i = 0; i < asked->write_count; i++)
+        add_write(driver, txn, &asked->writes[i], &ids);
+    if (asked->absent != NULL)
+        txn->compares[txn->compare_count++] =
+            (struct store_compare){.table = STORE_INSTANCES, .id = put_id(&ids, asked->absent)};
+    link_add_last(&driver->txns, &txn->link);
+    driver->counts.txns++;
+    work_add(driver, &txn->work);
+}
+
+void
+txn_drop_all(struct driver *driver)
+{
+    while (driver->txns.next != &driver->txns)
+        drop(&txn_of(driver->txns.next)->work);
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An instance's record:
+ *
+ *   startTime, vers, loc, zone, labels [sorted], actionable, lruTime, count, cap, used, lThreads,
+ *   lInProg, rpm, shutdown, and by name all else, ours among it: `addr` (where its peers reach it)
+ *   and `full` (P3, which others can only guess: they don't know its default size).
+ *
+ * cap and used are in units and leave out the reserve. lruTime is LONG_MAX, or missing, if it holds
+ * no model.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "mesh/record/json.h"
+#include "mesh/record/record.h"
+
+static const char *const names[] = {
+    "startTime", "vers", "loc",      "zone",    "labels", "actionable", "lruTime", "count",
+    "cap",       "used", "lThreads", "lInProg", "rpm",    "shutdown",   "addr",    "full"};
+static const struct record_fields fields = {names, ARRAY_COUNT(names)};
+
+/* ---- reading ---- */
+
+/* A record as read, its texts the JSON's. */
+struct reading {
+    struct record_instance record;
+    const char *labels[RECORD_LABELS_MAX];
+    size_t label_count;
+};
+
+static int
+compare_labels(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static enum status
+read_label(json_t *value, const char **label, struct error *error)
+{
+    if (!json_is_string(value))
+        return record_json_wrong(error, "labels", "a list of texts", value);
+    *label = json_string_value(value);
+    if (*label[0] == '\0' || strlen(*label) > RECORD_LABEL_BYTES_MAX || strchr(*label, ','))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "labels: \"%.40s\" is empty, longer than %d, or has a comma", *label,
+                         RECORD_LABEL_BYTES_MAX);
+    return STATUS_OK;
+}
+
+static enum status
+read_labels(json_t *root, struct reading *reading, struct error *error)
+{
+    json_t *labels;
+    if (record_json_array(root, "labels", &labels, error) != STATUS_OK)
+        return error->status;
+    reading->label_count = json_array_size(labels);
+    if (reading->label_count > RECORD_LABELS_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "labels: %zu of them; at most %d are taken", reading->label_count,
+                         RECORD_LABELS_MAX);
+    for (size_t i = 0; i < reading->label_count; i++)
+        if (read_label(json_array_get(labels, i), &reading->labels[i], error) != STATUS_OK)
+            return error->status;
+    qsort(reading->labels, reading->label_count, sizeof(reading->labels[0]), compare_labels);
+    return STATUS_OK;
+}
+
+static enum status
+read_figures(json_t *root, uint64_t full_units, struct mesh_figures *figures, struct error *error)
+{
+    uint64_t used = 0, copies = 0, loading = 0, rate = 0;
+    int64_t oldest_ms = 0;
+    if (record_json_int(root, "lruTime", &oldest_ms, error) != STATUS_OK ||
+        record_json_count(root, "count", UINT32_MAX, &copies, error) != STATUS_OK ||
+        record_json_count(root, "cap", INT64_MAX, &figures->capacity_units, error) != STATUS_OK ||
+        record_json_count(root, "used", INT64_MAX, &used, error) != STATUS_OK ||
+        record_json_count(root, "lInProg", UINT32_MAX, &loading, error) != STATUS_OK ||
+        record_json_count(root, "rpm", UINT32_MAX, &rate, error) != STATUS_OK)
+        return error->status;
+    uint64_t capacity = figures->capacity_units;
+    figures->free_units = used < capacity ? capacity - used : 0;
+    figures->oldest_ms = oldest_ms == 0 ? INT64_MAX : oldest_ms;
+    figures->copies = (uint32_t)copies;
+    figures->loading = (uint32_t)loading;
+    figures->calls_per_minute = (uint32_t)rate;
+    figures->full = figures->free_units < full_units;
+    return record_json_bool(root, "full", &figures->full, error);
+}
+
+static enum status
+read_fields(json_t *root, uint64_t full_units, struct reading *reading, struct error *error)
+{
+    struct record_instance *record = &reading->record;
+    struct mesh_instance *instance = &record->instance;
+    uint64_t loaders = 0;
+    record->location = "";
+    record->zone = "";
+    record->address = "";
+    if (record_json_int(root, "startTime", &instance->start_ms, error) != STATUS_OK ||
+        record_json_int(root, "vers", &instance->version, error) != STATUS_OK ||
+        record_json_text(root, "loc", &record->location, error) != STATUS_OK ||
+        record_json_text(root, "zone", &record->zone, error) != STATUS_OK ||
+        record_json_text(root, "addr", &record->address, error) != STATUS_OK ||
+        record_json_count(root, "lThreads", UINT32_MAX, &loaders, error) != STATUS_OK ||
+        record_json_bool(root, "shutdown", &instance->draining, error) != STATUS_OK ||
+        read_figures(root, full_units, &instance->figures, error) != STATUS_OK)
+        return error->status;
+    record->loaders = (uint32_t)loaders;
+    return read_labels(root, reading, error);
+}
+
+static const char *
+join(struct record_block *block, const char *const *labels, size_t count)
+{
+    char *start = block->at;
+    for (size_t i = 0; i < count; i++) {
+        record_block_text(block, labels[i]);
+        block->at[-1] = ',';
+    }
+    if (count == 0)
+        return record_block_text(block, "");
+    block->at[-1] = '\0';
+    return start;
+}
+
+static struct record_instance *
+settle(const struct reading *from, const struct record_source *source, const char *extras)
+{
+    struct record_block block;
+    const struct record_instance *read = &from->record;
+    size_t bytes = strlen(source->id) + strlen(read->location) + strlen(read->zone) +
+                   strlen(read->address) + strlen(extras) + 6;
+    for (size_t i = 0; i < from->label_count; i++)
+        bytes += strlen(from->labels[i]) + 1;
+    struct record_instance *record = record_block_create(&block, sizeof(*record), bytes);
+    *record = *read;
+    record->instance.id = record_block_text(&block, source->id);
+    record->instance.labels = join(&block, from->labels, from->label_count);
+    record->instance.session = source->create_revision;
+    record->instance.revision = source->revision;
+    record->location = record_block_text(&block, read->location);
+    record->zone = record_block_text(&block, read->zone);
+    record->address = record_block_text(&block, read->address);
+    record->extras = record_block_text(&block, extras);
+    return record;
+}
+
+static void
+read_root(json_t *root, uint64_t full_units, const struct record_source *source,
+          struct record_instance **record, struct error *error)
+{
+    struct reading reading = {0};
+    struct bytes extras = {0};
+    bytes_put_char(&extras, '{');
+    if (read_fields(root, full_units, &reading, error) == STATUS_OK &&
+        record_json_field_kept(&extras, "actionable", root, error) == STATUS_OK &&
+        record_json_rest(&extras, root, &fields, NULL, 0, error) == STATUS_OK) {
+        bytes_put(&extras, "}", 2);
+        CHECK(!extras.failed);
+        *record = settle(&reading, source, strcmp(extras.data, "{}") == 0 ? "" : extras.data);
+    }
+    bytes_fini(&extras);
+}
+
+enum status
+record_instance_read(const struct record_source *source, uint64_t full_units,
+                     struct record_instance **record, struct error *error)
+{
+    json_t *root = NULL;
+    error_clear(error);
+    if (record_json_parse(source->value, source->bytes, &root, error) == STATUS_OK)
+        read_root(root, full_units, source, record, error);
+    json_decref(root);
+    if (error->status != STATUS_OK)
+        error_prefix(error, "instance record \"%s\"", source->id);
+    return error->status;
+}
+
+/* ---- writing ---- */
+
+static void
+field_labels(struct bytes *to, const char *labels)
+{
+    if (labels[0] == '\0')
+        return;
+    record_json_name(to, "labels");
+    char before = '[';
+    while (*labels != '\0') {
+        size_t bytes = strcspn(labels, ",");
+        bytes_put_char(to, before);
+        record_json_put_text(to, labels, bytes);
+        labels += bytes + (labels[bytes] == ',');
+        before = ',';
+    }
+    bytes_put_char(to, ']');
+}
+
+static int64_t
+as_signed(uint64_t number)
+{
+    return number > INT64_MAX ? INT64_MAX : (int64_t)number;
+}
+
+static enum status
+put_instance(struct bytes *to, const struct record_instance *record, json_t *former,
+             struct error *error)
+{
+    const struct mesh_instance *instance = &record->instance;
+    const struct mesh_figures *figures = &instance->figures;
+    uint64_t free_units = figures->free_units < figures->capacity_units ? figures->free_units
+                                                                        : figures->capacity_units;
+    bytes_put_char(to, '{');
+    record_json_field_int(to, "startTime", instance->start_ms);
+    record_json_field_int(to, "vers", instance->version);
+    record_json_field_text(to, "loc", record->location);
+    record_json_field_text(to, "zone", record->zone);
+    field_labels(to, instance->labels);
+    if (record_json_field_kept(to, "actionable", former, error) != STATUS_OK)
+        return error->status;
+    record_json_field_int(to, "lruTime", figures->oldest_ms);
+    record_json_field_int(to, "count", figures->copies);
+    record_json_field_int(to, "cap", as_signed(figures->capacity_units));
+    record_json_field_int(to, "used", as_signed(figures->capacity_units - free_units));
+    record_json_field_int(to, "lThreads", record->loaders);
+    record_json_field_int(to, "lInProg", figures->loading);
+    record_json_field_int(to, "rpm", figures->calls_per_minute);
+    record_json_field_bool(to, "shutdown", instance->draining);
+    struct bytes address = {0};
+    record_json_put_text(&address, record->address, strlen(record->address));
+    bytes_put_char(&address, '\0');
+    const struct record_own own[] = {
+        {"addr", record->address[0] == '\0' ? NULL : address.data},
+        {"full", figures->full ? "true" : "false"},
+    };
+    record_json_rest(to, former, &fields, own, ARRAY_COUNT(own), error);
+    bytes_fini(&address);
+    bytes_put_char(to, '}');
+    return error->status;
+}
+
+enum status
+record_instance_write(const struct record_instance *instance, const void *former,
+                      size_t former_bytes, struct bytes *to, struct error *error)
+{
+    json_t *root = NULL;
+    error_clear(error);
+    if (former_bytes == 0 || record_json_parse(former, former_bytes, &root, error) == STATUS_OK)
+        put_instance(to, instance, root, error);
+    json_decref(root);
+    if (error->status != STATUS_OK)
+        error_prefix(error, "instance record \"%s\"", instance->instance.id);
+    return error->status;
+}

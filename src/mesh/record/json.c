@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/record/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/number_text.h"
+#include "mesh/record/record.h"
+
+/* ---- reading ---- */
+
+enum status
+record_json_parse(const void *value, size_t bytes, json_t **object, struct error *error)
+{
+    json_error_t wrong;
+    if (bytes > RECORD_BYTES_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%zu bytes; at most %d are taken", bytes,
+                         RECORD_BYTES_MAX);
+    json_t *root = bytes == 0 ? NULL : json_loadb(value, bytes, JSON_REJECT_DUPLICATES, &wrong);
+    if (root == NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "not JSON: %s at byte %d",
+                         bytes == 0 ? "empty" : wrong.text, bytes == 0 ? 0 : wrong.position);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return error_set(error, STATUS_INVALID_ARGUMENT, "JSON, but not an object");
+    }
+    *object = root;
+    return STATUS_OK;
+}
+
+static const char *
+kind_name(json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a text";
+    case JSON_INTEGER: return "a number";
+    case JSON_REAL: return "a fraction";
+    case JSON_TRUE:
+    case JSON_FALSE: return "true or false";
+    case JSON_NULL: return "null";
+    }
+    UNREACHABLE();
+}
+
+enum status
+record_json_wrong(struct error *error, const char *field, const char *wanted, json_t *value)
+{
+    return error_set(error, STATUS_INVALID_ARGUMENT, "%s: %s is wanted, not %s", field, wanted,
+                     kind_name(value));
+}
+
+static json_t *
+get(json_t *object, const char *field)
+{
+    json_t *value = json_object_get(object, field);
+    return json_is_null(value) ? NULL : value;
+}
+
+enum status
+record_json_int(json_t *object, const char *field, int64_t *value, struct error *error)
+{
+    json_t *found = get(object, field);
+    if (found == NULL)
+        return STATUS_OK;
+    if (!json_is_integer(found))
+        return record_json_wrong(error, field, "a whole number", found);
+    *value = json_integer_value(found);
+    return STATUS_OK;
+}
+
+enum status
+record_json_count(json_t *object, const char *field, uint64_t max, uint64_t *value,
+                  struct error *error)
+{
+    int64_t number = (int64_t)*value;
+    if (record_json_int(object, field, &number, error) != STATUS_OK)
+        return error->status;
+    *value = number < 0 ? 0 : (uint64_t)number;
+    if (*value > max)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s: %lld is more than %llu", field,
+                         (long long)number, (unsigned long long)max);
+    return STATUS_OK;
+}
+
+enum status
+record_json_bool(json_t *object, const char *field, bool *value, struct error *error)
+{
+    json_t *found = get(object, field);
+    if (found == NULL)
+        return STATUS_OK;
+    if (!json_is_boolean(found))
+        return record_json_wrong(error, field, "true or false", found);
+    *value = json_is_true(found);
+    return STATUS_OK;
+}
+
+enum status
+record_json_text(json_t *object, const char *field, const char **value, struct error *error)
+{
+    json_t *found = get(object, field);
+    if (found == NULL)
+        return STATUS_OK;
+    if (!json_is_string(found))
+        return record_json_wrong(error, field, "a text", found);
+    *value = json_string_value(found);
+    return STATUS_OK;
+}
+
+enum status
+record_json_object(json_t *object, const char *field, json_t **value, struct error *error)
+{
+    *value = get(object, field);
+    if (*value != NULL && !json_is_object(*value))
+        return record_json_wrong(error, field, "an object", *value);
+    return STATUS_OK;
+}
+
+enum status
+record_json_array(json_t *object, const char *field, json_t **value, struct error *error)
+{
+    *value = get(object, field);
+    if (*value != NULL && !json_is_array(*value))
+        return record_json_wrong(error, field, "an array", *value);
+    return STATUS_OK;
+}
+
+/* ---- writing ---- */
+
+static void
+comma(struct bytes *to)
+{
+    if (to->used == 0 || to->failed)
+        return;
+    char last = to->data[to->used - 1];
+    if (last != '{' && last != '[' && last != ':')
+        bytes_put_char(to, ',');
+}
+
+static void
+put_control(struct bytes *to, unsigned char character)
+{
+    static const char names[] = "btn\0fr";
+    static const char digits[] = "0123456789ABCDEF";
+    bytes_put_char(to, '\\');
+    if (character >= '\b' && character <= '\r' && names[character - '\b'] != '\0') {
+        bytes_put_char(to, names[character - '\b']);
+        return;
+    }
+    bytes_put_text(to, "u00");
+    bytes_put_char(to, digits[character >> 4]);
+    bytes_put_char(to, digits[character & 15]);
+}
+
+void
+record_json_put_text(struct bytes *to, const char *text, size_t bytes)
+{
+    size_t plain = 0;
+    bytes_put_char(to, '"');
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char character = (unsigned char)text[i];
+        if (character >= ' ' && character != '"' && character != '\\')
+            continue;
+        bytes_put(to, text + plain, i - plain);
+        plain = i + 1;
+        if (character < ' ') {
+            put_control(to, character);
+        } else {
+            bytes_put_char(to, '\\');
+            bytes_put_char(to, (char)character);
+        }
+    }
+    bytes_put(to, text + plain, bytes - plain);
+    bytes_put_char(to, '"');
+}
+
+void
+record_json_name(struct bytes *to, const char *name)
+{
+    comma(to);
+    record_json_put_text(to, name, strlen(name));
+    bytes_put_char(to, ':');
+}
+
+void
+record_json_put_int(struct bytes *to, int64_t number)
+{
+    char room[NUMBER_ROOM];
+    snprintf(room, sizeof(room), "%lld", (long long)number);
+    bytes_put_text(to, room);
+}
+
+/* Stays a fraction, if it is a whole number, too. */
+static void
+put_real(struct bytes *to, double number)
+{
+    char room[NUMBER_ROOM];
+    number_text_double(room, number);
+    bytes_put_text(to, room);
+    if (strpbrk(room, ".e") == NULL)
+        bytes_put_text(to, ".0");
+}
+
+static enum status put_value(struct bytes *to, json_t *value, unsigned depth, struct error *error);
+
+static enum status
+put_object(struct bytes *to, json_t *object, unsigned depth, struct error *error)
+{
+    json_t *members = object;
+    bytes_put_char(to, '{');
+    for (void *at = json_object_iter(members); at; at = json_object_iter_next(members, at)) {
+        record_json_name(to, json_object_iter_key(at));
+        if (put_value(to, json_object_iter_value(at), depth, error) != STATUS_OK)
+            return error->status;
+    }
+    bytes_put_char(to, '}');
+    return STATUS_OK;
+}
+
+static enum status
+put_array(struct bytes *to, json_t *array, unsigned depth, struct error *error)
+{
+    bytes_put_char(to, '[');
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        comma(to);
+        if (put_value(to, json_array_get(array, i), depth, error) != STATUS_OK)
+            return error->status;
+    }
+    bytes_put_char(to, ']');
+    return STATUS_OK;
+}
+
+static enum status
+put_value(struct bytes *to, json_t *value, unsigned depth, struct error *error)
+{
+    if (depth > RECORD_DEPTH_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "nested deeper than %d", RECORD_DEPTH_MAX);
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return put_object(to, value, depth + 1, error);
+    case JSON_ARRAY: return put_array(to, value, depth + 1, error);
+    case JSON_STRING:
+        record_json_put_text(to, json_string_value(value), json_string_length(value));
+        break;
+    case JSON_INTEGER: record_json_put_int(to, json_integer_value(value)); break;
+    case JSON_REAL: put_real(to, json_real_value(value)); break;
+    case JSON_TRUE: bytes_put_text(to, "true"); break;
+    case JSON_FALSE: bytes_put_text(to, "false"); break;
+    case JSON_NULL: bytes_put_text(to, "null"); break;
+    }
+    return STATUS_OK;
+}
+
+enum status
+record_json_put(struct bytes *to, json_t *value, struct error *error)
+{
+    return put_value(to, value, 0, error);
+}
+
+enum status
+record_json_field_kept(struct bytes *to, const char *name, json_t *object, struct error *error)
+{
+    json_t *value = json_object_get(object, name);
+    if (value == NULL)
+        return STATUS_OK;
+    record_json_name(to, name);
+    if (record_json_put(to, value, error) != STATUS_OK)
+        return error_prefix(error, "%s", name);
+    return STATUS_OK;
+}
+
+void
+record_json_field_text(struct bytes *to, const char *name, const char *text)
+{
+    if (text == NULL || text[0] == '\0')
+        return;
+    record_json_name(to, name);
+    record_json_put_text(to, text, strlen(text));
+}
+
+void
+record_json_field_int(struct bytes *to, const char *name, int64_t number)
+{
+    if (number == 0)
+        return;
+    record_json_name(to, name);
+    record_json_put_int(to, number);
+}
+
+void
+record_json_field_bool(struct bytes *to, const char *name, bool value)
+{
+    if (!value)
+        return;
+    record_json_name(to, name);
+    bytes_put_text(to, "true");
+}
+
+/* ---- what is not known ---- */
+
+bool
+record_json_known(const struct record_fields *fields, const char *name)
+{
+    for (size_t i = 0; i < fields->count; i++)
+        if (strcmp(fields->names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* One of the two. */
+struct rest {
+    const char *name;
+    json_t *value;
+    const char *json;
+};
+
+static int
+compare_rest(const void *a, const void *b)
+{
+    const struct rest *one = a;
+    const struct rest *other = b;
+    return strcmp(one->name, other->name);
+}
+
+static size_t
+collect(struct rest *rests, json_t *object, const struct record_fields *fields,
+        const struct record_own *own, size_t own_count)
+{
+    json_t *members = object;
+    size_t count = 0;
+    for (void *at = json_object_iter(members); at; at = json_object_iter_next(members, at))
+        if (!record_json_known(fields, json_object_iter_key(at)))
+            rests[count++] =
+                (struct rest){json_object_iter_key(at), json_object_iter_value(at), NULL};
+    for (size_t i = 0; i < own_count; i++)
+        if (own[i].json != NULL)
+            rests[count++] = (struct rest){.name = own[i].name, .json = own[i].json};
+    return count;
+}
+
+enum status
+record_json_rest(struct bytes *to, json_t *object, const struct record_fields *fields,
+                 const struct record_own *own, size_t own_count, struct error *error)
+{
+    enum status status = STATUS_OK;
+    struct rest *rests = calloc(json_object_size(object) + own_count + 1, sizeof(*rests));
+    CHECK(rests != NULL);
+    size_t count = collect(rests, object, fields, own, own_count);
+    qsort(rests, count, sizeof(*rests), compare_rest);
+    for (size_t i = 0; i < count && status == STATUS_OK; i++) {
+        record_json_name(to, rests[i].name);
+        if (rests[i].json != NULL)
+            bytes_put_text(to, rests[i].json);
+        else if ((status = record_json_put(to, rests[i].value, error)) != STATUS_OK)
+            error_prefix(error, "%s", rests[i].name);
+    }
+    free(rests);
+    return status;
+}
+
+/* ---- one block of memory ---- */
+
+void *
+record_block_create(struct record_block *block, size_t head, size_t bytes)
+{
+    char *memory = calloc(1, head + bytes);
+    CHECK(memory != NULL);
+    *block = (struct record_block){memory + head, bytes};
+    return memory;
+}
+
+const char *
+record_block_text(struct record_block *block, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    CHECK(bytes <= block->left);
+    char *copy = memcpy(block->at, text, bytes);
+    block->at += bytes;
+    block->left -= bytes;
+    return copy;
+}

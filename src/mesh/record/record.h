@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The registry's records, as the incumbent writes them in JSON, and as the core wants them. Bytes
+ * in, structs out, and back; nothing else.
+ *
+ * Units: what is in the registry in units of 8 KiB stays so (mesh_core.h has the same), points in
+ * time are milliseconds of the epoch, as there.
+ *
+ * Memory: what is read is one block, its texts and arrays within, to be given to free(). Out of
+ * memory ends the process.
+ *
+ * Errors: INVALID_ARGUMENT with the record, the field and what is wrong with it. Values are written
+ * by anybody, and are judged here for their shape; whether a stamp or a size makes sense, the core
+ * judges.
+ *
+ * Fields that nobody here knows stay in a record: reading returns them as `extras`, a JSON
+ * object without blanks, "" if there are none; writing takes them, or the whole former value,
+ * which has the same effect.
+ *
+ * Threads: none are known here; any may call.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "mesh/core/mesh_core.h"
+
+enum {
+    RECORD_BYTES_MAX = 1 << 20, /* of a value */
+    RECORD_DEPTH_MAX = 64,      /* of objects and arrays in what is not known */
+    RECORD_UNIT_BYTES = 8192,
+    RECORD_TYPES_MAX = 4096, /* of type constraints */
+    RECORD_LABELS_MAX = 64,  /* of an instance, or of one constraint's list */
+    RECORD_LABEL_BYTES_MAX = 255,
+};
+
+/* A value of the registry. */
+struct record_source {
+    const char *id;
+    const void *value;
+    size_t bytes;
+    uint64_t create_revision;
+    uint64_t revision;
+};
+
+/* ---- models ---- */
+
+struct record_model {
+    struct mesh_model model;
+    const char *extras;
+};
+
+/* A place is loaded if the `loaded` map has the same stamp as `instanceIds`: whoever does not know
+ * the former, and loads anew, is loading. */
+enum status record_model_read(const struct record_source *source, struct record_model **record,
+                              struct error *error) WARN_UNUSED;
+
+/* `former`: what was there, or extras; NULL: nothing. */
+enum status record_model_write(const struct mesh_model *model, const void *former,
+                               size_t former_bytes, struct bytes *to,
+                               struct error *error) WARN_UNUSED;
+
+/* ---- vmodels ---- */
+
+struct record_vmodel {
+    struct mesh_vmodel vmodel;
+    const char *extras;
+};
+
+enum status record_vmodel_read(const struct record_source *source, struct record_vmodel **record,
+                               struct error *error) WARN_UNUSED;
+enum status record_vmodel_write(const struct mesh_vmodel *vmodel, const void *former,
+                                size_t former_bytes, struct bytes *to,
+                                struct error *error) WARN_UNUSED;
+
+/* ---- instances ---- */
+
+struct record_instance {
+    struct mesh_instance instance;
+    const char *location; /* for people */
+    const char *zone;
+    const char *address; /* where its peers reach it, "host:port"; "": it is none of ours */
+    uint32_t loaders;
+    const char *extras;
+};
+
+/* `full_units`: an instance that does not say whether it is full (P3) is, if less than so much is
+ * free. */
+enum status record_instance_read(const struct record_source *source, uint64_t full_units,
+                                 struct record_instance **record, struct error *error) WARN_UNUSED;
+enum status record_instance_write(const struct record_instance *instance, const void *former,
+                                  size_t former_bytes, struct bytes *to,
+                                  struct error *error) WARN_UNUSED;
+
+static inline uint64_t
+record_units(uint64_t bytes)
+{
+    return bytes / RECORD_UNIT_BYTES + (bytes % RECORD_UNIT_BYTES != 0);
+}
+
+/* ---- type constraints ---- */
+
+struct record_types {
+    const struct mesh_type_rule *rules;
+    uint32_t rule_count;
+};
+
+/* A JSON object: {type: {"required": [labels], "preferred": [labels]}}. Labels are sorted, each
+ * once; what is required is not preferred. Other members are passed over. */
+enum status record_types_read(const void *value, size_t bytes, struct record_types **types,
+                              struct error *error) WARN_UNUSED;
+
+/* ---- dynamic configuration ---- */
+
+enum record_setting_kind {
+    RECORD_LOG_LEVEL,
+    RECORD_LOG_CALLS,        /* one line for each */
+    RECORD_TELL_DESTINATION, /* to the caller: the instance that answered */
+    RECORD_RATE_FOR_MORE,    /* S3, calls a minute */
+    RECORD_DISABLED,         /* no new instance starts */
+    RECORD_SETTING_NONE,
+};
+
+struct record_setting {
+    enum record_setting_kind kind;
+    bool on;                  /* LOG_CALLS, TELL_DESTINATION, DISABLED */
+    uint32_t number;          /* RATE_FOR_MORE */
+    enum log_level log_level; /* LOG_LEVEL */
+};
+
+/* Of the name under config/. SETTING_NONE: it is none of them. */
+enum record_setting_kind record_setting_kind(const char *name);
+
+/* The value is plain text. INVALID_ARGUMENT: it is none of the kind's; what was stays. */
+enum status record_setting_read(enum record_setting_kind kind, const void *value, size_t bytes,
+                                struct record_setting *setting, struct error *error) WARN_UNUSED;

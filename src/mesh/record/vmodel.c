@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A vmodel's record: actionable, o (owner), amid, tmid, failed, and by name all else. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "mesh/record/json.h"
+#include "mesh/record/record.h"
+
+static const char *const names[] = {"actionable", "o", "amid", "tmid", "failed"};
+static const struct record_fields fields = {names, ARRAY_COUNT(names)};
+
+static enum status
+read_fields(json_t *root, struct mesh_vmodel *vmodel, struct error *error)
+{
+    vmodel->owner = "";
+    vmodel->active = "";
+    vmodel->target = "";
+    if (record_json_text(root, "o", &vmodel->owner, error) != STATUS_OK ||
+        record_json_text(root, "amid", &vmodel->active, error) != STATUS_OK ||
+        record_json_text(root, "tmid", &vmodel->target, error) != STATUS_OK)
+        return error->status;
+    return record_json_bool(root, "failed", &vmodel->failed, error);
+}
+
+static struct record_vmodel *
+settle(const struct mesh_vmodel *from, const struct record_source *source, const char *extras)
+{
+    struct record_block block;
+    size_t bytes = strlen(source->id) + strlen(from->owner) + strlen(from->active) +
+                   strlen(from->target) + strlen(extras) + 5;
+    struct record_vmodel *record = record_block_create(&block, sizeof(*record), bytes);
+    record->vmodel = (struct mesh_vmodel){
+        .id = record_block_text(&block, source->id),
+        .owner = record_block_text(&block, from->owner),
+        .active = record_block_text(&block, from->active),
+        .target = record_block_text(&block, from->target),
+        .create_revision = source->create_revision,
+        .revision = source->revision,
+        .failed = from->failed,
+    };
+    record->extras = record_block_text(&block, extras);
+    return record;
+}
+
+static void
+read_root(json_t *root, const struct record_source *source, struct record_vmodel **record,
+          struct error *error)
+{
+    struct mesh_vmodel vmodel = {0};
+    struct bytes extras = {0};
+    bytes_put_char(&extras, '{');
+    if (read_fields(root, &vmodel, error) == STATUS_OK &&
+        record_json_field_kept(&extras, "actionable", root, error) == STATUS_OK &&
+        record_json_rest(&extras, root, &fields, NULL, 0, error) == STATUS_OK) {
+        bytes_put(&extras, "}", 2);
+        CHECK(!extras.failed);
+        *record = settle(&vmodel, source, strcmp(extras.data, "{}") == 0 ? "" : extras.data);
+    }
+    bytes_fini(&extras);
+}
+
+enum status
+record_vmodel_read(const struct record_source *source, struct record_vmodel **record,
+                   struct error *error)
+{
+    json_t *root = NULL;
+    error_clear(error);
+    if (record_json_parse(source->value, source->bytes, &root, error) == STATUS_OK)
+        read_root(root, source, record, error);
+    json_decref(root);
+    if (error->status != STATUS_OK)
+        error_prefix(error, "vmodel record \"%s\"", source->id);
+    return error->status;
+}
+
+enum status
+record_vmodel_write(const struct mesh_vmodel *vmodel, const void *former, size_t former_bytes,
+                    struct bytes *to, struct error *error)
+{
+    json_t *root = NULL;
+    error_clear(error);
+    if (former_bytes == 0 || record_json_parse(former, former_bytes, &root, error) == STATUS_OK) {
+        bytes_put_char(to, '{');
+        if (record_json_field_kept(to, "actionable", root, error) == STATUS_OK) {
+            record_json_field_text(to, "o", vmodel->owner);
+            record_json_field_text(to, "amid", vmodel->active);
+            record_json_field_text(to, "tmid", vmodel->target);
+            record_json_field_bool(to, "failed", vmodel->failed);
+            record_json_rest(to, root, &fields, NULL, 0, error);
+        }
+        bytes_put_char(to, '}');
+    }
+    json_decref(root);
+    if (error->status != STATUS_OK)
+        error_prefix(error, "vmodel record \"%s\"", vmodel->id);
+    return error->status;
+}

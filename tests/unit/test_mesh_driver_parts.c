@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Proves the driver's small parts by themselves: numbers for what is under way are unique and come
+ * again, fields that we do not know go with exactly the record that they are of, and this node's
+ * record is written when its rules N1 to N4 say.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../random.h"
+#include "mesh/edge/extras.h"
+#include "mesh/edge/publish.h"
+#include "mesh/edge/seats.h"
+
+/* ---- seats ---- */
+
+static void
+seats_are_unique_and_come_again(void **state)
+{
+    (void)state;
+    enum { MAX = 300 };
+    struct seats seats;
+    char things[MAX];
+    bool taken[MAX] = {false};
+    uint64_t random = 7;
+    uint32_t count = 0;
+    seats_init(&seats, MAX);
+    for (int i = 0; i < 20000; i++) {
+        uint32_t at = (uint32_t)(random_draw(&random) % MAX);
+        if (random_draw(&random) % 2 == 0) {
+            uint32_t number = seats_take(&seats, &things[at]);
+            assert_true(number < MAX || (number == SEAT_NONE && count == MAX));
+            if (number == SEAT_NONE)
+                continue;
+            assert_false(taken[number]);
+            assert_ptr_equal(seats.held[number], &things[at]);
+            taken[number] = true;
+            count++;
+        } else if (taken[at]) {
+            seats_give(&seats, at);
+            assert_null(seats.held[at]);
+            taken[at] = false;
+            count--;
+        }
+        assert_int_equal(seats_count(&seats), count);
+    }
+    seats_fini(&seats);
+}
+
+static void
+seats_end_at_their_most(void **state)
+{
+    (void)state;
+    struct seats seats;
+    int thing = 0;
+    seats_init(&seats, 2);
+    assert_int_equal(seats_take(&seats, &thing), 0);
+    assert_int_equal(seats_take(&seats, &thing), 1);
+    assert_int_equal(seats_take(&seats, &thing), SEAT_NONE);
+    seats_give(&seats, 0);
+    assert_int_equal(seats_take(&seats, &thing), 0);
+    seats_fini(&seats);
+}
+
+/* ---- extras ---- */
+
+static void
+extras_go_with_their_revision(void **state)
+{
+    (void)state;
+    struct extras extras = {.seed = 3};
+    assert_null(extras_get(&extras, STORE_MODELS, "a", 0));
+    extras_set(&extras, STORE_MODELS, "a", 5, "{\"x\":1}");
+    assert_string_equal(extras_get(&extras, STORE_MODELS, "a", 5), "{\"x\":1}");
+    assert_null(extras_get(&extras, STORE_MODELS, "a", 4));
+    assert_null(extras_get(&extras, STORE_MODELS, "a", 6));
+    assert_null(extras_get(&extras, STORE_VMODELS, "a", 5));
+    extras_set(&extras, STORE_MODELS, "a", 4, "{\"old\":1}");
+    assert_string_equal(extras_get(&extras, STORE_MODELS, "a", 5), "{\"x\":1}");
+    extras_set(&extras, STORE_MODELS, "a", 4, "");
+    assert_non_null(extras_get(&extras, STORE_MODELS, "a", 5));
+    extras_drop(&extras, STORE_MODELS, "a", 4);
+    assert_non_null(extras_get(&extras, STORE_MODELS, "a", 5));
+    extras_set(&extras, STORE_MODELS, "a", 6, "");
+    assert_null(extras_get(&extras, STORE_MODELS, "a", 6));
+    assert_int_equal(extras.count, 0);
+    extras_fini(&extras);
+}
+
+static void
+extras_stay_when_the_store_is_emptied(void **state)
+{
+    (void)state;
+    struct extras extras = {.seed = 3};
+    extras_set(&extras, STORE_VMODELS, "v", 500, "{\"x\":1}");
+    extras_restart(&extras);
+    assert_string_equal(extras_get(&extras, STORE_VMODELS, "v", 0), "{\"x\":1}");
+    extras_set(&extras, STORE_VMODELS, "v", 2, "{\"y\":1}");
+    assert_string_equal(extras_get(&extras, STORE_VMODELS, "v", 2), "{\"y\":1}");
+    extras_fini(&extras);
+}
+
+static void
+extras_are_many(void **state)
+{
+    (void)state;
+    enum { COUNT = 5000 };
+    struct extras extras = {.seed = 11};
+    char id[32], text[48];
+    for (uint64_t i = 0; i < COUNT; i++) {
+        snprintf(id, sizeof(id), "model-%llu", (unsigned long long)i);
+        snprintf(text, sizeof(text), "{\"n\":%llu}", (unsigned long long)i);
+        extras_set(&extras, STORE_MODELS, id, i + 1, text);
+    }
+    for (uint64_t i = 0; i < COUNT; i += 2) {
+        snprintf(id, sizeof(id), "model-%llu", (unsigned long long)i);
+        extras_drop(&extras, STORE_MODELS, id, i + 1);
+    }
+    assert_int_equal(extras.count, COUNT / 2);
+    for (uint64_t i = 0; i < COUNT; i++) {
+        snprintf(id, sizeof(id), "model-%llu", (unsigned long long)i);
+        snprintf(text, sizeof(text), "{\"n\":%llu}", (unsigned long long)i);
+        const char *got = extras_get(&extras, STORE_MODELS, id, i + 1);
+        if (i % 2 == 0)
+            assert_null(got);
+        else
+            assert_string_equal(got, text);
+    }
+    extras_fini(&extras);
+}
+
+/* ---- publish ---- */
+
+static const struct publish SAID = {
+    .figures = {.capacity_units = 1000,
+                .free_units = 500,
+                .oldest_ms = INT64_C(1000000000),
+                .copies = 100,
+                .calls_per_minute = 1000},
+    .loaders = 4,
+};
+
+static void
+publish_never_within_two_seconds(void **state)
+{
+    (void)state;
+    struct publish now = SAID;
+    now.draining = true;
+    assert_false(publish_is_due(&SAID, &now, 1999));
+    assert_true(publish_is_due(&SAID, &now, 2000));
+}
+
+static void
+publish_at_once_what_matters(void **state)
+{
+    (void)state;
+    struct publish now = SAID;
+    assert_false(publish_is_due(&SAID, &now, 1000000));
+    now.figures.full = true;
+    assert_true(publish_is_due(&SAID, &now, 2000));
+    now = SAID;
+    now.figures.capacity_units = 979;
+    assert_true(publish_is_due(&SAID, &now, 2000));
+    now.figures.capacity_units = 980;
+    assert_false(publish_is_due(&SAID, &now, 2000));
+    now = SAID;
+    now.figures.loading = 1;
+    assert_true(publish_is_due(&SAID, &now, 2000));
+}
+
+/* Due after 40 s, not before; with the lesser change only after 160 s. */
+static void
+check_some(const struct publish *much, const struct publish *little)
+{
+    assert_false(publish_is_due(&SAID, much, 39999));
+    assert_true(publish_is_due(&SAID, much, 40000));
+    assert_false(publish_is_due(&SAID, little, 159999));
+    assert_true(publish_is_due(&SAID, little, 160000));
+}
+
+static void
+publish_in_time_what_has_moved(void **state)
+{
+    (void)state;
+    struct publish much = SAID;
+    struct publish little = SAID;
+    much.figures.free_units = 399; /* of 500 used, more than a fifth */
+    little.figures.free_units = 400;
+    check_some(&much, &little);
+    much = little = SAID;
+    much.figures.copies = 110;
+    little.figures.copies = 109;
+    check_some(&much, &little);
+    much = little = SAID;
+    much.figures.calls_per_minute = 1100;
+    little.figures.calls_per_minute = 1099;
+    check_some(&much, &little);
+}
+
+static void
+publish_the_oldest(void **state)
+{
+    (void)state;
+    struct publish now = SAID;
+    now.figures.oldest_ms += 2501; /* a sixteenth of forty seconds is 2.5 s */
+    assert_false(publish_is_due(&SAID, &now, 39999));
+    assert_true(publish_is_due(&SAID, &now, 40000));
+    now.figures.oldest_ms = INT64_MAX; /* none: as far as can be */
+    assert_true(publish_is_due(&SAID, &now, 40000));
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(seats_are_unique_and_come_again),
+        cmocka_unit_test(seats_end_at_their_most),
+        cmocka_unit_test(extras_go_with_their_revision),
+        cmocka_unit_test(extras_stay_when_the_store_is_emptied),
+        cmocka_unit_test(extras_are_many),
+        cmocka_unit_test(publish_never_within_two_seconds),
+        cmocka_unit_test(publish_at_once_what_matters),
+        cmocka_unit_test(publish_in_time_what_has_moved),
+        cmocka_unit_test(publish_the_oldest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Models' records: what the incumbent writes is read into what the core wants and comes out again
+ * byte for byte; what nobody knows stays, whether the whole former value is given or the extras
+ * alone; `loaded` counts only beside the same stamp. What is hostile ends in an error that says
+ * where, and nothing else.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/check.h"
+#include "mesh/record/record.h"
+
+static struct record_source
+source_of(const char *value)
+{
+    return (struct record_source){"m-1", value, strlen(value), 40, 44};
+}
+
+static struct record_model *
+read_ok(const char *value)
+{
+    struct record_model *record = NULL;
+    struct error error = ERROR_NONE;
+    struct record_source source = source_of(value);
+    if (record_model_read(&source, &record, &error) != STATUS_OK)
+        fail_msg("%s", error.text);
+    return record;
+}
+
+/* The error's text says this. */
+static void
+refused(const char *value, const char *text)
+{
+    struct record_model *record = NULL;
+    struct error error = ERROR_NONE;
+    struct record_source source = source_of(value);
+    assert_int_equal(record_model_read(&source, &record, &error), STATUS_INVALID_ARGUMENT);
+    assert_null(record);
+    if (strstr(error.text, text) == NULL || strncmp(error.text, "model record \"m-1\": ", 20) != 0)
+        fail_msg("\"%s\" does not say \"%s\"", error.text, text);
+}
+
+static void
+writes(const struct mesh_model *model, const char *former, const char *expected)
+{
+    struct bytes to = {0};
+    struct error error = ERROR_NONE;
+    if (record_model_write(model, former, strlen(former), &to, &error) != STATUS_OK)
+        fail_msg("%s", error.text);
+    bytes_put_char(&to, '\0');
+    assert_string_equal(to.data, expected);
+    bytes_fini(&to);
+}
+
+/* ---- the incumbent's ---- */
+
+static const char *const theirs[] = {
+    "{\"type\":\"mt:onnx\"}",
+    "{\"type\":\"rt:triton-2.x\",\"encKey\":\"{\\\"storage_key\\\":\\\"s3\\\"}\",\"mPath\":\"a/b\","
+    "\"autoDel\":true,\"instanceIds\":{\"5bd6f8-4xk2p\":1700000000001,\"5bd6f8-zz9qq\":"
+    "1700000000000"
+    "},\"failedIn\":{\"7c9d44-aaaaa\":1699999999999},\"fails\":{\"7c9d44-aaaaa\":{\"msg\":\"out of "
+    "memory\"}},\"refs\":2,\"lu\":1700000000500,\"lul\":1699999990000}",
+    "{\"type\":\"t\",\"failedIn\":{\"a\":1,\"b\":2},\"fails\":{\"b\":{\"msg\":"
+    "\"\\\"quoted\\\"\\n\","
+    "\"more\":[1,2]}},\"lu\":9223372036854775807}",
+    "{\"type\":\"größe\",\"mPath\":\"\\u0001\\u001F\\t\\\\/\",\"actionable\":true,\"refs\":1}",
+    "{\"type\":\"t\",\"instanceIds\":{\"a\":5},\"alpha\":{\"z\":1,\"a\":[true,null,-3,0.1]},"
+    "\"loaded\":{"
+    "\"a\":5},\"zulu\":\"\"}",
+};
+
+static void
+round_trips(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(theirs); i++) {
+        struct record_model *record = read_ok(theirs[i]);
+        writes(&record->model, theirs[i], theirs[i]);
+        writes(&record->model, record->extras, theirs[i]);
+        free(record);
+    }
+}
+
+static void
+says_what_the_core_wants(void **state)
+{
+    (void)state;
+    struct record_model *record = read_ok(theirs[1]);
+    const struct mesh_model *model = &record->model;
+    assert_string_equal(model->id, "m-1");
+    assert_string_equal(model->type, "rt:triton-2.x");
+    assert_string_equal(model->key, "{\"storage_key\":\"s3\"}");
+    assert_string_equal(model->path, "a/b");
+    assert_true(model->auto_delete);
+    assert_int_equal(model->references, 2);
+    assert_int_equal(model->used_ms, 1700000000500);
+    assert_int_equal(model->unloaded_ms, 1699999990000);
+    assert_int_equal(model->create_revision, 40);
+    assert_int_equal(model->revision, 44);
+    assert_int_equal(model->place_count, 3);
+    assert_string_equal(model->places[0].instance, "5bd6f8-4xk2p");
+    assert_int_equal(model->places[0].kind, MESH_PLACE_LOADING);
+    assert_int_equal(model->places[0].since_ms, 1700000000001);
+    assert_string_equal(model->places[2].instance, "7c9d44-aaaaa");
+    assert_int_equal(model->places[2].kind, MESH_PLACE_FAILED);
+    assert_string_equal(model->places[2].reason, "out of memory");
+    assert_string_equal(record->extras, "");
+    free(record);
+}
+
+static void
+defaults(void **state)
+{
+    (void)state;
+    struct record_model *record = read_ok("{\"type\":null,\"mPath\":null,\"refs\":-4}");
+    assert_string_equal(record->model.type, "NLCLASSIFIER");
+    assert_string_equal(record->model.path, "");
+    assert_string_equal(record->model.key, "");
+    assert_int_equal(record->model.references, 0);
+    assert_int_equal(record->model.place_count, 0);
+    free(record);
+}
+
+/* ---- ours ---- */
+
+static void
+loaded_beside_the_same_stamp(void **state)
+{
+    (void)state;
+    struct record_model *record =
+        read_ok("{\"type\":\"t\",\"instanceIds\":{\"a\":1,\"b\":2,\"c\":3},"
+                "\"loaded\":{\"a\":1,\"b\":1,\"d\":4,\"c\":\"3\"}}");
+    assert_int_equal(record->model.place_count, 3);
+    assert_int_equal(record->model.places[0].kind, MESH_PLACE_LOADED);
+    assert_int_equal(record->model.places[1].kind, MESH_PLACE_LOADING); /* anew, by the incumbent */
+    assert_int_equal(record->model.places[2].kind, MESH_PLACE_LOADING);
+    writes(&record->model, "",
+           "{\"type\":\"t\",\"instanceIds\":{\"a\":1,\"b\":2,\"c\":3},\"loaded\":{\"a\":1}}");
+    free(record);
+}
+
+/* What the core decides replaces what was, and nothing else. */
+static void
+changes(void **state)
+{
+    (void)state;
+    const char *former =
+        "{\"type\":\"t\",\"instanceIds\":{\"a\":1},\"failedIn\":{\"b\":7,\"c\":8},\"fails\":{"
+        "\"b\":{\"msg\":\"x\",\"code\":3},\"c\":{\"msg\":\"y\"}},\"new\":{\"deep\":[{}]}}";
+    const struct mesh_place places[] = {
+        {"d", NULL, 9, MESH_PLACE_LOADING},
+        {"a", "late", 10, MESH_PLACE_FAILED},
+        {"b", "x", 7, MESH_PLACE_FAILED},
+        {"Z", "", 6, MESH_PLACE_LOADED},
+    };
+    struct mesh_model model = {
+        .id = "m", .type = "u", .places = places, .place_count = 4, .used_ms = 12};
+    writes(&model, former,
+           "{\"type\":\"u\",\"instanceIds\":{\"Z\":6,\"d\":9},\"failedIn\":{\"a\":10,\"b\":7},"
+           "\"fails\":{\"a\":{\"msg\":\"late\"},\"b\":{\"msg\":\"x\",\"code\":3}},\"lu\":12,"
+           "\"loaded\":{\"Z\":6},\"new\":{\"deep\":[{}]}}");
+    model.place_count = 0;
+    model.used_ms = 0;
+    writes(&model, "", "{\"type\":\"u\"}");
+}
+
+static void
+keeps_what_nobody_knows(void **state)
+{
+    (void)state;
+    struct record_model *record = read_ok(
+        "{\"z\":1.5,\"type\":\"t\",\"y\":1e300,\"x\":2.0,\"w\":-9223372036854775808,"
+        "\"\":\"\",\"failedIn\":{\"b\":7},\"fails\":{\"b\":{\"code\":3},\"gone\":{\"code\":4}},"
+        "\"actionable\":\"odd\"}");
+    assert_string_equal(record->extras,
+                        "{\"actionable\":\"odd\",\"fails\":{\"b\":{\"code\":3}},\"\":\"\","
+                        "\"w\":-9223372036854775808,\"x\":2.0,\"y\":1e+300,\"z\":1.5}");
+    writes(&record->model, record->extras,
+           "{\"type\":\"t\",\"actionable\":\"odd\",\"failedIn\":{\"b\":7},\"fails\":{\"b\":{"
+           "\"code\":3}},\"\":\"\",\"w\":-9223372036854775808,\"x\":2.0,\"y\":1e+300,\"z\":1.5}");
+    free(record);
+}
+
+/* ---- hostile ---- */
+
+static void
+wrong_shapes(void **state)
+{
+    (void)state;
+    refused("", "not JSON: empty");
+    refused("{", "not JSON: ");
+    refused("[1]", "not an object");
+    refused("{\"type\":\"a\",\"type\":\"b\"}", "duplicate");
+    refused("{\"type\":\"a\",\"instanceIds\":{\"i\":1,\"i\":2}}", "duplicate");
+    refused("{\"type\":\"\xff\"}", "not JSON: ");
+    refused("{\"type\":\"a\\u0000b\"}", "not JSON: ");
+    refused("{\"type\":\"\"}", "type: is empty");
+    refused("{\"type\":7}", "type: a text is wanted, not a number");
+    refused("{\"encKey\":{}}", "encKey: a text is wanted, not an object");
+    refused("{\"autoDel\":1}", "autoDel: true or false is wanted, not a number");
+    refused("{\"refs\":1.5}", "refs: a whole number is wanted, not a fraction");
+    refused("{\"refs\":2147483648}", "refs: 2147483648 is more than 2147483647");
+    refused("{\"lu\":9223372036854775808}", "not JSON: ");
+    refused("{\"instanceIds\":[]}", "instanceIds: an object is wanted, not an array");
+    refused("{\"instanceIds\":{\"i\":null}}", "instanceIds: i: a whole number is wanted, not null");
+    refused("{\"instanceIds\":{\"\":1}}", "instanceIds: an instance's id has 0 bytes");
+    refused("{\"failedIn\":{\"i\":\"1\"}}", "failedIn: i: a whole number is wanted, not a text");
+    refused("{\"loaded\":7}", "loaded: an object is wanted, not a number");
+    refused("{\"fails\":\"no\"}", "fails: an object is wanted, not a text");
+}
+
+static void
+too_much(void **state)
+{
+    (void)state;
+    struct bytes value = {0};
+    bytes_put_text(&value, "{\"instanceIds\":{\"i\":1");
+    for (int i = 0; i < 10000; i++) {
+        char place[32];
+        snprintf(place, sizeof(place), ",\"i%d\":%d", i, i);
+        bytes_put_text(&value, place);
+    }
+    bytes_put(&value, "}}", 3);
+    refused(value.data, "10001 instances; at most 4096 are taken");
+    value.used = 0;
+    bytes_put_text(&value, "{\"deep\":");
+    for (int i = 0; i < 100; i++)
+        bytes_put_char(&value, '[');
+    for (int i = 0; i < 100; i++)
+        bytes_put_char(&value, ']');
+    bytes_put(&value, "}", 2);
+    refused(value.data, "deep: nested deeper than 64");
+    value.used = 0;
+    for (int i = 0; i < 100000; i++)
+        bytes_put_text(&value, "{\"a\":");
+    bytes_put_char(&value, '\0');
+    refused(value.data, "not JSON: ");
+    value.used = 0;
+    for (int i = 0; i <= RECORD_BYTES_MAX; i++)
+        bytes_put_char(&value, ' ');
+    bytes_put_char(&value, '\0');
+    refused(value.data, "1048577 bytes; at most 1048576 are taken");
+    bytes_fini(&value);
+}
+
+/* A former value that is none is not written over. */
+static void
+wrong_former(void **state)
+{
+    (void)state;
+    struct bytes to = {0};
+    struct error error = ERROR_NONE;
+    struct mesh_model model = {.id = "m", .type = "t"};
+    assert_int_equal(record_model_write(&model, "nonsense", 8, &to, &error),
+                     STATUS_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "model record \"m\": not JSON"));
+    assert_int_equal(to.used, 0);
+    bytes_fini(&to);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(round_trips),  cmocka_unit_test(says_what_the_core_wants),
+        cmocka_unit_test(defaults),     cmocka_unit_test(loaded_beside_the_same_stamp),
+        cmocka_unit_test(changes),      cmocka_unit_test(keeps_what_nobody_knows),
+        cmocka_unit_test(wrong_shapes), cmocka_unit_test(too_much),
+        cmocka_unit_test(wrong_former),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
