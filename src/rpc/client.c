@@ -15,6 +15,7 @@
  *   4. WATCHED comes for the last time: the client is freed, and its queue may end.
  */
 #include <grpc/slice.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -30,6 +31,8 @@ channel_create(const struct rpc_client_options *options)
     int64_t connect_ms = options->connect_timeout_ns / NS_PER_MS;
     rpc_args_add_connection(&args, connect_ms > 0 ? rpc_limit_to_core((size_t)connect_ms)
                                                   : RPC_CONNECT_MS);
+    /* A connection without calls is kept: its end is to mean that the server has ended it. */
+    rpc_args_add(&args, GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, INT_MAX);
     /* Who retries, where and whether at all, is decided above. */
     rpc_args_add(&args, GRPC_ARG_ENABLE_RETRIES, 0);
     rpc_args_add_limit(&args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, options->message_bytes_max);

@@ -31,7 +31,7 @@ LAYERS = {
     "src/mesh/etcd": {"base", "mesh/etcd"},
     "src/mesh/record": {"base", "mesh/core", "mesh/record"},
     "src/mesh/store": {"base", "mesh/etcd", "mesh/record", "mesh/store"},
-    "src/mesh/edge": {"base", "mesh", "mesh/core", "mesh/etcd", "mesh/record",
+    "src/mesh/edge": {"base", "rpc", "mesh", "mesh/core", "mesh/etcd", "mesh/record",
                       "mesh/store", "mesh/edge"},
     "include/shoal": {"shoal"},
 }
@@ -81,6 +81,8 @@ OPERATORS_PAGE = "docs/operating.md"
 
 # (rule, files) that are allowed all the same, each with its reason.
 EXCEPTIONS = [
+    ("atomics", ["src/mesh/edge/peer_pipe.c"],
+     "a lent piece that was cut is given back by whoever of the library's threads is last"),
     ("atomics", ["src/rpc/*"], "a call is ended by another thread than its queue's: private words"),
     ("atomics", [f"src/coordinator/{name}.*" for name in (
         "admit", "assembly", "audit", "catalog", "catalog_load", "catalog_seats", "death", "front",

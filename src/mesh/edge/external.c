@@ -484,13 +484,18 @@ poll(struct external *external)
         hopeless(external);
 }
 
-/* Whether the connection to a runtime that was ready has gone. */
+/* Whether the connection to a runtime that was ready has gone. The client may say that there is one
+ * later than the answer came that says READY. */
 static void
 watch(struct external *external)
 {
     pthread_mutex_lock(&external->lock);
-    bool is_lost = external->is_ready && !external->is_closing &&
-                   rpc_client_state(external->management) != RPC_CLIENT_READY;
+    bool is_watched = external->is_ready && !external->is_closing;
+    enum rpc_client_state state =
+        is_watched ? rpc_client_state(external->management) : RPC_CLIENT_READY;
+    bool is_lost = state == RPC_CLIENT_IDLE || state == RPC_CLIENT_FAILING ||
+                   (state == RPC_CLIENT_CONNECTING && external->was_seen);
+    external->was_seen = is_watched && !is_lost && state == RPC_CLIENT_READY;
     if (is_lost) {
         external->is_ready = false;
         external->management = NULL;

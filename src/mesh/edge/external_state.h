@@ -26,6 +26,7 @@ struct external {
     bool is_polling;
     bool has_failed;
     bool was_ready; /* once: then it is that target for good */
+    bool was_seen;  /* the connection of the last READY, as the client says it */
     int64_t poll_at_ns;
     int64_t give_up_ns;
     struct error last; /* why it is not READY */
