@@ -656,6 +656,7 @@ node_end_driver(struct node *node)
 {
     driver_close(node->driver);
     store_close(node->store);
+    etcd_destroy(node->etcd); /* without a goodbye: its instance goes with the lease */
     node->store = NULL;
     for (bool some = true; some;) {
         some = false;
