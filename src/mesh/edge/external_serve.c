@@ -295,9 +295,9 @@ static void
 send(struct served *served, const struct driver_attempt *attempt, const struct list *message)
 {
     const struct peer_request *from = served->request;
-    struct rpc_metadata metadata[PEER_METADATA_MAX + 2];
+    struct rpc_metadata metadata[PEERS_METADATA_MAX + 2];
     size_t count = from->metadata_count;
-    CHECK(count <= PEER_METADATA_MAX);
+    CHECK(count <= PEERS_METADATA_MAX);
     if (count > 0)
         memcpy(metadata, from->metadata, count * sizeof(*metadata));
     metadata[count++] = entry_of("mm-model-id-bin", attempt->model);

@@ -13,6 +13,7 @@ enum {
     SLOTS_FIRST = 64,
     PIECES_FIRST = 8,
 };
+_Static_assert((int)PEERS_METADATA_MAX == (int)PEER_METADATA_MAX, "what a frame has room for");
 _Static_assert(PEERS_CALLS_MAX == 1 << PLACE_BITS, "a place for each call");
 
 /* A call on the stream. */
@@ -115,13 +116,15 @@ end_as_told(enum mesh_end end)
 }
 
 static void
-deliver(const struct slot *slot, const struct peer_answer *told, int64_t start_ms)
+deliver(const struct link *link, const struct slot *slot, const struct peer_answer *told,
+        int64_t start_ms)
 {
     struct driver_figures figures = {.start_ms = start_ms};
     struct driver_end end = {.end = end_as_told(told->end)};
     if (told->has_figures) {
         figures.figures = told->figures;
         end.figures = &figures;
+        end.instance = link->instance; /* stays while this thread is here: on_end is its, too */
     }
     static const struct rpc_piece nothing[1];
     struct rpc_answer answer = {
@@ -286,7 +289,7 @@ on_message(void *context, const struct rpc_message *message)
               peer_frame_read(frame, scratch->texts, &error) == STATUS_OK);
     }
     if (whole) {
-        deliver(&taken, &frame->answer, start_ms);
+        deliver(link, &taken, &frame->answer, start_ms);
         answer_drop(&taken);
     }
     pthread_mutex_lock(&link->lock);

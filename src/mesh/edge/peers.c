@@ -232,13 +232,15 @@ forward(void *context, struct driver_call *call, const struct driver_attempt *at
     return begun;
 }
 
-static void
+static bool
 abandon(void *context, struct driver_call *call, uint32_t number)
 {
     struct peer_request *request = call->request;
     (void)context;
-    if (request->link != NULL && link_abandon(request->link, request, number))
-        request->type->release(request);
+    if (!link_abandon(request->link, request, number))
+        return false;
+    request->type->release(request);
+    return true;
 }
 
 static void

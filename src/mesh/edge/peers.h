@@ -26,6 +26,7 @@
 #define PEERS_PING_ANSWER_NS (3 * NS_PER_S)
 
 enum {
+    PEERS_METADATA_MAX = 64, /* entries passed on with a request, and with each part of an answer */
     PEERS_CALLS_MAX = 1 << 14,     /* under way on one stream; more: OVERLOADED */
     PEERS_WINDOW_BYTES = 64 << 20, /* that wait for one stream to take them; more: OVERLOADED */
 };
@@ -57,7 +58,7 @@ struct peer_request {
     const struct rpc_piece *pieces; /* of the message, each kept: it may be sent several times */
     size_t piece_count;
     const struct rpc_metadata *metadata; /* those of peers_pass_on */
-    size_t metadata_count;
+    size_t metadata_count;               /* at most PEERS_METADATA_MAX */
     uint32_t queue; /* index of the queue on whose thread the answer is to come */
 
     /* Of who has the try: NULL before the first. */

@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Proves that calls of one node reach another and come back as they went, whatever their length,
+ * many at once; that each try ends once, also when the other node is killed, is not there, is
+ * another one, or makes no sense; that a cancelled one is cancelled there.
+ *
+ * Run with the argument "serve" this program is a node to be killed: it prints its port.
+ *
+ * ctest: timeout=180 tsan
+ */
+#include "test_peer_rig.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "mesh/edge/peer_link.h"
+#include "mesh/edge/peer_wire.h"
+
+enum { MANY = 64 };
+
+static void
+check_answered(struct ask *ask, enum status status)
+{
+    RIG_WAIT(ask->ended == 1);
+    assert_int_equal(ask->end.end, MESH_END_OK);
+    assert_int_equal(ask->status, status);
+}
+
+static void
+check_echoed(struct ask *ask, size_t bytes)
+{
+    check_answered(ask, STATUS_OK);
+    assert_true(ask->has_answer);
+    assert_int_equal(ask->answer_bytes, bytes);
+    if (bytes > 0)
+        assert_memory_equal(ask->answer, ask->message, bytes);
+}
+
+static void
+test_lengths(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {
+        0,          1, 1000, PEER_PART_BYTES_MAX - 1, PEER_PART_BYTES_MAX, PEER_PART_BYTES_MAX + 1,
+        LARGE_BYTES};
+    struct house *house = house_open();
+    struct caller *caller = caller_open(house->address);
+    for (size_t i = 0; i < ARRAY_COUNT(lengths); i++) {
+        struct ask *ask = ask_create("/t.T/Echo", lengths[i]);
+        assert_int_equal(ask_send(caller, ask), DRIVER_UNDER_WAY);
+        check_echoed(ask, lengths[i]);
+        ask_free(ask);
+    }
+    caller_close(caller);
+    house_close(house);
+}
+
+static void
+test_many_at_once(void **state)
+{
+    (void)state;
+    struct house *house = house_open();
+    struct caller *caller = caller_open(house->address);
+    struct ask *asks[10 * MANY];
+    for (size_t i = 0; i < ARRAY_COUNT(asks); i++) {
+        asks[i] = ask_create("/t.T/Echo", i % 7 == 0 ? 400000 : i * 10);
+        assert_int_equal(ask_send(caller, asks[i]), DRIVER_UNDER_WAY);
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(asks); i++) {
+        check_echoed(asks[i], i % 7 == 0 ? 400000 : i * 10);
+        ask_free(asks[i]);
+    }
+    caller_close(caller);
+    house_close(house);
+}
+
+static void
+test_what_an_answer_says(void **state)
+{
+    (void)state;
+    struct house *house = house_open();
+    struct caller *caller = caller_open(house->address);
+    struct rpc_metadata metadata = {span_of("x-key"), span_of("value")};
+    struct ask *ask = ask_create("/t.T/Large", 3);
+    ask->request.metadata = &metadata;
+    ask->request.metadata_count = 1;
+    ask_send(caller, ask);
+    check_answered(ask, STATUS_OK);
+    assert_int_equal(ask->answer_bytes, LARGE_BYTES + 4);
+    assert_memory_equal(ask->answer, "headbbbb", 8);
+    assert_int_equal(ask->answer[ask->answer_bytes - 1], 'c');
+    assert_string_equal(ask->initial, "x-key=5");
+    assert_int_equal(ask->figures.start_ms, 4711); /* the first has them */
+    assert_true(ask->figures.figures.capacity_units > 0);
+    assert_string_equal(ask->instance, "b");
+    ask_free(ask);
+    ask = ask_create("/t.T/Fail", 3);
+    ask_send(caller, ask);
+    check_answered(ask, STATUS_ABORTED);
+    assert_false(ask->has_answer);
+    assert_string_equal(ask->text, "not today");
+    assert_string_equal(ask->trailer, "t-bin=2");
+    ask_free(ask);
+    caller_close(caller);
+    house_close(house);
+}
+
+/* A try that is no answer, and one for a model that nobody has. */
+static void
+test_other_ends(void **state)
+{
+    (void)state;
+    struct house *house = house_open();
+    struct caller *caller = caller_open(house->address);
+    struct ask *ask = ask_create("/t.T/Echo", 3);
+    struct driver_attempt attempt = {.number = 7,
+                                     .model = "nobody's",
+                                     .instance = "b",
+                                     .hop = MESH_HOP_HIT,
+                                     .deadline_ns = TIME_NEVER_NS};
+    caller->to.forward(caller->to.context, &ask->call, &attempt, &ask->end);
+    RIG_WAIT(ask->ended == 1);
+    assert_true(ask->end.end == MESH_END_NOT_HERE || ask->end.end == MESH_END_NOT_FOUND);
+    ask_free(ask);
+    caller_close(caller);
+    house_close(house);
+}
+
+static void
+test_deadline_travels(void **state)
+{
+    (void)state;
+    struct house *house = house_open();
+    struct caller *caller = caller_open(house->address);
+    struct ask *ask = ask_create("/t.T/Echo", 3);
+    int64_t deadline_ns = clock_now_ns() + 1000 * NS_PER_S;
+    ask_send_until(caller, ask, deadline_ns);
+    check_echoed(ask, 3);
+    ask_free(ask);
+    pthread_mutex_lock(&rig_lock);
+    int64_t there_ns = house->deadline_ns;
+    pthread_mutex_unlock(&rig_lock);
+    assert_true(there_ns > deadline_ns - 100 * NS_PER_S && there_ns < deadline_ns + 100 * NS_PER_S);
+    ask = ask_create("/t.T/Echo", 3);
+    assert_int_equal(ask_send_until(caller, ask, clock_now_ns() - 1), DRIVER_ENDED);
+    assert_int_equal(ask->end.end, MESH_END_DEADLINE);
+    ask_free(ask);
+    caller_close(caller);
+    house_close(house);
+}
+
+static void
+test_cancelled_there_too(void **state)
+{
+    (void)state;
+    struct house *house = house_open();
+    struct caller *caller = caller_open(house->address);
+    struct ask *asks[MANY];
+    for (size_t i = 0; i < MANY; i++) {
+        asks[i] = ask_create("/t.T/Hold", i % 2 == 0 ? 10 : 300000);
+        assert_int_equal(ask_send(caller, asks[i]), DRIVER_UNDER_WAY);
+    }
+    RIG_WAIT(house->held == MANY);
+    for (size_t i = 0; i < MANY; i += 2)
+        assert_true(caller->to.abandon(caller->to.context, &asks[i]->call, 7));
+    assert_false(caller->to.abandon(caller->to.context, &asks[0]->call, 7)); /* not twice */
+    RIG_WAIT(house->cancelled == MANY / 2);
+    pthread_mutex_lock(&rig_lock);
+    house->lets_go = true;
+    pthread_cond_broadcast(&rig_changed);
+    pthread_mutex_unlock(&rig_lock);
+    for (size_t i = 1; i < MANY; i += 2)
+        check_echoed(asks[i], 300000);
+    for (size_t i = 0; i < MANY; i++) {
+        assert_int_equal(asks[i]->ended, i % 2);
+        ask_free(asks[i]);
+    }
+    caller_close(caller);
+    house_close(house);
+}
+
+/* Ended UNREACHABLE, at once or later, but once. */
+static void
+check_unreachable(struct caller *caller, struct ask *ask)
+{
+    if (ask_send(caller, ask) == DRIVER_UNDER_WAY)
+        RIG_WAIT(ask->ended == 1);
+    else
+        assert_int_equal(ask->ended, 0);
+    assert_int_equal(ask->end.end, MESH_END_UNREACHABLE);
+    ask_free(ask);
+}
+
+static void
+test_nobody_there(void **state)
+{
+    (void)state;
+    struct house *house = house_open();
+    char address[64];
+    snprintf(address, sizeof(address), "%s", house->address);
+    house_close(house);
+    struct caller *caller = caller_open(address);
+    for (int i = 0; i < 3; i++)
+        check_unreachable(caller, ask_create("/t.T/Echo", 10));
+    caller->to.on_peer_gone(caller->to.context, "b");
+    check_unreachable(caller, ask_create("/t.T/Echo", 10));
+    caller_close(caller);
+}
+
+/* The address has another owner now. Then the registry says so. */
+static void
+test_another_node(void **state)
+{
+    (void)state;
+    struct house *house = house_open();
+    struct caller *caller = caller_open(house->address);
+    struct driver_peers to = caller->to;
+    to.on_peer(to.context, &(struct driver_peer){"c", house->address, 1});
+    struct ask *ask = ask_create("/t.T/Echo", 10);
+    struct driver_attempt attempt = {.number = 7,
+                                     .model = "m",
+                                     .instance = "c",
+                                     .hop = MESH_HOP_HIT,
+                                     .deadline_ns = TIME_NEVER_NS};
+    assert_int_equal(to.forward(to.context, &ask->call, &attempt, &ask->end), DRIVER_UNDER_WAY);
+    RIG_WAIT(ask->ended == 1);
+    assert_int_equal(ask->end.end, MESH_END_UNREACHABLE);
+    ask_free(ask);
+    ask = ask_create("/t.T/Echo", 10);
+    assert_int_equal(ask_send(caller, ask), DRIVER_UNDER_WAY);
+    check_echoed(ask, 10);
+    ask_free(ask);
+    caller_close(caller);
+    house_close(house);
+}
+
+static void
+test_peer_moves(void **state)
+{
+    (void)state;
+    struct house *first = house_open();
+    struct house *second = house_open();
+    struct caller *caller = caller_open(first->address);
+    struct ask *held = ask_create("/t.T/Hold", 10);
+    ask_send(caller, held);
+    RIG_WAIT(first->held == 1);
+    caller->to.on_peer(caller->to.context, &(struct driver_peer){"b", second->address, 4712});
+    struct ask *ask = ask_create("/t.T/Hold", 10);
+    ask_send(caller, ask);
+    RIG_WAIT(second->held == 1);
+    pthread_mutex_lock(&rig_lock);
+    first->lets_go = second->lets_go = true;
+    pthread_cond_broadcast(&rig_changed);
+    pthread_mutex_unlock(&rig_lock);
+    check_echoed(held, 10); /* by the first, all the same */
+    check_echoed(ask, 10);
+    ask_free(held);
+    ask_free(ask);
+    caller_close(caller);
+    house_close(first);
+    house_close(second);
+}
+
+/* ---- the end of a node, and of a caller ---- */
+
+static void
+hold_many(struct caller *caller, struct ask *asks[MANY], size_t bytes)
+{
+    for (size_t i = 0; i < MANY; i++) {
+        asks[i] = ask_create("/t.T/Hold", bytes);
+        assert_int_equal(ask_send(caller, asks[i]), DRIVER_UNDER_WAY);
+    }
+}
+
+static void
+check_all_lost(struct ask *asks[MANY])
+{
+    for (size_t i = 0; i < MANY; i++) {
+        RIG_WAIT(asks[i]->ended == 1);
+        assert_int_equal(asks[i]->end.end, MESH_END_UNREACHABLE);
+        ask_free(asks[i]);
+    }
+}
+
+static void
+test_server_stops(void **state)
+{
+    (void)state;
+    struct house *house = house_open();
+    struct caller *caller = caller_open(house->address);
+    struct ask *asks[MANY];
+    hold_many(caller, asks, 100);
+    RIG_WAIT(house->held == MANY);
+    house_stop(house);
+    check_all_lost(asks);
+    caller_close(caller);
+    house_close(house);
+}
+
+static void
+test_caller_goes(void **state)
+{
+    (void)state;
+    struct house *house = house_open();
+    struct caller *caller = caller_open(house->address);
+    struct ask *asks[MANY];
+    hold_many(caller, asks, 100);
+    RIG_WAIT(house->held == MANY);
+    caller_close(caller);
+    check_all_lost(asks);
+    RIG_WAIT(house->cancelled == MANY);
+    house_close(house);
+}
+
+static pid_t
+start_child(char address[64])
+{
+    int out[2];
+    assert_int_equal(pipe(out), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(out[1], STDOUT_FILENO);
+        close(out[0]);
+        close(out[1]);
+        execl("/proc/self/exe", "test_peers", "serve", (char *)NULL);
+        _exit(127);
+    }
+    close(out[1]);
+    FILE *says = fdopen(out[0], "r");
+    assert_non_null(says);
+    assert_non_null(fgets(address, 64, says));
+    address[strcspn(address, "\n")] = '\0';
+    fclose(says);
+    return child;
+}
+
+static void
+test_killed(void **state)
+{
+    (void)state;
+    char address[64];
+    pid_t child = start_child(address);
+    struct caller *caller = caller_open(address);
+    struct ask *asks[MANY];
+    struct ask *first = ask_create("/t.T/Echo", 10);
+    ask_send(caller, first);
+    check_echoed(first, 10);
+    ask_free(first);
+    hold_many(caller, asks, 100000); /* some of which are still on their way */
+    kill(child, SIGKILL);
+    check_all_lost(asks);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    check_unreachable(caller, ask_create("/t.T/Echo", 10));
+    caller_close(caller);
+}
+
+/* It reads nothing any more, but the kernel answers for it: pings tell. */
+static void
+test_stopped(void **state)
+{
+    (void)state;
+    char address[64];
+    pid_t child = start_child(address);
+    struct caller *caller = caller_open(address);
+    struct ask *asks[MANY];
+    hold_many(caller, asks, 10);
+    kill(child, SIGSTOP);
+    check_all_lost(asks);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    caller_close(caller);
+}
+
+static int
+serve(void)
+{
+    rpc_init();
+    struct house *house = house_open();
+    printf("%s\n", house->address);
+    fflush(stdout);
+    pause(); /* until it is killed */
+    return 0;
+}
+
+/* ---- frames that make no sense ---- */
+
+struct hostile {
+    struct rpc_client *client;
+    unsigned ended;
+    enum status status;
+};
+
+static void
+hostile_message(void *context, const struct rpc_message *message)
+{
+    (void)context;
+    (void)message;
+}
+
+static void
+hostile_end(void *context, const struct rpc_client_end *end)
+{
+    struct hostile *hostile = context;
+    pthread_mutex_lock(&rig_lock);
+    hostile->status = end->status;
+    hostile->ended++;
+    pthread_cond_broadcast(&rig_changed);
+    pthread_mutex_unlock(&rig_lock);
+}
+
+static const struct rpc_client_events hostile_events = {.on_message = hostile_message,
+                                                        .on_end = hostile_end};
+
+static size_t
+hostile_frame(enum peer_kind kind, uint32_t number, unsigned char *head)
+{
+    static struct peer_frame frame;
+    memset(&frame, 0, sizeof(frame));
+    frame.kind = kind;
+    if (kind == PEER_HELLO) {
+        frame.hello = (struct peer_hello){PEER_VERSION, "x", "b", 1};
+    } else if (kind == PEER_CALL) {
+        frame.call.number = number;
+        frame.call.method = "/t.T/Hold";
+        frame.call.model = "m";
+        frame.call.hop = MESH_HOP_LOAD;
+    } else {
+        frame.about.number = number;
+    }
+    return peer_frame_write(&frame, head);
+}
+
+/* A stream of two frames after its hello ends with INVALID_ARGUMENT. */
+static void
+check_refused(struct caller *caller, const char *address, enum peer_kind first,
+              enum peer_kind second)
+{
+    unsigned char head[PEER_HEAD_BYTES_MAX];
+    struct hostile hostile = {.ended = 0};
+    struct rpc_client_call *call;
+    struct error error = ERROR_NONE;
+    struct rpc_client_options options = {.queue = caller->queue, .target = address};
+    assert_int_equal(rpc_client_create(&options, &hostile.client, &error), STATUS_OK);
+    struct rpc_piece hello = {.data = head, .bytes = hostile_frame(PEER_HELLO, 0, head)};
+    struct rpc_client_request request = {.method = PEER_METHOD,
+                                         .kind = RPC_BIDI_STREAM,
+                                         .deadline_ns = TIME_NEVER_NS,
+                                         .pieces = &hello,
+                                         .piece_count = 1,
+                                         .events = &hostile_events,
+                                         .context = &hostile};
+    rpc_client_start(hostile.client, &request, &call);
+    enum peer_kind kinds[] = {first, second};
+    for (int i = 0; i < 2; i++) {
+        struct rpc_piece piece = {.data = head, .bytes = hostile_frame(kinds[i], 1 << 14, head)};
+        if (kinds[i] == 0)
+            piece = (struct rpc_piece){.data = "\x0f\xff", .bytes = 2};
+        if (rpc_client_send(call, &piece, 1) != STATUS_OK)
+            break; /* it has ended already */
+    }
+    RIG_WAIT(hostile.ended == 1);
+    assert_int_equal(hostile.status, STATUS_INVALID_ARGUMENT);
+    rpc_client_release(call);
+    rpc_client_destroy(hostile.client);
+}
+
+static void
+test_refused(void **state)
+{
+    (void)state;
+    struct house *house = house_open();
+    struct caller *caller = caller_open(house->address);
+    struct ask *held = ask_create("/t.T/Hold", 10);
+    ask_send(caller, held);
+    RIG_WAIT(house->held == 1);
+    check_refused(caller, house->address, PEER_HELLO, PEER_CANCEL);
+    check_refused(caller, house->address, PEER_ANSWER, PEER_CANCEL);
+    check_refused(caller, house->address, PEER_CALL, PEER_CALL); /* the same number twice */
+    check_refused(caller, house->address, PEER_CALL, PEER_PART); /* more than was said */
+    check_refused(caller, house->address, PEER_CALL, 0);         /* no frame */
+    pthread_mutex_lock(&rig_lock);
+    house->lets_go = true;
+    pthread_cond_broadcast(&rig_changed);
+    pthread_mutex_unlock(&rig_lock);
+    check_echoed(held, 10); /* others do not notice */
+    ask_free(held);
+    caller_close(caller);
+    house_close(house);
+}
+
+int
+main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_many_at_once),
+        cmocka_unit_test(test_what_an_answer_says),
+        cmocka_unit_test(test_other_ends),
+        cmocka_unit_test(test_deadline_travels),
+        cmocka_unit_test(test_cancelled_there_too),
+        cmocka_unit_test(test_nobody_there),
+        cmocka_unit_test(test_another_node),
+        cmocka_unit_test(test_peer_moves),
+        cmocka_unit_test(test_server_stops),
+        cmocka_unit_test(test_caller_goes),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_refused),
+    };
+    if (argc == 2 && strcmp(argv[1], "serve") == 0)
+        return serve();
+    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+}
