@@ -37,7 +37,7 @@ compare_labels(const void *a, const void *b)
 }
 
 static enum status
-read_label(const json_t *value, const char **label, struct error *error)
+read_label(json_t *value, const char **label, struct error *error)
 {
     if (!json_is_string(value))
         return record_json_wrong(error, "labels", "a list of texts", value);
@@ -50,9 +50,9 @@ read_label(const json_t *value, const char **label, struct error *error)
 }
 
 static enum status
-read_labels(const json_t *root, struct reading *reading, struct error *error)
+read_labels(json_t *root, struct reading *reading, struct error *error)
 {
-    const json_t *labels;
+    json_t *labels;
     if (record_json_array(root, "labels", &labels, error) != STATUS_OK)
         return error->status;
     reading->label_count = json_array_size(labels);
@@ -68,8 +68,7 @@ read_labels(const json_t *root, struct reading *reading, struct error *error)
 }
 
 static enum status
-read_figures(const json_t *root, uint64_t full_units, struct mesh_figures *figures,
-             struct error *error)
+read_figures(json_t *root, uint64_t full_units, struct mesh_figures *figures, struct error *error)
 {
     uint64_t used = 0, copies = 0, loading = 0, rate = 0;
     int64_t oldest_ms = 0;
@@ -91,7 +90,7 @@ read_figures(const json_t *root, uint64_t full_units, struct mesh_figures *figur
 }
 
 static enum status
-read_fields(const json_t *root, uint64_t full_units, struct reading *reading, struct error *error)
+read_fields(json_t *root, uint64_t full_units, struct reading *reading, struct error *error)
 {
     struct record_instance *record = &reading->record;
     struct mesh_instance *instance = &record->instance;
@@ -149,7 +148,7 @@ settle(const struct reading *from, const struct record_source *source, const cha
 }
 
 static void
-read_root(const json_t *root, uint64_t full_units, const struct record_source *source,
+read_root(json_t *root, uint64_t full_units, const struct record_source *source,
           struct record_instance **record, struct error *error)
 {
     struct reading reading = {0};
@@ -205,7 +204,7 @@ as_signed(uint64_t number)
 }
 
 static enum status
-put_instance(struct bytes *to, const struct record_instance *record, const json_t *former,
+put_instance(struct bytes *to, const struct record_instance *record, json_t *former,
              struct error *error)
 {
     const struct mesh_instance *instance = &record->instance;

@@ -30,7 +30,7 @@ record_json_parse(const void *value, size_t bytes, json_t **object, struct error
 }
 
 static const char *
-kind_name(const json_t *value)
+kind_name(json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_OBJECT: return "an object";
@@ -46,23 +46,23 @@ kind_name(const json_t *value)
 }
 
 enum status
-record_json_wrong(struct error *error, const char *field, const char *wanted, const json_t *value)
+record_json_wrong(struct error *error, const char *field, const char *wanted, json_t *value)
 {
     return error_set(error, STATUS_INVALID_ARGUMENT, "%s: %s is wanted, not %s", field, wanted,
                      kind_name(value));
 }
 
-static const json_t *
-get(const json_t *object, const char *field)
+static json_t *
+get(json_t *object, const char *field)
 {
-    const json_t *value = json_object_get(object, field);
+    json_t *value = json_object_get(object, field);
     return json_is_null(value) ? NULL : value;
 }
 
 enum status
-record_json_int(const json_t *object, const char *field, int64_t *value, struct error *error)
+record_json_int(json_t *object, const char *field, int64_t *value, struct error *error)
 {
-    const json_t *found = get(object, field);
+    json_t *found = get(object, field);
     if (found == NULL)
         return STATUS_OK;
     if (!json_is_integer(found))
@@ -72,7 +72,7 @@ record_json_int(const json_t *object, const char *field, int64_t *value, struct 
 }
 
 enum status
-record_json_count(const json_t *object, const char *field, uint64_t max, uint64_t *value,
+record_json_count(json_t *object, const char *field, uint64_t max, uint64_t *value,
                   struct error *error)
 {
     int64_t number = (int64_t)*value;
@@ -86,9 +86,9 @@ record_json_count(const json_t *object, const char *field, uint64_t max, uint64_
 }
 
 enum status
-record_json_bool(const json_t *object, const char *field, bool *value, struct error *error)
+record_json_bool(json_t *object, const char *field, bool *value, struct error *error)
 {
-    const json_t *found = get(object, field);
+    json_t *found = get(object, field);
     if (found == NULL)
         return STATUS_OK;
     if (!json_is_boolean(found))
@@ -98,9 +98,9 @@ record_json_bool(const json_t *object, const char *field, bool *value, struct er
 }
 
 enum status
-record_json_text(const json_t *object, const char *field, const char **value, struct error *error)
+record_json_text(json_t *object, const char *field, const char **value, struct error *error)
 {
-    const json_t *found = get(object, field);
+    json_t *found = get(object, field);
     if (found == NULL)
         return STATUS_OK;
     if (!json_is_string(found))
@@ -110,8 +110,7 @@ record_json_text(const json_t *object, const char *field, const char **value, st
 }
 
 enum status
-record_json_object(const json_t *object, const char *field, const json_t **value,
-                   struct error *error)
+record_json_object(json_t *object, const char *field, json_t **value, struct error *error)
 {
     *value = get(object, field);
     if (*value != NULL && !json_is_object(*value))
@@ -120,8 +119,7 @@ record_json_object(const json_t *object, const char *field, const json_t **value
 }
 
 enum status
-record_json_array(const json_t *object, const char *field, const json_t **value,
-                  struct error *error)
+record_json_array(json_t *object, const char *field, json_t **value, struct error *error)
 {
     *value = get(object, field);
     if (*value != NULL && !json_is_array(*value))
@@ -205,13 +203,12 @@ put_real(struct bytes *to, double number)
         bytes_put_text(to, ".0");
 }
 
-static enum status put_value(struct bytes *to, const json_t *value, unsigned depth,
-                             struct error *error);
+static enum status put_value(struct bytes *to, json_t *value, unsigned depth, struct error *error);
 
 static enum status
-put_object(struct bytes *to, const json_t *object, unsigned depth, struct error *error)
+put_object(struct bytes *to, json_t *object, unsigned depth, struct error *error)
 {
-    json_t *members = (json_t *)object;
+    json_t *members = object;
     bytes_put_char(to, '{');
     for (void *at = json_object_iter(members); at; at = json_object_iter_next(members, at)) {
         record_json_name(to, json_object_iter_key(at));
@@ -223,7 +220,7 @@ put_object(struct bytes *to, const json_t *object, unsigned depth, struct error 
 }
 
 static enum status
-put_array(struct bytes *to, const json_t *array, unsigned depth, struct error *error)
+put_array(struct bytes *to, json_t *array, unsigned depth, struct error *error)
 {
     bytes_put_char(to, '[');
     for (size_t i = 0; i < json_array_size(array); i++) {
@@ -236,7 +233,7 @@ put_array(struct bytes *to, const json_t *array, unsigned depth, struct error *e
 }
 
 static enum status
-put_value(struct bytes *to, const json_t *value, unsigned depth, struct error *error)
+put_value(struct bytes *to, json_t *value, unsigned depth, struct error *error)
 {
     if (depth > RECORD_DEPTH_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT, "nested deeper than %d", RECORD_DEPTH_MAX);
@@ -256,16 +253,15 @@ put_value(struct bytes *to, const json_t *value, unsigned depth, struct error *e
 }
 
 enum status
-record_json_put(struct bytes *to, const json_t *value, struct error *error)
+record_json_put(struct bytes *to, json_t *value, struct error *error)
 {
     return put_value(to, value, 0, error);
 }
 
 enum status
-record_json_field_kept(struct bytes *to, const char *name, const json_t *object,
-                       struct error *error)
+record_json_field_kept(struct bytes *to, const char *name, json_t *object, struct error *error)
 {
-    const json_t *value = json_object_get(object, name);
+    json_t *value = json_object_get(object, name);
     if (value == NULL)
         return STATUS_OK;
     record_json_name(to, name);
@@ -315,7 +311,7 @@ record_json_known(const struct record_fields *fields, const char *name)
 /* One of the two. */
 struct rest {
     const char *name;
-    const json_t *value;
+    json_t *value;
     const char *json;
 };
 
@@ -328,10 +324,10 @@ compare_rest(const void *a, const void *b)
 }
 
 static size_t
-collect(struct rest *rests, const json_t *object, const struct record_fields *fields,
+collect(struct rest *rests, json_t *object, const struct record_fields *fields,
         const struct record_own *own, size_t own_count)
 {
-    json_t *members = (json_t *)object;
+    json_t *members = object;
     size_t count = 0;
     for (void *at = json_object_iter(members); at; at = json_object_iter_next(members, at))
         if (!record_json_known(fields, json_object_iter_key(at)))
@@ -344,7 +340,7 @@ collect(struct rest *rests, const json_t *object, const struct record_fields *fi
 }
 
 enum status
-record_json_rest(struct bytes *to, const json_t *object, const struct record_fields *fields,
+record_json_rest(struct bytes *to, json_t *object, const struct record_fields *fields,
                  const struct record_own *own, size_t own_count, struct error *error)
 {
     enum status status = STATUS_OK;

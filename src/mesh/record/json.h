@@ -20,25 +20,23 @@ enum status record_json_parse(const void *value, size_t bytes, json_t **object,
                               struct error *error);
 
 /* Each leaves `value` alone if the field is not there. */
-enum status record_json_int(const json_t *object, const char *field, int64_t *value,
-                            struct error *error);
+enum status record_json_int(json_t *object, const char *field, int64_t *value, struct error *error);
 /* From 0 to `max`; a lesser number is 0. */
-enum status record_json_count(const json_t *object, const char *field, uint64_t max,
-                              uint64_t *value, struct error *error);
-enum status record_json_bool(const json_t *object, const char *field, bool *value,
-                             struct error *error);
+enum status record_json_count(json_t *object, const char *field, uint64_t max, uint64_t *value,
+                              struct error *error);
+enum status record_json_bool(json_t *object, const char *field, bool *value, struct error *error);
 /* The object's memory. */
-enum status record_json_text(const json_t *object, const char *field, const char **value,
+enum status record_json_text(json_t *object, const char *field, const char **value,
                              struct error *error);
 /* NULL: it is not there. */
-enum status record_json_object(const json_t *object, const char *field, const json_t **value,
+enum status record_json_object(json_t *object, const char *field, json_t **value,
                                struct error *error);
-enum status record_json_array(const json_t *object, const char *field, const json_t **value,
+enum status record_json_array(json_t *object, const char *field, json_t **value,
                               struct error *error);
 
 /* "field: a number is wanted, not a text" */
 enum status record_json_wrong(struct error *error, const char *field, const char *wanted,
-                              const json_t *value);
+                              json_t *value);
 
 /* ---- writing ---- */
 
@@ -47,9 +45,9 @@ void record_json_name(struct bytes *to, const char *name);
 void record_json_put_text(struct bytes *to, const char *text, size_t bytes);
 void record_json_put_int(struct bytes *to, int64_t number);
 /* Any value. INVALID_ARGUMENT: it is nested too deep. */
-enum status record_json_put(struct bytes *to, const json_t *value, struct error *error);
+enum status record_json_put(struct bytes *to, json_t *value, struct error *error);
 /* As it is in the object (NULL: in none). */
-enum status record_json_field_kept(struct bytes *to, const char *name, const json_t *object,
+enum status record_json_field_kept(struct bytes *to, const char *name, json_t *object,
                                    struct error *error);
 
 /* Nothing is written for NULL, "", 0, false. */
@@ -75,9 +73,8 @@ struct record_own {
 
 /* The members of `object` (NULL: none) that are not among the fields, and `own` ones, which are
  * named there too, sorted by name. */
-enum status record_json_rest(struct bytes *to, const json_t *object,
-                             const struct record_fields *fields, const struct record_own *own,
-                             size_t own_count, struct error *error);
+enum status record_json_rest(struct bytes *to, json_t *object, const struct record_fields *fields,
+                             const struct record_own *own, size_t own_count, struct error *error);
 
 /* ---- one block of memory ---- */
 

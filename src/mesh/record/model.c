@@ -32,14 +32,14 @@ static const struct record_fields failure_fields = {failure_names, ARRAY_COUNT(f
 
 /* The maps of a record; NULL: it has none. */
 struct maps {
-    const json_t *instances;
-    const json_t *loaded;
-    const json_t *failed;
-    const json_t *failures;
+    json_t *instances;
+    json_t *loaded;
+    json_t *failed;
+    json_t *failures;
 };
 
 static enum status
-read_maps(const json_t *root, struct maps *maps, struct error *error)
+read_maps(json_t *root, struct maps *maps, struct error *error)
 {
     if (record_json_object(root, "instanceIds", &maps->instances, error) != STATUS_OK ||
         record_json_object(root, "loaded", &maps->loaded, error) != STATUS_OK ||
@@ -58,7 +58,7 @@ static enum status
 read_stamp(const char *map, void *at, int64_t *stamp_ms, struct error *error)
 {
     const char *instance = json_object_iter_key(at);
-    const json_t *value = json_object_iter_value(at);
+    json_t *value = json_object_iter_value(at);
     if (instance[0] == '\0' || strlen(instance) > MESH_ID_BYTES_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "%s: an instance's id has %zu bytes, not 1 to %d", map, strlen(instance),
@@ -74,7 +74,7 @@ read_stamp(const char *map, void *at, int64_t *stamp_ms, struct error *error)
 static enum mesh_place_kind
 kind_of(const struct maps *maps, const char *instance, int64_t since_ms)
 {
-    const json_t *loaded = json_object_get(maps->loaded, instance);
+    json_t *loaded = json_object_get(maps->loaded, instance);
     bool same = json_is_integer(loaded) && json_integer_value(loaded) == since_ms;
     return same ? MESH_PLACE_LOADED : MESH_PLACE_LOADING;
 }
@@ -82,7 +82,7 @@ kind_of(const struct maps *maps, const char *instance, int64_t since_ms)
 static const char *
 reason_of(const struct maps *maps, const char *instance)
 {
-    const json_t *failure = json_object_get(maps->failures, instance);
+    json_t *failure = json_object_get(maps->failures, instance);
     const char *text = json_string_value(json_object_get(failure, "msg"));
     return text == NULL ? "" : text;
 }
@@ -91,8 +91,8 @@ reason_of(const struct maps *maps, const char *instance)
 static enum status
 read_places(const struct maps *maps, struct mesh_place *places, struct error *error)
 {
-    json_t *instances = (json_t *)maps->instances;
-    json_t *failed = (json_t *)maps->failed;
+    json_t *instances = maps->instances;
+    json_t *failed = maps->failed;
     for (void *at = json_object_iter(instances); at; at = json_object_iter_next(instances, at)) {
         places->instance = json_object_iter_key(at);
         places->reason = "";
@@ -113,7 +113,7 @@ read_places(const struct maps *maps, struct mesh_place *places, struct error *er
 }
 
 static enum status
-read_scalars(const json_t *root, struct mesh_model *model, struct error *error)
+read_scalars(json_t *root, struct mesh_model *model, struct error *error)
 {
     uint64_t references = 0;
     model->type = TYPE_DEFAULT;
@@ -134,7 +134,7 @@ read_scalars(const json_t *root, struct mesh_model *model, struct error *error)
 }
 
 static bool
-says_more(const json_t *failure)
+says_more(json_t *failure)
 {
     return json_object_size(failure) > (json_object_get(failure, "msg") != NULL);
 }
@@ -143,11 +143,11 @@ says_more(const json_t *failure)
 static enum status
 put_failure_extras(struct bytes *to, const struct maps *maps, struct error *error)
 {
-    json_t *failures = (json_t *)maps->failures;
+    json_t *failures = maps->failures;
     size_t start = to->used;
     for (void *at = json_object_iter(failures); at; at = json_object_iter_next(failures, at)) {
         const char *instance = json_object_iter_key(at);
-        const json_t *failure = json_object_iter_value(at);
+        json_t *failure = json_object_iter_value(at);
         if (json_object_get(maps->failed, instance) == NULL || !says_more(failure))
             continue;
         if (to->used == start) {
@@ -166,7 +166,7 @@ put_failure_extras(struct bytes *to, const struct maps *maps, struct error *erro
 }
 
 static enum status
-put_extras(struct bytes *to, const json_t *root, const struct maps *maps, struct error *error)
+put_extras(struct bytes *to, json_t *root, const struct maps *maps, struct error *error)
 {
     bytes_put_char(to, '{');
     if (record_json_field_kept(to, "actionable", root, error) != STATUS_OK ||
@@ -215,7 +215,7 @@ settle(const struct mesh_model *from, const struct mesh_place *places,
 }
 
 static enum status
-read_root(const json_t *root, const struct record_source *source, struct record_model **record,
+read_root(json_t *root, const struct record_source *source, struct record_model **record,
           struct error *error)
 {
     struct maps maps;
@@ -304,14 +304,14 @@ field_map(struct bytes *to, const char *name, unsigned kinds, const struct mesh_
 
 /* A failure has a text, or is kept for what else was said of it. */
 static enum status
-field_failures(struct bytes *to, const json_t *former, const struct mesh_place *places,
-               uint32_t count, struct error *error)
+field_failures(struct bytes *to, json_t *former, const struct mesh_place *places, uint32_t count,
+               struct error *error)
 {
-    const json_t *failures = json_object_get(former, "fails");
+    json_t *failures = json_object_get(former, "fails");
     bool any = false;
     for (uint32_t i = 0; i < count; i++) {
         const struct mesh_place *place = &places[i];
-        const json_t *failure = json_object_get(failures, place->instance);
+        json_t *failure = json_object_get(failures, place->instance);
         bool text = place->reason != NULL && place->reason[0] != '\0';
         if (place->kind != MESH_PLACE_FAILED || (!text && !says_more(failure)))
             continue;
@@ -334,7 +334,7 @@ field_failures(struct bytes *to, const json_t *former, const struct mesh_place *
 
 static enum status
 put_model(struct bytes *to, const struct mesh_model *model, const struct mesh_place *places,
-          const json_t *former, struct error *error)
+          json_t *former, struct error *error)
 {
     uint32_t count = model->place_count;
     bytes_put_char(to, '{');

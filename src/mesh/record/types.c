@@ -26,7 +26,7 @@ has_label(const struct labels *labels, const char *label)
 }
 
 static enum status
-label_check(const json_t *value, const char *list, struct error *error)
+label_check(json_t *value, const char *list, struct error *error)
 {
     if (!json_is_string(value))
         return record_json_wrong(error, list, "a list of labels, which are texts,", value);
@@ -40,10 +40,10 @@ label_check(const json_t *value, const char *list, struct error *error)
 
 /* Those that are in `without` (NULL: none) are left out. */
 static enum status
-read_list(const json_t *rule, const char *list, const struct labels *without, struct labels *labels,
+read_list(json_t *rule, const char *list, const struct labels *without, struct labels *labels,
           struct error *error)
 {
-    const json_t *array;
+    json_t *array;
     labels->count = 0;
     if (record_json_array(rule, list, &array, error) != STATUS_OK)
         return error->status;
@@ -51,7 +51,7 @@ read_list(const json_t *rule, const char *list, const struct labels *without, st
         return error_set(error, STATUS_INVALID_ARGUMENT, "%s: %zu labels; at most %d are taken",
                          list, json_array_size(array), RECORD_LABELS_MAX);
     for (size_t i = 0; i < json_array_size(array); i++) {
-        const json_t *value = json_array_get(array, i);
+        json_t *value = json_array_get(array, i);
         if (label_check(value, list, error) != STATUS_OK)
             return error->status;
         labels->at[labels->count++] = json_string_value(value);
@@ -84,7 +84,7 @@ keep_list(struct build *build, const struct labels *labels)
 }
 
 static enum status
-read_rule(struct build *build, const char *type, const json_t *value, struct error *error)
+read_rule(struct build *build, const char *type, json_t *value, struct error *error)
 {
     struct labels required, preferred;
     if (!json_is_object(value))
@@ -103,12 +103,12 @@ read_rule(struct build *build, const char *type, const json_t *value, struct err
 }
 
 static size_t
-label_count(const json_t *root)
+label_count(json_t *root)
 {
     size_t count = 0;
-    json_t *members = (json_t *)root;
+    json_t *members = root;
     for (void *at = json_object_iter(members); at; at = json_object_iter_next(members, at)) {
-        const json_t *rule = json_object_iter_value(at);
+        json_t *rule = json_object_iter_value(at);
         count += json_array_size(json_object_get(rule, "required"));
         count += json_array_size(json_object_get(rule, "preferred"));
     }
@@ -117,9 +117,9 @@ label_count(const json_t *root)
 
 /* Texts need no more room than they had in JSON, where each has its quotes. */
 static enum status
-read_root(const json_t *root, size_t bytes, struct record_types **types, struct error *error)
+read_root(json_t *root, size_t bytes, struct record_types **types, struct error *error)
 {
-    json_t *members = (json_t *)root;
+    json_t *members = root;
     size_t rules = json_object_size(root);
     size_t lists = label_count(root);
     if (rules > RECORD_TYPES_MAX)

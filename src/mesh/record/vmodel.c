@@ -11,7 +11,7 @@ static const char *const names[] = {"actionable", "o", "amid", "tmid", "failed"}
 static const struct record_fields fields = {names, ARRAY_COUNT(names)};
 
 static enum status
-read_fields(const json_t *root, struct mesh_vmodel *vmodel, struct error *error)
+read_fields(json_t *root, struct mesh_vmodel *vmodel, struct error *error)
 {
     vmodel->owner = "";
     vmodel->active = "";
@@ -44,7 +44,7 @@ settle(const struct mesh_vmodel *from, const struct record_source *source, const
 }
 
 static void
-read_root(const json_t *root, const struct record_source *source, struct record_vmodel **record,
+read_root(json_t *root, const struct record_source *source, struct record_vmodel **record,
           struct error *error)
 {
     struct mesh_vmodel vmodel = {0};

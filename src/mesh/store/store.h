@@ -107,8 +107,8 @@ enum status store_open_etcd(struct event_base *base, const struct store_options 
                             const struct store_etcd_options *etcd, struct store **store,
                             struct error *error) WARN_UNUSED;
 
-/* Its instance goes at once, as far as that can be had without waiting; else with the lease. No
- * callback comes any more. NULL is left alone. */
+/* No callback comes any more. The instance goes with its lease; who wants it gone at once leaves
+ * before. Transactions that are out may happen. NULL is left alone. */
 void store_close(struct store *store);
 
 /* ---- this node's instance ---- */

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the two files of the etcd store share: etcd_store.c (session, mirror, election) and
+ * etcd_txn.c (transactions). */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/bytes.h"
+#include "mesh/etcd/etcd.h"
+#include "mesh/record/keys.h"
+#include "mesh/store/claim.h"
+#include "mesh/store/kind.h"
+#include "mesh/store/latches.h"
+
+_Static_assert((int)STORE_MODELS == RECORD_MODELS && (int)STORE_VMODELS == RECORD_VMODELS &&
+                   (int)STORE_INSTANCES == RECORD_INSTANCES && (int)STORE_CONFIG == RECORD_CONFIG,
+               "a table is an area");
+
+struct out; /* a transaction that is out */
+
+/* A key that a listing does not have any more: told when the listing's revision is known. */
+struct missed {
+    struct missed *next;
+    enum record_area area;
+    size_t id_bytes;
+    char id[]; /* NUL behind it */
+};
+
+struct etcd_store {
+    struct store store;
+    struct event_base *base;
+    struct etcd *etcd;
+    struct bytes prefix;
+    int64_t lease_s;
+    int64_t timeout_ns;
+    struct etcd_session *lease; /* NULL: no instance is wanted */
+    struct etcd_mirror *mirror;
+    struct claim *instance;
+    struct claim *latch;
+    struct etcd_call *leaving; /* the lease is being revoked */
+    struct etcd_timer *whole_timer;
+    struct etcd_timer *refused_timer;
+    struct request_queue refused; /* lost before they were sent */
+    struct out *outs;
+    struct latches latches;
+    struct missed *missed;
+    uint64_t session;   /* told */
+    uint64_t whole;     /* the revision told */
+    uint64_t histories; /* of etcd's figures, that were told of */
+    bool emptied;       /* and not whole since */
+    enum store_leadership leadership;
+};
+
+struct record_span etcd_store_prefix(const struct etcd_store *store);
+
+/* To be answered LOST, or tried. */
+void etcd_store_txn(struct etcd_store *store, struct request *request);
+/* Those that are out are forgotten. */
+void etcd_store_txns_drop(struct etcd_store *store);

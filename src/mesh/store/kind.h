@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a kind of store is made of. `struct store` is the first member of the kind's own struct.
+ * What arrives here has been checked against the limits.
+ */
+#pragma once
+
+#include "mesh/store/request.h"
+#include "mesh/store/store.h"
+
+struct store_kind {
+    const char *name;
+    void (*close)(struct store *store);
+    void (*set_instance)(struct store *store, const void *value, size_t value_bytes);
+    void (*leave)(struct store *store);
+    void (*txn)(struct store *store, struct request *request); /* which it then owns */
+    uint64_t (*session)(const struct store *store);
+    uint64_t (*revision)(const struct store *store);
+};
+
+struct store {
+    const struct store_kind *kind;
+    struct store_events events;
+    char *instance;
+};
+
+/* INVALID_ARGUMENT: the instance has no id, or one that is too long. */
+enum status store_init(struct store *store, const struct store_kind *kind,
+                       const struct store_options *options, struct error *error) WARN_UNUSED;
+void store_fini(struct store *store);
