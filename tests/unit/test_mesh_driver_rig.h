@@ -448,7 +448,7 @@ ask_wait(struct node *node, const char *model, char by[ID_MAX])
     NODES_WAIT(asker->over);
     enum mesh_end end = asker->end;
     if (by != NULL)
-        snprintf(by, ID_MAX, "%s", end == MESH_END_OK ? asker->by : asker->text);
+        snprintf(by, ID_MAX, "%.31s", end == MESH_END_OK ? asker->by : asker->text);
     asker_free(asker);
     return end;
 }

@@ -8,7 +8,11 @@
 #include "mesh/core/route.h"
 #include "mesh/core/state.h"
 
-enum { OVERLOADS_MAX = 2 };
+enum {
+    OVERLOADS_MAX = 2,
+    PARKED_MS_MAX = 5000, /* V8 */
+    TURNS_MAX = 8,
+};
 
 static struct call *
 call_at(struct mesh *mesh, uint32_t number)
@@ -39,6 +43,8 @@ finish(struct mesh *mesh, uint32_t number)
     call->tried_count = 0;
     call->state = CALL_FREE;
     names_release(&mesh->tables.model_names, model);
+    if (call->vmodel != NAME_NONE)
+        names_release(&mesh->vmodels.names, call->vmodel);
 }
 
 static void
@@ -63,6 +69,131 @@ list(struct mesh *mesh, struct call *call, uint32_t instance, enum mesh_list whi
     names_keep(&mesh->tables.instance_names, instance);
     call->tried[call->tried_count++] = (struct tried){
         .instance = (uint16_t)instance, .list = (uint8_t)which, .since_ms = since_ms};
+}
+
+/* ---- V7, V8: calls for vmodels ---- */
+
+/* What was tried is of another model, or of long ago; what the caller excluded stays so. */
+static void
+forget_tries(struct mesh *mesh, struct call *call)
+{
+    uint8_t kept = 0;
+    for (uint32_t i = 0; i < call->tried_count; i++)
+        if (call->tried[i].list == MESH_LIST_FIXED)
+            call->tried[kept++] = call->tried[i];
+        else
+            names_release(&mesh->tables.instance_names, call->tried[i].instance);
+    call->tried_count = kept;
+    call->tries = 0;
+    call->overloads = 0;
+    call->gone = false;
+}
+
+/* The model that the vmodel has now, as far as is known: another one than was tried. */
+static bool
+turn(struct mesh *mesh, struct call *call)
+{
+    uint32_t model = vmodels_resolve(&mesh->vmodels, &mesh->tables, call->vmodel);
+    if (model == call->model && call->gone)
+        model = mesh->vmodels.at[call->vmodel].target; /* it is active where that was seen */
+    if (model == NAME_NONE || model == call->model || !model_at(mesh, model)->known ||
+        call->turns == TURNS_MAX)
+        return false;
+    call->turns++;
+    names_keep(&mesh->tables.model_names, model);
+    names_release(&mesh->tables.model_names, call->model);
+    call->model = model;
+    forget_tries(mesh, call);
+    return true;
+}
+
+/* The call's end is put off: its model has gone, and its vmodel is somewhere else, or will be seen
+ * to be. False: it is as it is. */
+static bool
+follow_vmodel(struct mesh *mesh, uint32_t number)
+{
+    struct call *call = call_at(mesh, number);
+    if (call->vmodel == NAME_NONE || (!call->gone && model_at(mesh, call->model)->known))
+        return false;
+    if (turn(mesh, call)) {
+        route_later(mesh, number);
+        return true;
+    }
+    if (call->parked_ms == 0)
+        call->parked_ms = mesh->now_ms;
+    if (!call->gone && mesh->now_ms - call->parked_ms >= PARKED_MS_MAX)
+        return false; /* nobody has seen a record of it */
+    call->state = CALL_PARKED;
+    call->next = mesh->parked;
+    mesh->parked = number;
+    return true;
+}
+
+static bool
+may_concern(const struct mesh *mesh, const struct call *call, uint32_t model)
+{
+    const struct vmodel *vmodel = &mesh->vmodels.at[call->vmodel];
+    return call->model == model || vmodel->active == model || vmodel->target == model;
+}
+
+/* Those that wait for a vmodel or a model look again; NAME_NONE for both: all. */
+static void
+unpark(struct mesh *mesh, uint32_t vmodel, uint32_t model)
+{
+    bool all = vmodel == NAME_NONE && model == NAME_NONE;
+    uint32_t *link = &mesh->parked;
+    while (*link != CALL_NONE) {
+        uint32_t number = *link;
+        struct call *call = call_at(mesh, number);
+        if (!all && call->vmodel != vmodel && !may_concern(mesh, call, model)) {
+            link = &call->next;
+            continue;
+        }
+        *link = call->next;
+        if (!turn(mesh, call))
+            forget_tries(mesh, call);
+        route_later(mesh, number);
+    }
+}
+
+void
+calls_on_vmodel(struct mesh *mesh, uint32_t vmodel)
+{
+    unpark(mesh, vmodel, NAME_NONE);
+}
+
+void
+calls_on_model(struct mesh *mesh, uint32_t model)
+{
+    unpark(mesh, NAME_NONE, model);
+}
+
+static void
+leave_parked(struct mesh *mesh, uint32_t number)
+{
+    uint32_t *link = &mesh->parked;
+    while (*link != number) {
+        CHECK(*link != CALL_NONE);
+        link = &call_at(mesh, *link)->next;
+    }
+    *link = call_at(mesh, number)->next;
+}
+
+/* There is no record of the model. Who sent the call here has one: it has gone since, if this
+ * node's mirror is the later one; else it has not come yet. */
+static enum mesh_end
+unknown_end(const struct mesh *mesh, enum mesh_hop hop, uint64_t create_revision)
+{
+    return hop == MESH_HOP_ENTRY || create_revision <= mesh->seen ? MESH_END_NOT_FOUND
+                                                                  : MESH_END_NOT_HERE;
+}
+
+/* The end of a call that nobody could serve, unless its vmodel has moved on. */
+static void
+give_up(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text)
+{
+    if (!follow_vmodel(mesh, number))
+        answer(mesh, number, end, text);
 }
 
 /* ---- the three things that are done with a call ---- */
@@ -260,7 +391,7 @@ miss(struct mesh *mesh, uint32_t number)
     if (has_failed(mesh, number))
         return;
     if (copies_tried(call) >= MESH_COPIES_TRIED_MAX) {
-        answer(mesh, number, MESH_END_FAILED, "the model's copies cannot be reached");
+        give_up(mesh, number, MESH_END_FAILED, "the model's copies cannot be reached");
         return;
     }
     if (call->hop == MESH_HOP_LOAD) {
@@ -277,7 +408,7 @@ miss(struct mesh *mesh, uint32_t number)
     } else if (there == NAME_NONE) {
         if (wait_for_end(mesh, number))
             return;
-        answer(mesh, number, MESH_END_FAILED, refusal_text(place_refusal(&mesh->tables, &wish)));
+        give_up(mesh, number, MESH_END_FAILED, refusal_text(place_refusal(&mesh->tables, &wish)));
     } else if (there != INSTANCE_SELF) {
         mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
         forward(mesh, number, there, MESH_HOP_LOAD, 0);
@@ -355,15 +486,15 @@ call_route(struct mesh *mesh, uint32_t number)
 {
     struct call *call = call_at(mesh, number);
     const struct model *model = model_at(mesh, call->model);
-    bool entry = call->hop == MESH_HOP_ENTRY;
     if (call->deadline_ms <= mesh->now_ms)
         answer(mesh, number, MESH_END_DEADLINE, NULL);
     else if (!model->known)
-        answer(mesh, number, entry ? MESH_END_NOT_FOUND : MESH_END_NOT_HERE, "model not found");
+        give_up(mesh, number, unknown_end(mesh, call->hop, call->create_revision),
+                "model not found");
     else if (call->create_revision > model->create_revision && !lost_lately(mesh)) /* R7 */
         answer(mesh, number, MESH_END_NOT_HERE, NULL);
     else if (call->tries++ >= MESH_TRIES_MAX)
-        answer(mesh, number, MESH_END_FAILED, "it was tried too often without a result");
+        give_up(mesh, number, MESH_END_FAILED, "it was tried too often without a result");
     else
         route_known(mesh, number);
 }
@@ -381,6 +512,18 @@ read_tried(struct mesh *mesh, struct call *call, const struct mesh_event *event)
     }
 }
 
+/* The call's model, and the vmodel that it has it from (V7). NAME_NONE: nothing is known of it. */
+static uint32_t
+model_of(const struct mesh *mesh, const struct mesh_event *event, uint32_t *vmodel)
+{
+    if (event->call.vmodel == NULL)
+        return tables_model(&mesh->tables, event->call.model);
+    *vmodel = names_find(&mesh->vmodels.names, event->call.vmodel);
+    if (*vmodel == NAME_NONE)
+        return NAME_NONE;
+    return vmodels_resolve(&mesh->vmodels, &mesh->tables, *vmodel);
+}
+
 void
 call_on_call(struct mesh *mesh, const struct mesh_event *event)
 {
@@ -389,21 +532,28 @@ call_on_call(struct mesh *mesh, const struct mesh_event *event)
     memory_grow((void **)&mesh->calls, &mesh->call_capacity, number + 1, sizeof(*mesh->calls));
     struct call *call = call_at(mesh, number);
     CHECK(call->state == CALL_FREE);
-    uint32_t model = tables_model(&mesh->tables, event->call.model);
+    uint32_t vmodel = NAME_NONE;
+    uint32_t model = model_of(mesh, event, &vmodel);
     if (!mesh->whole || model == NAME_NONE) {
+        bool named = event->call.vmodel != NULL;
         struct mesh_action *action = act(mesh, MESH_DO_ANSWER);
         action->answer.call = number;
-        action->answer.end = !mesh->whole                        ? MESH_END_UNAVAILABLE
-                             : event->call.hop == MESH_HOP_ENTRY ? MESH_END_NOT_FOUND
-                                                                 : MESH_END_NOT_HERE;
-        action->answer.text = mesh->whole ? "model not found" : "the registry is being read";
+        action->answer.end =
+            mesh->whole ? unknown_end(mesh, event->call.hop, event->call.create_revision)
+                        : MESH_END_UNAVAILABLE;
+        action->answer.text = !mesh->whole ? "the registry is being read"
+                              : named      ? "vmodel not found"
+                                           : "model not found";
         return;
     }
     names_keep(&mesh->tables.model_names, model);
+    if (vmodel != NAME_NONE)
+        names_keep(&mesh->vmodels.names, vmodel);
     *call = (struct call){
         .deadline_ms = event->call.deadline_ms,
         .create_revision = event->call.create_revision,
         .model = model,
+        .vmodel = vmodel,
         .number = call->number,
         .hop = (uint8_t)event->call.hop,
         .balance = (uint8_t)event->call.balance,
@@ -447,6 +597,8 @@ call_on_cancelled(struct mesh *mesh, uint32_t number)
     struct call *call = call_at(mesh, number);
     if (call->state == CALL_WAITING)
         stop_waiting(mesh, number);
+    else if (call->state == CALL_PARKED)
+        leave_parked(mesh, number);
     else
         return_from(mesh, call);
     finish(mesh, number);
@@ -468,6 +620,7 @@ learn(struct mesh *mesh, struct call *call, const struct mesh_event *event)
             list(mesh, call, instance, MESH_LIST_LOAD, 0);
     }
     call->overloads += event->tried.end == MESH_END_OVERLOADED;
+    call->gone |= event->tried.end == MESH_END_NOT_FOUND;
     if (!served || !event->tried.vanished)
         return;
     struct entry *entry = &mesh->entries[call->entry]; /* the runtime has forgotten it */
@@ -499,8 +652,11 @@ call_on_try(struct mesh *mesh, const struct mesh_event *event)
         answer(mesh, number, MESH_END_OVERLOADED, "every copy of the model has too many calls");
     else if (call->hop == MESH_HOP_HIT)
         answer(mesh, number, event->tried.end, NULL);
-    else
+    else {
+        if (call->gone && call->vmodel != NAME_NONE)
+            (void)turn(mesh, call);
         route_later(mesh, number);
+    }
 }
 
 void
@@ -538,6 +694,7 @@ call_tick(struct mesh *mesh)
         stop_waiting(mesh, number);
         answer(mesh, number, MESH_END_DEADLINE, NULL);
     }
+    unpark(mesh, NAME_NONE, NAME_NONE);
     for (uint32_t i = 0; mesh->session == 0 && i < mesh->entry_used; i++) {
         struct entry *entry = &mesh->entries[i];
         if (entry->state == MESH_STATE_CLAIMING && mesh->now_ms - entry->began_ms > CLAIM_MS_MAX)
@@ -549,20 +706,24 @@ call_tick(struct mesh *mesh)
     }
 }
 
-void
+const char *
 ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms)
 {
     struct model *model = model_at(mesh, load->model);
     if (model_copies(&mesh->tables, model) >= load->target)
-        return;
+        return NULL;
     const struct call asks = {.model = load->model};
     struct place_wish wish = place_wish_of(mesh, &asks);
     wish.used_ms = used_ms;
     uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
-    if (there == INSTANCE_SELF)
-        (void)load_begin(mesh, load);
-    if (there == INSTANCE_SELF || there == NAME_NONE)
-        return;
+    if (there == INSTANCE_SELF) {
+        if (load_begin(mesh, load) == LOAD_BEGUN)
+            return NULL;
+        wish.not_self = true; /* it knows better than its figures say */
+        there = place_choose(&mesh->tables, &wish, &mesh->random);
+    }
+    if (there == NAME_NONE)
+        return refusal_text(place_refusal(&mesh->tables, &wish));
     mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
     struct mesh_action *action = act(mesh, MESH_DO_ENSURE);
     action->ensure.instance = names_text(&mesh->tables.instance_names, there);
@@ -571,6 +732,7 @@ ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms
     action->ensure.class = load->class;
     action->ensure.target = load->target;
     action->ensure.size_bytes = (uint64_t)load->units * LEDGER_UNIT_BYTES;
+    return NULL;
 }
 
 /* A copy is wanted, without a call. */
@@ -596,5 +758,5 @@ call_on_ensure(struct mesh *mesh, const struct mesh_event *event)
         (void)load_begin(mesh, &load); /* who asked looks at the record, and asks again */
         return;
     }
-    ensure_anywhere(mesh, &load, used_ms);
+    (void)ensure_anywhere(mesh, &load, used_ms);
 }

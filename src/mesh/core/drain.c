@@ -60,7 +60,7 @@ move(struct mesh *mesh, struct entry *entry)
         .target = 2,
         .units = entry->units,
     };
-    ensure_anywhere(mesh, &wish, entry->used_ms);
+    (void)ensure_anywhere(mesh, &wish, entry->used_ms);
     return true;
 }
 

@@ -77,3 +77,44 @@ mesh_visit_instances(struct mesh *mesh, uint32_t from, uint32_t count,
     }
     return from < names->used ? from : 0;
 }
+
+static const char *
+model_id(const struct mesh *mesh, uint32_t number)
+{
+    return number == NAME_NONE ? NULL : names_text(&mesh->tables.model_names, number);
+}
+
+uint32_t
+mesh_visit_vmodels(struct mesh *mesh, uint32_t from, uint32_t count,
+                   void (*visit)(void *context, const struct mesh_vmodel *vmodel), void *context)
+{
+    const struct names *names = &mesh->vmodels.names;
+    for (; from < names->used && count > 0; from++) {
+        const struct vmodel *vmodel = &mesh->vmodels.at[from];
+        if (names_text(names, from) == NULL || !vmodel->known)
+            continue;
+        const struct mesh_vmodel made = {
+            .id = names_text(names, from),
+            .owner = vmodel->owner,
+            .active = model_id(mesh, vmodel->active),
+            .target = model_id(mesh, vmodel->target),
+            .create_revision = vmodel->create_revision,
+            .revision = vmodel->revision,
+            .failed = vmodel->failed,
+        };
+        visit(context, &made);
+        count--;
+    }
+    return from < names->used ? from : 0;
+}
+
+struct mesh_population
+mesh_population(const struct mesh *mesh)
+{
+    struct mesh_population population = {.models = mesh->tables.known,
+                                         .instances = mesh->tables.live};
+    for (uint32_t i = 0; i < mesh->vmodels.names.used; i++)
+        population.vmodels +=
+            names_text(&mesh->vmodels.names, i) != NULL && mesh->vmodels.at[i].known;
+    return population;
+}

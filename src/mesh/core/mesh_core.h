@@ -119,7 +119,7 @@ enum mesh_end {
     MESH_END_LOAD_FAILED, /* it was loaded here, in vain */
     MESH_END_OVERLOADED,
     MESH_END_UNREACHABLE, /* of tries: the peer or the runtime cannot be reached */
-    MESH_END_NOT_FOUND,   /* no such model, or vmodel; to a try: the registry over there has none */
+    MESH_END_NOT_FOUND,   /* no such model, or vmodel; of a try: its record has gone, over there */
     MESH_END_FAILED,      /* of calls: everything was tried */
     MESH_END_UNAVAILABLE, /* of calls: this node has not seen the registry, or cannot write it */
     MESH_END_DEADLINE,    /* of calls */

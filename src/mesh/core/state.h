@@ -15,8 +15,10 @@
 #include "mesh/core/ledger.h"
 #include "mesh/core/memory.h"
 #include "mesh/core/mesh_core.h"
+#include "mesh/core/orders.h"
 #include "mesh/core/place.h"
 #include "mesh/core/tables.h"
+#include "mesh/core/vmodels.h"
 
 enum {
     RETRY_MS = 1000,       /* T4, T5 */
@@ -57,13 +59,22 @@ struct entry {
     bool doomed; /* LOADING: is not wanted any more */
 };
 
-enum call_state { CALL_FREE, CALL_ROUTING, CALL_WAITING, CALL_SERVED, CALL_THERE };
+enum call_state {
+    CALL_FREE,
+    CALL_ROUTING,
+    CALL_WAITING,
+    CALL_SERVED,
+    CALL_THERE,
+    CALL_PARKED, /* V8: until the mirror shows where its vmodel has gone */
+};
 
 struct call {
     int64_t deadline_ms;
     uint64_t create_revision;
     int64_t there_since_ms;
+    int64_t parked_ms; /* now_ms, when it first was; 0: never */
     uint32_t model;
+    uint32_t vmodel; /* V7: that it is for; NAME_NONE */
     uint32_t number; /* of the last try */
     uint32_t next;   /* in the list it is on */
     uint32_t entry;  /* WAITING, SERVED */
@@ -75,11 +86,15 @@ struct call {
     uint8_t tries;
     uint8_t overloads;
     uint8_t tried_count;
+    uint8_t turns; /* V8: to another model of the vmodel */
+    bool gone;     /* another node has seen the model's record go */
     struct tried tried[MESH_TRIED_MAX];
 };
 
 struct mesh {
     struct tables tables;
+    struct vmodels vmodels;
+    struct orders orders;
     struct mesh_config config;
     int64_t now_ms;
     int64_t wall_ms;
@@ -88,6 +103,7 @@ struct mesh {
     /* the world */
     uint64_t session; /* 0: no transactions */
     bool whole;       /* the mirror is */
+    uint64_t seen;    /* up to this revision it was, the last time */
     bool draining;
     bool drained; /* and it has been said */
     bool leader;
@@ -130,6 +146,7 @@ struct mesh {
     struct heap deadlines; /* of waiting calls */
     uint32_t routing;      /* list of those to be routed, first in first out */
     uint32_t routing_last;
+    uint32_t parked; /* list of those that are */
     uint64_t sent;
 
     /* transactions */
@@ -236,6 +253,9 @@ void settle_without(struct mesh *mesh, uint32_t model, uint16_t instance);
 /* W1: a record that was lost, as this node knew it, without its own place. */
 void settle_anew(struct mesh *mesh, uint32_t model);
 
+/* The record as it is now, to be changed and written; of the step's memory. */
+struct mesh_model settle_record(struct mesh *mesh, uint32_t model);
+
 /* J4: the record's last use is this node's. */
 void settle_say_used(struct mesh *mesh, uint32_t model);
 
@@ -275,9 +295,13 @@ void call_on_cancelled(struct mesh *mesh, uint32_t call);
 void call_on_try(struct mesh *mesh, const struct mesh_event *event);
 void call_on_ensure(struct mesh *mesh, const struct mesh_event *event);
 void call_route(struct mesh *mesh, uint32_t number);
-/* A copy more, at the best place that there is; `used_ms` is what placement goes by (S4). */
-void ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
+/* A copy more, at the best place that there is; `used_ms` is what placement goes by (S4). Why
+ * nobody takes it; NULL: somebody may, or there are enough. */
+const char *ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
 /* All that wait for the entry: it is loaded, or they go on elsewhere. */
 void calls_serve(struct mesh *mesh, struct entry *entry);
 void calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why);
 void call_tick(struct mesh *mesh);
+/* V8: a vmodel or a model has changed that they may have waited for; or time has passed. */
+void calls_on_vmodel(struct mesh *mesh, uint32_t vmodel);
+void calls_on_model(struct mesh *mesh, uint32_t model);

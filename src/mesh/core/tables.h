@@ -87,7 +87,8 @@ struct tables {
     uint32_t candidate_capacity;
     uint32_t model_capacity;
     uint32_t instance_capacity;
-    uint32_t live; /* instances with a key */
+    uint32_t live;  /* instances with a key */
+    uint32_t known; /* models with a record */
 };
 
 #define ENTRY_NONE UINT32_MAX
@@ -107,6 +108,10 @@ const struct place *model_place(const struct model *model, uint16_t instance);
 /* NAME_NONE: nothing is known under that id. A model without a record may be known: `known`. */
 uint32_t tables_model(const struct tables *tables, const char *id);
 uint32_t tables_instance(const struct tables *tables, const char *id);
+
+/* A number for an id that an order or a vmodel names, with a reference: there may be no record of
+ * it. NAME_NONE: no room. */
+uint32_t tables_hold_model(struct tables *tables, const char *id);
 
 /* T6. False: older than what is there, or no room for one more. */
 bool tables_put_model(struct tables *tables, const struct mesh_model *record, uint32_t *number);
