@@ -469,9 +469,12 @@ frame_fill(struct peer_frame *frame, const struct driver_attempt *attempt,
     for (size_t i = 0; i < request->piece_count; i++)
         call->message_bytes += request->pieces[i].bytes;
     call->tried_count = attempt->tried_count;
-    memcpy(call->tried, attempt->tried, attempt->tried_count * sizeof(*call->tried));
+    if (attempt->tried_count > 0)
+        memcpy(call->tried, attempt->tried, attempt->tried_count * sizeof(*call->tried));
     call->metadata_count = (uint32_t)request->metadata_count;
-    memcpy(call->metadata, request->metadata, request->metadata_count * sizeof(*call->metadata));
+    if (request->metadata_count > 0)
+        memcpy(call->metadata, request->metadata,
+               request->metadata_count * sizeof(*call->metadata));
     return call->message_bytes;
 }
 
