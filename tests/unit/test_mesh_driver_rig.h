@@ -94,9 +94,9 @@ struct nodes {
 static struct nodes nodes;
 
 static inline void
-nodes_later(struct later *later, void (*run)(struct later *later))
+nodes_later(struct later *later, void (*work)(struct later *later))
 {
-    later->run = run;
+    later->run = work;
     later->next = NULL;
     *nodes.last = later;
     nodes.last = &later->next;
