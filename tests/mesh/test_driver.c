@@ -171,10 +171,7 @@ any_node_answers_for_any_model(void **state)
     }
     assert_true(forwarded() > 0);
     struct ordered ordered;
-    const struct mesh_order order = {.kind = MESH_MODEL_STATUS, .model = "m0"};
-    do
-        assert_int_equal(order_wait(&nodes.at[2], &ordered, order), MESH_OUTCOME_OK);
-    while (ordered.state != MESH_MODEL_LOADED);
+    NODES_WAIT(node_status(&nodes.at[2], "m0", &ordered) == MESH_MODEL_LOADED);
     assert_true(node_holds(node_of(ordered.place), "m0"));
     uint32_t leaders = 0;
     for (uint32_t i = 0; i < NODES; i++)

@@ -46,10 +46,7 @@ a_call_loads_its_model_and_is_served(void **state)
     assert_int_equal(ask_wait(node, "m", by), MESH_END_OK);
     assert_int_equal(node->loads, 1);
     struct ordered ordered;
-    const struct mesh_order order = {.kind = MESH_MODEL_STATUS, .model = "m"};
-    do
-        assert_int_equal(order_wait(node, &ordered, order), MESH_OUTCOME_OK);
-    while (ordered.state != MESH_MODEL_LOADED); /* the record says it a write later */
+    NODES_WAIT(node_status(node, "m", &ordered) == MESH_MODEL_LOADED); /* a write later */
     assert_int_equal(ordered.places, 1);
     assert_string_equal(ordered.place, "one");
 }
@@ -270,10 +267,7 @@ a_load_that_fails_is_told(void **state)
     assert_true(end == MESH_END_LOAD_FAILED || end == MESH_END_FAILED);
     assert_int_equal(node_look(node).counts.load_failures, 1);
     struct ordered ordered;
-    const struct mesh_order order = {.kind = MESH_MODEL_STATUS, .model = "m"};
-    do
-        assert_int_equal(order_wait(node, &ordered, order), MESH_OUTCOME_OK);
-    while (ordered.state != MESH_MODEL_FAILED);
+    NODES_WAIT(node_status(node, "m", &ordered) == MESH_MODEL_FAILED);
 }
 
 static void
@@ -564,9 +558,8 @@ a_node_alone_is_drained(void **state)
     driver_drain(node->driver);
     driver_drain(node->driver);
     assert_true(node_look(node).draining);
-    for (int i = 0; i < 20; i++)
-        nodes_turn();
-    assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK); /* D3: nobody else has it */
+    NODES_WAIT(node->drained == 1); /* nobody is there who could take it */
+    assert_int_equal(node->unloads, 1);
 }
 
 static void

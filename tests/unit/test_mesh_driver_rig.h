@@ -26,7 +26,7 @@
 #include "mesh/record/record.h"
 #include "mesh/store/store.h"
 
-enum { NODES_WAIT_S = 60, NODES_TURN_MS = 2, NODES_MAX = 4, MODELS_MAX = 64, ID_MAX = 32 };
+enum { NODES_WAIT_S = 20, NODES_TURN_MS = 2, NODES_MAX = 4, MODELS_MAX = 64, ID_MAX = 32 };
 #define MODEL_BYTES (UINT64_C(1) << 20)
 
 struct node;
@@ -94,9 +94,9 @@ struct nodes {
 static struct nodes nodes;
 
 static inline void
-nodes_later(struct later *later, void (*run)(struct later *later))
+nodes_later(struct later *later, void (*work)(struct later *later))
 {
-    later->run = run;
+    later->run = work;
     later->next = NULL;
     *nodes.last = later;
     nodes.last = &later->next;
@@ -742,6 +742,15 @@ order_wait(struct node *node, struct ordered *ordered, struct mesh_order order)
     order_give(node, ordered, order);
     NODES_WAIT(ordered->over);
     return ordered->outcome;
+}
+
+/* What the registry says of a model now; the rest of it is in `ordered`. */
+static inline enum mesh_model_state
+node_status(struct node *node, const char *model, struct ordered *ordered)
+{
+    const struct mesh_order order = {.kind = MESH_MODEL_STATUS, .model = model};
+    assert_int_equal(order_wait(node, ordered, order), MESH_OUTCOME_OK);
+    return ordered->state;
 }
 
 static inline void

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "mesh/edge/inside.h"
+#include "mesh/edge/driver_inside.h"
 #include "mesh/edge/wake.h"
 #include "mesh/etcd/timer.h"
 #include "mesh/record/record.h"
@@ -65,7 +65,7 @@ copy_texts(struct driver *driver)
 static void
 on_wake(void *context)
 {
-    work_run(context);
+    driver_work_run(context);
 }
 
 static void on_tick(void *context);
@@ -107,7 +107,7 @@ void
 driver_start(struct driver *driver, struct store *store)
 {
     driver->store = store;
-    self_publish(driver, SELF_NOW);
+    driver_self_publish(driver, SELF_NOW);
     etcd_timer_set(driver->timer, driver->options.tick_ms * NS_PER_MS);
 }
 
@@ -121,10 +121,10 @@ on_tick(void *context)
     if (runtime->harvest != NULL)
         runtime->harvest(runtime->context, driver);
     driver_lock(driver);
-    load_tick(driver);
+    driver_load_tick(driver);
     driver_step(driver, (struct mesh_event){.kind = MESH_TICK});
     driver_unlock_and_work(driver);
-    self_publish(driver, SELF_IF_DUE);
+    driver_self_publish(driver, SELF_IF_DUE);
     etcd_timer_set(driver->timer, driver->options.tick_ms * NS_PER_MS);
 }
 
@@ -165,7 +165,7 @@ driver_runtime_ready(struct driver *driver, const struct driver_capacity *capaci
                                                     .default_bytes = capacity->default_bytes,
                                                     .loaders = capacity->loaders,
                                                     .load_timeout_ms = capacity->load_timeout_ms}});
-        work_publish(driver);
+        driver_work_publish(driver);
     }
     driver_unlock(driver);
 }
@@ -177,7 +177,7 @@ driver_runtime_lost(struct driver *driver)
     if (!driver->closed && driver->runtime) {
         driver->runtime = false;
         driver_step(driver, (struct mesh_event){.kind = MESH_RUNTIME_LOST});
-        work_publish(driver);
+        driver_work_publish(driver);
     }
     driver_unlock(driver);
 }
@@ -199,7 +199,7 @@ driver_drain(struct driver *driver)
     driver_lock(driver);
     if (!driver->closed && !driver->draining) {
         driver->draining = true;
-        work_publish(driver); /* D1: before what the core wants done */
+        driver_work_publish(driver); /* D1: before what the core wants done */
         driver_step(driver, (struct mesh_event){.kind = MESH_DRAIN});
     }
     driver_unlock(driver);
@@ -221,10 +221,10 @@ driver_close(struct driver *driver)
 {
     etcd_timer_clear(driver->timer);
     driver_lock(driver);
-    call_close_all(driver);
-    order_close_all(driver);
+    driver_call_close_all(driver);
+    driver_order_close_all(driver);
     driver->closed = true;
-    work_drop(driver);
+    driver_work_drop(driver);
     driver_unlock(driver);
     driver->store = NULL;
 }
@@ -237,8 +237,8 @@ driver_destroy(struct driver *driver)
     CHECK(driver->closed && seats_count(&driver->calls) == 0 && seats_count(&driver->orders) == 0);
     etcd_timer_destroy(driver->timer);
     wake_destroy(driver->wake);
-    txn_drop_all(driver);
-    load_drop_all(driver);
+    driver_txn_drop_all(driver);
+    driver_load_drop_all(driver);
     mesh_destroy(driver->mesh);
     seats_fini(&driver->calls);
     seats_fini(&driver->orders);

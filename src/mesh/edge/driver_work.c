@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "mesh/edge/inside.h"
+#include "mesh/edge/driver_inside.h"
 
 void
-work_add(struct driver *driver, struct work *work)
+driver_work_add(struct driver *driver, struct work *work)
 {
     if (driver->closed) {
         if (work->drop != NULL)
@@ -29,7 +29,7 @@ take_all(struct driver *driver)
 }
 
 void
-work_run(struct driver *driver)
+driver_work_run(struct driver *driver)
 {
     if (driver->works)
         return; /* what is running has added to it, and sees to it */
@@ -51,7 +51,7 @@ work_run(struct driver *driver)
 }
 
 void
-work_drop(struct driver *driver)
+driver_work_drop(struct driver *driver)
 {
     for (struct work *work = take_all(driver); work != NULL;) {
         struct work *next = work->next;
@@ -85,7 +85,7 @@ run_ensure(struct driver *driver, struct work *work)
 }
 
 void
-work_on_ensure(struct driver *driver, const struct mesh_action *action)
+driver_work_on_ensure(struct driver *driver, const struct mesh_action *action)
 {
     size_t instance_bytes = strlen(action->ensure.instance) + 1;
     size_t model_bytes = strlen(action->ensure.model) + 1;
@@ -102,7 +102,7 @@ work_on_ensure(struct driver *driver, const struct mesh_action *action)
         .target = action->ensure.target,
         .size_bytes = action->ensure.size_bytes,
     };
-    work_add(driver, &ensure->work);
+    driver_work_add(driver, &ensure->work);
 }
 
 /* ---- without anything of their own ---- */
@@ -113,7 +113,7 @@ add_plain(struct driver *driver, void (*run)(struct driver *driver, struct work 
     struct work *work = malloc(sizeof(*work));
     CHECK(work != NULL);
     *work = (struct work){.run = run, .drop = drop};
-    work_add(driver, work);
+    driver_work_add(driver, work);
 }
 
 static void
@@ -125,7 +125,7 @@ run_drained(struct driver *driver, struct work *work)
 }
 
 void
-work_on_drained(struct driver *driver)
+driver_work_on_drained(struct driver *driver)
 {
     driver->drained = true;
     add_plain(driver, run_drained);
@@ -135,11 +135,11 @@ static void
 run_publish(struct driver *driver, struct work *work)
 {
     free(work);
-    self_publish(driver, SELF_NOW);
+    driver_self_publish(driver, SELF_NOW);
 }
 
 void
-work_publish(struct driver *driver)
+driver_work_publish(struct driver *driver)
 {
     add_plain(driver, run_publish);
 }

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "mesh/edge/inside.h"
+#include "mesh/edge/driver_inside.h"
 #include "mesh/edge/wake.h"
 
 /* Far enough, and the core may still subtract from it and add to it. */
@@ -32,7 +32,7 @@ void
 driver_unlock_and_work(struct driver *driver)
 {
     CHECK(pthread_mutex_unlock(&driver->lock) == 0);
-    work_run(driver);
+    driver_work_run(driver);
 }
 
 int64_t
@@ -53,16 +53,16 @@ static void
 carry_out(struct driver *driver, const struct mesh_action *action)
 {
     switch (action->kind) {
-    case MESH_DO_TXN: txn_do(driver, &action->txn); break;
-    case MESH_DO_SERVE: call_do_serve(driver, action); break;
-    case MESH_DO_FORWARD: call_do_forward(driver, action); break;
-    case MESH_DO_ANSWER: call_do_answer(driver, action); break;
-    case MESH_DO_REPLY: order_do_reply(driver, action); break;
-    case MESH_DO_ENSURE: work_on_ensure(driver, action); break;
-    case MESH_DO_SIZE: load_do(driver, action, LOAD_SIZE); break;
-    case MESH_DO_LOAD: load_do(driver, action, LOAD_LOAD); break;
-    case MESH_DO_UNLOAD: load_do(driver, action, LOAD_UNLOAD); break;
-    case MESH_DO_DRAINED: work_on_drained(driver); break;
+    case MESH_DO_TXN: driver_txn_do(driver, &action->txn); break;
+    case MESH_DO_SERVE: driver_call_do_serve(driver, action); break;
+    case MESH_DO_FORWARD: driver_call_do_forward(driver, action); break;
+    case MESH_DO_ANSWER: driver_call_do_answer(driver, action); break;
+    case MESH_DO_REPLY: driver_order_do_reply(driver, action); break;
+    case MESH_DO_ENSURE: driver_work_on_ensure(driver, action); break;
+    case MESH_DO_SIZE: driver_load_do(driver, action, LOAD_SIZE); break;
+    case MESH_DO_LOAD: driver_load_do(driver, action, LOAD_LOAD); break;
+    case MESH_DO_UNLOAD: driver_load_do(driver, action, LOAD_UNLOAD); break;
+    case MESH_DO_DRAINED: driver_work_on_drained(driver); break;
     }
 }
 
@@ -81,7 +81,7 @@ driver_step(struct driver *driver, struct mesh_event event)
 {
     step(driver, &event);
     while (driver->ended_count > 0) {
-        event = call_end(driver, &driver->ended[--driver->ended_count]);
+        event = driver_call_end(driver, &driver->ended[--driver->ended_count]);
         step(driver, &event);
     }
 }

@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "mesh/edge/inside.h"
+#include "mesh/edge/driver_inside.h"
 #include "mesh/record/record.h"
 
 /* Lines about bad records, and about trouble, are so long apart. */

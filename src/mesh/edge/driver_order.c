@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Orders: management calls, from their owners to the core and back. */
 #include "base/check.h"
-#include "mesh/edge/inside.h"
+#include "mesh/edge/driver_inside.h"
 
 static void
 end(struct driver_order *order, const struct driver_reply *reply)
@@ -34,7 +34,7 @@ driver_order(struct driver *driver, struct driver_order *order)
 }
 
 void
-order_do_reply(struct driver *driver, const struct mesh_action *action)
+driver_order_do_reply(struct driver *driver, const struct mesh_action *action)
 {
     uint32_t number = action->reply.order;
     CHECK(number < driver->orders.used && driver->orders.held[number] != NULL);
@@ -65,7 +65,7 @@ driver_order_cancelled(struct driver *driver, struct driver_order *order)
 }
 
 void
-order_close_all(struct driver *driver)
+driver_order_close_all(struct driver *driver)
 {
     for (uint32_t i = 0; i < driver->orders.used; i++) {
         struct driver_order *order = driver->orders.held[i];

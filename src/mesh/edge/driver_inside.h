@@ -78,7 +78,7 @@ struct driver {
     struct publish said; /* in this node's record */
     int64_t said_ns;     /* when; 0: nothing yet */
     int64_t trouble_ns;  /* when the store's was logged last */
-    bool works;          /* work_run is under way */
+    bool works;          /* driver_work_run is under way */
 
     /* Under the lock. */
     struct mesh *mesh;
@@ -109,7 +109,7 @@ struct driver {
     bool closed;
 };
 
-/* ---- step.c ---- */
+/* ---- driver_step.c ---- */
 
 void driver_lock(struct driver *driver);
 /* Calls the loop thread, if there is new work for it. */
@@ -123,39 +123,39 @@ void driver_step(struct driver *driver, struct mesh_event event);
 int64_t driver_wall_ms(void);
 int64_t driver_deadline_ms(int64_t deadline_ns);
 
-/* ---- work.c ---- */
+/* ---- driver_work.c ---- */
 
 /* Locked. */
-void work_add(struct driver *driver, struct work *work);
+void driver_work_add(struct driver *driver, struct work *work);
 /* Loop thread, without the lock. */
-void work_run(struct driver *driver);
-void work_drop(struct driver *driver);
+void driver_work_run(struct driver *driver);
+void driver_work_drop(struct driver *driver);
 
 /* Locked: the actions that are the loop thread's. */
-void work_on_ensure(struct driver *driver, const struct mesh_action *action);
-void work_on_drained(struct driver *driver);
-void work_publish(struct driver *driver);
+void driver_work_on_ensure(struct driver *driver, const struct mesh_action *action);
+void driver_work_on_drained(struct driver *driver);
+void driver_work_publish(struct driver *driver);
 
-/* ---- call.c, order.c, load.c, txn.c: locked ---- */
+/* ---- driver_call.c, driver_order.c, driver_load.c, driver_txn.c: locked ---- */
 
-void call_do_serve(struct driver *driver, const struct mesh_action *action);
-void call_do_forward(struct driver *driver, const struct mesh_action *action);
+void driver_call_do_serve(struct driver *driver, const struct mesh_action *action);
+void driver_call_do_forward(struct driver *driver, const struct mesh_action *action);
 /* What the core is told of it. */
-struct mesh_event call_end(struct driver *driver, const struct ended *ended);
-void call_do_answer(struct driver *driver, const struct mesh_action *action);
-void call_close_all(struct driver *driver);
+struct mesh_event driver_call_end(struct driver *driver, const struct ended *ended);
+void driver_call_do_answer(struct driver *driver, const struct mesh_action *action);
+void driver_call_close_all(struct driver *driver);
 
-void order_do_reply(struct driver *driver, const struct mesh_action *action);
-void order_close_all(struct driver *driver);
+void driver_order_do_reply(struct driver *driver, const struct mesh_action *action);
+void driver_order_close_all(struct driver *driver);
 
-void load_do(struct driver *driver, const struct mesh_action *action, enum load_kind kind);
-void load_tick(struct driver *driver);
-void load_drop_all(struct driver *driver);
+void driver_load_do(struct driver *driver, const struct mesh_action *action, enum load_kind kind);
+void driver_load_tick(struct driver *driver);
+void driver_load_drop_all(struct driver *driver);
 
-void txn_do(struct driver *driver, const struct mesh_txn *txn);
-void txn_drop_all(struct driver *driver);
+void driver_txn_do(struct driver *driver, const struct mesh_txn *txn);
+void driver_txn_drop_all(struct driver *driver);
 
-/* ---- self.c: this node's record. Loop thread, without the lock ---- */
+/* ---- driver_self.c: this node's record. Loop thread, without the lock ---- */
 
 enum self_when { SELF_IF_DUE, SELF_NOW };
-void self_publish(struct driver *driver, enum self_when when);
+void driver_self_publish(struct driver *driver, enum self_when when);

@@ -9,7 +9,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/log.h"
-#include "mesh/edge/inside.h"
+#include "mesh/edge/driver_inside.h"
 #include "mesh/record/record.h"
 
 struct txn {
@@ -173,7 +173,7 @@ add_write(struct driver *driver, struct txn *txn, const struct mesh_write *write
 }
 
 void
-txn_do(struct driver *driver, const struct mesh_txn *asked)
+driver_txn_do(struct driver *driver, const struct mesh_txn *asked)
 {
     CHECK(asked->write_count >= 1 && asked->write_count <= MESH_WRITES_MAX);
     struct txn *txn = calloc(1, sizeof(*txn));
@@ -190,11 +190,11 @@ txn_do(struct driver *driver, const struct mesh_txn *asked)
             (struct store_compare){.table = STORE_INSTANCES, .id = put_id(&ids, asked->absent)};
     link_add_last(&driver->txns, &txn->link);
     driver->counts.txns++;
-    work_add(driver, &txn->work);
+    driver_work_add(driver, &txn->work);
 }
 
 void
-txn_drop_all(struct driver *driver)
+driver_txn_drop_all(struct driver *driver)
 {
     while (driver->txns.next != &driver->txns)
         drop(&txn_of(driver->txns.next)->work);

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "mesh/edge/inside.h"
+#include "mesh/edge/driver_inside.h"
 #include "mesh/record/record.h"
 
 /* What it is to say now. A node without a runtime has room for nothing. */
@@ -50,7 +50,7 @@ write_self(struct driver *driver, const struct publish *now)
 }
 
 void
-self_publish(struct driver *driver, enum self_when when)
+driver_self_publish(struct driver *driver, enum self_when when)
 {
     driver_lock(driver);
     bool member = driver->member && !driver->closed && driver->store != NULL;

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "mesh/edge/inside.h"
+#include "mesh/edge/driver_inside.h"
 
 enum {
     SIZE_MS = 5000,
@@ -84,7 +84,7 @@ room_for(const char *text)
 }
 
 void
-load_do(struct driver *driver, const struct mesh_action *action, enum load_kind kind)
+driver_load_do(struct driver *driver, const struct mesh_action *action, enum load_kind kind)
 {
     size_t bytes = room_for(action->load.model) + room_for(action->load.type) +
                    room_for(action->load.path) + room_for(action->load.key);
@@ -103,7 +103,7 @@ load_do(struct driver *driver, const struct mesh_action *action, enum load_kind 
     link_add_last(&driver->loads[kind], &load->link);
     driver->counts.loads += kind == LOAD_LOAD;
     driver->counts.unloads += kind == LOAD_UNLOAD;
-    work_add(driver, &load->work);
+    driver_work_add(driver, &load->work);
 }
 
 /* ---- the ends ---- */
@@ -154,7 +154,7 @@ give_up(struct driver *driver, struct driver_load *load)
 }
 
 void
-load_tick(struct driver *driver)
+driver_load_tick(struct driver *driver)
 {
     int64_t now_ns = clock_now_ns();
     for (enum load_kind kind = LOAD_SIZE; kind < LOAD_KINDS; kind++) {
@@ -177,7 +177,7 @@ drop_list(struct link *head)
 }
 
 void
-load_drop_all(struct driver *driver)
+driver_load_drop_all(struct driver *driver)
 {
     for (enum load_kind kind = LOAD_SIZE; kind < LOAD_KINDS; kind++)
         drop_list(&driver->loads[kind]);

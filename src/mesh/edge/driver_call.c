@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "mesh/edge/inside.h"
+#include "mesh/edge/driver_inside.h"
 
 static struct driver_figures
 figures(struct driver *driver)
@@ -71,7 +71,7 @@ end_later(struct driver *driver, const struct driver_call *call, const struct dr
 }
 
 void
-call_do_serve(struct driver *driver, const struct mesh_action *action)
+driver_call_do_serve(struct driver *driver, const struct mesh_action *action)
 {
     struct driver_call *call = call_at(driver, action->attempt.call);
     const struct driver_attempt attempt = attempt_of(call, action, CALL_SERVED);
@@ -84,7 +84,7 @@ call_do_serve(struct driver *driver, const struct mesh_action *action)
 }
 
 void
-call_do_forward(struct driver *driver, const struct mesh_action *action)
+driver_call_do_forward(struct driver *driver, const struct mesh_action *action)
 {
     struct driver_call *call = call_at(driver, action->attempt.call);
     const struct driver_attempt attempt = attempt_of(call, action, CALL_FORWARDED);
@@ -99,7 +99,7 @@ call_do_forward(struct driver *driver, const struct mesh_action *action)
 }
 
 void
-call_do_answer(struct driver *driver, const struct mesh_action *action)
+driver_call_do_answer(struct driver *driver, const struct mesh_action *action)
 {
     struct driver_call *call = call_at(driver, action->answer.call);
     release(driver, call);
@@ -107,7 +107,7 @@ call_do_answer(struct driver *driver, const struct mesh_action *action)
 }
 
 struct mesh_event
-call_end(struct driver *driver, const struct ended *ended)
+driver_call_end(struct driver *driver, const struct ended *ended)
 {
     call_at(driver, ended->call)->state = CALL_WAITING;
     return (struct mesh_event){.kind = MESH_TRY_ENDED,
@@ -191,7 +191,7 @@ try_ended(struct driver *driver, struct driver_call *call, const struct driver_e
         return;
     }
     const struct ended ended = {.call = call->number, .number = call->attempt, .end = *end};
-    driver_step(driver, call_end(driver, &ended));
+    driver_step(driver, driver_call_end(driver, &ended));
     if (end->end == MESH_END_OK)
         release(driver, call); /* the core has no action for that */
 }
@@ -268,7 +268,7 @@ driver_ensure(struct driver *driver, const struct driver_ensure *ensure)
 /* ---- the end ---- */
 
 void
-call_close_all(struct driver *driver)
+driver_call_close_all(struct driver *driver)
 {
     for (uint32_t i = 0; i < driver->calls.used; i++) {
         struct driver_call *call = driver->calls.held[i];
