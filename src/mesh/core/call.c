@@ -293,22 +293,28 @@ place_wish_of(struct mesh *mesh, const struct call *call)
     };
 }
 
-/* R5's end: three failures, with the text of the latest. */
-static bool
-has_failed(struct mesh *mesh, uint32_t number)
+/* Why the model failed to load, where it did so last. */
+static const char *
+failure_text(struct mesh *mesh, const struct model *model)
 {
-    const struct model *model = model_at(mesh, call_at(mesh, number)->model);
-    if (model_fresh_failures(mesh, model) < MESH_FAILURES_MAX)
-        return false;
     const struct place *places = model_places(model);
     const struct place *last = NULL;
     for (uint32_t i = 0; i < model->place_count; i++)
         if (places[i].kind == MESH_PLACE_FAILED && places[i].reason != NAME_NONE &&
             (last == NULL || places[i].since_ms > last->since_ms))
             last = &places[i];
-    answer(mesh, number, MESH_END_LOAD_FAILED,
-           last == NULL ? "the model failed to load"
-                        : names_text(&mesh->tables.reasons, last->reason));
+    return last == NULL ? "the model failed to load"
+                        : names_text(&mesh->tables.reasons, last->reason);
+}
+
+/* R5's end: three failures. */
+static bool
+has_failed(struct mesh *mesh, uint32_t number)
+{
+    const struct model *model = model_at(mesh, call_at(mesh, number)->model);
+    if (model_fresh_failures(mesh, model) < MESH_FAILURES_MAX)
+        return false;
+    answer(mesh, number, MESH_END_LOAD_FAILED, failure_text(mesh, model));
     return true;
 }
 
@@ -361,11 +367,24 @@ refusal_text(enum place_refusal refusal)
     switch (refusal) {
     case PLACE_NO_LABELS:
         return "no running instance has the labels that the model's type requires";
-    case PLACE_ALL_TRIED: return "every instance that may load the model has been tried";
+    case PLACE_ALL_TRIED:
+        return "Nowhere available to load: every instance that may load the model has been tried";
     case PLACE_ALL_FULL:
-        return "every instance is full of models that were used as recently: cache churn";
+        return "Cache churn threshold exceeded: every instance is full of models that were used as "
+               "recently";
     }
     UNREACHABLE();
+}
+
+/* Nobody is left who could load it: because it fails to, if it does, whatever else there is. */
+static void
+give_up_loading(struct mesh *mesh, uint32_t number, enum place_refusal refusal)
+{
+    const struct model *model = model_at(mesh, call_at(mesh, number)->model);
+    if (refusal == PLACE_ALL_TRIED && model_fresh_failures(mesh, model) > 0)
+        answer(mesh, number, MESH_END_LOAD_FAILED, failure_text(mesh, model));
+    else
+        give_up(mesh, number, MESH_END_FAILED, refusal_text(refusal));
 }
 
 /* R12: nobody else can load it, and what this node has is on its way out: it can, after that. */
@@ -408,7 +427,7 @@ miss(struct mesh *mesh, uint32_t number)
     } else if (there == NAME_NONE) {
         if (wait_for_end(mesh, number))
             return;
-        give_up(mesh, number, MESH_END_FAILED, refusal_text(place_refusal(&mesh->tables, &wish)));
+        give_up_loading(mesh, number, place_refusal(&mesh->tables, &wish));
     } else if (there != INSTANCE_SELF) {
         mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
         forward(mesh, number, there, MESH_HOP_LOAD, 0);
