@@ -330,6 +330,7 @@ start(struct lane *lane, struct submission *submission, bool reserved, int64_t n
     request->call = submission->call;
     request->trace = submission->trace;
     request->model = submission->model;
+    request->sent = submission->model_held;
     request->message_bytes = submission->message->bytes;
     request->deadline_ns = submission->deadline_ns;
     request->returns = 0;
@@ -361,7 +362,7 @@ lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns, st
     if (let_in(lane, submission, now_ns, error) != STATUS_OK)
         return error->status;
     bool reserved = false;
-    if (submission->model != NULL &&
+    if (submission->model != NULL && !submission->model_held &&
         model_admit(lane, submission->model, &reserved, error) != STATUS_OK)
         return refuse(lane, submission, error);
     if (start(lane, submission, reserved, now_ns, error) == STATUS_OK)

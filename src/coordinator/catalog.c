@@ -396,6 +396,14 @@ catalog_want(struct model *model, enum shelf_demand demand)
 
 /* ---- life ---- */
 
+uint64_t
+catalog_budget_bytes(const struct catalog *catalog)
+{
+    return catalog->registry->in_mesh
+               ? UINT64_MAX / 2
+               : catalog->pipeline->generation->config->models.memory_bytes;
+}
+
 enum status
 catalog_create(struct registry *registry, struct pipeline *pipeline, struct catalog **created,
                struct error *error)
@@ -403,6 +411,7 @@ catalog_create(struct registry *registry, struct pipeline *pipeline, struct cata
     const struct config_models *config = &pipeline->options.config->models;
     registry->loop = pipeline->options.loop;
     registry->pipelines[registry->pipeline_count++] = pipeline->name;
+    registry->in_mesh = pipeline->options.source->config.mesh.on;
     *created = NULL;
     if (config->root == NULL)
         return STATUS_OK;
@@ -414,7 +423,8 @@ catalog_create(struct registry *registry, struct pipeline *pipeline, struct cata
     }
     catalog->registry = registry;
     catalog->pipeline = pipeline;
-    shelf_init(&catalog->shelf, config->memory_bytes, config->load_concurrency, MODELS_LOADED_MAX);
+    shelf_init(&catalog->shelf, catalog_budget_bytes(catalog), config->load_concurrency,
+               MODELS_LOADED_MAX);
     catalog->timer = loop_timer_create(pipeline->options.loop, on_tick, catalog);
     registry->catalogs[registry->catalog_count++] = catalog;
     *created = catalog;
@@ -482,7 +492,8 @@ catalog_publish(struct catalog *catalog)
     counter_set(counters, PIPELINE_MODELS_LOADED, shelf.loaded);
     counter_set(counters, PIPELINE_MODELS_LOADING, shelf.loads);
     counter_set(counters, PIPELINE_MODEL_BYTES, shelf.used_bytes);
-    counter_set(counters, PIPELINE_MODEL_BYTES_MAX, shelf.capacity_bytes);
+    counter_set(counters, PIPELINE_MODEL_BYTES_MAX,
+                catalog->pipeline->generation->config->models.memory_bytes);
     counter_set(counters, PIPELINE_MODEL_BYTES_LEAKED, leaked_bytes);
     counter_set(counters, PIPELINE_MODEL_REQUESTS_WAITING, atomic_load(&catalog->waiting));
 }

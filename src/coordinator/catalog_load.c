@@ -12,12 +12,6 @@
 #include "coordinator/pipeline.h"
 #include "coordinator/raw_message.h"
 
-static struct model *
-model_of(struct shelf_place *place)
-{
-    return (struct model *)(void *)((char *)place - offsetof(struct model, place));
-}
-
 static struct model_info *
 make_info(const struct model *model, const struct lane *lane)
 {
@@ -70,8 +64,8 @@ evict_excess(struct catalog *catalog, const struct model *spared)
             return false;
         catalog_count(catalog, PIPELINE_MODEL_EVICTIONS);
         log_info("model_evicted pipeline=%s model=\"%s\" bytes=%llu", catalog->pipeline->name,
-                 model_of(victim)->id, (unsigned long long)victim->bytes);
-        model_begin_leaving(model_of(victim));
+                 model_of_place(victim)->id, (unsigned long long)victim->bytes);
+        model_begin_leaving(model_of_place(victim));
     }
 }
 
@@ -168,9 +162,9 @@ make_room(struct model *model)
         case ROOM_EVICT:
             catalog_count(catalog, PIPELINE_MODEL_EVICTIONS);
             log_info("model_evicted pipeline=%s model=\"%s\" bytes=%llu for=\"%s\"",
-                     catalog->pipeline->name, model_of(victim)->id,
+                     catalog->pipeline->name, model_of_place(victim)->id,
                      (unsigned long long)victim->bytes, model->id);
-            model_begin_leaving(model_of(victim));
+            model_begin_leaving(model_of_place(victim));
             break;
         }
     }
@@ -234,7 +228,7 @@ catalog_schedule(struct catalog *catalog)
         registry_unlock(catalog->registry);
         if (place == NULL)
             break;
-        begin(model_of(place));
+        begin(model_of_place(place));
     }
     registry_lock(catalog->registry);
     catalog->room_wanted = false;

@@ -463,7 +463,7 @@ catalog_go_on(struct catalog *catalog)
         return;
     const struct config_models *config = &catalog->pipeline->generation->config->models;
     registry_lock(catalog->registry);
-    catalog->shelf.capacity_bytes = config->memory_bytes;
+    catalog->shelf.capacity_bytes = catalog_budget_bytes(catalog);
     catalog->shelf.loads_max = config->load_concurrency;
     registry_unlock(catalog->registry);
     review_all(catalog);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "coordinator/config_tree.h"
 
 /* The folder of a file, absolute; as it is named if it is not there. */
@@ -97,6 +98,18 @@ addresses_free(struct config_addresses *addresses)
         free(addresses->items[i]);
 }
 
+static void
+mesh_free(struct config_mesh *mesh)
+{
+    char *const texts[] = {mesh->store,    mesh->store_place, mesh->prefix,
+                           mesh->service,  mesh->instance,    mesh->labels,
+                           mesh->location, mesh->zone,        mesh->type_constraints,
+                           mesh->address,  mesh->vmodel_owner, mesh->names};
+    for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
+        free(texts[i]);
+    addresses_free(&mesh->peers);
+}
+
 void
 config_free(struct config *config)
 {
@@ -119,6 +132,7 @@ config_free(struct config *config)
     addresses_free(&config->metrics);
     addresses_free(&config->http);
     addresses_free(&config->runtime);
+    mesh_free(&config->mesh);
     free(config->cpus);
     free(config->counters);
     free(config->log_level);

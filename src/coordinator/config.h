@@ -4,6 +4,8 @@
  * with type, range, default, unit and meaning; the parser, the errors and the manual
  * (`shoald --help-config`) are made from it. The result is plain data that lives until config_free.
  *
+ * Beside the file, the environment may say what it leaves out of `mesh` (config_environment.c).
+ *
  * How a file becomes a `struct config`: config_yaml.c makes a tree of it (libyaml's events, with
  * aliases, tags and anything too deep or too large refused), config_read.c fills the structs by the
  * table, config_check.c judges what the table can't say. All of them report every mistake they
@@ -26,6 +28,9 @@ enum {
     CONFIG_LISTEN_MAX = 16,
     CONFIG_PARAMS_MAX = HANDSHAKE_PARAMS_MAX,
     CONFIG_TYPES_MAX = 64,
+    CONFIG_LABELS_MAX = 64,
+    CONFIG_LABEL_BYTES_MAX = 255,
+    CONFIG_INSTANCE_BYTES = 12, /* of the end of a host's name: those that differ between pods */
     CONFIG_NAME_BYTES_MAX = 63,
     CONFIG_METHOD_BYTES_MAX = 255,
     CONFIG_ID_PATH_MAX = 16,
@@ -70,6 +75,7 @@ struct config_models {
     char **types;           /* of a key's `model_type.name`, that it takes; NULL: none named */
     uint32_t type_count;
     char *watch; /* "yes" or "no": whether the root's sub-directories are models */
+    int watch_line; /* 0: the default */
 };
 
 struct config_pipeline {
@@ -96,6 +102,36 @@ struct config_addresses {
     uint32_t count;
 };
 
+/* What keeps a mesh's records. */
+enum config_store {
+    CONFIG_STORE_MEMORY,
+    CONFIG_STORE_FILE,
+    CONFIG_STORE_ENDPOINTS, /* of etcd */
+    CONFIG_STORE_ETCD_FILE, /* JSON that says where etcd is and how to log in (KV_STORE) */
+};
+
+/* The node as one of a mesh (DESIGN-mesh.md). */
+struct config_mesh {
+    bool on;     /* the file has `mesh`, or the environment says so (config_environment.c) */
+    char *store; /* as written */
+    enum config_store store_kind;
+    char *store_place; /* absolute path of a file; endpoints; NULL: memory */
+    char *prefix;      /* of the keys, before the service's name */
+    char *service;
+    char *instance; /* this node's id */
+    char *labels;   /* sorted, comma between; "" for none */
+    char *location;
+    char *zone;
+    char *type_constraints;        /* absolute path, or JSON; NULL: none */
+    struct config_addresses peers; /* where other nodes reach this one */
+    char *address;                 /* HOST or HOST:PORT that they are told; NULL: found out */
+    uint32_t scaleup_rpm;
+    int64_t failure_expiry_ns;
+    char *names; /* "models" or "vmodels": what requests name without metadata */
+    char *vmodel_owner; /* of calls that name none; NULL: none */
+    int line;
+};
+
 struct config {
     char *path;
     char *directory;                 /* of the file, absolute: relative paths start here */
@@ -103,6 +139,7 @@ struct config {
     struct config_addresses metrics; /* none: no metrics */
     struct config_addresses http;    /* of REST; none: there is none */
     struct config_addresses runtime; /* of mmesh.ModelRuntime; none: there is none */
+    struct config_mesh mesh;
     int *cpus;                       /* of the coordinator; NULL: not pinned */
     uint32_t cpu_count;
     uint32_t front_threads;

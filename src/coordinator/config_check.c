@@ -53,6 +53,8 @@ config_check_models(struct config_reader *reader, struct config_pipeline *pipeli
     struct config_models *models = &pipeline->models;
     if (models->root != NULL)
         models->root = check_root(reader, models->root, given->nodes[KEY_MODELS_ROOT]->line);
+    if (given->nodes[KEY_MODELS_WATCH] != NULL)
+        models->watch_line = given->nodes[KEY_MODELS_WATCH]->line;
     bool too_much = models->memory_bytes > 0 && models->default_bytes > models->memory_bytes;
     if (too_much && given->nodes[KEY_MODELS_DEFAULT] != NULL)
         report_add(reader->report, given->nodes[KEY_MODELS_DEFAULT]->line,
@@ -212,6 +214,7 @@ config_check_top(struct config_reader *reader, const struct config_given *given)
                    config->caller_metadata);
     check_traces(reader, given);
     check_runtime(reader, given);
+    config_check_mesh(reader, given);
     if (config->counters == NULL)
         return;
     config->counters = config_resolve(config, config->counters);

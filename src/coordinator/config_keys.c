@@ -78,8 +78,64 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_TRACE_SAMPLE] = {WHERE_TOP, CONFIG_DECIMAL, OPTIONAL, "trace_sample", 0, 1, NULL,
     "0", NULL, FIELD_U64, INT64_C(1) << 32, TOP(trace_sample),
     "Share of the requests without a `traceparent` that are traced too. Only with `traces`."},
+[KEY_MESH] = {WHERE_TOP, CONFIG_MESH, OPTIONAL, "mesh", 0, 0, NULL,
+    NULL, NULL, FIELD_NONE, 0, 0,
+    "The node is one of a mesh, which loads and unloads the models of pipelines with `models`, and "
+    "answers `mmesh.ModelMesh`; `mesh: {}` is a mesh of one. Not together with `runtime`. Left "
+    "out: no mesh, unless the environment asks for one."},
 [KEY_PIPELINES] = {WHERE_TOP, CONFIG_PIPELINES, REQUIRED, "pipelines", 1, CONFIG_PIPELINES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(pipelines), "What is served."},
+
+[KEY_MESH_STORE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "store", 1, PATH_BYTES_MAX, NULL,
+    "memory", NULL, FIELD_NONE, 0, TOP(mesh.store),
+    "Where registered models are kept. `memory`: they are gone with the process. `file:PATH`: they "
+    "survive it. Both are for a mesh of one node. `etcd:http://a:2379,http://b:2379`, with "
+    "`;rootPrefix=/x` behind it if keys are to begin so, or `etcd:PATH.json`, a file with "
+    "`endpoints`, `userid`, `password`, `root_prefix`, `certificate_file` …: shared by all nodes."},
+[KEY_MESH_PREFIX] = {WHERE_MESH, CONFIG_NAME, OPTIONAL, "prefix", 1, CONFIG_NAME_BYTES_MAX, NULL,
+    "tas-runtime", NULL, FIELD_NONE, 0, TOP(mesh.prefix),
+    "Second part of all keys in etcd, after the root prefix."},
+[KEY_MESH_SERVICE] = {WHERE_MESH, CONFIG_NAME, OPTIONAL, "service", 1, CONFIG_NAME_BYTES_MAX, NULL,
+    "shoal", NULL, FIELD_NONE, 0, TOP(mesh.service),
+    "Third part of all keys in etcd: nodes of one service are one mesh."},
+[KEY_MESH_INSTANCE] = {WHERE_MESH, CONFIG_NAME, OPTIONAL, "instance", 1, CONFIG_NAME_BYTES_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(mesh.instance),
+    "This node's id, which no other node may have. Left out: the last 12 characters of the host's "
+    "name."},
+[KEY_MESH_PEERS] = {WHERE_MESH, CONFIG_ADDRESSES, OPTIONAL, "peers", 1, CONFIG_LISTEN_MAX, NULL,
+    "port:8080", NULL, FIELD_NONE, 0, TOP(mesh.peers),
+    "Addresses for other nodes of the mesh. Only with etcd."},
+[KEY_MESH_ADDRESS] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "address", 1, 255, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.address),
+    "HOST or HOST:PORT under which other nodes reach the first of `peers`. Left out: the address "
+    "that this host's name has."},
+[KEY_MESH_LABELS] = {WHERE_MESH, CONFIG_LABELS, OPTIONAL, "labels", 1, CONFIG_LABELS_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.labels),
+    "What this node offers, for `type_constraints`."},
+[KEY_MESH_TYPES] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "type_constraints", 1, 65536, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.type_constraints),
+    "File, relative to this one, that says which labels models of a type need or prefer, or the "
+    "JSON itself: `{\"TYPE\": {\"required\": [LABEL…], \"preferred\": [LABEL…]}, \"_default\": …}`."},
+[KEY_MESH_RPM] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "scaleup_rpm", 10, 10000000,
+    "calls a minute", "2000", NULL, FIELD_U32, 1, TOP(mesh.scaleup_rpm),
+    "A copy of a model that answers more gets company on another node."},
+[KEY_MESH_FAILURE_EXPIRY] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "failure_expiry_ms", 1000,
+    24 * HOUR_MS, "ms", "900000", NULL, FIELD_I64, NS_PER_MS, TOP(mesh.failure_expiry_ns),
+    "A node that could not load a model tries again after this time, or half of it if the model is "
+    "in use."},
+[KEY_MESH_NAMES] = {WHERE_MESH, CONFIG_CHOICE, OPTIONAL, "names", 0, 0, NULL,
+    "models", "models|vmodels", FIELD_NONE, 0, TOP(mesh.names),
+    "What the name in a request is, if its metadata name neither a model (`mm-model-id`) nor a "
+    "vmodel (`mm-vmodel-id`)."},
+[KEY_MESH_OWNER] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "vmodel_owner", 1, 255, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.vmodel_owner),
+    "Owner of vmodels in calls of `mmesh.ModelMesh` that name none."},
+[KEY_MESH_LOCATION] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "location", 1, 255, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.location),
+    "Where the node runs, for people who read its record."},
+[KEY_MESH_ZONE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "zone", 1, 255, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.zone),
+    "Its failure domain, likewise."},
 
 [KEY_PIPELINE_NAME] = {WHERE_PIPELINE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(name),
@@ -226,8 +282,11 @@ const struct config_key config_keys[KEY_COUNT] = {
 };
 
 static const char *const where_names[WHERE_COUNT] = {
-    [WHERE_TOP] = "the top level",          [WHERE_PIPELINE] = "a pipeline",
-    [WHERE_MODELS] = "a pipeline's models", [WHERE_STAGE] = "a stage",
+    [WHERE_TOP] = "the top level",
+    [WHERE_MESH] = "the mesh",
+    [WHERE_PIPELINE] = "a pipeline",
+    [WHERE_MODELS] = "a pipeline's models",
+    [WHERE_STAGE] = "a stage",
     [WHERE_MODEL] = "a stage's model",
 };
 
@@ -246,6 +305,8 @@ static const char *const type_names[] = {
     [CONFIG_MODEL] = "a map",
     [CONFIG_NAMES] = "a list of names",
     [CONFIG_MODELS] = "a map",
+    [CONFIG_LABELS] = "a list of labels",
+    [CONFIG_MESH] = "a map",
     [CONFIG_STAGES] = "a list of stages",
     [CONFIG_PIPELINES] = "a list of pipelines",
 };
@@ -336,10 +397,12 @@ config_range_text(const struct config_key *key, char *text, size_t room)
     case CONFIG_CPUS:
     case CONFIG_PARAMS:
     case CONFIG_NAMES:
+    case CONFIG_LABELS:
     case CONFIG_STAGES:
     case CONFIG_PIPELINES: snprintf(text, room, "%.0f to %.0f elements", key->min, key->max); break;
     case CONFIG_TEXT:
     case CONFIG_MODEL:
+    case CONFIG_MESH:
     case CONFIG_MODELS: text[0] = '\0'; break;
     }
 }

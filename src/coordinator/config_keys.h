@@ -12,6 +12,7 @@
 /* The maps of a file. */
 enum config_where {
     WHERE_TOP,
+    WHERE_MESH,
     WHERE_PIPELINE,
     WHERE_MODELS,
     WHERE_STAGE,
@@ -34,6 +35,8 @@ enum config_type {
     CONFIG_MODEL,          /* the map WHERE_MODEL, into the same struct */
     CONFIG_NAMES,          /* list of names */
     CONFIG_MODELS,         /* the map WHERE_MODELS, into the same struct */
+    CONFIG_LABELS,         /* list of texts without a comma; sorted into one, comma between */
+    CONFIG_MESH,           /* the map WHERE_MESH, into the same struct */
     CONFIG_STAGES,         /* list of WHERE_STAGE */
     CONFIG_PIPELINES,      /* list of WHERE_PIPELINE */
 };
@@ -76,7 +79,22 @@ enum config_key_index {
     KEY_SANDBOX,
     KEY_TRACES,
     KEY_TRACE_SAMPLE,
+    KEY_MESH,
     KEY_PIPELINES,
+    KEY_MESH_STORE,
+    KEY_MESH_PREFIX,
+    KEY_MESH_SERVICE,
+    KEY_MESH_INSTANCE,
+    KEY_MESH_PEERS,
+    KEY_MESH_ADDRESS,
+    KEY_MESH_LABELS,
+    KEY_MESH_TYPES,
+    KEY_MESH_RPM,
+    KEY_MESH_FAILURE_EXPIRY,
+    KEY_MESH_NAMES,
+    KEY_MESH_OWNER,
+    KEY_MESH_LOCATION,
+    KEY_MESH_ZONE,
     KEY_PIPELINE_NAME,
     KEY_METHOD,
     KEY_ID_PATH,

@@ -4,9 +4,11 @@
 
 #include "coordinator/config.h"
 #include "coordinator/config_keys.h"
+#include "coordinator/config_tree.h"
 
 static const char *const titles[WHERE_COUNT] = {
     [WHERE_TOP] = "At the top",
+    [WHERE_MESH] = "Of `mesh`",
     [WHERE_PIPELINE] = "Of each pipeline",
     [WHERE_MODELS] = "Of a pipeline's `models`",
     [WHERE_STAGE] = "Of each stage",
@@ -26,9 +28,9 @@ default_text(const struct config_key *key, char *text, size_t room)
         snprintf(text, room, "%s", key->fallback);
 }
 
-/* Words on lines of at most 90 columns, indented by eight. Backquotes are for Markdown. */
-static void
-print_wrapped(FILE *out, const char *text)
+/* Backquotes are for Markdown. */
+void
+config_print_wrapped(FILE *out, const char *text)
 {
     enum { INDENT = 8, COLUMNS = 90 };
     int column = 0;
@@ -58,13 +60,12 @@ print_key_text(FILE *out, const struct config_key *key)
     snprintf(line, sizeof(line), "%s%s%s; %s%s", config_type_name(key->type),
              range[0] != '\0' ? ", " : "", range, key->need == REQUIRED ? "" : "default ", initial);
     fprintf(out, "    %s\n", key->name);
-    print_wrapped(out, line);
-    print_wrapped(out, key->help);
+    config_print_wrapped(out, line);
+    config_print_wrapped(out, key->help);
 }
 
-/* A bar ends a cell of a table. */
-static void
-print_cell(FILE *out, const char *text)
+void
+config_print_cell(FILE *out, const char *text)
 {
     fputc(' ', out);
     for (; *text != '\0'; text++) {
@@ -87,7 +88,7 @@ print_key_markdown(FILE *out, const struct config_key *key)
     const char *cells[] = {name, config_type_name(key->type), range, initial, key->help};
     fputc('|', out);
     for (size_t i = 0; i < sizeof(cells) / sizeof(cells[0]); i++)
-        print_cell(out, cells[i]);
+        config_print_cell(out, cells[i]);
     fputc('\n', out);
 }
 
@@ -116,4 +117,5 @@ config_print_manual(FILE *out, enum config_manual_form form)
             else if (config_keys[i].where == where)
                 print_key_markdown(out, &config_keys[i]);
     }
+    config_print_environment(out, form);
 }

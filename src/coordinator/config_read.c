@@ -264,6 +264,49 @@ read_names(struct config_reader *reader, const struct config_key *key, const str
     }
 }
 
+static int
+compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool
+is_label(const struct node *node)
+{
+    if (node->kind != NODE_SCALAR || strlen(node->text) > CONFIG_LABEL_BYTES_MAX)
+        return false;
+    return node->text[0] != '\0' && strpbrk(node->text, ", ") == NULL &&
+           !has_control_characters(node->text);
+}
+
+/* Sorted and joined: so records have them, and so they are compared. */
+static void
+read_labels(struct config_reader *reader, const struct config_key *key, const struct node *list,
+            char **labels)
+{
+    const char *found[CONFIG_LABELS_MAX];
+    uint32_t count = 0;
+    if (!list_fits(reader, key, list))
+        return;
+    for (const struct node *item = list->first; item != NULL; item = item->next) {
+        char shown[REPORT_VALUE_BYTES];
+        if (item->kind != NODE_BROKEN && !is_label(item))
+            report_add(reader->report, item->line,
+                       "`%s` must list labels (1 to %d bytes without commas and spaces), not %s",
+                       key->name, CONFIG_LABEL_BYTES_MAX, node_show(item, shown));
+        else if (item->kind != NODE_BROKEN)
+            found[count++] = item->text;
+    }
+    qsort(found, count, sizeof(found[0]), compare_texts);
+    for (uint32_t i = 0; i < count; i++) {
+        if (i > 0 && strcmp(found[i], found[i - 1]) == 0)
+            continue;
+        char *longer = must_format("%s%s%s", i > 0 ? *labels : "", i > 0 ? "," : "", found[i]);
+        free(*labels);
+        *labels = longer;
+    }
+}
+
 enum { CPU_MAX = 1023 }; /* what cpu_set_t holds */
 
 static void
@@ -381,6 +424,23 @@ read_map_within(struct config_reader *reader, const struct config_key *key, cons
         config_check_models(reader, base, &given);
 }
 
+void
+config_read_mesh(struct config_reader *reader, const struct node *map)
+{
+    reader->config->mesh.on = true;
+    reader->config->mesh.line = map->line;
+    read_map(reader, WHERE_MESH, map, reader->config, &reader->mesh_given);
+}
+
+static void
+read_mesh(struct config_reader *reader, const struct config_key *key, const struct node *map)
+{
+    if (map->kind == NODE_MAP)
+        config_read_mesh(reader, map);
+    else
+        report_type(reader, key, map);
+}
+
 static void
 read_value(struct config_reader *reader, const struct config_key *key, const struct node *node,
            void *base)
@@ -404,11 +464,22 @@ read_value(struct config_reader *reader, const struct config_key *key, const str
     case CONFIG_FIELD_NUMBERS: read_id_path(reader, key, node, base); break;
     case CONFIG_PARAMS: read_params(reader, key, node, stage); break;
     case CONFIG_NAMES: read_names(reader, key, node, base); break;
+    case CONFIG_LABELS:
+        read_labels(reader, key, node, (char **)(void *)((char *)base + key->offset));
+        break;
+    case CONFIG_MESH: read_mesh(reader, key, node); break;
     case CONFIG_MODEL:
     case CONFIG_MODELS: read_map_within(reader, key, node, base); break;
     case CONFIG_STAGES:
     case CONFIG_PIPELINES: read_list_of_maps(reader, key, node, base); break;
     }
+}
+
+void
+config_read_value(struct config_reader *reader, const struct config_key *key,
+                  const struct node *node)
+{
+    read_value(reader, key, node, reader->config);
 }
 
 static void
@@ -540,6 +611,7 @@ config_read(struct config_reader *reader, const struct node *tree)
     struct config_given given;
     if (tree->kind == NODE_MAP) {
         read_map(reader, WHERE_TOP, tree, config, &given);
+        config_read_environment(reader, &given);
         config_check_top(reader, &given);
     } else if (node_is_null(tree)) {
         report_add(reader->report, 1, "the file is empty: at least `pipelines` is needed");

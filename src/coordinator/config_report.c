@@ -66,7 +66,8 @@ report_finish(struct report *report, struct config_errors *errors)
     for (uint32_t i = 0; i < report->count; i++) {
         struct report_entry *entry = &report->entries[i];
         errors->lines[errors->count++] =
-            must_format("%s:%d: %s", report->file, entry->line, entry->text);
+            entry->line > 0 ? must_format("%s:%d: %s", report->file, entry->line, entry->text)
+                            : must_format("%s: %s", report->file, entry->text);
         free(entry->text);
     }
     if (report->untold > 0)

@@ -33,6 +33,7 @@ struct report {
     uint32_t untold;
 };
 
+/* `line` 0: of none, but of the environment. */
 void report_add(struct report *report, int line, const char *format, ...) PRINTF_LIKE(3, 4);
 /* Told or not. */
 uint32_t report_total(const struct report *report);
@@ -79,20 +80,31 @@ const char *text_show(const char *value, char text[REPORT_VALUE_BYTES]);
 
 /* ---- reading and checking ---- */
 
-struct config_reader {
-    struct config *config;
-    struct config_options options;
-    struct report *report;
-};
-
 /* What a map of the file gives, by enum config_key_index. */
 struct config_given {
     const struct node *nodes[KEY_COUNT]; /* NULL: nothing */
     bool refused[KEY_COUNT];             /* it was wrong, and has been reported */
 };
 
+struct config_reader {
+    struct config *config;
+    struct config_options options;
+    struct report *report;
+    struct config_given mesh_given; /* in the map `mesh` */
+};
+
 /* Fills reader->config from the tree. */
 void config_read(struct config_reader *reader, const struct node *tree);
+/* One value of a key at the top or in `mesh`, with the range and type that the table wants. */
+void config_read_value(struct config_reader *reader, const struct config_key *key,
+                       const struct node *node);
+/* The map `mesh`, which turns the mesh on. */
+void config_read_mesh(struct config_reader *reader, const struct node *map);
+
+/* What the file leaves out is taken from the environment, if that asks for a mesh or the file has
+ * one. `given`: at the top. */
+void config_read_environment(struct config_reader *reader, struct config_given *given);
+void config_print_environment(FILE *out, enum config_manual_form form);
 
 /*
  * What no single key shows, of the file, a pipeline or stage whose keys have been read. Values that
@@ -106,6 +118,8 @@ void config_check_method(struct config_reader *reader, const struct config_pipel
                          const struct config_given *given);
 void config_check_stage(struct config_reader *reader, const struct config_pipeline *pipeline,
                         struct config_stage *stage, const struct config_given *given);
+/* Of `mesh`, as the file and the environment have it together; part of config_check_top. */
+void config_check_mesh(struct config_reader *reader, const struct config_given *given);
 void config_check_models(struct config_reader *reader, struct config_pipeline *pipeline,
                          const struct config_given *given);
 /* Of an element of such a key: what to listen on, to be freed; NULL: reported. */
@@ -115,6 +129,11 @@ char *config_check_address(struct config_reader *reader, const struct config_key
 void config_check_cpu(struct config_reader *reader, int line, int cpu);
 /* The modelet's file; frees what was written. */
 char *config_find_modelet(struct config_reader *reader, char *modelet, int line);
+
+/* For the manual: words on lines of at most 90 columns, indented by eight, without backquotes; a
+ * cell of a table in Markdown. */
+void config_print_wrapped(FILE *out, const char *text);
+void config_print_cell(FILE *out, const char *text);
 
 /* The path from the file's folder on, if it is relative; frees what was written. */
 char *config_resolve(const struct config *config, char *path);

@@ -10,7 +10,10 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/gatherer.h"
+#include "coordinator/mesh_id.h"
+#include "coordinator/mesh_node.h"
 #include "coordinator/oip.h"
+#include "coordinator/priority.h"
 #include "coordinator/runtime.h"
 #include "coordinator/services.h"
 #include "coordinator/share.h"
@@ -20,7 +23,6 @@
 #include "rpc/rpc.h"
 
 enum {
-    FRONT_THREADS_MAX = 16,
     /* What finds none armed waits in the library until the next one is, a moment later; but each
      * that is armed costs something at every event. */
     ARMED_CALLS = 64,
@@ -31,7 +33,6 @@ enum {
 };
 
 #define CALLER_METADATA_DEFAULT "shoal-caller"
-#define PRIORITY_METADATA "shoal-priority"
 
 /* How long replies on their way may take at the end. Longer than it takes to write them to a client
  * that reads; one that does not is cut off. */
@@ -109,28 +110,34 @@ caller_of(const struct front *front, const struct rpc_call *call)
     return share_hash(front->share_key, peer, rpc_call_peer(call, peer, sizeof(peer)));
 }
 
-/* The id that a call gives: by its metadata, or else in the message. `bound` NULL: that is a
- * ModelInferRequest. */
+/* `bound` NULL: the message is a ModelInferRequest. */
 static enum status
-find_id(const struct bound *bound, const struct rpc_call *call, const struct rpc_message *message,
-        struct target_id *id, struct error *error)
+find_id_in_message(const struct bound *bound, const struct rpc_message *message,
+                   struct target_id *id, struct error *error)
 {
     static const uint32_t name_path[] = {1}; /* of model_name in a ModelInferRequest */
-    enum status status = target_id_of_call(call, id, error);
-    if (status != STATUS_OK || id->bytes > 0)
-        return status;
     if (bound == NULL) {
-        status = target_id_of_message(message, name_path, 1, id, error);
+        enum status status = target_id_of_message(message, name_path, 1, id, error);
         return status == STATUS_OK
                    ? status
                    : error_prefix(error, "request is not a valid ModelInferRequest");
     }
     if (bound->method.id_path_count == 0)
         return STATUS_OK;
-    status = target_id_of_message(message, bound->method.id_path, bound->method.id_path_count, id,
+    enum status status = target_id_of_message(message, bound->method.id_path, bound->method.id_path_count, id,
                                   error);
     return status == STATUS_OK ? status
                                : error_prefix(error, "looking for the model's id in the request");
+}
+
+/* The id that a call gives: by its metadata, or else in the message. */
+static enum status
+find_id(const struct bound *bound, const struct rpc_call *call, const struct rpc_message *message,
+        struct target_id *id, struct error *error)
+{
+    enum status status = target_id_of_call(call, id, error);
+    return status != STATUS_OK || id->bytes > 0 ? status
+                                                : find_id_in_message(bound, message, id, error);
 }
 
 /* What the parameter `priority` is to the Open Inference Protocol. */
@@ -138,41 +145,114 @@ static enum status
 priority_of_call(const struct rpc_call *call, enum priority *priority, struct error *error)
 {
     struct rpc_span value;
-    *priority = PRIORITY_NORMAL;
-    if (!rpc_call_metadata(call, PRIORITY_METADATA, &value))
+    bool any = rpc_call_metadata(call, PRIORITY_METADATA, &value);
+    return priority_read(any ? &value : NULL, priority, error);
+}
+
+/* A pipeline of this node, and the model in it; or `elsewhere`: a model or vmodel of the mesh
+ * that is not to be had here. */
+struct meant {
+    struct target_id id;
+    struct target target;
+    bool elsewhere;
+    enum driver_name name;
+};
+
+static enum status
+find_meant(struct front *front, const struct bound *bound, const struct submission *submission,
+           struct meant *meant, struct error *error)
+{
+    struct pipeline *pipeline = bound == NULL ? NULL : bound->pipeline;
+    enum status status = find_id(bound, submission->call, submission->message, &meant->id, error);
+    return status == STATUS_OK ? target_find(&front->scope, pipeline, &meant->id, &meant->target,
+                                             error)
+                               : status;
+}
+
+/* In a mesh: what the metadata name, else the name in the request, which may be a pipeline's. A
+ * vmodel, and a model that is not loaded here, is elsewhere. */
+static enum status
+find_in_mesh(struct front *front, const struct bound *bound, const struct submission *submission,
+             struct meant *meant, struct error *error)
+{
+    enum status status = mesh_id_of_call(submission->call, &meant->id, &meant->name, error);
+    bool named = meant->id.bytes > 0;
+    if (status == STATUS_OK && !named)
+        status = find_id_in_message(bound, submission->message, &meant->id, error);
+    if (status != STATUS_OK)
+        return status;
+    struct pipeline *pipeline = bound == NULL ? NULL : bound->pipeline;
+    if (meant->id.bytes == 0 && (pipeline == NULL || pipeline->catalog != NULL))
+        return error_set(error, STATUS_INVALID_ARGUMENT, "must include mm-model-id header");
+    bool vmodels = front->options.config->mesh.names[0] == 'v';
+    if (!named && vmodels && target_is_model(&front->scope, &meant->id))
+        meant->name = DRIVER_NAME_VMODEL;
+    meant->elsewhere = meant->name == DRIVER_NAME_VMODEL;
+    if (meant->elsewhere)
         return STATUS_OK;
-    const char *digit = value.data;
-    if (value.bytes != 1 || *digit < '0' + PRIORITY_HIGH || *digit > '0' + PRIORITY_LOW)
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "metadata " PRIORITY_METADATA ": must be 1 (high), 2 (normal) or 3 (low)");
-    *priority = (enum priority)(*digit - '0');
-    return STATUS_OK;
+    status = target_find(&front->scope, pipeline, &meant->id, &meant->target, error);
+    meant->elsewhere = status == STATUS_NOT_FOUND;
+    return meant->elsewhere ? STATUS_OK : status;
+}
+
+static enum status
+submit(struct front *front, const struct bound *bound, const struct target *target,
+       struct submission *submission, struct error *error)
+{
+    struct rpc_call *call = submission->call;
+    trace_name_pipeline(submission->trace, target->pipeline->name);
+    submission->caller = caller_of(front, call);
+    submission->model = target->model;
+    submission->model_held = target->held;
+    enum status status = bound == NULL ? oip_skim_priority(submission->message,
+                                                           &submission->priority, error)
+                                       : priority_of_call(call, &submission->priority, error);
+    return status == STATUS_OK ? pipeline_submit(target->pipeline, submission, error) : status;
+}
+
+static void
+infer_elsewhere(struct front *front, const struct meant *meant, struct submission *submission)
+{
+    const struct mesh_call_start start = {
+        .call = submission->call,
+        .message = submission->message,
+        .id = meant->id.text,
+        .name = meant->name,
+        .queue = current_thread->queue,
+        .origin = {caller_of(front, submission->call), submission->trace},
+    };
+    mesh_node_infer(front->options.mesh, &start);
+}
+
+/* What this node cannot take now another one may. */
+static bool
+may_be_elsewhere(const struct front *front, const struct meant *meant, enum status status)
+{
+    return front->options.mesh != NULL && meant->target.model != NULL &&
+           status == STATUS_UNAVAILABLE;
 }
 
 static enum status
 infer(struct front *front, const struct bound *bound, struct submission *submission,
       struct error *error)
 {
-    struct rpc_call *call = submission->call;
-    const struct rpc_message *message = submission->message;
-    struct target_id id;
-    struct target target;
-    enum status status = find_id(bound, call, message, &id, error);
-    if (status == STATUS_OK)
-        status =
-            target_find(&front->scope, bound == NULL ? NULL : bound->pipeline, &id, &target, error);
+    struct meant meant = {.elsewhere = false};
+    enum status status = front->options.mesh == NULL
+                             ? find_meant(front, bound, submission, &meant, error)
+                             : find_in_mesh(front, bound, submission, &meant, error);
     if (status != STATUS_OK)
         return status;
-    trace_name_pipeline(submission->trace, target.pipeline->name);
-    submission->caller = caller_of(front, call);
-    submission->model = target.model;
-    status = bound == NULL ? oip_skim_priority(message, &submission->priority, error)
-                           : priority_of_call(call, &submission->priority, error);
-    if (status == STATUS_OK)
-        status = pipeline_submit(target.pipeline, submission, error);
-    if (status != STATUS_OK)
-        target_leave(&target);
-    return status;
+    if (!meant.elsewhere) {
+        status = submit(front, bound, &meant.target, submission, error);
+        if (status == STATUS_OK)
+            return STATUS_OK;
+        meant.elsewhere = may_be_elsewhere(front, &meant, status);
+        target_leave(&meant.target);
+    }
+    if (!meant.elsewhere)
+        return status;
+    infer_elsewhere(front, &meant, submission);
+    return STATUS_OK;
 }
 
 static void
@@ -230,7 +310,9 @@ on_infer_cancel(void *context, uint64_t tag)
 {
     struct front *front = context;
     uint32_t number = tag_pipeline(tag);
-    if (tag != 0 && number < front->options.pipeline_count)
+    if (tag_is_pending(tag))
+        mesh_node_cancel(front->options.mesh, tag);
+    else if (tag != 0 && number < front->options.pipeline_count)
         pipeline_cancel(front->options.pipelines[number], tag);
 }
 
@@ -302,6 +384,13 @@ on_runtime(void *context, struct rpc_call *call, const struct rpc_message *messa
     runtime_on_front(front->options.runtime, call, message);
 }
 
+static void
+on_manage(void *context, struct rpc_call *call, const struct rpc_message *message)
+{
+    struct front *front = context;
+    mesh_node_manage(front->options.mesh, call, message);
+}
+
 #define OIP "/" INFERENCE "/"
 
 static const struct rpc_method methods[] = {
@@ -343,7 +432,8 @@ collect_methods(struct front *front)
     size_t own = ARRAY_COUNT(methods);
     if (!runtime_is_at_front(options->runtime))
         own -= RUNTIME_METHOD_COUNT;
-    front->method_count = own + front->bound_count;
+    size_t mesh = options->mesh != NULL ? MESH_METHOD_COUNT : 0;
+    front->method_count = own + front->bound_count + mesh;
     front->methods = calloc(front->method_count, sizeof(*front->methods));
     CHECK(front->methods != NULL);
     memcpy(front->methods, methods, own * sizeof(*methods));
@@ -353,6 +443,8 @@ collect_methods(struct front *front)
                                                       .hot = i < HOT_BOUND_MAX,
                                                       .on_message = on_bound,
                                                       .on_cancel = on_infer_cancel};
+    if (mesh > 0)
+        mesh_manage_methods(front->methods + own + front->bound_count, on_manage, on_infer_cancel);
 }
 
 static void
@@ -433,8 +525,8 @@ front_create(const struct front_options *options, struct front **created, struct
                                  : CALLER_METADATA_DEFAULT;
     front->share_key = options->share_key;
     front->services.health = health_create(services_models(options->registry));
-    front->scope =
-        (struct target_scope){options->pipelines, options->pipeline_count, options->registry};
+    front->scope = (struct target_scope){options->pipelines, options->pipeline_count,
+                                         options->registry, options->mesh != NULL};
     collect_methods(front);
     health_set(front->services.health, "", false);
     for (uint32_t i = 0; i < options->pipeline_count; i++)
@@ -464,6 +556,14 @@ front_start(struct front *front)
         CHECK(pthread_create(&thread->thread, NULL, front_main, thread) == 0);
     }
     front->started = true;
+}
+
+uint32_t
+front_queues(struct front *front, struct rpc_queue **queues)
+{
+    for (uint32_t i = 0; i < front->thread_count; i++)
+        queues[i] = rpc_server_queue(front->server, i);
+    return front->thread_count;
 }
 
 void

@@ -18,6 +18,8 @@ struct front;
 struct registry;
 struct tracer;
 
+enum { FRONT_THREADS_MAX = 16 };
+
 struct front_options {
     const struct config *config;
     const char *const *listen; /* replaces the configuration's list when listen_count > 0 */
@@ -26,6 +28,7 @@ struct front_options {
     uint32_t pipeline_count;
     struct registry *registry;  /* of the node's models */
     struct runtime *runtime;    /* NULL: mmesh.ModelRuntime is not served */
+    struct mesh_node *mesh;     /* NULL: the node is of no mesh */
     _Atomic uint64_t *counters; /* of the node */
     struct tracer *tracer;      /* NULL: nothing is traced */
     struct share_key share_key; /* by which callers are known, whatever way they come */
@@ -35,6 +38,10 @@ struct front_options {
 enum status front_create(const struct front_options *options, struct front **front,
                          struct error *error) WARN_UNUSED;
 void front_start(struct front *front);
+
+/* Of its threads, in their order, for who makes calls on them: `queues` has room for as many as
+ * there are threads in the configuration, which is how many are returned. */
+uint32_t front_queues(struct front *front, struct rpc_queue **queues);
 
 /* For health and readiness. Any thread. */
 void front_set_serving(struct front *front, const char *pipeline, bool serving);

@@ -55,6 +55,7 @@ struct submission {
     struct payload_builder *builder; /* the calling thread's */
     struct trace *trace;             /* NULL: not traced; the request's once it is admitted */
     struct model *model;             /* of registry_enter; likewise. NULL: the pipeline has none */
+    bool model_held;                 /* it is of registry_enter_loaded */
     uint32_t retry_ms;               /* set in a refusal: when it may be tried again; 0: not said */
 };
 
@@ -89,7 +90,7 @@ struct request {
     int64_t deadline_ns;
     struct request *wait_prev, *wait_next; /* of those that wait for it [registry's lock] */
     bool listed;                           /* among them [registry's lock] */
-    bool sent;          /* it counts among the model's `sent` [registry's lock] */
+    bool sent; /* it counts among the model's `sent`, be it from before [registry's lock] */
     uint8_t wait_stage; /* where it goes when it goes on */
     uint8_t returns;    /* how often a worker has handed it back */
 };

@@ -48,6 +48,7 @@ struct registry {
     uint32_t catalog_count;
     const char *pipelines[CONFIG_PIPELINES_MAX]; /* every one's name */
     uint32_t pipeline_count;
+    bool in_mesh; /* which decides what is loaded, for all catalogs together */
 };
 
 /* Where a model lies, and what its registrar says of it. */
@@ -97,6 +98,7 @@ struct model {
     bool cancelled;           /* its load is undone because it was unloaded */
     struct shelf_place place; /* [lock] */
     uint32_t sent;            /* of the users, those whose slots may be in the stages [lock] */
+    uint32_t uses;            /* that models_harvest has not told of [lock] */
     struct request *waiting_first, *waiting_last; /* [lock] */
     uint32_t held_in;        /* bit i: whoever wants it in lane i has it, or is dead [lock] */
     uint32_t usable_in;      /* bit i: the same of those who are ready [lock] */
@@ -132,6 +134,7 @@ struct catalog {
     struct model *attention;  /* somebody else than the loop thread has changed something [lock] */
     struct model *swept;      /* requests wait for them, or did [lock] */
     bool room_wanted;         /* a load waits for users to leave [lock] */
+    int64_t harvested_ns;     /* all uses before are told */
     _Atomic bool kicked;      /* the loop thread is to look */
     _Atomic uint32_t waiting; /* requests */
     struct model *begun[LOADS_MAX]; /* whose loads are under way, in order */
@@ -152,6 +155,9 @@ struct prediction {
     void *context;
 };
 
+/* What loaded models may take. In a mesh that is the mesh's to say, for all catalogs together. */
+uint64_t catalog_budget_bytes(const struct catalog *catalog);
+
 /* ---- models.c ---- */
 
 static inline void
@@ -166,6 +172,12 @@ registry_unlock(struct registry *registry)
     CHECK(pthread_mutex_unlock(&registry->lock) == 0);
 }
 
+static inline struct model *
+model_of_place(struct shelf_place *place)
+{
+    return (struct model *)(void *)((char *)place - offsetof(struct model, place));
+}
+
 struct model *registry_find(const struct registry *registry, const char *id);
 /* All, or those of one catalog; to be freed. */
 struct model **registry_all(const struct registry *registry, const struct catalog *only,
@@ -174,6 +186,8 @@ struct model **registry_all(const struct registry *registry, const struct catalo
 void model_forget(struct model *model);
 /* With the lock: one that has entered leaves. */
 void model_drop_user(struct model *model);
+/* With the lock: of one that was among `sent`. */
+void model_drop_sent(struct model *model);
 /* With the lock: nobody may look at older infos any more, and at a forgotten model at all. */
 void model_free_unused(struct model *model);
 void model_source_fini(struct model_source *source);

@@ -125,11 +125,11 @@ model_sends(struct request *request, struct shm_ticket ticket, bool reserved)
     struct lane *lane = request->lane;
     struct model *model = request->model;
     registry_lock(model->registry);
-    bool sends = model->place.state == MODEL_IS_LOADED;
+    bool sends = model->place.state == MODEL_IS_LOADED || request->sent;
     uint64_t word = model_word(model->number, model->life);
     if (sends) {
+        model->sent += !request->sent;
         request->sent = true;
-        model->sent++;
         if (reserved)
             model_unreserve(lane);
     } else {
@@ -163,13 +163,9 @@ model_end(struct request *request)
     request->model = NULL;
     if (request->listed)
         unlist_request(model, request);
-    bool sent = request->sent;
+    if (request->sent)
+        model_drop_sent(model);
     request->sent = false;
-    if (sent)
-        model->sent--;
-    bool last = sent && model->sent == 0 && model->place.state != MODEL_IS_LOADED;
-    if (last && !model->forgotten)
-        catalog_attend(model);
     model_drop_user(model);
     registry_unlock(registry);
 }

@@ -248,6 +248,45 @@ registry_enter(struct registry *registry, const char *id, size_t id_bytes,
     return model;
 }
 
+struct model *
+registry_enter_loaded(struct registry *registry, const char *id, size_t id_bytes,
+                      enum model_count count, struct pipeline **pipeline)
+{
+    int64_t now_ns = clock_now_ns();
+    registry_lock(registry);
+    struct model *model = find(registry, id, id_bytes);
+    if (model != NULL && model->place.state != MODEL_IS_LOADED)
+        model = NULL;
+    if (model != NULL) {
+        model->place.users++;
+        model->sent++;
+        model->uses += count == MODEL_COUNTED;
+        shelf_touch(&model->catalog->shelf, &model->place, now_ns);
+        *pipeline = model->catalog->pipeline;
+    }
+    registry_unlock(registry);
+    return model;
+}
+
+void
+model_leave_loaded(struct model *model)
+{
+    struct registry *registry = model->registry;
+    registry_lock(registry);
+    model_drop_sent(model);
+    model_drop_user(model);
+    registry_unlock(registry);
+}
+
+void
+model_drop_sent(struct model *model)
+{
+    CHECK(model->sent > 0);
+    bool last = --model->sent == 0 && model->place.state != MODEL_IS_LOADED;
+    if (last && !model->forgotten)
+        catalog_attend(model);
+}
+
 void
 model_drop_user(struct model *model)
 {
@@ -645,6 +684,55 @@ models_facts(const struct catalog *constant, struct catalog_facts *facts)
     };
     registry_unlock(catalog->registry);
     catalog_each_holder(catalog, add_leaked, &facts->leaked_bytes);
+}
+
+/* One catalog's, into `used`, which has room for all that are loaded. */
+static uint32_t
+collect_used(struct catalog *catalog, struct model **used)
+{
+    uint32_t count = 0;
+    for (struct shelf_place *place = shelf_used_before(&catalog->shelf, NULL);
+         place != NULL && place->used_ns >= catalog->harvested_ns;
+         place = shelf_used_before(&catalog->shelf, place)) {
+        struct model *model = model_of_place(place);
+        if (model->uses > 0)
+            used[count++] = model;
+    }
+    return count;
+}
+
+/* Without the lock while it tells: whoever is told has locks of his own. Models that are not
+ * forgotten are freed by nobody, and this thread alone forgets. */
+static void
+harvest(struct catalog *catalog,
+        void (*visit)(void *context, const char *id, uint32_t count, int64_t used_ns),
+        void *context)
+{
+    int64_t now_ns = clock_now_ns();
+    struct model **used = calloc((size_t)catalog->shelf.loaded + 1, sizeof(struct model *));
+    CHECK(used != NULL);
+    registry_lock(catalog->registry);
+    uint32_t count = collect_used(catalog, used);
+    catalog->harvested_ns = now_ns;
+    registry_unlock(catalog->registry);
+    for (uint32_t i = 0; i < count; i++) {
+        registry_lock(catalog->registry);
+        uint32_t uses = used[i]->uses;
+        int64_t used_ns = used[i]->place.used_ns;
+        used[i]->uses = 0;
+        registry_unlock(catalog->registry);
+        visit(context, used[i]->id, uses, used_ns);
+    }
+    free(used);
+}
+
+void
+models_harvest(struct registry *registry,
+               void (*visit)(void *context, const char *id, uint32_t count, int64_t used_ns),
+               void *context)
+{
+    for (uint32_t i = 0; i < registry->catalog_count; i++)
+        harvest(registry->catalogs[i], visit, context);
 }
 
 bool

@@ -56,6 +56,16 @@ struct model *registry_enter(struct registry *registry, const char *id, size_t i
                              struct pipeline **pipeline);
 void model_leave(struct model *model);
 
+/*
+ * The same in a mesh, where a model that is not loaded is the mesh's business: NULL, if it is not
+ * loaded here. It is not unloaded before the request that has entered so is answered, or has left
+ * with model_leave_loaded. `count`: whether models_harvest is to tell of this use.
+ */
+enum model_count { MODEL_COUNTED, MODEL_UNCOUNTED };
+struct model *registry_enter_loaded(struct registry *registry, const char *id, size_t id_bytes,
+                                    enum model_count count, struct pipeline **pipeline);
+void model_leave_loaded(struct model *model);
+
 /* For ModelReady and ModelMetadata: false: no such model. `*ready`: it is loaded. What `info`
  * points to is valid until model_leave(*model). Does not count as a use. */
 bool registry_describe(struct registry *registry, const char *id, struct oip_model_info *info,
@@ -135,6 +145,12 @@ struct model_row {
     int64_t used_ns;   /* when it was last used; 0: never */
     const char *error; /* MODEL_IS_FAILED: why; else "" */
 };
+
+/* Uses of loaded models since this was called last. `used_ns`: the last one. `visit` may call
+ * anything; the id is valid during the call. */
+void models_harvest(struct registry *registry,
+                    void (*visit)(void *context, const char *id, uint32_t count, int64_t used_ns),
+                    void *context);
 
 /* Bytes of a loaded model. False: it is not. */
 bool models_size(struct registry *registry, const char *id, uint64_t *bytes);

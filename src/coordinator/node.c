@@ -18,6 +18,7 @@
 #include "coordinator/local.h"
 #include "coordinator/http.h"
 #include "coordinator/loop.h"
+#include "coordinator/mesh_node.h"
 #include "coordinator/model_directory.h"
 #include "coordinator/model_orders.h"
 #include "coordinator/models.h"
@@ -32,7 +33,7 @@
 #include "rpc/rpc.h"
 #include "shm/counters.h"
 
-enum { EXIT_CLEAN = 0, EXIT_FAILED = 1, EXIT_REFUSED = 2, PUBLISH_MS = 250, DRAIN_LOOK_MS = 5 };
+enum { EXIT_CLEAN = 0, EXIT_FAILED = 1, EXIT_REFUSED = 2, PUBLISH_MS = 250, DRAIN_LOOK_MS = 5, MESH_LOOK_MS = 5 };
 enum { HTTP_IDLE_S = 75, HTTP_CONNECTIONS_MAX = 1024 };
 
 enum node_phase { PHASE_STARTING, PHASE_SERVING, PHASE_DRAINING, PHASE_STOPPING };
@@ -45,6 +46,7 @@ struct node {
     struct assembly assembly;
     struct front *front;
     struct runtime *runtime; /* NULL: mmesh.ModelRuntime is not served */
+    struct mesh_node *mesh;  /* NULL: the node is of no mesh */
     struct tracer *tracer;   /* NULL: nothing is traced */
     struct control *control;
     struct model_orders *model_orders;
@@ -60,10 +62,12 @@ struct node {
     int exit_code;
     int interrupts;
     int64_t drain_deadline_ns;
+    int64_t mesh_deadline_ns; /* models move to other nodes until then, at most; 0: none do */
     int signal_fd;
     struct loop_watch *signal_watch;
     struct loop_timer *publish_timer;
     struct loop_timer *drain_timer;
+    struct loop_timer *mesh_timer; /* until its registry is read */
 };
 
 /* ---- configuration ---- */
@@ -126,8 +130,11 @@ node_check(const struct node_options *options)
 static void
 update_ready(struct node *node)
 {
-    bool ready =
+    bool serving =
         node->serving_count == node->assembly.pipeline_count && node->phase <= PHASE_SERVING;
+    bool ready = serving && mesh_node_is_ready(node->mesh);
+    if (serving && !ready)
+        loop_timer_set(node->mesh_timer, MESH_LOOK_MS * (int64_t)NS_PER_MS);
     front_set_node_ready(node->front, ready);
     rest_set_node_ready(node->rest, ready);
     if (ready && node->phase == PHASE_STARTING) {
@@ -139,9 +146,16 @@ update_ready(struct node *node)
 }
 
 static void
+on_mesh_look(void *context)
+{
+    update_ready(context);
+}
+
+static void
 update_runtime(struct node *node)
 {
     bool ready = runtime_update(node->runtime);
+    mesh_node_update(node->mesh);
     if (runtime_is_at_front(node->runtime))
         front_set_serving(node->front, RUNTIME_SERVICE, ready);
 }
@@ -207,14 +221,34 @@ stop_pipelines(struct node *node)
 {
     node->phase = PHASE_STOPPING;
     loop_timer_clear(node->drain_timer);
+    mesh_node_stop(node->mesh);
     stop_directories(node);
     assembly_stop(&node->assembly);
+}
+
+static void drain_pipelines(struct node *node);
+
+/* Whether models are still moving to other nodes, to which calls are passed on then. */
+static bool
+mesh_still_drains(struct node *node)
+{
+    if (node->mesh_deadline_ns == 0)
+        return false;
+    if (!mesh_node_is_drained(node->mesh) && clock_now_ns() < node->mesh_deadline_ns)
+        return true;
+    node->mesh_deadline_ns = 0;
+    drain_pipelines(node);
+    return false;
 }
 
 static void
 on_drain_look(void *context)
 {
     struct node *node = context;
+    if (mesh_still_drains(node)) {
+        loop_timer_set(node->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
+        return;
+    }
     uint64_t in_flight = assembly_in_flight(&node->assembly);
     uint32_t clients = local_waits_for(node->local);
     bool late = clock_now_ns() >= node->drain_deadline_ns;
@@ -228,6 +262,13 @@ on_drain_look(void *context)
 }
 
 static void
+drain_pipelines(struct node *node)
+{
+    for (uint32_t i = 0; i < node->assembly.pipeline_count; i++)
+        pipeline_drain(node->assembly.pipelines[i]);
+}
+
+static void
 drain(struct node *node, const char *why)
 {
     if (node->phase >= PHASE_DRAINING)
@@ -236,11 +277,14 @@ drain(struct node *node, const char *why)
              (long long)(node->source->config.drain_timeout_ns / NS_PER_MS));
     node->phase = PHASE_DRAINING;
     assembly_set_state(&node->assembly, NODE_DRAINING);
-    node->drain_deadline_ns = clock_now_ns() + node->source->config.drain_timeout_ns;
-    for (uint32_t i = 0; i < node->assembly.pipeline_count; i++) {
-        pipeline_drain(node->assembly.pipelines[i]);
+    int64_t grace_ns = node->source->config.drain_timeout_ns;
+    node->drain_deadline_ns = clock_now_ns() + grace_ns;
+    for (uint32_t i = 0; i < node->assembly.pipeline_count; i++)
         front_set_serving(node->front, node->assembly.pipelines[i]->name, false);
-    }
+    if (mesh_node_drain(node->mesh)) /* the rest is for what is in flight then */
+        node->mesh_deadline_ns = node->drain_deadline_ns - grace_ns / 4;
+    else
+        drain_pipelines(node);
     local_drain(node->local);
     runtime_drain(node->runtime);
     update_runtime(node);
@@ -262,6 +306,7 @@ stop_at_once(struct node *node)
 static void
 on_hangup(struct node *node)
 {
+    mesh_node_reload(node->mesh);
     if (node->phase == PHASE_SERVING)
         reload_all(&node->assembly, node->options);
     else
@@ -285,9 +330,24 @@ on_signal(void *context)
 }
 
 static void
+refuse_model_order(struct control_call *call)
+{
+    struct error error = ERROR_NONE;
+    error_set(&error, STATUS_FAILED_PRECONDITION,
+              "the node is one of a mesh, which says what is loaded: register the model with "
+              MESH_SERVICE);
+    control_answer(call, &error, NULL);
+}
+
+static void
 on_control(void *context, const struct control_request *request, struct control_call *call)
 {
     struct node *node = context;
+    if (node->mesh != NULL && (request->verb == CONTROL_MODEL_LOAD ||
+                               request->verb == CONTROL_MODEL_UNLOAD)) {
+        refuse_model_order(call);
+        return;
+    }
     if (request->verb == CONTROL_MODEL_LIST ||
         (request->verb != CONTROL_RELOAD && node->phase == PHASE_SERVING)) {
         model_orders_take(node->model_orders, request, call);
@@ -391,6 +451,31 @@ start_tracer(struct node *node, struct error *error)
     return options.target == NULL ? STATUS_OK : tracer_create(&options, &node->tracer, error);
 }
 
+static enum status
+create_mesh(struct node *node, struct error *error)
+{
+    node->share_key = share_key_draw();
+    struct mesh_node_options options = {
+        .config = &node->source->config,
+        .loop = node->loop,
+        .pipelines = node->assembly.pipelines,
+        .pipeline_count = node->assembly.pipeline_count,
+        .registry = node->assembly.registry,
+        .counters = counters_values(&node->assembly.counters, 0),
+        .tracer = node->tracer,
+        .share_key = node->share_key,
+    };
+    return mesh_node_create(&options, &node->mesh, error);
+}
+
+static enum status
+open_mesh(struct node *node, struct error *error)
+{
+    struct rpc_queue *queues[FRONT_THREADS_MAX];
+    uint32_t count = front_queues(node->front, queues);
+    return mesh_node_open(node->mesh, queues, count, error);
+}
+
 /* All that speaks gRPC. */
 static enum status
 front_open(struct node *node, struct error *error)
@@ -407,7 +492,9 @@ front_open(struct node *node, struct error *error)
     enum status status = runtime_create(&runtime, &node->runtime, error);
     if (status != STATUS_OK)
         return status;
-    node->share_key = share_key_draw();
+    status = create_mesh(node, error);
+    if (status != STATUS_OK)
+        return status;
     struct front_options front = {
         .config = &node->source->config,
         .listen = options->listen,
@@ -416,11 +503,13 @@ front_open(struct node *node, struct error *error)
         .pipeline_count = node->assembly.pipeline_count,
         .registry = node->assembly.registry,
         .runtime = node->runtime,
+        .mesh = node->mesh,
         .counters = counters_values(&node->assembly.counters, 0),
         .tracer = node->tracer,
         .share_key = node->share_key,
     };
-    return front_create(&front, &node->front, error);
+    status = front_create(&front, &node->front, error);
+    return status == STATUS_OK ? open_mesh(node, error) : status;
 }
 
 static enum status
@@ -467,6 +556,7 @@ start(struct node *node, struct error *error)
         return status;
     node->publish_timer = loop_timer_create(node->loop, on_publish, node);
     node->drain_timer = loop_timer_create(node->loop, on_drain_look, node);
+    node->mesh_timer = loop_timer_create(node->loop, on_mesh_look, node);
     if (options->pin)
         coordinator_pin(&node->source->config);
     rpc_init();
@@ -510,6 +600,7 @@ finish(struct node *node)
 {
     rest_stop(node->rest);
     runtime_end(node->runtime);
+    mesh_node_stop(node->mesh);
     if (node->front != NULL)
         front_destroy(node->front);
     if (node->loop != NULL)
@@ -519,14 +610,17 @@ finish(struct node *node)
     control_destroy(node->control);
     local_destroy(node->local);
     assembly_end_gathering(&node->assembly); /* the last to answer, and to end a trace */
+    mesh_node_end_peers(node->mesh);
     http_destroy(node->http);
     rest_destroy(node->rest);
     scrape_destroy(node->scrape);
     tracer_destroy(node->tracer);
     assembly_fini(&node->assembly);
+    mesh_node_destroy(node->mesh);
     runtime_destroy(node->runtime);
     loop_timer_destroy(node->publish_timer);
     loop_timer_destroy(node->drain_timer);
+    loop_timer_destroy(node->mesh_timer);
     loop_watch_remove(node->signal_watch);
     if (node->signal_fd >= 0)
         close(node->signal_fd);
@@ -558,6 +652,7 @@ node_run(const struct node_options *options)
     struct error error = ERROR_NONE;
     if (start(node, &error) == STATUS_OK) {
         front_start(node->front);
+        mesh_node_start(node->mesh);
         runtime_start(node->runtime);
         if (node->http != NULL)
             http_start(node->http);

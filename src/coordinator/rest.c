@@ -119,7 +119,7 @@ static struct target_scope
 scope_of(const struct rest *rest)
 {
     return (struct target_scope){rest->options.pipelines, rest->options.pipeline_count,
-                                 rest->options.registry};
+                                 rest->options.registry, rest->options.config->mesh.on};
 }
 
 static enum status
@@ -152,6 +152,7 @@ submit(struct inquiry *inquiry, const struct target *target, struct oip_json *js
         .builder = &rest->builder,
         .trace = trace,
         .model = target->model,
+        .model_held = target->held,
     };
     int64_t timeout_ns;
     enum status status = header_timeout(inquiry, &timeout_ns);
@@ -192,6 +193,11 @@ infer_traced(struct inquiry *inquiry, struct trace *trace)
     enum status status = target_id_of_name(inquiry->route.model, &id, &inquiry->error);
     if (status == STATUS_OK)
         status = target_find(&scope, NULL, &id, &target, &inquiry->error);
+    if (status == STATUS_NOT_FOUND && scope.in_mesh)
+        return error_set(&inquiry->error, status,
+                         "model \"%.200s\" is not loaded on this node: over HTTP a node of a mesh "
+                         "answers for what it has loaded; call it over gRPC",
+                         inquiry->route.model);
     if (status != STATUS_OK)
         return status;
     trace_name_pipeline(trace, target.pipeline->name);

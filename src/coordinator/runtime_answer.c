@@ -85,25 +85,26 @@ list_methods(struct method_infos *methods, struct pipeline *const *pipelines, ui
  *  time-out     the largest, and a second more: our own text is to come before the mesh gives up.
  *  default size the largest: most models are to be smaller.
  */
-static void
-sum_up(struct pipeline *const *pipelines, uint32_t count, Mmesh__RuntimeStatusResponse *response)
+struct runtime_figures
+runtime_figures(struct pipeline *const *pipelines, uint32_t count)
 {
+    struct runtime_figures figures = {0};
     int64_t timeout_ns = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct catalog_facts facts;
         if (pipelines[i]->catalog == NULL)
             continue;
         models_facts(pipelines[i]->catalog, &facts);
-        response->capacityinbytes += facts.capacity_bytes;
-        if (response->maxloadingconcurrency == 0 ||
-            response->maxloadingconcurrency > facts.load_concurrency)
-            response->maxloadingconcurrency = facts.load_concurrency;
+        figures.capacity_bytes += facts.capacity_bytes;
+        if (figures.load_concurrency == 0 || figures.load_concurrency > facts.load_concurrency)
+            figures.load_concurrency = facts.load_concurrency;
         if (timeout_ns < facts.load_timeout_ns)
             timeout_ns = facts.load_timeout_ns;
-        if (response->defaultmodelsizeinbytes < facts.default_bytes)
-            response->defaultmodelsizeinbytes = facts.default_bytes;
+        if (figures.default_bytes < facts.default_bytes)
+            figures.default_bytes = facts.default_bytes;
     }
-    response->modelloadingtimeoutms = (uint32_t)((timeout_ns + NS_PER_S) / NS_PER_MS);
+    figures.load_timeout_ms = (uint32_t)((timeout_ns + NS_PER_S) / NS_PER_MS);
+    return figures;
 }
 
 /*
@@ -120,7 +121,11 @@ runtime_answer_status(struct pipeline *const *pipelines, uint32_t count, enum ru
     struct method_infos methods;
     response.status = (Mmesh__RuntimeStatusResponse__Status)state;
     if (state == RUNTIME_READY) {
-        sum_up(pipelines, count, &response);
+        struct runtime_figures figures = runtime_figures(pipelines, count);
+        response.capacityinbytes = figures.capacity_bytes;
+        response.maxloadingconcurrency = figures.load_concurrency;
+        response.modelloadingtimeoutms = figures.load_timeout_ms;
+        response.defaultmodelsizeinbytes = figures.default_bytes;
         response.runtimeversion = loose(SHOAL_VERSION);
         list_methods(&methods, pipelines, count);
         response.methodinfos = methods.list;

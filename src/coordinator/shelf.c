@@ -59,6 +59,13 @@ shelf_touch(struct shelf *shelf, struct shelf_place *place, int64_t now_ns)
     list_append(&shelf->by_use, &place->link);
 }
 
+struct shelf_place *
+shelf_used_before(const struct shelf *shelf, const struct shelf_place *place)
+{
+    const struct shelf_link *link = place == NULL ? shelf->by_use.prev : place->link.prev;
+    return link == &shelf->by_use ? NULL : place_of(link);
+}
+
 /* ---- the queue ---- */
 
 void

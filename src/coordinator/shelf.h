@@ -63,6 +63,10 @@ void shelf_init(struct shelf *shelf, uint64_t capacity_bytes, uint32_t loads_max
 /* It was asked for: most recently used now. */
 void shelf_touch(struct shelf *shelf, struct shelf_place *place, int64_t now_ns);
 
+/* Of the LOADED ones the most recently used (`place` NULL), or the one that was used next before
+ * `place`; NULL: none. */
+struct shelf_place *shelf_used_before(const struct shelf *shelf, const struct shelf_place *place);
+
 /* ---- loading ---- */
 
 enum shelf_demand { SHELF_ORDERED, SHELF_AWAITED };

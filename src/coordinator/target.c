@@ -67,6 +67,17 @@ target_id_of_call(const struct rpc_call *call, struct target_id *id, struct erro
 }
 
 enum status
+target_id_set(struct target_id *id, const char *where, const struct rpc_span *value,
+              struct error *error)
+{
+    if (value->bytes > SHOAL_NAME_BYTES_MAX)
+        return too_long(where, value->bytes, error);
+    memcpy(id->text, value->data, value->bytes);
+    id->bytes = (uint32_t)value->bytes;
+    return check_id(id, where, error);
+}
+
+enum status
 target_id_of_message(const struct rpc_message *message, const uint32_t *id_path,
                      uint32_t id_path_count, struct target_id *id, struct error *error)
 {
@@ -136,7 +147,12 @@ find_by_id(const struct target_scope *scope, const struct target_id *id, struct 
 {
     target->pipeline = pipeline_find(scope->pipelines, scope->pipeline_count, id->text, id->bytes);
     if (target->pipeline == NULL) {
-        target->model = registry_enter(scope->registry, id->text, id->bytes, &target->pipeline);
+        target->held = scope->in_mesh;
+        target->model = scope->in_mesh
+                            ? registry_enter_loaded(scope->registry, id->text, id->bytes,
+                                                    MODEL_COUNTED, &target->pipeline)
+                            : registry_enter(scope->registry, id->text, id->bytes,
+                                             &target->pipeline);
         return target->model != NULL ? STATUS_OK : not_known(id->text, error);
     }
     if (target->pipeline->catalog == NULL)
@@ -161,10 +177,18 @@ target_find(const struct target_scope *scope, struct pipeline *bound, const stru
     return status;
 }
 
+bool
+target_is_model(const struct target_scope *scope, const struct target_id *id)
+{
+    return pipeline_find(scope->pipelines, scope->pipeline_count, id->text, id->bytes) == NULL;
+}
+
 void
 target_leave(struct target *target)
 {
-    if (target->model != NULL)
+    if (target->model != NULL && target->held)
+        model_leave_loaded(target->model);
+    else if (target->model != NULL)
         model_leave(target->model);
     target->model = NULL;
 }

@@ -25,6 +25,10 @@ struct target_id {
 enum status target_id_of_call(const struct rpc_call *call, struct target_id *id,
                               struct error *error) WARN_UNUSED;
 
+/* One value under the key `where`. INVALID_ARGUMENT: too long, not UTF-8. */
+enum status target_id_set(struct target_id *id, const char *where, const struct rpc_span *value,
+                          struct error *error) WARN_UNUSED;
+
 /* What the string field at the end of `id_path` says, as rpc/field_path.h finds it; none, or an
  * empty one, is fine. INVALID_ARGUMENT: malformed, too long, not UTF-8. */
 enum status target_id_of_message(const struct rpc_message *message, const uint32_t *id_path,
@@ -40,11 +44,13 @@ struct target_scope {
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
     struct registry *registry;
+    bool in_mesh; /* models that are not loaded here are the mesh's business: not found */
 };
 
 struct target {
     struct pipeline *pipeline;
     struct model *model; /* NULL: the pipeline serves none. Else entered, and to be left */
+    bool held;           /* it was entered as one that is loaded (models.h) */
 };
 
 /*
@@ -56,6 +62,9 @@ struct target {
 enum status target_find(const struct target_scope *scope, struct pipeline *bound,
                         const struct target_id *id, struct target *target,
                         struct error *error) WARN_UNUSED;
+
+/* Whether the id is not the name of a pipeline. */
+bool target_is_model(const struct target_scope *scope, const struct target_id *id);
 
 /* Of a target that was refused later: what a pipeline has taken it leaves itself. */
 void target_leave(struct target *target);

@@ -21,6 +21,8 @@ struct frame {
 
 static const struct frame frames[WHERE_COUNT] = {
     [WHERE_TOP] = {"", "\n" PIPELINES, 1},
+    [WHERE_MESH] = {"mesh:\n  store: etcd:http://e:1\n  ",
+                    "\npipelines:\n- name: p\n  models: {root: r, memory_mib: 99}\n" STAGES, 3},
     [WHERE_PIPELINE] = {"pipelines:\n- name: p\n  ", "\n" STAGES, 3},
     [WHERE_MODELS] =
         {"pipelines:\n- name: p\n  models:\n    root: r\n    memory_mib: 16777216\n    ",
@@ -36,6 +38,8 @@ static const struct frame frames[WHERE_COUNT] = {
 /* Keys that the frames hold already are tried by themselves. */
 static const struct frame required[KEY_COUNT] = {
     [KEY_PIPELINES] = {"log_level: info\n", "\n", 2},
+    [KEY_MESH_STORE] = {"mesh:\n  ",
+                        "\npipelines:\n- name: p\n  models: {root: r, memory_mib: 99}\n" STAGES, 2},
     [KEY_PIPELINE_NAME] = {"pipelines:\n- ", "\n" STAGES, 2},
     [KEY_STAGES] = {"pipelines:\n- name: p\n  ", "\n", 3},
     [KEY_MODELS_ROOT] = {"pipelines:\n- name: p\n  models:\n    memory_mib: 1\n    ", "\n" STAGES,
@@ -93,6 +97,8 @@ static const struct {
     {KEY_KEEPALIVE_TIME_MS, "-1", "0", "86400000", "86400001", "0 to 86400000 ms"},
     {KEY_KEEPALIVE_TIMEOUT_MS, "0", "1", "3600000", "3600001", "1 to 3600000 ms"},
     {KEY_TRACE_SAMPLE, "-0.5", "0", "0.0", "1.5", "0 to 1"},
+    {KEY_MESH_RPM, "9", "10", "10000000", "10000001", "10 to 10000000 calls a minute"},
+    {KEY_MESH_FAILURE_EXPIRY, "999", "1000", "86400000", "86400001", "1000 to 86400000 ms"},
     {KEY_SLOTS, "0", "1", "65535", "65536", "1 to 65535 requests"},
     {KEY_ARENA_MIB, "-1", "0", "1048576", "1048577", "0 to 1048576 MiB"},
     {KEY_DEFAULT_TIMEOUT_MS, "-1", "0", "86400000", "86400001", "0 to 86400000 ms"},
@@ -228,6 +234,15 @@ static const struct {
     {CONFIG_NAMES, "['']", "not \"\""},
     {CONFIG_NAMES, "[[a]]", "not a list"},
     {CONFIG_NAMES, "[a, b, a]", "`types`: \"a\" is there twice"},
+    {CONFIG_LABELS, "a", "must be a list of labels (1 to 64 elements), not \"a\""},
+    {CONFIG_LABELS, "[]", "not an empty list"},
+    {CONFIG_LABELS, "[a, 'b c']",
+     "must list labels (1 to 255 bytes without commas and spaces), not \"b c\""},
+    {CONFIG_LABELS, "['a,b']", "not \"a,b\""},
+    {CONFIG_LABELS, "['']", "not \"\""},
+    {CONFIG_LABELS, "[[a]]", "not a list"},
+    {CONFIG_MESH, "memory", "must be a map, not \"memory\""},
+    {CONFIG_MESH, "[]", "must be a map, not an empty list"},
     {CONFIG_MODELS, "r", "must be a map, not \"r\""},
     {CONFIG_MODELS, "{memory_mib: 5}", "`root` is missing: a pipeline's models needs it (text)"},
     {CONFIG_MODELS, "{root: r}", "`memory_mib` is missing"},

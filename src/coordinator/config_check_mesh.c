@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `mesh` as the file and the environment have it together: where the store is, who this node is,
+ * and what does not go with a mesh.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "coordinator/config_tree.h"
+
+/* The line to be told of a key: its own, or that of `mesh`, if the environment gave it. */
+static int
+line_of(const struct config_reader *reader, enum config_key_index key)
+{
+    const struct node *node = reader->mesh_given.nodes[key];
+    return node != NULL ? node->line : reader->config->mesh.line;
+}
+
+static bool
+begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Endpoints never begin so: of etcd's they are URLs, or HOST:PORT. */
+static bool
+is_path(const char *place)
+{
+    size_t bytes = strlen(place);
+    return place[0] == '/' || place[0] == '.' ||
+           (bytes > 5 && strcmp(place + bytes - 5, ".json") == 0);
+}
+
+static void
+check_store(struct config_reader *reader)
+{
+    struct config_mesh *mesh = &reader->config->mesh;
+    char shown[REPORT_VALUE_BYTES];
+    const char *store = mesh->store;
+    if (begins(store, "file:") && store[5] != '\0') {
+        mesh->store_kind = CONFIG_STORE_FILE;
+        mesh->store_place = config_resolve(reader->config, must_copy(store + 5));
+    } else if (begins(store, "etcd:") && is_path(store + 5)) {
+        mesh->store_kind = CONFIG_STORE_ETCD_FILE;
+        mesh->store_place = config_resolve(reader->config, must_copy(store + 5));
+    } else if (begins(store, "etcd:") && store[5] != '\0' && store[5] != ';') {
+        mesh->store_kind = CONFIG_STORE_ENDPOINTS;
+        mesh->store_place = must_copy(store + 5);
+    } else if (strcmp(store, "memory") != 0) {
+        report_add(reader->report, line_of(reader, KEY_MESH_STORE),
+                   "`store`: %s is none: \"memory\", \"file:/path\", \"etcd:http://host:2379\" and "
+                   "\"etcd:/path.json\" are",
+                   text_show(store, shown));
+    }
+    if (mesh->store_kind == CONFIG_STORE_ENDPOINTS && strpbrk(mesh->store_place, " \t") != NULL)
+        report_add(reader->report, line_of(reader, KEY_MESH_STORE),
+                   "`store`: %s holds a space: endpoints have commas between",
+                   text_show(store, shown));
+}
+
+static bool
+is_alone(const struct config_mesh *mesh)
+{
+    return mesh->store_kind == CONFIG_STORE_MEMORY || mesh->store_kind == CONFIG_STORE_FILE;
+}
+
+/* Names in the keys of etcd: a host's name is one already, but for what nobody should have. */
+static char *
+instance_of_host(void)
+{
+    char host[256] = "";
+    if (gethostname(host, sizeof(host) - 1) != 0 || host[0] == '\0')
+        return must_copy("shoal");
+    size_t bytes = strlen(host);
+    char *instance = must_copy(bytes > CONFIG_INSTANCE_BYTES ? host + bytes - CONFIG_INSTANCE_BYTES : host);
+    for (char *c = instance; *c != '\0'; c++)
+        if (strchr("/,", *c) != NULL || (unsigned char)*c <= 0x20 || (unsigned char)*c >= 0x7f)
+            *c = '-';
+    return instance;
+}
+
+static void
+check_alone(struct config_reader *reader)
+{
+    static const enum config_key_index keys[] = {KEY_MESH_PEERS, KEY_MESH_ADDRESS};
+    if (!is_alone(&reader->config->mesh))
+        return;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (reader->mesh_given.nodes[keys[i]] != NULL)
+            report_add(reader->report, line_of(reader, keys[i]),
+                       "`%s` needs etcd as `store`: with any other the mesh has one node",
+                       config_keys[keys[i]].name);
+}
+
+/* What a catalog would do by itself the mesh decides. */
+static void
+check_beside(struct config_reader *reader, const struct config_given *given)
+{
+    struct config *config = reader->config;
+    bool any = false;
+    for (uint32_t i = 0; i < config->pipeline_count; i++) {
+        struct config_models *models = &config->pipelines[i].models;
+        any = any || models->root != NULL;
+        if (models->root == NULL || models->watch == NULL || models->watch[0] == 'n')
+            continue;
+        if (models->watch_line > 0)
+            report_add(reader->report, models->watch_line,
+                       "`watch: yes` and `mesh` exclude each other: models are registered with "
+                       "the mesh");
+        free(models->watch);
+        models->watch = must_copy("no");
+    }
+    if (!any && !given->refused[KEY_PIPELINES])
+        report_add(reader->report, config->mesh.line,
+                   "`mesh`, but no pipeline has `models`: there is nothing to load");
+    if (config->runtime.count > 0)
+        report_add(reader->report, given->nodes[KEY_RUNTIME]->key_line,
+                   "`runtime` and `mesh` exclude each other: two meshes would load and unload the "
+                   "same models");
+}
+
+void
+config_check_mesh(struct config_reader *reader, const struct config_given *given)
+{
+    struct config_mesh *mesh = &reader->config->mesh;
+    if (!mesh->on)
+        return;
+    if (mesh->store != NULL)
+        check_store(reader);
+    check_alone(reader);
+    check_beside(reader, given);
+    if (mesh->instance == NULL)
+        mesh->instance = instance_of_host();
+    if (mesh->labels == NULL)
+        mesh->labels = must_copy("");
+    if (mesh->type_constraints != NULL && mesh->type_constraints[0] != '{')
+        mesh->type_constraints = config_resolve(reader->config, mesh->type_constraints);
+}

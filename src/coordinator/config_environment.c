@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The environment variables of KServe ModelMesh's container, so that its deployment can start
+ * `shoald` instead. MM_SERVICE_NAME, without which that container does not start either, turns the
+ * mesh on; without it and without `mesh` in the file no variable is looked at. What the file gives
+ * comes first. Variables that are not in the table are none of ours.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/config_tree.h"
+
+enum form {
+    FORM_TEXT,     /* as the key's value */
+    FORM_PORT,     /* "8033": the list of addresses ["port:8033"] */
+    FORM_LIST,     /* commas between */
+    FORM_POD,      /* of a pod's name the end, which is the instance's id */
+    FORM_FALSE,   /* refused, unless it says "false" */
+    FORM_BYTES,    /* of `message_mib` */
+    FORM_NO_STORE, /* must not be there: another store */
+};
+
+struct variable {
+    const char *name;
+    enum form form;
+    enum config_key_index key;
+    const char *help;
+};
+
+/* The first that is set counts, where several are of one key. */
+static const struct variable variables[] = {
+    {"MM_SERVICE_NAME", FORM_TEXT, KEY_MESH_SERVICE, "turns the mesh on; `mesh: service`"},
+    {"KV_STORE", FORM_TEXT, KEY_MESH_STORE, "`mesh: store`"},
+    {"ZOOKEEPER", FORM_NO_STORE, KEY_MESH_STORE, "refused: etcd alone is a store for many nodes"},
+    {"MM_KVSTORE_PREFIX", FORM_TEXT, KEY_MESH_PREFIX, "`mesh: prefix`"},
+    {"WKUBE_POD_NAME", FORM_POD, KEY_MESH_INSTANCE, "`mesh: instance`, its last 12 characters"},
+    {"WKUBE_POD_IPADDR", FORM_TEXT, KEY_MESH_ADDRESS, "`mesh: address`; only with etcd"},
+    {"MM_LABELS", FORM_LIST, KEY_MESH_LABELS, "`mesh: labels`, commas between"},
+    {"MM_LOCATION", FORM_TEXT, KEY_MESH_LOCATION, "`mesh: location`"},
+    {"MM_ZONE", FORM_TEXT, KEY_MESH_ZONE, "`mesh: zone`"},
+    {"MM_TYPE_CONSTRAINTS", FORM_TEXT, KEY_MESH_TYPES, "`mesh: type_constraints`, as JSON"},
+    {"MM_TYPE_CONSTRAINTS_PATH", FORM_TEXT, KEY_MESH_TYPES, "`mesh: type_constraints`, a file"},
+    {"MM_SCALEUP_RPM_THRESHOLD", FORM_TEXT, KEY_MESH_RPM, "`mesh: scaleup_rpm`"},
+    {"MM_LOAD_FAILURE_EXPIRY_TIME_MS", FORM_TEXT, KEY_MESH_FAILURE_EXPIRY,
+     "`mesh: failure_expiry_ms`"},
+    {"MM_DEFAULT_VMODEL_OWNER", FORM_TEXT, KEY_MESH_OWNER, "`mesh: vmodel_owner`"},
+    {"MM_SVC_GRPC_PORT", FORM_PORT, KEY_LISTEN, "`listen`, a port on all interfaces"},
+    {"TAS_SVC_GRPC_PORT", FORM_PORT, KEY_LISTEN, "the same, of old"},
+    {"MM_SVC_GRPC_MAX_MSG_SIZE", FORM_BYTES, KEY_MESSAGE_MIB, "`message_mib`, in bytes"},
+    {"SHUTDOWN_TIMEOUT_MS", FORM_TEXT, KEY_DRAIN_TIMEOUT_MS, "`drain_timeout_ms`"},
+    {"KV_READ_ONLY", FORM_FALSE, KEY_COUNT, "refused, but for `false`"},
+    {"MM_ENABLE_SSL", FORM_FALSE, KEY_COUNT, "refused, but for `false`: no TLS between nodes"},
+    {"MM_TLS_KEY_CERT_PATH", FORM_FALSE, KEY_COUNT, "refused: no TLS for callers"},
+    {"MM_TLS_PRIVATE_KEY_PATH", FORM_FALSE, KEY_COUNT, "likewise"},
+};
+
+enum { LIST_MAX = 256, ENVIRONMENT_BYTES_MAX = 65536 };
+
+/* ---- values ---- */
+
+static struct node
+scalar(char *text)
+{
+    return (struct node){.kind = NODE_SCALAR, .text = text};
+}
+
+static void
+read_one(struct config_reader *reader, const struct variable *variable, char *text)
+{
+    struct node node = scalar(text);
+    config_read_value(reader, &config_keys[variable->key], &node);
+}
+
+static void
+read_port(struct config_reader *reader, const struct variable *variable, const char *value)
+{
+    char *address = must_format("port:%s", value);
+    struct node item = scalar(address);
+    struct node list = {.kind = NODE_LIST, .first = &item, .count = 1};
+    config_read_value(reader, &config_keys[variable->key], &list);
+    free(address);
+}
+
+static void
+read_list(struct config_reader *reader, const struct variable *variable, char *text)
+{
+    static struct node items[LIST_MAX]; /* read once, by one thread, as long as this runs */
+    struct node list = {.kind = NODE_LIST};
+    char *rest = NULL;
+    for (char *item = strtok_r(text, ",", &rest); item != NULL && list.count < LIST_MAX;
+         item = strtok_r(NULL, ",", &rest)) {
+        items[list.count] = scalar(item);
+        if (list.count > 0)
+            items[list.count - 1].next = &items[list.count];
+        list.count++;
+    }
+    list.first = list.count > 0 ? items : NULL;
+    config_read_value(reader, &config_keys[variable->key], &list);
+}
+
+static void
+read_pod(struct config_reader *reader, const struct variable *variable, char *text)
+{
+    size_t bytes = strlen(text);
+    read_one(reader, variable, bytes > CONFIG_INSTANCE_BYTES ? text + bytes - CONFIG_INSTANCE_BYTES
+                                                             : text);
+}
+
+static void
+read_bytes(struct config_reader *reader, const char *value)
+{
+    char *end;
+    unsigned long long bytes = strtoull(value, &end, 10);
+    if (value[0] < '1' || value[0] > '9' || *end != '\0' || bytes > INT32_MAX)
+        report_add(reader->report, 0, "must be a number of bytes, 1 to %d, not \"%.60s\"",
+                   INT32_MAX, value);
+    else
+        reader->config->message_bytes_max = bytes;
+}
+
+static void
+read_false(struct config_reader *reader, const struct variable *variable, const char *value)
+{
+    if (strcmp(value, "false") != 0)
+        report_add(reader->report, 0, "%s", variable->help);
+}
+
+static void
+read_variable(struct config_reader *reader, const struct variable *variable, char *value)
+{
+    switch (variable->form) {
+    case FORM_TEXT: read_one(reader, variable, value); break;
+    case FORM_PORT: read_port(reader, variable, value); break;
+    case FORM_LIST: read_list(reader, variable, value); break;
+    case FORM_POD: read_pod(reader, variable, value); break;
+    case FORM_BYTES: read_bytes(reader, value); break;
+    case FORM_FALSE: read_false(reader, variable, value); break;
+    case FORM_NO_STORE: report_add(reader->report, 0, "%s", variable->help); break;
+    }
+}
+
+/* ---- the environment ---- */
+
+/* What is said of the value is said of the variable: nobody has written the key. */
+static void
+take(struct config_reader *reader, const struct variable *variable, const char *value)
+{
+    struct report *report = reader->report;
+    struct report own = {.file = report->file};
+    char *copy = must_copy(value);
+    reader->report = &own;
+    if (strlen(value) > ENVIRONMENT_BYTES_MAX)
+        report_add(&own, 0, "more than %d bytes", ENVIRONMENT_BYTES_MAX);
+    else
+        read_variable(reader, variable, copy);
+    reader->report = report;
+    for (uint32_t i = 0; i < own.count; i++) {
+        report_add(report, 0, "environment variable %s: %s", variable->name, own.entries[i].text);
+        free(own.entries[i].text);
+    }
+    free(copy);
+}
+
+static bool
+is_given(const struct config_reader *reader, const struct config_given *given,
+         enum config_key_index key)
+{
+    if (key == KEY_COUNT)
+        return false;
+    return config_keys[key].where == WHERE_MESH ? reader->mesh_given.nodes[key] != NULL
+                                                : given->nodes[key] != NULL;
+}
+
+void
+config_read_environment(struct config_reader *reader, struct config_given *given)
+{
+    static const struct node nothing = {.kind = NODE_MAP};
+    bool taken[KEY_COUNT + 1] = {false};
+    if (given->refused[KEY_MESH])
+        return;
+    if (!reader->config->mesh.on) {
+        if (getenv(variables[0].name) == NULL)
+            return;
+        config_read_mesh(reader, &nothing);
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(variables); i++) {
+        const struct variable *variable = &variables[i];
+        const char *value = getenv(variable->name);
+        if (value == NULL || value[0] == '\0' || is_given(reader, given, variable->key) ||
+            (variable->key < KEY_COUNT && taken[variable->key]))
+            continue;
+        taken[variable->key] = true;
+        take(reader, variable, value);
+    }
+}
+
+/* ---- the manual ---- */
+
+void
+config_print_environment(FILE *out, enum config_manual_form form)
+{
+    bool text = form == CONFIG_MANUAL_TEXT;
+    fputs(text ? "\nEnvironment variables, for what the file leaves out:\n"
+               : "\n**Environment variables, for what the file leaves out**\n\n"
+                 "| Variable | Meaning |\n|---|---|\n",
+          out);
+    for (size_t i = 0; i < ARRAY_COUNT(variables); i++)
+        if (text) {
+            fprintf(out, "    %s\n", variables[i].name);
+            config_print_wrapped(out, variables[i].help);
+        } else {
+            fprintf(out, "| `%s` |", variables[i].name);
+            config_print_cell(out, variables[i].help);
+            fputc('\n', out);
+        }
+}

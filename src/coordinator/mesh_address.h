@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Small facts of this node that its record tells others: where it is reached, which version it is,
+ * when it started.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "coordinator/config.h"
+
+enum { MESH_ADDRESS_BYTES = 512 };
+
+/* "host:port", the first of `peers`, which is bound to `port` (0: a unix socket). FAILED_
+ * PRECONDITION: no address is found that another machine could call; the text says what to set. */
+enum status mesh_address_find(const struct config_mesh *config, int port,
+                              char address[MESH_ADDRESS_BYTES], struct error *error) WARN_UNUSED;
+
+/* "1.2.3" as a number that grows with it. */
+int64_t mesh_version(const char *text);
+
+/* Milliseconds of the epoch. */
+int64_t mesh_wall_ms(void);

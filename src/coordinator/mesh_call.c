@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who lets go of a call when. The driver has it from driver_call until it is over, which is said in
+ * one of three ways (driver.h); call_over notes it once, whoever comes by. A try holds it
+ * until it is told (request_type), and whoever looks it up by its tag for as long as that takes.
+ * The caller is answered once: `answered` says by whom.
+ *
+ * A caller that goes: `gone` is set before the driver is told. If the call is served then, it is
+ * over when its try has ended; that end sees `gone`, because both take the driver's lock.
+ */
+#include "coordinator/mesh_call.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/mesh_answer.h"
+#include "coordinator/tracer.h"
+#include "shm/counters.h"
+
+struct mesh_calls {
+    struct mesh_calls_options options;
+    struct driver *driver;
+};
+
+struct mesh_call {
+    struct pending_item item;    /* first */
+    struct driver_call driver;
+    struct peer_request request;
+    struct mesh_calls *calls;
+    struct rpc_call *call;
+    struct native_origin origin; /* its trace until it is served; guarded by the driver's lock */
+    struct rpc_kept *kept;
+    struct rpc_piece piece; /* all of it */
+    struct rpc_metadata *metadata;
+    struct native_refusal refusal; /* of this node, the last; guarded by the driver's lock */
+    bool was_refused;
+    _Atomic bool gone;
+    _Atomic bool answered;
+    _Atomic bool over;
+    char texts[]; /* the id that was asked for, and the method */
+};
+
+static struct mesh_call *
+call_of_item(struct pending_item *item)
+{
+    return (struct mesh_call *)(void *)item;
+}
+
+static struct mesh_call *
+call_of_driver(struct driver_call *driver)
+{
+    return (struct mesh_call *)(void *)((char *)driver - offsetof(struct mesh_call, driver));
+}
+
+static struct mesh_call *
+call_of_request(struct peer_request *request)
+{
+    return (struct mesh_call *)(void *)((char *)request - offsetof(struct mesh_call, request));
+}
+
+/* ---- the end ---- */
+
+static void
+call_destroy(struct pending_item *item)
+{
+    struct mesh_call *call = call_of_item(item);
+    rpc_kept_release(call->kept);
+    free(call->metadata);
+    free(call);
+}
+
+/* The driver does not touch it any more. */
+static void
+call_over(struct mesh_call *call)
+{
+    if (atomic_exchange(&call->over, true))
+        return;
+    pending_remove(&call->item);
+    pending_unref(&call->item);
+}
+
+/* Whether it is this one who answers. */
+static bool
+claim(struct mesh_call *call)
+{
+    return !atomic_exchange(&call->answered, true);
+}
+
+static void
+end_trace(struct mesh_call *call, enum status status, const char *text)
+{
+    if (call->origin.trace != NULL)
+        tracer_end(call->origin.trace, status, text);
+    call->origin.trace = NULL;
+}
+
+static const struct error caller_gone = {.status = STATUS_CANCELLED};
+
+static void
+refuse(struct mesh_call *call, const struct error *error, uint32_t retry_ms)
+{
+    if (!claim(call))
+        return;
+    counter_add_shared(call->calls->options.counters, NODE_CALLS_REFUSED, 1);
+    end_trace(call, error->status, error->text);
+    const char *text = error->text[0] != '\0' ? error->text : NULL;
+    if (retry_ms > 0)
+        rpc_call_refuse(call->call, error->status, text, retry_ms);
+    else
+        rpc_call_finish(call->call, error->status, text);
+}
+
+/* ---- as the driver's call ---- */
+
+static enum driver_begun
+on_serve(struct driver_call *driver, const struct driver_attempt *attempt, struct driver_end *end)
+{
+    struct mesh_call *call = call_of_driver(driver);
+    enum driver_begun begun = native_serve(call->calls->options.native, &call->request, attempt,
+                                           &call->origin, end, &call->refusal);
+    call->was_refused = begun == DRIVER_ENDED && call->refusal.error.status != STATUS_OK;
+    return begun;
+}
+
+/* What this node's own pipeline has said is worth more than that nobody could. */
+static void
+on_answer(struct driver_call *driver, const struct driver_answer *answer)
+{
+    struct mesh_call *call = call_of_driver(driver);
+    struct error error = ERROR_NONE;
+    if (call->was_refused &&
+        (answer->end == MESH_END_FAILED || answer->end == MESH_END_OVERLOADED)) {
+        refuse(call, &call->refusal.error, call->refusal.retry_ms);
+    } else {
+        (void)mesh_answer_call(driver->name, answer, &error);
+        refuse(call, &error, 0);
+    }
+    call_over(call);
+}
+
+static const struct driver_call_type call_type = {on_serve, on_answer};
+
+/* ---- as a request that is passed on ---- */
+
+static void
+give_back(const struct rpc_answer *answer)
+{
+    for (size_t i = 0; i < answer->piece_count; i++)
+        if (answer->pieces[i].release != NULL)
+            answer->pieces[i].release(answer->pieces[i].release_context);
+}
+
+static void
+on_ended(struct peer_request *request, uint32_t number, const struct driver_end *end,
+         const struct rpc_answer *answer)
+{
+    struct mesh_call *call = call_of_request(request);
+    struct driver *driver = call->calls->driver;
+    if (answer != NULL && claim(call)) {
+        end_trace(call, answer->status, ""); /* what a pipeline took of it has ended */
+        rpc_call_answer(call->call, answer);
+    } else if (answer != NULL) { /* the caller went while it was abandoned */
+        give_back(answer);
+    }
+    pending_ref(&call->item);
+    driver_try_ended(driver, &call->driver, number, end);
+    bool over = end->end == MESH_END_OK;
+    if (!over && atomic_load(&call->gone))
+        over = driver_call_cancelled(driver, &call->driver);
+    if (over) {
+        refuse(call, &caller_gone, 0); /* unless it is answered */
+        call_over(call);
+    }
+    pending_unref(&call->item);
+}
+
+static void
+request_hold(struct peer_request *request)
+{
+    pending_ref(&call_of_request(request)->item);
+}
+
+static void
+request_release(struct peer_request *request)
+{
+    pending_unref(&call_of_request(request)->item);
+}
+
+static const struct peer_request_type request_type = {on_ended, request_hold, request_release};
+
+/* ---- the caller goes ---- */
+
+static void
+on_cancel(struct pending_item *item)
+{
+    struct mesh_call *call = call_of_item(item);
+    atomic_store(&call->gone, true);
+    if (!driver_call_cancelled(call->calls->driver, &call->driver)) {
+        native_cancel(call->calls->options.native, &call->request);
+        return;
+    }
+    refuse(call, &caller_gone, 0);
+    call_over(call);
+}
+
+/* ---- the beginning ---- */
+
+static struct rpc_span
+copy_span(const struct rpc_span *span, char **room)
+{
+    struct rpc_span copy = {*room, span->bytes};
+    memcpy(*room, span->data, span->bytes);
+    *room += span->bytes;
+    return copy;
+}
+
+/* A try may look at them when the caller's call has ended: they are copied, into one block. */
+static void
+copy_metadata(struct mesh_call *call)
+{
+    struct rpc_metadata entry;
+    size_t position = 0;
+    size_t count = 0;
+    size_t bytes = 0;
+    while (rpc_call_metadata_walk(call->call, &position, &entry))
+        if (peers_pass_on(&entry)) {
+            count++;
+            bytes += entry.key.bytes + entry.value.bytes;
+        }
+    call->metadata = calloc(1, count * sizeof(*call->metadata) + bytes + 1);
+    CHECK(call->metadata != NULL);
+    char *room = (char *)(call->metadata + count);
+    position = 0;
+    while (rpc_call_metadata_walk(call->call, &position, &entry))
+        if (peers_pass_on(&entry))
+            call->metadata[call->request.metadata_count++] = (struct rpc_metadata){
+                copy_span(&entry.key, &room), copy_span(&entry.value, &room)};
+    call->request.metadata = call->metadata;
+}
+
+/* "mm-balanced" of a caller that spreads its calls over all nodes by itself. */
+static enum mesh_balance
+balance_of(const struct rpc_call *call)
+{
+    struct rpc_span value;
+    bool balanced = rpc_call_metadata(call, "mm-balanced", &value) && value.bytes == 4 &&
+                    memcmp(value.data, "true", 4) == 0;
+    return balanced ? MESH_BALANCE_CALLER : MESH_BALANCE_NONE;
+}
+
+static struct mesh_call *
+call_create(struct mesh_calls *calls, const struct mesh_call_start *start)
+{
+    const char *method = rpc_call_method(start->call);
+    size_t bytes = strlen(start->id) + 1;
+    size_t method_bytes = strlen(method) + 1;
+    struct mesh_call *call = calloc(1, sizeof(*call) + bytes + method_bytes);
+    CHECK(call != NULL);
+    memcpy(call->texts, start->id, bytes);
+    memcpy(call->texts + bytes, method, method_bytes);
+    call->item.on_cancel = on_cancel;
+    call->item.destroy = call_destroy;
+    call->calls = calls;
+    call->call = start->call;
+    call->origin = start->origin;
+    call->kept = rpc_message_keep(start->message);
+    call->piece = rpc_kept_piece(call->kept);
+    call->request = (struct peer_request){.type = &request_type,
+                                          .method = call->texts + bytes,
+                                          .pieces = &call->piece,
+                                          .piece_count = 1,
+                                          .queue = start->queue};
+    copy_metadata(call);
+    call->driver = (struct driver_call){.type = &call_type,
+                                        .request = &call->request,
+                                        .model = call->texts,
+                                        .name = start->name,
+                                        .hop = MESH_HOP_ENTRY,
+                                        .balance = balance_of(start->call),
+                                        .deadline_ns = rpc_call_deadline_ns(start->call)};
+    return call;
+}
+
+void
+mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start)
+{
+    struct mesh_call *call = call_create(calls, start);
+    uint64_t tag = pending_add(calls->options.pending, &call->item);
+    if (tag == 0) {
+        struct error error = ERROR_NONE;
+        error_set(&error, STATUS_RESOURCE_EXHAUSTED,
+                  "too many calls of this node wait for models");
+        refuse(call, &error, 0);
+        call_destroy(&call->item);
+        return;
+    }
+    rpc_call_set_tag(start->call, tag);
+    driver_call(calls->driver, &call->driver);
+}
+
+/* ---- life ---- */
+
+struct mesh_calls *
+mesh_calls_create(const struct mesh_calls_options *options)
+{
+    struct mesh_calls *calls = calloc(1, sizeof(*calls));
+    CHECK(calls != NULL);
+    calls->options = *options;
+    return calls;
+}
+
+void
+mesh_calls_destroy(struct mesh_calls *calls)
+{
+    free(calls);
+}
+
+void
+mesh_calls_bind(struct mesh_calls *calls, struct driver *driver)
+{
+    calls->driver = driver;
+}

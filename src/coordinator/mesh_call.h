@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A caller's call for a model of the mesh that is not loaded here, or for a vmodel: it becomes a
+ * call of the driver's, which says whether it is served here (mesh_native.h) or elsewhere
+ * (peers.h). DESIGN-mesh.md.
+ *
+ * Threads. mesh_call_begin on the front thread that received the call, within its callback. What
+ * becomes of it happens on any thread.
+ */
+#pragma once
+
+#include "coordinator/mesh_native.h"
+#include "coordinator/mesh_pending.h"
+
+struct mesh_calls;
+struct tracer;
+
+struct mesh_calls_options {
+    struct pending *pending;
+    struct native *native;
+    struct tracer *tracer;      /* NULL: nothing is traced */
+    _Atomic uint64_t *counters; /* of the node */
+};
+
+struct mesh_calls *mesh_calls_create(const struct mesh_calls_options *options);
+/* When no call is left. NULL is left alone. */
+void mesh_calls_destroy(struct mesh_calls *calls);
+/* Before the first. */
+void mesh_calls_bind(struct mesh_calls *calls, struct driver *driver);
+
+/* What is known of a call when it begins. */
+struct mesh_call_start {
+    struct rpc_call *call;
+    const struct rpc_message *message;
+    const char *id;
+    enum driver_name name;
+    uint32_t queue; /* of the front thread */
+    struct native_origin origin;
+};
+
+/* It is answered, now or later. */
+void mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start);

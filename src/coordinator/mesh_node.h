@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The node as one of a mesh: what src/mesh/edge and src/mesh/store need of it, put together from
+ * the configuration. DESIGN-mesh.md.
+ *
+ * Loop thread, but for mesh_node_infer, mesh_node_cancel and mesh_node_manage (front threads).
+ */
+#pragma once
+
+#include "base/error.h"
+#include "coordinator/config.h"
+#include "coordinator/loop.h"
+#include "coordinator/mesh_call.h"
+#include "coordinator/mesh_manage.h"
+#include "coordinator/share.h"
+#include "rpc/rpc.h"
+
+struct mesh_node;
+struct tracer;
+
+struct mesh_node_options {
+    const struct config *config;
+    struct loop *loop;
+    struct pipeline *const *pipelines;
+    uint32_t pipeline_count;
+    struct registry *registry;
+    _Atomic uint64_t *counters; /* of the node */
+    struct tracer *tracer;      /* NULL: nothing is traced */
+    struct share_key share_key;
+};
+
+/* `*node` is NULL without `mesh` in the configuration, which every function here leaves alone. */
+enum status mesh_node_create(const struct mesh_node_options *options, struct mesh_node **node,
+                             struct error *error) WARN_UNUSED;
+/* Opens the store, and what other nodes call; `queues` are the front's, in the order of its
+ * threads. Before the front starts. */
+enum status mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues,
+                           uint32_t queue_count, struct error *error) WARN_UNUSED;
+void mesh_node_start(struct mesh_node *node);
+
+/* A pipeline has begun or ceased to serve. */
+void mesh_node_update(struct mesh_node *node);
+/* The registry was read: calls for models can be taken. True without a mesh. */
+bool mesh_node_is_ready(struct mesh_node *node);
+
+/* The file of type constraints is read again. */
+void mesh_node_reload(struct mesh_node *node);
+
+/* Models move to other nodes, calls go on. False: there are none, nothing is to be waited for. */
+bool mesh_node_drain(struct mesh_node *node);
+bool mesh_node_is_drained(const struct mesh_node *node);
+
+/* Calls that wait are answered, none is begun any more. Once more is harmless. */
+void mesh_node_stop(struct mesh_node *node);
+/* When the front's queues have ended, and what was served has. */
+void mesh_node_end_peers(struct mesh_node *node);
+/* When every pipeline is gone. */
+void mesh_node_destroy(struct mesh_node *node);
+
+/* ---- calls ---- */
+
+void mesh_node_infer(struct mesh_node *node, const struct mesh_call_start *start);
+void mesh_node_manage(struct mesh_node *node, struct rpc_call *call,
+                      const struct rpc_message *message);
+/* Nobody waits for the call of that tag. */
+void mesh_node_cancel(struct mesh_node *node, uint64_t tag);

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Meshes of several nodes on this machine: an etcd of their own, and daemons that share it."""
+
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import grpc
+
+from shoal_fixture import free_port, wait_until
+from shoal_pupil import prepare, pupil
+from shoal_registry import Registrar
+
+
+class Etcd:
+    """One member on loopback, its data in a folder that goes with it."""
+
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="shoal-etcd."))
+        self.port, self.peer_port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process = None
+
+    def start(self):
+        peer = f"http://127.0.0.1:{self.peer_port}"
+        self.process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "etcd", "--data-dir", self.folder / "data",
+             "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
+             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+             "--initial-cluster", f"default={peer}", "--unsafe-no-fsync"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until(self.answers, "etcd to answer")
+        return self
+
+    def answers(self):
+        done = subprocess.run(["etcdctl", "--endpoints", self.url, "endpoint", "health"],
+                              env={"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin"},
+                              capture_output=True, timeout=30)
+        return done.returncode == 0
+
+    def stop(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def mesh_node(etcd, name, **keys):
+    """A daemon that has not started; all nodes have the same files under their roots."""
+    of_models = keys.pop("models", {})
+    of_mesh = keys.pop("mesh", {})
+    shoald = prepare(pupil(models=of_models),
+                     mesh={"store": f"etcd:{etcd.url}", "service": "test", "instance": name,
+                           "peers": ["127.0.0.1:0"], **of_mesh}, **keys)
+    shoald.instance = name
+    return shoald
+
+
+class Nodes:
+    """Several nodes of one mesh, up and seeing one another."""
+
+    def __init__(self, etcd, names, **keys):
+        self.nodes = {name: mesh_node(etcd, name, **keys) for name in names}
+        self.registrars = {}
+
+    def __getitem__(self, name):
+        return self.nodes[name]
+
+    def __enter__(self):
+        try:
+            for node in self.nodes.values():
+                node.start()
+            for node in self.nodes.values():
+                node.wait_ready()
+                node.wait_log(r"mesh_session_begun")
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        for name, node in self.nodes.items():
+            self.registrars[name] = Registrar(node.target)
+        return self
+
+    def __exit__(self, kind, *more):
+        for registrar in self.registrars.values():
+            registrar.channel.close()
+        for node in self.nodes.values():
+            node.__exit__(kind, *more)
+
+    def at(self, name):
+        return self.registrars[name]
+
+
+def is_late(error):
+    return error.code() == grpc.StatusCode.DEADLINE_EXCEEDED

@@ -1,0 +1,463 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mesh of one node, store in memory: mmesh.ModelMesh and calls for models, as clients of KServe
+ModelMesh see them, over a real daemon with the pupil's models (shoal_registry.py, shoal_pupil.py).
+
+What is proved: every method with every outcome, in the words that clients know; that a call loads
+the model that it names; that the least recently used goes for room; vmodels; what a caller sees who
+cancels, or whose time is over; that the node takes its orders from the mesh alone; that the file of
+a store survives the daemon.
+ctest: timeout=240
+"""
+
+import subprocess
+import time
+import unittest
+
+import grpc
+
+from shoal_client import failure
+from shoal_fixture import BIN, main, wait_until
+from shoal_pupil import Rig, key, prepare, pupil, said
+from shoal_registry import (DEFINED, LOADED, LOADING, LOADING_FAILED, NOT_FOUND, NOT_LOADED,
+                            OLD_SERVICE, TRANSITION_FAILED, TRANSITIONING, Registrar)
+
+Code = grpc.StatusCode
+MIB = 1 << 20
+
+
+class OneNode(Rig, unittest.TestCase):
+    """One daemon for all tests of a class: each has ids of its own."""
+
+    mesh_keys = {"instance": "node-1", "vmodel_owner": "somebody"}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shoald = prepare(pupil(), mesh=cls.mesh_keys)
+        cls.enterClassContext(cls.shoald) if hasattr(cls, "enterClassContext") \
+            else cls.shoald.__enter__()
+        cls.registrar = Registrar(cls.shoald.target)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.registrar.channel.close()
+        if not hasattr(cls, "enterClassContext"):
+            cls.shoald.__exit__(None, None, None)
+
+    def name(self, more=""):
+        return self.id().rpartition(".")[2] + more
+
+    def registered(self, more="", **fields):
+        name = self.name(more)
+        self.registrar.register(name, **fields)
+        self.addCleanup(lambda: self.registrar.unregister(name))
+        return name
+
+    def check_refused(self, method, code, text, **fields):
+        found, words = failure(self.registrar.start(method, **fields))
+        self.assertEqual((found, words), (code, text))
+
+    def check_infer_fails(self, code, text, *args, **keys):
+        found, words = failure(self.registrar.start_infer(*args, **keys))
+        self.assertEqual((found, words), (code, text))
+
+
+class Models(OneNode):
+    """registerModel, unregisterModel, getModelStatus, ensureLoaded."""
+
+    def test_register(self):
+        name = self.registered()
+        status = self.registrar.status(name)
+        self.assertEqual(status.status, NOT_LOADED)
+        self.assertFalse(status.modelCopyInfos or status.errors)
+
+    def test_the_same_again(self):
+        name = self.registered()
+        self.assertEqual(self.registrar.register(name).status, NOT_LOADED)
+
+    def test_other_values_under_the_same_id(self):
+        name = self.registered()
+        for other in ({"path": "folder"}, {"kind": "another"}, {"key": key()}):
+            info = {"type": "pupil", "path": "model", **other}
+            info["type"] = info.pop("kind", info["type"])
+            self.check_refused("registerModel", Code.ALREADY_EXISTS,
+                               "Model already exists with different attribute values",
+                               modelId=name, modelInfo=info)
+
+    def test_what_is_missing(self):
+        info = {"type": "pupil", "path": "model"}
+        self.check_refused("registerModel", Code.INVALID_ARGUMENT,
+                           "must provide non-empty modelId", modelInfo=info)
+        self.check_refused("registerModel", Code.INVALID_ARGUMENT,
+                           "must provide non-empty model type", modelId=self.name())
+        for method in ("unregisterModel", "getModelStatus", "ensureLoaded"):
+            self.check_refused(method, Code.INVALID_ARGUMENT, "must provide non-empty modelId")
+
+    def test_unknown(self):
+        self.assertEqual(self.registrar.status("nobody").status, NOT_FOUND)
+        self.registrar.unregister("nobody")
+        self.check_refused("ensureLoaded", Code.NOT_FOUND, "model not found", modelId="nobody")
+
+    def test_load_now(self):
+        name = self.registered(loadNow=True)
+        status = self.registrar.wait_status(name, LOADED)
+        self.assertEqual([copy.location for copy in status.modelCopyInfos], ["node-1"])
+        self.assertEqual(status.modelCopyInfos[0].copyStatus, LOADED)
+        self.assertLess(abs(status.modelCopyInfos[0].time / 1000 - time.time()), 600)
+
+    def test_load_now_and_wait(self):
+        name = self.name()
+        self.addCleanup(lambda: self.registrar.unregister(name))
+        self.assertEqual(self.registrar.register(name, loadNow=True, sync=True).status, LOADED)
+        self.assertEqual(self.lessons(name), ["load"])
+
+    def test_ensure_loaded(self):
+        name = self.registered()
+        self.assertIn(self.registrar.ensure(name).status, (LOADING, LOADED))
+        self.assertEqual(self.registrar.ensure(name, sync=True).status, LOADED)
+        self.assertEqual(self.registrar.ensure(name).status, LOADED)
+
+    def test_loading_is_seen(self):
+        name = self.registered(key=key(load=self.name()))
+        self.registrar.ensure(name)
+        self.wait_held(name)
+        status = self.registrar.wait_status(name, LOADING)
+        self.assertEqual(status.modelCopyInfos[0].copyStatus, LOADING)
+        self.give(name)
+        self.registrar.wait_status(name, LOADED)
+
+    def test_load_fails(self):
+        name = self.registered(key=key(fail="it is no good"))
+        status = self.registrar.ensure(name, sync=True)
+        self.assertEqual(status.status, LOADING_FAILED)
+        self.assertEqual(status.modelCopyInfos[0].copyStatus, LOADING_FAILED)
+        self.assertIn("it is no good", status.errors[0])
+        found, words = failure(self.registrar.start_infer(name))
+        self.assertEqual(found, Code.INTERNAL, words)
+        self.assertIn("it is no good", words)
+
+    def test_no_such_path(self):
+        name = self.registered(path="nothing-there")
+        status = self.registrar.ensure(name, sync=True)
+        self.assertEqual(status.status, LOADING_FAILED)
+        self.assertIn("nothing-there", status.errors[0])
+
+    def test_unregister_unloads(self):
+        name = self.name()
+        self.registrar.register(name, loadNow=True, sync=True)
+        self.registrar.unregister(name)
+        wait_until(lambda: self.lessons(name) == ["load", "unload"], lambda: self.lessons(name))
+        self.assertEqual(self.registrar.status(name).status, NOT_FOUND)
+
+    def test_old_names(self):
+        name = self.name()
+        info = {"type": "pupil", "path": "model"}
+        self.registrar.call("addModel", modelId=name, modelInfo=info)
+        self.assertEqual(self.registrar.call("getModelStatus", service=OLD_SERVICE,
+                                             modelId=name).status, NOT_LOADED)
+        self.registrar.call("deleteModel", service=OLD_SERVICE, modelId=name)
+        self.assertEqual(self.registrar.status(name).status, NOT_FOUND)
+
+    def test_what_makes_no_sense(self):
+        stub = self.registrar.channel.unary_unary("/mmesh.ModelMesh/registerModel")
+        for message, text in ((b"\x0a\xff\xff", "request is not a valid message of mmesh.ModelMesh"),
+                              (b"\x0a\x02a\x00", "field 1 of the request is no text in UTF-8 "
+                               "without a zero byte"),
+                              (b"\x0a\xfe\x7f" + b"x" * 16382, None)):
+            found, words = failure(stub.future(message, timeout=30))
+            self.assertEqual(found, Code.INVALID_ARGUMENT)
+            if text is not None:
+                self.assertEqual(words, text)
+
+
+class Calls(OneNode):
+    """Calls for models: who is meant, and what becomes of them."""
+
+    def test_a_call_loads(self):
+        name = self.registered()
+        self.assertEqual(said(self.registrar.infer(name)), name)
+        self.assertEqual(self.lessons(name), ["load"])
+        self.assertEqual(self.registrar.status(name).status, LOADED)
+
+    def test_ids(self):
+        name = self.registered()
+        for metadata in ([("mm-model-id", name)], [("mm-model-id-bin", name.encode())],
+                         [("mm-model-id", name), ("mm-model-id-bin", b"another")],
+                         [("tas-model-id", name)],
+                         [("mm-model-id", name), ("tas-model-id", "another")]):
+            self.assertEqual(said(self.registrar.infer("not-this", metadata=metadata)), name)
+
+    def test_ids_that_are_none(self):
+        self.check_infer_fails(Code.INVALID_ARGUMENT, "must include mm-model-id header")
+        self.check_infer_fails(Code.INVALID_ARGUMENT,
+                               "provided model-id header must be non-empty", "a",
+                               metadata=[("mm-model-id", "")])
+        self.check_infer_fails(Code.INVALID_ARGUMENT,
+                               "provided vmodel-id header must be non-empty", "a",
+                               metadata=[("mm-vmodel-id", "")])
+        self.check_infer_fails(Code.INVALID_ARGUMENT,
+                               "must include only one of model id and vmodel id", "a",
+                               metadata=[("mm-model-id", "a"), ("mm-vmodel-id", "b")])
+        self.check_infer_fails(Code.NOT_FOUND, "model not found", "nobody")
+        self.check_infer_fails(Code.NOT_FOUND, "vmodel not found",
+                               metadata=[("mm-vmodel-id", "nobody")])
+
+    def test_many_wait_for_one_load(self):
+        name = self.registered(key=key(load=self.name()))
+        calls = [self.registrar.start_infer(name) for _ in range(24)]
+        self.wait_held(name)
+        self.give(name)
+        self.assertEqual({said(call.result()) for call in calls}, {name})
+        self.assertEqual(self.lessons(name), ["load"])
+
+    def test_a_caller_goes_while_it_waits(self):
+        name = self.registered(key=key(load=self.name()))
+        call = self.registrar.start_infer(name)
+        self.wait_held(name)
+        call.cancel()
+        other = self.registrar.start_infer(name, timeout=0.3)
+        self.assertEqual(other.code(), Code.DEADLINE_EXCEEDED)
+        self.give(name)
+        self.assertEqual(said(self.registrar.infer(name)), name)
+
+    def test_a_manager_goes_while_it_waits(self):
+        name = self.registered(key=key(load=self.name()))
+        call = self.registrar.start("ensureLoaded", modelId=name, sync=True)
+        self.wait_held(name)
+        call.cancel()
+        late = self.registrar.start("ensureLoaded", modelId=name, sync=True, timeout=0.3)
+        self.assertEqual(late.code(), Code.DEADLINE_EXCEEDED)
+        self.give(name)
+        self.registrar.wait_status(name, LOADED)
+
+    def test_unregistered_while_a_call_waits(self):
+        name = self.registered(key=key(load=self.name()))
+        call = self.registrar.start_infer(name)
+        self.wait_held(name)
+        self.registrar.unregister(name)
+        self.assertEqual(failure(call), (Code.NOT_FOUND, "model not found"))
+        self.give(name)
+
+    def test_a_request_that_is_no_good(self):
+        """Elsewhere it would be no better: it is answered once, in the pipeline's own words."""
+        name = self.registered()
+        found, words = failure(self.registrar.start_infer(
+            name, inputs=(("x", "NOTHING", [1], b"\7"),)))
+        self.assertEqual(found, Code.INVALID_ARGUMENT, words)
+        self.assertEqual(said(self.registrar.infer(name)), name)
+        found, again = failure(self.registrar.start_infer(
+            name, inputs=(("x", "NOTHING", [1], b"\7"),)))
+        self.assertEqual((found, again), (Code.INVALID_ARGUMENT, words))
+
+    def test_the_operator_is_refused(self):
+        done = subprocess.run([BIN / "shoalctl", "model", "load", "m", "model", "--counters",
+                               self.shoald.counters], capture_output=True, text=True, timeout=60)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("register the model with mmesh.ModelMesh", done.stderr)
+
+
+class Vmodels(OneNode):
+    """setVModel, deleteVModel, getVModelStatus, and calls for vmodels."""
+
+    def vmodel(self, target, **fields):
+        name = self.name("-v")
+        self.addCleanup(lambda: self.registrar.call("deleteVModel", vModelId=name))
+        return name, self.registrar.call("setVModel", vModelId=name, targetModelId=target, **fields)
+
+    def infer(self, vmodel):
+        return said(self.registrar.infer(metadata=[("mm-vmodel-id", vmodel)]))
+
+    def test_set_and_call(self):
+        model = self.registered()
+        vmodel, status = self.vmodel(model)
+        self.assertEqual((status.status, status.activeModelId, status.targetModelId, status.owner),
+                         (DEFINED, model, model, "somebody"))
+        self.assertEqual(self.infer(vmodel), model)
+        status = self.registrar.call("getVModelStatus", vModelId=vmodel)
+        self.assertEqual(status.activeModelStatus.status, LOADED)
+
+    def test_move(self):
+        first, second = self.registered("-1"), self.registered("-2", key=key(load=self.name()))
+        vmodel, _ = self.vmodel(first)
+        self.assertEqual(self.infer(vmodel), first)
+        status = self.registrar.call("setVModel", vModelId=vmodel, targetModelId=second)
+        self.assertEqual((status.status, status.activeModelId, status.targetModelId),
+                         (TRANSITIONING, first, second))
+        self.wait_held(self.name())
+        self.assertEqual(self.infer(vmodel), first)
+        self.give(self.name())
+        wait_until(lambda: self.registrar.call("getVModelStatus", vModelId=vmodel).status
+                   == DEFINED, "the transition's end")
+        self.assertEqual(self.infer(vmodel), second)
+
+    def test_inline_and_auto_delete(self):
+        first, second = self.name("-1"), self.name("-2")
+        info = {"type": "pupil", "path": "model"}
+        vmodel, _ = self.vmodel(first, modelInfo=info, autoDeleteTargetModel=True)
+        self.assertEqual(self.infer(vmodel), first)
+        status = self.registrar.call("setVModel", vModelId=vmodel, targetModelId=second,
+                                     modelInfo=info, autoDeleteTargetModel=True, sync=True)
+        self.assertEqual((status.status, status.activeModelId), (DEFINED, second))
+        self.registrar.wait_status(first, NOT_FOUND)
+        self.registrar.call("deleteVModel", vModelId=vmodel)
+        self.registrar.wait_status(second, NOT_FOUND)
+
+    def test_transition_fails(self):
+        first, second = self.registered("-1"), self.registered("-2", key=key(fail="no good"))
+        vmodel, _ = self.vmodel(first)
+        self.assertEqual(self.infer(vmodel), first)
+        status = self.registrar.call("setVModel", vModelId=vmodel, targetModelId=second, sync=True)
+        self.assertEqual((status.status, status.activeModelId), (TRANSITION_FAILED, first))
+        self.assertIn("no good", status.targetModelStatus.errors[0])
+        self.assertEqual(self.infer(vmodel), first)
+
+    def test_force(self):
+        first, second = self.registered("-1"), self.registered("-2")
+        vmodel, _ = self.vmodel(first)
+        self.assertEqual(self.infer(vmodel), first)
+        status = self.registrar.call("setVModel", vModelId=vmodel, targetModelId=second, force=True)
+        self.assertEqual((status.status, status.activeModelId), (DEFINED, second))
+        self.assertEqual(self.infer(vmodel), second)
+
+    def test_what_is_missing(self):
+        self.check_refused("setVModel", Code.INVALID_ARGUMENT, "must provide non-empty vModelId",
+                           targetModelId="m")
+        self.check_refused("setVModel", Code.INVALID_ARGUMENT,
+                           "must provide non-empty targetModelId", vModelId="v")
+        for method in ("deleteVModel", "getVModelStatus"):
+            self.check_refused(method, Code.INVALID_ARGUMENT, "must provide non-empty vModelId")
+
+    def test_unknown(self):
+        model = self.registered()
+        self.assertEqual(self.registrar.call("getVModelStatus", vModelId="nobody").status,
+                         NOT_FOUND)
+        self.registrar.call("deleteVModel", vModelId="nobody")
+        self.check_refused("setVModel", Code.NOT_FOUND,
+                           "target model nobody not found, and no modelInfo to register it with",
+                           vModelId=self.name(), targetModelId="nobody")
+        self.check_refused("setVModel", Code.NOT_FOUND, f"vmodel {self.name()} not found",
+                           vModelId=self.name(), targetModelId=model, updateOnly=True)
+        self.check_refused("setVModel", Code.FAILED_PRECONDITION,
+                           f"vmodel {self.name()} not found, but its target was expected to be "
+                           '"another"', vModelId=self.name(), targetModelId=model,
+                           expectedTargetModelId="another")
+
+    def test_owners(self):
+        model = self.registered()
+        vmodel, status = self.vmodel(model)
+        self.check_refused("setVModel", Code.ALREADY_EXISTS,
+                           f'vmodel {vmodel} already exists with different owner "somebody"',
+                           vModelId=vmodel, targetModelId=model, owner="else")
+        self.assertEqual(self.registrar.call("getVModelStatus", vModelId=vmodel,
+                                             owner="else").status, NOT_FOUND)
+        self.registrar.call("deleteVModel", vModelId=vmodel, owner="else")
+        self.assertEqual(self.registrar.call("getVModelStatus", vModelId=vmodel).status, DEFINED)
+
+    def test_expected_target(self):
+        model, other = self.registered("-1"), self.registered("-2")
+        vmodel, _ = self.vmodel(model)
+        self.check_refused("setVModel", Code.FAILED_PRECONDITION,
+                           f'vmodel {vmodel} has target "{model}", not "another" as expected',
+                           vModelId=vmodel, targetModelId=other, expectedTargetModelId="another")
+        status = self.registrar.call("setVModel", vModelId=vmodel, targetModelId=other,
+                                     expectedTargetModelId=model, sync=True)
+        self.assertEqual(status.activeModelId, other)
+
+    def test_a_model_with_referents_stays(self):
+        model = self.registered()
+        vmodel, _ = self.vmodel(model)
+        self.check_refused("unregisterModel", Code.FAILED_PRECONDITION,
+                           f"Model {model} has referents", modelId=model)
+
+    def test_a_model_that_differs(self):
+        model = self.registered()
+        self.check_refused("setVModel", Code.ALREADY_EXISTS,
+                           "Model already exists with different attribute values",
+                           vModelId=self.name("-v"), targetModelId=model,
+                           modelInfo={"type": "another"})
+
+
+class Nodes(Rig, unittest.TestCase):
+    """What needs a node of its own."""
+
+    def infer_in_time(self, registrar, model):
+        """What was loaded for somebody a moment ago does not go for another: a call is refused
+        then, and comes again."""
+        def look():
+            call = registrar.start_infer(model)
+            if call.code() == Code.INTERNAL and "churn" in call.details():
+                return None
+            return call.result()
+        self.assertEqual(said(wait_until(look, f"{model} to be loaded")), model)
+
+    def test_the_least_recently_used_goes(self):
+        """Room for eight models: of twelve that are called in turn the last are there, and a
+        thirteenth sends away the one that was used longest ago, the fast path's uses counted."""
+        self.shoald = prepare(pupil(models={"memory_mib": 40, "default_size_mib": 4}),
+                              mesh={"instance": "one"})
+        with self.shoald as shoald, Registrar(shoald.target) as registrar:
+            for i in range(4): # how long a load takes is known after a few; until then it is long
+                registrar.register(f"w{i}", loadNow=True, sync=True)
+                registrar.unregister(f"w{i}")
+            for i in range(12):
+                registrar.register(f"m{i}", key=key(bytes=4 * MIB))
+            for i in range(12):
+                self.infer_in_time(registrar, f"m{i}")
+            there = [i for i in range(12) if registrar.status(f"m{i}").status == LOADED]
+            self.assertEqual(there, list(range(12 - len(there), 12)))
+            self.assertGreaterEqual(len(there), 6)
+            self.assertLessEqual(len(there), 10)
+            for i in [*range(12), *range(12)]:
+                self.infer_in_time(registrar, f"m{i}")
+            stat = shoald.pipeline_stat("pupil")
+            self.assertLessEqual(stat["model_bytes"], 40 * MIB)
+
+    def test_a_file_survives_the_node(self):
+        self.shoald = prepare(pupil(), mesh={"instance": "one", "store": "file:registry"})
+        with self.shoald as shoald:
+            with Registrar(shoald.target) as registrar:
+                registrar.register("m")
+                self.assertEqual(said(registrar.infer("m")), "m")
+            shoald.kill()
+            shoald.start().wait_ready()
+            with Registrar(shoald.target) as registrar:
+                self.assertEqual(said(registrar.infer("m")), "m")
+                self.assertEqual(said(registrar.infer("m")), "m")
+
+    def test_stopped_while_calls_wait(self):
+        self.shoald = prepare(pupil(), mesh={}, drain_timeout_ms=300)
+        with self.shoald as shoald, Registrar(shoald.target) as registrar:
+            registrar.register("m", key=key(load="held"))
+            calls = [registrar.start_infer("m") for _ in range(8)]
+            order = registrar.start("ensureLoaded", modelId="m", sync=True)
+            self.wait_held("held")
+            shoald.signal(15)
+            for call in (*calls, order):
+                self.assertEqual(failure(call)[0], Code.UNAVAILABLE)
+            self.give("held")
+            shoald.check_end()
+
+    def test_vmodels_by_the_name_in_the_request(self):
+        self.shoald = prepare(pupil(), mesh={"names": "vmodels"})
+        with self.shoald as shoald, Registrar(shoald.target) as registrar:
+            registrar.register("m")
+            registrar.call("setVModel", vModelId="v", targetModelId="m")
+            self.assertEqual(said(registrar.infer("v")), "m")
+            self.assertEqual(failure(registrar.start_infer("m")),
+                             (Code.NOT_FOUND, "vmodel not found"))
+            self.assertEqual(said(registrar.infer(metadata=[("mm-model-id", "m")])), "m")
+
+    def test_by_the_environment_alone(self):
+        self.shoald = prepare(pupil())
+        self.shoald.env.update(MM_SERVICE_NAME="mine", WKUBE_POD_NAME="pod-0123456789-abcdef",
+                               MM_LABELS="b,a", MM_DEFAULT_VMODEL_OWNER="me")
+        with self.shoald as shoald, Registrar(shoald.target) as registrar:
+            shoald.wait_log(r"mesh_open store=memory service=mine instance=56789-abcdef .*"
+                            r'labels="a,b"')
+            registrar.register("m", loadNow=True, sync=True)
+            self.assertEqual(registrar.status("m").modelCopyInfos[0].location, "56789-abcdef")
+            status = registrar.call("setVModel", vModelId="v", targetModelId="m")
+            self.assertEqual(status.owner, "me")
+
+
+if __name__ == "__main__":
+    main()
