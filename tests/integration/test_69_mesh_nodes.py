@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mesh of three nodes: real daemons with the pupil's models, and a real etcd, on loopback
+(shoal_meshes.py).
+
+What is proved: any node answers for any model, by itself or through another, and in the same words
+when it cannot; what a caller does (its deadline, its going) reaches the node that serves; that a
+node may be killed, or told to stop, and etcd may be away, while callers go on, and no call fails;
+that a vmodel is moved under its callers.
+ctest: timeout=300
+"""
+
+import signal
+import threading
+import unittest
+
+import grpc
+
+from shoal_client import failure
+from shoal_fixture import main, wait_until
+from shoal_meshes import Etcd, Nodes
+from shoal_pupil import Rig, key, said
+from shoal_registry import DEFINED, LOADED, Registrar
+
+Code = grpc.StatusCode
+NAMES = ["node-a", "node-b", "node-c"]
+
+
+class Traffic:
+    """While the block runs: callers at some nodes, each for its own model, in turn. Keeps what went
+    wrong, and counts what went well."""
+
+    def __init__(self, targets, calls):
+        self.targets, self.calls = targets, calls
+        self.failed, self.answered = [], 0
+        self.ends = threading.Event()
+        self.lock = threading.Lock()
+        self.threads = [threading.Thread(target=self.run, args=(target, i), daemon=True)
+                        for i, target in enumerate(targets)]
+
+    def run(self, target, first):
+        with Registrar(target) as registrar:
+            turn = first
+            while not self.ends.is_set():
+                keys, wanted = self.calls[turn % len(self.calls)]
+                turn += 1
+                call = registrar.start_infer(**keys)
+                wrong = None
+                if call.code() != Code.OK:
+                    wrong = f"{keys}: {call.code()}: {call.details()}"
+                elif said(call.result()) not in wanted:
+                    wrong = f"{keys}: answered by {said(call.result())}"
+                with self.lock:
+                    if wrong is None:
+                        self.answered += 1
+                    else:
+                        self.failed.append(wrong)
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ends.set()
+        for thread in self.threads:
+            thread.join()
+
+    def go_on(self, calls=200):
+        """Waits until so many more were answered."""
+        until = self.answered + calls
+        wait_until(lambda: self.answered >= until or self.failed, "calls to be answered")
+
+
+class MeshOfThree(Rig, unittest.TestCase):
+    def setUp(self):
+        self.etcd = Etcd().__enter__()
+        self.addCleanup(self.etcd.__exit__, None, None, None)
+
+    def start(self, **keys):
+        nodes = Nodes(self.etcd, NAMES, **keys)
+        nodes.__enter__()
+        self.addCleanup(self.leave, nodes)
+        self.nodes = nodes
+        return nodes
+
+    def leave(self, nodes):
+        failed = self._outcome is not None and not self._outcome.success
+        nodes.__exit__(AssertionError if failed else None, None, None)
+
+    def where(self, model):
+        status = self.nodes.at("node-a").status(model)
+        return [copy.location for copy in status.modelCopyInfos if copy.copyStatus == LOADED]
+
+    def loaded_at(self, node, prefix="m"):
+        """A model that is loaded at that node alone: one of many is."""
+        registrar = self.nodes.at(node)
+        for i in range(100):
+            name = f"{prefix}-{node}-{i}"
+            registrar.register(name)
+            self.assertEqual(said(registrar.infer(name)), name)
+            if wait_until(lambda: self.where(name), f"{name} to be loaded") == [node]:
+                return name
+        raise AssertionError(f"nothing is placed at {node}")
+
+    # ---- calls ----
+
+    def test_any_node_answers(self):
+        nodes = self.start()
+        models = [f"m{i}" for i in range(9)]
+        for model in models:
+            nodes.at("node-a").register(model)
+        for i, model in enumerate(models):
+            self.assertEqual(said(nodes.at(NAMES[i % 3]).infer(model)), model)
+        for name in NAMES:
+            for model in models:
+                self.assertEqual(said(nodes.at(name).infer(model)), model)
+        wait_until(lambda: {len(self.where(model)) for model in models} == {1},
+                   lambda: [self.where(model) for model in models])
+
+    def test_a_call_through_another_node(self):
+        nodes = self.start()
+        model = self.loaded_at("node-b")
+        big = (("x", "UINT8", [700000], bytes(700000)),)
+        self.assertEqual(said(nodes.at("node-a").infer(model, inputs=big)), model)
+        for node in ("node-a", "node-b"):
+            found, words = failure(nodes.at(node).start_infer(
+                model, inputs=(("x", "NOTHING", [1], b"\7"),)))
+            self.assertEqual(found, Code.INVALID_ARGUMENT)
+            self.assertIn("NOTHING", words)
+            found, words = failure(nodes.at(node).start_infer("nobody"))
+            self.assertEqual((found, words), (Code.NOT_FOUND, "model not found"))
+
+    def test_a_load_fails_elsewhere(self):
+        nodes = self.start()
+        nodes.at("node-a").register("m", key=key(fail="it is no good"))
+        for name in NAMES: # why it fails stands in the record, which reaches each a moment later
+            def look():
+                found, words = failure(nodes.at(name).start_infer("m"))
+                self.assertEqual(found, Code.INTERNAL, words)
+                return "it is no good" in words
+            wait_until(look, f"{name} to say why")
+
+    def test_callers_who_do_not_wait(self):
+        nodes = self.start()
+        model = self.loaded_at("node-b")
+        nodes.at("node-a").register("slow", key=key(load="slow"))
+        late = nodes.at("node-a").start_infer("slow", timeout=0.5)
+        gone = nodes.at("node-b").start_infer("slow")
+        self.assertEqual(late.code(), Code.DEADLINE_EXCEEDED)
+        gone.cancel()
+        holder = wait_until(lambda: next((node for node in nodes.nodes.values()
+                                          if (node.folder / "slow.held").exists()), None),
+                            "somebody to load")
+        (holder.folder / "slow.go").touch()
+        for name in NAMES:
+            self.assertEqual(said(nodes.at(name).infer("slow")), "slow")
+            self.assertEqual(said(nodes.at(name).infer(model)), model)
+
+    # ---- nodes come and go ----
+
+    def traffic(self, models, nodes=("node-a", "node-b"), callers=4):
+        targets = [self.nodes[name].target for name in nodes for _ in range(callers // len(nodes))]
+        return Traffic(targets, [({"name": model}, {model}) for model in models])
+
+    def many(self, count=24):
+        models = [f"m{i}" for i in range(count)]
+        for i, model in enumerate(models):
+            self.nodes.at(NAMES[i % 3]).register(model)
+            self.assertEqual(said(self.nodes.at(NAMES[i % 3]).infer(model)), model)
+        return models
+
+    def test_a_node_is_killed(self):
+        nodes = self.start()
+        models = self.many()
+        wait_until(lambda: any(self.where(model) == ["node-c"] for model in models),
+                   "a model at node-c alone")
+        with self.traffic(models) as traffic:
+            traffic.go_on()
+            nodes["node-c"].kill()
+            traffic.go_on(400)
+            wait_until(lambda: all(self.where(model) and "node-c" not in self.where(model)
+                                   for model in models) or traffic.failed,
+                       lambda: [self.where(model) for model in models])
+        self.assertEqual(traffic.failed, [])
+
+    def test_a_node_is_drained(self):
+        nodes = self.start()
+        models = self.many()
+        with self.traffic(models) as traffic:
+            traffic.go_on()
+            nodes["node-c"].signal(signal.SIGTERM)
+            nodes["node-c"].check_end()
+            traffic.go_on(400)
+        self.assertEqual(traffic.failed, [])
+        nodes["node-c"].stderr.index("mesh_drained")
+
+    def test_a_node_joins(self):
+        nodes = self.start()
+        models = self.many()
+        nodes["node-c"].terminate()
+        with self.traffic(models) as traffic:
+            traffic.go_on()
+            nodes["node-c"].start().wait_ready()
+            with Registrar(nodes["node-c"].target) as registrar:
+                for model in models:
+                    self.assertEqual(said(registrar.infer(model)), model)
+            traffic.go_on()
+        self.assertEqual(traffic.failed, [])
+
+    def test_etcd_is_away(self):
+        nodes = self.start()
+        models = self.many()
+        with self.traffic(models, NAMES, 6) as traffic:
+            traffic.go_on()
+            self.etcd.stop()
+            traffic.go_on(600)
+            self.etcd.start()
+            traffic.go_on()
+        self.assertEqual(traffic.failed, [])
+        name = "registered-afterwards"
+        wait_until(lambda: nodes.at("node-a").start(
+            "registerModel", modelId=name,
+            modelInfo={"type": "pupil", "path": "model"}).code() == Code.OK, "the registry")
+        self.assertEqual(said(nodes.at("node-b").infer(name)), name)
+
+    def test_a_vmodel_moves_under_its_callers(self):
+        nodes = self.start()
+        manager = nodes.at("node-a")
+        for i in range(6):
+            manager.register(f"v{i}")
+        manager.call("setVModel", vModelId="v", targetModelId="v0")
+        calls = [({"metadata": [("mm-vmodel-id", "v")]}, {f"v{i}" for i in range(6)})]
+        with Traffic([nodes[name].target for name in NAMES], calls) as traffic:
+            traffic.go_on(50)
+            for i in range(1, 6):
+                status = manager.call("setVModel", vModelId="v", targetModelId=f"v{i}", sync=True)
+                self.assertEqual((status.status, status.activeModelId), (DEFINED, f"v{i}"))
+                traffic.go_on(50)
+        self.assertEqual(traffic.failed, [])
+
+
+if __name__ == "__main__":
+    main()
