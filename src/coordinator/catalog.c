@@ -399,9 +399,8 @@ catalog_want(struct model *model, enum shelf_demand demand)
 uint64_t
 catalog_budget_bytes(const struct catalog *catalog)
 {
-    return catalog->registry->in_mesh
-               ? UINT64_MAX / 2
-               : catalog->pipeline->generation->config->models.memory_bytes;
+    return catalog->registry->in_mesh ? UINT64_MAX / 2
+                                      : catalog->pipeline->generation->config->models.memory_bytes;
 }
 
 enum status

@@ -101,9 +101,9 @@ addresses_free(struct config_addresses *addresses)
 static void
 mesh_free(struct config_mesh *mesh)
 {
-    char *const texts[] = {mesh->store,    mesh->store_place, mesh->prefix,
-                           mesh->service,  mesh->instance,    mesh->labels,
-                           mesh->location, mesh->zone,        mesh->type_constraints,
+    char *const texts[] = {mesh->store,    mesh->store_place,  mesh->prefix,
+                           mesh->service,  mesh->instance,     mesh->labels,
+                           mesh->location, mesh->zone,         mesh->type_constraints,
                            mesh->address,  mesh->vmodel_owner, mesh->names};
     for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
         free(texts[i]);

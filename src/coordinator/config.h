@@ -74,7 +74,7 @@ struct config_models {
     uint64_t default_bytes; /* of a model of which nothing is known yet */
     char **types;           /* of a key's `model_type.name`, that it takes; NULL: none named */
     uint32_t type_count;
-    char *watch; /* "yes" or "no": whether the root's sub-directories are models */
+    char *watch;    /* "yes" or "no": whether the root's sub-directories are models */
     int watch_line; /* 0: the default */
 };
 
@@ -127,7 +127,7 @@ struct config_mesh {
     char *address;                 /* HOST or HOST:PORT that they are told; NULL: found out */
     uint32_t scaleup_rpm;
     int64_t failure_expiry_ns;
-    char *names; /* "models" or "vmodels": what requests name without metadata */
+    char *names;        /* "models" or "vmodels": what requests name without metadata */
     char *vmodel_owner; /* of calls that name none; NULL: none */
     int line;
 };
@@ -140,7 +140,7 @@ struct config {
     struct config_addresses http;    /* of REST; none: there is none */
     struct config_addresses runtime; /* of mmesh.ModelRuntime; none: there is none */
     struct config_mesh mesh;
-    int *cpus;                       /* of the coordinator; NULL: not pinned */
+    int *cpus; /* of the coordinator; NULL: not pinned */
     uint32_t cpu_count;
     uint32_t front_threads;
     uint64_t message_bytes_max;

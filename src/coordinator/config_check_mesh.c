@@ -65,19 +65,35 @@ is_alone(const struct config_mesh *mesh)
     return mesh->store_kind == CONFIG_STORE_MEMORY || mesh->store_kind == CONFIG_STORE_FILE;
 }
 
-/* Names in the keys of etcd: a host's name is one already, but for what nobody should have. */
+/* Names in the keys of etcd: a host's name is one already, but for what nobody should have. NULL:
+ * it has none. */
 static char *
 instance_of_host(void)
 {
     char host[256] = "";
     if (gethostname(host, sizeof(host) - 1) != 0 || host[0] == '\0')
-        return must_copy("shoal");
+        return NULL;
     size_t bytes = strlen(host);
-    char *instance = must_copy(bytes > CONFIG_INSTANCE_BYTES ? host + bytes - CONFIG_INSTANCE_BYTES : host);
+    char *instance =
+        must_copy(bytes > CONFIG_INSTANCE_BYTES ? host + bytes - CONFIG_INSTANCE_BYTES : host);
     for (char *c = instance; *c != '\0'; c++)
         if (strchr("/,", *c) != NULL || (unsigned char)*c <= 0x20 || (unsigned char)*c >= 0x7f)
             *c = '-';
     return instance;
+}
+
+static void
+check_instance(struct config_reader *reader)
+{
+    struct config_mesh *mesh = &reader->config->mesh;
+    if (mesh->instance == NULL)
+        mesh->instance = instance_of_host();
+    if (mesh->instance != NULL)
+        return;
+    if (!is_alone(mesh))
+        report_add(reader->report, line_of(reader, KEY_MESH_INSTANCE),
+                   "`instance` is missing: this host has no name that it could be");
+    mesh->instance = must_copy("shoal");
 }
 
 static void
@@ -130,8 +146,7 @@ config_check_mesh(struct config_reader *reader, const struct config_given *given
         check_store(reader);
     check_alone(reader);
     check_beside(reader, given);
-    if (mesh->instance == NULL)
-        mesh->instance = instance_of_host();
+    check_instance(reader);
     if (mesh->labels == NULL)
         mesh->labels = must_copy("");
     if (mesh->type_constraints != NULL && mesh->type_constraints[0] != '{')

@@ -17,7 +17,7 @@ enum form {
     FORM_PORT,     /* "8033": the list of addresses ["port:8033"] */
     FORM_LIST,     /* commas between */
     FORM_POD,      /* of a pod's name the end, which is the instance's id */
-    FORM_FALSE,   /* refused, unless it says "false" */
+    FORM_FALSE,    /* refused, unless it says "false" */
     FORM_BYTES,    /* of `message_mib` */
     FORM_NO_STORE, /* must not be there: another store */
 };
@@ -104,8 +104,8 @@ static void
 read_pod(struct config_reader *reader, const struct variable *variable, char *text)
 {
     size_t bytes = strlen(text);
-    read_one(reader, variable, bytes > CONFIG_INSTANCE_BYTES ? text + bytes - CONFIG_INSTANCE_BYTES
-                                                             : text);
+    read_one(reader, variable,
+             bytes > CONFIG_INSTANCE_BYTES ? text + bytes - CONFIG_INSTANCE_BYTES : text);
 }
 
 static void

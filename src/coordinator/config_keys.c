@@ -115,7 +115,8 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MESH_TYPES] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "type_constraints", 1, 65536, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.type_constraints),
     "File, relative to this one, that says which labels models of a type need or prefer, or the "
-    "JSON itself: `{\"TYPE\": {\"required\": [LABEL…], \"preferred\": [LABEL…]}, \"_default\": …}`."},
+    "JSON itself: `{\"TYPE\": {\"required\": [LABEL…], \"preferred\": [LABEL…]}, \"_default\": "
+    "…}`."},
 [KEY_MESH_RPM] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "scaleup_rpm", 10, 10000000,
     "calls a minute", "2000", NULL, FIELD_U32, 1, TOP(mesh.scaleup_rpm),
     "A copy of a model that answers more gets company on another node."},
@@ -282,12 +283,9 @@ const struct config_key config_keys[KEY_COUNT] = {
 };
 
 static const char *const where_names[WHERE_COUNT] = {
-    [WHERE_TOP] = "the top level",
-    [WHERE_MESH] = "the mesh",
-    [WHERE_PIPELINE] = "a pipeline",
-    [WHERE_MODELS] = "a pipeline's models",
-    [WHERE_STAGE] = "a stage",
-    [WHERE_MODEL] = "a stage's model",
+    [WHERE_TOP] = "the top level",   [WHERE_MESH] = "the mesh",
+    [WHERE_PIPELINE] = "a pipeline", [WHERE_MODELS] = "a pipeline's models",
+    [WHERE_STAGE] = "a stage",       [WHERE_MODEL] = "a stage's model",
 };
 
 static const char *const type_names[] = {

@@ -124,8 +124,8 @@ find_id_in_message(const struct bound *bound, const struct rpc_message *message,
     }
     if (bound->method.id_path_count == 0)
         return STATUS_OK;
-    enum status status = target_id_of_message(message, bound->method.id_path, bound->method.id_path_count, id,
-                                  error);
+    enum status status = target_id_of_message(message, bound->method.id_path,
+                                              bound->method.id_path_count, id, error);
     return status == STATUS_OK ? status
                                : error_prefix(error, "looking for the model's id in the request");
 }
@@ -164,9 +164,9 @@ find_meant(struct front *front, const struct bound *bound, const struct submissi
 {
     struct pipeline *pipeline = bound == NULL ? NULL : bound->pipeline;
     enum status status = find_id(bound, submission->call, submission->message, &meant->id, error);
-    return status == STATUS_OK ? target_find(&front->scope, pipeline, &meant->id, &meant->target,
-                                             error)
-                               : status;
+    return status == STATUS_OK
+               ? target_find(&front->scope, pipeline, &meant->id, &meant->target, error)
+               : status;
 }
 
 /* In a mesh: what the metadata name, else the name in the request, which may be a pipeline's. A
@@ -204,9 +204,9 @@ submit(struct front *front, const struct bound *bound, const struct target *targ
     submission->caller = caller_of(front, call);
     submission->model = target->model;
     submission->model_held = target->held;
-    enum status status = bound == NULL ? oip_skim_priority(submission->message,
-                                                           &submission->priority, error)
-                                       : priority_of_call(call, &submission->priority, error);
+    enum status status = bound == NULL
+                             ? oip_skim_priority(submission->message, &submission->priority, error)
+                             : priority_of_call(call, &submission->priority, error);
     return status == STATUS_OK ? pipeline_submit(target->pipeline, submission, error) : status;
 }
 

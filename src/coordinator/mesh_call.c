@@ -25,7 +25,7 @@ struct mesh_calls {
 };
 
 struct mesh_call {
-    struct pending_item item;    /* first */
+    struct pending_item item; /* first */
     struct driver_call driver;
     struct peer_request request;
     struct mesh_calls *calls;
@@ -235,8 +235,8 @@ copy_metadata(struct mesh_call *call)
     position = 0;
     while (rpc_call_metadata_walk(call->call, &position, &entry))
         if (peers_pass_on(&entry))
-            call->metadata[call->request.metadata_count++] = (struct rpc_metadata){
-                copy_span(&entry.key, &room), copy_span(&entry.value, &room)};
+            call->metadata[call->request.metadata_count++] =
+                (struct rpc_metadata){copy_span(&entry.key, &room), copy_span(&entry.value, &room)};
     call->request.metadata = call->metadata;
 }
 
@@ -290,8 +290,7 @@ mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start)
     uint64_t tag = pending_add(calls->options.pending, &call->item);
     if (tag == 0) {
         struct error error = ERROR_NONE;
-        error_set(&error, STATUS_RESOURCE_EXHAUSTED,
-                  "too many calls of this node wait for models");
+        error_set(&error, STATUS_RESOURCE_EXHAUSTED, "too many calls of this node wait for models");
         refuse(call, &error, 0);
         call_destroy(&call->item);
         return;

@@ -131,8 +131,8 @@ read_member(const json_t *file, const struct member *member, const char *path,
     if (text[0] == '\0')
         return STATUS_OK;
     const char *slash = strrchr(path, '/');
-    size_t folder = member->path && text[0] != '/' && slash != NULL ? (size_t)(slash + 1 - path)
-                                                                     : 0;
+    size_t folder =
+        member->path && text[0] != '/' && slash != NULL ? (size_t)(slash + 1 - path) : 0;
     *(char **)(void *)((char *)place + member->offset) = join(path, folder, text);
     return STATUS_OK;
 }

@@ -219,8 +219,7 @@ mesh_loads_bind(struct mesh_loads *loads, struct driver *driver)
 struct driver_capacity
 mesh_loads_capacity(const struct mesh_loads *loads)
 {
-    struct runtime_figures figures =
-        runtime_figures(loads->pipelines, loads->pipeline_count);
+    struct runtime_figures figures = runtime_figures(loads->pipelines, loads->pipeline_count);
     return (struct driver_capacity){
         .capacity_bytes = figures.capacity_bytes,
         .default_bytes = figures.default_bytes,

@@ -30,7 +30,10 @@ struct managed {
  * methods, and of the service that it once was all. */
 #define OLD_SERVICE "com.ibm.watson.tas.proto.TasRuntime"
 #define BOTH(name, kind)                                                                           \
-    {"/" MESH_SERVICE "/" name, kind}, {"/" OLD_SERVICE "/" name, kind}
+    {"/" MESH_SERVICE "/" name, kind},                                                             \
+    {                                                                                              \
+        "/" OLD_SERVICE "/" name, kind                                                             \
+    }
 
 static const struct named {
     const char *path;

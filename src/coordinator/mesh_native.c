@@ -119,8 +119,7 @@ sink_tagged(void *call, uint64_t tag)
 static void
 sink_reply(void *call, const struct rpc_piece *pieces, size_t piece_count)
 {
-    struct rpc_answer answer = {
-        .status = STATUS_OK, .pieces = pieces, .piece_count = piece_count};
+    struct rpc_answer answer = {.status = STATUS_OK, .pieces = pieces, .piece_count = piece_count};
     CHECK(submitting == NULL); /* nobody gathers within a submission */
     tell(call, &answer);
 }
@@ -222,9 +221,9 @@ submit(struct native *native, const struct peer_request *request, struct pipelin
 {
     bool bound = pipeline_method(pipeline).path != NULL;
     enum status status =
-        bound ? priority_read(find_metadata(request, PRIORITY_METADATA), &submission->priority,
-                              error)
-              : oip_skim_priority(submission->message, &submission->priority, error);
+        bound
+            ? priority_read(find_metadata(request, PRIORITY_METADATA), &submission->priority, error)
+            : oip_skim_priority(submission->message, &submission->priority, error);
     const struct rpc_span *caller = find_metadata(request, native->options.caller_metadata);
     if (caller != NULL && submission->caller == 0)
         submission->caller = share_hash(native->options.share_key, caller->data, caller->bytes);
@@ -277,15 +276,14 @@ begin(struct native_try *tried, struct pipeline *pipeline, struct submission *su
 
 enum driver_begun
 native_serve(struct native *native, struct peer_request *request,
-             const struct driver_attempt *attempt, struct native_origin *origin, struct driver_end *end,
-             struct native_refusal *refusal)
+             const struct driver_attempt *attempt, struct native_origin *origin,
+             struct driver_end *end, struct native_refusal *refusal)
 {
     struct pipeline *pipeline;
     error_clear(&refusal->error);
     refusal->retry_ms = 0;
-    struct model *model =
-        registry_enter_loaded(native->options.registry, attempt->model, strlen(attempt->model),
-                              MODEL_UNCOUNTED, &pipeline);
+    struct model *model = registry_enter_loaded(native->options.registry, attempt->model,
+                                                strlen(attempt->model), MODEL_UNCOUNTED, &pipeline);
     if (model == NULL) {
         *end = (struct driver_end){.end = MESH_END_NOT_HERE, .vanished = true};
         return DRIVER_ENDED;

@@ -69,8 +69,8 @@ mesh_store_open(const struct config_mesh *config, struct loop *loop,
         status = store_open_memory(loop_base(loop), &options, &store->store, error);
         break;
     case CONFIG_STORE_FILE:
-        status = store_open_file(loop_base(loop), &options, config->store_place, &store->store,
-                                 error);
+        status =
+            store_open_file(loop_base(loop), &options, config->store_place, &store->store, error);
         break;
     case CONFIG_STORE_ENDPOINTS:
     case CONFIG_STORE_ETCD_FILE:

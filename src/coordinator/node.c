@@ -33,7 +33,14 @@
 #include "rpc/rpc.h"
 #include "shm/counters.h"
 
-enum { EXIT_CLEAN = 0, EXIT_FAILED = 1, EXIT_REFUSED = 2, PUBLISH_MS = 250, DRAIN_LOOK_MS = 5, MESH_LOOK_MS = 5 };
+enum {
+    EXIT_CLEAN = 0,
+    EXIT_FAILED = 1,
+    EXIT_REFUSED = 2,
+    PUBLISH_MS = 250,
+    DRAIN_LOOK_MS = 5,
+    MESH_LOOK_MS = 5
+};
 enum { HTTP_IDLE_S = 75, HTTP_CONNECTIONS_MAX = 1024 };
 
 enum node_phase { PHASE_STARTING, PHASE_SERVING, PHASE_DRAINING, PHASE_STOPPING };
@@ -334,8 +341,8 @@ refuse_model_order(struct control_call *call)
 {
     struct error error = ERROR_NONE;
     error_set(&error, STATUS_FAILED_PRECONDITION,
-              "the node is one of a mesh, which says what is loaded: register the model with "
-              MESH_SERVICE);
+              "the node is one of a mesh, which says what is loaded: register the model "
+              "with " MESH_SERVICE);
     control_answer(call, &error, NULL);
 }
 
@@ -343,8 +350,8 @@ static void
 on_control(void *context, const struct control_request *request, struct control_call *call)
 {
     struct node *node = context;
-    if (node->mesh != NULL && (request->verb == CONTROL_MODEL_LOAD ||
-                               request->verb == CONTROL_MODEL_UNLOAD)) {
+    if (node->mesh != NULL &&
+        (request->verb == CONTROL_MODEL_LOAD || request->verb == CONTROL_MODEL_UNLOAD)) {
         refuse_model_order(call);
         return;
     }

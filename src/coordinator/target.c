@@ -148,11 +148,10 @@ find_by_id(const struct target_scope *scope, const struct target_id *id, struct 
     target->pipeline = pipeline_find(scope->pipelines, scope->pipeline_count, id->text, id->bytes);
     if (target->pipeline == NULL) {
         target->held = scope->in_mesh;
-        target->model = scope->in_mesh
-                            ? registry_enter_loaded(scope->registry, id->text, id->bytes,
-                                                    MODEL_COUNTED, &target->pipeline)
-                            : registry_enter(scope->registry, id->text, id->bytes,
-                                             &target->pipeline);
+        target->model = scope->in_mesh ? registry_enter_loaded(scope->registry, id->text, id->bytes,
+                                                               MODEL_COUNTED, &target->pipeline)
+                                       : registry_enter(scope->registry, id->text, id->bytes,
+                                                        &target->pipeline);
         return target->model != NULL ? STATUS_OK : not_known(id->text, error);
     }
     if (target->pipeline->catalog == NULL)

@@ -91,6 +91,94 @@ test_unload_waits_for_requests(void **state)
     wait_returned(rig);
 }
 
+/* ---- in a mesh ---- */
+
+struct used {
+    uint32_t models;
+    uint32_t uses;
+    char id[64];
+};
+
+static void
+on_used(void *context, const char *id, uint32_t count, int64_t used_ns)
+{
+    struct used *used = context;
+    used->models++;
+    used->uses += count;
+    snprintf(used->id, sizeof(used->id), "%s", id);
+    assert_true(used_ns > 0);
+}
+
+static struct used used_now;
+
+static void
+harvest_now(struct pipeline *pipeline, struct lane *lane)
+{
+    (void)lane;
+    used_now = (struct used){0};
+    models_harvest(pipeline->options.registry, on_used, &used_now);
+}
+
+static struct model *
+enter_loaded(struct rig *rig, const char *id, enum model_count count)
+{
+    struct pipeline *pipeline;
+    return registry_enter_loaded(rig->assembly.registry, id, strlen(id), count, &pipeline);
+}
+
+/* Who has entered a model that is loaded is served, whatever happens to it then; it is not found
+ * any more meanwhile, and gone when the last one has left. */
+static void
+test_entered_as_loaded(void **state)
+{
+    struct rig *rig = *state;
+    struct error error = ERROR_NONE;
+    assert_null(enter_loaded(rig, "m1", MODEL_COUNTED));
+    assert_done(give(rig, ORDER_LOAD, "m1", ""));
+    struct model *first = enter_loaded(rig, "m1", MODEL_COUNTED);
+    struct model *second = enter_loaded(rig, "m1", MODEL_COUNTED);
+    assert_true(first != NULL && first == second);
+    struct order unload = {.rig = rig, .kind = ORDER_UNLOAD, .id = "m1", .path = "", .key = ""};
+    order_begin(&unload);
+    wait_state(rig, "m1", MODEL_IS_UNLOADING);
+    assert_null(enter_loaded(rig, "m1", MODEL_COUNTED));
+    rig->model = first;
+    rig->model_held = true;
+    assert_int_equal(submit(rig, 0, PROBE_ECHO, 0, TIME_NEVER_NS, &error), STATUS_OK);
+    rig->model = NULL;
+    rig->model_held = false;
+    assert_answered(rig, 0, 1);
+    assert_done(give(rig, ORDER_LOAD, "m2", "")); /* the loop has had its turns */
+    assert_int_equal(unload.done, 0);
+    model_leave_loaded(second);
+    assert_int_equal(order_end(&unload), STATUS_OK);
+    assert_int_equal(count(rig, PIPELINE_MODEL_MISSES), 0);
+    assert_int_equal(count(rig, PIPELINE_MODEL_RETURNS), 0);
+    wait_returned(rig);
+}
+
+static void
+test_uses_are_told_once(void **state)
+{
+    struct rig *rig = *state;
+    assert_done(give(rig, ORDER_LOAD, "m1", ""));
+    assert_done(give(rig, ORDER_LOAD, "m2", ""));
+    assert_done(give(rig, ORDER_LOAD, "m3", ""));
+    for (int i = 0; i < 3; i++)
+        model_leave_loaded(enter_loaded(rig, "m2", MODEL_COUNTED));
+    model_leave_loaded(enter_loaded(rig, "m3", MODEL_UNCOUNTED));
+    on_loop(rig, harvest_now);
+    assert_int_equal(used_now.models, 1);
+    assert_int_equal(used_now.uses, 3);
+    assert_string_equal(used_now.id, "m2");
+    on_loop(rig, harvest_now);
+    assert_int_equal(used_now.models, 0);
+    model_leave_loaded(enter_loaded(rig, "m1", MODEL_COUNTED));
+    on_loop(rig, harvest_now);
+    assert_int_equal(used_now.uses, 1);
+    assert_string_equal(used_now.id, "m1");
+}
+
 /* Not for those in a worker's hands alone. */
 static void
 test_unload_waits_for_the_ring(void **state)
@@ -436,6 +524,8 @@ main(void)
         TEST(test_failing_load, set_up),
         TEST(test_unload_waits_for_requests, set_up),
         TEST(test_unload_waits_for_the_ring, set_up_one_worker),
+        TEST(test_entered_as_loaded, set_up),
+        TEST(test_uses_are_told_once, set_up),
         TEST(test_unload_while_loading, set_up),
         TEST(test_purge, set_up),
         TEST(test_listed_anew, set_up),

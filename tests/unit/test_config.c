@@ -13,6 +13,8 @@
 
 /* ---- files with one line to be filled in ---- */
 
+#define WITH_MODELS "pipelines:\n- name: p\n  models: {root: r, memory_mib: 99}\n" STAGES
+
 struct frame {
     const char *before;
     const char *after;
@@ -21,8 +23,7 @@ struct frame {
 
 static const struct frame frames[WHERE_COUNT] = {
     [WHERE_TOP] = {"", "\n" PIPELINES, 1},
-    [WHERE_MESH] = {"mesh:\n  store: etcd:http://e:1\n  ",
-                    "\npipelines:\n- name: p\n  models: {root: r, memory_mib: 99}\n" STAGES, 3},
+    [WHERE_MESH] = {"mesh:\n  instance: i\n  store: etcd:http://e:1\n  ", "\n" WITH_MODELS, 4},
     [WHERE_PIPELINE] = {"pipelines:\n- name: p\n  ", "\n" STAGES, 3},
     [WHERE_MODELS] =
         {"pipelines:\n- name: p\n  models:\n    root: r\n    memory_mib: 16777216\n    ",
@@ -38,8 +39,8 @@ static const struct frame frames[WHERE_COUNT] = {
 /* Keys that the frames hold already are tried by themselves. */
 static const struct frame required[KEY_COUNT] = {
     [KEY_PIPELINES] = {"log_level: info\n", "\n", 2},
-    [KEY_MESH_STORE] = {"mesh:\n  ",
-                        "\npipelines:\n- name: p\n  models: {root: r, memory_mib: 99}\n" STAGES, 2},
+    [KEY_MESH_STORE] = {"mesh:\n  instance: i\n  ", "\n" WITH_MODELS, 3},
+    [KEY_MESH_INSTANCE] = {"mesh:\n  ", "\n" WITH_MODELS, 2},
     [KEY_PIPELINE_NAME] = {"pipelines:\n- ", "\n" STAGES, 2},
     [KEY_STAGES] = {"pipelines:\n- name: p\n  ", "\n", 3},
     [KEY_MODELS_ROOT] = {"pipelines:\n- name: p\n  models:\n    memory_mib: 1\n    ", "\n" STAGES,

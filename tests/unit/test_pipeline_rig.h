@@ -60,6 +60,7 @@ struct rig {
     bool stopped;
     struct call calls[CALLS_MAX];
     struct model *model; /* that the next request is for; NULL: none */
+    bool model_held;     /* it was entered as one that is loaded */
     struct payload_builder builder;
 };
 
@@ -322,6 +323,7 @@ submit(struct rig *rig, uint32_t number, enum probe_command command, int64_t arg
         .call = &rig->calls[number],
         .builder = &rig->builder,
         .model = rig->model,
+        .model_held = rig->model_held,
     };
     return pipeline_submit(the_pipeline(rig), &submission, error);
 }

@@ -557,9 +557,9 @@ call_on_call(struct mesh *mesh, const struct mesh_event *event)
         bool named = event->call.vmodel != NULL;
         struct mesh_action *action = act(mesh, MESH_DO_ANSWER);
         action->answer.call = number;
-        action->answer.end =
-            mesh->whole ? unknown_end(mesh, event->call.hop, event->call.create_revision)
-                        : MESH_END_UNAVAILABLE;
+        action->answer.end = mesh->whole
+                                 ? unknown_end(mesh, event->call.hop, event->call.create_revision)
+                                 : MESH_END_UNAVAILABLE;
         action->answer.text = !mesh->whole ? "the registry is being read"
                               : named      ? "vmodel not found"
                                            : "model not found";

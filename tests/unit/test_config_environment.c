@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `mesh` beyond single keys: what the store may be, what does not go with a mesh, and the
+ * environment of KServe ModelMesh's container: that it turns a mesh on, that the file comes first,
+ * that every variable arrives or is refused by its name, and that without MM_SERVICE_NAME and
+ * `mesh` none is looked at.
+ */
+#include "base/clock.h"
+#include "test_config_rig.h"
+
+#define WITH_MODELS                                                                                \
+    "pipelines:\n- name: p\n  models: {root: r, memory_mib: 99}\n"                                 \
+    "  stages: [{name: s, modelet: ./m.so}]\n"
+
+static const char *const variables[] = {
+    "MM_SERVICE_NAME",
+    "KV_STORE",
+    "ZOOKEEPER",
+    "MM_KVSTORE_PREFIX",
+    "WKUBE_POD_NAME",
+    "WKUBE_POD_IPADDR",
+    "MM_LABELS",
+    "MM_LOCATION",
+    "MM_ZONE",
+    "MM_TYPE_CONSTRAINTS",
+    "MM_TYPE_CONSTRAINTS_PATH",
+    "MM_SCALEUP_RPM_THRESHOLD",
+    "MM_LOAD_FAILURE_EXPIRY_TIME_MS",
+    "MM_DEFAULT_VMODEL_OWNER",
+    "MM_SVC_GRPC_PORT",
+    "TAS_SVC_GRPC_PORT",
+    "MM_SVC_GRPC_MAX_MSG_SIZE",
+    "SHUTDOWN_TIMEOUT_MS",
+    "KV_READ_ONLY",
+    "MM_ENABLE_SSL",
+    "MM_TLS_KEY_CERT_PATH",
+    "MM_TLS_PRIVATE_KEY_PATH",
+};
+
+static int
+no_environment(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(variables); i++)
+        unsetenv(variables[i]);
+    return 0;
+}
+
+/* The text has one mistake, that part of which is said of the environment. */
+static void
+expect_refused(const char *text, const char *part)
+{
+    struct config config;
+    struct config_errors errors;
+    rig_parse(text, strlen(text), &config, &errors);
+    if (errors.count != 1 || strstr(errors.lines[0], part) == NULL) {
+        rig_print(&errors);
+        fail_msg("wanted \"%s\"", part);
+    }
+    config_errors_free(&errors);
+    config_free(&config);
+}
+
+static void
+test_off(void **state)
+{
+    (void)state;
+    for (size_t i = 1; i < ARRAY_COUNT(variables); i++)
+        setenv(variables[i], "nonsense of all kinds", 1);
+    struct config config = rig_good(WITH_MODELS);
+    assert_false(config.mesh.on);
+    assert_null(config.mesh.store);
+    assert_int_equal(config.message_bytes_max, 16 << 20);
+    config_free(&config);
+}
+
+static void
+test_defaults(void **state)
+{
+    (void)state;
+    char host[256];
+    assert_int_equal(gethostname(host, sizeof(host)), 0);
+    struct config config = rig_good("mesh: {}\n" WITH_MODELS);
+    const struct config_mesh *mesh = &config.mesh;
+    assert_true(mesh->on);
+    assert_int_equal(mesh->store_kind, CONFIG_STORE_MEMORY);
+    assert_null(mesh->store_place);
+    assert_string_equal(mesh->prefix, "tas-runtime");
+    assert_string_equal(mesh->service, "shoal");
+    assert_string_equal(mesh->labels, "");
+    assert_string_equal(mesh->names, "models");
+    assert_null(mesh->vmodel_owner);
+    assert_int_equal(mesh->scaleup_rpm, 2000);
+    assert_int_equal(mesh->failure_expiry_ns, 900 * NS_PER_S);
+    assert_string_equal(config.pipelines[0].models.watch, "no");
+    size_t bytes = strlen(host);
+    assert_string_equal(mesh->instance, bytes > 12  ? host + bytes - 12
+                                        : bytes > 0 ? host
+                                                    : "shoal");
+    config_free(&config);
+}
+
+static void
+test_stores(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum config_store kind;
+        const char *place;
+    } good[] = {
+        {"file:x", CONFIG_STORE_FILE, "/etc/shoal/x"},
+        {"file:/a b", CONFIG_STORE_FILE, "/a b"},
+        {"etcd:http://a:1,b:2", CONFIG_STORE_ENDPOINTS, "http://a:1,b:2"},
+        {"etcd:a:1;rootPrefix=/x", CONFIG_STORE_ENDPOINTS, "a:1;rootPrefix=/x"},
+        {"etcd:/e/connection", CONFIG_STORE_ETCD_FILE, "/e/connection"},
+        {"etcd:e.json", CONFIG_STORE_ETCD_FILE, "/etc/shoal/e.json"},
+    };
+    static const char *const bad[] = {"disk",   "file:",        "etcd:", "etcd:;rootPrefix=x",
+                                      "Memory", "etcd:a:1, b:2"};
+    char text[512];
+    for (size_t i = 0; i < ARRAY_COUNT(good); i++) {
+        snprintf(text, sizeof(text), "mesh: {instance: i, store: \"%s\"}\n" WITH_MODELS,
+                 good[i].text);
+        struct config config = rig_good(text);
+        assert_int_equal(config.mesh.store_kind, good[i].kind);
+        if (good[i].place[0] == '/' && good[i].text[5] != '/')
+            assert_string_equal(strrchr(config.mesh.store_place, '/'), strrchr(good[i].place, '/'));
+        else
+            assert_string_equal(config.mesh.store_place, good[i].place);
+        config_free(&config);
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
+        snprintf(text, sizeof(text), "mesh: {instance: i, store: \"%s\"}\n" WITH_MODELS, bad[i]);
+        rig_bad(text, 1, "`store`: ");
+    }
+}
+
+static void
+test_what_excludes_what(void **state)
+{
+    (void)state;
+    rig_bad("mesh: {}\n" PIPELINES, 1, "`mesh`, but no pipeline has `models`");
+    rig_bad("mesh: {}\nruntime: [\"port:1\"]\n" WITH_MODELS, 2, "`runtime` and `mesh` exclude");
+    rig_bad("mesh: {}\npipelines:\n- name: p\n"
+            "  models: {root: r, memory_mib: 99, watch: yes}\n" STAGES,
+            4, "`watch: yes` and `mesh` exclude");
+    rig_bad("mesh: {store: memory, peers: [\"port:1\"]}\n" WITH_MODELS, 1, "`peers` needs etcd");
+    rig_bad("mesh: {address: a}\n" WITH_MODELS, 1, "`address` needs etcd");
+    struct config config =
+        rig_good("mesh: {labels: [b, 'a:1|x', b], type_constraints: t}\n" WITH_MODELS);
+    assert_string_equal(config.mesh.labels, "a:1|x,b");
+    assert_string_equal(strrchr(config.mesh.type_constraints, '/'), "/t");
+    config_free(&config);
+}
+
+static void
+test_environment_alone(void **state)
+{
+    (void)state;
+    setenv("MM_SERVICE_NAME", "mine", 1);
+    setenv("KV_STORE", "etcd:http://e:2379", 1);
+    setenv("MM_KVSTORE_PREFIX", "mm", 1);
+    setenv("WKUBE_POD_NAME", "modelmesh-serving-triton-5d4f-abcde", 1);
+    setenv("WKUBE_POD_IPADDR", "10.1.2.3", 1);
+    setenv("MM_LABELS", "mt:b:1,mt:a", 1);
+    setenv("MM_LOCATION", "here", 1);
+    setenv("MM_ZONE", "z", 1);
+    setenv("MM_TYPE_CONSTRAINTS", "{\"t\": {}}", 1);
+    setenv("MM_SCALEUP_RPM_THRESHOLD", "77", 1);
+    setenv("MM_LOAD_FAILURE_EXPIRY_TIME_MS", "5000", 1);
+    setenv("MM_DEFAULT_VMODEL_OWNER", "me", 1);
+    setenv("MM_SVC_GRPC_PORT", "8099", 1);
+    setenv("MM_SVC_GRPC_MAX_MSG_SIZE", "12345", 1);
+    setenv("SHUTDOWN_TIMEOUT_MS", "90000", 1);
+    setenv("KV_READ_ONLY", "false", 1);
+    struct config config = rig_good(WITH_MODELS);
+    const struct config_mesh *mesh = &config.mesh;
+    assert_true(mesh->on);
+    assert_string_equal(mesh->service, "mine");
+    assert_int_equal(mesh->store_kind, CONFIG_STORE_ENDPOINTS);
+    assert_string_equal(mesh->store_place, "http://e:2379");
+    assert_string_equal(mesh->prefix, "mm");
+    assert_string_equal(mesh->instance, "n-5d4f-abcde");
+    assert_string_equal(mesh->address, "10.1.2.3");
+    assert_string_equal(mesh->labels, "mt:a,mt:b:1");
+    assert_string_equal(mesh->location, "here");
+    assert_string_equal(mesh->zone, "z");
+    assert_string_equal(mesh->type_constraints, "{\"t\": {}}");
+    assert_int_equal(mesh->scaleup_rpm, 77);
+    assert_int_equal(mesh->failure_expiry_ns, 5 * NS_PER_S);
+    assert_string_equal(mesh->vmodel_owner, "me");
+    assert_int_equal(config.listen.count, 1);
+    assert_string_equal(config.listen.items[0], "port:8099");
+    assert_int_equal(config.message_bytes_max, 12345);
+    assert_int_equal(config.drain_timeout_ns, 90 * NS_PER_S);
+    config_free(&config);
+}
+
+static void
+test_the_file_comes_first(void **state)
+{
+    (void)state;
+    setenv("KV_STORE", "nonsense", 1);
+    setenv("MM_SERVICE_NAME", "theirs", 1);
+    setenv("MM_SCALEUP_RPM_THRESHOLD", "77", 1);
+    setenv("MM_SVC_GRPC_PORT", "8099", 1);
+    struct config config = rig_good("mesh: {store: memory, service: ours}\n"
+                                    "listen: [\"port:1\"]\n" WITH_MODELS);
+    assert_string_equal(config.mesh.service, "ours");
+    assert_int_equal(config.mesh.store_kind, CONFIG_STORE_MEMORY);
+    assert_int_equal(config.mesh.scaleup_rpm, 77);
+    assert_string_equal(config.listen.items[0], "port:1");
+    config_free(&config);
+}
+
+static void
+test_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *value, *part;
+    } bad[] = {
+        {"KV_STORE", "zookeeper:z", "`store`: \"zookeeper:z\" is none"},
+        {"ZOOKEEPER", "z:1", "environment variable ZOOKEEPER: refused"},
+        {"MM_SCALEUP_RPM_THRESHOLD", "9",
+         "environment variable MM_SCALEUP_RPM_THRESHOLD: `scaleup_rpm` is out of range"},
+        {"MM_LABELS", "a,b c", "environment variable MM_LABELS: `labels` must list labels"},
+        {"MM_SVC_GRPC_PORT", "grpc", "environment variable MM_SVC_GRPC_PORT: `listen`: the port"},
+        {"MM_SVC_GRPC_MAX_MSG_SIZE", "16M", "MM_SVC_GRPC_MAX_MSG_SIZE: must be a number of bytes"},
+        {"MM_SVC_GRPC_MAX_MSG_SIZE", "0", "must be a number of bytes"},
+        {"SHUTDOWN_TIMEOUT_MS", "soon", "environment variable SHUTDOWN_TIMEOUT_MS: "},
+        {"WKUBE_POD_NAME", "a/b", "environment variable WKUBE_POD_NAME: `instance` must be a name"},
+        {"KV_READ_ONLY", "true", "environment variable KV_READ_ONLY: refused"},
+        {"MM_ENABLE_SSL", "true", "no TLS between nodes"},
+        {"MM_TLS_KEY_CERT_PATH", "/c", "no TLS for callers"},
+        {"MM_TLS_PRIVATE_KEY_PATH", "/k", "environment variable MM_TLS_PRIVATE_KEY_PATH: "},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
+        setenv(bad[i].name, bad[i].value, 1);
+        expect_refused("mesh: {}\n" WITH_MODELS, bad[i].part);
+        unsetenv(bad[i].name);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_off, no_environment),
+        cmocka_unit_test_teardown(test_defaults, no_environment),
+        cmocka_unit_test_teardown(test_stores, no_environment),
+        cmocka_unit_test_teardown(test_what_excludes_what, no_environment),
+        cmocka_unit_test_teardown(test_environment_alone, no_environment),
+        cmocka_unit_test_teardown(test_the_file_comes_first, no_environment),
+        cmocka_unit_test_teardown(test_refused, no_environment),
+    };
+    no_environment(NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Small parts of a mesh's node, each by itself: where etcd is, as text and as file; which address
+ * others are told; tags of calls that wait, also used by several threads at once.
+ *
+ * ctest: tsan
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/check.h"
+#include "coordinator/mesh_address.h"
+#include "coordinator/mesh_pending.h"
+#include "coordinator/mesh_store.h"
+
+/* ---- where etcd is ---- */
+
+static void
+test_endpoints(void **state)
+{
+    (void)state;
+    struct etcd_place place;
+    struct error error = ERROR_NONE;
+    assert_int_equal(
+        etcd_place_parse("http://a:1, b:2,https://[::1]:3;rootPrefix=/x", &place, &error),
+        STATUS_OK);
+    assert_int_equal(place.endpoint_count, 3);
+    assert_string_equal(place.endpoints[0], "http://a:1");
+    assert_string_equal(place.endpoints[1], "http://b:2");
+    assert_string_equal(place.endpoints[2], "https://[::1]:3");
+    assert_string_equal(place.root, "/x");
+    assert_null(place.user);
+    etcd_place_fini(&place);
+    static const char *const bad[] = {"a:1,,b:2", "", "a:1,", "a:1;prefix=x",
+                                      "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"};
+    for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
+        assert_int_equal(etcd_place_parse(bad[i], &place, &error), STATUS_INVALID_ARGUMENT);
+        etcd_place_fini(&place);
+    }
+}
+
+static const char file_path[] = "/tmp/shoal-test-mesh-edges.json";
+
+static enum status
+load(const char *text, struct etcd_place *place, struct error *error)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "%s.%d", file_path, (int)getpid());
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    fclose(file);
+    *error = ERROR_NONE;
+    enum status status = etcd_place_load(path, place, error);
+    unlink(path);
+    return status;
+}
+
+static void
+test_file(void **state)
+{
+    (void)state;
+    struct etcd_place place;
+    struct error error;
+    assert_int_equal(load("{\"endpoints\": \"a:1,http://b:2\", \"userid\": \"u\", \"password\": "
+                          "\"p\", \"root_prefix\": \"/r\", \"certificate_file\": \"ca.pem\", "
+                          "\"client_key_file\": \"/k.pem\", \"more\": 1}",
+                          &place, &error),
+                     STATUS_OK);
+    assert_string_equal(place.endpoints[0], "https://a:1"); /* there is a certificate */
+    assert_string_equal(place.endpoints[1], "http://b:2");
+    assert_string_equal(place.user, "u");
+    assert_string_equal(place.password, "p");
+    assert_string_equal(place.root, "/r");
+    assert_string_equal(place.ca_file, "/tmp/ca.pem");
+    assert_string_equal(place.key_file, "/k.pem");
+    assert_null(place.cert_file);
+    etcd_place_fini(&place);
+    assert_int_equal(load("{\"endpoints\": \"a:1\", \"tls_mode\": \"TLS\"}", &place, &error),
+                     STATUS_OK);
+    assert_string_equal(place.endpoints[0], "https://a:1");
+    assert_string_equal(place.root, "");
+    etcd_place_fini(&place);
+    static const struct {
+        const char *text, *part;
+    } bad[] = {
+        {"", "line "},
+        {"[]", "no JSON object"},
+        {"{}", "\"endpoints\" must be a text"},
+        {"{\"endpoints\": [\"a\"]}", "\"endpoints\" must be a text"},
+        {"{\"endpoints\": \"\"}", "an endpoint is empty"},
+        {"{\"endpoints\": \"a:1\", \"userid\": 5}", "\"userid\" must be a text"},
+        {"{\"endpoints\": \"a:1\", \"certificate\": \"-----\"}", "\"certificate\" is not taken"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
+        assert_int_equal(load(bad[i].text, &place, &error), STATUS_INVALID_ARGUMENT);
+        assert_non_null(strstr(error.text, bad[i].part));
+        assert_non_null(strstr(error.text, file_path));
+        etcd_place_fini(&place);
+    }
+    assert_int_equal(etcd_place_load("/nowhere/etcd.json", &place, &error),
+                     STATUS_INVALID_ARGUMENT);
+    etcd_place_fini(&place);
+}
+
+/* ---- what others are told ---- */
+
+static void
+test_addresses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *listen, *address;
+        int port;
+        const char *told; /* NULL: refused */
+    } cases[] = {
+        {"port:8080", "10.1.2.3", 8080, "10.1.2.3:8080"},
+        {"port:0", "10.1.2.3", 41234, "10.1.2.3:41234"},
+        {"port:8080", "pod.svc:99", 8080, "pod.svc:99"},
+        {"port:8080", "fe80::1", 8080, "[fe80::1]:8080"},
+        {"port:8080", "[fe80::1]:7", 8080, "[fe80::1]:7"},
+        {"port:8080", "[fe80::1]", 8080, "[fe80::1]:8080"},
+        {"127.0.0.1:0", NULL, 41234, "127.0.0.1:41234"},
+        {"[::1]:8080", NULL, 8080, "[::1]:8080"},
+        {"unix:/x", NULL, 0, NULL},
+        {"unix:/x", "a", 0, NULL},
+        {"unix:/x", "a:1", 0, "a:1"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        char told[MESH_ADDRESS_BYTES] = "";
+        struct error error = ERROR_NONE;
+        const struct config_mesh config = {
+            .peers = {{(char *)(uintptr_t)cases[i].listen}, 1},
+            .address = (char *)(uintptr_t)cases[i].address,
+        };
+        enum status status = mesh_address_find(&config, cases[i].port, told, &error);
+        if (cases[i].told == NULL) {
+            assert_int_equal(status, STATUS_FAILED_PRECONDITION);
+            assert_non_null(strstr(error.text, "address"));
+            continue;
+        }
+        assert_int_equal(status, STATUS_OK);
+        assert_string_equal(told, cases[i].told);
+    }
+}
+
+static void
+test_versions(void **state)
+{
+    (void)state;
+    assert_true(mesh_version("0.1.0") < mesh_version("0.1.1"));
+    assert_true(mesh_version("0.9.999") < mesh_version("0.10.0"));
+    assert_true(mesh_version("1.0.0") < mesh_version("2"));
+    assert_int_equal(mesh_version(""), 0);
+}
+
+/* ---- tags ---- */
+
+struct item {
+    struct pending_item item;
+    _Atomic int cancelled;
+    _Atomic int destroyed;
+};
+
+static void
+on_cancel(struct pending_item *item)
+{
+    atomic_fetch_add(&((struct item *)(void *)item)->cancelled, 1);
+}
+
+static void
+on_destroy(struct pending_item *item)
+{
+    atomic_fetch_add(&((struct item *)(void *)item)->destroyed, 1);
+}
+
+static struct item
+item_make(void)
+{
+    return (struct item){.item = {.on_cancel = on_cancel, .destroy = on_destroy}};
+}
+
+static void
+test_tags(void **state)
+{
+    (void)state;
+    struct pending *table = pending_create(2);
+    struct item items[3] = {item_make(), item_make(), item_make()};
+    uint64_t first = pending_add(table, &items[0].item);
+    uint64_t second = pending_add(table, &items[1].item);
+    assert_true(tag_is_pending(first) && tag_is_pending(second) && first != second);
+    assert_int_equal(pending_add(table, &items[2].item), 0);
+    assert_int_equal(pending_count(table), 2);
+    pending_cancel(table, first);
+    assert_int_equal(items[0].cancelled, 1);
+    assert_int_equal(items[1].cancelled, 0);
+    pending_remove(&items[0].item);
+    pending_remove(&items[0].item);
+    pending_cancel(table, first);
+    assert_int_equal(items[0].cancelled, 1);
+    uint64_t third = pending_add(table, &items[2].item); /* the same place, another use of it */
+    assert_true(third != 0 && third != first);
+    pending_cancel(table, first);
+    assert_int_equal(items[2].cancelled, 0);
+    pending_cancel(table, third ^ UINT64_C(1) << 20); /* no such place */
+    pending_cancel(table, 0);
+    pending_ref(&items[0].item);
+    pending_unref(&items[0].item);
+    assert_int_equal(items[0].destroyed, 0);
+    pending_unref(&items[0].item);
+    assert_int_equal(items[0].destroyed, 1);
+    pending_remove(&items[1].item);
+    pending_remove(&items[2].item);
+    pending_destroy(table);
+}
+
+enum { ROUNDS = 20000 };
+
+static _Atomic uint64_t shown_tag;
+static _Atomic bool over;
+
+static void *
+cancel_all(void *context)
+{
+    while (!atomic_load(&over))
+        pending_cancel(context, atomic_load(&shown_tag));
+    return NULL;
+}
+
+static void
+on_destroy_free(struct pending_item *item)
+{
+    free(item);
+}
+
+/* What is cancelled is there, be it that it goes at this moment. */
+static void
+test_tags_at_once(void **state)
+{
+    (void)state;
+    struct pending *table = pending_create(4);
+    pthread_t thread;
+    atomic_store(&over, false);
+    assert_int_equal(pthread_create(&thread, NULL, cancel_all, table), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        struct item *item = calloc(1, sizeof(*item));
+        assert_non_null(item);
+        item->item.on_cancel = on_cancel;
+        item->item.destroy = on_destroy_free;
+        atomic_store(&shown_tag, pending_add(table, &item->item));
+        pending_remove(&item->item);
+        pending_unref(&item->item);
+    }
+    atomic_store(&over, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    pending_destroy(table);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_endpoints), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_addresses), cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_tags),      cmocka_unit_test(test_tags_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
