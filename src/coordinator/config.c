@@ -131,6 +131,8 @@ config_free(struct config *config)
     addresses_free(&config->listen);
     addresses_free(&config->metrics);
     addresses_free(&config->http);
+    addresses_free(&config->probes);
+    addresses_free(&config->prestop);
     addresses_free(&config->runtime);
     mesh_free(&config->mesh);
     free(config->cpus);

@@ -138,6 +138,8 @@ struct config {
     struct config_addresses listen;  /* relative unix paths are made absolute */
     struct config_addresses metrics; /* none: no metrics */
     struct config_addresses http;    /* of REST; none: there is none */
+    struct config_addresses probes;  /* this and the next: of probes.h; none: there are none */
+    struct config_addresses prestop;
     struct config_addresses runtime; /* of mmesh.ModelRuntime; none: there is none */
     struct config_mesh mesh;
     int *cpus; /* of the coordinator; NULL: not pinned */

@@ -15,6 +15,7 @@
 enum form {
     FORM_TEXT,     /* as the key's value */
     FORM_PORT,     /* "8033": the list of addresses ["port:8033"] */
+    FORM_HTTP,     /* the same alone; "NONE": nothing */
     FORM_LIST,     /* commas between */
     FORM_POD,      /* of a pod's name the end, which is the instance's id */
     FORM_FALSE,    /* refused, unless it says "false" */
@@ -50,6 +51,9 @@ static const struct variable variables[] = {
     {"TAS_SVC_GRPC_PORT", FORM_PORT, KEY_LISTEN, "the same, of old"},
     {"MM_SVC_GRPC_MAX_MSG_SIZE", FORM_BYTES, KEY_MESSAGE_MIB, "`message_mib`, in bytes"},
     {"SHUTDOWN_TIMEOUT_MS", FORM_TEXT, KEY_DRAIN_TIMEOUT_MS, "`drain_timeout_ms`"},
+    {"MM_PROBE_PORT", FORM_HTTP, KEY_PROBES,
+     "`probes`, a port on all interfaces; default 8089, `NONE` for none"},
+    {"MM_PRESTOP_WAIT_PORT", FORM_HTTP, KEY_PRESTOP, "`prestop`, likewise; default 8090"},
     {"KV_READ_ONLY", FORM_FALSE, KEY_COUNT, "refused, but for `false`"},
     {"MM_ENABLE_SSL", FORM_FALSE, KEY_COUNT, "refused, but for `false`: no TLS between nodes"},
     {"MM_TLS_KEY_CERT_PATH", FORM_FALSE, KEY_COUNT, "refused: no TLS for callers"},
@@ -80,6 +84,16 @@ read_port(struct config_reader *reader, const struct variable *variable, const c
     struct node item = scalar(address);
     struct node list = {.kind = NODE_LIST, .first = &item, .count = 1};
     config_read_value(reader, &config_keys[variable->key], &list);
+    free(address);
+}
+
+static void
+read_http(struct config_reader *reader, const struct variable *variable, const char *value)
+{
+    if (strcmp(value, "NONE") == 0)
+        return;
+    char *address = must_format("port:%s", value);
+    read_one(reader, variable, address);
     free(address);
 }
 
@@ -133,6 +147,7 @@ read_variable(struct config_reader *reader, const struct variable *variable, cha
     switch (variable->form) {
     case FORM_TEXT: read_one(reader, variable, value); break;
     case FORM_PORT: read_port(reader, variable, value); break;
+    case FORM_HTTP: read_http(reader, variable, value); break;
     case FORM_LIST: read_list(reader, variable, value); break;
     case FORM_POD: read_pod(reader, variable, value); break;
     case FORM_BYTES: read_bytes(reader, value); break;
@@ -173,6 +188,13 @@ is_given(const struct config_reader *reader, const struct config_given *given,
                                                 : given->nodes[key] != NULL;
 }
 
+/* What that container does if nothing is said. */
+static const char *
+fallback_of(const struct variable *variable)
+{
+    return variable->key == KEY_PROBES ? "8089" : variable->key == KEY_PRESTOP ? "8090" : NULL;
+}
+
 void
 config_read_environment(struct config_reader *reader, struct config_given *given)
 {
@@ -180,7 +202,8 @@ config_read_environment(struct config_reader *reader, struct config_given *given
     bool taken[KEY_COUNT + 1] = {false};
     if (given->refused[KEY_MESH])
         return;
-    if (!reader->config->mesh.on) {
+    bool alone = !reader->config->mesh.on;
+    if (alone) {
         if (getenv(variables[0].name) == NULL)
             return;
         config_read_mesh(reader, &nothing);
@@ -188,6 +211,8 @@ config_read_environment(struct config_reader *reader, struct config_given *given
     for (size_t i = 0; i < ARRAY_COUNT(variables); i++) {
         const struct variable *variable = &variables[i];
         const char *value = getenv(variable->name);
+        if (value == NULL && alone)
+            value = fallback_of(variable);
         if (value == NULL || value[0] == '\0' || is_given(reader, given, variable->key) ||
             (variable->key < KEY_COUNT && taken[variable->key]))
             continue;

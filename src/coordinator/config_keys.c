@@ -31,6 +31,14 @@ const struct config_key config_keys[KEY_COUNT] = {
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(metrics),
     "Address, or list of addresses, where Prometheus finds `/metrics`: `port:2112` (all "
     "interfaces), `127.0.0.1:2112`, `[::1]:2112`. Left out: nowhere."},
+[KEY_PROBES] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "probes", 1, CONFIG_LISTEN_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(probes),
+    "Address, or list of addresses, where an orchestrator asks for `/ready` and `/live`: "
+    "`port:8089`. Left out: nowhere."},
+[KEY_PRESTOP] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "prestop", 1, CONFIG_LISTEN_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(prestop),
+    "Address, or list of addresses, of `/prestop`, which answers when the node has drained: what "
+    "stands beside it waits there before it stops. Left out: nowhere."},
 [KEY_RUNTIME] = {WHERE_TOP, CONFIG_ADDRESSES, OPTIONAL, "runtime", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(runtime),
     "Addresses of `mmesh.ModelRuntime`, by which a mesh loads and unloads models: `port:8085` (for "

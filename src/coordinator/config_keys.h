@@ -66,6 +66,8 @@ enum config_key_index {
     KEY_LISTEN,
     KEY_HTTP,
     KEY_METRICS,
+    KEY_PROBES,
+    KEY_PRESTOP,
     KEY_RUNTIME,
     KEY_CPUS,
     KEY_FRONT_THREADS,

@@ -23,6 +23,7 @@
 #include "coordinator/model_orders.h"
 #include "coordinator/models.h"
 #include "coordinator/pipeline.h"
+#include "coordinator/probes.h"
 #include "coordinator/reload.h"
 #include "coordinator/rest.h"
 #include "coordinator/runtime.h"
@@ -59,7 +60,8 @@ struct node {
     struct model_orders *model_orders;
     struct model_directory *directories[CONFIG_PIPELINES_MAX]; /* NULL: none is watched */
     struct local *local;
-    struct http *http; /* NULL: nothing is to be served over HTTP */
+    struct probes *probes; /* NULL: nobody can ask */
+    struct http *http;     /* NULL: nothing is to be served over HTTP */
     struct scrape *scrape;
     struct rest *rest; /* NULL: it is not served */
     struct share_key share_key;
@@ -143,6 +145,7 @@ update_ready(struct node *node)
     if (serving && !ready)
         loop_timer_set(node->mesh_timer, MESH_LOOK_MS * (int64_t)NS_PER_MS);
     front_set_node_ready(node->front, ready);
+    probes_set_ready(node->probes, ready);
     rest_set_node_ready(node->rest, ready);
     if (ready && node->phase == PHASE_STARTING) {
         node->phase = PHASE_SERVING;
@@ -228,6 +231,7 @@ stop_pipelines(struct node *node)
 {
     node->phase = PHASE_STOPPING;
     loop_timer_clear(node->drain_timer);
+    probes_drained(node->probes, node->http);
     mesh_node_stop(node->mesh);
     stop_directories(node);
     assembly_stop(&node->assembly);
@@ -376,6 +380,7 @@ on_publish(void *context)
 {
     struct node *node = context;
     assembly_publish(&node->assembly);
+    probes_beat(node->probes);
     loop_timer_set(node->publish_timer, PUBLISH_MS * (int64_t)NS_PER_MS);
 }
 
@@ -426,24 +431,38 @@ rest_open(struct node *node, struct error *error)
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "http");
 }
 
+static enum status
+listen_all(struct node *node, const struct config_addresses *addresses, struct http_service service,
+           const char *key, struct error *error)
+{
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; i < addresses->count && status == STATUS_OK; i++)
+        status = http_listen(node->http, addresses->items[i], &service, error);
+    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "%s", key);
+}
+
 /* Binds what is configured; what comes in waits until http_start. */
 static enum status
 http_open(struct node *node, struct error *error)
 {
     const struct config *config = &node->source->config;
-    if (config->metrics.count == 0 && config->http.count == 0)
+    if (config->metrics.count + config->http.count + config->probes.count + config->prestop.count ==
+        0)
         return STATUS_OK;
     struct http_options options = {.idle_timeout_ns = HTTP_IDLE_S * NS_PER_S,
                                    .connections_max = http_connections_max(),
                                    .counters = counters_values(&node->assembly.counters, 0)};
     enum status status = http_create(&options, &node->http, error);
     node->scrape = scrape_create(&node->assembly.counters);
-    struct http_service metrics = scrape_service(node->scrape);
-    for (uint32_t i = 0; i < config->metrics.count && status == STATUS_OK; i++)
-        status = http_listen(node->http, config->metrics.items[i], &metrics, error);
-    if (status != STATUS_OK)
-        return error_prefix(error, "metrics");
-    return rest_open(node, error);
+    node->probes = probes_create();
+    if (status == STATUS_OK)
+        status = listen_all(node, &config->metrics, scrape_service(node->scrape), "metrics", error);
+    if (status == STATUS_OK)
+        status = listen_all(node, &config->probes, probes_service(node->probes), "probes", error);
+    if (status == STATUS_OK)
+        status = listen_all(node, &config->prestop, probes_prestop_service(node->probes), "prestop",
+                            error);
+    return status == STATUS_OK ? rest_open(node, error) : status;
 }
 
 static enum status
@@ -621,6 +640,7 @@ finish(struct node *node)
     http_destroy(node->http);
     rest_destroy(node->rest);
     scrape_destroy(node->scrape);
+    probes_destroy(node->probes);
     tracer_destroy(node->tracer);
     assembly_fini(&node->assembly);
     mesh_node_destroy(node->mesh);

@@ -10,19 +10,33 @@ ctest: timeout=240
 """
 
 import subprocess
+import threading
 import time
 import unittest
+import urllib.error
+import urllib.request
 
 import grpc
 
 from shoal_client import failure
-from shoal_fixture import BIN, main, wait_until
+from shoal_fixture import BIN, free_port, main, wait_until
 from shoal_pupil import Rig, key, prepare, pupil, said
 from shoal_registry import (DEFINED, LOADED, LOADING, LOADING_FAILED, NOT_FOUND, NOT_LOADED,
                             OLD_SERVICE, TRANSITION_FAILED, TRANSITIONING, Registrar)
 
 Code = grpc.StatusCode
 MIB = 1 << 20
+
+
+def fetch(port, path):
+    """The status of an answer over HTTP; None: nobody listens any more."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
 
 
 class OneNode(Rig, unittest.TestCase):
@@ -447,9 +461,11 @@ class Nodes(Rig, unittest.TestCase):
             self.assertEqual(said(registrar.infer(metadata=[("mm-model-id", "m")])), "m")
 
     def test_by_the_environment_alone(self):
+        ports = free_port(), free_port()
         self.shoald = prepare(pupil())
         self.shoald.env.update(MM_SERVICE_NAME="mine", WKUBE_POD_NAME="pod-0123456789-abcdef",
-                               MM_LABELS="b,a", MM_DEFAULT_VMODEL_OWNER="me")
+                               MM_LABELS="b,a", MM_DEFAULT_VMODEL_OWNER="me",
+                               MM_PROBE_PORT=str(ports[0]), MM_PRESTOP_WAIT_PORT=str(ports[1]))
         with self.shoald as shoald, Registrar(shoald.target) as registrar:
             shoald.wait_log(r"mesh_open store=memory service=mine instance=56789-abcdef .*"
                             r'labels="a,b"')
@@ -457,6 +473,22 @@ class Nodes(Rig, unittest.TestCase):
             self.assertEqual(registrar.status("m").modelCopyInfos[0].location, "56789-abcdef")
             status = registrar.call("setVModel", vModelId="v", targetModelId="m")
             self.assertEqual(status.owner, "me")
+            self.assertEqual([fetch(ports[0], "/ready"), fetch(ports[0], "/live"),
+                              fetch(ports[0], "/else"), fetch(ports[1], "/ready")],
+                             [200, 200, 404, 404])
+            registrar.register("slow", key=key(load="held"))
+            call = registrar.start_infer("slow")
+            self.wait_held("held")
+            told = []
+            waits = threading.Thread(target=lambda: told.append(fetch(ports[1], "/prestop")))
+            waits.start()
+            shoald.drain()
+            wait_until(lambda: fetch(ports[0], "/ready") in (503, None), "it not to be ready")
+            self.give("held")
+            waits.join()
+            self.assertEqual(told, [200])
+            self.assertIn(call.code(), (Code.OK, Code.UNAVAILABLE))
+            shoald.check_end()
 
 
 if __name__ == "__main__":

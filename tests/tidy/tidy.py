@@ -96,6 +96,8 @@ EXCEPTIONS = [
     ("atomics", [f"src/coordinator/mesh_{name}.*" for name in ("call", "manage", "node", "pending")],
      "who answers a caller of the mesh, and who is the last to look at its call, is decided between "
      "threads"),
+    ("atomics", ["src/coordinator/probes.c"],
+     "the HTTP thread tells what the loop thread last said"),
     ("atomics", ["src/coordinator/trace*"],
      "threads that answer hand traces to the one that writes them, without a lock"),
     ("atomics", ["src/worker/model_table.*"],

@@ -31,6 +31,8 @@ static const char *const variables[] = {
     "TAS_SVC_GRPC_PORT",
     "MM_SVC_GRPC_MAX_MSG_SIZE",
     "SHUTDOWN_TIMEOUT_MS",
+    "MM_PROBE_PORT",
+    "MM_PRESTOP_WAIT_PORT",
     "KV_READ_ONLY",
     "MM_ENABLE_SSL",
     "MM_TLS_KEY_CERT_PATH",
@@ -174,6 +176,7 @@ test_environment_alone(void **state)
     setenv("MM_SVC_GRPC_MAX_MSG_SIZE", "12345", 1);
     setenv("SHUTDOWN_TIMEOUT_MS", "90000", 1);
     setenv("KV_READ_ONLY", "false", 1);
+    setenv("MM_PROBE_PORT", "NONE", 1);
     struct config config = rig_good(WITH_MODELS);
     const struct config_mesh *mesh = &config.mesh;
     assert_true(mesh->on);
@@ -194,6 +197,8 @@ test_environment_alone(void **state)
     assert_string_equal(config.listen.items[0], "port:8099");
     assert_int_equal(config.message_bytes_max, 12345);
     assert_int_equal(config.drain_timeout_ns, 90 * NS_PER_S);
+    assert_int_equal(config.probes.count, 0);
+    assert_string_equal(config.prestop.items[0], "port:8090");
     config_free(&config);
 }
 
@@ -211,6 +216,7 @@ test_the_file_comes_first(void **state)
     assert_int_equal(config.mesh.store_kind, CONFIG_STORE_MEMORY);
     assert_int_equal(config.mesh.scaleup_rpm, 77);
     assert_string_equal(config.listen.items[0], "port:1");
+    assert_int_equal(config.probes.count + config.prestop.count, 0);
     config_free(&config);
 }
 
