@@ -26,7 +26,14 @@
 #include "mesh/record/record.h"
 #include "mesh/store/store.h"
 
-enum { NODES_WAIT_S = 20, NODES_TURN_MS = 2, NODES_MAX = 4, MODELS_MAX = 64, ID_MAX = 32 };
+enum {
+    NODES_WAIT_S = 60,
+    NODES_TURN_MS = 2,
+    NODES_MAX = 4,
+    MODELS_MAX = 64,
+    ROOM = 8,
+    ID_MAX = 32
+};
 #define MODEL_BYTES (UINT64_C(1) << 20)
 
 struct node;
@@ -582,13 +589,22 @@ nodes_begin(struct event_base *base)
     nodes.last = &nodes.first;
 }
 
-/* Room for so many models: what is usable is a little less. */
-static const struct driver_capacity NODE_CAPACITY = {
-    .capacity_bytes = 8 * MODEL_BYTES + 4 * MODEL_BYTES / 5,
-    .default_bytes = MODEL_BYTES,
-    .loaders = 2,
-    .load_timeout_ms = 200,
-};
+/* Room for so many models, and the reserve. */
+static inline struct driver_capacity
+node_capacity(uint32_t models)
+{
+    return (struct driver_capacity){.capacity_bytes = (models + 1) * MODEL_BYTES,
+                                    .default_bytes = MODEL_BYTES,
+                                    .loaders = 2,
+                                    .load_timeout_ms = 200};
+}
+
+static inline void
+node_runtime_ready(struct node *node, uint32_t models)
+{
+    const struct driver_capacity capacity = node_capacity(models);
+    driver_runtime_ready(node->driver, &capacity);
+}
 
 /* A node without a store yet. */
 static inline struct node *
@@ -644,7 +660,7 @@ static inline struct node *
 node_ready(uint32_t index, const char *id)
 {
     struct node *node = node_open(index, id, (struct driver_options){0});
-    driver_runtime_ready(node->driver, &NODE_CAPACITY);
+    node_runtime_ready(node, ROOM);
     NODES_WAIT(driver_is_ready(node->driver) && node_look(node).session != 0 &&
                node_look(node).instances > 0);
     return node;
