@@ -163,9 +163,13 @@ check_served(const struct world *world, const struct slot *slot)
 void
 orders_converge(struct world *world)
 {
-    for (uint32_t i = 0; i < world->vmodel_count; i++) /* L: transitions end */
-        CHECK(!world->vrecords[i].exists ||
-              world->vrecords[i].active == world->vrecords[i].target);
+    for (uint32_t i = 0; i < world->vmodel_count; i++) { /* L: transitions end */
+        const struct vrecord *vmodel = &world->vrecords[i];
+        bool moves = vmodel->exists && vmodel->active != vmodel->target;
+        if (moves)
+            report(world, vmodel->target);
+        CHECK(!moves);
+    }
     for (uint32_t i = 0; i < world->model_count; i++) {
         if (world->records[i].exists)
             continue;

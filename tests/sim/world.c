@@ -270,8 +270,7 @@ check_truth(const struct world *world)
     }
 }
 
-/* For whoever looks for the reason of a failed seed. */
-static void
+void
 report(const struct world *world, uint32_t model)
 {
     const struct record *record = &world->records[model];

@@ -247,5 +247,7 @@ void check_served(const struct world *world, const struct slot *slot);          
 void world_init(struct world *world, uint64_t seed);
 void world_fini(struct world *world);
 void world_run(struct world *world, int64_t for_ms);
+/* For whoever looks for the reason of a failed seed. */
+void report(const struct world *world, uint32_t model);
 /* L: faults end, everybody comes back, and what must hold then is checked. */
 void world_converge(struct world *world);

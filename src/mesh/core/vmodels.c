@@ -111,8 +111,10 @@ vmodels_put(struct vmodels *vmodels, struct tables *tables, const struct mesh_vm
     vmodel->create_revision = record->create_revision;
     vmodel->revision = record->revision;
     vmodel->failed = record->failed;
-    if (other_target)
+    if (other_target) {
         vmodel->asked_ms = 0;
+        vmodel->asks = 0;
+    }
     if (vmodel_is_moving(vmodel))
         heap_set(&vmodels->moving, at, 0);
     heap_remove(&vmodels->graves, at);

@@ -20,6 +20,7 @@ struct vmodel {
     int64_t asked_ms; /* now_ms when nodes were last asked to load the target; 0: never */
     uint32_t active;  /* models; NAME_NONE */
     uint32_t target;
+    uint8_t asks; /* for that target */
     bool failed;
     bool known;  /* there is a record; else the revision is that of its deletion */
     bool listed; /* the table holds a reference to the id */
