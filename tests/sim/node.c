@@ -81,6 +81,8 @@ slot_end(struct world *world, uint32_t node, uint32_t number, enum mesh_end end)
     CHECK(end != MESH_END_NOT_HERE && end != MESH_END_REFUSED); /* between nodes only */
     if (end == MESH_END_OK)
         check_served(world, &slot);
+    else if (end != MESH_END_DEADLINE)
+        count_failed(world, &slot);
     world->answered++;
     world->ends[end]++;
 }

@@ -158,6 +158,23 @@ check_served(const struct world *world, const struct slot *slot)
     CHECK(was || world->faults.replacements > 0); /* else its record was gone for a moment (V7) */
 }
 
+/* I7 for vmodels: one that has been there all the time is answered, whatever becomes of its models
+ * meanwhile. */
+void
+count_failed(struct world *world, const struct slot *slot)
+{
+    if (slot->vmodel == NOBODY)
+        return;
+    const struct was_active *history = world->histories[slot->vmodel];
+    uint32_t count = world->history_counts[slot->vmodel];
+    int64_t since_ms = slot->called_ms - LAG_MS;
+    bool there = count > 0 && history[0].from_ms < since_ms;
+    for (uint32_t i = 0; i < count; i++)
+        there &= history[i].model != NOBODY ||
+                 (i + 1 < count && history[i + 1].from_ms < since_ms);
+    world->vmodels_failed += there;
+}
+
 /* ---- when all is well ---- */
 
 void

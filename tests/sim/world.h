@@ -187,7 +187,8 @@ struct world {
     uint64_t ordered;
     uint64_t replied;
     uint64_t outcomes[16];
-    uint64_t switches; /* of vmodels */
+    uint64_t switches;       /* of vmodels */
+    uint64_t vmodels_failed; /* calls for one that was there */
 };
 
 /* Something that happens at a time; `data` is malloc'ed and freed after it. */
@@ -241,6 +242,7 @@ void orders_forgotten(struct world *world, uint32_t node);
 void orders_converge(struct world *world);
 void check_references(const struct world *world);                                     /* I14 */
 void check_switch(struct world *world, uint32_t vmodel, const struct vrecord *after); /* I13 */
+void count_failed(struct world *world, const struct slot *slot);                       /* I7 */
 void check_served(const struct world *world, const struct slot *slot);                /* I13 */
 
 /* world.c */
