@@ -21,7 +21,7 @@ event_of_model(const struct record *record, uint32_t model, struct mesh_place *p
             .kind = record->places[i].kind,
             .reason = record->places[i].kind == MESH_PLACE_FAILED ? "broken" : NULL,
         };
-    snprintf(path, sizeof(path), "v%llu", (unsigned long long)record->create_revision);
+    snprintf(path, sizeof(path), "v%llu", (unsigned long long)record->version);
     return (struct mesh_event){
         .kind = MESH_MODEL_PUT,
         .model = {.id = model_name(model),
@@ -40,6 +40,11 @@ static void
 tell_model(struct world *world, uint32_t node, const struct record *record, uint32_t model)
 {
     struct mesh_place places[PLACES_MAX];
+    struct node *to = &world->nodes[node];
+    if (record->exists && record->revision > to->told_at[model])
+        to->told[model] = record->version;
+    if (record->revision > to->told_at[model])
+        to->told_at[model] = record->revision;
     node_step(world, node, event_of_model(record, model, places));
 }
 
@@ -55,10 +60,11 @@ tell_key(struct world *world, uint32_t node, const struct instance_key *key, uin
     node_step(world, node,
               (struct mesh_event){.kind = MESH_INSTANCE_PUT,
                                   .instance = {.id = node_name(of),
-                                               .labels = "",
+                                               .labels = of % 2 == 0 ? "even" : "odd",
                                                .session = key->session,
                                                .revision = key->revision,
                                                .start_ms = key->start_ms,
+                                               .version = key->version,
                                                .draining = key->draining,
                                                .figures = key->figures}});
 }
@@ -67,8 +73,12 @@ static void
 deliver(struct world *world, struct task *task)
 {
     struct node *node = &world->nodes[task->node];
-    if (node->mesh == NULL || node->life != task->life)
+    if (node->mesh == NULL || node->life != task->life || task->c != node->history)
         return;
+    if (node->history != world->history || node->seen >= world->change_count) {
+        node->watching = false;
+        return;
+    }
     uint64_t until = node->seen + 1 + draw(world, 20);
     while (node->seen < world->change_count && node->seen < until) {
         const struct change change = world->changes[node->seen++];
@@ -89,11 +99,11 @@ announce(struct world *world)
 {
     for (uint32_t i = 0; i < world->node_count; i++) {
         struct node *node = &world->nodes[i];
-        if (node->mesh == NULL || node->watching)
+        if (node->mesh == NULL || node->watching || node->history != world->history)
             continue;
         node->watching = true;
         int64_t lag = world->faulty && happens(world, 20) ? draw(world, 8000) : draw(world, 100);
-        later(world, lag, (struct task){.run = deliver, .node = i, .life = node->life});
+        later(world, lag, (struct task){.run = deliver, .node = i, .life = node->life, .c = node->history});
     }
 }
 
@@ -122,6 +132,12 @@ etcd_put_model(struct world *world, uint32_t model, struct record record)
     change->id = model;
     change->record = record;
     announce(world);
+}
+
+void
+etcd_register(struct world *world, uint32_t model)
+{
+    etcd_put_model(world, model, (struct record){.exists = true, .version = ++world->versions});
 }
 
 void
@@ -154,6 +170,7 @@ void
 etcd_list(struct world *world, uint32_t node)
 {
     world->nodes[node].seen = world->change_count;
+    world->nodes[node].history = world->history;
     for (uint32_t i = 0; i < world->node_count; i++)
         if (world->keys[i].exists)
             tell_key(world, node, &world->keys[i], i);
@@ -161,6 +178,55 @@ etcd_list(struct world *world, uint32_t node)
         if (world->records[i].exists)
             tell_model(world, node, &world->records[i], i);
     node_step(world, node, (struct mesh_event){.kind = MESH_WHOLE, .whole = {world->revision}});
+}
+
+/* ---- without its data ---- */
+
+bool
+etcd_is_seen_by(const struct world *world, uint32_t node)
+{
+    return world->nodes[node].history == world->history;
+}
+
+static void
+key_is_back(struct world *world, struct task *task)
+{
+    const struct node *node = &world->nodes[task->node];
+    if (node->mesh != NULL && node->life == task->life && etcd_is_seen_by(world, task->node) &&
+        !world->keys[task->node].exists)
+        node_register(world, task->node);
+}
+
+static void
+notices(struct world *world, struct task *task)
+{
+    struct node *node = &world->nodes[task->node];
+    if (node->mesh == NULL || node->life != task->life || etcd_is_seen_by(world, task->node))
+        return;
+    node->watching = false;
+    memset(node->told_at, 0, sizeof(node->told_at));
+    node_step(world, task->node, (struct mesh_event){.kind = MESH_EMPTIED});
+    etcd_list(world, task->node);
+    task->run = key_is_back;
+    later(world, draw(world, 5000), *task);
+}
+
+void
+etcd_empty(struct world *world)
+{
+    world->history++;
+    world->emptied_ms = world->now_ms;
+    world->revision = 1;
+    world->change_count = 0;
+    for (uint32_t i = 0; i < world->model_count; i++)
+        world->records[i] = (struct record){0};
+    for (uint32_t i = 0; i < world->node_count; i++) {
+        struct instance_key *key = &world->keys[i];
+        *key = (struct instance_key){
+            .start_ms = key->start_ms, .version = key->version, .draining = key->draining};
+        later(world, draw(world, 5000),
+              (struct task){.run = notices, .node = i, .life = world->nodes[i].life});
+    }
 }
 
 /* ---- transactions ---- */
@@ -171,6 +237,7 @@ struct message {
     uint64_t compare;
     uint32_t model;
     uint32_t absent; /* a node whose key must not exist; NODES_MAX: none */
+    uint64_t history; /* of etcd, when it was sent */
     bool heard;
     struct record record;
 };
@@ -209,13 +276,15 @@ apply(struct world *world, uint32_t node, const struct message *message)
     const struct record *before = &world->records[message->model];
     const struct place_kept *own = place_of(&message->record, node);
     bool claims = is_registered(own) && !is_registered(place_of(before, node));
-    if (claims) { /* I3 */
+    if (claims && before->exists) { /* I3 */
         uint32_t others = copies_alive(world, before, node);
         CHECK(others < MESH_COPIES_TRIED_MAX || world->rate_for_more < 1000);
         bool calm = world->now_ms < INT64_C(7) * 60000 && /* S2 */
                     world->faults.links + world->faults.kills + world->faults.leases +
                             world->faults.forgets + world->faults.drains +
-                            world->faults.load_fails + world->faults.size_lies ==
+                            world->faults.load_fails + world->faults.size_lies +
+                            world->faults.constraints + world->faults.emptied +
+                            world->concurrency ==
                         0;
         /* one that was given up for want of room may be on its way out of the record */
         uint32_t most = world->capacity < world->model_bytes * 100 ? 1 : 0;
@@ -229,10 +298,11 @@ apply(struct world *world, uint32_t node, const struct message *message)
               (after != NULL && after->since_ms == place->since_ms && after->kind == place->kind));
     }
     world->reaped += message->absent != NODES_MAX;
-    world->nodes[node].claimed[message->model] = is_registered(own) ? before->create_revision : 0;
     struct record record = message->record;
+    world->nodes[node].claimed[message->model] = is_registered(own) ? record.version : 0;
     record.exists = true;
     record.create_revision = before->create_revision;
+    CHECK(!before->exists || before->version == record.version);
     etcd_put_model(world, message->model, record);
 }
 
@@ -243,6 +313,8 @@ txn_ended(struct world *world, struct task *task)
     struct node *node = &world->nodes[task->node];
     if (node->mesh == NULL || node->life != task->life)
         return;
+    if (message->history != node->history) /* emptied since */
+        task->a = MESH_TXN_UNKNOWN;
     if (task->a != MESH_TXN_UNKNOWN)
         tell_model(world, task->node, &message->record, message->model);
     node_step(world, task->node,
@@ -271,8 +343,9 @@ txn_arrives(struct world *world, struct task *task)
     const struct record *record = &world->records[message->model];
     const struct instance_key *key = &world->keys[task->node];
     bool absent = message->absent == NODES_MAX || !world->keys[message->absent].exists;
-    bool holds = absent && key->exists && key->session == message->session && record->exists &&
-                 record->revision == message->compare;
+    bool same = record->exists ? record->revision == message->compare : message->compare == 0;
+    bool holds = absent && key->exists && key->session == message->session && same &&
+                 message->history == world->history;
     trace(world, message->txn ^ holds);
     if (holds)
         apply(world, task->node, message);
@@ -291,7 +364,9 @@ etcd_txn(struct world *world, uint32_t node, const struct mesh_txn *txn)
                                 .compare = txn->writes[0].compare,
                                 .model = number_of(model->id),
                                 .absent = txn->absent == NULL ? NODES_MAX : number_of(txn->absent),
+                                .history = world->nodes[node].history,
                                 .heard = true};
+    message->record.version = strtoull(model->path + 1, NULL, 10);
     message->record.used_ms = model->used_ms;
     message->record.count = model->place_count;
     for (uint32_t i = 0; i < model->place_count; i++)

@@ -9,7 +9,7 @@
 #include "../random.h"
 #include "base/check.h"
 
-enum { ROOMY = 200, LINK_MS_MAX = 20000, DOWN_MS_MAX = 30000 };
+enum { FORGOTTEN_MS = 30000, ROOMY = 200, LINK_MS_MAX = 20000, DOWN_MS_MAX = 30000 };
 
 uint32_t
 draw(struct world *world, uint32_t below)
@@ -131,6 +131,25 @@ start_again(struct world *world, struct task *task)
 }
 
 static void
+hears(struct world *world, struct task *task)
+{
+    const struct node *node = &world->nodes[task->node];
+    if (node->mesh != NULL && node->life == task->life)
+        node_hear(world, task->node, task->a != 0);
+}
+
+/* Each node hears of it in its time. */
+static void
+constrain(struct world *world, bool constrained)
+{
+    world->constrained = constrained;
+    for (uint32_t i = 0; i < world->node_count; i++)
+        later(world, draw(world, 3000),
+              (struct task){
+                  .run = hears, .node = i, .life = world->nodes[i].life, .a = constrained});
+}
+
+static void
 misfortune(struct world *world, struct task *task)
 {
     if (!world->faulty)
@@ -153,8 +172,16 @@ misfortune(struct world *world, struct task *task)
     if (happens(world, world->faults.replacements)) {
         uint32_t model = draw(world, world->model_count);
         etcd_put_model(world, model, (struct record){.exists = false});
-        etcd_put_model(world, model, (struct record){.exists = true});
+        etcd_register(world, model);
     }
+    if (happens(world, world->faults.constraints))
+        constrain(world, !world->constrained);
+    if (happens(world, world->faults.emptied))
+        etcd_empty(world);
+    uint32_t model = draw(world, world->model_count);
+    if (world->history > 0 && !world->records[model].exists &&
+        world->now_ms - world->emptied_ms > FORGOTTEN_MS)
+        etcd_register(world, model); /* nobody who knew it has lived on */
     later(world, 1000, *task);
 }
 
@@ -201,10 +228,14 @@ world_init(struct world *world, uint64_t seed)
         .cancels = rate(world, 300),
         .drains = rate(world, 60),
         .replacements = rate(world, 100),
+        .constraints = rate(world, 60),
+        .emptied = draw(world, 4) == 0 ? draw(world, 40) : 0,
     };
+    world->concurrency = draw(world, 2) ? 1 + draw(world, 4) : 0;
+    world->upgrades = draw(world, 2) == 0;
     bool skewed = draw(world, 2) == 0;
     for (uint32_t i = 0; i < world->model_count; i++)
-        etcd_put_model(world, i, (struct record){.exists = true});
+        etcd_register(world, i);
     for (uint32_t i = 0; i < world->node_count; i++) {
         world->nodes[i].skew_ms = skewed ? (int64_t)draw(world, 20000) - 10000 : 0;
         node_start(world, i);
@@ -240,7 +271,7 @@ check_truth(const struct world *world)
             CHECK(!says || world->nodes[n].mesh != NULL); /* L2 */
             CHECK(says == (held->memory == MEMORY_LOADED));
             CHECK(!says || place->kind == MESH_PLACE_LOADED);
-            CHECK(!says || held->version == record->create_revision);
+            CHECK(!says || held->version == record->version);
             CHECK(held->in_flight == 0);
         }
     }
@@ -284,18 +315,20 @@ check_answers(const struct world *world)
 {
     const struct faults *faults = &world->faults;
     bool calm = faults->load_fails + faults->kills + faults->leases + faults->links +
-                    faults->replacements ==
+                    faults->replacements + faults->constraints + faults->emptied ==
                 0;
     bool some_stay = faults->drains == 0 || world->node_count >= 4;
     if (calm && some_stay && world->capacity >= world->model_bytes * ROOMY)
         CHECK(world->answered == world->ends[MESH_END_OK] +
-                                     world->ends[MESH_END_DEADLINE]); /* one loader, a long queue */
+                                     world->ends[MESH_END_DEADLINE] + /* one loader, a long queue */
+                                     world->ends[MESH_END_OVERLOADED] * (world->concurrency > 0));
 }
 
 void
 world_converge(struct world *world)
 {
     world->faulty = false;
+    constrain(world, false);
     for (uint32_t i = 0; i < NODES_MAX; i++)
         for (uint32_t j = 0; j < NODES_MAX; j++)
             world->link_broken_until_ms[i][j] = 0;
@@ -313,6 +346,12 @@ world_converge(struct world *world)
     }
     world_run(world, 150000); /* failures expire, the lost one's places go */
     check_truth(world);
+    for (uint32_t i = 0; i < world->model_count; i++)
+        if (!world->records[i].exists) { /* nobody who knew it outlived the emptying */
+            CHECK(world->faults.kills + world->faults.drains > 0);
+            etcd_register(world, i);
+        }
+    world_run(world, 1000);
     for (uint32_t i = 0; i < world->model_count; i++) { /* L3, one after the other: all fit */
         uint64_t ok = world->ends[MESH_END_OK];
         uint32_t node = draw(world, world->node_count);

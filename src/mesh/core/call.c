@@ -8,7 +8,9 @@
 #include "mesh/core/route.h"
 #include "mesh/core/state.h"
 
-enum { OVERLOADS_MAX = 2 };
+enum { OVERLOADS_MAX = 2, SEATS_WAITING = 8, WAITING_MIN = 16 };
+
+static const char OVERLOADED_TEXT[] = "every copy of the model has too many calls";
 
 static struct call *
 call_at(struct mesh *mesh, uint32_t number)
@@ -90,8 +92,13 @@ wait_in(struct mesh *mesh, uint32_t number, struct entry *entry)
     struct call *call = call_at(mesh, number);
     call->state = CALL_WAITING;
     call->entry = entry_number(mesh, entry);
-    call->next = entry->first_call;
-    entry->first_call = number;
+    call->next = CALL_NONE;
+    if (entry->first_call == CALL_NONE)
+        entry->first_call = number;
+    else
+        call_at(mesh, entry->last_call)->next = number;
+    entry->last_call = number;
+    entry->waiting++;
     heap_set(&mesh->deadlines, number, call->deadline_ms);
 }
 
@@ -143,15 +150,13 @@ forward(struct mesh *mesh, uint32_t number, uint32_t there, enum mesh_hop hop, i
 
 /* ---- routing ---- */
 
-static struct place_wish
-place_wish_of(struct mesh *mesh, const struct call *call)
+struct place_wish
+ensure_wish(struct mesh *mesh, uint32_t number)
 {
-    struct model *model = model_at(mesh, call->model);
+    struct model *model = model_at(mesh, number);
     mesh->tables.instances[INSTANCE_SELF].figures = mesh_figures(mesh);
     return (struct place_wish){
         .model = model,
-        .tried = call->tried,
-        .tried_count = call->tried_count,
         .now_ms = mesh->now_ms,
         .wall_ms = mesh->wall_ms,
         .used_ms = mesh->wall_ms,
@@ -160,6 +165,25 @@ place_wish_of(struct mesh *mesh, const struct call *call)
         .own = true,
         .not_self = model->entry != ENTRY_NONE,
     };
+}
+
+static struct place_wish
+place_wish_of(struct mesh *mesh, const struct call *call)
+{
+    struct place_wish wish = ensure_wish(mesh, call->model);
+    wish.tried = call->tried;
+    wish.tried_count = call->tried_count;
+    return wish;
+}
+
+/* Nobody can do it; who has too many calls could, but not now. */
+static void
+give_up(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text)
+{
+    if (call_at(mesh, number)->overloads > 0)
+        answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
+    else
+        answer(mesh, number, end, text);
 }
 
 /* R5's end: three failures, with the text of the latest. */
@@ -175,7 +199,7 @@ has_failed(struct mesh *mesh, uint32_t number)
         if (places[i].kind == MESH_PLACE_FAILED && places[i].reason != NAME_NONE &&
             (last == NULL || places[i].since_ms > last->since_ms))
             last = &places[i];
-    answer(mesh, number, MESH_END_LOAD_FAILED,
+    give_up(mesh, number, MESH_END_LOAD_FAILED,
            last == NULL ? "the model failed to load"
                         : names_text(&mesh->tables.reasons, last->reason));
     return true;
@@ -260,12 +284,12 @@ miss(struct mesh *mesh, uint32_t number)
     if (has_failed(mesh, number))
         return;
     if (copies_tried(call) >= MESH_COPIES_TRIED_MAX) {
-        answer(mesh, number, MESH_END_FAILED, "the model's copies cannot be reached");
+        give_up(mesh, number, MESH_END_FAILED, "the model's copies cannot be reached");
         return;
     }
     if (call->hop == MESH_HOP_LOAD) {
         if (!load_here(mesh, number) && !wait_for_end(mesh, number))
-            answer(mesh, number, MESH_END_REFUSED, NULL);
+            give_up(mesh, number, MESH_END_REFUSED, NULL);
         return;
     }
     struct place_wish wish = place_wish_of(mesh, call);
@@ -277,7 +301,7 @@ miss(struct mesh *mesh, uint32_t number)
     } else if (there == NAME_NONE) {
         if (wait_for_end(mesh, number))
             return;
-        answer(mesh, number, MESH_END_FAILED, refusal_text(place_refusal(&mesh->tables, &wish)));
+        give_up(mesh, number, MESH_END_FAILED, refusal_text(place_refusal(&mesh->tables, &wish)));
     } else if (there != INSTANCE_SELF) {
         mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
         forward(mesh, number, there, MESH_HOP_LOAD, 0);
@@ -308,11 +332,53 @@ own_state(const struct call *call, const struct model *model, const struct entry
     return entry->state;
 }
 
+/* ---- S6: a model that takes so many calls at a time ---- */
+
+static bool
+has_seat(const struct entry *entry)
+{
+    return entry->concurrency == 0 || entry->in_flight < entry->concurrency;
+}
+
+static uint32_t
+waiting_max(const struct entry *entry)
+{
+    uint32_t most = SEATS_WAITING * entry->concurrency;
+    return most > WAITING_MIN ? most : WAITING_MIN;
+}
+
+/* R11 */
+static void
+turn_away(struct mesh *mesh, uint32_t number, const struct entry *entry)
+{
+    struct call *call = call_at(mesh, number);
+    list(mesh, call, INSTANCE_SELF, MESH_LIST_HIT, entry->since_ms);
+    call->overloads++;
+    if (call->overloads >= OVERLOADS_MAX || call->hop == MESH_HOP_HIT)
+        answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
+    else
+        route_later(mesh, number);
+}
+
+static void
+serve_or_wait(struct mesh *mesh, uint32_t number, struct entry *entry)
+{
+    if (has_seat(entry)) {
+        serve(mesh, number, entry);
+        return;
+    }
+    load_touch(mesh, entry, mesh->wall_ms);
+    if (entry->waiting < waiting_max(entry))
+        wait_in(mesh, number, entry);
+    else
+        turn_away(mesh, number, entry);
+}
+
 static void
 use_own(struct mesh *mesh, uint32_t number, struct entry *entry, enum mesh_state state)
 {
     if (state_serves(state))
-        serve(mesh, number, entry);
+        serve_or_wait(mesh, number, entry);
     else if (state_loads(state))
         wait(mesh, number, entry);
     else if (call_at(mesh, number)->hop == MESH_HOP_HIT)
@@ -340,8 +406,9 @@ route_known(struct mesh *mesh, uint32_t number)
         .wall_ms = mesh->wall_ms,
         .assumed_ms = load_assumed_ms(mesh),
         .state = state,
-        .in_flight = entry != NULL ? entry->in_flight : 0,
-        .prefer_self = call->balance == MESH_BALANCE_CALLER || call->hop != MESH_HOP_ENTRY,
+        .in_flight = entry != NULL ? entry->in_flight + entry->waiting : 0,
+        .prefer_self = (call->balance == MESH_BALANCE_CALLER || call->hop != MESH_HOP_ENTRY) &&
+                       (entry == NULL || entry->concurrency == 0),
     };
     struct route route = route_choose(&mesh->tables, &wish);
     if (route.kind == ROUTE_THERE)
@@ -415,13 +482,33 @@ call_on_call(struct mesh *mesh, const struct mesh_event *event)
 static void
 stop_waiting(struct mesh *mesh, uint32_t number)
 {
-    uint32_t *link = &mesh->entries[call_at(mesh, number)->entry].first_call;
+    struct entry *entry = &mesh->entries[call_at(mesh, number)->entry];
+    uint32_t before = CALL_NONE;
+    uint32_t *link = &entry->first_call;
     while (*link != number) {
         CHECK(*link != CALL_NONE);
-        link = &call_at(mesh, *link)->next;
+        before = *link;
+        link = &call_at(mesh, before)->next;
     }
     *link = call_at(mesh, number)->next;
+    if (entry->last_call == number)
+        entry->last_call = before;
+    entry->waiting--;
     heap_remove(&mesh->deadlines, number);
+}
+
+/* Who waits longest first, as many as there are seats. */
+static void
+serve_waiting(struct mesh *mesh, struct entry *entry)
+{
+    while (entry->first_call != CALL_NONE && has_seat(entry)) {
+        uint32_t number = entry->first_call;
+        stop_waiting(mesh, number);
+        if (call_at(mesh, number)->deadline_ms > mesh->now_ms)
+            serve(mesh, number, entry);
+        else
+            answer(mesh, number, MESH_END_DEADLINE, NULL);
+    }
 }
 
 static void
@@ -433,6 +520,8 @@ return_from(struct mesh *mesh, const struct call *call)
         entry->in_flight--;
         if (entry->state == MESH_STATE_EMPTYING)
             settle_later(mesh, entry->model);
+        if (entry_serves(entry))
+            serve_waiting(mesh, entry);
     } else {
         mesh->tables.instances[call->there].out--;
         names_release(&mesh->tables.instance_names, call->there);
@@ -471,11 +560,14 @@ learn(struct mesh *mesh, struct call *call, const struct mesh_event *event)
     if (!served || !event->tried.vanished)
         return;
     struct entry *entry = &mesh->entries[call->entry]; /* the runtime has forgotten it */
-    if (entry->state == MESH_STATE_LOADED) {
-        mesh->ledger.resident -= entry->units;
-        entry->resident = false;
+    if (!entry_serves(entry))
+        return;
+    mesh->ledger.resident -= entry->units;
+    entry->resident = false;
+    if (entry->state == MESH_STATE_LOADED)
         entry_leave(mesh, entry);
-    }
+    else
+        calls_reroute(mesh, entry, MESH_END_OK);
 }
 
 void
@@ -488,6 +580,8 @@ call_on_try(struct mesh *mesh, const struct mesh_event *event)
     if ((call->state != CALL_SERVED && call->state != CALL_THERE) ||
         call->number != event->tried.number)
         return; /* I6: it is over, or this was another try */
+    if (call->state == CALL_SERVED && event->tried.took_us > 0)
+        copies_time(&mesh->entries[call->entry], 1, event->tried.took_us);
     if (event->tried.end != MESH_END_OK && event->tried.end != MESH_END_DEADLINE)
         learn(mesh, call, event);
     return_from(mesh, call);
@@ -496,7 +590,7 @@ call_on_try(struct mesh *mesh, const struct mesh_event *event)
     else if (event->tried.end == MESH_END_DEADLINE)
         answer(mesh, number, MESH_END_DEADLINE, NULL);
     else if (call->overloads >= OVERLOADS_MAX) /* R11 */
-        answer(mesh, number, MESH_END_OVERLOADED, "every copy of the model has too many calls");
+        answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
     else if (call->hop == MESH_HOP_HIT)
         answer(mesh, number, event->tried.end, NULL);
     else
@@ -506,10 +600,16 @@ call_on_try(struct mesh *mesh, const struct mesh_event *event)
 void
 calls_serve(struct mesh *mesh, struct entry *entry)
 {
-    while (entry->first_call != CALL_NONE) {
+    serve_waiting(mesh, entry);
+    uint32_t count = entry->waiting;
+    uint32_t most = waiting_max(entry);
+    for (uint32_t i = 0; count > most && i < count; i++) { /* more than may wait for a seat */
         uint32_t number = entry->first_call;
         stop_waiting(mesh, number);
-        serve(mesh, number, entry);
+        if (i < most)
+            wait_in(mesh, number, entry);
+        else
+            turn_away(mesh, number, entry);
     }
 }
 
@@ -552,13 +652,16 @@ call_tick(struct mesh *mesh)
 void
 ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms)
 {
-    struct model *model = model_at(mesh, load->model);
-    if (model_copies(&mesh->tables, model) >= load->target)
+    if (model_copies(&mesh->tables, model_at(mesh, load->model)) >= load->target)
         return;
-    const struct call asks = {.model = load->model};
-    struct place_wish wish = place_wish_of(mesh, &asks);
+    struct place_wish wish = ensure_wish(mesh, load->model);
     wish.used_ms = used_ms;
-    uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
+    ensure_at(mesh, load, place_choose(&mesh->tables, &wish, &mesh->random));
+}
+
+void
+ensure_at(struct mesh *mesh, const struct load_wish *load, uint32_t there)
+{
     if (there == INSTANCE_SELF)
         (void)load_begin(mesh, load);
     if (there == INSTANCE_SELF || there == NAME_NONE)

@@ -43,6 +43,8 @@ mesh_destroy(struct mesh *mesh)
     heap_fini(&mesh->retries);
     heap_fini(&mesh->graves);
     heap_fini(&mesh->order);
+    heap_fini(&mesh->unloaded);
+    heap_fini(&mesh->ahead);
     memory_arena_fini(&mesh->arena);
     free(mesh->entries);
     free(mesh->victims);
@@ -132,10 +134,13 @@ on_session(struct mesh *mesh, uint64_t revision)
 static void
 on_instance_put(struct mesh *mesh, const struct mesh_event *event)
 {
-    uint64_t own = mesh->tables.instances[INSTANCE_SELF].session;
-    bool newer = tables_put_instance(&mesh->tables, &event->instance, mesh->now_ms);
-    if (newer && own != mesh->tables.instances[INSTANCE_SELF].session)
+    const struct instance before = mesh->tables.instances[INSTANCE_SELF];
+    if (!tables_put_instance(&mesh->tables, &event->instance, mesh->now_ms))
+        return;
+    const struct instance *own = &mesh->tables.instances[INSTANCE_SELF];
+    if (own->session != before.session)
         settle_all(mesh); /* this node's places count (again) */
+    mesh->misplaced |= own->labels != before.labels;
 }
 
 static void
@@ -170,6 +175,8 @@ on_used(struct mesh *mesh, const struct mesh_event *event)
     if (entry == NULL)
         return;
     copies_use(mesh, entry, event->used.count);
+    if (event->used.took_us > 0)
+        copies_time(entry, event->used.count, event->used.took_us);
     load_touch(mesh, entry, event->used.used_ms);
 }
 
@@ -182,10 +189,13 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
     case MESH_TICK:
         settle_tick(mesh);
         call_tick(mesh);
+        tables_tell_old(&mesh->tables, mesh->now_ms, mesh->wall_ms);
         load_tick(mesh);
         copies_tick(mesh);
         janitor_tick(mesh);
+        ahead_tick(mesh);
         reaper_tick(mesh);
+        move_tick(mesh);
         drain_tick(mesh);
         lost_tick(mesh);
         break;
@@ -216,8 +226,10 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
     case MESH_LOAD_ENDED: load_on_load(mesh, event); break;
     case MESH_UNLOAD_ENDED: load_on_unload(mesh, event->loaded.ticket, event->loaded.freed); break;
     case MESH_TYPES:
-        if (types_set(&mesh->tables.types, event->types.rules, event->types.rule_count))
+        if (types_set(&mesh->tables.types, event->types.rules, event->types.rule_count)) {
             tables_relabel(&mesh->tables);
+            mesh->misplaced = true;
+        }
         break;
     case MESH_USED: on_used(mesh, event); break;
     case MESH_LEADER: mesh->leader = event->leader.is_leader; break;
@@ -291,6 +303,24 @@ mesh_figures(struct mesh *mesh)
     };
 }
 
+static void
+check_calls(const struct mesh *mesh, const struct entry *entry)
+{
+    uint32_t waiting = 0;
+    uint32_t last = CALL_NONE;
+    for (uint32_t i = entry->first_call; i != CALL_NONE; i = mesh->calls[i].next) {
+        CHECK(mesh->calls[i].state == CALL_WAITING);
+        CHECK(mesh->calls[i].entry == (uint32_t)(entry - mesh->entries));
+        waiting++;
+        last = i;
+    }
+    CHECK(waiting == entry->waiting && last == entry->last_call);
+    if (entry->concurrency > 0) /* S6 */
+        CHECK(entry->in_flight <= entry->concurrency);
+    if (entry_serves(entry) && waiting > 0)
+        CHECK(entry->concurrency > 0 && entry->in_flight == entry->concurrency);
+}
+
 void
 mesh_check(const struct mesh *mesh)
 {
@@ -309,8 +339,7 @@ mesh_check(const struct mesh *mesh)
         evictable += heap_has(&mesh->lru, i) ? entry->units : 0;
         loading += entry->state == MESH_STATE_LOADING;
         CHECK(heap_has(&mesh->queue, i) == (entry->state == MESH_STATE_QUEUED));
-        for (uint32_t call = entry->first_call; call != CALL_NONE; call = mesh->calls[call].next)
-            CHECK(mesh->calls[call].state == CALL_WAITING && mesh->calls[call].entry == i);
+        check_calls(mesh, entry);
     }
     CHECK(committed == mesh->ledger.committed && resident == mesh->ledger.resident);
     CHECK(evictable == mesh->evictable_units && loading == mesh->loading);
