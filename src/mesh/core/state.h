@@ -294,10 +294,11 @@ void ahead_tick(struct mesh *mesh);
 /* lost.c */
 void lost_on_emptied(struct mesh *mesh);
 void lost_tick(struct mesh *mesh);
-/* The record is that of a model whose record was lost, not another under its name. */
-bool lost_is(const struct mesh *mesh, const struct mesh_model *record);
-/* It has been put: what is held here is held for it. */
-void lost_is_back(struct mesh *mesh, uint32_t model);
+/* A record that is about to be put: of a model whose record was lost, or another under its name. */
+enum lost { LOST_NOT, LOST_SAME, LOST_OTHER };
+enum lost lost_judge(const struct mesh *mesh, const struct mesh_model *record);
+/* It has been put: what is held here is held for it, or for none. */
+void lost_ends(struct mesh *mesh, uint32_t model, enum lost lost);
 /* Others may still speak in revisions from before. */
 bool lost_lately(const struct mesh *mesh);
 

@@ -91,11 +91,11 @@ static void
 on_model_put(struct mesh *mesh, const struct mesh_event *event)
 {
     uint32_t number;
-    bool is_back = lost_is(mesh, &event->model);
+    enum lost lost = lost_judge(mesh, &event->model);
     if (!tables_put_model(&mesh->tables, &event->model, &number))
         return;
-    if (is_back)
-        lost_is_back(mesh, number);
+    if (lost != LOST_NOT)
+        lost_ends(mesh, number, lost);
     heap_remove(&mesh->graves, number);
     on_record(mesh, number);
 }
