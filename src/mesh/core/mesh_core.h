@@ -216,6 +216,9 @@ enum mesh_event_kind {
     MESH_RUNTIME_LOST,
     MESH_SESSION, /* the own instance key's creation revision; 0: the lease is lost */
     MESH_WHOLE,   /* the mirror has seen everything up to a revision */
+    /* W1: etcd was emptied, restored or made anew. Instead of deletions of what it has no more, and
+     * before what it has; revisions begin anew. A SESSION follows, when the own key is back. */
+    MESH_EMPTIED,
     MESH_MODEL_PUT,
     MESH_MODEL_GONE,
     MESH_VMODEL_PUT,
@@ -234,7 +237,7 @@ enum mesh_event_kind {
     MESH_LOAD_ENDED,
     MESH_UNLOAD_ENDED,
     MESH_TYPES,
-    MESH_USED, /* calls that were served without a MESH_CALL */
+    MESH_USED, /* calls that were served without a MESH_CALL; not of models with a concurrency */
     MESH_LEADER,
     MESH_DRAIN,
 };
@@ -297,7 +300,8 @@ struct mesh_event {
             uint32_t call;
             uint32_t number; /* that DO_SERVE or DO_FORWARD said */
             enum mesh_end end;
-            bool vanished; /* served here: the runtime does not know the model */
+            bool vanished;    /* served here: the runtime does not know the model */
+            uint64_t took_us; /* served here: by the runtime (S5); 0: not measured */
         } tried;
         struct {
             const char *model;
@@ -312,7 +316,8 @@ struct mesh_event {
             uint64_t size_bytes;
             enum mesh_load_end end;
             const char *reason;
-            bool freed; /* UNLOAD_ENDED: false: the runtime would not */
+            uint32_t max_concurrency; /* LOAD_ENDED: calls at a time (S6); 0: all that come */
+            bool freed;               /* UNLOAD_ENDED: false: the runtime would not */
         } loaded;
         struct {
             const struct mesh_type_rule *rules;
@@ -321,7 +326,8 @@ struct mesh_event {
         struct {
             const char *model;
             uint32_t count;
-            int64_t used_ms; /* wall clock, of the last */
+            int64_t used_ms;  /* wall clock, of the last */
+            uint64_t took_us; /* all of them together, by the runtime; 0: not measured */
         } used;
         struct {
             bool is_leader;

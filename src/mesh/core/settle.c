@@ -194,6 +194,23 @@ settle_without(struct mesh *mesh, uint32_t number, uint16_t instance)
 }
 
 void
+settle_anew(struct mesh *mesh, uint32_t number)
+{
+    struct model *model = model_at(mesh, number);
+    if (!may_write(mesh, model, number))
+        return;
+    struct mesh_place *places =
+        memory_arena_take(&mesh->arena, (model->place_count + 1u) * sizeof(*places));
+    const struct revised revised = {
+        .places = places,
+        .place_count = copy_others(mesh, model, INSTANCE_SELF, places),
+        .used_ms = model->used_ms,
+        .unloaded_ms = model->unloaded_ms,
+    };
+    send_record(mesh, number, &revised);
+}
+
+void
 settle_say_used(struct mesh *mesh, uint32_t number)
 {
     const struct model *model = model_at(mesh, number);
@@ -256,6 +273,7 @@ settle_withdrawing(struct mesh *mesh, struct entry *entry, const struct place *o
     else if (model->txn == 0) {
         entry_set(mesh, entry, MESH_STATE_EMPTYING);
         settle_later(mesh, entry->model);
+        move_evicted(mesh, entry);
     }
 }
 
@@ -295,6 +313,31 @@ settle_orphan(struct mesh *mesh, struct entry *entry)
     case MESH_STATE_EMPTYING: settle_emptying(mesh, entry); break;
     case MESH_STATE_NONE:
     case MESH_STATE_UNLOADING: break;
+    }
+}
+
+/* W1: there is no record any more; whoever has an entry of it writes it anew. */
+static void
+settle_lost(struct mesh *mesh, struct entry *entry, const struct place *own)
+{
+    bool listed = own != NULL && own->kind != MESH_PLACE_FAILED && own->since_ms == entry->since_ms;
+    switch ((enum mesh_state)entry->state) {
+    case MESH_STATE_CLAIMING:
+        if (!listed) {
+            settle_claiming(mesh, entry, own);
+            break;
+        }
+        write_record(mesh, entry->model, entry, SAY_LOADING);
+        break;
+    case MESH_STATE_QUEUED:
+    case MESH_STATE_LOADING: write_record(mesh, entry->model, entry, SAY_LOADING); break;
+    case MESH_STATE_LOADED: write_record(mesh, entry->model, entry, SAY_LOADED); break;
+    case MESH_STATE_WITHDRAWING:
+        write_record(mesh, entry->model, entry, entry->failed ? SAY_FAILED : SAY_NOTHING);
+        break;
+    case MESH_STATE_EMPTYING:
+    case MESH_STATE_NONE:
+    case MESH_STATE_UNLOADING: break; /* the leader's */
     }
 }
 
@@ -341,8 +384,12 @@ settle(struct mesh *mesh, uint32_t number)
         return;
     }
     const struct place *own = model->known ? model_place(model, INSTANCE_SELF) : NULL;
-    if (entry != NULL)
+    if (entry != NULL && model_is_lost(model))
+        settle_lost(mesh, entry, own);
+    else if (entry != NULL)
         settle_entry(mesh, entry, own);
+    else if (model_is_lost(model))
+        return; /* W1: the leader's */
     else if (own != NULL && own->kind != MESH_PLACE_FAILED)
         write_record(mesh, number, NULL, SAY_NOTHING); /* J1 */
 }
