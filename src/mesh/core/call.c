@@ -443,9 +443,7 @@ model_of(const struct mesh *mesh, const struct mesh_event *event, uint32_t *vmod
     if (event->call.vmodel == NULL)
         return tables_model(&mesh->tables, event->call.model);
     *vmodel = names_find(&mesh->vmodels.names, event->call.vmodel);
-    if (*vmodel == NAME_NONE)
-        return NAME_NONE;
-    return vmodels_resolve(&mesh->vmodels, &mesh->tables, *vmodel);
+    return *vmodel == NAME_NONE ? NAME_NONE : vmodel_model(&mesh->vmodels.at[*vmodel]);
 }
 
 void

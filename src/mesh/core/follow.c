@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "mesh/core/state.h"
 
-enum { PARKED_MS_MAX = 5000, TURNS_MAX = 8 }; /* V8 */
+enum { PARKED_MS_MAX = 10000, TURNS_MAX = 8 }; /* V8 */
 
 static struct call *
 call_at(struct mesh *mesh, uint32_t number)
@@ -31,13 +31,9 @@ forget_tries(struct mesh *mesh, struct call *call)
     call->gone = false;
 }
 
-/* The model that the vmodel has now, as far as is known: another one than was tried. */
-bool
-follow_turn(struct mesh *mesh, struct call *call)
+static bool
+turn_to(struct mesh *mesh, struct call *call, uint32_t model)
 {
-    uint32_t model = vmodels_resolve(&mesh->vmodels, &mesh->tables, call->vmodel);
-    if (model == call->model && call->gone)
-        model = mesh->vmodels.at[call->vmodel].target; /* it is active where that was seen */
     if (model == NAME_NONE || model == call->model || !model_at(mesh, model)->known ||
         call->turns == TURNS_MAX)
         return false;
@@ -49,25 +45,37 @@ follow_turn(struct mesh *mesh, struct call *call)
     return true;
 }
 
-/* The call's end is put off: its model has gone, and its vmodel is somewhere else, or will be seen
- * to be. False: it is as it is. */
+bool
+follow_turn(struct mesh *mesh, struct call *call)
+{
+    return turn_to(mesh, call, vmodel_model(&mesh->vmodels.at[call->vmodel]));
+}
+
+static void
+park(struct mesh *mesh, uint32_t number)
+{
+    struct call *call = call_at(mesh, number);
+    call->state = CALL_PARKED;
+    call->next = mesh->parked;
+    mesh->parked = number;
+}
+
 bool
 follow_vmodel(struct mesh *mesh, uint32_t number)
 {
     struct call *call = call_at(mesh, number);
     if (call->vmodel == NAME_NONE || (!call->gone && model_at(mesh, call->model)->known))
         return false;
-    if (follow_turn(mesh, call)) {
-        call_route_later(mesh, number);
-        return true;
-    }
     if (call->parked_ms == 0)
         call->parked_ms = mesh->now_ms;
-    if (!call->gone && mesh->now_ms - call->parked_ms >= PARKED_MS_MAX)
-        return false; /* nobody has seen a record of it */
-    call->state = CALL_PARKED;
-    call->next = mesh->parked;
-    mesh->parked = number;
+    bool waits = mesh->now_ms - call->parked_ms < PARKED_MS_MAX;
+    if (follow_turn(mesh, call) ||
+        (!waits && turn_to(mesh, call, mesh->vmodels.at[call->vmodel].target)))
+        call_route_later(mesh, number);
+    else if (waits)
+        park(mesh, number);
+    else
+        return false;
     return true;
 }
 

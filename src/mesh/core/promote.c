@@ -3,7 +3,7 @@
 
 #include "mesh/core/state.h"
 
-enum { ASK_AGAIN_MS = 10000, ASKS_GENTLE = 2 };
+enum { ASK_AGAIN_MS = 10000, ASKS_GENTLE = 2, ANEW_MS = 10000, ANEW_PER_TICK = 128 };
 
 /* Loaded, and alive. */
 static uint32_t
@@ -132,9 +132,11 @@ look(struct mesh *mesh, uint32_t number)
     struct vmodel *vmodel = &mesh->vmodels.at[number];
     if (!mesh->leader || !mesh->whole || mesh->session == 0 || !vmodel_is_moving(vmodel))
         return;
+    const struct model *active = record_of(mesh, vmodel->active);
     const struct model *target = record_of(mesh, vmodel->target);
-    if (target == NULL)
-        return; /* nobody of ours has deleted it */
+    if (target == NULL || vmodel_is_lost(vmodel) || model_is_lost(target) ||
+        (active != NULL && model_is_lost(active)))
+        return; /* nobody of ours has deleted it; or all are to be written anew first */
     if (target_is_ready(mesh, vmodel->active, vmodel->target)) {
         write(mesh, number, true, false);
         return;
@@ -172,9 +174,32 @@ promote_on_txn(struct mesh *mesh, uint64_t txn)
         look(mesh, number);
 }
 
+/* W1 */
+static void
+write_anew(struct mesh *mesh)
+{
+    struct vmodels *vmodels = &mesh->vmodels;
+    uint32_t writes = 0;
+    for (uint32_t i = 0; i < vmodels->names.used && writes < ANEW_PER_TICK; i++) {
+        const struct vmodel *vmodel = &vmodels->at[i];
+        if (!vmodel_is_lost(vmodel))
+            continue;
+        struct batch batch = {0};
+        const struct moved_vmodel same = {
+            .active = vmodel->active, .target = vmodel->target, .failed = vmodel->failed};
+        batch_move(mesh, &batch, i, &same);
+        bid_send(mesh, &vmodels->at[i].bid, &batch, BIDDER_VMODEL, i);
+        writes++;
+    }
+    vmodels->lost = writes > 0;
+}
+
 void
 promote_tick(struct mesh *mesh)
 {
+    if (mesh->leader && mesh->vmodels.lost && mesh->session != 0 &&
+        mesh->now_ms - mesh->emptied_ms >= ANEW_MS)
+        write_anew(mesh);
     const struct heap *moving = &mesh->vmodels.moving;
     for (uint32_t i = 0; mesh->leader && i < moving->count; i++)
         look(mesh, moving->cells[i].item);

@@ -331,9 +331,7 @@ const char *
 mesh_resolve(const struct mesh *mesh, const char *id)
 {
     uint32_t number = names_find(&mesh->vmodels.names, id);
-    uint32_t model = number == NAME_NONE
-                         ? NAME_NONE
-                         : vmodels_resolve(&mesh->vmodels, &mesh->tables, number);
+    uint32_t model = number == NAME_NONE ? NAME_NONE : vmodel_model(&mesh->vmodels.at[number]);
     return model == NAME_NONE ? NULL : names_text(&mesh->tables.model_names, model);
 }
 
