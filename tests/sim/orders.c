@@ -166,11 +166,7 @@ check_served(const struct world *world, const struct slot *slot)
     for (uint32_t i = 0; i < count; i++)
         was |= history[i].model == slot->model &&
                (i + 1 == count || history[i + 1].from_ms > slot->called_ms - LAG_MS);
-    if (!was && getenv("VD")) { fprintf(stderr, "now %lld called %lld v%u served m%u depth\n", (long long)world->now_ms, (long long)slot->called_ms, slot->vmodel, slot->model);
-    for (uint32_t i = 0; i < count; i++) fprintf(stderr, "  from %lld m%d\n", (long long)history[i].from_ms, (int)history[i].model);
-    fprintf(stderr, "v now a m%d t m%d\n", (int)world->vrecords[slot->vmodel].active, (int)world->vrecords[slot->vmodel].target);
-    const struct faults *f=&world->faults; fprintf(stderr,"faults lost %u unheard %u late %u repl %u emp %u leases %u kills %u\n", f->txn_lost,f->txn_unheard,f->txn_late,f->replacements,f->emptied,f->leases,f->kills);}
-    CHECK(was || world->faults.replacements > 0); /* else its record was gone for a moment (V7) */
+    CHECK(was);
 }
 
 /* I7 for vmodels: one that has been there all the time is answered, whatever becomes of its models
