@@ -309,29 +309,6 @@ a_runtime_is_lost_and_comes_back(void **state)
 
 /* ---- the registry ---- */
 
-/* A write by somebody else. */
-static void
-on_written(void *context, enum store_txn_end end, const struct error *error)
-{
-    if (end != STORE_OK)
-        fail_msg("%s", error->text);
-    *(bool *)context = true;
-}
-
-static void
-write_raw(struct node *node, enum store_table table, const char *id, const char *value)
-{
-    bool written = false;
-    struct error error = ERROR_NONE;
-    const struct store_change change = {
-        .table = table, .id = id, .value = value, .value_bytes = value == NULL ? 0 : strlen(value)};
-    const struct store_txn txn = {
-        .session = store_session(node->store), .changes = &change, .change_count = 1};
-    const struct store_reply reply_to = {.on_end = on_written, .context = &written};
-    assert_int_equal(store_txn(node->store, &txn, reply_to, &error), STATUS_OK);
-    NODES_WAIT(written);
-}
-
 /* What the registry says of a record, by a second look at it: a write that is lost shows it. */
 struct seen {
     char value[1024];

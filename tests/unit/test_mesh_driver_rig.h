@@ -624,8 +624,9 @@ node_create(uint32_t index, const char *id, struct driver_options options)
                                               .load = runtime_load,
                                               .unload = runtime_unload,
                                               .harvest = options.runtime.harvest};
-    options.peers = (struct driver_peers){
-        .forward = peers_forward, .abandon = peers_abandon, .ensure = peers_ensure};
+    if (options.peers.forward == NULL)
+        options.peers = (struct driver_peers){
+            .forward = peers_forward, .abandon = peers_abandon, .ensure = peers_ensure};
     options.on_drained = node_drained;
     options.on_setting = node_setting;
     options.context = node;
@@ -780,4 +781,29 @@ node_register(struct node *node, const char *model)
                                                     .path = "path",
                                                     .key = "key"}),
                      MESH_OUTCOME_OK);
+}
+
+/* ---- the registry ---- */
+
+/* A write by somebody else. */
+static inline void
+raw_written(void *context, enum store_txn_end end, const struct error *error)
+{
+    if (end != STORE_OK)
+        fail_msg("%s", error->text);
+    *(bool *)context = true;
+}
+
+static inline void
+write_raw(struct node *node, enum store_table table, const char *id, const char *value)
+{
+    bool written = false;
+    struct error error = ERROR_NONE;
+    const struct store_change change = {
+        .table = table, .id = id, .value = value, .value_bytes = value == NULL ? 0 : strlen(value)};
+    const struct store_txn txn = {
+        .session = store_session(node->store), .changes = &change, .change_count = 1};
+    const struct store_reply reply_to = {.on_end = raw_written, .context = &written};
+    assert_int_equal(store_txn(node->store, &txn, reply_to, &error), STATUS_OK);
+    NODES_WAIT(written);
 }
