@@ -446,7 +446,7 @@ a_vmodel_is_called_and_moved(void **state)
     const struct asker *asker = ask_of(node, "v", DRIVER_NAME_VMODEL, NODES_WAIT_S * NS_PER_S);
     NODES_WAIT(asker->over);
     assert_int_equal(asker->end, MESH_END_OK);
-    assert_string_equal(asker->model, "a"); /* what was served */
+    assert_string_equal(asker->answered, "a");
     order.model = "b";
     order.type = "type";
     order.path = "path";
@@ -454,7 +454,7 @@ a_vmodel_is_called_and_moved(void **state)
     assert_int_equal(order_wait(node, &ordered, order), MESH_OUTCOME_OK);
     asker = ask_of(node, "v", DRIVER_NAME_VMODEL, NODES_WAIT_S * NS_PER_S);
     NODES_WAIT(asker->over);
-    assert_string_equal(asker->model, "b");
+    assert_string_equal(asker->answered, "b");
     order.owner = "another";
     assert_int_equal(order_wait(node, &ordered, order), MESH_OUTCOME_OTHER_OWNER);
     assert_int_equal(

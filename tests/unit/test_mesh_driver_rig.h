@@ -84,7 +84,8 @@ struct asker {
     bool over;
     enum mesh_end end;
     char text[160];
-    char by[ID_MAX]; /* who served it */
+    char by[ID_MAX];       /* who served it */
+    char answered[ID_MAX]; /* which model */
     char model[ID_MAX];
     struct mesh_tried tried[MESH_TRIED_MAX];
     char tried_ids[MESH_TRIED_MAX][ID_MAX];
@@ -277,6 +278,7 @@ struct reply_later {
     uint32_t number;
     enum mesh_end end;
     char by[ID_MAX];
+    char answered[ID_MAX];
     char instance[ID_MAX];
     struct driver_figures figures;
 };
@@ -301,8 +303,10 @@ reply_arrives(struct later *later)
         const struct driver_end end = {
             .end = reply->end, .figures = &reply->figures, .instance = reply->instance};
         origin->relay = NULL;
-        if (reply->end == MESH_END_OK)
+        if (reply->end == MESH_END_OK) {
+            snprintf(origin->answered, sizeof(origin->answered), "%s", reply->answered);
             asker_got(origin, reply->by);
+        }
         driver_try_ended(reply->driver, &origin->call, reply->number, &end);
         if (reply->end == MESH_END_OK && origin->is_relay) {
             asker_remove(origin);
@@ -327,6 +331,7 @@ reply(const struct asker *relay, enum mesh_end end, const char *by, struct drive
     made->end = end;
     made->figures = figures;
     snprintf(made->by, sizeof(made->by), "%s", by);
+    snprintf(made->answered, sizeof(made->answered), "%s", relay->answered);
     snprintf(made->instance, sizeof(made->instance), "%s", relay->node->id);
     nodes_later(&made->later, reply_arrives);
 }
@@ -347,7 +352,7 @@ static inline void
 asker_end(struct asker *asker, const struct driver_end *end)
 {
     struct node *node = asker->node;
-    struct held *held = held_of(node, asker->model);
+    struct held *held = held_of(node, asker->answered);
     assert_true(held->in_flight > 0);
     held->in_flight--;
     asker->serving = false;
@@ -374,7 +379,7 @@ asker_served(struct later *later)
     struct driver_end end = {.end = MESH_END_OK};
     if (node->vanishes) {
         node->vanishes = false;
-        held_of(node, asker->model)->state = HELD_NOT;
+        held_of(node, asker->answered)->state = HELD_NOT;
         end = (struct driver_end){.end = MESH_END_NOT_HERE, .vanished = true};
     }
     asker_end(asker, &end);
@@ -393,7 +398,7 @@ asker_serve(struct driver_call *call, const struct driver_attempt *attempt, stru
     held->in_flight++;
     asker->serving = true;
     asker->number = attempt->number;
-    snprintf(asker->model, sizeof(asker->model), "%s", attempt->model);
+    snprintf(asker->answered, sizeof(asker->answered), "%s", attempt->model);
     nodes_later(&asker->later, asker_served);
     return DRIVER_UNDER_WAY;
 }
