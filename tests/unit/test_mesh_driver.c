@@ -52,6 +52,17 @@ a_call_loads_its_model_and_is_served(void **state)
 }
 
 static void
+what_is_to_be_done_does_not_wait_for_the_tick(void **state)
+{
+    (void)state;
+    struct node *node = node_open(0, "one", (struct driver_options){.tick_ms = 3600000});
+    node_runtime_ready(node, ROOM);
+    NODES_WAIT(driver_is_ready(node->driver) && node_look(node).instances > 0);
+    node_register(node, "m");
+    assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
+}
+
+static void
 an_unregistered_model_is_unloaded(void **state)
 {
     (void)state;
@@ -310,10 +321,10 @@ a_runtime_is_lost_and_comes_back(void **state)
 /* ---- the registry ---- */
 
 /* What the registry says of a record, by a second look at it: a write that is lost shows it. */
-struct seen {
-    char value[1024];
-};
-static struct seen seen;
+static struct {
+    char value[1024]; /* the last model's */
+    char self[1024];  /* this node's */
+} seen;
 static struct store_events watched;
 
 static void
@@ -321,6 +332,9 @@ see(void *context, const struct store_record *record)
 {
     if (record->table == STORE_MODELS)
         snprintf(seen.value, sizeof(seen.value), "%.*s", (int)record->value_bytes,
+                 (const char *)record->value);
+    if (record->table == STORE_INSTANCES)
+        snprintf(seen.self, sizeof(seen.self), "%.*s", (int)record->value_bytes,
                  (const char *)record->value);
     watched.on_put(context, record);
 }
@@ -334,7 +348,7 @@ node_watched(uint32_t index, const char *id)
     watched = driver_events(node->driver);
     struct store_events events = watched;
     events.on_put = see;
-    seen.value[0] = '\0';
+    memset(&seen, 0, sizeof(seen));
     const struct store_options store = {.instance = node->id, .events = &events};
     assert_int_equal(store_open_memory(nodes.base, &store, &node->store, &error), STATUS_OK);
     driver_start(node->driver, node->store);
@@ -355,6 +369,22 @@ unknown_fields_stay_in_records(void **state)
     write_raw(node, STORE_MODELS, "m", "{\"type\":\"t\",\"mPath\":\"p\"}");
     NODES_WAIT(strstr(seen.value, "one") != NULL); /* written again, by us */
     assert_null(strstr(seen.value, "theirs"));
+}
+
+static void
+its_record_says_what_it_is(void **state)
+{
+    (void)state;
+    struct node *node = node_watched(0, "one");
+    NODES_WAIT(strstr(seen.self, "\"cap\"") != NULL);
+    assert_non_null(strstr(seen.self, "\"addr\":\"127.0.0.1:1\""));
+    assert_non_null(strstr(seen.self, "\"startTime\":"));
+    assert_null(strstr(seen.self, "shutdown"));
+    assert_null(strstr(seen.self, "\"full\":true"));
+    driver_runtime_lost(node->driver); /* room for nothing */
+    NODES_WAIT(strstr(seen.self, "\"full\":true") != NULL);
+    driver_drain(node->driver);
+    NODES_WAIT(strstr(seen.self, "\"shutdown\":true") != NULL);
 }
 
 static void
@@ -556,6 +586,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_call_loads_its_model_and_is_served),
+        TEST(what_is_to_be_done_does_not_wait_for_the_tick),
         TEST(an_unregistered_model_is_unloaded),
         TEST(a_node_holds_what_it_has_room_for),
         TEST(uses_are_harvested),
@@ -572,6 +603,7 @@ main(void)
         TEST(a_silent_runtime_is_given_up),
         TEST(a_runtime_is_lost_and_comes_back),
         TEST(unknown_fields_stay_in_records),
+        TEST(its_record_says_what_it_is),
         TEST(a_bad_record_is_skipped_and_counted),
         TEST(settings_are_told),
         TEST(it_can_be_looked_at_in_pages),

@@ -623,7 +623,8 @@ node_create(uint32_t index, const char *id, struct driver_options options)
     options.address = "127.0.0.1:1";
     options.labels = "";
     options.seed = index + 1;
-    options.tick_ms = 50;
+    if (options.tick_ms == 0)
+        options.tick_ms = 50;
     options.runtime = (struct driver_runtime){.context = node,
                                               .size = runtime_size,
                                               .load = runtime_load,
