@@ -36,7 +36,7 @@ join(uint32_t index, const char *id, const struct proxy *proxy)
     if (store_open_etcd(nodes.base, &store, &where, &node->store, &error) != STATUS_OK)
         fail_msg("%s", error.text);
     driver_start(node->driver, node->store);
-    driver_runtime_ready(node->driver, &NODE_CAPACITY);
+    node_runtime_ready(node, 2 * MODELS); /* none goes for want of room */
     return node;
 }
 
@@ -88,6 +88,25 @@ some_node(void)
     }
 }
 
+static void
+show(void *context, const struct mesh_instance *instance)
+{
+    const struct mesh_figures *figures = &instance->figures;
+    printf("  %s sees %s: free %llu of %llu, copies %u, loading %u%s\n", (const char *)context,
+           instance->id, (unsigned long long)figures->free_units,
+           (unsigned long long)figures->capacity_units, figures->copies, figures->loading,
+           figures->full ? ", full" : "");
+}
+
+/* For people, when a test fails. */
+static void
+show_all(void)
+{
+    for (uint32_t i = 0; i < NODES_MAX; i++)
+        if (nodes.at[i].is_there)
+            driver_visit_instances(nodes.at[i].driver, 0, NODES_MAX, show, nodes.at[i].id);
+}
+
 /* Through nodes drawn by lot. */
 static void
 all_answer(void)
@@ -100,6 +119,8 @@ all_answer(void)
     }
     for (uint32_t i = 0; i < MODELS; i++) {
         NODES_WAIT(askers[i]->over);
+        if (askers[i]->end != MESH_END_OK)
+            show_all();
         if (askers[i]->end != MESH_END_OK)
             fail_msg("m%u at %s: end %d, %s", i, askers[i]->node->id, (int)askers[i]->end,
                      askers[i]->text);
@@ -242,12 +263,47 @@ etcd_stops_and_comes_back(void **state)
     assert_int_equal(ask_wait(&nodes.at[1], "new", NULL), MESH_END_OK);
 }
 
+static bool
+vmodel_answers(struct node *node, const char *vmodel, const char *model)
+{
+    struct asker *asker = ask_of(node, vmodel, DRIVER_NAME_VMODEL, NODES_WAIT_S * NS_PER_S);
+    NODES_WAIT(asker->over);
+    bool answers = asker->end == MESH_END_OK && strcmp(asker->answered, model) == 0;
+    asker_free(asker);
+    return answers;
+}
+
+static void
+set_vmodel(struct node *node, const char *vmodel, const char *model)
+{
+    struct ordered ordered;
+    assert_int_equal(
+        order_wait(node, &ordered,
+                   (struct mesh_order){
+                       .kind = MESH_SET_VMODEL, .vmodel = vmodel, .model = model, .sync = true}),
+        MESH_OUTCOME_OK);
+}
+
+static void
+a_vmodel_is_moved_by_the_leader(void **state)
+{
+    (void)state;
+    three_join();
+    set_vmodel(&nodes.at[0], "v", "m1");
+    for (uint32_t i = 0; i < NODES; i++)
+        NODES_WAIT(vmodel_answers(&nodes.at[i], "v", "m1"));
+    set_vmodel(&nodes.at[1], "v", "m2"); /* sync: until it is promoted */
+    for (uint32_t i = 0; i < NODES; i++)
+        NODES_WAIT(vmodel_answers(&nodes.at[i], "v", "m2"));
+}
+
 static void
 etcd_is_emptied(void **state)
 {
     (void)state;
     three_join();
     all_answer();
+    set_vmodel(&nodes.at[0], "v", "m3");
     member_kill(&cluster, 0);
     member_empty(&cluster, 0);
     member_start(&cluster, 0);
@@ -260,6 +316,7 @@ etcd_is_emptied(void **state)
     NODES_WAIT(node_look(&nodes.at[3]).models == MODELS);
     NODES_WAIT(all_see(NODES + 1));
     all_answer();
+    NODES_WAIT(vmodel_answers(&nodes.at[3], "v", "m3"));
 }
 
 static void
@@ -306,11 +363,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(any_node_answers_for_any_model),
-        TEST(a_dead_node_costs_no_answer),
-        TEST(a_node_that_drains_costs_no_answer),
-        TEST(etcd_stops_and_comes_back),
-        TEST(etcd_is_emptied),
+        TEST(any_node_answers_for_any_model),     TEST(a_dead_node_costs_no_answer),
+        TEST(a_node_that_drains_costs_no_answer), TEST(etcd_stops_and_comes_back),
+        TEST(a_vmodel_is_moved_by_the_leader),    TEST(etcd_is_emptied),
         TEST(lost_answers_of_etcd_do_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,6 +52,17 @@ a_call_loads_its_model_and_is_served(void **state)
 }
 
 static void
+what_is_to_be_done_does_not_wait_for_the_tick(void **state)
+{
+    (void)state;
+    struct node *node = node_open(0, "one", (struct driver_options){.tick_ms = 3600000});
+    node_runtime_ready(node, ROOM);
+    NODES_WAIT(driver_is_ready(node->driver) && node_look(node).instances > 0);
+    node_register(node, "m");
+    assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
+}
+
+static void
 an_unregistered_model_is_unloaded(void **state)
 {
     (void)state;
@@ -84,7 +95,7 @@ a_node_holds_what_it_has_room_for(void **state)
     uint32_t held = 0;
     for (uint32_t i = 0; i < MODELS_MAX; i++)
         held += node->held[i].state == HELD_LOADED || node->held[i].state == HELD_LOADING;
-    assert_in_range(held, 1, 8);
+    assert_in_range(held, 1, ROOM);
     assert_int_equal(node_look(node).models, 20);
 }
 
@@ -103,7 +114,7 @@ uses_are_harvested(void **state)
     (void)state;
     struct driver_options options = {.runtime = {.harvest = harvest}};
     struct node *node = node_open(0, "one", options);
-    driver_runtime_ready(node->driver, &NODE_CAPACITY);
+    node_runtime_ready(node, ROOM);
     NODES_WAIT(driver_is_ready(node->driver));
     NODES_WAIT(node->settings == 1000);
 }
@@ -131,7 +142,7 @@ too_many_calls_are_refused(void **state)
 {
     (void)state;
     struct node *node = node_open(0, "one", (struct driver_options){.calls_max = 2});
-    driver_runtime_ready(node->driver, &NODE_CAPACITY);
+    node_runtime_ready(node, ROOM);
     NODES_WAIT(driver_is_ready(node->driver));
     node_register(node, "m");
     node->holds_back = true;
@@ -300,7 +311,7 @@ a_runtime_is_lost_and_comes_back(void **state)
     assert_false(driver_is_ready(node->driver));
     memset(node->held, 0, sizeof(node->held));
     NODES_WAIT(driver_state(node->driver, "m") == MESH_STATE_NONE);
-    driver_runtime_ready(node->driver, &NODE_CAPACITY);
+    node_runtime_ready(node, ROOM);
     NODES_WAIT(driver_is_ready(node->driver));
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
     assert_int_equal(node->loads, 2);
@@ -309,34 +320,11 @@ a_runtime_is_lost_and_comes_back(void **state)
 
 /* ---- the registry ---- */
 
-/* A write by somebody else. */
-static void
-on_written(void *context, enum store_txn_end end, const struct error *error)
-{
-    if (end != STORE_OK)
-        fail_msg("%s", error->text);
-    *(bool *)context = true;
-}
-
-static void
-write_raw(struct node *node, enum store_table table, const char *id, const char *value)
-{
-    bool written = false;
-    struct error error = ERROR_NONE;
-    const struct store_change change = {
-        .table = table, .id = id, .value = value, .value_bytes = value == NULL ? 0 : strlen(value)};
-    const struct store_txn txn = {
-        .session = store_session(node->store), .changes = &change, .change_count = 1};
-    const struct store_reply reply_to = {.on_end = on_written, .context = &written};
-    assert_int_equal(store_txn(node->store, &txn, reply_to, &error), STATUS_OK);
-    NODES_WAIT(written);
-}
-
 /* What the registry says of a record, by a second look at it: a write that is lost shows it. */
-struct seen {
-    char value[1024];
-};
-static struct seen seen;
+static struct {
+    char value[1024]; /* the last model's */
+    char self[1024];  /* this node's */
+} seen;
 static struct store_events watched;
 
 static void
@@ -344,6 +332,9 @@ see(void *context, const struct store_record *record)
 {
     if (record->table == STORE_MODELS)
         snprintf(seen.value, sizeof(seen.value), "%.*s", (int)record->value_bytes,
+                 (const char *)record->value);
+    if (record->table == STORE_INSTANCES)
+        snprintf(seen.self, sizeof(seen.self), "%.*s", (int)record->value_bytes,
                  (const char *)record->value);
     watched.on_put(context, record);
 }
@@ -357,11 +348,11 @@ node_watched(uint32_t index, const char *id)
     watched = driver_events(node->driver);
     struct store_events events = watched;
     events.on_put = see;
-    seen.value[0] = '\0';
+    memset(&seen, 0, sizeof(seen));
     const struct store_options store = {.instance = node->id, .events = &events};
     assert_int_equal(store_open_memory(nodes.base, &store, &node->store, &error), STATUS_OK);
     driver_start(node->driver, node->store);
-    driver_runtime_ready(node->driver, &NODE_CAPACITY);
+    node_runtime_ready(node, ROOM);
     NODES_WAIT(driver_is_ready(node->driver) && node_look(node).instances > 0);
     return node;
 }
@@ -378,6 +369,22 @@ unknown_fields_stay_in_records(void **state)
     write_raw(node, STORE_MODELS, "m", "{\"type\":\"t\",\"mPath\":\"p\"}");
     NODES_WAIT(strstr(seen.value, "one") != NULL); /* written again, by us */
     assert_null(strstr(seen.value, "theirs"));
+}
+
+static void
+its_record_says_what_it_is(void **state)
+{
+    (void)state;
+    struct node *node = node_watched(0, "one");
+    NODES_WAIT(strstr(seen.self, "\"cap\"") != NULL);
+    assert_non_null(strstr(seen.self, "\"addr\":\"127.0.0.1:1\""));
+    assert_non_null(strstr(seen.self, "\"startTime\":"));
+    assert_null(strstr(seen.self, "shutdown"));
+    assert_null(strstr(seen.self, "\"full\":true"));
+    driver_runtime_lost(node->driver); /* room for nothing */
+    NODES_WAIT(strstr(seen.self, "\"full\":true") != NULL);
+    driver_drain(node->driver);
+    NODES_WAIT(strstr(seen.self, "\"shutdown\":true") != NULL);
 }
 
 static void
@@ -469,7 +476,7 @@ a_vmodel_is_called_and_moved(void **state)
     const struct asker *asker = ask_of(node, "v", DRIVER_NAME_VMODEL, NODES_WAIT_S * NS_PER_S);
     NODES_WAIT(asker->over);
     assert_int_equal(asker->end, MESH_END_OK);
-    assert_string_equal(asker->model, "a"); /* what was served */
+    assert_string_equal(asker->answered, "a");
     order.model = "b";
     order.type = "type";
     order.path = "path";
@@ -477,7 +484,7 @@ a_vmodel_is_called_and_moved(void **state)
     assert_int_equal(order_wait(node, &ordered, order), MESH_OUTCOME_OK);
     asker = ask_of(node, "v", DRIVER_NAME_VMODEL, NODES_WAIT_S * NS_PER_S);
     NODES_WAIT(asker->over);
-    assert_string_equal(asker->model, "b");
+    assert_string_equal(asker->answered, "b");
     order.owner = "another";
     assert_int_equal(order_wait(node, &ordered, order), MESH_OUTCOME_OTHER_OWNER);
     assert_int_equal(
@@ -579,6 +586,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_call_loads_its_model_and_is_served),
+        TEST(what_is_to_be_done_does_not_wait_for_the_tick),
         TEST(an_unregistered_model_is_unloaded),
         TEST(a_node_holds_what_it_has_room_for),
         TEST(uses_are_harvested),
@@ -595,6 +603,7 @@ main(void)
         TEST(a_silent_runtime_is_given_up),
         TEST(a_runtime_is_lost_and_comes_back),
         TEST(unknown_fields_stay_in_records),
+        TEST(its_record_says_what_it_is),
         TEST(a_bad_record_is_skipped_and_counted),
         TEST(settings_are_told),
         TEST(it_can_be_looked_at_in_pages),

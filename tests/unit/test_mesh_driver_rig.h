@@ -26,7 +26,14 @@
 #include "mesh/record/record.h"
 #include "mesh/store/store.h"
 
-enum { NODES_WAIT_S = 20, NODES_TURN_MS = 2, NODES_MAX = 4, MODELS_MAX = 64, ID_MAX = 32 };
+enum {
+    NODES_WAIT_S = 60,
+    NODES_TURN_MS = 2,
+    NODES_MAX = 4,
+    MODELS_MAX = 64,
+    ROOM = 8,
+    ID_MAX = 32
+};
 #define MODEL_BYTES (UINT64_C(1) << 20)
 
 struct node;
@@ -77,7 +84,8 @@ struct asker {
     bool over;
     enum mesh_end end;
     char text[160];
-    char by[ID_MAX]; /* who served it */
+    char by[ID_MAX];       /* who served it */
+    char answered[ID_MAX]; /* which model */
     char model[ID_MAX];
     struct mesh_tried tried[MESH_TRIED_MAX];
     char tried_ids[MESH_TRIED_MAX][ID_MAX];
@@ -270,6 +278,7 @@ struct reply_later {
     uint32_t number;
     enum mesh_end end;
     char by[ID_MAX];
+    char answered[ID_MAX];
     char instance[ID_MAX];
     struct driver_figures figures;
 };
@@ -294,8 +303,10 @@ reply_arrives(struct later *later)
         const struct driver_end end = {
             .end = reply->end, .figures = &reply->figures, .instance = reply->instance};
         origin->relay = NULL;
-        if (reply->end == MESH_END_OK)
+        if (reply->end == MESH_END_OK) {
+            snprintf(origin->answered, sizeof(origin->answered), "%s", reply->answered);
             asker_got(origin, reply->by);
+        }
         driver_try_ended(reply->driver, &origin->call, reply->number, &end);
         if (reply->end == MESH_END_OK && origin->is_relay) {
             asker_remove(origin);
@@ -320,6 +331,7 @@ reply(const struct asker *relay, enum mesh_end end, const char *by, struct drive
     made->end = end;
     made->figures = figures;
     snprintf(made->by, sizeof(made->by), "%s", by);
+    snprintf(made->answered, sizeof(made->answered), "%s", relay->answered);
     snprintf(made->instance, sizeof(made->instance), "%s", relay->node->id);
     nodes_later(&made->later, reply_arrives);
 }
@@ -340,7 +352,7 @@ static inline void
 asker_end(struct asker *asker, const struct driver_end *end)
 {
     struct node *node = asker->node;
-    struct held *held = held_of(node, asker->model);
+    struct held *held = held_of(node, asker->answered);
     assert_true(held->in_flight > 0);
     held->in_flight--;
     asker->serving = false;
@@ -367,7 +379,7 @@ asker_served(struct later *later)
     struct driver_end end = {.end = MESH_END_OK};
     if (node->vanishes) {
         node->vanishes = false;
-        held_of(node, asker->model)->state = HELD_NOT;
+        held_of(node, asker->answered)->state = HELD_NOT;
         end = (struct driver_end){.end = MESH_END_NOT_HERE, .vanished = true};
     }
     asker_end(asker, &end);
@@ -386,7 +398,7 @@ asker_serve(struct driver_call *call, const struct driver_attempt *attempt, stru
     held->in_flight++;
     asker->serving = true;
     asker->number = attempt->number;
-    snprintf(asker->model, sizeof(asker->model), "%s", attempt->model);
+    snprintf(asker->answered, sizeof(asker->answered), "%s", attempt->model);
     nodes_later(&asker->later, asker_served);
     return DRIVER_UNDER_WAY;
 }
@@ -582,13 +594,22 @@ nodes_begin(struct event_base *base)
     nodes.last = &nodes.first;
 }
 
-/* Room for so many models: what is usable is a little less. */
-static const struct driver_capacity NODE_CAPACITY = {
-    .capacity_bytes = 8 * MODEL_BYTES + 4 * MODEL_BYTES / 5,
-    .default_bytes = MODEL_BYTES,
-    .loaders = 2,
-    .load_timeout_ms = 200,
-};
+/* Room for so many models, and the reserve. */
+static inline struct driver_capacity
+node_capacity(uint32_t models)
+{
+    return (struct driver_capacity){.capacity_bytes = (models + 1) * MODEL_BYTES,
+                                    .default_bytes = MODEL_BYTES,
+                                    .loaders = 2,
+                                    .load_timeout_ms = 200};
+}
+
+static inline void
+node_runtime_ready(struct node *node, uint32_t models)
+{
+    const struct driver_capacity capacity = node_capacity(models);
+    driver_runtime_ready(node->driver, &capacity);
+}
 
 /* A node without a store yet. */
 static inline struct node *
@@ -602,14 +623,16 @@ node_create(uint32_t index, const char *id, struct driver_options options)
     options.address = "127.0.0.1:1";
     options.labels = "";
     options.seed = index + 1;
-    options.tick_ms = 50;
+    if (options.tick_ms == 0)
+        options.tick_ms = 50;
     options.runtime = (struct driver_runtime){.context = node,
                                               .size = runtime_size,
                                               .load = runtime_load,
                                               .unload = runtime_unload,
                                               .harvest = options.runtime.harvest};
-    options.peers = (struct driver_peers){
-        .forward = peers_forward, .abandon = peers_abandon, .ensure = peers_ensure};
+    if (options.peers.forward == NULL)
+        options.peers = (struct driver_peers){
+            .forward = peers_forward, .abandon = peers_abandon, .ensure = peers_ensure};
     options.on_drained = node_drained;
     options.on_setting = node_setting;
     options.context = node;
@@ -644,7 +667,7 @@ static inline struct node *
 node_ready(uint32_t index, const char *id)
 {
     struct node *node = node_open(index, id, (struct driver_options){0});
-    driver_runtime_ready(node->driver, &NODE_CAPACITY);
+    node_runtime_ready(node, ROOM);
     NODES_WAIT(driver_is_ready(node->driver) && node_look(node).session != 0 &&
                node_look(node).instances > 0);
     return node;
@@ -764,4 +787,29 @@ node_register(struct node *node, const char *model)
                                                     .path = "path",
                                                     .key = "key"}),
                      MESH_OUTCOME_OK);
+}
+
+/* ---- the registry ---- */
+
+/* A write by somebody else. */
+static inline void
+raw_written(void *context, enum store_txn_end end, const struct error *error)
+{
+    if (end != STORE_OK)
+        fail_msg("%s", error->text);
+    *(bool *)context = true;
+}
+
+static inline void
+write_raw(struct node *node, enum store_table table, const char *id, const char *value)
+{
+    bool written = false;
+    struct error error = ERROR_NONE;
+    const struct store_change change = {
+        .table = table, .id = id, .value = value, .value_bytes = value == NULL ? 0 : strlen(value)};
+    const struct store_txn txn = {
+        .session = store_session(node->store), .changes = &change, .change_count = 1};
+    const struct store_reply reply_to = {.on_end = raw_written, .context = &written};
+    assert_int_equal(store_txn(node->store, &txn, reply_to, &error), STATUS_OK);
+    NODES_WAIT(written);
 }
