@@ -281,6 +281,27 @@ history_is_lost(void **state)
             assert_true(seen->records[i].revision > (uint64_t)deleted);
 }
 
+/* The key that a listing shows is not the one that we know of. */
+static void
+replaced_unheard(void **state)
+{
+    (void)state;
+    proxy = proxy_start(cluster.members[0].client_port);
+    struct seen *seen = join(0, "a");
+    proxy_set(proxy, PROXY_DROP_REQUEST);
+    proxy_cut(proxy);
+    done(do_delete(etcd, PREFIX "instances/a"));
+    int64_t revision = done(do_put(etcd, PREFIX "instances/a", "stranger"))->revision;
+    etcd_compact(etcd, revision, to_got(0));
+    done(got_wait());
+    proxy_set(proxy, PROXY_PASS);
+    WAIT_UNTIL(seen->session == 0);
+    WAIT_UNTIL(seen->trouble.status == STATUS_ALREADY_EXISTS);
+    assert_string_equal(seen_value(seen, STORE_INSTANCES, "a"), "stranger");
+    done(do_delete(etcd, PREFIX "instances/a"));
+    WAIT_UNTIL(seen->session != 0);
+}
+
 static void
 etcd_is_emptied(void **state)
 {
@@ -363,6 +384,7 @@ main(void)
         cmocka_unit_test_setup_teardown(a_name_twice, start, stop),
         cmocka_unit_test_setup_teardown(etcd_stops, start, stop),
         cmocka_unit_test_setup_teardown(history_is_lost, start, stop),
+        cmocka_unit_test_setup_teardown(replaced_unheard, start, stop),
         cmocka_unit_test_setup_teardown(etcd_is_emptied, start, stop),
         cmocka_unit_test_setup_teardown(wrong_options, start, stop),
     };
