@@ -403,8 +403,8 @@ struct rpc_client_request {
  *
  * `call` may be NULL when the call is to be left alone; otherwise it is the user's reference, for
  * the functions below, until rpc_client_release. With it they may be called at any time, the call
- * over or the client destroyed: they do nothing then. The callbacks need no reference; they may come
- * before this function returns, on the stepping thread if this is another one, but not before
+ * over or the client destroyed: they do nothing then. The callbacks need no reference; they may
+ * come before this function returns, on the stepping thread if this is another one, but not before
  * `*call` is written.
  */
 void rpc_client_start(struct rpc_client *client, const struct rpc_client_request *request,
