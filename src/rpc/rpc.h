@@ -384,7 +384,9 @@ struct rpc_client_events {
 
 struct rpc_client_request {
     const char *method; /* "/package.Service/Method"; copied, as all of this */
-    enum rpc_kind kind; /* RPC_UNARY, or RPC_BIDI_STREAM for every kind of stream */
+    /* RPC_UNARY, or RPC_BIDI_STREAM for every kind of stream, and for what may be one: a unary call
+     * that is answered by a second message ends at its deadline, or when it is cancelled. */
+    enum rpc_kind kind;
     int64_t deadline_ns;
     const struct rpc_metadata *metadata;
     size_t metadata_count;
