@@ -452,8 +452,12 @@ test_server_killed_and_back(void **state)
     wait_state(client, RPC_CLIENT_IDLE);
     rpc_client_connect(client);
     wait_state(client, RPC_CLIENT_FAILING);
+    /* It goes on trying by itself. */
+    elsewhere_spawn(&elsewhere);
+    wait_state(client, RPC_CLIENT_READY);
     rpc_client_destroy(client);
     side_stop(side);
+    elsewhere_kill(&elsewhere);
     elsewhere_remove(&elsewhere);
 }
 
