@@ -13,9 +13,9 @@
 #include <shoal/modelet.h>
 
 #include "base/check.h"
+#include "coordinator/oip_wire.h"
 #include "coordinator/services.h"
 #include "grpc/health/v1/health.pb-c.h"
-#include "rpc/wire.h"
 
 enum { WATCHERS_MAX = 1024, FIELD_SERVICE = 1 };
 
@@ -121,7 +121,9 @@ pack_state(Grpc__Health__V1__HealthCheckResponse__ServingStatus state,
     CHECK(grpc__health__v1__health_check_response__get_packed_size(&response) <=
           RESPONSE_BYTES_MAX);
     return (struct rpc_piece){
-        .data = bytes, .bytes = grpc__health__v1__health_check_response__pack(&response, bytes)};
+        .data = bytes,
+        .bytes = grpc__health__v1__health_check_response__pack(&response, bytes),
+    };
 }
 
 /* ---- watchers; all with the lock held ---- */
