@@ -121,7 +121,9 @@ pack_state(Grpc__Health__V1__HealthCheckResponse__ServingStatus state,
     CHECK(grpc__health__v1__health_check_response__get_packed_size(&response) <=
           RESPONSE_BYTES_MAX);
     return (struct rpc_piece){
-        bytes, grpc__health__v1__health_check_response__pack(&response, bytes), NULL, NULL};
+        .data = bytes,
+        .bytes = grpc__health__v1__health_check_response__pack(&response, bytes),
+    };
 }
 
 /* ---- watchers; all with the lock held ---- */

@@ -65,8 +65,8 @@ static void
 client_watch(struct rpc_client *client, grpc_connectivity_state state)
 {
     client->watched = true;
-    /* Pairs with the load when the event has come: what the creating thread wrote is seen. */
-    atomic_store_explicit(&client->state, (int)state_from_core(state), memory_order_release);
+    atomic_store_explicit(&client->state, (int)state_from_core(state), memory_order_relaxed);
+    rpc_queue_hand_over(client->queue);
     grpc_channel_watch_connectivity_state(client->core, state, gpr_inf_future(GPR_CLOCK_MONOTONIC),
                                           client->queue->core, &client->watch_tag);
 }
@@ -168,7 +168,6 @@ rpc_client_on_call_gone(struct rpc_client *client)
 void
 rpc_client_on_watched(struct rpc_client *client)
 {
-    atomic_load_explicit(&client->state, memory_order_acquire);
     client->watched = false;
     if (client->core == NULL)
         client_free(client);

@@ -162,7 +162,8 @@ unary_start(struct rpc_client_call *call, const struct rpc_client_request *reque
     ops[0].data.send_initial_metadata.metadata = metadata.items;
     ops[0].data.send_initial_metadata.count = metadata.count;
     ops[1].data.send_message.send_message = call->sending;
-    atomic_store_explicit(&call->pending, 1, memory_order_release);
+    atomic_store_explicit(&call->pending, 1, memory_order_relaxed);
+    rpc_queue_hand_over(call->client->queue);
     rpc_call_start(call->core, ops, ARRAY_COUNT(ops), tag_of(call, RPC_EVENT_MADE_STATUS));
     rpc_headers_release(&metadata);
 }
@@ -182,7 +183,8 @@ stream_start(struct rpc_client_call *call, const struct rpc_client_request *requ
     call->reading = true;
     rpc_stream_begin(call->stream, call->core);
     /* The two below; what is sent counts itself. */
-    atomic_store_explicit(&call->pending, 2, memory_order_release);
+    atomic_store_explicit(&call->pending, 2, memory_order_relaxed);
+    rpc_queue_hand_over(call->client->queue);
     rpc_stream_open(call->stream, rpc_headers_to_core(request->metadata, request->metadata_count),
                     message, request->last);
     grpc_op receive[2] = {initial_op(call), message_op(call)};
@@ -320,8 +322,6 @@ call_on_sent(struct rpc_client_call *call, bool ok)
 void
 rpc_client_call_on_event(struct rpc_client_call *call, enum rpc_event event, bool ok)
 {
-    /* Pairs with the store before the first batch: what the starting thread wrote is seen. */
-    CHECK(atomic_load_explicit(&call->pending, memory_order_acquire) > 0);
     switch (event) {
     case RPC_EVENT_MADE_INITIAL: call_on_initial(call); break;
     case RPC_EVENT_MADE_RECEIVED: call_on_received(call); break;

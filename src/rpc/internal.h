@@ -136,6 +136,7 @@ struct rpc_queue {
     struct rpc_call *free;
     size_t call_count;        /* call objects that exist */
     size_t live;              /* of these, armed or under way */
+    atomic_uint handed_over;  /* rpc_queue_hand_over */
     atomic_bool stopped;      /* nothing but clients keeps it from its end */
     atomic_uint client_count; /* clients bound to it */
     bool closing;             /* the completion queue was told to shut down */
@@ -215,6 +216,9 @@ grpc_server_credentials *rpc_tls_server(const struct rpc_tls *tls);
 /* ---- queue.c ---- */
 
 void rpc_queue_init(struct rpc_queue *queue, struct rpc_server *server);
+/* What this thread has written is seen by the stepping thread when it handles the event of a batch
+ * that is started next: of objects that this thread has made. */
+void rpc_queue_hand_over(struct rpc_queue *queue);
 /* After its step has returned -1. */
 void rpc_queue_fini(struct rpc_queue *queue);
 

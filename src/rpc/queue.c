@@ -29,6 +29,16 @@ rpc_queue_init(struct rpc_queue *queue, struct rpc_server *server)
     CHECK(pthread_mutex_init(&queue->lock, NULL) == 0);
 }
 
+/*
+ * The library orders this too, by the locks of its queue, but says so nowhere. It is one read and
+ * write for each call of a client; the other side only reads.
+ */
+void
+rpc_queue_hand_over(struct rpc_queue *queue)
+{
+    atomic_fetch_add_explicit(&queue->handed_over, 1, memory_order_release);
+}
+
 /* ---- wake ---- */
 
 void
@@ -83,6 +93,7 @@ static int
 queue_on_event(struct rpc_queue *queue, const grpc_event *event)
 {
     const struct rpc_tag *tag = event->tag;
+    atomic_load_explicit(&queue->handed_over, memory_order_acquire); /* pairs with hand_over */
     switch (tag->event) {
     case RPC_EVENT_WAKE: queue_on_wake(queue); return 0;
     case RPC_EVENT_STOPPED: server_on_stopped(queue->server); return 1;

@@ -384,7 +384,9 @@ struct rpc_client_events {
 
 struct rpc_client_request {
     const char *method; /* "/package.Service/Method"; copied, as all of this */
-    enum rpc_kind kind; /* RPC_UNARY, or RPC_BIDI_STREAM for every kind of stream */
+    /* RPC_UNARY, or RPC_BIDI_STREAM for every kind of stream, and for what may be one: a unary call
+     * that is answered by a second message ends at its deadline, or when it is cancelled. */
+    enum rpc_kind kind;
     int64_t deadline_ns;
     const struct rpc_metadata *metadata;
     size_t metadata_count;
@@ -403,8 +405,8 @@ struct rpc_client_request {
  *
  * `call` may be NULL when the call is to be left alone; otherwise it is the user's reference, for
  * the functions below, until rpc_client_release. With it they may be called at any time, the call
- * over or the client destroyed: they do nothing then. The callbacks need no reference; they may come
- * before this function returns, on the stepping thread if this is another one, but not before
+ * over or the client destroyed: they do nothing then. The callbacks need no reference; they may
+ * come before this function returns, on the stepping thread if this is another one, but not before
  * `*call` is written.
  */
 void rpc_client_start(struct rpc_client *client, const struct rpc_client_request *request,

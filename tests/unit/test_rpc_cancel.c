@@ -434,7 +434,7 @@ test_cancel_all(void **state)
     rig_wait(rig, &rig->cancels, CALLS);
     /* The library is done before the user is: the queues must stay until the calls were ended. */
     int64_t deadline_ns = clock_now_ns() + PATIENCE_S * NS_PER_S;
-    while (!atomic_load_explicit(&rig->server->stopped, memory_order_acquire)) {
+    while (!atomic_load_explicit(&rig->server->queues[0].stopped, memory_order_acquire)) {
         assert_true(clock_now_ns() < deadline_ns);
         sched_yield();
     }

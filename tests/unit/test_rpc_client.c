@@ -167,6 +167,34 @@ test_failures(void **state)
     rig_stop(rig);
 }
 
+/* A unary call of a method that is none, and that answers more than once: only its deadline or a
+ * cancel ends it. */
+static void
+test_more_than_one_answer(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, NULL);
+    struct side *side = side_start();
+    struct rpc_client *client = client_open(side, rig->unix_target);
+    struct probe probe;
+    probe_call(&probe, side, client, "/t.T/HoldStream", "x", 1);
+    rig_wait(rig, &rig->held_count, 1);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(
+            rpc_call_send(rig->held[0], &(struct rpc_piece){.data = "a", .bytes = 1}, 1),
+            STATUS_OK);
+    rig_end_held(rig, 0, STATUS_OK, NULL);
+    struct probe other;
+    probe_call(&other, side, client, "/t.T/Echo", "x", 1);
+    assert_int_equal(probe_end(&other), STATUS_OK);
+    rpc_client_cancel(probe.call);
+    assert_int_equal(probe_end(&probe), STATUS_CANCELLED);
+    assert_int_equal(probe.messages, 0);
+    rpc_client_destroy(client);
+    side_stop(side);
+    rig_stop(rig);
+}
+
 static void
 test_answer_too_large(void **state)
 {
@@ -243,8 +271,8 @@ test_cancel_races(void **state)
     for (unsigned i = 0; i < 300; i++) {
         struct probe probe;
         probe_call(&probe, side, client, "/t.T/Echo", &i, sizeof(i));
-        for (volatile unsigned spin = 0; spin < (i % 60) * 500; spin++)
-            continue;
+        for (unsigned n = i % 3; n > 0; n--)
+            sched_yield();
         rpc_client_cancel(probe.call);
         enum status status = probe_end(&probe);
         assert_true(status == STATUS_OK || status == STATUS_CANCELLED);
@@ -372,6 +400,32 @@ test_nobody_there(void **state)
     side_stop(side);
 }
 
+/* It stands still, and only the client's pings tell. */
+static void
+test_server_stopped(void **state)
+{
+    (void)state;
+    struct elsewhere elsewhere;
+    elsewhere_start(&elsewhere);
+    struct side *side = side_start();
+    struct rpc_client_options options = {.queue = side->queue,
+                                         .target = elsewhere.target,
+                                         .keepalive_time_ns = NS_PER_S,
+                                         .keepalive_timeout_ns = NS_PER_S / 2};
+    struct rpc_client *client;
+    struct error error = ERROR_NONE;
+    assert_int_equal(rpc_client_create(&options, &client, &error), STATUS_OK);
+    elsewhere_wait(&elsewhere, side, client);
+    struct probe probe;
+    probe_call(&probe, side, client, "/t.T/Hold", "x", 1);
+    assert_int_equal(kill(elsewhere.pid, SIGSTOP), 0);
+    assert_int_equal(probe_end(&probe), STATUS_UNAVAILABLE);
+    rpc_client_destroy(client);
+    side_stop(side);
+    elsewhere_kill(&elsewhere);
+    elsewhere_remove(&elsewhere);
+}
+
 static void
 test_server_killed_and_back(void **state)
 {
@@ -398,8 +452,12 @@ test_server_killed_and_back(void **state)
     wait_state(client, RPC_CLIENT_IDLE);
     rpc_client_connect(client);
     wait_state(client, RPC_CLIENT_FAILING);
+    /* It goes on trying by itself. */
+    elsewhere_spawn(&elsewhere);
+    wait_state(client, RPC_CLIENT_READY);
     rpc_client_destroy(client);
     side_stop(side);
+    elsewhere_kill(&elsewhere);
     elsewhere_remove(&elsewhere);
 }
 
@@ -414,6 +472,7 @@ main(int argc, char **argv)
         cmocka_unit_test(test_left_alone),
         cmocka_unit_test(test_on_a_servers_queue),
         cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_more_than_one_answer),
         cmocka_unit_test(test_answer_too_large),
         cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_cancel),
@@ -422,6 +481,7 @@ main(int argc, char **argv)
         cmocka_unit_test(test_destroy_at_all_times),
         cmocka_unit_test(test_bad_options),
         cmocka_unit_test(test_nobody_there),
+        cmocka_unit_test(test_server_stopped),
         cmocka_unit_test(test_server_killed_and_back),
     };
     return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);

@@ -149,6 +149,8 @@ on_hold(void *context, struct rpc_call *call, const struct rpc_message *message)
     (void)message;
     struct rig *rig = context;
     CHECK(!call->closed); /* or on_cancel would never come */
+    if (rpc_call_user(call) != NULL)
+        return; /* another message of a stream that is held */
     pthread_mutex_lock(&rig->lock);
     if (rig->ending) {
         pthread_mutex_unlock(&rig->lock);
@@ -191,6 +193,7 @@ on_chat(void *context, struct rpc_call *call, const struct rpc_message *message)
 {
     struct rig *rig = context;
     rig_count(rig, &rig->messages);
+    rpc_call_set_tag(call, (uintptr_t)call); /* all that ends it is on this thread */
     struct rpc_piece piece = lent_piece(rig, message);
     if (rpc_call_send(call, &piece, 1) != STATUS_OK)
         rig_count(rig, &rig->refused);
@@ -204,6 +207,14 @@ on_chat_end(void *context, struct rpc_call *call)
     rpc_call_finish(call, STATUS_OK, NULL);
 }
 
+static inline void
+on_chat_cancel(void *context, uint64_t tag)
+{
+    on_cancel(context, tag);
+    if (tag != 0)
+        rpc_call_finish((struct rpc_call *)(uintptr_t)tag, STATUS_CANCELLED, NULL);
+}
+
 static const struct rpc_method rig_methods[] = {
     {"/t.T/Echo", RPC_UNARY, true, on_echo, NULL, on_cancel},
     {"/t.T/EchoCold", RPC_UNARY, false, on_echo, NULL, on_cancel},
@@ -211,8 +222,8 @@ static const struct rpc_method rig_methods[] = {
     {"/t.T/HoldCold", RPC_UNARY, false, on_hold, NULL, on_cancel},
     {"/t.T/HoldStream", RPC_SERVER_STREAM, false, on_hold, NULL, on_cancel},
     {"/t.T/HoldBidi", RPC_BIDI_STREAM, false, on_hold, on_hold_half_close, on_cancel},
-    {"/t.T/Chat", RPC_BIDI_STREAM, false, on_chat, on_chat_end, on_cancel},
-    {"/t.T/ChatHot", RPC_BIDI_STREAM, true, on_chat, on_chat_end, on_cancel},
+    {"/t.T/Chat", RPC_BIDI_STREAM, false, on_chat, on_chat_end, on_chat_cancel},
+    {"/t.T/ChatHot", RPC_BIDI_STREAM, true, on_chat, on_chat_end, on_chat_cancel},
 };
 
 /* ---- the server ---- */
