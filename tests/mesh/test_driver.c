@@ -36,7 +36,7 @@ join(uint32_t index, const char *id, const struct proxy *proxy)
     if (store_open_etcd(nodes.base, &store, &where, &node->store, &error) != STATUS_OK)
         fail_msg("%s", error.text);
     driver_start(node->driver, node->store);
-    driver_runtime_ready(node->driver, &NODE_CAPACITY);
+    node_runtime_ready(node, 2 * MODELS); /* none goes for want of room */
     return node;
 }
 
@@ -88,6 +88,25 @@ some_node(void)
     }
 }
 
+static void
+show(void *context, const struct mesh_instance *instance)
+{
+    const struct mesh_figures *figures = &instance->figures;
+    printf("  %s sees %s: free %llu of %llu, copies %u, loading %u%s\n", (const char *)context,
+           instance->id, (unsigned long long)figures->free_units,
+           (unsigned long long)figures->capacity_units, figures->copies, figures->loading,
+           figures->full ? ", full" : "");
+}
+
+/* For people, when a test fails. */
+static void
+show_all(void)
+{
+    for (uint32_t i = 0; i < NODES_MAX; i++)
+        if (nodes.at[i].is_there)
+            driver_visit_instances(nodes.at[i].driver, 0, NODES_MAX, show, nodes.at[i].id);
+}
+
 /* Through nodes drawn by lot. */
 static void
 all_answer(void)
@@ -100,6 +119,8 @@ all_answer(void)
     }
     for (uint32_t i = 0; i < MODELS; i++) {
         NODES_WAIT(askers[i]->over);
+        if (askers[i]->end != MESH_END_OK)
+            show_all();
         if (askers[i]->end != MESH_END_OK)
             fail_msg("m%u at %s: end %d, %s", i, askers[i]->node->id, (int)askers[i]->end,
                      askers[i]->text);

@@ -21,7 +21,7 @@ event_of_model(const struct record *record, uint32_t model, struct mesh_place *p
             .kind = record->places[i].kind,
             .reason = record->places[i].kind == MESH_PLACE_FAILED ? "broken" : NULL,
         };
-    snprintf(path, sizeof(path), "v%u", record->path);
+    snprintf(path, sizeof(path), "v%llu", (unsigned long long)record->version);
     return (struct mesh_event){
         .kind = MESH_MODEL_PUT,
         .model = {.id = model_name(model),
@@ -42,6 +42,11 @@ static void
 tell_model(struct world *world, uint32_t node, const struct record *record, uint32_t model)
 {
     struct mesh_place places[PLACES_MAX];
+    struct node *to = &world->nodes[node];
+    if (record->exists && record->revision > to->told_at[model])
+        to->told[model] = record->version;
+    if (record->revision > to->told_at[model])
+        to->told_at[model] = record->revision;
     node_step(world, node, event_of_model(record, model, places));
 }
 
@@ -76,10 +81,11 @@ tell_key(struct world *world, uint32_t node, const struct instance_key *key, uin
     node_step(world, node,
               (struct mesh_event){.kind = MESH_INSTANCE_PUT,
                                   .instance = {.id = node_name(of),
-                                               .labels = "",
+                                               .labels = of % 2 == 0 ? "even" : "odd",
                                                .session = key->session,
                                                .revision = key->revision,
                                                .start_ms = key->start_ms,
+                                               .version = key->version,
                                                .draining = key->draining,
                                                .figures = key->figures}});
 }
@@ -88,8 +94,12 @@ static void
 deliver(struct world *world, struct task *task)
 {
     struct node *node = &world->nodes[task->node];
-    if (node->mesh == NULL || node->life != task->life)
+    if (node->mesh == NULL || node->life != task->life || task->c != node->history)
         return;
+    if (node->history != world->history || node->seen >= world->change_count) {
+        node->watching = false;
+        return;
+    }
     uint64_t until = node->seen + 1 + draw(world, 20);
     while (node->seen < world->change_count && node->seen < until) {
         const struct change change = world->changes[node->seen++];
@@ -112,11 +122,11 @@ announce(struct world *world)
 {
     for (uint32_t i = 0; i < world->node_count; i++) {
         struct node *node = &world->nodes[i];
-        if (node->mesh == NULL || node->watching)
+        if (node->mesh == NULL || node->watching || node->history != world->history)
             continue;
         node->watching = true;
         int64_t lag = world->faulty && happens(world, 20) ? draw(world, 8000) : draw(world, 100);
-        later(world, lag, (struct task){.run = deliver, .node = i, .life = node->life});
+        later(world, lag, (struct task){.run = deliver, .node = i, .life = node->life, .c = node->history});
     }
 }
 
@@ -162,6 +172,17 @@ etcd_put_vmodel(struct world *world, uint32_t vmodel, struct vrecord record)
 }
 
 void
+etcd_register(struct world *world, uint32_t model, const struct record *former)
+{
+    struct record record = {.exists = true, .version = ++world->versions};
+    if (former != NULL && former->exists) {
+        record.references = former->references;
+        record.auto_delete = former->auto_delete;
+    }
+    etcd_put_model(world, model, record);
+}
+
+void
 etcd_put_key(struct world *world, uint32_t node)
 {
     struct change *change = change_add(world);
@@ -191,6 +212,7 @@ void
 etcd_list(struct world *world, uint32_t node)
 {
     world->nodes[node].seen = world->change_count;
+    world->nodes[node].history = world->history;
     for (uint32_t i = 0; i < world->node_count; i++)
         if (world->keys[i].exists)
             tell_key(world, node, &world->keys[i], i);
@@ -201,6 +223,57 @@ etcd_list(struct world *world, uint32_t node)
         if (world->vrecords[i].exists)
             tell_vmodel(world, node, &world->vrecords[i], i);
     node_step(world, node, (struct mesh_event){.kind = MESH_WHOLE, .whole = {world->revision}});
+}
+
+/* ---- without its data ---- */
+
+bool
+etcd_is_seen_by(const struct world *world, uint32_t node)
+{
+    return world->nodes[node].history == world->history;
+}
+
+static void
+key_is_back(struct world *world, struct task *task)
+{
+    const struct node *node = &world->nodes[task->node];
+    if (node->mesh != NULL && node->life == task->life && etcd_is_seen_by(world, task->node) &&
+        !world->keys[task->node].exists)
+        node_register(world, task->node);
+}
+
+static void
+notices(struct world *world, struct task *task)
+{
+    struct node *node = &world->nodes[task->node];
+    if (node->mesh == NULL || node->life != task->life || etcd_is_seen_by(world, task->node))
+        return;
+    node->watching = false;
+    memset(node->told_at, 0, sizeof(node->told_at));
+    node_step(world, task->node, (struct mesh_event){.kind = MESH_EMPTIED});
+    etcd_list(world, task->node);
+    task->run = key_is_back;
+    later(world, draw(world, 5000), *task);
+}
+
+void
+etcd_empty(struct world *world)
+{
+    world->history++;
+    world->emptied_ms = world->now_ms;
+    world->revision = 1;
+    world->change_count = 0;
+    for (uint32_t i = 0; i < world->model_count; i++)
+        world->records[i] = (struct record){0};
+    for (uint32_t i = 0; i < world->vmodel_count; i++)
+        world->vrecords[i] = (struct vrecord){0};
+    for (uint32_t i = 0; i < world->node_count; i++) {
+        struct instance_key *key = &world->keys[i];
+        *key = (struct instance_key){
+            .start_ms = key->start_ms, .version = key->version, .draining = key->draining};
+        later(world, draw(world, 5000),
+              (struct task){.run = notices, .node = i, .life = world->nodes[i].life});
+    }
 }
 
 /* ---- transactions ---- */
@@ -219,6 +292,7 @@ struct message {
     uint64_t session;
     uint32_t absent; /* a node whose key must not exist; NODES_MAX: none */
     bool heard;
+    uint64_t history; /* of etcd, when it was sent */
     uint32_t count;
     struct kept_write writes[MESH_WRITES_MAX];
 };
@@ -261,7 +335,8 @@ check_claim(const struct world *world, uint32_t node, const struct record *befor
                 world->vmodel_count == 0 &&           /* V3 */
                 world->faults.links + world->faults.kills + world->faults.leases +
                         world->faults.forgets + world->faults.drains + world->faults.load_fails +
-                        world->faults.size_lies ==
+                        world->faults.size_lies + world->faults.constraints +
+                        world->faults.emptied + world->concurrency ==
                     0;
     /* one that was given up for want of room may be on its way out of the record */
     uint32_t most = world->capacity < world->model_bytes * 100 ? 1 : 0;
@@ -291,7 +366,8 @@ apply_model(struct world *world, uint32_t node, const struct message *message,
     struct record record = write->record;
     record.exists = true;
     record.create_revision = before->exists ? before->create_revision : 0;
-    world->nodes[node].claimed[write->id] = is_registered(own) ? before->create_revision : 0;
+    world->nodes[node].claimed[write->id] = is_registered(own) ? record.version : 0;
+    CHECK(!before->exists || before->version == record.version);
     etcd_put_model(world, write->id, record);
 }
 
@@ -330,6 +406,8 @@ txn_ended(struct world *world, struct task *task)
     struct node *node = &world->nodes[task->node];
     if (node->mesh == NULL || node->life != task->life)
         return;
+    if (message->history != node->history) /* emptied since */
+        task->a = MESH_TXN_UNKNOWN;
     for (uint32_t i = 0; i < message->count && task->a != MESH_TXN_UNKNOWN; i++) {
         const struct kept_write *write = &message->writes[i];
         if (write->of == MESH_RECORD_MODEL)
@@ -379,7 +457,8 @@ txn_arrives(struct world *world, struct task *task)
     const struct message *message = task->data;
     const struct instance_key *key = &world->keys[task->node];
     bool absent = message->absent == NODES_MAX || !world->keys[message->absent].exists;
-    bool holds = absent && key->exists && key->session == message->session;
+    bool holds = absent && key->exists && key->session == message->session &&
+                 message->history == world->history;
     for (uint32_t i = 0; i < message->count; i++)
         holds = holds && compares(world, &message->writes[i]);
     trace(world, message->txn ^ holds);
@@ -395,7 +474,7 @@ keep_model(const struct mesh_model *model)
     struct record record = {.used_ms = model->used_ms,
                             .references = model->references,
                             .auto_delete = model->auto_delete,
-                            .path = number_of(model->path),
+                            .version = number_of(model->path),
                             .count = model->place_count};
     CHECK(model->place_count <= PLACES_MAX);
     for (uint32_t i = 0; i < model->place_count; i++)
@@ -431,6 +510,7 @@ etcd_txn(struct world *world, uint32_t node, const struct mesh_txn *txn)
                                 .session = txn->session,
                                 .absent = txn->absent == NULL ? NODES_MAX : number_of(txn->absent),
                                 .heard = true,
+                                .history = world->nodes[node].history,
                                 .count = txn->write_count};
     for (uint32_t i = 0; i < txn->write_count; i++)
         message->writes[i] = keep(&txn->writes[i]);

@@ -81,6 +81,8 @@ slot_end(struct world *world, uint32_t node, uint32_t number, enum mesh_end end)
     CHECK(end != MESH_END_NOT_HERE && end != MESH_END_REFUSED); /* between nodes only */
     if (end == MESH_END_OK)
         check_served(world, &slot);
+    else if (end != MESH_END_DEADLINE)
+        count_failed(world, &slot);
     world->answered++;
     world->ends[end]++;
 }
@@ -112,8 +114,10 @@ served(struct world *world, struct task *task)
     CHECK(held->version == task->c);                             /* I19 */
     held->in_flight--;
     slot->serving = false;
-    struct mesh_event event = {.kind = MESH_TRY_ENDED,
-                               .tried = {.call = task->a, .number = task->b, .end = MESH_END_OK}};
+    struct mesh_event event = {
+        .kind = MESH_TRY_ENDED,
+        .tried = {
+            .call = task->a, .number = task->b, .end = MESH_END_OK, .took_us = 1 + draw(world, 200000)}};
     if (world->faulty && held->in_flight == 0 &&
         mesh_state(node->mesh, model_name(slot->model)) == MESH_STATE_LOADED &&
         happens(world, world->faults.forgets)) {
@@ -134,10 +138,13 @@ do_serve(struct world *world, uint32_t number, const struct mesh_action *action)
 {
     struct node *node = &world->nodes[number];
     struct held *held = &node->held[number_of(action->attempt.model)];
+    uint32_t model = number_of(action->attempt.model);
     CHECK(held->memory == MEMORY_LOADED);
-    CHECK(held->version == action->attempt.create_revision);
+    CHECK(held->version == node->told[model]); /* I19 */
     held->in_flight++;
     node->slots[action->attempt.call].model = number_of(action->attempt.model);
+    uint32_t most = model_concurrency(world, model);
+    CHECK(most == 0 || held->in_flight <= most); /* S6 */
     node->slots[action->attempt.call].serving = true;
     later(world, 1 + draw(world, 200),
           (struct task){.run = served,
@@ -261,6 +268,7 @@ loaded(struct world *world, struct task *task)
             node->excess += held->bytes / 3;
         }
         event.loaded.size_bytes = held->bytes;
+        event.loaded.max_concurrency = model_concurrency(world, task->a);
     }
     node_step(world, task->node, event);
 }
@@ -272,8 +280,10 @@ do_load(struct world *world, uint32_t number, const struct mesh_action *action)
     uint32_t model = number_of(action->load.model);
     struct held *held = &node->held[model];
     CHECK(held->memory == MEMORY_NONE); /* I2 */
-    uint64_t version = node->claimed[model];
-    CHECK(version != 0); /* I3 */
+    uint64_t version = strtoull(action->load.path + 1, NULL, 10);
+    CHECK(node->claimed[model] == version); /* I3 */
+    bool allowed = !node->constrained || number % 2 == 0;
+    CHECK(allowed || world->now_ms - node->heard_ms <= 1000); /* H3: at the next tick at the latest */
     *held = (struct held){.memory = MEMORY_LOADING,
                           .bytes = world->model_bytes * (1 + model % 4),
                           .version = version};
@@ -308,8 +318,9 @@ do_unload(struct world *world, uint32_t number, const struct mesh_action *action
     struct held *held = &node->held[model];
     CHECK(held->memory == MEMORY_LOADED && held->in_flight == 0); /* I2, I4 */
     const struct record *record = &world->records[model];
-    bool same = record->exists && record->create_revision == held->version;
-    CHECK(!same || !is_registered(place_of(record, number)) || world->faults.txn_late > 0); /* I5 */
+    bool same = record->exists && record->version == held->version;
+    CHECK(!same || !is_registered(place_of(record, number)) || world->faults.txn_late > 0 ||
+          world->history > 0); /* I5; who writes a lost record anew says what was when it was lost */
     held->memory = MEMORY_UNLOADING;
     world->unloads++;
     later(world, 5 + draw(world, 1000),
@@ -432,15 +443,34 @@ publish(struct world *world, struct task *task)
     struct node *node = &world->nodes[task->node];
     if (node->mesh == NULL || node->life != task->life)
         return;
-    if (world->keys[task->node].exists) {
+    if (world->keys[task->node].exists && etcd_is_seen_by(world, task->node)) {
         world->keys[task->node].figures = mesh_figures(node->mesh);
         etcd_put_key(world, task->node);
     }
     later(world, 5000, *task);
 }
 
-static void
-register_node(struct world *world, uint32_t number)
+uint32_t
+model_concurrency(const struct world *world, uint32_t model)
+{
+    return model % 2 == 0 ? world->concurrency : 0;
+}
+
+void
+node_hear(struct world *world, uint32_t number, bool constrained)
+{
+    struct node *node = &world->nodes[number];
+    static const char *const even[] = {"even"};
+    const struct mesh_type_rule rule = {.type = "type", .required = even, .required_count = 1};
+    node->constrained = constrained;
+    node->heard_ms = world->now_ms;
+    node_step(world, number,
+              (struct mesh_event){.kind = MESH_TYPES,
+                                  .types = {.rules = &rule, .rule_count = constrained ? 1 : 0}});
+}
+
+void
+node_register(struct world *world, uint32_t number)
 {
     etcd_put_key(world, number);
     node_step(world, number,
@@ -456,9 +486,11 @@ node_start(struct world *world, uint32_t number)
     memset(node->orders, 0, sizeof(node->orders));
     memset(node->held, 0, sizeof(node->held));
     memset(node->claimed, 0, sizeof(node->claimed));
+    memset(node->told_at, 0, sizeof(node->told_at));
     node->excess = 0;
     node->life++;
     node->watching = false;
+    node->constrained = false;
     node->mesh = mesh_create(&(struct mesh_config){.instance = node_name(number),
                                                    .seed = world->random ^ number,
                                                    .models_max = MODELS_MAX,
@@ -472,14 +504,17 @@ node_start(struct world *world, uint32_t number)
     world->keys[number].start_ms = wall_of(world, number);
     world->keys[number].figures = (struct mesh_figures){0};
     world->keys[number].draining = false;
+    world->keys[number].version = world->upgrades ? 1 + node->life / 2 : 1;
     node_step(world, number,
               (struct mesh_event){.kind = MESH_RUNTIME,
                                   .runtime = {.capacity_bytes = world->capacity,
                                               .default_bytes = world->model_bytes,
                                               .loaders = 1 + draw(world, 4),
                                               .load_timeout_ms = 9000}});
+    if (world->constrained)
+        node_hear(world, number, true);
     etcd_list(world, number);
-    register_node(world, number);
+    node_register(world, number);
     struct task task = {.node = number, .life = node->life};
     task.run = tick;
     later(world, draw(world, 1000), task);
@@ -537,15 +572,17 @@ comes_back(struct world *world, struct task *task)
 {
     const struct node *node = &world->nodes[task->node];
     if (node->mesh != NULL && node->life == task->life && !world->keys[task->node].exists) {
+        if (!etcd_is_seen_by(world, task->node))
+            return; /* its key comes back otherwise */
         world->keys[task->node].start_ms = (int64_t)task->c;
-        register_node(world, task->node);
+        node_register(world, task->node);
     }
 }
 
 void
 node_lose_lease(struct world *world, uint32_t number)
 {
-    if (!world->keys[number].exists)
+    if (!world->keys[number].exists || !etcd_is_seen_by(world, number))
         return;
     int64_t start_ms = world->keys[number].start_ms;
     etcd_drop_key(world, number);

@@ -3,6 +3,7 @@
  * Clients that register and unregister models and move vmodels, and what must hold of that: I13,
  * I14, each order ends once, and what a vmodel's call was answered by was its active model.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -12,11 +13,15 @@ enum { LAG_MS = 20000 }; /* a mirror, at most */
 
 /* ---- clients ---- */
 
+/* Of the model that is there, or a new one; wrong ones, sometimes. Lasts until the next. */
 static const char *
-path_name(uint32_t path)
+path_of(struct world *world, uint32_t model)
 {
-    static const char *const NAMES[] = {"v0", "v1"};
-    return NAMES[path];
+    static char path[32];
+    const struct record *record = &world->records[model];
+    uint64_t version = record->exists && draw(world, 8) > 0 ? record->version : ++world->versions;
+    snprintf(path, sizeof(path), "v%llu", (unsigned long long)version);
+    return path;
 }
 
 void
@@ -27,7 +32,8 @@ orders_client(struct world *world)
         return;
     uint32_t what = draw(world, world->vmodel_count > 0 ? 10 : 4);
     bool rarely = draw(world, 8) == 0;
-    struct mesh_order said = {.model = model_name(draw(world, world->model_count))};
+    uint32_t model = draw(world, world->model_count);
+    struct mesh_order said = {.model = model_name(model)};
     if (what >= 4)
         said.vmodel = vmodel_name(draw(world, world->vmodel_count));
     said.load_now = draw(world, 2);
@@ -37,7 +43,7 @@ orders_client(struct world *world)
     case 1:
         said.kind = MESH_REGISTER;
         said.type = "type";
-        said.path = path_name(rarely);
+        said.path = path_of(world, model);
         break;
     case 2: said.kind = MESH_UNREGISTER; break;
     case 3: said.kind = rarely ? MESH_MODEL_STATUS : MESH_ENSURE_LOADED; break;
@@ -45,7 +51,7 @@ orders_client(struct world *world)
     default:
         said.kind = MESH_SET_VMODEL;
         said.type = draw(world, 2) ? "type" : NULL;
-        said.path = said.type != NULL ? path_name(0) : NULL;
+        said.path = said.type != NULL ? path_of(world, model) : NULL;
         said.auto_delete = draw(world, 2);
         said.force = world->faults.forced && rarely;
         break;
@@ -78,6 +84,8 @@ void
 check_references(const struct world *world)
 {
     uint32_t references[MODELS_MAX] = {0};
+    if (world->history > 0)
+        return; /* etcd was emptied, and who writes it anew, may write what was before */
     for (uint32_t i = 0; i < world->vmodel_count; i++) {
         const struct vrecord *vmodel = &world->vrecords[i];
         if (!vmodel->exists)
@@ -133,7 +141,10 @@ check_switch(struct world *world, uint32_t number, const struct vrecord *after)
     world->histories[number][(*count)++] =
         (struct was_active){.from_ms = world->now_ms, .model = active};
     const struct faults *faults = &world->faults;
-    bool steady = faults->kills + faults->leases + faults->drains == 0 && !faults->forced;
+    bool steady = faults->kills + faults->leases + faults->drains + faults->constraints +
+                          faults->emptied ==
+                      0 &&
+                  !faults->forced;
     if (!steady || was == NOBODY || active == NOBODY)
         return;
     uint32_t wanted = loaded_alive(world, was);
@@ -151,11 +162,28 @@ check_served(const struct world *world, const struct slot *slot)
         return;
     const struct was_active *history = world->histories[slot->vmodel];
     uint32_t count = world->history_counts[slot->vmodel];
-    bool was = false;
+    bool was = world->history > 0;
     for (uint32_t i = 0; i < count; i++)
         was |= history[i].model == slot->model &&
                (i + 1 == count || history[i + 1].from_ms > slot->called_ms - LAG_MS);
-    CHECK(was || world->faults.replacements > 0); /* else its record was gone for a moment (V7) */
+    CHECK(was);
+}
+
+/* I7 for vmodels: one that has been there all the time is answered, whatever becomes of its models
+ * meanwhile. */
+void
+count_failed(struct world *world, const struct slot *slot)
+{
+    if (slot->vmodel == NOBODY)
+        return;
+    const struct was_active *history = world->histories[slot->vmodel];
+    uint32_t count = world->history_counts[slot->vmodel];
+    int64_t since_ms = slot->called_ms - LAG_MS;
+    bool there = count > 0 && history[0].from_ms < since_ms;
+    for (uint32_t i = 0; i < count; i++)
+        there &= history[i].model != NOBODY ||
+                 (i + 1 < count && history[i + 1].from_ms < since_ms);
+    world->vmodels_failed += there;
 }
 
 /* ---- when all is well ---- */
@@ -163,9 +191,13 @@ check_served(const struct world *world, const struct slot *slot)
 void
 orders_converge(struct world *world)
 {
-    for (uint32_t i = 0; i < world->vmodel_count; i++) /* L: transitions end */
-        CHECK(!world->vrecords[i].exists ||
-              world->vrecords[i].active == world->vrecords[i].target);
+    for (uint32_t i = 0; i < world->vmodel_count; i++) { /* L: transitions end */
+        const struct vrecord *vmodel = &world->vrecords[i];
+        bool moves = vmodel->exists && vmodel->active != vmodel->target;
+        if (moves)
+            report(world, vmodel->target);
+        CHECK(!moves);
+    }
     for (uint32_t i = 0; i < world->model_count; i++) {
         if (world->records[i].exists)
             continue;
@@ -174,7 +206,7 @@ orders_converge(struct world *world)
                    (struct mesh_order){.kind = MESH_REGISTER,
                                        .model = model_name(i),
                                        .type = "type",
-                                       .path = path_name(0),
+                                       .path = path_of(world, i),
                                        .load_now = draw(world, 2)});
         world_run(world, 40000);
         CHECK(world->outcomes[MESH_OUTCOME_OK] == ok + 1 && world->records[i].exists);

@@ -9,7 +9,7 @@
 #include "../random.h"
 #include "base/check.h"
 
-enum { ROOMY = 200, LINK_MS_MAX = 20000, DOWN_MS_MAX = 30000 };
+enum { FORGOTTEN_MS = 30000, ROOMY = 200, LINK_MS_MAX = 20000, DOWN_MS_MAX = 30000 };
 
 uint32_t
 draw(struct world *world, uint32_t below)
@@ -141,6 +141,25 @@ start_again(struct world *world, struct task *task)
 }
 
 static void
+hears(struct world *world, struct task *task)
+{
+    const struct node *node = &world->nodes[task->node];
+    if (node->mesh != NULL && node->life == task->life)
+        node_hear(world, task->node, task->a != 0);
+}
+
+/* Each node hears of it in its time. */
+static void
+constrain(struct world *world, bool constrained)
+{
+    world->constrained = constrained;
+    for (uint32_t i = 0; i < world->node_count; i++)
+        later(world, draw(world, 3000),
+              (struct task){
+                  .run = hears, .node = i, .life = world->nodes[i].life, .a = constrained});
+}
+
+static void
 misfortune(struct world *world, struct task *task)
 {
     if (!world->faulty)
@@ -165,12 +184,18 @@ misfortune(struct world *world, struct task *task)
         struct record anew = world->records[model];
         if (anew.exists)
             etcd_put_model(world, model, (struct record){.exists = false});
-        anew = (struct record){
-            .exists = true, .references = anew.references, .auto_delete = anew.auto_delete};
-        etcd_put_model(world, model, anew);
+        etcd_register(world, model, &anew);
     }
     if (happens(world, world->faults.orders))
         orders_client(world);
+    if (happens(world, world->faults.constraints))
+        constrain(world, !world->constrained);
+    if (happens(world, world->faults.emptied))
+        etcd_empty(world);
+    uint32_t model = draw(world, world->model_count);
+    if (world->history > 0 && !world->records[model].exists && world->faults.orders == 0 &&
+        world->now_ms - world->emptied_ms > FORGOTTEN_MS)
+        etcd_register(world, model, NULL); /* nobody who knew it has lived on */
     later(world, 1000, *task);
 }
 
@@ -219,13 +244,17 @@ world_init(struct world *world, uint64_t seed)
         .cancels = rate(world, 300),
         .drains = rate(world, 60),
         .replacements = rate(world, 100),
+        .constraints = rate(world, 60),
+        .emptied = draw(world, 4) == 0 ? draw(world, 40) : 0,
         .orders = rate(world, 1000),
         .forced = draw(world, 2) == 0,
     };
     world->vmodel_count = world->faults.orders == 0 ? 0 : draw(world, VMODELS_MAX + 1);
+    world->concurrency = draw(world, 2) ? 1 + draw(world, 4) : 0;
+    world->upgrades = draw(world, 2) == 0;
     bool skewed = draw(world, 2) == 0;
     for (uint32_t i = 0; i < world->model_count; i++)
-        etcd_put_model(world, i, (struct record){.exists = true});
+        etcd_register(world, i, NULL);
     for (uint32_t i = 0; i < world->node_count; i++) {
         world->nodes[i].skew_ms = skewed ? (int64_t)draw(world, 20000) - 10000 : 0;
         node_start(world, i);
@@ -250,6 +279,28 @@ world_fini(struct world *world)
 
 /* ---- when all is well ---- */
 
+static bool
+is_busy(const struct world *world)
+{
+    for (uint32_t n = 0; n < world->node_count; n++)
+        for (uint32_t m = 0; m < world->model_count; m++) {
+            enum memory memory = world->nodes[n].held[m].memory;
+            const struct place_kept *place = place_of(&world->records[m], n);
+            if (memory == MEMORY_LOADING || memory == MEMORY_UNLOADING ||
+                (is_registered(place) && place->kind == MESH_PLACE_LOADING))
+                return true;
+        }
+    return false;
+}
+
+/* The leader loads in advance (G3), whenever it comes to it. */
+static void
+rest(struct world *world)
+{
+    for (int i = 0; i < 600 && is_busy(world); i++)
+        world_run(world, 100);
+}
+
 /* I5, L2: what the records say is what the runtimes hold. */
 static void
 check_truth(const struct world *world)
@@ -263,15 +314,14 @@ check_truth(const struct world *world)
             CHECK(!says || world->nodes[n].mesh != NULL); /* L2 */
             CHECK(says == (held->memory == MEMORY_LOADED));
             CHECK(!says || place->kind == MESH_PLACE_LOADED);
-            CHECK(!says || held->version == record->create_revision);
+            CHECK(!says || held->version == record->version);
             CHECK(record->exists || !says);
             CHECK(held->in_flight == 0);
         }
     }
 }
 
-/* For whoever looks for the reason of a failed seed. */
-static void
+void
 report(const struct world *world, uint32_t model)
 {
     const struct record *record = &world->records[model];
@@ -308,18 +358,23 @@ check_answers(const struct world *world)
 {
     const struct faults *faults = &world->faults;
     bool calm = faults->load_fails + faults->kills + faults->leases + faults->links +
-                    faults->replacements + faults->orders ==
+                    faults->replacements + faults->constraints + faults->emptied ==
                 0;
     bool some_stay = faults->drains == 0 || world->node_count >= 4;
-    if (calm && some_stay && world->capacity >= world->model_bytes * ROOMY)
+    if (!calm || !some_stay || world->capacity < world->model_bytes * ROOMY)
+        return;
+    CHECK(world->vmodels_failed == 0);
+    if (faults->orders == 0) /* else they unregister models */
         CHECK(world->answered == world->ends[MESH_END_OK] +
-                                     world->ends[MESH_END_DEADLINE]); /* one loader, a long queue */
+                                     world->ends[MESH_END_DEADLINE] + /* one loader, a long queue */
+                                     world->ends[MESH_END_OVERLOADED] * (world->concurrency > 0));
 }
 
 void
 world_converge(struct world *world)
 {
     world->faulty = false;
+    constrain(world, false);
     for (uint32_t i = 0; i < NODES_MAX; i++)
         for (uint32_t j = 0; j < NODES_MAX; j++)
             world->link_broken_until_ms[i][j] = 0;
@@ -338,6 +393,7 @@ world_converge(struct world *world)
     }
     world_run(world, 150000); /* failures expire, the lost one's places go */
     orders_converge(world);
+    rest(world);
     check_truth(world);
     for (uint32_t i = 0; i < world->model_count; i++) { /* L3, one after the other: all fit */
         uint64_t ok = world->ends[MESH_END_OK];
@@ -355,5 +411,6 @@ world_converge(struct world *world)
         CHECK(world->ends[MESH_END_OK] == ok + world->vrecords[i].exists);
     }
     world_run(world, 20000);
+    rest(world);
     check_truth(world);
 }

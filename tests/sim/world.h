@@ -36,6 +36,8 @@ struct faults {
     uint32_t cancels;      /* by the client, per call */
     uint32_t drains;       /* begun, per second and world */
     uint32_t replacements; /* a model is registered anew, per second and world */
+    uint32_t constraints;  /* who may hold models changes, per second and world */
+    uint32_t emptied;      /* etcd, per second and world */
     uint32_t orders;       /* by clients, per second and world */
     bool forced;           /* vmodels are, sometimes */
 };
@@ -50,8 +52,8 @@ struct record {
     bool exists;
     uint64_t create_revision;
     uint64_t revision;
+    uint64_t version; /* which model of that name it is; its path says so */
     int64_t used_ms;
-    uint32_t path; /* "v" and this */
     uint32_t references;
     bool auto_delete;
     uint32_t count;
@@ -78,6 +80,7 @@ struct instance_key {
     uint64_t session;
     uint64_t revision;
     int64_t start_ms;
+    int64_t version;
     bool draining;
     struct mesh_figures figures;
 };
@@ -118,7 +121,7 @@ enum memory { MEMORY_NONE, MEMORY_LOADING, MEMORY_LOADED, MEMORY_UNLOADING };
 struct held {
     enum memory memory;
     uint64_t bytes;
-    uint64_t version; /* create_revision of the model that is in memory */
+    uint64_t version; /* of the model that is in memory */
     uint32_t in_flight;
 };
 
@@ -135,13 +138,18 @@ struct node {
     uint32_t life;
     int64_t skew_ms;
     uint64_t session;
-    uint64_t seen; /* changes that its mirror has seen */
-    bool watching; /* a delivery is on its way */
+    uint64_t history; /* of etcd, that its mirror is of */
+    uint64_t seen;    /* changes that its mirror has seen */
+    bool watching;    /* a delivery is on its way */
+    bool constrained; /* as it has heard */
+    int64_t heard_ms;
     struct slot slots[SLOTS_MAX];
     struct given orders[ORDERS_MAX];
     struct held held[MODELS_MAX];
     uint64_t excess;              /* by which models are larger than predicted */
-    uint64_t claimed[MODELS_MAX]; /* create_revision of the model that its place is of; 0: none */
+    uint64_t claimed[MODELS_MAX]; /* version of the model that its place is of; 0: none */
+    uint64_t told[MODELS_MAX];    /* version of the model that it has been told of last, */
+    uint64_t told_at[MODELS_MAX]; /* as of this revision */
 };
 
 struct world {
@@ -156,11 +164,17 @@ struct world {
     uint32_t rate_for_more; /* S3 */
     uint64_t model_bytes;   /* predicted; what they are, is a matter of the model */
     uint64_t capacity;
+    uint32_t concurrency; /* of every other model; 0: all take what comes */
+    bool constrained;     /* models may be on even nodes only */
+    bool upgrades;        /* nodes come back in newer versions */
     struct node nodes[NODES_MAX];
     int64_t link_broken_until_ms[NODES_MAX][NODES_MAX];
 
     /* etcd */
     uint64_t revision;
+    uint64_t history; /* how often it was emptied */
+    int64_t emptied_ms;
+    uint64_t versions;
     struct record records[MODELS_MAX];
     struct vrecord vrecords[VMODELS_MAX];
     struct was_active *histories[VMODELS_MAX];
@@ -187,7 +201,8 @@ struct world {
     uint64_t ordered;
     uint64_t replied;
     uint64_t outcomes[16];
-    uint64_t switches; /* of vmodels */
+    uint64_t switches;       /* of vmodels */
+    uint64_t vmodels_failed; /* calls for one that was there */
 };
 
 /* Something that happens at a time; `data` is malloc'ed and freed after it. */
@@ -218,6 +233,11 @@ const struct place_kept *place_of(const struct record *record, uint32_t node);
 bool is_registered(const struct place_kept *place);
 void etcd_put_model(struct world *world, uint32_t model, struct record record);
 void etcd_put_vmodel(struct world *world, uint32_t vmodel, struct vrecord record);
+/* With the references of what it comes after; NULL: none. */
+void etcd_register(struct world *world, uint32_t model, const struct record *former);
+/* It comes back without its data; each node notices in its time. */
+void etcd_empty(struct world *world);
+bool etcd_is_seen_by(const struct world *world, uint32_t node);
 void etcd_put_key(struct world *world, uint32_t node);
 void etcd_drop_key(struct world *world, uint32_t node);
 void etcd_txn(struct world *world, uint32_t node, const struct mesh_txn *txn);
@@ -228,6 +248,9 @@ void node_start(struct world *world, uint32_t node);
 void node_kill(struct world *world, uint32_t node);
 void node_drain(struct world *world, uint32_t node);
 void node_lose_lease(struct world *world, uint32_t node);
+void node_register(struct world *world, uint32_t node);
+void node_hear(struct world *world, uint32_t node, bool constrained);
+uint32_t model_concurrency(const struct world *world, uint32_t model);
 void node_step(struct world *world, uint32_t node, struct mesh_event event);
 void node_call(struct world *world, uint32_t node, uint32_t model, uint32_t vmodel);
 void node_order(struct world *world, uint32_t node, struct mesh_order said);
@@ -241,11 +264,14 @@ void orders_forgotten(struct world *world, uint32_t node);
 void orders_converge(struct world *world);
 void check_references(const struct world *world);                                     /* I14 */
 void check_switch(struct world *world, uint32_t vmodel, const struct vrecord *after); /* I13 */
+void count_failed(struct world *world, const struct slot *slot);                       /* I7 */
 void check_served(const struct world *world, const struct slot *slot);                /* I13 */
 
 /* world.c */
 void world_init(struct world *world, uint64_t seed);
 void world_fini(struct world *world);
 void world_run(struct world *world, int64_t for_ms);
+/* For whoever looks for the reason of a failed seed. */
+void report(const struct world *world, uint32_t model);
 /* L: faults end, everybody comes back, and what must hold then is checked. */
 void world_converge(struct world *world);

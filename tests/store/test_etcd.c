@@ -1,8 +1,373 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is the etcd store's own, with a real etcd: several nodes see each other's records and agree
+ * who leads; a lease that is lost, a key that somebody deletes, a name that is taken twice, an
+ * etcd that stops, loses its history, or all it held. The incumbent's keys, values and election.
+ */
+#include <signal.h>
+
+#include "../etcd/proxy.h"
 #include "seen.h"
+
+#define PREFIX "/root/mm/svc/"
+
+enum { NODES = 3, LEASE_S = 4 };
+
+static struct cluster cluster;
+static struct etcd *etcd;   /* the test's own eyes and hands */
+static struct proxy *proxy; /* NULL: nodes go to the server itself */
+
+struct node {
+    struct etcd *etcd;
+    struct seen seen;
+};
+static struct node nodes[NODES];
+
+static void
+open_as(struct node *node, const char *name)
+{
+    struct error error = ERROR_NONE;
+    struct store_events events = seen_events(&node->seen);
+    const struct store_options options = {name, &events};
+    const struct etcd_options client = {.call_timeout_ns = 5 * NS_PER_S};
+    node->etcd =
+        proxy == NULL ? rig_client(&cluster, client) : rig_client_of(proxy_url(proxy), client);
+    const struct store_etcd_options own = {.etcd = node->etcd,
+                                           .prefix = PREFIX,
+                                           .lease_s = LEASE_S,
+                                           .timeout_ns = NS_PER_S,
+                                           .page_keys = 3};
+    if (store_open_etcd(rig_base(), &options, &own, &node->seen.store, &error) != STATUS_OK)
+        fail_msg("%s", error.text);
+}
+
+static struct seen *
+join(size_t index, const char *name)
+{
+    open_as(&nodes[index], name);
+    seen_join(&nodes[index].seen, "{}");
+    WAIT_UNTIL(nodes[index].seen.wholes > 0);
+    return &nodes[index].seen;
+}
+
+static void
+close_node(struct node *node)
+{
+    if (node->etcd == NULL)
+        return;
+    store_close(node->seen.store);
+    etcd_destroy(node->etcd);
+    seen_fini(&node->seen);
+    node->etcd = NULL;
+}
+
+static int64_t
+lease_of(const char *key)
+{
+    const struct etcd_answer *answer = done(do_get(etcd, key));
+    assert_int_equal(answer->responses[0].kv_count, 1);
+    return answer->responses[0].kvs[0].lease_id;
+}
+
+/* ---- cases ---- */
+
+static void
+the_incumbents_keys(void **state)
+{
+    (void)state;
+    struct seen *seen = join(0, "5bd6f8-4xk2p");
+    assert_int_equal(model_set(seen, "m__isvc-0123456789", 0, "{\"type\":\"t\"}"), STORE_OK);
+    assert_value(done(do_get(etcd, PREFIX "registry/m__isvc-0123456789")), "{\"type\":\"t\"}");
+    assert_value(done(do_get(etcd, PREFIX "instances/5bd6f8-4xk2p")), "{}");
+    WAIT_UNTIL(seen->leadership == STORE_LEADS);
+    assert_value(done(do_get(etcd, PREFIX "leaderLatch/_5bd6f8-4xk2p")), "_5bd6f8-4xk2p");
+    int64_t lease_id = lease_of(PREFIX "instances/5bd6f8-4xk2p");
+    assert_int_not_equal(lease_id, 0);
+    assert_int_equal(lease_of(PREFIX "leaderLatch/_5bd6f8-4xk2p"), lease_id);
+    assert_int_equal(lease_of(PREFIX "registry/m__isvc-0123456789"), 0);
+    done(do_put(etcd, PREFIX "config/scaleup_rpm_threshold", "500"));
+    WAIT_UNTIL(seen_value(seen, STORE_CONFIG, "scaleup_rpm_threshold") != NULL);
+    done(do_delete(etcd, PREFIX "config/scaleup_rpm_threshold"));
+    WAIT_UNTIL(seen_value(seen, STORE_CONFIG, "scaleup_rpm_threshold") == NULL);
+    /* neither somebody else's, nor what is no id */
+    size_t known = seen->record_count;
+    char key[sizeof(PREFIX) + STORE_ID_BYTES_MAX + 16];
+    int used = snprintf(key, sizeof(key), PREFIX "registry/");
+    memset(key + used, 'x', STORE_ID_BYTES_MAX + 1);
+    key[used + STORE_ID_BYTES_MAX + 1] = '\0';
+    done(do_put(etcd, key, "{}"));
+    done(do_put(etcd, PREFIX "registry/", "{}"));
+    done(do_put(etcd, "/root/mm/svd/registry/a", "{}"));
+    done(do_put(etcd, PREFIX "registry/last", "{}"));
+    WAIT_UNTIL(seen_value(seen, STORE_MODELS, "last") != NULL);
+    assert_int_equal(seen->record_count, known + 1);
+}
+
+static void
+all_see_all(void **state)
+{
+    (void)state;
+    static const char *const names[NODES] = {"a", "b", "c"};
+    for (size_t i = 0; i < NODES; i++)
+        join(i, names[i]);
+    for (size_t i = 0; i < NODES; i++)
+        assert_int_equal(model_set(&nodes[i].seen, names[i], 0, names[i]), STORE_OK);
+    for (size_t i = 0; i < NODES; i++)
+        for (size_t k = 0; k < NODES; k++) {
+            const struct seen *seen = &nodes[i].seen;
+            WAIT_UNTIL(seen_value(seen, STORE_INSTANCES, names[k]) != NULL);
+            WAIT_UNTIL(seen_value(seen, STORE_MODELS, names[k]) != NULL);
+            assert_int_equal(seen_created(seen, STORE_INSTANCES, names[k]), nodes[k].seen.session);
+        }
+    /* one writes over what the other wrote, and the first has to look again */
+    uint64_t revision = seen_revision(&nodes[0].seen, STORE_MODELS, "c");
+    assert_int_equal(model_set(&nodes[1].seen, "c", revision, "new"), STORE_OK);
+    uint64_t newer = seen_revision(&nodes[1].seen, STORE_MODELS, "c");
+    assert_int_equal(model_set(&nodes[2].seen, "c", revision, "old"), STORE_LOST);
+    assert_string_equal(seen_value(&nodes[2].seen, STORE_MODELS, "c"), "new");
+    assert_int_equal(seen_revision(&nodes[2].seen, STORE_MODELS, "c"), newer);
+    WAIT_UNTIL(seen_revision(&nodes[0].seen, STORE_MODELS, "c") == newer);
+}
+
+static void
+the_first_leads(void **state)
+{
+    (void)state;
+    /* the incumbent's, before all of ours */
+    done(do_put(etcd, PREFIX "leaderLatch/_theirs", "_theirs"));
+    join(0, "a");
+    WAIT_UNTIL(done(do_get(etcd, PREFIX "leaderLatch/_a"))->responses[0].kv_count == 1);
+    join(1, "b");
+    rig_wait_ns(300 * NS_PER_MS);
+    assert_int_equal(nodes[0].seen.leadership, STORE_FOLLOWS);
+    done(do_delete(etcd, PREFIX "leaderLatch/_theirs"));
+    WAIT_UNTIL(nodes[0].seen.leadership == STORE_LEADS);
+    assert_int_equal(nodes[1].seen.leadership, STORE_FOLLOWS);
+    store_leave(nodes[0].seen.store);
+    WAIT_UNTIL(nodes[1].seen.leadership == STORE_LEADS);
+    WAIT_UNTIL(nodes[0].seen.session == 0);
+    WAIT_UNTIL(seen_value(&nodes[1].seen, STORE_INSTANCES, "a") == NULL);
+    seen_join(&nodes[0].seen, "{}");
+    WAIT_UNTIL(done(do_get(etcd, PREFIX "leaderLatch/_a"))->responses[0].kv_count == 1);
+    rig_wait_ns(300 * NS_PER_MS);
+    assert_int_equal(nodes[0].seen.leadership, STORE_FOLLOWS);
+    close_node(&nodes[1]); /* dies: its keys end with the lease */
+    WAIT_UNTIL(nodes[0].seen.leadership == STORE_LEADS);
+    WAIT_UNTIL(seen_value(&nodes[0].seen, STORE_INSTANCES, "b") == NULL);
+}
+
+static void
+the_lease_is_lost(void **state)
+{
+    (void)state;
+    struct seen *seen = join(0, "a");
+    uint64_t session = seen->session;
+    int64_t lease_id = lease_of(PREFIX "instances/a");
+    etcd_lease_revoke(etcd, lease_id, to_got(0));
+    done(got_wait());
+    WAIT_UNTIL(seen->session == 0);
+    WAIT_UNTIL(seen->session != 0);
+    assert_true(seen->session > session);
+    const struct store_change change = {STORE_MODELS, "m", "x", 1};
+    size_t ends = seen->ends;
+    txn_begin(seen, &(struct store_txn){session, NULL, 0, &change, 1});
+    WAIT_UNTIL(seen->ends > ends);
+    assert_int_equal(seen->end, STORE_LOST);
+    assert_int_equal(model_set(seen, "m", 0, "y"), STORE_OK);
+    WAIT_UNTIL(seen->leadership == STORE_LEADS);
+    /* the key alone */
+    session = seen->session;
+    done(do_delete(etcd, PREFIX "instances/a"));
+    WAIT_UNTIL(seen->session > session);
+    assert_int_equal(model_set(seen, "m", seen_revision(seen, STORE_MODELS, "m"), "z"), STORE_OK);
+    WAIT_UNTIL(seen->leadership == STORE_LEADS);
+    /* the latch alone */
+    done(do_delete(etcd, PREFIX "leaderLatch/_a"));
+    WAIT_UNTIL(seen->leadership == STORE_FOLLOWS);
+    WAIT_UNTIL(seen->leadership == STORE_LEADS);
+}
+
+/* A fence that the mirror has not shown yet: the transaction itself finds out. */
+static void
+the_fence_holds(void **state)
+{
+    (void)state;
+    struct seen *seen = join(0, "a");
+    uint64_t session = seen->session;
+    const struct store_change change = {STORE_MODELS, "m", "x", 1};
+    struct etcd_op op = {.kind = ETCD_DELETE, .range = one(PREFIX "instances/a")};
+    etcd_op(etcd, &op, to_got(0));
+    size_t ends = seen->ends;
+    while (!got.here)
+        rig_turn();
+    txn_begin(seen, &(struct store_txn){session, NULL, 0, &change, 1});
+    WAIT_UNTIL(seen->ends > ends);
+    assert_int_equal(seen->end, STORE_LOST);
+    assert_int_equal(done(do_get(etcd, PREFIX "registry/m"))->responses[0].kv_count, 0);
+    WAIT_UNTIL(seen->session > session);
+}
+
+/* A process that died and begins anew need not wait for its own lease; but of two that live under
+ * one name the later one stays, and the other one says so. */
+static void
+a_name_twice(void **state)
+{
+    (void)state;
+    struct seen *first = join(0, "a");
+    uint64_t session = first->session;
+    struct seen *second = join(1, "a");
+    assert_true(second->session > session);
+    WAIT_UNTIL(first->session == 0);
+    WAIT_UNTIL(first->troubles > 0 && strstr(first->trouble.text, "the instance \"a\"") != NULL);
+    assert_int_equal(first->trouble.status, STATUS_ALREADY_EXISTS);
+    session = second->session;
+    rig_wait_ns(3 * NS_PER_S);
+    assert_int_equal(second->session, session);
+    assert_int_equal(first->session, 0);
+    store_leave(second->store);
+    WAIT_UNTIL(first->session > session);
+}
+
+static void
+etcd_stops(void **state)
+{
+    (void)state;
+    struct seen *seen = join(0, "a");
+    assert_int_equal(model_set(seen, "m", 0, "one"), STORE_OK);
+    uint64_t revision = seen_revision(seen, STORE_MODELS, "m");
+    member_signal(&cluster, 0, SIGSTOP);
+    assert_int_equal(model_set(seen, "m", revision, "two"), STORE_UNKNOWN);
+    assert_true(seen->error.text[0] != '\0');
+    WAIT_UNTIL(seen->session == 0); /* by its own clock, before etcd can */
+    assert_int_equal(model_set(seen, "m", revision, "three"), STORE_LOST); /* not sent */
+    member_signal(&cluster, 0, SIGCONT);
+    WAIT_UNTIL(seen->session != 0);
+    WAIT_UNTIL(model_set(seen, "m", seen_revision(seen, STORE_MODELS, "m"), "four") == STORE_OK);
+    assert_value(done(do_get(etcd, PREFIX "registry/m")), "four");
+    assert_int_equal(seen->emptied, 0);
+    assert_true(seen->troubles > 0);
+}
+
+/* What is deleted while nobody can hear it is told with the revision of the listing that misses it.
+ */
+static void
+history_is_lost(void **state)
+{
+    (void)state;
+    proxy = proxy_start(cluster.members[0].client_port);
+    struct seen *seen = join(0, "a");
+    char key[64];
+    for (int i = 0; i < 10; i++) {
+        snprintf(key, sizeof(key), PREFIX "registry/m%d", i);
+        done(do_put(etcd, key, "x"));
+    }
+    WAIT_UNTIL(seen_value(seen, STORE_MODELS, "m9") != NULL);
+    proxy_set(proxy, PROXY_DROP_REQUEST);
+    proxy_cut(proxy);
+    done(do_delete(etcd, PREFIX "registry/m3"));
+    int64_t deleted = done(do_delete(etcd, PREFIX "registry/m4"))->revision;
+    int64_t revision = done(do_put(etcd, PREFIX "registry/m5", "y"))->revision;
+    etcd_compact(etcd, revision, to_got(0));
+    done(got_wait());
+    proxy_set(proxy, PROXY_PASS);
+    WAIT_UNTIL(seen_value(seen, STORE_MODELS, "m3") == NULL);
+    WAIT_UNTIL(seen_value(seen, STORE_MODELS, "m4") == NULL);
+    WAIT_UNTIL(seen->whole >= (uint64_t)revision);
+    assert_string_equal(seen_value(seen, STORE_MODELS, "m5"), "y");
+    assert_int_equal(seen->emptied, 0);
+    /* told as of the listing, since nobody knows when it was */
+    for (size_t i = 0; i < seen->record_count; i++)
+        if (strcmp(seen->records[i].id, "m4") == 0)
+            assert_true(seen->records[i].revision > (uint64_t)deleted);
+}
+
+static void
+etcd_is_emptied(void **state)
+{
+    (void)state;
+    struct seen *seen = join(0, "a");
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(
+            model_set(seen, "m", seen_revision(seen, STORE_MODELS, "m"), i % 2 ? "x" : "y"),
+            STORE_OK);
+    member_kill(&cluster, 0);
+    member_empty(&cluster, 0);
+    member_start(&cluster, 0);
+    WAIT_UNTIL(seen->emptied == 1);
+    WAIT_UNTIL(seen->session != 0 && seen->wholes > 0 && seen->whole > 0);
+    assert_non_null(seen_value(seen, STORE_MODELS, "m")); /* lost: nobody deleted it */
+    /* put there anew by whoever has it */
+    assert_int_equal(model_set(seen, "m", 0, "again"), STORE_OK);
+    WAIT_UNTIL(seen->leadership == STORE_LEADS);
+    assert_int_equal(seen->emptied, 1);
+}
+
+static void
+wrong_options(void **state)
+{
+    (void)state;
+    struct error error = ERROR_NONE;
+    struct store *store = NULL;
+    struct store_events events = seen_events(&nodes[0].seen);
+    struct store_options options = {"a", &events};
+    struct store_etcd_options own = {.etcd = etcd, .prefix = "/mm/svc"};
+    assert_int_equal(store_open_etcd(rig_base(), &options, &own, &store, &error),
+                     STATUS_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "does not end in a slash"));
+    own.prefix = "/mm/svc/";
+    own.lease_s = -1;
+    assert_int_equal(store_open_etcd(rig_base(), &options, &own, &store, &error),
+                     STATUS_INVALID_ARGUMENT);
+    own.lease_s = 0;
+    options.instance = "";
+    assert_int_equal(store_open_etcd(rig_base(), &options, &own, &store, &error),
+                     STATUS_INVALID_ARGUMENT);
+    assert_null(store);
+}
+
+/* ---- each with an etcd of its own ---- */
+
+static int
+start(void **state)
+{
+    (void)state;
+    cluster_start(&cluster, 1);
+    etcd = rig_client(&cluster, (struct etcd_options){.call_timeout_ns = 30 * NS_PER_S});
+    done(do_get(etcd, "ready"));
+    return 0;
+}
+
+static int
+stop(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NODES; i++)
+        close_node(&nodes[i]);
+    if (proxy != NULL)
+        proxy_stop(proxy);
+    proxy = NULL;
+    etcd_destroy(etcd);
+    cluster_stop(&cluster);
+    return 0;
+}
 
 int
 main(void)
 {
-    return 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_incumbents_keys, start, stop),
+        cmocka_unit_test_setup_teardown(all_see_all, start, stop),
+        cmocka_unit_test_setup_teardown(the_first_leads, start, stop),
+        cmocka_unit_test_setup_teardown(the_lease_is_lost, start, stop),
+        cmocka_unit_test_setup_teardown(the_fence_holds, start, stop),
+        cmocka_unit_test_setup_teardown(a_name_twice, start, stop),
+        cmocka_unit_test_setup_teardown(etcd_stops, start, stop),
+        cmocka_unit_test_setup_teardown(history_is_lost, start, stop),
+        cmocka_unit_test_setup_teardown(etcd_is_emptied, start, stop),
+        cmocka_unit_test_setup_teardown(wrong_options, start, stop),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    got_fini();
+    rig_end();
+    return failed;
 }

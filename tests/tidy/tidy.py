@@ -41,7 +41,7 @@ LAYERS = {
 LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
     (r"<event2/", ["src/coordinator/loop.*", "src/coordinator/http*", "src/mesh/etcd/timer.c",
-                   "src/mesh/etcd/exchange.c"]),
+                   "src/mesh/etcd/exchange.c", "src/mesh/edge/wake.c"]),
     (r"<jansson\.h>", ["src/coordinator/oip_json*.c", "src/coordinator/trace_json.c",
                        "src/coordinator/model_look.c", "src/coordinator/runtime_request.c",
                        "src/worker/model_key.c", "src/mesh/etcd/json.*",

@@ -84,7 +84,7 @@ a_node_holds_what_it_has_room_for(void **state)
     uint32_t held = 0;
     for (uint32_t i = 0; i < MODELS_MAX; i++)
         held += node->held[i].state == HELD_LOADED || node->held[i].state == HELD_LOADING;
-    assert_in_range(held, 1, 8);
+    assert_in_range(held, 1, ROOM);
     assert_int_equal(node_look(node).models, 20);
 }
 
@@ -103,7 +103,7 @@ uses_are_harvested(void **state)
     (void)state;
     struct driver_options options = {.runtime = {.harvest = harvest}};
     struct node *node = node_open(0, "one", options);
-    driver_runtime_ready(node->driver, &NODE_CAPACITY);
+    node_runtime_ready(node, ROOM);
     NODES_WAIT(driver_is_ready(node->driver));
     NODES_WAIT(node->settings == 1000);
 }
@@ -131,7 +131,7 @@ too_many_calls_are_refused(void **state)
 {
     (void)state;
     struct node *node = node_open(0, "one", (struct driver_options){.calls_max = 2});
-    driver_runtime_ready(node->driver, &NODE_CAPACITY);
+    node_runtime_ready(node, ROOM);
     NODES_WAIT(driver_is_ready(node->driver));
     node_register(node, "m");
     node->holds_back = true;
@@ -300,7 +300,7 @@ a_runtime_is_lost_and_comes_back(void **state)
     assert_false(driver_is_ready(node->driver));
     memset(node->held, 0, sizeof(node->held));
     NODES_WAIT(driver_state(node->driver, "m") == MESH_STATE_NONE);
-    driver_runtime_ready(node->driver, &NODE_CAPACITY);
+    node_runtime_ready(node, ROOM);
     NODES_WAIT(driver_is_ready(node->driver));
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
     assert_int_equal(node->loads, 2);
@@ -308,29 +308,6 @@ a_runtime_is_lost_and_comes_back(void **state)
 }
 
 /* ---- the registry ---- */
-
-/* A write by somebody else. */
-static void
-on_written(void *context, enum store_txn_end end, const struct error *error)
-{
-    if (end != STORE_OK)
-        fail_msg("%s", error->text);
-    *(bool *)context = true;
-}
-
-static void
-write_raw(struct node *node, enum store_table table, const char *id, const char *value)
-{
-    bool written = false;
-    struct error error = ERROR_NONE;
-    const struct store_change change = {
-        .table = table, .id = id, .value = value, .value_bytes = value == NULL ? 0 : strlen(value)};
-    const struct store_txn txn = {
-        .session = store_session(node->store), .changes = &change, .change_count = 1};
-    const struct store_reply reply_to = {.on_end = on_written, .context = &written};
-    assert_int_equal(store_txn(node->store, &txn, reply_to, &error), STATUS_OK);
-    NODES_WAIT(written);
-}
 
 /* What the registry says of a record, by a second look at it: a write that is lost shows it. */
 struct seen {
@@ -361,7 +338,7 @@ node_watched(uint32_t index, const char *id)
     const struct store_options store = {.instance = node->id, .events = &events};
     assert_int_equal(store_open_memory(nodes.base, &store, &node->store, &error), STATUS_OK);
     driver_start(node->driver, node->store);
-    driver_runtime_ready(node->driver, &NODE_CAPACITY);
+    node_runtime_ready(node, ROOM);
     NODES_WAIT(driver_is_ready(node->driver) && node_look(node).instances > 0);
     return node;
 }

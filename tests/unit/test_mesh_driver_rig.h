@@ -26,7 +26,14 @@
 #include "mesh/record/record.h"
 #include "mesh/store/store.h"
 
-enum { NODES_WAIT_S = 20, NODES_TURN_MS = 2, NODES_MAX = 4, MODELS_MAX = 64, ID_MAX = 32 };
+enum {
+    NODES_WAIT_S = 60,
+    NODES_TURN_MS = 2,
+    NODES_MAX = 4,
+    MODELS_MAX = 64,
+    ROOM = 8,
+    ID_MAX = 32
+};
 #define MODEL_BYTES (UINT64_C(1) << 20)
 
 struct node;
@@ -582,13 +589,22 @@ nodes_begin(struct event_base *base)
     nodes.last = &nodes.first;
 }
 
-/* Room for so many models: what is usable is a little less. */
-static const struct driver_capacity NODE_CAPACITY = {
-    .capacity_bytes = 8 * MODEL_BYTES + 4 * MODEL_BYTES / 5,
-    .default_bytes = MODEL_BYTES,
-    .loaders = 2,
-    .load_timeout_ms = 200,
-};
+/* Room for so many models, and the reserve. */
+static inline struct driver_capacity
+node_capacity(uint32_t models)
+{
+    return (struct driver_capacity){.capacity_bytes = (models + 1) * MODEL_BYTES,
+                                    .default_bytes = MODEL_BYTES,
+                                    .loaders = 2,
+                                    .load_timeout_ms = 200};
+}
+
+static inline void
+node_runtime_ready(struct node *node, uint32_t models)
+{
+    const struct driver_capacity capacity = node_capacity(models);
+    driver_runtime_ready(node->driver, &capacity);
+}
 
 /* A node without a store yet. */
 static inline struct node *
@@ -608,8 +624,9 @@ node_create(uint32_t index, const char *id, struct driver_options options)
                                               .load = runtime_load,
                                               .unload = runtime_unload,
                                               .harvest = options.runtime.harvest};
-    options.peers = (struct driver_peers){
-        .forward = peers_forward, .abandon = peers_abandon, .ensure = peers_ensure};
+    if (options.peers.forward == NULL)
+        options.peers = (struct driver_peers){
+            .forward = peers_forward, .abandon = peers_abandon, .ensure = peers_ensure};
     options.on_drained = node_drained;
     options.on_setting = node_setting;
     options.context = node;
@@ -644,7 +661,7 @@ static inline struct node *
 node_ready(uint32_t index, const char *id)
 {
     struct node *node = node_open(index, id, (struct driver_options){0});
-    driver_runtime_ready(node->driver, &NODE_CAPACITY);
+    node_runtime_ready(node, ROOM);
     NODES_WAIT(driver_is_ready(node->driver) && node_look(node).session != 0 &&
                node_look(node).instances > 0);
     return node;
@@ -764,4 +781,29 @@ node_register(struct node *node, const char *model)
                                                     .path = "path",
                                                     .key = "key"}),
                      MESH_OUTCOME_OK);
+}
+
+/* ---- the registry ---- */
+
+/* A write by somebody else. */
+static inline void
+raw_written(void *context, enum store_txn_end end, const struct error *error)
+{
+    if (end != STORE_OK)
+        fail_msg("%s", error->text);
+    *(bool *)context = true;
+}
+
+static inline void
+write_raw(struct node *node, enum store_table table, const char *id, const char *value)
+{
+    bool written = false;
+    struct error error = ERROR_NONE;
+    const struct store_change change = {
+        .table = table, .id = id, .value = value, .value_bytes = value == NULL ? 0 : strlen(value)};
+    const struct store_txn txn = {
+        .session = store_session(node->store), .changes = &change, .change_count = 1};
+    const struct store_reply reply_to = {.on_end = raw_written, .context = &written};
+    assert_int_equal(store_txn(node->store, &txn, reply_to, &error), STATUS_OK);
+    NODES_WAIT(written);
 }

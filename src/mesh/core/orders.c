@@ -143,15 +143,8 @@ orders_on_txn(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end)
 static bool
 is_lost(const struct mesh *mesh, const struct order *order)
 {
-    if (order->model != NAME_NONE) {
-        const struct model *model = &mesh->tables.models[order->model];
-        if (model->known && model->revision == 0)
-            return true;
-    }
-    if (order->vmodel == NAME_NONE)
-        return false;
-    const struct vmodel *vmodel = &mesh->vmodels.at[order->vmodel];
-    return vmodel->known && vmodel->revision == 0;
+    return (order->model != NAME_NONE && model_is_lost(&mesh->tables.models[order->model])) ||
+           (order->vmodel != NAME_NONE && vmodel_is_lost(&mesh->vmodels.at[order->vmodel]));
 }
 
 static void

@@ -3,7 +3,7 @@
 
 #include "mesh/core/state.h"
 
-enum { ASK_AGAIN_MS = 10000 };
+enum { ASK_AGAIN_MS = 10000, ASKS_GENTLE = 2, ANEW_MS = 10000, ANEW_PER_TICK = 128 };
 
 /* Loaded, and alive. */
 static uint32_t
@@ -99,19 +99,12 @@ write(struct mesh *mesh, uint32_t number, bool promoted, bool failed)
     bid_send(mesh, &vmodel->bid, &batch, BIDDER_VMODEL, number);
 }
 
-/* The record's stamp may be hours old; but a copy that is there has been used later than what its
- * instance would evict first. */
+/* What it comes after may be unused for long, and all others be newer (E4). That must not keep the
+ * vmodel where it is for ever: who has been asked in vain is asked as for a model used now. */
 static int64_t
-used_ms(struct mesh *mesh, const struct model *active)
+used_ms(const struct mesh *mesh, const struct vmodel *vmodel, const struct model *active)
 {
-    int64_t used = active->used_ms;
-    const struct place *places = model_places(active);
-    for (uint32_t i = 0; i < active->place_count; i++) {
-        int64_t oldest = mesh->tables.instances[places[i].instance].figures.oldest_ms;
-        if (place_is_copy(&mesh->tables, &places[i]) && oldest < mesh->wall_ms && oldest >= used)
-            used = oldest + 1;
-    }
-    return used;
+    return vmodel->asks > ASKS_GENTLE ? mesh->wall_ms : active->used_ms;
 }
 
 /* V3 */
@@ -121,10 +114,11 @@ ask(struct mesh *mesh, struct vmodel *vmodel)
     if (vmodel->asked_ms != 0 && mesh->now_ms - vmodel->asked_ms < ASK_AGAIN_MS)
         return;
     vmodel->asked_ms = mesh->now_ms;
+    vmodel->asks += vmodel->asks <= ASKS_GENTLE;
     const struct model *active = record_of(mesh, vmodel->active);
     const struct model *target = record_of(mesh, vmodel->target);
     uint32_t wanted = wanted_copies(mesh, active, target);
-    int64_t used = used_ms(mesh, active);
+    int64_t used = used_ms(mesh, vmodel, active);
     struct load_wish wish = {
         .model = vmodel->target, .used_ms = used, .class = MESH_CLASS_COPY};
     for (wish.target = model_copies(&mesh->tables, target) + 1; wish.target <= wanted;
@@ -138,9 +132,11 @@ look(struct mesh *mesh, uint32_t number)
     struct vmodel *vmodel = &mesh->vmodels.at[number];
     if (!mesh->leader || !mesh->whole || mesh->session == 0 || !vmodel_is_moving(vmodel))
         return;
+    const struct model *active = record_of(mesh, vmodel->active);
     const struct model *target = record_of(mesh, vmodel->target);
-    if (target == NULL)
-        return; /* nobody of ours has deleted it */
+    if (target == NULL || vmodel_is_lost(vmodel) || model_is_lost(target) ||
+        (active != NULL && model_is_lost(active)))
+        return; /* nobody of ours has deleted it; or all are to be written anew first */
     if (target_is_ready(mesh, vmodel->active, vmodel->target)) {
         write(mesh, number, true, false);
         return;
@@ -178,9 +174,32 @@ promote_on_txn(struct mesh *mesh, uint64_t txn)
         look(mesh, number);
 }
 
+/* W1 */
+static void
+write_anew(struct mesh *mesh)
+{
+    struct vmodels *vmodels = &mesh->vmodels;
+    uint32_t writes = 0;
+    for (uint32_t i = 0; i < vmodels->names.used && writes < ANEW_PER_TICK; i++) {
+        const struct vmodel *vmodel = &vmodels->at[i];
+        if (!vmodel_is_lost(vmodel))
+            continue;
+        struct batch batch = {0};
+        const struct moved_vmodel same = {
+            .active = vmodel->active, .target = vmodel->target, .failed = vmodel->failed};
+        batch_move(mesh, &batch, i, &same);
+        bid_send(mesh, &vmodels->at[i].bid, &batch, BIDDER_VMODEL, i);
+        writes++;
+    }
+    vmodels->lost = writes > 0;
+}
+
 void
 promote_tick(struct mesh *mesh)
 {
+    if (mesh->leader && mesh->vmodels.lost && mesh->session != 0 &&
+        mesh->now_ms - mesh->emptied_ms >= ANEW_MS)
+        write_anew(mesh);
     const struct heap *moving = &mesh->vmodels.moving;
     for (uint32_t i = 0; mesh->leader && i < moving->count; i++)
         look(mesh, moving->cells[i].item);

@@ -273,6 +273,7 @@ settle_withdrawing(struct mesh *mesh, struct entry *entry, const struct place *o
     else if (model->txn == 0) {
         entry_set(mesh, entry, MESH_STATE_EMPTYING);
         settle_later(mesh, entry->model);
+        move_evicted(mesh, entry);
     }
 }
 

@@ -50,6 +50,8 @@ mesh_destroy(struct mesh *mesh)
     heap_fini(&mesh->retries);
     heap_fini(&mesh->graves);
     heap_fini(&mesh->order);
+    heap_fini(&mesh->unloaded);
+    heap_fini(&mesh->ahead);
     memory_arena_fini(&mesh->arena);
     free(mesh->entries);
     free(mesh->victims);
@@ -82,7 +84,7 @@ on_record(struct mesh *mesh, uint32_t number)
     settle_later(mesh, number);
     orders_on_model(mesh, number);
     promote_on_model(mesh, number);
-    calls_on_model(mesh, number);
+    follow_on_model(mesh, number);
 }
 
 static void
@@ -90,7 +92,7 @@ on_vmodel(struct mesh *mesh, uint32_t number)
 {
     orders_on_vmodel(mesh, number);
     promote_on_vmodel(mesh, number);
-    calls_on_vmodel(mesh, number);
+    follow_on_vmodel(mesh, number);
 }
 
 static void
@@ -133,11 +135,11 @@ static void
 on_model_put(struct mesh *mesh, const struct mesh_event *event)
 {
     uint32_t number;
-    bool is_back = lost_is(mesh, &event->model);
+    enum lost lost = lost_judge(mesh, &event->model);
     if (!tables_put_model(&mesh->tables, &event->model, &number))
         return;
-    if (is_back)
-        lost_is_back(mesh, number);
+    if (lost != LOST_NOT)
+        lost_ends(mesh, number, lost);
     heap_remove(&mesh->graves, number);
     on_record(mesh, number);
 }
@@ -178,10 +180,13 @@ on_session(struct mesh *mesh, uint64_t revision)
 static void
 on_instance_put(struct mesh *mesh, const struct mesh_event *event)
 {
-    uint64_t own = mesh->tables.instances[INSTANCE_SELF].session;
-    bool newer = tables_put_instance(&mesh->tables, &event->instance, mesh->now_ms);
-    if (newer && own != mesh->tables.instances[INSTANCE_SELF].session)
+    const struct instance before = mesh->tables.instances[INSTANCE_SELF];
+    if (!tables_put_instance(&mesh->tables, &event->instance, mesh->now_ms))
+        return;
+    const struct instance *own = &mesh->tables.instances[INSTANCE_SELF];
+    if (own->session != before.session)
         settle_all(mesh); /* this node's places count (again) */
+    mesh->misplaced |= own->labels != before.labels;
 }
 
 static void
@@ -216,6 +221,8 @@ on_used(struct mesh *mesh, const struct mesh_event *event)
     if (entry == NULL)
         return;
     copies_use(mesh, entry, event->used.count);
+    if (event->used.took_us > 0)
+        copies_time(entry, event->used.count, event->used.took_us);
     load_touch(mesh, entry, event->used.used_ms);
 }
 
@@ -230,10 +237,13 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
         orders_tick(mesh);
         promote_tick(mesh);
         call_tick(mesh);
+        tables_tell_old(&mesh->tables, mesh->now_ms, mesh->wall_ms);
         load_tick(mesh);
         copies_tick(mesh);
         janitor_tick(mesh);
+        ahead_tick(mesh);
         reaper_tick(mesh);
+        move_tick(mesh);
         drain_tick(mesh);
         lost_tick(mesh);
         break;
@@ -257,15 +267,17 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
     case MESH_TRY_ENDED: call_on_try(mesh, event); break;
     case MESH_ORDER: orders_on_order(mesh, &event->order); break;
     case MESH_ORDER_CANCELLED: orders_on_cancelled(mesh, event->order.order); break;
-    case MESH_ENSURE: call_on_ensure(mesh, event); break;
+    case MESH_ENSURE: ensure_on_ensure(mesh, event); break;
     case MESH_SIZE_PREDICTED:
         load_on_size(mesh, event->loaded.ticket, event->loaded.size_bytes);
         break;
     case MESH_LOAD_ENDED: load_on_load(mesh, event); break;
     case MESH_UNLOAD_ENDED: load_on_unload(mesh, event->loaded.ticket, event->loaded.freed); break;
     case MESH_TYPES:
-        if (types_set(&mesh->tables.types, event->types.rules, event->types.rule_count))
+        if (types_set(&mesh->tables.types, event->types.rules, event->types.rule_count)) {
             tables_relabel(&mesh->tables);
+            mesh->misplaced = true;
+        }
         break;
     case MESH_RATE:
         mesh->config.rate_for_more =
@@ -323,9 +335,7 @@ const char *
 mesh_resolve(const struct mesh *mesh, const char *id)
 {
     uint32_t number = names_find(&mesh->vmodels.names, id);
-    uint32_t model = number == NAME_NONE
-                         ? NAME_NONE
-                         : vmodels_resolve(&mesh->vmodels, &mesh->tables, number);
+    uint32_t model = number == NAME_NONE ? NAME_NONE : vmodel_model(&mesh->vmodels.at[number]);
     return model == NAME_NONE ? NULL : names_text(&mesh->tables.model_names, model);
 }
 
@@ -353,6 +363,24 @@ mesh_figures(struct mesh *mesh)
     };
 }
 
+static void
+check_calls(const struct mesh *mesh, const struct entry *entry)
+{
+    uint32_t waiting = 0;
+    uint32_t last = CALL_NONE;
+    for (uint32_t i = entry->first_call; i != CALL_NONE; i = mesh->calls[i].next) {
+        CHECK(mesh->calls[i].state == CALL_WAITING);
+        CHECK(mesh->calls[i].entry == (uint32_t)(entry - mesh->entries));
+        waiting++;
+        last = i;
+    }
+    CHECK(waiting == entry->waiting && last == entry->last_call);
+    if (entry->concurrency > 0) /* S6 */
+        CHECK(entry->in_flight <= entry->concurrency);
+    if (entry_serves(entry) && waiting > 0)
+        CHECK(entry->concurrency > 0 && entry->in_flight == entry->concurrency);
+}
+
 void
 mesh_check(const struct mesh *mesh)
 {
@@ -371,8 +399,7 @@ mesh_check(const struct mesh *mesh)
         evictable += heap_has(&mesh->lru, i) ? entry->units : 0;
         loading += entry->state == MESH_STATE_LOADING;
         CHECK(heap_has(&mesh->queue, i) == (entry->state == MESH_STATE_QUEUED));
-        for (uint32_t call = entry->first_call; call != CALL_NONE; call = mesh->calls[call].next)
-            CHECK(mesh->calls[call].state == CALL_WAITING && mesh->calls[call].entry == i);
+        check_calls(mesh, entry);
     }
     for (uint32_t call = mesh->parked; call != CALL_NONE; call = mesh->calls[call].next)
         CHECK(mesh->calls[call].state == CALL_PARKED && mesh->calls[call].vmodel != NAME_NONE);

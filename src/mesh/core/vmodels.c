@@ -111,8 +111,10 @@ vmodels_put(struct vmodels *vmodels, struct tables *tables, const struct mesh_vm
     vmodel->create_revision = record->create_revision;
     vmodel->revision = record->revision;
     vmodel->failed = record->failed;
-    if (other_target)
+    if (other_target) {
         vmodel->asked_ms = 0;
+        vmodel->asks = 0;
+    }
     if (vmodel_is_moving(vmodel))
         heap_set(&vmodels->moving, at, 0);
     heap_remove(&vmodels->graves, at);
@@ -150,18 +152,13 @@ vmodels_dig_up(struct vmodels *vmodels, uint64_t revision)
     }
 }
 
-static bool
-has_record(const struct tables *tables, uint32_t model)
+void
+vmodels_lose(struct vmodels *vmodels)
 {
-    return model != NAME_NONE && tables->models[model].known;
-}
-
-uint32_t
-vmodels_resolve(const struct vmodels *vmodels, const struct tables *tables, uint32_t number)
-{
-    const struct vmodel *vmodel = &vmodels->at[number];
-    if (!vmodel->known)
-        return NAME_NONE;
-    bool active = has_record(tables, vmodel->active) || vmodel->target == NAME_NONE;
-    return active ? vmodel->active : vmodel->target;
+    vmodels_dig_up(vmodels, INT64_MAX); /* what was deleted before is not missed */
+    for (uint32_t i = 0; i < vmodels->names.used; i++) {
+        vmodels->at[i].revision = 0;
+        vmodels->at[i].bid = (struct bid){0};
+    }
+    vmodels->lost = true;
 }

@@ -20,6 +20,7 @@ struct vmodel {
     int64_t asked_ms; /* now_ms when nodes were last asked to load the target; 0: never */
     uint32_t active;  /* models; NAME_NONE */
     uint32_t target;
+    uint8_t asks; /* for that target */
     bool failed;
     bool known;  /* there is a record; else the revision is that of its deletion */
     bool listed; /* the table holds a reference to the id */
@@ -31,6 +32,7 @@ struct vmodels {
     uint32_t capacity;
     struct heap moving; /* those in transition */
     struct heap graves; /* by the revision of their end (T6) */
+    bool lost;          /* some may be, with all of etcd (W1): those that are known as of no revision */
 };
 
 void vmodels_init(struct vmodels *vmodels, const struct mesh_config *config);
@@ -47,9 +49,23 @@ bool vmodels_drop(struct vmodels *vmodels, struct tables *tables, const char *id
 /* T6: what the mirror has passed cannot come back. */
 void vmodels_dig_up(struct vmodels *vmodels, uint64_t revision);
 
-/* V7: the active model; the target, if there is no record of that. NAME_NONE: it has neither. */
-uint32_t vmodels_resolve(const struct vmodels *vmodels, const struct tables *tables,
-                         uint32_t number);
+/* W1: what is known stays so, as of no revision. */
+void vmodels_lose(struct vmodels *vmodels);
+
+static inline bool
+vmodel_is_lost(const struct vmodel *vmodel)
+{
+    return vmodel->known && vmodel->revision == 0;
+}
+
+/* V7; NAME_NONE: it has neither. */
+static inline uint32_t
+vmodel_model(const struct vmodel *vmodel)
+{
+    if (!vmodel->known)
+        return NAME_NONE;
+    return vmodel->active != NAME_NONE ? vmodel->active : vmodel->target;
+}
 
 static inline bool
 vmodel_is_moving(const struct vmodel *vmodel)

@@ -78,7 +78,7 @@ driver_create(const struct driver_options *options)
     driver->options = *options;
     copy_texts(driver);
     fill_in(&driver->options);
-    driver->start_ms = driver_wall_ms();
+    driver->start_ms = options->start_ms != 0 ? options->start_ms : driver_wall_ms();
     driver->work_last = &driver->work_first;
     driver->extras.seed = options->seed;
     for (enum load_kind kind = LOAD_SIZE; kind < LOAD_KINDS; kind++)

@@ -260,6 +260,7 @@ struct driver_options {
     const char *labels; /* sorted, comma between */
     int64_t version;
     uint64_t seed;
+    int64_t start_ms;         /* of this process, as its record says it; 0: now */
     uint32_t calls_max;       /* 0: 65,536; what is more is answered OVERLOADED at once */
     uint32_t orders_max;      /* 0: 4,096; what is more ends UNAVAILABLE at once */
     uint32_t vmodels_max;     /* 0: 1,000,000 */

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "mesh/edge/driver.h"
 #include "mesh/edge/extras.h"

@@ -197,25 +197,21 @@ id_of(const struct etcd_store *store, size_t area, struct etcd_bytes key,
     return true;
 }
 
-static bool
-is_own(const struct etcd_store *store, size_t area, const char *id)
+/* Of a record or a latch; `created` 0: it is not there. */
+static void
+seen(struct etcd_store *store, size_t area, const char *id, uint64_t created, uint64_t revision)
 {
-    return area == RECORD_INSTANCES && strcmp(id, store->store.instance) == 0;
+    if (strcmp(id, store->store.instance) != 0)
+        return;
+    if (area == RECORD_INSTANCES)
+        claim_seen(store->instance, created, revision);
+    else if (area == RECORD_LATCHES)
+        claim_seen(store->latch, created, revision);
 }
 
 static void
-on_put(void *context, size_t area, const struct etcd_kv *kv)
+tell_put(struct etcd_store *store, size_t area, const char *id, const struct etcd_kv *kv)
 {
-    struct etcd_store *store = context;
-    char id[STORE_ID_BYTES_MAX + 1];
-    emptied_check(store);
-    if (area == RECORD_LATCHES) {
-        latches_put(&store->latches, kv->key, (uint64_t)kv->create_revision);
-        lead_check(store);
-        return;
-    }
-    if (!id_of(store, area, kv->key, id))
-        return;
     const struct store_record record = {
         .table = (enum store_table)area,
         .id = id,
@@ -225,17 +221,31 @@ on_put(void *context, size_t area, const struct etcd_kv *kv)
         .revision = (uint64_t)kv->mod_revision,
     };
     store->store.events.on_put(store->store.events.context, &record);
-    if (is_own(store, area, id))
-        claim_seen(store->instance, record.create_revision, record.revision);
+}
+
+static void
+on_put(void *context, size_t area, const struct etcd_kv *kv)
+{
+    struct etcd_store *store = context;
+    char id[STORE_ID_BYTES_MAX + 1];
+    emptied_check(store);
+    if (area == RECORD_LATCHES)
+        latches_put(&store->latches, kv->key, (uint64_t)kv->create_revision);
+    if (id_of(store, area, kv->key, id)) {
+        if (area != RECORD_LATCHES)
+            tell_put(store, area, id, kv);
+        seen(store, area, id, (uint64_t)kv->create_revision, (uint64_t)kv->mod_revision);
+    }
+    lead_check(store);
 }
 
 static void
 tell_gone(struct etcd_store *store, size_t area, const char *id, uint64_t revision)
 {
     const struct store_events *events = &store->store.events;
-    events->on_gone(events->context, (enum store_table)area, id, revision);
-    if (is_own(store, area, id))
-        claim_seen(store->instance, 0, revision);
+    if (area != RECORD_LATCHES)
+        events->on_gone(events->context, (enum store_table)area, id, revision);
+    seen(store, area, id, 0, revision);
 }
 
 static void
@@ -255,17 +265,15 @@ on_delete(void *context, size_t area, const struct etcd_kv *kv)
     struct etcd_store *store = context;
     char id[STORE_ID_BYTES_MAX + 1];
     emptied_check(store);
-    if (area == RECORD_LATCHES) {
+    if (area == RECORD_LATCHES)
         latches_delete(&store->latches, kv->key);
-        lead_check(store);
-    } else if (!id_of(store, area, kv->key, id)) {
-        return;
-    } else if (kv->mod_revision == 0) {
-        if (!store->emptied)
+    if (id_of(store, area, kv->key, id)) {
+        if (kv->mod_revision != 0)
+            tell_gone(store, area, id, (uint64_t)kv->mod_revision);
+        else if (!store->emptied)
             miss(store, (enum record_area)area, id);
-    } else {
-        tell_gone(store, area, id, (uint64_t)kv->mod_revision);
     }
+    lead_check(store);
 }
 
 static void

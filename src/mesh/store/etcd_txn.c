@@ -155,7 +155,7 @@ on_answer(void *context, const struct etcd_answer *answer)
     struct etcd_store *store = out->store;
     struct request *request = out->request;
     struct error error = answer->error;
-    enum store_txn_end end = STORE_UNKNOWN;
+    enum store_txn_end end;
     *out->link = out->next;
     if (out->next != NULL)
         out->next->link = out->link;
@@ -166,8 +166,9 @@ on_answer(void *context, const struct etcd_answer *answer)
     } else if (answer->fate == ETCD_DONE) {
         end = STORE_LOST;
         tell_compared(store, &request->txn, answer, &error);
-    } else if (answer->fate == ETCD_NOT_DONE) {
-        end = STORE_LOST;
+    } else {
+        end = answer->fate == ETCD_NOT_DONE ? STORE_LOST : STORE_UNKNOWN;
+        store->store.events.on_trouble(store->store.events.context, &error);
     }
     request_end(request, end, &error);
 }

@@ -31,7 +31,7 @@ enum {
     LONG_TIMES = 2, /* what is said */
     LONG_BYTES_MIN = 1 << 20,
     REWRITE_FRAME_BYTES = 1 << 20,
-    FILE_BYTES_MAX = 1 << 30,
+    FRAME_BYTES_KEPT = 1 << 20, /* of memory, from one commit to the next */
 };
 
 struct journal {
@@ -195,13 +195,11 @@ read_whole(struct journal *journal, char **data, size_t *bytes, struct error *er
     struct stat stat;
     if (fstat(journal->fd, &stat) != 0)
         return error_set_errno(error, "%s", journal->path);
-    if (stat.st_size > FILE_BYTES_MAX)
-        return error_set(error, STATUS_DATA_LOSS,
-                         "%s: has %lld bytes, and no registry more than %d", journal->path,
-                         (long long)stat.st_size, FILE_BYTES_MAX);
     size_t left = (size_t)stat.st_size;
     char *to = malloc(left + 1);
-    CHECK(to != NULL);
+    if (to == NULL)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "%s: no memory for its %zu bytes",
+                         journal->path, left);
     *data = to;
     *bytes = 0;
     while (left > 0) {
@@ -380,6 +378,8 @@ journal_commit(struct journal *journal, struct error *error)
         end = append(journal, error);
     }
     journal->frame.used = 0;
+    if (journal->frame.capacity > FRAME_BYTES_KEPT)
+        bytes_fini(&journal->frame);
     return end;
 }
 

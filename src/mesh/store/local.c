@@ -22,7 +22,10 @@
 #include "mesh/store/kind.h"
 #include "mesh/store/table.h"
 
-enum { BATCH_MAX = 64 };
+enum {
+    BATCH_MAX = 64,
+    BATCH_BYTES_MAX = 32 << 20 /* of values; one transaction may have as many */
+};
 
 /* A request of this turn, judged. */
 struct judged {
@@ -40,6 +43,7 @@ struct local {
     struct request_queue queue;
     struct judged batch[BATCH_MAX];
     size_t batch_count;
+    size_t batch_bytes;
     uint64_t revision;
     uint64_t session;
     char *instance; /* the record's value */
@@ -212,7 +216,7 @@ record_after(const struct local *local, const struct store_change *change, uint6
 }
 
 static void
-journal_changes(const struct local *local, const struct judged *judged)
+journal_changes(struct local *local, const struct judged *judged)
 {
     const struct store_txn *txn = &judged->request->txn;
     for (size_t i = 0; local->writable && i < txn->change_count; i++) {
@@ -221,6 +225,7 @@ journal_changes(const struct local *local, const struct judged *judged)
             journal_delete(local->journal, record.table, record.id, record.revision);
         else
             journal_put(local->journal, &record);
+        local->batch_bytes += record.value_bytes;
     }
 }
 
@@ -230,8 +235,9 @@ judge(struct local *local)
 {
     uint64_t revision = local->revision;
     local->batch_count = 0;
+    local->batch_bytes = 0;
     while (local->queue.first != NULL && local->batch_count < BATCH_MAX &&
-           !depends(local, &local->queue.first->txn)) {
+           local->batch_bytes < BATCH_BYTES_MAX && !depends(local, &local->queue.first->txn)) {
         struct judged *judged = &local->batch[local->batch_count++];
         judged->request = request_queue_take(&local->queue);
         judged->end = STORE_LOST;

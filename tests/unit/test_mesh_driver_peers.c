@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Proves what the driver of one node does with its peers: the address book, tries that are sent on
+ * and come back, or are abandoned while their end is coming, figures of replies, ensures, and what
+ * a peer sends here. The peer is the test; its record is told as a store would.
+ */
+#include "test_mesh_driver_rig.h"
+
+#include "mesh/edge/driver.h"
+#include "mesh/record/record.h"
+#include "mesh/store/store.h"
+
+static struct {
+    struct driver_call *call; /* of the last forward */
+    struct driver_attempt attempt;
+    uint32_t forwards, abandons, ensures, peers, gone;
+    bool unreachable; /* nobody is there */
+    bool comes;       /* the end of what is abandoned is under way */
+    char address[64];
+    char ensured[ID_MAX];
+} there;
+
+static enum driver_begun
+forward(void *context, struct driver_call *call, const struct driver_attempt *attempt,
+        struct driver_end *end)
+{
+    (void)context;
+    there.call = call;
+    there.attempt = *attempt;
+    there.forwards++;
+    assert_string_equal(attempt->instance, "two");
+    end->end = MESH_END_UNREACHABLE;
+    return there.unreachable ? DRIVER_ENDED : DRIVER_UNDER_WAY;
+}
+
+static bool
+abandon(void *context, struct driver_call *call, uint32_t number)
+{
+    (void)context;
+    assert_ptr_equal(call, there.call);
+    assert_int_equal(number, there.attempt.number);
+    there.abandons++;
+    return !there.comes;
+}
+
+static void
+ensure(void *context, const struct driver_ensure *what)
+{
+    (void)context;
+    assert_string_equal(what->instance, "two");
+    snprintf(there.ensured, sizeof(there.ensured), "%s", what->model);
+    there.ensures++;
+}
+
+static void
+on_peer(void *context, const struct driver_peer *peer)
+{
+    (void)context;
+    assert_string_equal(peer->instance, "two");
+    assert_int_equal(peer->start_ms, 1000);
+    snprintf(there.address, sizeof(there.address), "%s", peer->address);
+    there.peers++;
+}
+
+static void
+on_peer_gone(void *context, const char *instance)
+{
+    (void)context;
+    assert_string_equal(instance, "two");
+    there.gone++;
+}
+
+/* As the store would tell it. */
+static void
+tell(const struct node *node, enum store_table table, const char *id, const char *value,
+     uint64_t revision)
+{
+    const struct store_events events = driver_events(node->driver);
+    events.on_put(events.context, &(struct store_record){.table = table,
+                                                         .id = id,
+                                                         .value = value,
+                                                         .value_bytes = strlen(value),
+                                                         .create_revision = 1000,
+                                                         .revision = revision});
+}
+
+#define TWO                                                                                        \
+    "{\"startTime\":1000,\"addr\":\"127.0.0.1:9\",\"lruTime\":5,\"cap\":10000,\"used\":%d,"        \
+    "\"count\":1}"
+
+static void
+tell_two(const struct node *node, int used_units, uint64_t revision)
+{
+    char value[160];
+    snprintf(value, sizeof(value), TWO, used_units);
+    tell(node, STORE_INSTANCES, "two", value, revision);
+}
+
+static struct node *node;
+
+static int
+set_up(void **state)
+{
+    (void)state;
+    struct event_base *base = event_base_new();
+    nodes_begin(base);
+    memset(&there, 0, sizeof(there));
+    struct driver_options options = {.peers = {.forward = forward,
+                                               .abandon = abandon,
+                                               .ensure = ensure,
+                                               .on_peer = on_peer,
+                                               .on_peer_gone = on_peer_gone}};
+    node = node_open(0, "one", options);
+    node_runtime_ready(node, ROOM);
+    NODES_WAIT(driver_is_ready(node->driver) && node_look(node).session != 0 &&
+               node_look(node).instances > 0);
+    tell_two(node, 9000, 1001);
+    write_raw(node, STORE_MODELS, "m",
+              "{\"type\":\"t\",\"mPath\":\"p\",\"instanceIds\":{\"two\":2000},"
+              "\"loaded\":{\"two\":2000}}");
+    NODES_WAIT(node_look(node).models == 1);
+    return 0;
+}
+
+static int
+tear_down(void **state)
+{
+    (void)state;
+    nodes_end();
+    event_base_free(nodes.base);
+    return 0;
+}
+
+static void
+the_address_book_is_kept(void **state)
+{
+    (void)state;
+    assert_int_equal(there.peers, 1); /* not of this node */
+    assert_string_equal(there.address, "127.0.0.1:9");
+    const struct store_events events = driver_events(node->driver);
+    events.on_gone(events.context, STORE_INSTANCES, "two", 1010);
+    assert_int_equal(there.gone, 1);
+    assert_int_equal(node_look(node).instances, 1);
+}
+
+static void
+a_call_goes_to_the_copy_and_its_answer_ends_it(void **state)
+{
+    (void)state;
+    struct asker *asker = ask(node, "m");
+    assert_int_equal(there.forwards, 1);
+    assert_int_equal(there.attempt.hop, MESH_HOP_HIT);
+    assert_true(there.attempt.create_revision > 0);
+    assert_true(there.attempt.deadline_ns < asker->call.deadline_ns); /* R10 */
+    const struct driver_figures figures = {.start_ms = 1000,
+                                           .figures = {.capacity_units = 10000, .free_units = 77}};
+    driver_try_ended(
+        node->driver, &asker->call, there.attempt.number,
+        &(struct driver_end){.end = MESH_END_OK, .figures = &figures, .instance = "two"});
+    assert_false(asker->over); /* that is the peers' affair */
+    assert_int_equal(node_look(node).calls, 0);
+    assert_true(driver_call_cancelled(node->driver, &asker->call)); /* it is over */
+    assert_int_equal(there.abandons, 0);
+}
+
+static void
+see_two(void *context, const struct mesh_instance *instance)
+{
+    if (strcmp(instance->id, "two") == 0)
+        *(uint64_t *)context = instance->figures.free_units;
+}
+
+static void
+figures_of_replies_are_taken(void **state)
+{
+    (void)state;
+    uint64_t free_units = 0;
+    struct driver_figures figures = {.start_ms = 1000,
+                                     .figures = {.capacity_units = 10000, .free_units = 77}};
+    struct asker *asker = ask(node, "m");
+    const struct driver_end end = {.end = MESH_END_OK, .figures = &figures, .instance = "two"};
+    driver_try_ended(node->driver, &asker->call, there.attempt.number, &end);
+    driver_visit_instances(node->driver, 0, 9, see_two, &free_units);
+    assert_int_equal(free_units, 77);
+    figures.start_ms = 999; /* of a process that is no more */
+    figures.figures.free_units = 55;
+    asker = ask(node, "m");
+    driver_try_ended(node->driver, &asker->call, there.attempt.number, &end);
+    driver_visit_instances(node->driver, 0, 9, see_two, &free_units);
+    assert_int_equal(free_units, 77);
+}
+
+static void
+a_try_that_fails_is_routed_on(void **state)
+{
+    (void)state;
+    char by[ID_MAX];
+    struct asker *asker = ask(node, "m");
+    driver_try_ended(node->driver, &asker->call, there.attempt.number,
+                     &(struct driver_end){.end = MESH_END_UNREACHABLE});
+    NODES_WAIT(asker->over); /* loaded here */
+    assert_int_equal(asker->end, MESH_END_OK);
+    assert_string_equal(asker->by, "one");
+    there.unreachable = true;
+    assert_int_equal(ask_wait(node, "m", by), MESH_END_OK);
+}
+
+static void
+an_abandoned_try_is_over(void **state)
+{
+    (void)state;
+    struct asker *asker = ask(node, "m");
+    assert_true(driver_call_cancelled(node->driver, &asker->call));
+    assert_int_equal(there.abandons, 1);
+    assert_int_equal(node_look(node).calls, 0);
+    driver_try_ended(node->driver, &asker->call, there.attempt.number,
+                     &(struct driver_end){.end = MESH_END_OK}); /* late */
+    assert_false(asker->over);
+}
+
+static void
+an_end_that_is_coming_is_waited_for(void **state)
+{
+    (void)state;
+    there.comes = true;
+    struct asker *asker = ask(node, "m");
+    assert_false(driver_call_cancelled(node->driver, &asker->call));
+    assert_false(driver_call_cancelled(node->driver, &asker->call));
+    assert_int_equal(there.abandons, 1);
+    assert_int_equal(node_look(node).calls, 1);
+    driver_try_ended(node->driver, &asker->call, there.attempt.number,
+                     &(struct driver_end){.end = MESH_END_UNREACHABLE});
+    assert_int_equal(node_look(node).calls, 0);
+    assert_int_equal(there.forwards, 1); /* for nobody */
+    assert_false(asker->over);
+    assert_true(driver_call_cancelled(node->driver, &asker->call));
+}
+
+/* ---- what a peer sends here ---- */
+
+static struct asker *
+arrives(const char *model, enum mesh_hop hop, uint64_t create_revision)
+{
+    struct asker *asker = calloc(1, sizeof(*asker));
+    CHECK(asker != NULL);
+    asker->node = node;
+    snprintf(asker->model, sizeof(asker->model), "%s", model);
+    asker->tried[0] =
+        (struct mesh_tried){.instance = "nobody we know", .since_ms = 3, .list = MESH_LIST_LOAD};
+    asker->call = (struct driver_call){.type = &asker_type,
+                                       .model = asker->model,
+                                       .hop = hop,
+                                       .create_revision = create_revision,
+                                       .tried = asker->tried,
+                                       .tried_count = 1,
+                                       .deadline_ns = clock_now_ns() + NODES_WAIT_S * NS_PER_S};
+    asker_add(asker);
+    driver_call(node->driver, &asker->call);
+    return asker;
+}
+
+static void
+a_hit_is_served_or_not_here(void **state)
+{
+    (void)state;
+    const struct asker *asker = arrives("m", MESH_HOP_HIT, 1000);
+    assert_true(asker->over && asker->end == MESH_END_NOT_HERE);
+    node_register(node, "n");
+    assert_int_equal(ask_wait(node, "n", NULL), MESH_END_OK);
+    asker = arrives("n", MESH_HOP_HIT, 1);
+    NODES_WAIT(asker->over);
+    assert_int_equal(asker->end, MESH_END_OK);
+    assert_int_equal(there.forwards, 0);
+}
+
+static void
+a_load_is_loaded_here(void **state)
+{
+    (void)state;
+    node_register(node, "n");
+    const struct asker *asker = arrives("n", MESH_HOP_LOAD, 1);
+    NODES_WAIT(asker->over);
+    assert_int_equal(asker->end, MESH_END_OK);
+    assert_int_equal(node->loads, 1);
+}
+
+static void
+an_ensure_loads_here(void **state)
+{
+    (void)state;
+    node_register(node, "n");
+    driver_ensure(node->driver, &(struct driver_ensure){.model = "n",
+                                                        .class = MESH_CLASS_COPY,
+                                                        .target = 1,
+                                                        .size_bytes = MODEL_BYTES});
+    driver_ensure(node->driver, &(struct driver_ensure){.model = "unknown", .target = 1});
+    NODES_WAIT(node_holds(node, "n"));
+    assert_int_equal(node->sizes, 0); /* it was said */
+}
+
+static void
+a_drain_asks_the_peer(void **state)
+{
+    (void)state;
+    node_register(node, "n");
+    assert_int_equal(ask_wait(node, "n", NULL), MESH_END_OK);
+    tell_two(node, 100, 1020); /* it has room */
+    driver_drain(node->driver);
+    NODES_WAIT(there.ensures > 0);
+    assert_string_equal(there.ensured, "n");
+    assert_int_equal(node->drained, 0); /* D3 */
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_address_book_is_kept),     TEST(a_call_goes_to_the_copy_and_its_answer_ends_it),
+        TEST(figures_of_replies_are_taken), TEST(a_try_that_fails_is_routed_on),
+        TEST(an_abandoned_try_is_over),     TEST(an_end_that_is_coming_is_waited_for),
+        TEST(a_hit_is_served_or_not_here),  TEST(a_load_is_loaded_here),
+        TEST(an_ensure_loads_here),         TEST(a_drain_asks_the_peer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
