@@ -365,9 +365,9 @@ class Ends(unittest.TestCase):
 class Own(unittest.TestCase):
     """Shoal's own ModelRuntime, which another mesh would drive just so."""
 
-    def test_load_call_and_restart(self):
-        shoald = prepare(pupil(), runtime=["unix:runtime"])
-        with shoald, Node(f"unix:{shoald.folder}/runtime", serving=f"127.0.0.1:{shoald.port}") as node:
+    def test_load_and_call(self):
+        shoald = prepare(pupil(), runtime=["unix:runtime.sock"])
+        with shoald, Node(f"unix:{shoald.folder}/runtime.sock", serving=shoald.target) as node:
             node.wait_ready()
             node.register("m", "pupil", "model", pupil_key().replace(" ", ""))
             message = OIP["ModelInferRequest"](model_name="vmodel")
