@@ -5,7 +5,7 @@
  * A real driver, core and store in memory; each line of standard input is a command:
  *
  *     register ID TYPE PATH KEY    ("-": none)     registered ID OUTCOME
- *     ensure ID                                    ensured ID OUTCOME STATE COPIES
+ *     ensure ID                                    ensured ID OUTCOME STATE COPIES REASON
  *     unregister ID                                unregistered ID OUTCOME
  *     call TAG ID METHOD MS HEX [KEY=VALUE]        answer TAG END STATUS HEX INITIAL TRAILER TEXT
  *     cancel TAG                                   cancelled TAG
@@ -45,6 +45,7 @@ struct ordered {
     enum mesh_outcome outcome;
     enum mesh_model_state state;
     uint32_t places;
+    char reason[256]; /* of the first */
 };
 
 static void
@@ -56,6 +57,8 @@ on_order_end(struct driver_order *order, const struct driver_reply *reply)
     ordered->outcome = reply->outcome;
     ordered->state = reply->model.state;
     ordered->places = reply->model.place_count;
+    if (ordered->places > 0 && reply->model.places[0].reason != NULL)
+        snprintf(ordered->reason, sizeof(ordered->reason), "%s", reply->model.places[0].reason);
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
 }
@@ -102,8 +105,8 @@ call_of(struct peer_request *request)
 static void
 print_entry(const struct rpc_metadata *entries, size_t count)
 {
-    const struct rpc_metadata *entry = &entries[count - 1];
-    if (count == 0)
+    const struct rpc_metadata *entry = count == 0 ? NULL : &entries[count - 1];
+    if (entry == NULL)
         printf(" -");
     else
         printf(" %.*s=%.*s", (int)entry->key.bytes, (const char *)entry->key.data,
@@ -187,7 +190,7 @@ static const struct driver_call_type call_type = {.serve = on_serve, .answer = o
 static struct rpc_kept *
 message_of(const char *hex)
 {
-    size_t bytes = strlen(hex) / 2;
+    size_t bytes = strlen(hex) / 2; /* "-" is an empty one */
     unsigned char *data = malloc(bytes + 1);
     CHECK(data != NULL);
     for (size_t i = 0; i < bytes; i++) {
@@ -272,7 +275,8 @@ static void
 say_ordered(const char *word, const char *id, struct ordered ordered)
 {
     pthread_mutex_lock(&lock);
-    printf("%s %s %d %d %u\n", word, id, (int)ordered.outcome, (int)ordered.state, ordered.places);
+    printf("%s %s %d %d %u %s\n", word, id, (int)ordered.outcome, (int)ordered.state,
+           ordered.places, ordered.reason);
     fflush(stdout);
     pthread_mutex_unlock(&lock);
 }

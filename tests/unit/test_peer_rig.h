@@ -318,9 +318,9 @@ house_stop(struct house *house)
     house->lets_go = house->ends = true;
     pthread_cond_broadcast(&rig_changed);
     pthread_mutex_unlock(&rig_lock);
+    pthread_join(house->pipeline, NULL);
     peer_server_destroy(house->server);
     house->server = NULL;
-    pthread_join(house->pipeline, NULL);
 }
 
 static inline void

@@ -458,8 +458,8 @@ check_refused(struct caller *caller, const char *address, enum peer_kind first,
     for (int i = 0; i < 2; i++) {
         struct rpc_piece piece = {.data = "\x0f\xff", .bytes = 2};
         if (kinds[i] != 0)
-            piece = (struct rpc_piece){.data = head,
-                                       .bytes = hostile_frame(kinds[i], 1 << 14, head)};
+            piece =
+                (struct rpc_piece){.data = head, .bytes = hostile_frame(kinds[i], 1 << 14, head)};
         if (rpc_client_send(call, &piece, 1) != STATUS_OK)
             break; /* it has ended already */
     }

@@ -35,7 +35,8 @@ served_end(struct served *served, const struct driver_end *end, const struct rpc
     struct peer_request *request = served->request;
     request->type->on_ended(request, served->number, end, answer);
     request->type->release(request);
-    rpc_client_release(served->call);
+    if (served->call != NULL)
+        rpc_client_release(served->call);
     free(served);
 }
 

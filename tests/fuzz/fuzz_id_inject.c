@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Any bytes as a message that an id is put into, cut into spans of any length: where there was a
+ * place for it, it is found there afterwards, every other byte of the fields beside it is as it
+ * was, and putting it there once more changes nothing.
+ *
+ * The first bytes: depth and numbers of the path, length of the spans, length of the id.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "mesh/edge/id_inject.h"
+
+enum { HEAD_BYTES = 3, SPANS_MAX = 64, ID_BYTES_MAX = 300 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct rpc_message
+cut(const uint8_t *data, size_t size, unsigned step, struct rpc_span spans[SPANS_MAX])
+{
+    size_t count = 0;
+    for (size_t at = 0, bytes = 0; at < size; at += bytes, count++) {
+        bytes = step == 0 || count == SPANS_MAX - 1 ? size - at : count * 7 % (step + 1);
+        if (bytes > size - at)
+            bytes = size - at;
+        spans[count] = (struct rpc_span){data + at, bytes};
+    }
+    return (struct rpc_message){spans, count, size};
+}
+
+/* The new message; to be freed. */
+static uint8_t *
+build(const struct id_inject *plan, const uint8_t *old, size_t old_bytes, const char *id,
+      size_t *bytes)
+{
+    uint8_t *out = malloc(old_bytes + ID_INJECT_HEADS_BYTES_MAX + ID_BYTES_MAX + 1);
+    CHECK(out != NULL && plan->range_count >= 2 && plan->range_count <= ID_INJECT_RANGES_MAX);
+    const unsigned char *head = plan->heads;
+    uint64_t at = 0;
+    *bytes = 0;
+    for (uint32_t i = 0; i < plan->range_count; i++) {
+        struct id_range range = plan->ranges[i];
+        CHECK(range.from >= at && range.from <= range.to && range.to <= old_bytes);
+        at = range.to;
+        memcpy(out + *bytes, old + range.from, range.to - range.from);
+        *bytes += range.to - range.from;
+        memcpy(out + *bytes, head, plan->head_bytes[i]);
+        *bytes += plan->head_bytes[i];
+        head += plan->head_bytes[i];
+        if (i + 2 == plan->range_count) {
+            memcpy(out + *bytes, id, strlen(id));
+            *bytes += strlen(id);
+        }
+    }
+    CHECK(at == old_bytes && head <= plan->heads + ID_INJECT_HEADS_BYTES_MAX);
+    return out;
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct rpc_span spans[SPANS_MAX];
+    char id[ID_BYTES_MAX + 1];
+    char found_id[ID_BYTES_MAX + 1];
+    uint32_t numbers[FIELD_PATH_MAX];
+    if (size < HEAD_BYTES)
+        return 0;
+    uint32_t depth = 1 + data[0] % FIELD_PATH_MAX;
+    for (uint32_t i = 0; i < depth; i++)
+        numbers[i] = 1 + (data[0] >> (4 + i % 4) & 1);
+    memset(id, 'i', sizeof(id));
+    id[data[2]] = '\0';
+    const uint8_t *old = data + HEAD_BYTES;
+    struct rpc_message message = cut(old, size - HEAD_BYTES, data[1], spans);
+    struct id_inject plan;
+    struct error error = ERROR_NONE;
+    if (id_inject_plan(&message, numbers, depth, strlen(id), &plan, &error) != STATUS_OK) {
+        CHECK(error.status == STATUS_INVALID_ARGUMENT && error.text[0] != '\0');
+        return 0;
+    }
+    size_t bytes;
+    uint8_t *out = build(&plan, old, message.bytes, id, &bytes);
+    struct rpc_span span = {out, bytes};
+    struct rpc_message made = {&span, 1, bytes};
+    struct wire_cursor found;
+    bool any;
+    /* A message that comes several times is looked through in all its parts by who looks for the
+     * id, and only in the last by who puts it there: the others may be malformed. */
+    if (field_path_find(&made, numbers, depth, &found, &any, &error) == STATUS_OK) {
+        CHECK(any && found.left == strlen(id));
+        wire_read(&found, found_id, found.left);
+        CHECK(memcmp(found_id, id, strlen(id)) == 0);
+    }
+    size_t again_bytes;
+    CHECK(id_inject_plan(&made, numbers, depth, strlen(id), &plan, &error) == STATUS_OK);
+    uint8_t *again = build(&plan, out, bytes, id, &again_bytes);
+    CHECK(again_bytes == bytes && memcmp(again, out, bytes) == 0);
+    free(again);
+    free(out);
+    return 0;
+}

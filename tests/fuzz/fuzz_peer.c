@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Any bytes as a frame of another node, cut into spans of any length (the first byte says of
+ * which). What is taken keeps the promises of peer_wire.h, and written anew it is what protobuf-c
+ * reads, and what is read and written anew the same.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "mesh/edge/peer_wire.h"
+#include "shoal/peer.pb-c.h"
+
+enum { SPANS_MAX = 64 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct rpc_message
+cut(const uint8_t *data, size_t size, unsigned step, struct rpc_span spans[SPANS_MAX])
+{
+    size_t count = 0;
+    for (size_t at = 0, bytes = 0; at < size; at += bytes, count++) {
+        bytes = step == 0 || count == SPANS_MAX - 1 ? size - at : count * 7 % (step + 1);
+        if (bytes > size - at)
+            bytes = size - at;
+        spans[count] = (struct rpc_span){data + at, bytes};
+    }
+    return (struct rpc_message){spans, count, size};
+}
+
+static void
+check_text(const char *text, size_t bytes_max)
+{
+    CHECK(strlen(text) <= bytes_max);
+}
+
+static void
+check_call(const struct peer_call *call, const Shoal__Peer__Call *theirs)
+{
+    check_text(call->method, PEER_METHOD_BYTES_MAX);
+    check_text(call->model, MESH_ID_BYTES_MAX);
+    CHECK(call->hop <= MESH_HOP_HIT && call->tried_count <= MESH_TRIED_MAX &&
+          call->metadata_count <= PEER_METADATA_MAX);
+    CHECK(theirs->number == call->number && strcmp(theirs->method, call->method) == 0 &&
+          strcmp(theirs->model, call->model) == 0 && theirs->left_us == call->left_us &&
+          theirs->create_revision == call->create_revision &&
+          theirs->message_bytes == call->message_bytes && (int)theirs->hop == (int)call->hop);
+    CHECK(theirs->n_tried == call->tried_count && theirs->n_metadata == call->metadata_count);
+    for (uint32_t i = 0; i < call->tried_count; i++)
+        CHECK(strcmp(theirs->tried[i]->instance, call->tried[i].instance) == 0 &&
+              theirs->tried[i]->since_ms == call->tried[i].since_ms &&
+              (int)theirs->tried[i]->list == (int)call->tried[i].list);
+    for (uint32_t i = 0; i < call->metadata_count; i++)
+        CHECK(theirs->metadata[i]->value.len == call->metadata[i].value.bytes);
+}
+
+static void
+check_answer(const struct peer_answer *answer, const Shoal__Peer__Answer *theirs)
+{
+    CHECK(answer->end <= MESH_END_DEADLINE && answer->status < STATUS_COUNT &&
+          answer->initial_count <= PEER_METADATA_MAX &&
+          answer->trailing_count <= PEER_METADATA_MAX);
+    CHECK(theirs->number == answer->number && (int)theirs->end == (int)answer->end &&
+          theirs->status == answer->status && theirs->text.len == answer->text.bytes &&
+          theirs->has_message == answer->has_message &&
+          theirs->message_bytes == answer->message_bytes &&
+          theirs->n_initial == answer->initial_count &&
+          theirs->n_trailing == answer->trailing_count &&
+          (theirs->figures != NULL) == answer->has_figures);
+    if (answer->has_figures)
+        CHECK(theirs->figures->capacity_units == answer->figures.capacity_units &&
+              theirs->figures->oldest_ms == answer->figures.oldest_ms &&
+              theirs->figures->full == answer->figures.full);
+}
+
+static void
+check_theirs(const struct peer_frame *frame, const unsigned char *head, size_t bytes)
+{
+    Shoal__Peer__Frame *theirs = shoal__peer__frame__unpack(NULL, bytes, head);
+    CHECK(theirs != NULL && (int)theirs->kind_case == (int)frame->kind);
+    if (frame->kind == PEER_CALL)
+        check_call(&frame->call, theirs->call);
+    else if (frame->kind == PEER_ANSWER)
+        check_answer(&frame->answer, theirs->answer);
+    else if (frame->kind == PEER_ENSURE)
+        CHECK(strcmp(theirs->ensure->model, frame->ensure.model) == 0 &&
+              theirs->ensure->used_ms == frame->ensure.used_ms &&
+              (int)theirs->ensure->class_ == (int)frame->ensure.class);
+    else if (frame->kind == PEER_HELLO)
+        CHECK(strcmp(theirs->hello->from, frame->hello.from) == 0 &&
+              strcmp(theirs->hello->to, frame->hello.to) == 0 &&
+              theirs->hello->start_ms == frame->hello.start_ms);
+    shoal__peer__frame__free_unpacked(theirs, NULL);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct rpc_span spans[SPANS_MAX];
+    static struct peer_frame frame, again;
+    static char texts[PEER_HEAD_BYTES_MAX], texts_again[PEER_HEAD_BYTES_MAX];
+    static unsigned char head[PEER_HEAD_BYTES_MAX], head_again[PEER_HEAD_BYTES_MAX];
+    if (size == 0)
+        return 0;
+    struct rpc_message message = cut(data + 1, size - 1, data[0], spans);
+    struct error error = ERROR_NONE;
+    if (peer_frame_open(&message, &frame, &error) != STATUS_OK ||
+        peer_frame_read(&frame, texts, &error) != STATUS_OK) {
+        CHECK(error.status == STATUS_INVALID_ARGUMENT && error.text[0] != '\0');
+        return 0;
+    }
+    CHECK(frame.payload_offset <= message.bytes &&
+          frame.payload_bytes <= message.bytes - frame.payload_offset);
+    frame.payload_bytes = 0;
+    size_t bytes = peer_frame_write(&frame, head);
+    if (bytes == 0)
+        return 0; /* as long as it may be, but for the payload's tag */
+    check_theirs(&frame, head, bytes);
+    struct rpc_span span = {head, bytes};
+    CHECK(peer_frame_open(&(struct rpc_message){&span, 1, bytes}, &again, &error) == STATUS_OK);
+    CHECK(peer_frame_read(&again, texts_again, &error) == STATUS_OK);
+    CHECK(peer_frame_write(&again, head_again) == bytes && memcmp(head, head_again, bytes) == 0);
+    return 0;
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Proves what a stream between nodes sends, and when: whole frames in their order, parts of large
+ * messages in turn, a part only when the transport has taken the last ones, small frames not behind
+ * a large message; that what is dropped is not sent; that a window bounds what waits; and that each
+ * lent piece is given back once, whatever becomes of it. The transport is the test.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../random.h"
+#include "base/clock.h"
+#include "mesh/edge/peer_pipe.h"
+#include "mesh/edge/peer_wire.h"
+#include "rpc/rpc.h"
+
+enum { SENT_MAX = 4096, ROUNDS = 300 };
+
+/* A frame that was sent. */
+struct sent {
+    enum peer_kind kind;
+    uint32_t number;
+    uint64_t payload_bytes;
+    unsigned char first; /* of the payload */
+};
+
+static struct sent sent[SENT_MAX];
+static unsigned sent_count;
+static bool breaks; /* the transport refuses what comes */
+static unsigned lent, given_back;
+static char texts[PEER_HEAD_BYTES_MAX];
+
+static void
+give_back(void *context)
+{
+    given_back++;
+    free(context);
+}
+
+static void
+note(const unsigned char *bytes, size_t count)
+{
+    static struct peer_frame frame;
+    struct error error = ERROR_NONE;
+    struct rpc_span span = {bytes, count};
+    struct rpc_message message = {&span, 1, count};
+    assert_int_equal(peer_frame_open(&message, &frame, &error), STATUS_OK);
+    assert_int_equal(peer_frame_read(&frame, texts, &error), STATUS_OK);
+    assert_true(sent_count < SENT_MAX);
+    sent[sent_count++] = (struct sent){
+        .kind = frame.kind,
+        .number = frame.kind == PEER_ANSWER ? frame.answer.number : frame.about.number,
+        .payload_bytes = frame.payload_bytes,
+        .first = frame.payload_bytes > 0 ? bytes[frame.payload_offset] : 0,
+    };
+}
+
+/* rpc_call_send, by its contract. */
+static enum status
+transport(void *stream, const struct rpc_piece *pieces, size_t piece_count)
+{
+    (void)stream;
+    static unsigned char all[2 * PEER_PART_BYTES_MAX];
+    size_t count = 0;
+    for (size_t i = 0; i < piece_count; i++) {
+        const unsigned char *data = pieces[i].data;
+        if (pieces[i].kept != NULL) {
+            const struct rpc_message *message = rpc_kept_message(pieces[i].kept);
+            assert_true(message->span_count <= 1);
+            assert_true(pieces[i].offset + pieces[i].bytes <= message->bytes);
+            data = (const unsigned char *)message->spans[0].data + pieces[i].offset;
+        }
+        assert_true(count + pieces[i].bytes <= sizeof(all));
+        if (pieces[i].bytes > 0)
+            memcpy(all + count, data, pieces[i].bytes);
+        count += pieces[i].bytes;
+        if (pieces[i].kept == NULL && pieces[i].release != NULL)
+            pieces[i].release(pieces[i].release_context);
+    }
+    if (breaks)
+        return STATUS_CANCELLED;
+    note(all, count);
+    return STATUS_OK;
+}
+
+static struct peer_pipe pipe_;
+
+static int
+set_up(void **state)
+{
+    (void)state;
+    sent_count = lent = given_back = 0;
+    breaks = false;
+    peer_pipe_init(&pipe_, transport, NULL, 64 << 20);
+    return 0;
+}
+
+static int
+tear_down(void **state)
+{
+    (void)state;
+    peer_pipe_fini(&pipe_);
+    assert_int_equal(given_back, lent);
+    return 0;
+}
+
+static struct rpc_piece
+lend(size_t bytes, unsigned char filled)
+{
+    unsigned char *memory = malloc(bytes + 1);
+    assert_non_null(memory);
+    memset(memory, filled, bytes);
+    lent++;
+    return (struct rpc_piece){
+        .data = memory, .bytes = bytes, .release = give_back, .release_context = memory};
+}
+
+/* An answer of one lent piece. */
+static enum status
+put(uint32_t number, size_t bytes)
+{
+    static struct peer_frame frame;
+    memset(&frame, 0, sizeof(frame));
+    frame.kind = PEER_ANSWER;
+    frame.answer.number = number;
+    frame.answer.message_bytes = bytes;
+    struct rpc_piece piece = lend(bytes, (unsigned char)number);
+    return peer_pipe_put(&pipe_, &frame, &piece, 1, bytes);
+}
+
+static void
+check_sent(unsigned index, enum peer_kind kind, uint32_t number, uint64_t bytes)
+{
+    assert_true(index < sent_count);
+    assert_int_equal(sent[index].kind, kind);
+    assert_int_equal(sent[index].number, number);
+    assert_int_equal(sent[index].payload_bytes, bytes);
+    if (bytes > 0)
+        assert_int_equal(sent[index].first, (unsigned char)number);
+}
+
+static void
+test_at_once_and_in_order(void **state)
+{
+    (void)state;
+    for (uint32_t i = 1; i <= PEER_PIPE_OUT_MAX + 5; i++)
+        assert_int_equal(put(i, 100), STATUS_OK);
+    assert_int_equal(sent_count, PEER_PIPE_OUT_MAX); /* the transport has room for no more */
+    peer_pipe_on_sent(&pipe_, PEER_PIPE_OUT_MAX - 2);
+    assert_int_equal(sent_count, PEER_PIPE_OUT_MAX + 2);
+    peer_pipe_on_sent(&pipe_, 0);
+    assert_int_equal(sent_count, PEER_PIPE_OUT_MAX + 5);
+    for (uint32_t i = 1; i <= sent_count; i++)
+        check_sent(i - 1, PEER_ANSWER, i, 100);
+    assert_int_equal(pipe_.bytes, 0);
+}
+
+static void
+test_parts_in_turn(void **state)
+{
+    (void)state;
+    const uint64_t part = PEER_PART_BYTES_MAX;
+    assert_int_equal(put(1, 3 * part), STATUS_OK);
+    assert_int_equal(put(2, 2 * part + 7), STATUS_OK);
+    while (pipe_.out > 0)
+        peer_pipe_on_sent(&pipe_, pipe_.out - 1);
+    assert_int_equal(sent_count, 6);
+    check_sent(0, PEER_ANSWER, 1, part);
+    check_sent(1, PEER_PART, 1, part);
+    check_sent(2, PEER_ANSWER, 2, part);
+    unsigned of_first = 2;
+    unsigned of_second = 1;
+    for (unsigned i = 3; i < 6; i++) {
+        bool first = sent[i].number == 1;
+        check_sent(i, PEER_PART, first ? 1 : 2, !first && ++of_second == 3 ? 7 : part);
+        of_first += first;
+    }
+    assert_int_equal(of_first, 3);
+    assert_int_equal(of_second, 3);
+    assert_int_equal(sent[3].number != sent[4].number, true); /* one each, not one behind another */
+}
+
+/* A frame that comes behind a large message goes before all but what the transport has of it. */
+static void
+test_small_overtakes_large(void **state)
+{
+    (void)state;
+    put(1, 64 * (uint64_t)PEER_PART_BYTES_MAX);
+    unsigned before = sent_count;
+    assert_int_equal(before, PEER_PIPE_PARTS_OUT);
+    put(2, 10);
+    check_sent(before, PEER_ANSWER, 2, 10);
+}
+
+/* And the other way round: many small frames do not keep a large message from getting on. */
+static void
+test_large_is_not_starved(void **state)
+{
+    (void)state;
+    put(1, 4 * (uint64_t)PEER_PART_BYTES_MAX);
+    uint32_t number = 2;
+    for (unsigned turn = 0; turn < 200; turn++) {
+        put(number++, 10);
+        put(number++, 10);
+        peer_pipe_on_sent(&pipe_, PEER_PIPE_OUT_MAX - 2); /* it is never empty */
+    }
+    unsigned parts = 0;
+    for (unsigned i = 0; i < sent_count; i++)
+        parts += sent[i].number == 1;
+    assert_int_equal(parts, 4);
+}
+
+static void
+test_dropped(void **state)
+{
+    (void)state;
+    put(1, 4 * (uint64_t)PEER_PART_BYTES_MAX); /* on its way */
+    for (uint32_t i = 2; pipe_.out < PEER_PIPE_OUT_MAX; i++)
+        put(i, 10);
+    put(1000, 2 * (uint64_t)PEER_PART_BYTES_MAX); /* not begun */
+    put(1001, 10);
+    unsigned before = sent_count;
+    peer_pipe_drop(&pipe_, 1);
+    peer_pipe_drop(&pipe_, 1000);
+    peer_pipe_drop(&pipe_, 4711);
+    peer_pipe_on_sent(&pipe_, 0);
+    assert_int_equal(sent_count, before + 1);
+    check_sent(before, PEER_ANSWER, 1001, 10);
+    assert_int_equal(pipe_.bytes, 0);
+    put(5000, 10); /* the ends of its lists are right */
+    put(5001, 2 * (uint64_t)PEER_PART_BYTES_MAX);
+    check_sent(before + 1, PEER_ANSWER, 5000, 10);
+    check_sent(before + 2, PEER_ANSWER, 5001, PEER_PART_BYTES_MAX);
+}
+
+static void
+test_window(void **state)
+{
+    (void)state;
+    pipe_.window = 1000;
+    while (pipe_.out < PEER_PIPE_OUT_MAX)
+        put(1, 10);
+    assert_int_equal(put(2, 2000), STATUS_OK); /* one may always wait */
+    assert_int_equal(put(3, 10), STATUS_RESOURCE_EXHAUSTED);
+    peer_pipe_on_sent(&pipe_, 0);
+    assert_int_equal(put(4, 10), STATUS_OK);
+}
+
+static void
+test_broken(void **state)
+{
+    (void)state;
+    put(1, 3 * (uint64_t)PEER_PART_BYTES_MAX);
+    breaks = true;
+    peer_pipe_on_sent(&pipe_, 0);
+    assert_true(pipe_.is_broken);
+    assert_int_equal(put(2, 10), STATUS_CANCELLED);
+}
+
+static uint64_t
+random_seed(void)
+{
+    const char *given = getenv("SHOAL_SEED");
+    uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)clock_now_ns();
+    printf("SHOAL_SEED=%llu\n", (unsigned long long)seed);
+    return seed;
+}
+
+static size_t
+random_below(uint64_t *state, size_t limit)
+{
+    return (size_t)(random_draw(state) % limit);
+}
+
+/* Random traffic: each message whole, its parts in order, kept, lent and copied pieces mixed. */
+static void
+test_random(void **state)
+{
+    (void)state;
+    static uint64_t expected[ROUNDS + 1];
+    static uint64_t came[ROUNDS + 1];
+    static bool dropped[ROUNDS + 1];
+    uint64_t seed = random_seed();
+    memset(came, 0, sizeof(came));
+    memset(dropped, 0, sizeof(dropped));
+    for (uint32_t number = 1; number <= ROUNDS; number++) {
+        static struct peer_frame frame;
+        memset(&frame, 0, sizeof(frame));
+        frame.kind = PEER_ANSWER;
+        frame.answer.number = number;
+        struct rpc_piece pieces[20];
+        static unsigned char stays[200000];
+        struct rpc_kept *kept[20];
+        size_t kept_count = 0;
+        size_t count = random_below(&seed, 20);
+        memset(stays, (int)number, sizeof(stays));
+        expected[number] = 0;
+        for (size_t i = 0; i < count; i++) {
+            size_t bytes = random_below(&seed, random_below(&seed, 3) == 0 ? 200000 : 50);
+            struct rpc_span span = {stays, bytes};
+            unsigned form = (unsigned)random_below(&seed, 3);
+            if (form == 0) {
+                pieces[i] = lend(bytes, (unsigned char)number);
+            } else if (form == 1) {
+                kept[kept_count] = rpc_message_keep(&(struct rpc_message){&span, 1, bytes});
+                pieces[i] = rpc_kept_piece(kept[kept_count++]);
+            } else {
+                pieces[i] = (struct rpc_piece){.data = stays, .bytes = bytes};
+            }
+            expected[number] += bytes;
+        }
+        frame.answer.message_bytes = expected[number];
+        (void)!peer_pipe_put(&pipe_, &frame, pieces, count, expected[number]);
+        memset(stays, 0, sizeof(stays)); /* what was copied was copied */
+        while (kept_count > 0)
+            rpc_kept_release(kept[--kept_count]);
+        if (random_below(&seed, 20) == 0) {
+            peer_pipe_drop(&pipe_, number);
+            dropped[number] = true;
+        }
+        if (random_below(&seed, 3) > 0)
+            peer_pipe_on_sent(&pipe_, random_below(&seed, pipe_.out + 1));
+    }
+    while (pipe_.out > 0)
+        peer_pipe_on_sent(&pipe_, pipe_.out - 1);
+    for (unsigned i = 0; i < sent_count; i++) {
+        assert_int_equal(sent[i].kind, came[sent[i].number] == 0 ? PEER_ANSWER : PEER_PART);
+        came[sent[i].number] += sent[i].payload_bytes;
+        if (sent[i].payload_bytes > 0)
+            assert_int_equal(sent[i].first, (unsigned char)sent[i].number);
+    }
+    for (uint32_t number = 1; number <= ROUNDS; number++)
+        if (!dropped[number])
+            assert_int_equal(came[number], expected[number]);
+    assert_int_equal(pipe_.bytes, 0);
+}
+
+#define PIPE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PIPE_TEST(test_at_once_and_in_order),
+        PIPE_TEST(test_parts_in_turn),
+        PIPE_TEST(test_small_overtakes_large),
+        PIPE_TEST(test_large_is_not_starved),
+        PIPE_TEST(test_dropped),
+        PIPE_TEST(test_window),
+        PIPE_TEST(test_broken),
+        PIPE_TEST(test_random),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
