@@ -103,7 +103,8 @@ announce(struct world *world)
             continue;
         node->watching = true;
         int64_t lag = world->faulty && happens(world, 20) ? draw(world, 8000) : draw(world, 100);
-        later(world, lag, (struct task){.run = deliver, .node = i, .life = node->life, .c = node->history});
+        later(world, lag,
+              (struct task){.run = deliver, .node = i, .life = node->life, .c = node->history});
     }
 }
 
@@ -236,7 +237,7 @@ struct message {
     uint64_t session;
     uint64_t compare;
     uint32_t model;
-    uint32_t absent; /* a node whose key must not exist; NODES_MAX: none */
+    uint32_t absent;  /* a node whose key must not exist; NODES_MAX: none */
     uint64_t history; /* of etcd, when it was sent */
     bool heard;
     struct record record;

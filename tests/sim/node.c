@@ -110,10 +110,11 @@ served(struct world *world, struct task *task)
     CHECK(held->version == task->c);                             /* I19 */
     held->in_flight--;
     slot->serving = false;
-    struct mesh_event event = {
-        .kind = MESH_TRY_ENDED,
-        .tried = {
-            .call = task->a, .number = task->b, .end = MESH_END_OK, .took_us = 1 + draw(world, 200000)}};
+    struct mesh_event event = {.kind = MESH_TRY_ENDED,
+                               .tried = {.call = task->a,
+                                         .number = task->b,
+                                         .end = MESH_END_OK,
+                                         .took_us = 1 + draw(world, 200000)}};
     if (world->faulty && held->in_flight == 0 &&
         mesh_state(node->mesh, model_name(slot->model)) == MESH_STATE_LOADED &&
         happens(world, world->faults.forgets)) {
@@ -274,7 +275,7 @@ do_load(struct world *world, uint32_t number, const struct mesh_action *action)
     uint64_t version = strtoull(action->load.path + 1, NULL, 10);
     CHECK(node->claimed[model] == version); /* I3 */
     bool allowed = !node->constrained || number % 2 == 0;
-    CHECK(allowed || world->now_ms - node->heard_ms <= 1000); /* H3: at the next tick at the latest */
+    CHECK(allowed || world->now_ms - node->heard_ms <= 1000); /* H3: within a tick */
     *held = (struct held){.memory = MEMORY_LOADING,
                           .bytes = world->model_bytes * (1 + model % 4),
                           .version = version};
@@ -311,7 +312,7 @@ do_unload(struct world *world, uint32_t number, const struct mesh_action *action
     const struct record *record = &world->records[model];
     bool same = record->exists && record->version == held->version;
     CHECK(!same || !is_registered(place_of(record, number)) || world->faults.txn_late > 0 ||
-          world->history > 0); /* I5; who writes a lost record anew says what was when it was lost */
+          world->history > 0); /* I5; who writes a lost record anew says what was */
     held->memory = MEMORY_UNLOADING;
     world->unloads++;
     later(world, 5 + draw(world, 1000),

@@ -200,8 +200,8 @@ has_failed(struct mesh *mesh, uint32_t number)
             (last == NULL || places[i].since_ms > last->since_ms))
             last = &places[i];
     give_up(mesh, number, MESH_END_LOAD_FAILED,
-           last == NULL ? "the model failed to load"
-                        : names_text(&mesh->tables.reasons, last->reason));
+            last == NULL ? "the model failed to load"
+                         : names_text(&mesh->tables.reasons, last->reason));
     return true;
 }
 
