@@ -154,9 +154,9 @@ constrain(struct world *world, bool constrained)
 {
     world->constrained = constrained;
     for (uint32_t i = 0; i < world->node_count; i++)
-        later(world, draw(world, 3000),
-              (struct task){
-                  .run = hears, .node = i, .life = world->nodes[i].life, .a = constrained});
+        later(
+            world, draw(world, 3000),
+            (struct task){.run = hears, .node = i, .life = world->nodes[i].life, .a = constrained});
 }
 
 static void

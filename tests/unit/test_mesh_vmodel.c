@@ -47,8 +47,7 @@ test_what_setting_refuses(void **state)
     assert_int_equal(reply->outcome, MESH_OUTCOME_UNEXPECTED);
     assert_string_equal(reply->target, "a");
     assert_int_equal(outcome(SET("v", "a", .expected = "c")), MESH_OUTCOME_OK); /* has it already */
-    assert_int_equal(outcome(SET("v", "b", .expected = "a", .update_only = true)),
-                     MESH_OUTCOME_OK);
+    assert_int_equal(outcome(SET("v", "b", .expected = "a", .update_only = true)), MESH_OUTCOME_OK);
     check_vmodel("v", "b", "b"); /* a was not loaded */
 }
 
@@ -173,12 +172,10 @@ test_promotion_counts_the_living(void **state)
     instance("x", 7, 900);
     instance("y", 8, 900);
     step((struct mesh_event){.kind = MESH_DRAIN});
-    step((struct mesh_event){.kind = MESH_INSTANCE_PUT,
-                             .instance = {.id = "self",
-                                          .labels = "",
-                                          .session = 5,
-                                          .revision = ++revision,
-                                          .draining = true}});
+    step((struct mesh_event){
+        .kind = MESH_INSTANCE_PUT,
+        .instance = {
+            .id = "self", .labels = "", .session = 5, .revision = ++revision, .draining = true}});
     place("a", "x", MESH_PLACE_LOADED, now_ms);
     place("a", "self", MESH_PLACE_LOADED, now_ms);
     place_and_tell("a", "y", MESH_PLACE_LOADED);
