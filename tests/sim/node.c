@@ -284,8 +284,7 @@ do_load(struct world *world, uint32_t number, const struct mesh_action *action)
     uint64_t version = strtoull(action->load.path + 1, NULL, 10);
     CHECK(node->claimed[model] == version); /* I3 */
     bool allowed = !node->constrained || number % 2 == 0;
-    CHECK(allowed ||
-          world->now_ms - node->heard_ms <= 1000); /* H3: at the next tick at the latest */
+    CHECK(allowed || world->now_ms - node->heard_ms <= 1000); /* H3: within a tick */
     *held = (struct held){.memory = MEMORY_LOADING,
                           .bytes = world->model_bytes * (1 + model % 4),
                           .version = version};
@@ -322,8 +321,7 @@ do_unload(struct world *world, uint32_t number, const struct mesh_action *action
     const struct record *record = &world->records[model];
     bool same = record->exists && record->version == held->version;
     CHECK(!same || !is_registered(place_of(record, number)) || world->faults.txn_late > 0 ||
-          world->history >
-              0); /* I5; who writes a lost record anew says what was when it was lost */
+          world->history > 0); /* I5; who writes a lost record anew says what was */
     held->memory = MEMORY_UNLOADING;
     world->unloads++;
     later(world, 5 + draw(world, 1000),

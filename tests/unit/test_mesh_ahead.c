@@ -55,7 +55,8 @@ static void
 test_half_of_what_is_free(void **state)
 {
     (void)state;
-    node("a", 625, WALL); /* half of 500 above the eighth: two models of 125, as large as its three are */
+    node("a", 625,
+         WALL); /* half of 500 above the eighth: two models of 125, as large as its three are */
     models(20);
     lead(60);
     assert_seen("ensure", 2);
@@ -183,9 +184,12 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        LED(test_half_of_what_is_free), LED(test_nothing_below_an_eighth),
-        LED(test_one_in_four_seconds),  LED(test_which),
-        LED(test_into_full_nodes),      LED(test_types),
+        LED(test_half_of_what_is_free),
+        LED(test_nothing_below_an_eighth),
+        LED(test_one_in_four_seconds),
+        LED(test_which),
+        LED(test_into_full_nodes),
+        LED(test_types),
         TEST(test_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

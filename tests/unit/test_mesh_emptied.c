@@ -46,7 +46,7 @@ test_holders_write_anew(void **state)
     assert_seen("create", 0);                 /* there is no session */
     come_back();
     assert_seen("create m1 other:loaded self:loaded", 1); /* all that is known */
-    assert_seen("create", 1); /* m2 is the other's, m3 the leader's */
+    assert_seen("create", 1);                             /* m2 is the other's, m3 the leader's */
     assert_seen("unload", 0);
     begin();
     tick(1000);
@@ -217,9 +217,12 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_holders_write_anew), TEST(test_somebody_was_quicker),
-        TEST(test_another_model),      TEST(test_the_leader),
-        TEST(test_halfway),            TEST(test_the_others),
+        TEST(test_holders_write_anew),
+        TEST(test_somebody_was_quicker),
+        TEST(test_another_model),
+        TEST(test_the_leader),
+        TEST(test_halfway),
+        TEST(test_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

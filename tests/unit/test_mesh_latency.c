@@ -85,7 +85,7 @@ test_too_many(void **state)
     calls(1, 1 + WAITING, "m1");
     assert_seen("answer", 0);
     call_as(40, "m1", MESH_HOP_ENTRY);
-    assert_seen("answer 40 overloaded", 1); /* there is nobody else, and nobody else could load it */
+    assert_seen("answer 40 overloaded", 1); /* there is nobody else who could load it */
     load_with("m2", 3);
     calls(41, 3 + 24, "m2");
     assert_seen("answer", 0);
@@ -238,11 +238,9 @@ test_the_window(void **state)
     ten_seconds("m1", 64, 600000); /* half of them were short: a mean of 300 ms */
     assert_seen("ensure m1 other copy 2", 1);
     load_with("m2", 1);
-    step((struct mesh_event){.kind = MESH_USED,
-                             .used = {.model = "m2",
-                                      .count = 64,
-                                      .used_ms = WALL + now_ms,
-                                      .took_us = UINT64_MAX}});
+    step((struct mesh_event){
+        .kind = MESH_USED,
+        .used = {.model = "m2", .count = 64, .used_ms = WALL + now_ms, .took_us = UINT64_MAX}});
     step((struct mesh_event){
         .kind = MESH_USED,
         .used = {.model = "m2", .count = 64, .used_ms = WALL + now_ms, .took_us = UINT64_MAX}});
@@ -254,9 +252,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_seats),           TEST(test_after_the_load),   TEST(test_too_many),
-        TEST(test_the_next_copy),   TEST(test_a_copy_that_goes), TEST(test_a_copy_that_vanishes),
-        TEST(test_the_deadline),    TEST(test_the_threshold),    TEST(test_the_window),
+        TEST(test_seats),         TEST(test_after_the_load),   TEST(test_too_many),
+        TEST(test_the_next_copy), TEST(test_a_copy_that_goes), TEST(test_a_copy_that_vanishes),
+        TEST(test_the_deadline),  TEST(test_the_threshold),    TEST(test_the_window),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
