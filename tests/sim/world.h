@@ -19,8 +19,9 @@ enum {
     SLOTS_MAX = 4096,
     ORDERS_MAX = 256,
     PLACES_MAX = 16,
-    NOBODY = UINT32_MAX, /* no model, no vmodel */
 };
+
+#define NOBODY UINT32_MAX /* no model, no vmodel */
 
 /* What goes wrong how often, drawn per seed; often never. Per mille. */
 struct faults {
