@@ -159,6 +159,7 @@ test_evicted(void **state)
     assert_seen("ensure m0 other copy 1", 1);
     assert_seen("ensure", 1);
     end_call(0, MESH_END_OK, 0);
+    instance("third", 500);
     put("newer", "");
     add_place("m1", "other", MESH_PLACE_LOADED);
     begin();
