@@ -223,8 +223,7 @@ test_asking_for_copies(void **state)
         assert_int_equal(count_seen(MESH_DO_ENSURE), 1);
         const struct mesh_action *asked = seen(MESH_DO_ENSURE);
         assert_string_equal(seen_id(MESH_DO_ENSURE, 0), "b");
-        assert_int_equal(asked->ensure.used_ms,
-                         i < 2 ? model_at("a")->used_ms : WALL + now_ms);
+        assert_int_equal(asked->ensure.used_ms, i < 2 ? model_at("a")->used_ms : WALL + now_ms);
         begin();
         tick(9999);
         assert_null(seen(MESH_DO_ENSURE));
@@ -405,6 +404,86 @@ test_the_last_resort(void **state)
     assert_int_equal(kept_count, 0);
 }
 
+static enum mesh_end
+hop_for_unknown(uint64_t create_revision)
+{
+    begin();
+    step((struct mesh_event){.kind = MESH_CALL,
+                             .call = {.call = 1,
+                                      .model = "unknown",
+                                      .hop = MESH_HOP_HIT,
+                                      .deadline_ms = now_ms + 1000,
+                                      .create_revision = create_revision}});
+    return seen(MESH_DO_ANSWER)->answer.end;
+}
+
+/* V8: the other side of it. What has not come yet has not gone. */
+static void
+test_gone_or_not_come_yet(void **state)
+{
+    (void)state;
+    const uint64_t whole = revision;
+    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {whole}});
+    assert_int_equal(hop_for_unknown(whole), MESH_END_NOT_FOUND);
+    assert_int_equal(hop_for_unknown(whole + 1), MESH_END_NOT_HERE);
+    const struct mesh_order names = SET("v", "unknown");
+    network = NETWORK_LATE;
+    assert_false(order(names)->came); /* now there is a number for it, and still no record */
+    assert_int_equal(hop_for_unknown(whole), MESH_END_NOT_FOUND);
+    assert_int_equal(hop_for_unknown(whole + 1), MESH_END_NOT_HERE);
+}
+
+static void
+odd_record(const char *active, const char *target)
+{
+    revision++;
+    step((struct mesh_event){.kind = MESH_VMODEL_PUT,
+                             .vmodel = {.id = "v",
+                                        .active = active,
+                                        .target = target,
+                                        .create_revision = revision,
+                                        .revision = revision}});
+    struct kept_vmodel *vmodel = vmodel_at("v");
+    set_text(vmodel->active, active);
+    set_text(vmodel->target, target);
+    vmodel->create_revision = vmodel->revision = revision;
+}
+
+/* Records are others', too. */
+static void
+test_odd_records(void **state)
+{
+    (void)state;
+    odd_record(NULL, "");
+    assert_null(mesh_resolve(mesh, "v"));
+    call(1, "v");
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
+    check_vmodel("v", "a", "a");
+    check_references();
+    lead(true);
+    odd_record("", "b"); /* and nobody has counted that */
+    model_at("a")->references = 0;
+    model_at("b")->references = 1;
+    model_at("a")->revision = model_at("b")->revision = ++revision;
+    tell_model("a");
+    tell_model("b");
+    tick(1000);
+    check_vmodel("v", "b", "b");
+    check_references();
+    odd_record("nobody", "nobody");
+    call(1, "v");
+    assert_int_equal(kept_count, 0);
+    for (int i = 0; i < 10; i++)
+        tick(1000);
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+    odd_record("nobody", "no-one");
+    tick(1000);
+    assert_int_equal(outcome((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = "v"}),
+                     MESH_OUTCOME_OK);
+    model_at("b")->references = 0; /* the odd ones never said where it went */
+}
+
 /* T6 for vmodels. */
 static void
 test_what_is_deleted_stays_so(void **state)
@@ -496,6 +575,8 @@ main(void)
         cmocka_unit_test_setup_teardown(test_calls_resolve, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_switch_not_seen_yet, fresh, drop),
         cmocka_unit_test_setup_teardown(test_the_last_resort, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_gone_or_not_come_yet, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_odd_records, fresh, drop),
         cmocka_unit_test_setup_teardown(test_what_is_deleted_stays_so, fresh, drop),
         cmocka_unit_test_setup_teardown(test_references_at_random, fresh, drop),
     };
