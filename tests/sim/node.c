@@ -79,6 +79,10 @@ slot_end(struct world *world, uint32_t node, uint32_t number, enum mesh_end end)
         return;
     }
     CHECK(end != MESH_END_NOT_HERE && end != MESH_END_REFUSED); /* between nodes only */
+    if (end == MESH_END_OK)
+        check_served(world, &slot);
+    else if (end != MESH_END_DEADLINE)
+        count_failed(world, &slot);
     world->answered++;
     world->ends[end]++;
 }
@@ -139,6 +143,7 @@ do_serve(struct world *world, uint32_t number, const struct mesh_action *action)
     CHECK(held->memory == MEMORY_LOADED);
     CHECK(held->version == node->told[model]); /* I19 */
     held->in_flight++;
+    node->slots[action->attempt.call].model = number_of(action->attempt.model);
     uint32_t most = model_concurrency(world, model);
     CHECK(most == 0 || held->in_flight <= most); /* S6 */
     node->slots[action->attempt.call].serving = true;
@@ -189,10 +194,13 @@ do_forward(struct world *world, uint32_t number, const struct mesh_action *actio
     struct node *node = &world->nodes[number];
     struct slot *slot = &node->slots[action->attempt.call];
     slot->attempt = action->attempt.number;
+    if (slot->model != number_of(action->attempt.model))
+        slot->loads = 0; /* another model of its vmodel */
+    slot->model = number_of(action->attempt.model);
     uint32_t there = number_of(action->attempt.instance);
     CHECK(there != number && slot->depth < HOPS_MAX); /* I8 */
     if (action->attempt.hop == MESH_HOP_LOAD) {
-        CHECK((slot->loads & 1u << there) == 0); /* I8: nobody twice */
+        CHECK((slot->loads & 1u << there) == 0 || slot->vmodel != NOBODY); /* I8: nobody twice */
         slot->loads |= 1u << there;
     }
     struct call_message *message = calloc(1, sizeof(*message));
@@ -201,6 +209,7 @@ do_forward(struct world *world, uint32_t number, const struct mesh_action *actio
         .slot = {.origin = ORIGIN_PEER,
                  .depth = slot->depth + 1,
                  .model = slot->model,
+                 .vmodel = NOBODY,
                  .node = number,
                  .life = node->life,
                  .call = action->attempt.call,
@@ -355,7 +364,7 @@ carry_out(struct world *world, uint32_t node, const struct mesh_action *action)
     case MESH_DO_SERVE: do_serve(world, node, action); break;
     case MESH_DO_FORWARD: do_forward(world, node, action); break;
     case MESH_DO_ANSWER: slot_end(world, node, action->answer.call, action->answer.end); break;
-    case MESH_DO_REPLY: break; /* nobody gives orders */
+    case MESH_DO_REPLY: orders_replied(world, node, action); break;
     case MESH_DO_ENSURE: do_ensure(world, action); break;
     case MESH_DO_SIZE:
         later(world, 1 + draw(world, 100),
@@ -475,6 +484,7 @@ node_start(struct world *world, uint32_t number)
     struct node *node = &world->nodes[number];
     etcd_drop_key(world, number);
     memset(node->slots, 0, sizeof(node->slots));
+    memset(node->orders, 0, sizeof(node->orders));
     memset(node->held, 0, sizeof(node->held));
     memset(node->claimed, 0, sizeof(node->claimed));
     memset(node->told_at, 0, sizeof(node->told_at));
@@ -487,6 +497,8 @@ node_start(struct world *world, uint32_t number)
                                                    .models_max = MODELS_MAX,
                                                    .instances_max = NODES_MAX + 1,
                                                    .calls_max = SLOTS_MAX,
+                                                   .vmodels_max = VMODELS_MAX,
+                                                   .orders_max = ORDERS_MAX,
                                                    .failure_fresh_ms = 60000,
                                                    .gone_ms = 60000,
                                                    .rate_for_more = world->rate_for_more});
@@ -544,6 +556,7 @@ node_kill(struct world *world, uint32_t number)
     struct node *node = &world->nodes[number];
     mesh_destroy(node->mesh);
     node->mesh = NULL;
+    orders_forgotten(world, number);
     for (uint32_t i = 0; i < SLOTS_MAX; i++) {
         struct slot slot = node->slots[i];
         node->slots[i] = (struct slot){0};
@@ -598,12 +611,30 @@ cancel(struct world *world, struct task *task)
 }
 
 void
-node_call(struct world *world, uint32_t number, uint32_t model)
+node_order(struct world *world, uint32_t number, struct mesh_order said)
+{
+    struct node *node = &world->nodes[number];
+    for (said.order = 0; node->orders[said.order].is; said.order++)
+        CHECK(said.order < ORDERS_MAX - 1);
+    node->orders[said.order] = (struct given){.is = true,
+                                              .kind = said.kind,
+                                              .model = number_of(said.model),
+                                              .vmodel = number_of(said.vmodel)};
+    said.deadline_ms = world->now_ms + DEADLINE_MS;
+    world->ordered++;
+    node_step(world, number, (struct mesh_event){.kind = MESH_ORDER, .order = said});
+}
+
+void
+node_call(struct world *world, uint32_t number, uint32_t model, uint32_t vmodel)
 {
     struct node *node = &world->nodes[number];
     uint32_t call = slot_take(node);
-    node->slots[call] =
-        (struct slot){.origin = ORIGIN_CLIENT, .model = model, .serial = ++world->serials};
+    node->slots[call] = (struct slot){.origin = ORIGIN_CLIENT,
+                                      .model = model,
+                                      .vmodel = vmodel,
+                                      .called_ms = world->now_ms,
+                                      .serial = ++world->serials};
     world->called++;
     if (world->faulty && happens(world, world->faults.cancels))
         later(world, draw(world, 500),
@@ -612,7 +643,8 @@ node_call(struct world *world, uint32_t number, uint32_t model)
               (struct mesh_event){
                   .kind = MESH_CALL,
                   .call = {.call = call,
-                           .model = model_name(model),
+                           .model = model == NOBODY ? NULL : model_name(model),
+                           .vmodel = vmodel == NOBODY ? NULL : vmodel_name(vmodel),
                            .balance = draw(world, 2) ? MESH_BALANCE_CALLER : MESH_BALANCE_NONE,
                            .deadline_ms = world->now_ms + DEADLINE_MS}});
 }

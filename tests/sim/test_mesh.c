@@ -24,6 +24,8 @@ static uint64_t total_loads;
 static uint64_t total_unloads;
 static uint64_t total_drained;
 static uint64_t total_reaped;
+static uint64_t total_switches;
+static uint64_t total_outcomes[16];
 
 /* The hash of all that happened. */
 static uint64_t
@@ -42,6 +44,9 @@ run(uint64_t seed)
     total_unloads += world->unloads;
     total_drained += world->drained;
     total_reaped += world->reaped;
+    total_switches += world->switches;
+    for (int i = 0; i < 16; i++)
+        total_outcomes[i] += world->outcomes[i];
     world_fini(world);
     free(world);
     return hash;
@@ -63,9 +68,12 @@ test_seeds(void **state)
            (unsigned long long)total_drained, (unsigned long long)total_reaped);
     for (int i = 0; i <= MESH_END_DEADLINE; i++)
         printf(" %llu", (unsigned long long)total_ends[i]);
+    printf("\n%llu switches of vmodels; orders by outcome:", (unsigned long long)total_switches);
+    for (int i = 0; i <= MESH_OUTCOME_DEADLINE; i++)
+        printf(" %llu", (unsigned long long)total_outcomes[i]);
     printf("\n");
     assert_true(total_ends[MESH_END_OK] > 100 * seeds);
-    assert_true(given != NULL || (total_drained > 0 && total_reaped > 0));
+    assert_true(given != NULL || (total_drained > 0 && total_reaped > 0 && total_switches > 0));
 }
 
 /* What once failed; a seed means the same only as long as the world draws the same. */

@@ -54,14 +54,24 @@ const char *
 model_name(uint32_t model)
 {
     static char names[MODELS_MAX][8];
+    if (model == NOBODY)
+        return "";
     snprintf(names[model], sizeof(names[model]), "m%u", model % MODELS_MAX);
     return names[model];
+}
+
+const char *
+vmodel_name(uint32_t vmodel)
+{
+    static char names[VMODELS_MAX][8];
+    snprintf(names[vmodel], sizeof(names[vmodel]), "x%u", vmodel % VMODELS_MAX);
+    return names[vmodel];
 }
 
 uint32_t
 number_of(const char *name)
 {
-    return (uint32_t)strtoul(name + 1, NULL, 10);
+    return name == NULL || name[0] == '\0' ? NOBODY : (uint32_t)strtoul(name + 1, NULL, 10);
 }
 
 /* ---- time ---- */
@@ -177,17 +187,21 @@ misfortune(struct world *world, struct task *task)
             world->now_ms + draw(world, LINK_MS_MAX);
     if (happens(world, world->faults.replacements)) {
         uint32_t model = draw(world, world->model_count);
-        etcd_put_model(world, model, (struct record){.exists = false});
-        etcd_register(world, model);
+        struct record anew = world->records[model];
+        if (anew.exists)
+            etcd_put_model(world, model, (struct record){.exists = false});
+        etcd_register(world, model, &anew);
     }
+    if (happens(world, world->faults.orders))
+        orders_client(world);
     if (happens(world, world->faults.constraints))
         constrain(world, !world->constrained);
     if (happens(world, world->faults.emptied))
         etcd_empty(world);
     uint32_t model = draw(world, world->model_count);
-    if (world->history > 0 && !world->records[model].exists &&
+    if (world->history > 0 && !world->records[model].exists && world->faults.orders == 0 &&
         world->now_ms - world->emptied_ms > FORGOTTEN_MS)
-        etcd_register(world, model); /* nobody who knew it has lived on */
+        etcd_register(world, model, NULL); /* nobody who knew it has lived on */
     later(world, 1000, *task);
 }
 
@@ -199,8 +213,10 @@ client(struct world *world, struct task *task)
     uint32_t below = draw(world, 2) ? (world->model_count + 3) / 4 : world->model_count;
     if (world->nodes[node].mesh != NULL && happens(world, 100))
         node_ensure(world, node, draw(world, below), 1);
+    else if (world->nodes[node].mesh != NULL && world->vmodel_count > 0 && draw(world, 2))
+        node_call(world, node, NOBODY, draw(world, world->vmodel_count));
     else if (world->nodes[node].mesh != NULL)
-        node_call(world, node, draw(world, below));
+        node_call(world, node, draw(world, below), NOBODY);
     if (world->faulty)
         later(world, 1 + draw(world, 300), *task);
 }
@@ -236,12 +252,15 @@ world_init(struct world *world, uint64_t seed)
         .replacements = rate(world, 100),
         .constraints = rate(world, 60),
         .emptied = draw(world, 4) == 0 ? draw(world, 40) : 0,
+        .orders = rate(world, 1000),
+        .forced = draw(world, 2) == 0,
     };
+    world->vmodel_count = world->faults.orders == 0 ? 0 : draw(world, VMODELS_MAX + 1);
     world->concurrency = draw(world, 2) ? 1 + draw(world, 4) : 0;
     world->upgrades = draw(world, 2) == 0;
     bool skewed = draw(world, 2) == 0;
     for (uint32_t i = 0; i < world->model_count; i++)
-        etcd_register(world, i);
+        etcd_register(world, i, NULL);
     for (uint32_t i = 0; i < world->node_count; i++) {
         world->nodes[i].skew_ms = skewed ? (int64_t)draw(world, 20000) - 10000 : 0;
         node_start(world, i);
@@ -258,14 +277,15 @@ world_fini(struct world *world)
             mesh_destroy(world->nodes[i].mesh);
     for (uint32_t i = 0; i < world->task_count; i++)
         free(world->tasks[i].data);
+    for (uint32_t i = 0; i < VMODELS_MAX; i++)
+        free(world->histories[i]);
     free(world->tasks);
     free(world->changes);
 }
 
 /* ---- when all is well ---- */
 
-/* For whoever looks for the reason of a failed seed. */
-static void
+void
 report(const struct world *world, uint32_t model)
 {
     const struct record *record = &world->records[model];
@@ -331,6 +351,7 @@ check_truth(struct world *world)
             CHECK(says == (held->memory == MEMORY_LOADED));
             CHECK(!says || place->kind == MESH_PLACE_LOADED);
             CHECK(!says || held->version == record->version);
+            CHECK(record->exists || !says);
             CHECK(held->in_flight == 0);
         }
     }
@@ -346,7 +367,10 @@ check_answers(const struct world *world)
                     faults->replacements + faults->constraints ==
                 0;
     bool some_stay = faults->drains == 0 || world->node_count >= 4;
-    if (calm && some_stay && world->capacity >= world->model_bytes * ROOMY)
+    if (!calm || !some_stay || world->capacity < world->model_bytes * ROOMY)
+        return;
+    CHECK(world->vmodels_failed == 0);
+    if (faults->orders == 0) /* else they unregister models */
         CHECK(world->answered == world->ends[MESH_END_OK] +
                                      world->ends[MESH_END_DEADLINE] + /* one loader, a long queue */
                                      world->ends[MESH_END_OVERLOADED] * (world->concurrency > 0));
@@ -366,6 +390,7 @@ world_converge(struct world *world)
     if (world->called != world->answered)
         report(world, 0);
     CHECK(world->called == world->answered); /* I6 */
+    CHECK(world->ordered == world->replied);
     check_answers(world);
     uint32_t lost = world->node_count - 1;
     if (lost > 0 && draw(world, 3) == 0) { /* for good */
@@ -373,21 +398,22 @@ world_converge(struct world *world)
         memset(world->nodes[lost].held, 0, sizeof(world->nodes[lost].held));
     }
     world_run(world, 150000); /* failures expire, the lost one's places go */
+    orders_converge(world);
     check_truth(world);
-    for (uint32_t i = 0; i < world->model_count; i++)
-        if (!world->records[i].exists) { /* nobody who knew it outlived the emptying */
-            CHECK(world->faults.kills + world->faults.drains > 0);
-            etcd_register(world, i);
-        }
-    world_run(world, 1000);
     for (uint32_t i = 0; i < world->model_count; i++) { /* L3, one after the other: all fit */
         uint64_t ok = world->ends[MESH_END_OK];
         uint32_t node = draw(world, world->node_count);
-        node_call(world, world->nodes[node].mesh != NULL ? node : 0, i);
+        node_call(world, world->nodes[node].mesh != NULL ? node : 0, i, NOBODY);
         world_run(world, 40000);
         if (world->ends[MESH_END_OK] != ok + 1)
             report(world, i);
         CHECK(world->ends[MESH_END_OK] == ok + 1);
+    }
+    for (uint32_t i = 0; i < world->vmodel_count; i++) {
+        uint64_t ok = world->ends[MESH_END_OK];
+        node_call(world, 0, NOBODY, i);
+        world_run(world, 40000);
+        CHECK(world->ends[MESH_END_OK] == ok + world->vrecords[i].exists);
     }
     world_run(world, 20000);
     check_truth(world);

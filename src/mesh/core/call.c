@@ -8,7 +8,11 @@
 #include "mesh/core/route.h"
 #include "mesh/core/state.h"
 
-enum { OVERLOADS_MAX = 2, SEATS_WAITING = 8, WAITING_MIN = 16 };
+enum {
+    OVERLOADS_MAX = 2,
+    SEATS_WAITING = 8,
+    WAITING_MIN = 16,
+};
 
 static const char OVERLOADED_TEXT[] = "every copy of the model has too many calls";
 
@@ -18,8 +22,8 @@ call_at(struct mesh *mesh, uint32_t number)
     return &mesh->calls[number];
 }
 
-static void
-route_later(struct mesh *mesh, uint32_t number)
+void
+call_route_later(struct mesh *mesh, uint32_t number)
 {
     struct call *call = call_at(mesh, number);
     call->state = CALL_ROUTING;
@@ -41,6 +45,8 @@ finish(struct mesh *mesh, uint32_t number)
     call->tried_count = 0;
     call->state = CALL_FREE;
     names_release(&mesh->tables.model_names, model);
+    if (call->vmodel != NAME_NONE)
+        names_release(&mesh->vmodels.names, call->vmodel);
 }
 
 static void
@@ -65,6 +71,15 @@ list(struct mesh *mesh, struct call *call, uint32_t instance, enum mesh_list whi
     names_keep(&mesh->tables.instance_names, instance);
     call->tried[call->tried_count++] = (struct tried){
         .instance = (uint16_t)instance, .list = (uint8_t)which, .since_ms = since_ms};
+}
+
+/* There is no record of the model. Who sent the call here has one: it has gone since, if this
+ * node's mirror is the later one; else it has not come yet. */
+static enum mesh_end
+unknown_end(const struct mesh *mesh, enum mesh_hop hop, uint64_t create_revision)
+{
+    return hop == MESH_HOP_ENTRY || create_revision <= mesh->seen ? MESH_END_NOT_FOUND
+                                                                  : MESH_END_NOT_HERE;
 }
 
 /* ---- the three things that are done with a call ---- */
@@ -150,23 +165,6 @@ forward(struct mesh *mesh, uint32_t number, uint32_t there, enum mesh_hop hop, i
 
 /* ---- routing ---- */
 
-struct place_wish
-ensure_wish(struct mesh *mesh, uint32_t number)
-{
-    struct model *model = model_at(mesh, number);
-    mesh->tables.instances[INSTANCE_SELF].figures = mesh_figures(mesh);
-    return (struct place_wish){
-        .model = model,
-        .now_ms = mesh->now_ms,
-        .wall_ms = mesh->wall_ms,
-        .used_ms = mesh->wall_ms,
-        .churn_ms = load_churn_ms(mesh),
-        .fresh_ms = mesh->config.failure_fresh_ms,
-        .own = true,
-        .not_self = model->entry != ENTRY_NONE,
-    };
-}
-
 static struct place_wish
 place_wish_of(struct mesh *mesh, const struct call *call)
 {
@@ -176,10 +174,13 @@ place_wish_of(struct mesh *mesh, const struct call *call)
     return wish;
 }
 
-/* Nobody can do it; who has too many calls could, but not now. */
+/* Nobody can do it, unless the call's vmodel has moved on; who has too many calls could, but not
+ * now. */
 static void
 give_up(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text)
 {
+    if (follow_vmodel(mesh, number))
+        return;
     if (call_at(mesh, number)->overloads > 0)
         answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
     else
@@ -248,19 +249,6 @@ load_here(struct mesh *mesh, uint32_t number)
     return true;
 }
 
-static const char *
-refusal_text(enum place_refusal refusal)
-{
-    switch (refusal) {
-    case PLACE_NO_LABELS:
-        return "no running instance has the labels that the model's type requires";
-    case PLACE_ALL_TRIED: return "every instance that may load the model has been tried";
-    case PLACE_ALL_FULL:
-        return "every instance is full of models that were used as recently: cache churn";
-    }
-    UNREACHABLE();
-}
-
 /* R12: nobody else can load it, and what this node has is on its way out: it can, after that. */
 static bool
 wait_for_end(struct mesh *mesh, uint32_t number)
@@ -301,13 +289,14 @@ miss(struct mesh *mesh, uint32_t number)
     } else if (there == NAME_NONE) {
         if (wait_for_end(mesh, number))
             return;
-        give_up(mesh, number, MESH_END_FAILED, refusal_text(place_refusal(&mesh->tables, &wish)));
+        give_up(mesh, number, MESH_END_FAILED,
+                place_refusal_text(place_refusal(&mesh->tables, &wish)));
     } else if (there != INSTANCE_SELF) {
         mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
         forward(mesh, number, there, MESH_HOP_LOAD, 0);
     } else if (!load_here(mesh, number)) {
         list(mesh, call, INSTANCE_SELF, MESH_LIST_LOAD, 0);
-        route_later(mesh, number);
+        call_route_later(mesh, number);
     }
 }
 
@@ -357,7 +346,7 @@ turn_away(struct mesh *mesh, uint32_t number, const struct entry *entry)
     if (call->overloads >= OVERLOADS_MAX || call->hop == MESH_HOP_HIT)
         answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
     else
-        route_later(mesh, number);
+        call_route_later(mesh, number);
 }
 
 static void
@@ -422,15 +411,15 @@ call_route(struct mesh *mesh, uint32_t number)
 {
     struct call *call = call_at(mesh, number);
     const struct model *model = model_at(mesh, call->model);
-    bool entry = call->hop == MESH_HOP_ENTRY;
     if (call->deadline_ms <= mesh->now_ms)
         answer(mesh, number, MESH_END_DEADLINE, NULL);
     else if (!model->known)
-        answer(mesh, number, entry ? MESH_END_NOT_FOUND : MESH_END_NOT_HERE, "model not found");
+        give_up(mesh, number, unknown_end(mesh, call->hop, call->create_revision),
+                "model not found");
     else if (call->create_revision > model->create_revision && !lost_lately(mesh)) /* R7 */
         answer(mesh, number, MESH_END_NOT_HERE, NULL);
     else if (call->tries++ >= MESH_TRIES_MAX)
-        answer(mesh, number, MESH_END_FAILED, "it was tried too often without a result");
+        give_up(mesh, number, MESH_END_FAILED, "it was tried too often without a result");
     else
         route_known(mesh, number);
 }
@@ -448,6 +437,16 @@ read_tried(struct mesh *mesh, struct call *call, const struct mesh_event *event)
     }
 }
 
+/* The call's model, and the vmodel that it has it from (V7). NAME_NONE: nothing is known of it. */
+static uint32_t
+model_of(const struct mesh *mesh, const struct mesh_event *event, uint32_t *vmodel)
+{
+    if (event->call.vmodel == NULL)
+        return tables_model(&mesh->tables, event->call.model);
+    *vmodel = names_find(&mesh->vmodels.names, event->call.vmodel);
+    return *vmodel == NAME_NONE ? NAME_NONE : vmodel_model(&mesh->vmodels.at[*vmodel]);
+}
+
 void
 call_on_call(struct mesh *mesh, const struct mesh_event *event)
 {
@@ -456,27 +455,34 @@ call_on_call(struct mesh *mesh, const struct mesh_event *event)
     memory_grow((void **)&mesh->calls, &mesh->call_capacity, number + 1, sizeof(*mesh->calls));
     struct call *call = call_at(mesh, number);
     CHECK(call->state == CALL_FREE);
-    uint32_t model = tables_model(&mesh->tables, event->call.model);
+    uint32_t vmodel = NAME_NONE;
+    uint32_t model = model_of(mesh, event, &vmodel);
     if (!mesh->whole || model == NAME_NONE) {
+        bool named = event->call.vmodel != NULL;
         struct mesh_action *action = act(mesh, MESH_DO_ANSWER);
         action->answer.call = number;
-        action->answer.end = !mesh->whole                        ? MESH_END_UNAVAILABLE
-                             : event->call.hop == MESH_HOP_ENTRY ? MESH_END_NOT_FOUND
-                                                                 : MESH_END_NOT_HERE;
-        action->answer.text = mesh->whole ? "model not found" : "the registry is being read";
+        action->answer.end = mesh->whole
+                                 ? unknown_end(mesh, event->call.hop, event->call.create_revision)
+                                 : MESH_END_UNAVAILABLE;
+        action->answer.text = !mesh->whole ? "the registry is being read"
+                              : named      ? "vmodel not found"
+                                           : "model not found";
         return;
     }
     names_keep(&mesh->tables.model_names, model);
+    if (vmodel != NAME_NONE)
+        names_keep(&mesh->vmodels.names, vmodel);
     *call = (struct call){
         .deadline_ms = event->call.deadline_ms,
         .create_revision = event->call.create_revision,
         .model = model,
+        .vmodel = vmodel,
         .number = call->number,
         .hop = (uint8_t)event->call.hop,
         .balance = (uint8_t)event->call.balance,
     };
     read_tried(mesh, call, event);
-    route_later(mesh, number);
+    call_route_later(mesh, number);
 }
 
 static void
@@ -536,6 +542,8 @@ call_on_cancelled(struct mesh *mesh, uint32_t number)
     struct call *call = call_at(mesh, number);
     if (call->state == CALL_WAITING)
         stop_waiting(mesh, number);
+    else if (call->state == CALL_PARKED)
+        follow_cancelled(mesh, number);
     else
         return_from(mesh, call);
     finish(mesh, number);
@@ -557,6 +565,7 @@ learn(struct mesh *mesh, struct call *call, const struct mesh_event *event)
             list(mesh, call, instance, MESH_LIST_LOAD, 0);
     }
     call->overloads += event->tried.end == MESH_END_OVERLOADED;
+    call->gone |= event->tried.end == MESH_END_NOT_FOUND;
     if (!served || !event->tried.vanished)
         return;
     struct entry *entry = &mesh->entries[call->entry]; /* the runtime has forgotten it */
@@ -593,8 +602,11 @@ call_on_try(struct mesh *mesh, const struct mesh_event *event)
         answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
     else if (call->hop == MESH_HOP_HIT)
         answer(mesh, number, event->tried.end, NULL);
-    else
-        route_later(mesh, number);
+    else {
+        if (call->gone && call->vmodel != NAME_NONE)
+            (void)follow_turn(mesh, call);
+        call_route_later(mesh, number);
+    }
 }
 
 void
@@ -626,7 +638,7 @@ calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why)
         }
         if (why != MESH_END_OK)
             list(mesh, call, INSTANCE_SELF, MESH_LIST_LOAD, 0);
-        route_later(mesh, number);
+        call_route_later(mesh, number);
     }
 }
 
@@ -638,6 +650,7 @@ call_tick(struct mesh *mesh)
         stop_waiting(mesh, number);
         answer(mesh, number, MESH_END_DEADLINE, NULL);
     }
+    follow_tick(mesh);
     for (uint32_t i = 0; mesh->session == 0 && i < mesh->entry_used; i++) {
         struct entry *entry = &mesh->entries[i];
         if (entry->state == MESH_STATE_CLAIMING && mesh->now_ms - entry->began_ms > CLAIM_MS_MAX)
@@ -647,57 +660,4 @@ call_tick(struct mesh *mesh)
                 answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
             }
     }
-}
-
-void
-ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms)
-{
-    if (model_copies(&mesh->tables, model_at(mesh, load->model)) >= load->target)
-        return;
-    struct place_wish wish = ensure_wish(mesh, load->model);
-    wish.used_ms = used_ms;
-    ensure_at(mesh, load, place_choose(&mesh->tables, &wish, &mesh->random));
-}
-
-void
-ensure_at(struct mesh *mesh, const struct load_wish *load, uint32_t there)
-{
-    if (there == INSTANCE_SELF)
-        (void)load_begin(mesh, load);
-    if (there == INSTANCE_SELF || there == NAME_NONE)
-        return;
-    mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
-    struct mesh_action *action = act(mesh, MESH_DO_ENSURE);
-    action->ensure.instance = names_text(&mesh->tables.instance_names, there);
-    action->ensure.model = names_text(&mesh->tables.model_names, load->model);
-    action->ensure.used_ms = load->used_ms;
-    action->ensure.class = load->class;
-    action->ensure.target = load->target;
-    action->ensure.size_bytes = (uint64_t)load->units * LEDGER_UNIT_BYTES;
-}
-
-/* A copy is wanted, without a call. */
-void
-call_on_ensure(struct mesh *mesh, const struct mesh_event *event)
-{
-    uint32_t number = tables_model(&mesh->tables, event->ensure.model);
-    if (!mesh->whole || number == NAME_NONE || !model_at(mesh, number)->known)
-        return;
-    struct model *model = model_at(mesh, number);
-    int64_t used_ms = event->ensure.used_ms == 0 ? mesh->wall_ms : event->ensure.used_ms;
-    const struct load_wish load = {
-        .model = number,
-        .used_ms = used_ms,
-        .class = event->ensure.class,
-        .target = event->ensure.target == 0 ? 1 : event->ensure.target,
-        .units = event->ensure.size_bytes == 0 ? 0 : ledger_units(event->ensure.size_bytes),
-    };
-    struct entry *entry = entry_of(mesh, model);
-    if (entry != NULL)
-        load_touch(mesh, entry, used_ms);
-    if (event->ensure.where == MESH_HERE) {
-        (void)load_begin(mesh, &load); /* who asked looks at the record, and asks again */
-        return;
-    }
-    ensure_anywhere(mesh, &load, used_ms);
 }

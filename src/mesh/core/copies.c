@@ -119,7 +119,7 @@ look_at(struct mesh *mesh, struct entry *entry)
         .units = entry->units,
     };
     for (; wish.target <= wanted; wish.target++)
-        ensure_anywhere(mesh, &wish, by_rate ? mesh->wall_ms + BUSIER_MS : entry->used_ms);
+        (void)ensure_anywhere(mesh, &wish, by_rate ? mesh->wall_ms + BUSIER_MS : entry->used_ms);
 }
 
 void

@@ -132,7 +132,7 @@ try_elsewhere(struct mesh *mesh, struct load_wish wish, uint64_t create_revision
     const struct model *model = model_at(mesh, wish.model);
     if (model->known && model->create_revision == create_revision && !mesh->draining &&
         model_fresh_failures(mesh, model) < MESH_FAILURES_MAX)
-        ensure_anywhere(mesh, &wish, wish.used_ms);
+        (void)ensure_anywhere(mesh, &wish, wish.used_ms);
 }
 
 static void

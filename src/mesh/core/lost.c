@@ -34,6 +34,8 @@ void
 lost_on_emptied(struct mesh *mesh)
 {
     mesh->session = 0;
+    mesh->seen = 0;
+    vmodels_lose(&mesh->vmodels);
     mesh->emptied_ms = mesh->now_ms;
     mesh->lost = true;
     mesh->lost_seen = true;

@@ -274,3 +274,16 @@ place_refusal(const struct tables *tables, const struct place_wish *wish)
     }
     return refusal;
 }
+
+const char *
+place_refusal_text(enum place_refusal refusal)
+{
+    switch (refusal) {
+    case PLACE_NO_LABELS:
+        return "no running instance has the labels that the model's type requires";
+    case PLACE_ALL_TRIED: return "every instance that may load the model has been tried";
+    case PLACE_ALL_FULL:
+        return "every instance is full of models that were used as recently: cache churn";
+    }
+    UNREACHABLE();
+}

@@ -40,6 +40,7 @@ uint32_t place_choose(const struct tables *tables, const struct place_wish *wish
 /* Why nobody: for the caller's error. */
 enum place_refusal { PLACE_NO_LABELS, PLACE_ALL_TRIED, PLACE_ALL_FULL };
 enum place_refusal place_refusal(const struct tables *tables, const struct place_wish *wish);
+const char *place_refusal_text(enum place_refusal refusal);
 
 /* F3: a failure that counts. */
 bool failure_is_fresh(int64_t failed_ms, int64_t wall_ms, int64_t fresh_ms);

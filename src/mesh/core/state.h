@@ -15,8 +15,10 @@
 #include "mesh/core/ledger.h"
 #include "mesh/core/memory.h"
 #include "mesh/core/mesh_core.h"
+#include "mesh/core/orders.h"
 #include "mesh/core/place.h"
 #include "mesh/core/tables.h"
+#include "mesh/core/vmodels.h"
 
 enum {
     RETRY_MS = 1000,       /* T4, T5 */
@@ -69,13 +71,22 @@ struct entry {
     bool offered; /* E6: evicted, and loaded elsewhere if there is room */
 };
 
-enum call_state { CALL_FREE, CALL_ROUTING, CALL_WAITING, CALL_SERVED, CALL_THERE };
+enum call_state {
+    CALL_FREE,
+    CALL_ROUTING,
+    CALL_WAITING,
+    CALL_SERVED,
+    CALL_THERE,
+    CALL_PARKED, /* V8: until the mirror shows where its vmodel has gone */
+};
 
 struct call {
     int64_t deadline_ms;
     uint64_t create_revision;
     int64_t there_since_ms;
+    int64_t parked_ms; /* now_ms, when it first was; 0: never */
     uint32_t model;
+    uint32_t vmodel; /* V7: that it is for; NAME_NONE */
     uint32_t number; /* of the last try */
     uint32_t next;   /* in the list it is on */
     uint32_t entry;  /* WAITING, SERVED */
@@ -87,11 +98,15 @@ struct call {
     uint8_t tries;
     uint8_t overloads;
     uint8_t tried_count;
+    uint8_t turns; /* V8: to another model of the vmodel */
+    bool gone;     /* another node has seen the model's record go */
     struct tried tried[MESH_TRIED_MAX];
 };
 
 struct mesh {
     struct tables tables;
+    struct vmodels vmodels;
+    struct orders orders;
     struct mesh_config config;
     int64_t now_ms;
     int64_t wall_ms;
@@ -100,6 +115,7 @@ struct mesh {
     /* the world */
     uint64_t session; /* 0: no transactions */
     bool whole;       /* the mirror is */
+    uint64_t seen;    /* up to this revision it was, the last time */
     bool draining;
     bool drained; /* and it has been said */
     bool leader;
@@ -146,6 +162,7 @@ struct mesh {
     struct heap deadlines; /* of waiting calls */
     uint32_t routing;      /* list of those to be routed, first in first out */
     uint32_t routing_last;
+    uint32_t parked; /* list of those that are */
     uint64_t sent;
 
     /* transactions */
@@ -256,6 +273,8 @@ uint32_t model_fresh_failures(const struct mesh *mesh, const struct model *model
 /* G1: the record without the places of an instance, if that one's key is absent. */
 void settle_without(struct mesh *mesh, uint32_t model, uint16_t instance);
 
+/* The record as it is now, to be changed and written; of the step's memory. */
+struct mesh_model settle_record(struct mesh *mesh, uint32_t model);
 /* W1: a record that was lost, as this node knew it, without its own place. */
 void settle_anew(struct mesh *mesh, uint32_t model);
 
@@ -312,14 +331,28 @@ model_is_lost(const struct model *model)
 void call_on_call(struct mesh *mesh, const struct mesh_event *event);
 void call_on_cancelled(struct mesh *mesh, uint32_t call);
 void call_on_try(struct mesh *mesh, const struct mesh_event *event);
-void call_on_ensure(struct mesh *mesh, const struct mesh_event *event);
 void call_route(struct mesh *mesh, uint32_t number);
-/* A copy more, at the best place that there is; `used_ms` is what placement goes by (S4). */
-void ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
-/* The same in two: where it may be, and there it is asked for; NAME_NONE: nothing happens. */
-struct place_wish ensure_wish(struct mesh *mesh, uint32_t model);
-void ensure_at(struct mesh *mesh, const struct load_wish *load, uint32_t there);
 /* All that wait for the entry: it is loaded, or they go on elsewhere. */
 void calls_serve(struct mesh *mesh, struct entry *entry);
 void calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why);
 void call_tick(struct mesh *mesh);
+void call_route_later(struct mesh *mesh, uint32_t number);
+
+/* ensure.c */
+/* A copy more, at the best place that there is; `used_ms` is what placement goes by (S4). Why
+ * nobody takes it; NULL: somebody may, or there are enough. */
+const char *ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
+/* The same in two: where it may be, and there it is asked for; NAME_NONE: nothing happens. */
+struct place_wish ensure_wish(struct mesh *mesh, uint32_t model);
+void ensure_at(struct mesh *mesh, const struct load_wish *load, uint32_t there);
+void ensure_on_ensure(struct mesh *mesh, const struct mesh_event *event);
+
+/* follow.c: calls for vmodels (V7, V8). */
+/* The call is not over: it is routed to another model, or waits until the mirror has seen more. */
+bool follow_vmodel(struct mesh *mesh, uint32_t call);
+/* It has another model from now on, if there is one. */
+bool follow_turn(struct mesh *mesh, struct call *call);
+void follow_cancelled(struct mesh *mesh, uint32_t call);
+void follow_on_vmodel(struct mesh *mesh, uint32_t vmodel);
+void follow_on_model(struct mesh *mesh, uint32_t model);
+void follow_tick(struct mesh *mesh);

@@ -91,6 +91,19 @@ tables_hold_instance(struct tables *tables, const char *id)
     return number;
 }
 
+uint32_t
+tables_hold_model(struct tables *tables, const char *id)
+{
+    uint32_t number = names_hold(&tables->model_names, id);
+    if (number == NAME_NONE)
+        return NAME_NONE;
+    memory_grow((void **)&tables->models, &tables->model_capacity, number + 1,
+                sizeof(*tables->models));
+    if (tables->model_names.at[number].references == 1)
+        tables->models[number] = (struct model){.entry = ENTRY_NONE};
+    return number;
+}
+
 static void
 clear_record(struct tables *tables, struct model *model)
 {
@@ -161,14 +174,12 @@ tables_put_model(struct tables *tables, const struct mesh_model *record, uint32_
     if (type == NAME_NONE)
         return false;
     if (at == NAME_NONE) {
-        at = names_hold(&tables->model_names, record->id);
+        at = tables_hold_model(tables, record->id);
         if (at == NAME_NONE) {
             names_release(&tables->type_names, type);
             return false;
         }
-        memory_grow((void **)&tables->models, &tables->model_capacity, at + 1,
-                    sizeof(*tables->models));
-        tables->models[at] = (struct model){.entry = ENTRY_NONE, .listed = true};
+        tables->models[at].listed = true;
     }
     struct model *model = &tables->models[at];
     if (!model->listed)

@@ -115,6 +115,10 @@ const struct place *model_place(const struct model *model, uint16_t instance);
 uint32_t tables_model(const struct tables *tables, const char *id);
 uint32_t tables_instance(const struct tables *tables, const char *id);
 
+/* A number for an id that an order or a vmodel names, with a reference: there may be no record of
+ * it. NAME_NONE: no room. */
+uint32_t tables_hold_model(struct tables *tables, const char *id);
+
 /* T6. False: older than what is there, or no room for one more. */
 bool tables_put_model(struct tables *tables, const struct mesh_model *record, uint32_t *number);
 bool tables_drop_model(struct tables *tables, const char *id, uint64_t revision, uint32_t *number);
