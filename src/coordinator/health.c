@@ -13,7 +13,7 @@
 #include <shoal/modelet.h>
 
 #include "base/check.h"
-#include "coordinator/oip_wire.h"
+#include "rpc/wire.h"
 #include "coordinator/services.h"
 #include "grpc/health/v1/health.pb-c.h"
 
