@@ -114,7 +114,7 @@ class MeshOfThree(Rig, unittest.TestCase):
         for name in NAMES:
             for model in models:
                 self.assertEqual(said(nodes.at(name).infer(model)), model)
-        wait_until(lambda: {len(self.where(model)) for model in models} == {1},
+        wait_until(lambda: all(self.where(model) for model in models),
                    lambda: [self.where(model) for model in models])
 
     def test_a_call_through_another_node(self):
