@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Any bytes as a request of mmesh.ModelMesh, cut into spans of any length: whatever is taken is
+ * within its limits, and where protobuf-c reads the message, too, it has the same texts.
+ *
+ * The first bytes: which request, length of the spans.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "coordinator/mesh_request.h"
+#include "mmesh/model-mesh.pb-c.h"
+
+enum { HEAD_BYTES = 2, SPANS_MAX = 64, KINDS = MESH_VMODEL_STATUS + 1 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct rpc_message
+cut(const uint8_t *data, size_t size, unsigned step, struct rpc_span spans[SPANS_MAX])
+{
+    size_t count = 0;
+    for (size_t at = 0, bytes = 0; at < size; at += bytes, count++) {
+        bytes = step == 0 || count == SPANS_MAX - 1 ? size - at : count * 7 % (step + 1);
+        if (bytes > size - at)
+            bytes = size - at;
+        spans[count] = (struct rpc_span){data + at, bytes};
+    }
+    return (struct rpc_message){spans, count, size};
+}
+
+static void
+check_same(const char *ours, const char *theirs)
+{
+    CHECK(strcmp(ours == NULL ? "" : ours, theirs) == 0);
+}
+
+static void
+check_register(const struct mesh_order *order, const uint8_t *data, size_t size)
+{
+    Mmesh__RegisterModelRequest *theirs = mmesh__register_model_request__unpack(NULL, size, data);
+    if (theirs == NULL)
+        return;
+    check_same(order->model, theirs->modelid);
+    mmesh__register_model_request__free_unpacked(theirs, NULL);
+}
+
+static void
+check_set(const struct mesh_order *order, const uint8_t *data, size_t size)
+{
+    Mmesh__SetVModelRequest *theirs = mmesh__set_vmodel_request__unpack(NULL, size, data);
+    if (theirs == NULL)
+        return;
+    check_same(order->vmodel, theirs->vmodelid);
+    check_same(order->model, theirs->targetmodelid);
+    check_same(order->expected, theirs->expectedtargetmodelid);
+    check_same(order->owner, theirs->owner);
+    mmesh__set_vmodel_request__free_unpacked(theirs, NULL);
+}
+
+static void
+check_limits(const struct mesh_order *order)
+{
+    const char *const ids[] = {order->model, order->vmodel, order->type, order->owner,
+                               order->expected};
+    for (size_t i = 0; i < ARRAY_COUNT(ids); i++)
+        CHECK(ids[i] == NULL || (ids[i][0] != '\0' && strlen(ids[i]) <= MESH_ID_BYTES_MAX));
+    CHECK(order->used_ms >= 0);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct rpc_span spans[SPANS_MAX];
+    struct mesh_request request;
+    struct error error = ERROR_NONE;
+    if (size < HEAD_BYTES)
+        return 0;
+    enum mesh_order_kind kind = (enum mesh_order_kind)(data[0] % KINDS);
+    struct rpc_message message = cut(data + HEAD_BYTES, size - HEAD_BYTES, data[1], spans);
+    if (mesh_request_read(kind, &message, NULL, &request, &error) == STATUS_OK) {
+        check_limits(&request.order);
+        if (kind == MESH_REGISTER)
+            check_register(&request.order, data + HEAD_BYTES, size - HEAD_BYTES);
+        else if (kind == MESH_SET_VMODEL)
+            check_set(&request.order, data + HEAD_BYTES, size - HEAD_BYTES);
+    }
+    mesh_request_fini(&request);
+    return 0;
+}
