@@ -32,6 +32,7 @@ enum {
     METADATA_BYTES_MAX = 64 * 1024
 };
 
+#define INFERENCE "inference.GRPCInferenceService"
 #define CALLER_METADATA_DEFAULT "shoal-caller"
 
 /* How long replies on their way may take at the end. Longer than it takes to write them to a client
@@ -282,8 +283,6 @@ take_request(struct front *front, const struct bound *bound, const struct trace_
         rpc_call_finish(call, error.status, error.text);
 }
 
-#define INFERENCE "inference.GRPCInferenceService"
-
 static const struct trace_origin infer_origin = {
     INFERENCE "/ModelInfer",
     {{"rpc.system", "grpc"}, {"rpc.service", INFERENCE}, {"rpc.method", "ModelInfer"}}};
@@ -303,6 +302,50 @@ on_bound(void *context, struct rpc_call *call, const struct rpc_message *message
     while (bound->method.path != path)
         bound++;
     take_request(front, bound, &bound->origin, call, message);
+}
+
+/* Methods that are no pipeline's of this node: another one's may be bound to it. */
+static void
+on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
+{
+    struct front *front = context;
+    struct target_id id;
+    enum driver_name name;
+    struct error error;
+    error_clear(&error);
+    counter_add_shared(front->options.counters, NODE_CALLS, 1);
+    const char *path = rpc_call_method(call);
+    enum status status = STATUS_OK;
+    if (strncmp(path, "/" INFERENCE "/", strlen("/" INFERENCE "/")) == 0 ||
+        strncmp(path, "/mmesh.", strlen("/mmesh.")) == 0 ||
+        strncmp(path, "/grpc.", strlen("/grpc.")) == 0)
+        status = error_set(&error, STATUS_UNIMPLEMENTED, "no such method: %.200s", path);
+    if (status == STATUS_OK)
+        status = mesh_id_of_call(call, &id, &name, &error);
+    if (status == STATUS_OK && id.bytes == 0)
+        status = error_set(&error, STATUS_INVALID_ARGUMENT, "must include mm-model-id header");
+    if (status != STATUS_OK) {
+        counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
+        rpc_call_finish(call, error.status, error.text);
+        return;
+    }
+    const struct mesh_call_start start = {
+        .call = call,
+        .message = message,
+        .id = id.text,
+        .name = name,
+        .queue = current_thread->queue,
+        .origin = {.caller = caller_of(front, call)},
+    };
+    mesh_node_infer(front->options.mesh, &start);
+}
+
+/* Of one that sent nothing: no more than one message is ever asked for. */
+static void
+on_any_half_close(void *context, struct rpc_call *call)
+{
+    (void)context;
+    rpc_call_finish(call, STATUS_INTERNAL, "Half-closed without a request");
 }
 
 static void
@@ -492,6 +535,9 @@ front_main(void *context)
 
 /* ---- life ---- */
 
+static const struct rpc_any any_method = {
+    .on_message = on_any, .on_half_close = on_any_half_close, .on_cancel = on_infer_cancel};
+
 static struct rpc_server_options
 server_options(struct front *front)
 {
@@ -510,6 +556,7 @@ server_options(struct front *front)
         .keepalive_timeout_ns = config->keepalive_timeout_ns,
         .methods = front->methods,
         .method_count = front->method_count,
+        .any = mesh_node_has_others(front->options.mesh) ? &any_method : NULL,
         .context = front,
     };
 }

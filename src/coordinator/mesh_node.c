@@ -125,6 +125,19 @@ mesh_node_reload(struct mesh_node *node)
         log_error("mesh_types_failed error=\"%s\" action=\"the former ones hold\"", error.text);
 }
 
+static bool
+is_shared(const struct mesh_node *node)
+{
+    return node->config->store_kind == CONFIG_STORE_ENDPOINTS ||
+           node->config->store_kind == CONFIG_STORE_ETCD_FILE;
+}
+
+bool
+mesh_node_has_others(const struct mesh_node *node)
+{
+    return node != NULL && is_shared(node);
+}
+
 /* ---- beginning ---- */
 
 enum status
@@ -158,13 +171,6 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
     });
     node->manage = mesh_manage_create(node->pending, config->mesh.vmodel_owner);
     return STATUS_OK;
-}
-
-static bool
-is_shared(const struct mesh_node *node)
-{
-    return node->config->store_kind == CONFIG_STORE_ENDPOINTS ||
-           node->config->store_kind == CONFIG_STORE_ETCD_FILE;
 }
 
 static enum status

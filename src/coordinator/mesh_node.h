@@ -57,6 +57,9 @@ void mesh_node_end_peers(struct mesh_node *node);
 /* When every pipeline is gone. */
 void mesh_node_destroy(struct mesh_node *node);
 
+/* The mesh may have other nodes. False without a mesh. Any thread. */
+bool mesh_node_has_others(const struct mesh_node *node);
+
 /* ---- calls ---- */
 
 void mesh_node_infer(struct mesh_node *node, const struct mesh_call_start *start);

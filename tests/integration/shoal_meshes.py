@@ -6,8 +6,6 @@ import shutil
 import subprocess
 import tempfile
 
-import grpc
-
 from shoal_fixture import free_port, wait_until
 from shoal_pupil import prepare, pupil
 from shoal_registry import Registrar
@@ -57,7 +55,8 @@ def mesh_node(etcd, name, **keys):
     """A daemon that has not started; all nodes have the same files under their roots."""
     of_models = keys.pop("models", {})
     of_mesh = keys.pop("mesh", {})
-    shoald = prepare(pupil(models=of_models),
+    of_pipeline = keys.pop("pipeline", {})
+    shoald = prepare(pupil(models=of_models, **of_pipeline),
                      mesh={"store": f"etcd:{etcd.url}", "service": "test", "instance": name,
                            "peers": ["127.0.0.1:0"], **of_mesh}, **keys)
     shoald.instance = name
@@ -65,10 +64,11 @@ def mesh_node(etcd, name, **keys):
 
 
 class Nodes:
-    """Several nodes of one mesh, up and seeing one another."""
+    """Several nodes of one mesh, up. `each`: what one of them has of its own."""
 
-    def __init__(self, etcd, names, **keys):
-        self.nodes = {name: mesh_node(etcd, name, **keys) for name in names}
+    def __init__(self, etcd, names, each=None, **keys):
+        self.nodes = {name: mesh_node(etcd, name, **{**keys, **(each or {}).get(name, {})})
+                      for name in names}
         self.registrars = {}
 
     def __getitem__(self, name):
@@ -96,7 +96,3 @@ class Nodes:
 
     def at(self, name):
         return self.registrars[name]
-
-
-def is_late(error):
-    return error.code() == grpc.StatusCode.DEADLINE_EXCEEDED

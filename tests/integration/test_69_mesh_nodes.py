@@ -9,6 +9,7 @@ that a vmodel is moved under its callers.
 ctest: timeout=300
 """
 
+import json
 import signal
 import threading
 import unittest
@@ -155,6 +156,37 @@ class MeshOfThree(Rig, unittest.TestCase):
         for name in NAMES:
             self.assertEqual(said(nodes.at(name).infer("slow")), "slow")
             self.assertEqual(said(nodes.at(name).infer(model)), model)
+
+    def test_a_method_that_only_another_node_has(self):
+        """One node's pipeline is bound to a method, and has the label that its type needs."""
+        method = "/test.Pupil/Learn"
+        rules = json.dumps({"learns": {"required": ["learns"]}})
+        nodes = self.start(mesh={"type_constraints": rules},
+                           each={"node-b": {"pipeline": {"method": method},
+                                            "mesh": {"type_constraints": rules,
+                                                     "labels": ["learns"]}}})
+        nodes.at("node-a").register("m", kind="learns")
+
+        def learn(node, path, message=b"anything", **metadata):
+            stub = nodes.at(node).channel.unary_unary(path)
+            return stub.future(message, timeout=60, metadata=list(metadata.items()))
+        for node in ("node-a", "node-b", "node-c"):
+            self.assertEqual(learn(node, method, **{"mm-model-id": "m"}).result(), b"m")
+        wait_until(lambda: self.where("m") == ["node-b"], lambda: self.where("m"))
+        self.assertEqual(failure(learn("node-a", method)),
+                         (Code.INVALID_ARGUMENT, "must include mm-model-id header"))
+        self.assertEqual(failure(learn("node-a", method, **{"mm-model-id": "nobody"})),
+                         (Code.NOT_FOUND, "model not found"))
+        for path in ("/mmesh.ModelRuntime/loadModel", "/mmesh.ModelMesh/nothing"):
+            self.assertEqual(failure(learn("node-a", path, **{"mm-model-id": "m"}))[0],
+                             Code.UNIMPLEMENTED)
+        stream = nodes.at("node-a").channel.stream_unary(method)
+        self.assertEqual(failure(stream.future(iter(()), timeout=60)),
+                         (Code.INTERNAL, "Half-closed without a request"))
+        nodes.at("node-a").register("elsewhere", kind="learns-not")
+        found, words = failure(learn("node-a", "/test.Pupil/Else", **{"mm-model-id": "elsewhere"}))
+        self.assertEqual(found, Code.INVALID_ARGUMENT, words)
+        self.assertIn("is called by", words)
 
     # ---- nodes come and go ----
 
