@@ -384,11 +384,32 @@ describe_model(void *context, const char *name, struct oip_model_info *info, boo
                        info, ready, &inquiry->told, error);
 }
 
+/* A question about a model of the mesh that is not loaded here goes where it is, or is going to be.
+ */
+static bool
+ask_elsewhere(struct front *front, struct rpc_call *call, const struct rpc_message *message)
+{
+    struct submission submission = {.call = call, .message = message};
+    struct meant meant = {.elsewhere = false};
+    struct error error;
+    error_clear(&error);
+    /* both requests have the name where a ModelInferRequest has it */
+    if (find_in_mesh(front, NULL, &submission, &meant, &error) != STATUS_OK)
+        return false; /* it will be refused in the words of its own method */
+    target_leave(&meant.target);
+    if (meant.elsewhere)
+        infer_elsewhere(front, &meant, &submission);
+    return meant.elsewhere;
+}
+
 static void
 answer(struct front *front, enum oip_method method, struct rpc_call *call,
        const struct rpc_message *message)
 {
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
+    bool of_model = method == OIP_MODEL_READY || method == OIP_MODEL_METADATA;
+    if (of_model && front->options.mesh != NULL && ask_elsewhere(front, call, message))
+        return;
     void *response = NULL;
     size_t response_bytes = 0;
     struct error error = ERROR_NONE;
@@ -441,8 +462,8 @@ static const struct rpc_method methods[] = {
     {OIP "ServerLive", RPC_UNARY, false, on_server_live, NULL, NULL},
     {OIP "ServerReady", RPC_UNARY, false, on_server_ready, NULL, NULL},
     {OIP "ServerMetadata", RPC_UNARY, false, on_server_metadata, NULL, NULL},
-    {OIP "ModelReady", RPC_UNARY, false, on_model_ready, NULL, NULL},
-    {OIP "ModelMetadata", RPC_UNARY, false, on_model_metadata, NULL, NULL},
+    {OIP "ModelReady", RPC_UNARY, false, on_model_ready, NULL, on_infer_cancel},
+    {OIP "ModelMetadata", RPC_UNARY, false, on_model_metadata, NULL, on_infer_cancel},
     SERVICES_METHODS,
     RUNTIME_METHODS(on_runtime), /* the last: left out where they are not served here */
 };

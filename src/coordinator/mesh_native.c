@@ -19,7 +19,8 @@
 #include "coordinator/pipeline.h"
 #include "coordinator/priority.h"
 
-#define INFER "/inference.GRPCInferenceService/ModelInfer"
+#define OIP "/inference.GRPCInferenceService/"
+#define INFER OIP "ModelInfer"
 
 struct native {
     struct native_options options;
@@ -35,8 +36,11 @@ struct native_try {
     struct peer_request *request;
     uint32_t number;
     int64_t begun_ns;
+    /* Of one that is told later: */
     enum status status;
-    char *text; /* of one that is told later; NULL: none */
+    char *text;    /* NULL: none */
+    void *payload; /* of the answer; NULL: none */
+    size_t payload_bytes;
 };
 
 /* What this thread submits now, and that it was answered meanwhile: by this thread, and so in vain.
@@ -72,6 +76,7 @@ try_free(struct native_try *tried)
 {
     tried->request->type->release(tried->request);
     free(tried->text);
+    free(tried->payload);
     free(tried);
 }
 
@@ -95,7 +100,12 @@ static void
 on_later(void *context)
 {
     struct native_try *tried = context;
-    tell_failure(tried, tried->status, tried->text);
+    struct rpc_piece piece = {.data = tried->payload, .bytes = tried->payload_bytes};
+    struct rpc_answer answer = {.status = STATUS_OK, .pieces = &piece, .piece_count = 1};
+    if (tried->text != NULL)
+        tell_failure(tried, tried->status, tried->text);
+    else
+        tell(tried, &answer);
 }
 
 static void
@@ -274,6 +284,64 @@ begin(struct native_try *tried, struct pipeline *pipeline, struct submission *su
     return judge(tried, &refusal->error, end);
 }
 
+/* ---- the small methods ---- */
+
+/* ModelReady or ModelMetadata of a model that is loaded here. */
+struct described {
+    struct registry *registry;
+    const char *id;
+    struct model *model; /* to be left */
+};
+
+static bool
+node_is_ready(void *context)
+{
+    (void)context;
+    return true;
+}
+
+/* Whatever name the caller has for it. */
+static enum status
+describe(void *context, const char *name, struct oip_model_info *info, bool *ready,
+         struct error *error)
+{
+    struct described *described = context;
+    (void)name;
+    if (registry_describe(described->registry, described->id, info, ready, &described->model))
+        return STATUS_OK;
+    return error_set(error, STATUS_UNAVAILABLE, "the model has just been unloaded");
+}
+
+static bool
+is_small(const char *method, enum oip_method *which)
+{
+    bool ready = strcmp(method, OIP "ModelReady") == 0;
+    *which = ready ? OIP_MODEL_READY : OIP_MODEL_METADATA;
+    return ready || strcmp(method, OIP "ModelMetadata") == 0;
+}
+
+/* The answer is there at once, and told later: we are under the lock. */
+static enum driver_begun
+tell_of(struct native_try *tried, enum oip_method method, const char *id)
+{
+    struct described described = {.registry = tried->native->options.registry, .id = id};
+    struct oip_node node = {node_is_ready, describe, &described};
+    struct assembled assembled;
+    struct error error;
+    error_clear(&error);
+    assemble(tried->request, &assembled);
+    enum status status = oip_answer(method, &node, &assembled.message, &tried->payload,
+                                    &tried->payload_bytes, &error);
+    assembled_fini(&assembled);
+    if (described.model != NULL)
+        model_leave(described.model);
+    if (status != STATUS_OK)
+        tell_failure_later(tried, error.status, error.text);
+    else
+        loop_post(tried->native->options.loop, on_later, tried);
+    return DRIVER_UNDER_WAY;
+}
+
 enum driver_begun
 native_serve(struct native *native, struct peer_request *request,
              const struct driver_attempt *attempt, struct native_origin *origin,
@@ -289,6 +357,11 @@ native_serve(struct native *native, struct peer_request *request,
         return DRIVER_ENDED;
     }
     struct native_try *tried = try_create(native, request, attempt);
+    enum oip_method small;
+    if (is_small(request->method, &small)) {
+        model_leave_loaded(model);
+        return tell_of(tried, small, attempt->model);
+    }
     if (check_way(pipeline, request, attempt->model, &refusal->error) != STATUS_OK) {
         model_leave_loaded(model);
         return judge(tried, &refusal->error, end);

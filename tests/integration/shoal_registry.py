@@ -9,7 +9,7 @@ import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from shoal_fixture import WAIT_SECONDS, wait_until
-from shoal_mesh import BOOL, INFER, INT32, OIP, STRING, U64, field_of
+from shoal_mesh import BOOL, INFER, INFERENCE, INT32, OIP, STRING, U64, field_of
 
 NOT_FOUND, NOT_LOADED, LOADING, LOADED, LOADING_FAILED, UNKNOWN = range(6)
 DEFINED, TRANSITIONING, TRANSITION_FAILED = 1, 2, 3
@@ -126,6 +126,14 @@ class Registrar:
             f"/{INFER}", request_serializer=OIP["ModelInferRequest"].SerializeToString,
             response_deserializer=OIP["ModelInferResponse"].FromString)
         return stub.future(message, timeout=timeout, metadata=metadata)
+
+    def start_ready(self, name="", metadata=()):
+        stub = self.channel.unary_unary(
+            f"/{INFERENCE}/ModelReady",
+            request_serializer=OIP["ModelReadyRequest"].SerializeToString,
+            response_deserializer=OIP["ModelReadyResponse"].FromString)
+        return stub.future(OIP["ModelReadyRequest"](name=name), timeout=WAIT_SECONDS,
+                           metadata=metadata)
 
     def infer(self, name="", **keys):
         return self.start_infer(name, **keys).result()

@@ -262,6 +262,23 @@ class Calls(OneNode):
             name, inputs=(("x", "NOTHING", [1], b"\7"),)))
         self.assertEqual((found, again), (Code.INVALID_ARGUMENT, words))
 
+    def test_questions_go_where_calls_go(self):
+        """Whether a model is ready is asked of who has it, or of who loads it for that."""
+        name = self.registered()
+        self.assertTrue(self.registrar.start_ready(name).result().ready)
+        self.assertEqual(self.lessons(name), ["load"])
+        self.assertTrue(self.registrar.start_ready(name).result().ready)
+        self.assertTrue(self.registrar.start_ready("x", [("mm-model-id", name)]).result().ready)
+        self.assertEqual(failure(self.registrar.start_ready("nobody")),
+                         (Code.NOT_FOUND, "model not found"))
+        self.assertEqual(failure(self.registrar.start_ready(metadata=[("mm-vmodel-id", "nobody")])),
+                         (Code.NOT_FOUND, "vmodel not found"))
+        vmodel = self.name("-v")
+        self.registrar.call("setVModel", vModelId=vmodel, targetModelId=name)
+        self.addCleanup(lambda: self.registrar.call("deleteVModel", vModelId=vmodel))
+        self.assertTrue(self.registrar.start_ready(metadata=[("mm-vmodel-id", vmodel)])
+                        .result().ready)
+
     def test_the_operator_is_refused(self):
         done = subprocess.run([BIN / "shoalctl", "model", "load", "m", "model", "--counters",
                                self.shoald.counters], capture_output=True, text=True, timeout=60)

@@ -123,6 +123,7 @@ class MeshOfThree(Rig, unittest.TestCase):
         model = self.loaded_at("node-b")
         big = (("x", "UINT8", [700000], bytes(700000)),)
         self.assertEqual(said(nodes.at("node-a").infer(model, inputs=big)), model)
+        self.assertTrue(nodes.at("node-a").start_ready(model).result().ready)
         for node in ("node-a", "node-b"):
             found, words = failure(nodes.at(node).start_infer(
                 model, inputs=(("x", "NOTHING", [1], b"\7"),)))
@@ -161,7 +162,7 @@ class MeshOfThree(Rig, unittest.TestCase):
         """One node's pipeline is bound to a method, and has the label that its type needs."""
         method = "/test.Pupil/Learn"
         rules = json.dumps({"learns": {"required": ["learns"]}})
-        nodes = self.start(mesh={"type_constraints": rules},
+        nodes = self.start(mesh={"type_constraints": rules}, drain_timeout_ms=4000,
                            each={"node-b": {"pipeline": {"method": method},
                                             "mesh": {"type_constraints": rules,
                                                      "labels": ["learns"]}}})
