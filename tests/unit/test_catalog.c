@@ -173,10 +173,11 @@ test_uses_are_told_once(void **state)
     assert_string_equal(used_now.id, "m2");
     on_loop(rig, harvest_now);
     assert_int_equal(used_now.models, 0);
+    model_leave_loaded(enter_loaded(rig, "m2", MODEL_COUNTED));
     model_leave_loaded(enter_loaded(rig, "m1", MODEL_COUNTED));
     on_loop(rig, harvest_now);
-    assert_int_equal(used_now.uses, 1);
-    assert_string_equal(used_now.id, "m1");
+    assert_int_equal(used_now.models, 2);
+    assert_int_equal(used_now.uses, 2);
 }
 
 /* Not for those in a worker's hands alone. */
