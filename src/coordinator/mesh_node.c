@@ -299,16 +299,17 @@ mesh_node_is_ready(struct mesh_node *node)
 bool
 mesh_node_drain(struct mesh_node *node)
 {
-    if (node == NULL || node->stopped || !is_shared(node))
+    if (node == NULL || node->stopped)
         return false;
-    driver_drain(node->driver);
+    if (is_shared(node))
+        driver_drain(node->driver);
     return true;
 }
 
 bool
 mesh_node_is_drained(const struct mesh_node *node)
 {
-    return node->drained;
+    return is_shared(node) ? node->drained : pending_count(node->pending) == 0;
 }
 
 /* ---- the end ---- */
