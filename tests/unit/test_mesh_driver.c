@@ -236,6 +236,7 @@ a_late_end_is_left_alone(void **state)
     struct asker *second = ask(node, "m");
     driver_try_ended(node->driver, &second->call, second->number + 1,
                      &(struct driver_end){.end = MESH_END_OK});
+    assert_int_equal(node_look(node).calls, 1);
     node->holds_back = false;
     NODES_WAIT(second->over);
     assert_int_equal(second->end, MESH_END_OK);
@@ -295,7 +296,8 @@ a_silent_runtime_is_given_up(void **state)
     NODES_WAIT(node->unloads == 1); /* it is to be ended, too */
     /* The late answer frees its order, and nothing else. */
     driver_load_ended(node->driver, node->unanswered[0],
-                      &(struct driver_load_end){.size_bytes = MODEL_BYTES});
+                      &(struct driver_load_end){.end = MESH_LOAD_BROKE, .reason = "late"});
+    assert_int_equal(node_look(node).counts.load_failures, 1);
     node->unanswered[0] = node->unanswered[--node->unanswered_count];
     assert_int_not_equal(driver_state(node->driver, "m"), MESH_STATE_LOADED);
 }
@@ -341,9 +343,9 @@ see(void *context, const struct store_record *record)
 
 /* A node whose store's puts are seen on their way. */
 static struct node *
-node_watched(uint32_t index, const char *id)
+node_watched(uint32_t index, const char *id, int64_t tick_ms)
 {
-    struct node *node = node_create(index, id, (struct driver_options){0});
+    struct node *node = node_create(index, id, (struct driver_options){.tick_ms = tick_ms});
     struct error error = ERROR_NONE;
     watched = driver_events(node->driver);
     struct store_events events = watched;
@@ -361,7 +363,7 @@ static void
 unknown_fields_stay_in_records(void **state)
 {
     (void)state;
-    struct node *node = node_watched(0, "one");
+    struct node *node = node_watched(0, "one", 0);
     write_raw(node, STORE_MODELS, "m", "{\"type\":\"t\",\"mPath\":\"p\",\"theirs\":{\"a\":[1,2]}}");
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
     NODES_WAIT(strstr(seen.value, "\"loaded\"") != NULL);
@@ -375,7 +377,7 @@ static void
 its_record_says_what_it_is(void **state)
 {
     (void)state;
-    struct node *node = node_watched(0, "one");
+    struct node *node = node_watched(0, "one", 3600000);
     NODES_WAIT(strstr(seen.self, "\"cap\"") != NULL);
     assert_non_null(strstr(seen.self, "\"addr\":\"127.0.0.1:1\""));
     assert_non_null(strstr(seen.self, "\"startTime\":"));
@@ -391,7 +393,7 @@ static void
 a_bad_record_is_skipped_and_counted(void **state)
 {
     (void)state;
-    struct node *node = node_watched(0, "one");
+    struct node *node = node_watched(0, "one", 0);
     write_raw(node, STORE_MODELS, "m", "{\"type\":\"t\",\"mPath\":\"p\"}");
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
     write_raw(node, STORE_MODELS, "m", "{\"type\":[]");
@@ -411,7 +413,7 @@ static void
 settings_are_told(void **state)
 {
     (void)state;
-    struct node *node = node_watched(0, "one");
+    struct node *node = node_watched(0, "one", 0);
     write_raw(node, STORE_CONFIG, "scaleup_rpm_threshold", "100");
     write_raw(node, STORE_CONFIG, "somebody_elses", "100");
     write_raw(node, STORE_CONFIG, "logger_level", "DEBUG");

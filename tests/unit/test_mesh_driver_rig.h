@@ -26,14 +26,7 @@
 #include "mesh/record/record.h"
 #include "mesh/store/store.h"
 
-enum {
-    NODES_WAIT_S = 60,
-    NODES_TURN_MS = 2,
-    NODES_MAX = 4,
-    MODELS_MAX = 64,
-    ROOM = 8,
-    ID_MAX = 32
-};
+enum { NODES_WAIT_S = 60, NODES_TURN_MS = 2, NODES_MAX = 4, MODELS_MAX = 64, ROOM = 8, ID_MAX = 32 };
 #define MODEL_BYTES (UINT64_C(1) << 20)
 
 struct node;
