@@ -201,8 +201,8 @@ has_failed(struct mesh *mesh, uint32_t number)
             (last == NULL || places[i].since_ms > last->since_ms))
             last = &places[i];
     give_up(mesh, number, MESH_END_LOAD_FAILED,
-           last == NULL ? "the model failed to load"
-                        : names_text(&mesh->tables.reasons, last->reason));
+            last == NULL ? "the model failed to load"
+                         : names_text(&mesh->tables.reasons, last->reason));
     return true;
 }
 
@@ -289,7 +289,8 @@ miss(struct mesh *mesh, uint32_t number)
     } else if (there == NAME_NONE) {
         if (wait_for_end(mesh, number))
             return;
-        give_up(mesh, number, MESH_END_FAILED, place_refusal_text(place_refusal(&mesh->tables, &wish)));
+        give_up(mesh, number, MESH_END_FAILED,
+                place_refusal_text(place_refusal(&mesh->tables, &wish)));
     } else if (there != INSTANCE_SELF) {
         mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
         forward(mesh, number, there, MESH_HOP_LOAD, 0);
@@ -460,9 +461,9 @@ call_on_call(struct mesh *mesh, const struct mesh_event *event)
         bool named = event->call.vmodel != NULL;
         struct mesh_action *action = act(mesh, MESH_DO_ANSWER);
         action->answer.call = number;
-        action->answer.end =
-            mesh->whole ? unknown_end(mesh, event->call.hop, event->call.create_revision)
-                        : MESH_END_UNAVAILABLE;
+        action->answer.end = mesh->whole
+                                 ? unknown_end(mesh, event->call.hop, event->call.create_revision)
+                                 : MESH_END_UNAVAILABLE;
         action->answer.text = !mesh->whole ? "the registry is being read"
                               : named      ? "vmodel not found"
                                            : "model not found";

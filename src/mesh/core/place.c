@@ -6,9 +6,9 @@
 #define MINUTE_MS INT64_C(60000)
 
 enum {
-    FULL_NEAR_MS = 45000,  /* P4 */
-    BUSY_PER_MINUTE = 100, /* P6: nobody is busy below this */
-    OLD_TIER = 1 << 20,    /* U3: above all that types_preference says */
+    FULL_NEAR_MS = 45000,    /* P4 */
+    BUSY_PER_MINUTE = 100,   /* P6: nobody is busy below this */
+    OLD_TIER = 1 << 20,      /* U3: above all that types_preference says */
     YOUNGER_MS = 20 * 60000, /* G4 */
 };
 

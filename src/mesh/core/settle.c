@@ -44,7 +44,8 @@ model_fresh_failures(const struct mesh *mesh, const struct model *model)
 
 enum what { SAY_NOTHING, SAY_LOADING, SAY_LOADED, SAY_FAILED };
 
-/* The places that stay: all but one's (UINT16_MAX: nobody's), and but failures that count no more. */
+/* The places that stay: all but one's (UINT16_MAX: nobody's), and but failures that count no more.
+ */
 static uint32_t
 copy_others(struct mesh *mesh, const struct model *model, uint16_t but, struct mesh_place *made)
 {

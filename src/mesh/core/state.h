@@ -60,14 +60,14 @@ struct entry {
     uint32_t last_call;
     struct call_times recent; /* S5: the window that is being filled, and the last full one */
     struct call_times before;
-    uint32_t reason;     /* of its failure; NAME_NONE */
+    uint32_t reason; /* of its failure; NAME_NONE */
     uint32_t next_free;
     uint8_t state; /* enum mesh_state */
     uint8_t class; /* enum mesh_class */
     bool sized;    /* the prediction has come */
     bool resident;
-    bool failed; /* and the record must say so */
-    bool doomed; /* LOADING: is not wanted any more */
+    bool failed;  /* and the record must say so */
+    bool doomed;  /* LOADING: is not wanted any more */
     bool offered; /* E6: evicted, and loaded elsewhere if there is room */
 };
 
@@ -119,20 +119,20 @@ struct mesh {
     bool draining;
     bool drained; /* and it has been said */
     bool leader;
-    bool runtime;       /* there is one */
-    uint32_t rate;      /* calls served here a minute, at the last look */
-    int64_t rates_ms;   /* now_ms of the last look at the rates */
-    int64_t cleaned_ms; /* of the janitor */
-    int64_t reaped_ms;  /* of the reaper's last beginning */
-    uint32_t reap_at;   /* the model it has come to; UINT32_MAX: it rests */
-    bool misplaced;     /* something may be here that may not (H3) */
-    uint32_t ahead_units;   /* what a model takes that is loaded in advance, as far as is known */
-    struct heap unloaded;   /* models without a copy that the reaper has come to, by last use */
-    struct heap ahead;      /* those to be loaded in advance, latest used first */
-    int64_t emptied_ms; /* now_ms when etcd last was (W1) */
-    bool lost;          /* and something may still have to be written anew */
-    bool lost_seen;     /* on this sweep */
-    uint32_t lost_at;   /* the model that it has come to */
+    bool runtime;         /* there is one */
+    uint32_t rate;        /* calls served here a minute, at the last look */
+    int64_t rates_ms;     /* now_ms of the last look at the rates */
+    int64_t cleaned_ms;   /* of the janitor */
+    int64_t reaped_ms;    /* of the reaper's last beginning */
+    uint32_t reap_at;     /* the model it has come to; UINT32_MAX: it rests */
+    bool misplaced;       /* something may be here that may not (H3) */
+    uint32_t ahead_units; /* what a model takes that is loaded in advance, as far as is known */
+    struct heap unloaded; /* models without a copy that the reaper has come to, by last use */
+    struct heap ahead;    /* those to be loaded in advance, latest used first */
+    int64_t emptied_ms;   /* now_ms when etcd last was (W1) */
+    bool lost;            /* and something may still have to be written anew */
+    bool lost_seen;       /* on this sweep */
+    uint32_t lost_at;     /* the model that it has come to */
     struct ledger ledger;
     uint32_t loaders;
     uint32_t default_units;
