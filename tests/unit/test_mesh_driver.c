@@ -410,6 +410,27 @@ a_bad_record_is_skipped_and_counted(void **state)
 }
 
 static void
+a_record_that_is_too_long_is_not_written(void **state)
+{
+    (void)state;
+    struct node *node = node_ready(0, "one");
+    enum { BYTES = STORE_VALUE_BYTES_MAX - 8 };
+    char *value = malloc(BYTES + 1);
+    CHECK(value != NULL);
+    memset(value, 'x', BYTES);
+    static const char begin[] = "{\"type\":\"t\",\"theirs\":\"";
+    memcpy(value, begin, sizeof(begin) - 1);
+    memcpy(value + BYTES - 2, "\"}", 3);
+    write_raw(node, STORE_MODELS, "m", value); /* no room for a place */
+    free(value);
+    const struct asker *asker = ask_of(node, "m", DRIVER_NAME_MODEL, 300 * NS_PER_MS);
+    NODES_WAIT(asker->over);
+    assert_int_equal(asker->end, MESH_END_DEADLINE);
+    assert_int_equal(node->loads, 0); /* I3 */
+    assert_true(node_look(node).counts.txns_lost > 0);
+}
+
+static void
 settings_are_told(void **state)
 {
     (void)state;
@@ -607,6 +628,7 @@ main(void)
         TEST(unknown_fields_stay_in_records),
         TEST(its_record_says_what_it_is),
         TEST(a_bad_record_is_skipped_and_counted),
+        TEST(a_record_that_is_too_long_is_not_written),
         TEST(settings_are_told),
         TEST(it_can_be_looked_at_in_pages),
         TEST(a_vmodel_is_called_and_moved),
