@@ -138,6 +138,26 @@ calls_are_refused_without_registry_or_model(void **state)
 }
 
 static void
+an_id_that_is_too_long_is_not_there(void **state)
+{
+    (void)state;
+    struct node *node = node_ready(0, "one");
+    char id[MESH_ID_BYTES_MAX + 2] = {0};
+    memset(id, 'x', MESH_ID_BYTES_MAX + 1);
+    struct asker asker = {
+        .node = node,
+        .call = {.type = &asker_type, .model = id, .deadline_ns = clock_now_ns() + NS_PER_S}};
+    uint64_t txns = node_look(node).counts.txns;
+    driver_call(node->driver, &asker.call);
+    assert_true(asker.over && asker.end == MESH_END_NOT_FOUND);
+    asker.over = false;
+    asker.call.name = DRIVER_NAME_VMODEL;
+    driver_call(node->driver, &asker.call);
+    assert_true(asker.over && asker.end == MESH_END_NOT_FOUND);
+    assert_int_equal(node_look(node).counts.txns, txns); /* etcd is not asked */
+}
+
+static void
 too_many_calls_are_refused(void **state)
 {
     (void)state;
@@ -614,6 +634,7 @@ main(void)
         TEST(a_node_holds_what_it_has_room_for),
         TEST(uses_are_harvested),
         TEST(calls_are_refused_without_registry_or_model),
+        TEST(an_id_that_is_too_long_is_not_there),
         TEST(too_many_calls_are_refused),
         TEST(a_refusal_at_once_is_an_end),
         TEST(a_model_that_the_runtime_forgot_is_loaded_again),
