@@ -252,10 +252,13 @@ etcd_stops_and_comes_back(void **state)
     (void)state;
     three_join();
     all_answer();
+    node_register(&nodes.at[0], "cold");
+    NODES_WAIT(all_know(MODELS + 1));
     member_kill(&cluster, 0);
     NODES_WAIT(nobody_has_a_session());
     for (int i = 0; i < 5; i++)
         all_answer(); /* what is loaded */
+    assert_int_equal(ask_wait(&nodes.at[0], "cold", NULL), MESH_END_UNAVAILABLE);
     member_start(&cluster, 0);
     NODES_WAIT(all_see(NODES));
     all_answer();
@@ -353,6 +356,7 @@ lost_answers_of_etcd_do_no_harm(void **state)
         model_name(id, i);
         NODES_WAIT(copies_of(id) == 1);
     }
+    assert_true(node_look(behind).counts.txns_unknown > 0);
     nodes_end();
     proxy_stop(proxy);
 }

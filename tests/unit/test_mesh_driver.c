@@ -138,6 +138,26 @@ calls_are_refused_without_registry_or_model(void **state)
 }
 
 static void
+an_id_that_is_too_long_is_not_there(void **state)
+{
+    (void)state;
+    struct node *node = node_ready(0, "one");
+    char id[MESH_ID_BYTES_MAX + 2] = {0};
+    memset(id, 'x', MESH_ID_BYTES_MAX + 1);
+    struct asker asker = {
+        .node = node,
+        .call = {.type = &asker_type, .model = id, .deadline_ns = clock_now_ns() + NS_PER_S}};
+    uint64_t txns = node_look(node).counts.txns;
+    driver_call(node->driver, &asker.call);
+    assert_true(asker.over && asker.end == MESH_END_NOT_FOUND);
+    asker.over = false;
+    asker.call.name = DRIVER_NAME_VMODEL;
+    driver_call(node->driver, &asker.call);
+    assert_true(asker.over && asker.end == MESH_END_NOT_FOUND);
+    assert_int_equal(node_look(node).counts.txns, txns); /* etcd is not asked */
+}
+
+static void
 too_many_calls_are_refused(void **state)
 {
     (void)state;
@@ -236,6 +256,7 @@ a_late_end_is_left_alone(void **state)
     struct asker *second = ask(node, "m");
     driver_try_ended(node->driver, &second->call, second->number + 1,
                      &(struct driver_end){.end = MESH_END_OK});
+    assert_int_equal(node_look(node).calls, 1);
     node->holds_back = false;
     NODES_WAIT(second->over);
     assert_int_equal(second->end, MESH_END_OK);
@@ -295,7 +316,8 @@ a_silent_runtime_is_given_up(void **state)
     NODES_WAIT(node->unloads == 1); /* it is to be ended, too */
     /* The late answer frees its order, and nothing else. */
     driver_load_ended(node->driver, node->unanswered[0],
-                      &(struct driver_load_end){.size_bytes = MODEL_BYTES});
+                      &(struct driver_load_end){.end = MESH_LOAD_BROKE, .reason = "late"});
+    assert_int_equal(node_look(node).counts.load_failures, 1);
     node->unanswered[0] = node->unanswered[--node->unanswered_count];
     assert_int_not_equal(driver_state(node->driver, "m"), MESH_STATE_LOADED);
 }
@@ -341,9 +363,9 @@ see(void *context, const struct store_record *record)
 
 /* A node whose store's puts are seen on their way. */
 static struct node *
-node_watched(uint32_t index, const char *id)
+node_watched(uint32_t index, const char *id, int64_t tick_ms)
 {
-    struct node *node = node_create(index, id, (struct driver_options){0});
+    struct node *node = node_create(index, id, (struct driver_options){.tick_ms = tick_ms});
     struct error error = ERROR_NONE;
     watched = driver_events(node->driver);
     struct store_events events = watched;
@@ -361,7 +383,7 @@ static void
 unknown_fields_stay_in_records(void **state)
 {
     (void)state;
-    struct node *node = node_watched(0, "one");
+    struct node *node = node_watched(0, "one", 0);
     write_raw(node, STORE_MODELS, "m", "{\"type\":\"t\",\"mPath\":\"p\",\"theirs\":{\"a\":[1,2]}}");
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
     NODES_WAIT(strstr(seen.value, "\"loaded\"") != NULL);
@@ -375,7 +397,7 @@ static void
 its_record_says_what_it_is(void **state)
 {
     (void)state;
-    struct node *node = node_watched(0, "one");
+    struct node *node = node_watched(0, "one", 3600000);
     NODES_WAIT(strstr(seen.self, "\"cap\"") != NULL);
     assert_non_null(strstr(seen.self, "\"addr\":\"127.0.0.1:1\""));
     assert_non_null(strstr(seen.self, "\"startTime\":"));
@@ -391,7 +413,7 @@ static void
 a_bad_record_is_skipped_and_counted(void **state)
 {
     (void)state;
-    struct node *node = node_watched(0, "one");
+    struct node *node = node_watched(0, "one", 0);
     write_raw(node, STORE_MODELS, "m", "{\"type\":\"t\",\"mPath\":\"p\"}");
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
     write_raw(node, STORE_MODELS, "m", "{\"type\":[]");
@@ -408,10 +430,31 @@ a_bad_record_is_skipped_and_counted(void **state)
 }
 
 static void
+a_record_that_is_too_long_is_not_written(void **state)
+{
+    (void)state;
+    struct node *node = node_ready(0, "one");
+    enum { BYTES = STORE_VALUE_BYTES_MAX - 8 };
+    char *value = malloc(BYTES + 1);
+    CHECK(value != NULL);
+    memset(value, 'x', BYTES);
+    static const char begin[] = "{\"type\":\"t\",\"theirs\":\"";
+    memcpy(value, begin, sizeof(begin) - 1);
+    memcpy(value + BYTES - 2, "\"}", 3);
+    write_raw(node, STORE_MODELS, "m", value); /* no room for a place */
+    free(value);
+    const struct asker *asker = ask_of(node, "m", DRIVER_NAME_MODEL, 300 * NS_PER_MS);
+    NODES_WAIT(asker->over);
+    assert_int_equal(asker->end, MESH_END_DEADLINE);
+    assert_int_equal(node->loads, 0); /* I3 */
+    assert_true(node_look(node).counts.txns_lost > 0);
+}
+
+static void
 settings_are_told(void **state)
 {
     (void)state;
-    struct node *node = node_watched(0, "one");
+    struct node *node = node_watched(0, "one", 0);
     write_raw(node, STORE_CONFIG, "scaleup_rpm_threshold", "100");
     write_raw(node, STORE_CONFIG, "somebody_elses", "100");
     write_raw(node, STORE_CONFIG, "logger_level", "DEBUG");
@@ -591,6 +634,7 @@ main(void)
         TEST(a_node_holds_what_it_has_room_for),
         TEST(uses_are_harvested),
         TEST(calls_are_refused_without_registry_or_model),
+        TEST(an_id_that_is_too_long_is_not_there),
         TEST(too_many_calls_are_refused),
         TEST(a_refusal_at_once_is_an_end),
         TEST(a_model_that_the_runtime_forgot_is_loaded_again),
@@ -605,6 +649,7 @@ main(void)
         TEST(unknown_fields_stay_in_records),
         TEST(its_record_says_what_it_is),
         TEST(a_bad_record_is_skipped_and_counted),
+        TEST(a_record_that_is_too_long_is_not_written),
         TEST(settings_are_told),
         TEST(it_can_be_looked_at_in_pages),
         TEST(a_vmodel_is_called_and_moved),
