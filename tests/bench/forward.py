@@ -35,18 +35,27 @@ class Bench:
     def __init__(self, build, folder):
         self.build = Path(build) / "bench"
         self.folder = Path(folder)
-        self.echo = self.start("echo", [self.build / "echo_server", "--generic"])
+        self.running = []
+        self.start("echo", [self.build / "echo_server", "--generic"])
 
     def address(self, name):
         return f"unix:{self.folder}/{name}"
 
     def start(self, name, command):
         server = Server([*map(str, command), self.address(name)], self.folder / f"{name}.log")
+        self.running.append(server)
         server.wait_until(lambda: "listening" in server.log())
         return server
 
     def proxy(self, name, before=()):
         return self.start(name, [*before, self.build / name, "--to", self.address("echo")])
+
+    def stop(self, *servers):
+        for server in servers:
+            self.running.remove(server)
+            wrong = server.stop()
+            if wrong:
+                raise Failed(wrong)
 
     def load(self, name, size, outstanding, *what, patience=1):
         message = self.folder / "message"
@@ -62,7 +71,7 @@ class Bench:
             output = self.folder / f"{name}.{count}"
             proxy = self.proxy(name, [*CALLGRIND, f"--callgrind-out-file={output}"])
             self.load(name, size, outstanding, "--requests", str(count), patience=PATIENCE)
-            stop(proxy)
+            self.stop(proxy)
             sums.append(sum(by_object(output.read_text()).values()))
         return (sums[1] - sums[0]) / requests
 
@@ -75,17 +84,10 @@ class Bench:
                 pid = str(proxies[name].process.pid)
                 told[name].append(self.load(name, size, outstanding, "--seconds", str(seconds),
                                             "--server-pid", pid))
-        for proxy in proxies.values():
-            stop(proxy)
+        self.stop(*proxies.values())
         return {figure: {name: statistics.median(line[figure] for line in lines)
                          for name, lines in told.items()}
                 for figure in ("requests_per_s", "server_cpu_us_per_request")}
-
-
-def stop(server):
-    wrong = server.stop()
-    if wrong:
-        raise Failed(wrong)
 
 
 def tell(size, unit, bare, ours, ratio):
@@ -125,7 +127,7 @@ def main(arguments):
             try:
                 measure(bench, options)
             finally:
-                stop(bench.echo)
+                bench.stop(*bench.running)
         except (Failed, subprocess.SubprocessError) as failure:
             print(failure, file=sys.stderr)
             return 1
