@@ -145,12 +145,14 @@ test_unary(void **state)
         probe_call(&probe, stage.side, stage.client, methods[i], "question", 8);
         assert_int_equal(probe_end(&probe), STATUS_OK);
         assert_int_equal(probe.bytes, 8);
+        pthread_mutex_lock(&stage.rig->lock);
         assert_string_equal(seen.path[i], methods[i]);
+        pthread_mutex_unlock(&stage.rig->lock);
     }
     struct probe probe;
     probe_call(&probe, stage.side, stage.client, "/t.T/Echo", "x", 1);
     assert_int_equal(probe_end(&probe), STATUS_OK);
-    assert_int_equal(seen.paths, 3); /* the table goes first */
+    assert_int_equal(rig_read(stage.rig, &seen.paths), 3); /* the table goes first */
     probe_call(&probe, stage.side, stage.client, "/x.X/Fail", "x", 1);
     assert_int_equal(probe_end(&probe), STATUS_ABORTED);
     assert_string_equal(probe.text, "as asked");
@@ -298,7 +300,7 @@ test_chat(void **state)
     rpc_client_read(probe.call);
     assert_int_equal(probe_end(&probe), STATUS_OK);
     assert_int_equal(probe.initials, 1);
-    assert_int_equal(stage.rig->half_closes, 1);
+    assert_int_equal(rig_read(stage.rig, &stage.rig->half_closes), 1);
     stage_stop(&stage);
 }
 
