@@ -213,7 +213,6 @@ rpc_stream_finish(struct rpc_stream *stream, grpc_byte_buffer *message, struct r
                   const struct rpc_ending *ending)
 {
     struct batch batch;
-    grpc_byte_buffer *dropped = NULL;
     pthread_mutex_lock(&stream->lock);
     CHECK(!stream->finishing);
     stream->finishing = true;
@@ -223,16 +222,13 @@ rpc_stream_finish(struct rpc_stream *stream, grpc_byte_buffer *message, struct r
         stream->initial = initial;
         initial = none;
     }
-    if (stream->dead)
-        dropped = message;
-    else if (message != NULL)
+    if (message != NULL) /* of a call that is over, too: it goes nowhere, with the status */
         stream_push(stream, message);
     bool start = !stream->busy && batch_take(stream, &batch);
     pthread_mutex_unlock(&stream->lock);
     if (start)
         batch_start(&batch);
     rpc_headers_release(&initial);
-    grpc_byte_buffer_destroy(dropped);
 }
 
 bool
