@@ -14,6 +14,7 @@ struct pipe {
     struct proxy *proxy;
     struct bufferevent *client;
     struct bufferevent *server;
+    bool watches;
 };
 
 struct proxy {
@@ -41,6 +42,7 @@ count_requests(struct pipe *pipe, struct evbuffer *input)
 {
     struct evbuffer_ptr at = evbuffer_search(input, "POST ", 5, NULL);
     pipe->proxy->requests += at.pos == 0;
+    pipe->watches |= evbuffer_search(input, "POST /v3/watch", 14, NULL).pos == 0;
 }
 
 static void
@@ -56,6 +58,7 @@ on_client_data(struct bufferevent *client, void *context)
             pipe_end(pipe);
         break;
     case PROXY_PASS:
+    case PROXY_MUTE_WATCHES:
     case PROXY_DROP_ANSWER: bufferevent_write_buffer(pipe->server, input); break;
     }
 }
@@ -64,9 +67,10 @@ static void
 on_server_data(struct bufferevent *server, void *context)
 {
     struct pipe *pipe = context;
-    if (pipe->proxy->mode == PROXY_DROP_ANSWER)
+    enum proxy_mode mode = pipe->proxy->mode;
+    if (mode == PROXY_DROP_ANSWER)
         pipe_end(pipe);
-    else if (pipe->proxy->mode == PROXY_PASS)
+    else if (mode == PROXY_PASS || (mode == PROXY_MUTE_WATCHES && !pipe->watches))
         bufferevent_write_buffer(pipe->client, bufferevent_get_input(server));
     else
         evbuffer_drain(bufferevent_get_input(server), SIZE_MAX);

@@ -141,11 +141,14 @@ assert_same(struct table *table, int64_t revision)
             assert_non_null(row);
             assert_true(bytes_are(listed->kvs[i].value, row->value));
             assert_int_equal(row->mod_revision, listed->kvs[i].mod_revision);
+            assert_int_equal(etcd_mirror_told(table->mirror, listed->kvs[i].key),
+                             row->mod_revision);
         }
         count += listed->kv_count;
     }
     assert_int_equal(table->count, count);
     assert_int_equal(etcd_mirror_keys(table->mirror), count);
+    assert_int_equal(etcd_mirror_told(table->mirror, etcd_text("no such key")), 0);
 }
 
 /* Quiet: then what is mirrored at the last revision is all. */

@@ -263,12 +263,47 @@ etcd_stops_and_comes_back(void **state)
     assert_int_equal(ask_wait(&nodes.at[1], "new", NULL), MESH_END_OK);
 }
 
+static bool
+vmodel_answers(struct node *node, const char *vmodel, const char *model)
+{
+    struct asker *asker = ask_of(node, vmodel, DRIVER_NAME_VMODEL, NODES_WAIT_S * NS_PER_S);
+    NODES_WAIT(asker->over);
+    bool answers = asker->end == MESH_END_OK && strcmp(asker->answered, model) == 0;
+    asker_free(asker);
+    return answers;
+}
+
+static void
+set_vmodel(struct node *node, const char *vmodel, const char *model)
+{
+    struct ordered ordered;
+    assert_int_equal(
+        order_wait(node, &ordered,
+                   (struct mesh_order){
+                       .kind = MESH_SET_VMODEL, .vmodel = vmodel, .model = model, .sync = true}),
+        MESH_OUTCOME_OK);
+}
+
+static void
+a_vmodel_is_moved_by_the_leader(void **state)
+{
+    (void)state;
+    three_join();
+    set_vmodel(&nodes.at[0], "v", "m1");
+    for (uint32_t i = 0; i < NODES; i++)
+        NODES_WAIT(vmodel_answers(&nodes.at[i], "v", "m1"));
+    set_vmodel(&nodes.at[1], "v", "m2"); /* sync: until it is promoted */
+    for (uint32_t i = 0; i < NODES; i++)
+        NODES_WAIT(vmodel_answers(&nodes.at[i], "v", "m2"));
+}
+
 static void
 etcd_is_emptied(void **state)
 {
     (void)state;
     three_join();
     all_answer();
+    set_vmodel(&nodes.at[0], "v", "m3");
     member_kill(&cluster, 0);
     member_empty(&cluster, 0);
     member_start(&cluster, 0);
@@ -281,6 +316,7 @@ etcd_is_emptied(void **state)
     NODES_WAIT(node_look(&nodes.at[3]).models == MODELS);
     NODES_WAIT(all_see(NODES + 1));
     all_answer();
+    NODES_WAIT(vmodel_answers(&nodes.at[3], "v", "m3"));
 }
 
 static void
@@ -327,11 +363,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(any_node_answers_for_any_model),
-        TEST(a_dead_node_costs_no_answer),
-        TEST(a_node_that_drains_costs_no_answer),
-        TEST(etcd_stops_and_comes_back),
-        TEST(etcd_is_emptied),
+        TEST(any_node_answers_for_any_model),     TEST(a_dead_node_costs_no_answer),
+        TEST(a_node_that_drains_costs_no_answer), TEST(etcd_stops_and_comes_back),
+        TEST(a_vmodel_is_moved_by_the_leader),    TEST(etcd_is_emptied),
         TEST(lost_answers_of_etcd_do_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

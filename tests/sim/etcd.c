@@ -126,7 +126,8 @@ announce(struct world *world)
             continue;
         node->watching = true;
         int64_t lag = world->faulty && happens(world, 20) ? draw(world, 8000) : draw(world, 100);
-        later(world, lag, (struct task){.run = deliver, .node = i, .life = node->life, .c = node->history});
+        later(world, lag,
+              (struct task){.run = deliver, .node = i, .life = node->life, .c = node->history});
     }
 }
 

@@ -114,10 +114,11 @@ served(struct world *world, struct task *task)
     CHECK(held->version == task->c);                             /* I19 */
     held->in_flight--;
     slot->serving = false;
-    struct mesh_event event = {
-        .kind = MESH_TRY_ENDED,
-        .tried = {
-            .call = task->a, .number = task->b, .end = MESH_END_OK, .took_us = 1 + draw(world, 200000)}};
+    struct mesh_event event = {.kind = MESH_TRY_ENDED,
+                               .tried = {.call = task->a,
+                                         .number = task->b,
+                                         .end = MESH_END_OK,
+                                         .took_us = 1 + draw(world, 200000)}};
     if (world->faulty && held->in_flight == 0 &&
         mesh_state(node->mesh, model_name(slot->model)) == MESH_STATE_LOADED &&
         happens(world, world->faults.forgets)) {
@@ -283,7 +284,7 @@ do_load(struct world *world, uint32_t number, const struct mesh_action *action)
     uint64_t version = strtoull(action->load.path + 1, NULL, 10);
     CHECK(node->claimed[model] == version); /* I3 */
     bool allowed = !node->constrained || number % 2 == 0;
-    CHECK(allowed || world->now_ms - node->heard_ms <= 1000); /* H3: at the next tick at the latest */
+    CHECK(allowed || world->now_ms - node->heard_ms <= 1000); /* H3: within a tick */
     *held = (struct held){.memory = MEMORY_LOADING,
                           .bytes = world->model_bytes * (1 + model % 4),
                           .version = version};
@@ -320,7 +321,7 @@ do_unload(struct world *world, uint32_t number, const struct mesh_action *action
     const struct record *record = &world->records[model];
     bool same = record->exists && record->version == held->version;
     CHECK(!same || !is_registered(place_of(record, number)) || world->faults.txn_late > 0 ||
-          world->history > 0); /* I5; who writes a lost record anew says what was when it was lost */
+          world->history > 0); /* I5; who writes a lost record anew says what was */
     held->memory = MEMORY_UNLOADING;
     world->unloads++;
     later(world, 5 + draw(world, 1000),
@@ -615,9 +616,10 @@ node_order(struct world *world, uint32_t number, struct mesh_order said)
     struct node *node = &world->nodes[number];
     for (said.order = 0; node->orders[said.order].is; said.order++)
         CHECK(said.order < ORDERS_MAX - 1);
-    node->orders[said.order] = (struct given){
-        .is = true, .kind = said.kind, .model = number_of(said.model),
-        .vmodel = number_of(said.vmodel)};
+    node->orders[said.order] = (struct given){.is = true,
+                                              .kind = said.kind,
+                                              .model = number_of(said.model),
+                                              .vmodel = number_of(said.vmodel)};
     said.deadline_ms = world->now_ms + DEADLINE_MS;
     world->ordered++;
     node_step(world, number, (struct mesh_event){.kind = MESH_ORDER, .order = said});
@@ -628,9 +630,11 @@ node_call(struct world *world, uint32_t number, uint32_t model, uint32_t vmodel)
 {
     struct node *node = &world->nodes[number];
     uint32_t call = slot_take(node);
-    node->slots[call] =
-        (struct slot){.origin = ORIGIN_CLIENT, .model = model, .vmodel = vmodel,
-                      .called_ms = world->now_ms, .serial = ++world->serials};
+    node->slots[call] = (struct slot){.origin = ORIGIN_CLIENT,
+                                      .model = model,
+                                      .vmodel = vmodel,
+                                      .called_ms = world->now_ms,
+                                      .serial = ++world->serials};
     world->called++;
     if (world->faulty && happens(world, world->faults.cancels))
         later(world, draw(world, 500),

@@ -109,8 +109,8 @@ loaded_alive(const struct world *world, uint32_t model)
     for (uint32_t i = 0; record->exists && i < record->count; i++) {
         const struct place_kept *place = &record->places[i];
         const struct instance_key *key = &world->keys[place->node];
-        count += place->kind == MESH_PLACE_LOADED && key->exists &&
-                 place->since_ms >= key->start_ms;
+        count +=
+            place->kind == MESH_PLACE_LOADED && key->exists && place->since_ms >= key->start_ms;
     }
     return count;
 }
@@ -141,10 +141,10 @@ check_switch(struct world *world, uint32_t number, const struct vrecord *after)
     world->histories[number][(*count)++] =
         (struct was_active){.from_ms = world->now_ms, .model = active};
     const struct faults *faults = &world->faults;
-    bool steady = faults->kills + faults->leases + faults->drains + faults->constraints +
-                          faults->emptied ==
-                      0 &&
-                  !faults->forced;
+    bool steady =
+        faults->kills + faults->leases + faults->drains + faults->constraints + faults->emptied ==
+            0 &&
+        !faults->forced;
     if (!steady || was == NOBODY || active == NOBODY)
         return;
     uint32_t wanted = loaded_alive(world, was);
@@ -178,11 +178,10 @@ count_failed(struct world *world, const struct slot *slot)
         return;
     const struct was_active *history = world->histories[slot->vmodel];
     uint32_t count = world->history_counts[slot->vmodel];
-    int64_t since_ms = slot->called_ms - LAG_MS;
+    int64_t since_ms = slot->called_ms; /* R13: whether the mirror has seen it, or not */
     bool there = count > 0 && history[0].from_ms < since_ms;
     for (uint32_t i = 0; i < count; i++)
-        there &= history[i].model != NOBODY ||
-                 (i + 1 < count && history[i + 1].from_ms < since_ms);
+        there &= history[i].model != NOBODY || (i + 1 < count && history[i + 1].from_ms < since_ms);
     world->vmodels_failed += there;
 }
 

@@ -19,8 +19,9 @@ enum {
     SLOTS_MAX = 4096,
     ORDERS_MAX = 256,
     PLACES_MAX = 16,
-    NOBODY = UINT32_MAX, /* no model, no vmodel */
 };
+
+#define NOBODY UINT32_MAX /* no model, no vmodel */
 
 /* What goes wrong how often, drawn per seed; often never. Per mille. */
 struct faults {
@@ -106,7 +107,7 @@ struct slot {
     uint32_t serial;  /* no two calls of a client have the same */
     uint32_t loads;   /* bit n: node n was asked to load it */
     bool serving;     /* in the runtime here */
-    uint32_t model; /* that it is served with; of a vmodel's: that it was last tried with */
+    uint32_t model;   /* that it is served with; of a vmodel's: that it was last tried with */
     uint32_t vmodel;
     int64_t called_ms;
     uint32_t node; /* PEER: who waits for the answer, in which life, as which try of which of its
@@ -264,7 +265,7 @@ void orders_forgotten(struct world *world, uint32_t node);
 void orders_converge(struct world *world);
 void check_references(const struct world *world);                                     /* I14 */
 void check_switch(struct world *world, uint32_t vmodel, const struct vrecord *after); /* I13 */
-void count_failed(struct world *world, const struct slot *slot);                       /* I7 */
+void count_failed(struct world *world, const struct slot *slot);                      /* I7 */
 void check_served(const struct world *world, const struct slot *slot);                /* I13 */
 
 /* world.c */

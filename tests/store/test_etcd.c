@@ -281,6 +281,77 @@ history_is_lost(void **state)
             assert_true(seen->records[i].revision > (uint64_t)deleted);
 }
 
+/* What a transaction told, and the mirror never came to tell, goes when the mirror has passed it;
+ * the own instance, too. */
+static void
+told_by_answers_alone(void **state)
+{
+    (void)state;
+    proxy = proxy_start(cluster.members[0].client_port);
+    open_as(&nodes[0], "a");
+    struct seen *seen = &nodes[0].seen;
+    WAIT_UNTIL(seen->wholes > 0);
+    done(do_put(etcd, PREFIX "registry/old", "old"));
+    WAIT_UNTIL(seen_value(seen, STORE_MODELS, "old") != NULL);
+    proxy_set(proxy, PROXY_MUTE_WATCHES);
+    seen_join(seen, "{}");
+    uint64_t session = seen->session;
+    assert_int_equal(model_set(seen, "old", 1, "new"), STORE_LOST);
+    assert_int_equal(model_set(seen, "m", 0, "x"), STORE_OK);
+    assert_int_equal(model_set(seen, "stays", 0, "y"), STORE_OK);
+    done(do_delete(etcd, PREFIX "instances/a"));
+    int64_t revision = done(do_delete(etcd, PREFIX "registry/m"))->revision;
+    etcd_compact(etcd, revision, to_got(0));
+    done(got_wait());
+    rig_wait_ns(200 * NS_PER_MS);
+    assert_int_equal(seen->session, session);
+    proxy_set(proxy, PROXY_PASS);
+    proxy_cut(proxy);
+    WAIT_UNTIL(seen_value(seen, STORE_MODELS, "m") == NULL);
+    WAIT_UNTIL(seen->session > session);
+    WAIT_UNTIL(seen->leadership == STORE_LEADS);
+    assert_string_equal(seen_value(seen, STORE_MODELS, "stays"), "y");
+    assert_string_equal(seen_value(seen, STORE_MODELS, "old"), "old");
+}
+
+/* A fence that fails is news of the session, if the mirror has none. */
+static void
+the_fence_tells(void **state)
+{
+    (void)state;
+    proxy = proxy_start(cluster.members[0].client_port);
+    struct seen *seen = join(0, "a");
+    uint64_t session = seen->session;
+    proxy_set(proxy, PROXY_MUTE_WATCHES);
+    done(do_delete(etcd, PREFIX "instances/a"));
+    rig_wait_ns(200 * NS_PER_MS);
+    assert_int_equal(seen->session, session);
+    assert_int_equal(model_set(seen, "m", 0, "x"), STORE_LOST);
+    WAIT_UNTIL(seen->session > session);
+    assert_int_equal(model_set(seen, "m", 0, "x"), STORE_OK);
+}
+
+/* The key that a listing shows is not the one that we know of. */
+static void
+replaced_unheard(void **state)
+{
+    (void)state;
+    proxy = proxy_start(cluster.members[0].client_port);
+    struct seen *seen = join(0, "a");
+    proxy_set(proxy, PROXY_DROP_REQUEST);
+    proxy_cut(proxy);
+    done(do_delete(etcd, PREFIX "instances/a"));
+    int64_t revision = done(do_put(etcd, PREFIX "instances/a", "stranger"))->revision;
+    etcd_compact(etcd, revision, to_got(0));
+    done(got_wait());
+    proxy_set(proxy, PROXY_PASS);
+    WAIT_UNTIL(seen->session == 0);
+    WAIT_UNTIL(seen->trouble.status == STATUS_ALREADY_EXISTS);
+    assert_string_equal(seen_value(seen, STORE_INSTANCES, "a"), "stranger");
+    done(do_delete(etcd, PREFIX "instances/a"));
+    WAIT_UNTIL(seen->session != 0);
+}
+
 static void
 etcd_is_emptied(void **state)
 {
@@ -290,12 +361,15 @@ etcd_is_emptied(void **state)
         assert_int_equal(
             model_set(seen, "m", seen_revision(seen, STORE_MODELS, "m"), i % 2 ? "x" : "y"),
             STORE_OK);
+    done(do_put(etcd, PREFIX "registry/n", "n"));
+    WAIT_UNTIL(seen_value(seen, STORE_MODELS, "n") != NULL); /* the mirror has told of both */
     member_kill(&cluster, 0);
     member_empty(&cluster, 0);
     member_start(&cluster, 0);
     WAIT_UNTIL(seen->emptied == 1);
     WAIT_UNTIL(seen->session != 0 && seen->wholes > 0 && seen->whole > 0);
     assert_non_null(seen_value(seen, STORE_MODELS, "m")); /* lost: nobody deleted it */
+    assert_non_null(seen_value(seen, STORE_MODELS, "n"));
     /* put there anew by whoever has it */
     assert_int_equal(model_set(seen, "m", 0, "again"), STORE_OK);
     WAIT_UNTIL(seen->leadership == STORE_LEADS);
@@ -363,6 +437,9 @@ main(void)
         cmocka_unit_test_setup_teardown(a_name_twice, start, stop),
         cmocka_unit_test_setup_teardown(etcd_stops, start, stop),
         cmocka_unit_test_setup_teardown(history_is_lost, start, stop),
+        cmocka_unit_test_setup_teardown(replaced_unheard, start, stop),
+        cmocka_unit_test_setup_teardown(told_by_answers_alone, start, stop),
+        cmocka_unit_test_setup_teardown(the_fence_tells, start, stop),
         cmocka_unit_test_setup_teardown(etcd_is_emptied, start, stop),
         cmocka_unit_test_setup_teardown(wrong_options, start, stop),
     };

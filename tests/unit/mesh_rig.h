@@ -2,8 +2,8 @@
 /*
  * One node on a scripted clock, and the test is the rest: an etcd with records that transactions
  * compare, which may keep from the node what it has (a late watch), lose transactions, or their
- * answers; a runtime that answers at once, if it is to; other nodes by name. Texts are copied out of
- * actions, which do not last.
+ * answers; a runtime that answers at once, if it is to; other nodes by name. Texts are copied out
+ * of actions, which do not last.
  */
 #pragma once
 
@@ -494,6 +494,17 @@ lead(bool is_leader)
 }
 
 static inline void
+call_model(uint32_t number, const char *model)
+{
+    begin();
+    step((struct mesh_event){.kind = MESH_CALL,
+                             .call = {.call = number,
+                                      .model = model,
+                                      .balance = MESH_BALANCE_CALLER,
+                                      .deadline_ms = now_ms + 60000}});
+}
+
+static inline void
 call(uint32_t number, const char *vmodel)
 {
     begin();
@@ -509,8 +520,7 @@ try_ends(const struct mesh_action *action, enum mesh_end end)
 {
     const struct mesh_event event = {
         .kind = MESH_TRY_ENDED,
-        .tried = {
-            .call = action->attempt.call, .number = action->attempt.number, .end = end}};
+        .tried = {.call = action->attempt.call, .number = action->attempt.number, .end = end}};
     step(event);
 }
 
@@ -535,9 +545,9 @@ check_references(void)
     for (int m = 0; m < IDS; m++) {
         uint32_t references = 0;
         for (int v = 0; v < IDS && models[m].id[0] != '\0'; v++)
-            references += vmodels[v].revision != 0 &&
-                          (strcmp(vmodels[v].active, models[m].id) == 0 ||
-                           strcmp(vmodels[v].target, models[m].id) == 0);
+            references +=
+                vmodels[v].revision != 0 && (strcmp(vmodels[v].active, models[m].id) == 0 ||
+                                             strcmp(vmodels[v].target, models[m].id) == 0);
         assert_int_equal(models[m].references, references);
         assert_true(models[m].revision != 0 || references == 0);
     }

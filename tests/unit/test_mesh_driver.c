@@ -52,6 +52,17 @@ a_call_loads_its_model_and_is_served(void **state)
 }
 
 static void
+what_is_to_be_done_does_not_wait_for_the_tick(void **state)
+{
+    (void)state;
+    struct node *node = node_open(0, "one", (struct driver_options){.tick_ms = 3600000});
+    node_runtime_ready(node, ROOM);
+    NODES_WAIT(driver_is_ready(node->driver) && node_look(node).instances > 0);
+    node_register(node, "m");
+    assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
+}
+
+static void
 an_unregistered_model_is_unloaded(void **state)
 {
     (void)state;
@@ -124,6 +135,26 @@ calls_are_refused_without_registry_or_model(void **state)
     struct asker *asker = ask_of(node, "v", DRIVER_NAME_VMODEL, NS_PER_S);
     NODES_WAIT(asker->over);
     assert_int_equal(asker->end, MESH_END_NOT_FOUND);
+}
+
+static void
+an_id_that_is_too_long_is_not_there(void **state)
+{
+    (void)state;
+    struct node *node = node_ready(0, "one");
+    char id[MESH_ID_BYTES_MAX + 2] = {0};
+    memset(id, 'x', MESH_ID_BYTES_MAX + 1);
+    struct asker asker = {
+        .node = node,
+        .call = {.type = &asker_type, .model = id, .deadline_ns = clock_now_ns() + NS_PER_S}};
+    uint64_t txns = node_look(node).counts.txns;
+    driver_call(node->driver, &asker.call);
+    assert_true(asker.over && asker.end == MESH_END_NOT_FOUND);
+    asker.over = false;
+    asker.call.name = DRIVER_NAME_VMODEL;
+    driver_call(node->driver, &asker.call);
+    assert_true(asker.over && asker.end == MESH_END_NOT_FOUND);
+    assert_int_equal(node_look(node).counts.txns, txns); /* etcd is not asked */
 }
 
 static void
@@ -225,6 +256,7 @@ a_late_end_is_left_alone(void **state)
     struct asker *second = ask(node, "m");
     driver_try_ended(node->driver, &second->call, second->number + 1,
                      &(struct driver_end){.end = MESH_END_OK});
+    assert_int_equal(node_look(node).calls, 1);
     node->holds_back = false;
     NODES_WAIT(second->over);
     assert_int_equal(second->end, MESH_END_OK);
@@ -284,7 +316,8 @@ a_silent_runtime_is_given_up(void **state)
     NODES_WAIT(node->unloads == 1); /* it is to be ended, too */
     /* The late answer frees its order, and nothing else. */
     driver_load_ended(node->driver, node->unanswered[0],
-                      &(struct driver_load_end){.size_bytes = MODEL_BYTES});
+                      &(struct driver_load_end){.end = MESH_LOAD_BROKE, .reason = "late"});
+    assert_int_equal(node_look(node).counts.load_failures, 1);
     node->unanswered[0] = node->unanswered[--node->unanswered_count];
     assert_int_not_equal(driver_state(node->driver, "m"), MESH_STATE_LOADED);
 }
@@ -310,10 +343,10 @@ a_runtime_is_lost_and_comes_back(void **state)
 /* ---- the registry ---- */
 
 /* What the registry says of a record, by a second look at it: a write that is lost shows it. */
-struct seen {
-    char value[1024];
-};
-static struct seen seen;
+static struct {
+    char value[1024]; /* the last model's */
+    char self[1024];  /* this node's */
+} seen;
 static struct store_events watched;
 
 static void
@@ -322,19 +355,22 @@ see(void *context, const struct store_record *record)
     if (record->table == STORE_MODELS)
         snprintf(seen.value, sizeof(seen.value), "%.*s", (int)record->value_bytes,
                  (const char *)record->value);
+    if (record->table == STORE_INSTANCES)
+        snprintf(seen.self, sizeof(seen.self), "%.*s", (int)record->value_bytes,
+                 (const char *)record->value);
     watched.on_put(context, record);
 }
 
 /* A node whose store's puts are seen on their way. */
 static struct node *
-node_watched(uint32_t index, const char *id)
+node_watched(uint32_t index, const char *id, int64_t tick_ms)
 {
-    struct node *node = node_create(index, id, (struct driver_options){0});
+    struct node *node = node_create(index, id, (struct driver_options){.tick_ms = tick_ms});
     struct error error = ERROR_NONE;
     watched = driver_events(node->driver);
     struct store_events events = watched;
     events.on_put = see;
-    seen.value[0] = '\0';
+    memset(&seen, 0, sizeof(seen));
     const struct store_options store = {.instance = node->id, .events = &events};
     assert_int_equal(store_open_memory(nodes.base, &store, &node->store, &error), STATUS_OK);
     driver_start(node->driver, node->store);
@@ -347,7 +383,7 @@ static void
 unknown_fields_stay_in_records(void **state)
 {
     (void)state;
-    struct node *node = node_watched(0, "one");
+    struct node *node = node_watched(0, "one", 0);
     write_raw(node, STORE_MODELS, "m", "{\"type\":\"t\",\"mPath\":\"p\",\"theirs\":{\"a\":[1,2]}}");
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
     NODES_WAIT(strstr(seen.value, "\"loaded\"") != NULL);
@@ -358,10 +394,26 @@ unknown_fields_stay_in_records(void **state)
 }
 
 static void
+its_record_says_what_it_is(void **state)
+{
+    (void)state;
+    struct node *node = node_watched(0, "one", 3600000);
+    NODES_WAIT(strstr(seen.self, "\"cap\"") != NULL);
+    assert_non_null(strstr(seen.self, "\"addr\":\"127.0.0.1:1\""));
+    assert_non_null(strstr(seen.self, "\"startTime\":"));
+    assert_null(strstr(seen.self, "shutdown"));
+    assert_null(strstr(seen.self, "\"full\":true"));
+    driver_runtime_lost(node->driver); /* room for nothing */
+    NODES_WAIT(strstr(seen.self, "\"full\":true") != NULL);
+    driver_drain(node->driver);
+    NODES_WAIT(strstr(seen.self, "\"shutdown\":true") != NULL);
+}
+
+static void
 a_bad_record_is_skipped_and_counted(void **state)
 {
     (void)state;
-    struct node *node = node_watched(0, "one");
+    struct node *node = node_watched(0, "one", 0);
     write_raw(node, STORE_MODELS, "m", "{\"type\":\"t\",\"mPath\":\"p\"}");
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
     write_raw(node, STORE_MODELS, "m", "{\"type\":[]");
@@ -378,10 +430,31 @@ a_bad_record_is_skipped_and_counted(void **state)
 }
 
 static void
+a_record_that_is_too_long_is_not_written(void **state)
+{
+    (void)state;
+    struct node *node = node_ready(0, "one");
+    enum { BYTES = STORE_VALUE_BYTES_MAX - 8 };
+    char *value = malloc(BYTES + 1);
+    CHECK(value != NULL);
+    memset(value, 'x', BYTES);
+    static const char begin[] = "{\"type\":\"t\",\"theirs\":\"";
+    memcpy(value, begin, sizeof(begin) - 1);
+    memcpy(value + BYTES - 2, "\"}", 3);
+    write_raw(node, STORE_MODELS, "m", value); /* no room for a place */
+    free(value);
+    const struct asker *asker = ask_of(node, "m", DRIVER_NAME_MODEL, 300 * NS_PER_MS);
+    NODES_WAIT(asker->over);
+    assert_int_equal(asker->end, MESH_END_DEADLINE);
+    assert_int_equal(node->loads, 0); /* I3 */
+    assert_true(node_look(node).counts.txns_lost > 0);
+}
+
+static void
 settings_are_told(void **state)
 {
     (void)state;
-    struct node *node = node_watched(0, "one");
+    struct node *node = node_watched(0, "one", 0);
     write_raw(node, STORE_CONFIG, "scaleup_rpm_threshold", "100");
     write_raw(node, STORE_CONFIG, "somebody_elses", "100");
     write_raw(node, STORE_CONFIG, "logger_level", "DEBUG");
@@ -446,7 +519,7 @@ a_vmodel_is_called_and_moved(void **state)
     const struct asker *asker = ask_of(node, "v", DRIVER_NAME_VMODEL, NODES_WAIT_S * NS_PER_S);
     NODES_WAIT(asker->over);
     assert_int_equal(asker->end, MESH_END_OK);
-    assert_string_equal(asker->model, "a"); /* what was served */
+    assert_string_equal(asker->answered, "a");
     order.model = "b";
     order.type = "type";
     order.path = "path";
@@ -454,7 +527,7 @@ a_vmodel_is_called_and_moved(void **state)
     assert_int_equal(order_wait(node, &ordered, order), MESH_OUTCOME_OK);
     asker = ask_of(node, "v", DRIVER_NAME_VMODEL, NODES_WAIT_S * NS_PER_S);
     NODES_WAIT(asker->over);
-    assert_string_equal(asker->model, "b");
+    assert_string_equal(asker->answered, "b");
     order.owner = "another";
     assert_int_equal(order_wait(node, &ordered, order), MESH_OUTCOME_OTHER_OWNER);
     assert_int_equal(
@@ -556,10 +629,12 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_call_loads_its_model_and_is_served),
+        TEST(what_is_to_be_done_does_not_wait_for_the_tick),
         TEST(an_unregistered_model_is_unloaded),
         TEST(a_node_holds_what_it_has_room_for),
         TEST(uses_are_harvested),
         TEST(calls_are_refused_without_registry_or_model),
+        TEST(an_id_that_is_too_long_is_not_there),
         TEST(too_many_calls_are_refused),
         TEST(a_refusal_at_once_is_an_end),
         TEST(a_model_that_the_runtime_forgot_is_loaded_again),
@@ -572,7 +647,9 @@ main(void)
         TEST(a_silent_runtime_is_given_up),
         TEST(a_runtime_is_lost_and_comes_back),
         TEST(unknown_fields_stay_in_records),
+        TEST(its_record_says_what_it_is),
         TEST(a_bad_record_is_skipped_and_counted),
+        TEST(a_record_that_is_too_long_is_not_written),
         TEST(settings_are_told),
         TEST(it_can_be_looked_at_in_pages),
         TEST(a_vmodel_is_called_and_moved),

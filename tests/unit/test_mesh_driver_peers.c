@@ -238,15 +238,16 @@ an_end_that_is_coming_is_waited_for(void **state)
 
 /* ---- what a peer sends here ---- */
 
+static const struct mesh_tried STRANGER = {"nobody we know", 3, MESH_LIST_LOAD};
+
 static struct asker *
-arrives(const char *model, enum mesh_hop hop, uint64_t create_revision)
+arrives(const char *model, enum mesh_hop hop, uint64_t create_revision, struct mesh_tried tried)
 {
     struct asker *asker = calloc(1, sizeof(*asker));
     CHECK(asker != NULL);
     asker->node = node;
     snprintf(asker->model, sizeof(asker->model), "%s", model);
-    asker->tried[0] =
-        (struct mesh_tried){.instance = "nobody we know", .since_ms = 3, .list = MESH_LIST_LOAD};
+    asker->tried[0] = tried;
     asker->call = (struct driver_call){.type = &asker_type,
                                        .model = asker->model,
                                        .hop = hop,
@@ -263,11 +264,11 @@ static void
 a_hit_is_served_or_not_here(void **state)
 {
     (void)state;
-    const struct asker *asker = arrives("m", MESH_HOP_HIT, 1000);
+    const struct asker *asker = arrives("m", MESH_HOP_HIT, 1000, STRANGER);
     assert_true(asker->over && asker->end == MESH_END_NOT_HERE);
     node_register(node, "n");
     assert_int_equal(ask_wait(node, "n", NULL), MESH_END_OK);
-    asker = arrives("n", MESH_HOP_HIT, 1);
+    asker = arrives("n", MESH_HOP_HIT, 1, STRANGER);
     NODES_WAIT(asker->over);
     assert_int_equal(asker->end, MESH_END_OK);
     assert_int_equal(there.forwards, 0);
@@ -278,10 +279,24 @@ a_load_is_loaded_here(void **state)
 {
     (void)state;
     node_register(node, "n");
-    const struct asker *asker = arrives("n", MESH_HOP_LOAD, 1);
+    const struct asker *asker = arrives("n", MESH_HOP_LOAD, 1, STRANGER);
     NODES_WAIT(asker->over);
     assert_int_equal(asker->end, MESH_END_OK);
     assert_int_equal(node->loads, 1);
+}
+
+static void
+what_was_tried_counts(void **state)
+{
+    (void)state;
+    const struct asker *asker = arrives("m", MESH_HOP_LOAD, 1, STRANGER);
+    assert_int_equal(there.forwards, 1); /* R6: the copy over there */
+    asker = arrives("m", MESH_HOP_LOAD, 1, (struct mesh_tried){"two", 2000, MESH_LIST_HIT});
+    assert_int_equal(there.forwards, 1);
+    NODES_WAIT(asker->over);
+    assert_int_equal(asker->end, MESH_END_OK);
+    driver_try_ended(node->driver, there.call, there.attempt.number,
+                     &(struct driver_end){.end = MESH_END_OK});
 }
 
 static void
@@ -321,7 +336,8 @@ main(void)
         TEST(figures_of_replies_are_taken), TEST(a_try_that_fails_is_routed_on),
         TEST(an_abandoned_try_is_over),     TEST(an_end_that_is_coming_is_waited_for),
         TEST(a_hit_is_served_or_not_here),  TEST(a_load_is_loaded_here),
-        TEST(an_ensure_loads_here),         TEST(a_drain_asks_the_peer),
+        TEST(what_was_tried_counts),        TEST(an_ensure_loads_here),
+        TEST(a_drain_asks_the_peer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

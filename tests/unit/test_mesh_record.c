@@ -252,6 +252,46 @@ too_much(void **state)
     bytes_fini(&value);
 }
 
+/* A runtime's text for people may be anything; the record stays JSON, and small. */
+static void
+any_reason(void **state)
+{
+    (void)state;
+    static char reason[100000];
+    struct mesh_place place = {"a", "ok \xc3\xa9 \xff\xc3 \xed\xa0\x80 \xf4\x90\x80\x80 \xc0\xaf",
+                               1, MESH_PLACE_FAILED};
+    struct mesh_model model = {.id = "m", .type = "t", .places = &place, .place_count = 1};
+    writes(&model, "",
+           "{\"type\":\"t\",\"failedIn\":{\"a\":1},\"fails\":{\"a\":{\"msg\":\"ok \xc3\xa9 "
+           "\xef\xbf\xbd\xef\xbf\xbd \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd "
+           "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd \xef\xbf\xbd\xef\xbf\xbd\"}}}");
+    memset(reason, 'x', sizeof(reason) - 1);
+    place.reason = reason;
+    struct bytes to = {0};
+    struct error error = ERROR_NONE;
+    assert_int_equal(record_model_write(&model, NULL, 0, &to, &error), STATUS_OK);
+    assert_in_range(to.used, RECORD_REASON_BYTES_MAX, RECORD_REASON_BYTES_MAX + 100);
+    bytes_put_char(&to, '\0');
+    struct record_model *record = read_ok(to.data);
+    writes(&record->model, record->extras, to.data); /* does not change any more */
+    free(record);
+    bytes_fini(&to);
+}
+
+/* What names a model is not changed silently: it is not written. */
+static void
+no_utf8(void **state)
+{
+    (void)state;
+    struct bytes to = {0};
+    struct error error = ERROR_NONE;
+    struct mesh_model model = {.id = "m", .type = "t", .path = "a\xff"};
+    assert_int_equal(record_model_write(&model, NULL, 0, &to, &error), STATUS_INVALID_ARGUMENT);
+    assert_non_null(
+        strstr(error.text, "model record \"m\": it would hold a byte that is no UTF-8"));
+    bytes_fini(&to);
+}
+
 /* A former value that is none is not written over. */
 static void
 wrong_former(void **state)
@@ -275,6 +315,7 @@ main(void)
         cmocka_unit_test(defaults),     cmocka_unit_test(loaded_beside_the_same_stamp),
         cmocka_unit_test(changes),      cmocka_unit_test(keeps_what_nobody_knows),
         cmocka_unit_test(wrong_shapes), cmocka_unit_test(too_much),
+        cmocka_unit_test(any_reason),   cmocka_unit_test(no_utf8),
         cmocka_unit_test(wrong_former),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

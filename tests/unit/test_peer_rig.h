@@ -102,7 +102,7 @@ house_load_ended(void *context, struct driver_load *load, const struct driver_mo
 static inline bool
 house_holds(const struct peer_request *request)
 {
-    return strcmp(request->method, "/t.T/Hold") == 0;
+    return strncmp(request->method, "/t.T/Hold", 9) == 0;
 }
 
 static inline enum driver_begun
@@ -138,7 +138,7 @@ span_of(const char *text)
 }
 
 /* What the pipeline says, by the method: the message back; the same as lent pieces; a message of
- * LARGE_BYTES; an error with a trailer; that it is not here. */
+ * LARGE_BYTES; an error with a trailer; that it has too much to do. */
 static inline void
 house_answer(struct job job)
 {
@@ -170,7 +170,7 @@ house_answer(struct job job)
                                      .text = span_of("not today"),
                                      .trailers = &trailer,
                                      .trailer_count = 1};
-    } else if (strcmp(request->method, "/t.T/NotHere") == 0) {
+    } else if (strcmp(request->method, "/t.T/HoldThenNot") == 0) {
         end.end = MESH_END_OVERLOADED;
     }
     request->type->on_ended(request, job.number, &end, end.end == MESH_END_OK ? &answer : NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls for vmodels: rules V7 and V8. A call has the model that its vmodel had when it came. If that
- * goes, the call goes to the model that the vmodel has then; and if this node does not see yet
+ * Calls for vmodels: rules V7 and V8. A call has the model that its vmodel had when it came. If
+ * that goes, the call goes to the model that the vmodel has then; and if this node does not see yet
  * which that is, the call waits for the mirror.
  */
 #include "base/check.h"

@@ -164,8 +164,7 @@ look_at_records(struct mesh *mesh, struct order *order)
 static void
 look(struct mesh *mesh, struct order *order)
 {
-    bool reads =
-        order->said.kind == MESH_MODEL_STATUS || order->said.kind == MESH_VMODEL_STATUS;
+    bool reads = order->said.kind == MESH_MODEL_STATUS || order->said.kind == MESH_VMODEL_STATUS;
     bool alone = mesh->session == 0 && mesh->now_ms - order->began_ms > CLAIM_MS_MAX;
     if (order->said.deadline_ms <= mesh->now_ms)
         order_end(mesh, order, MESH_OUTCOME_DEADLINE);
@@ -272,8 +271,7 @@ hold_ids(struct mesh *mesh, const struct mesh_order *said, uint32_t *model, uint
     bool with_model = said->kind != MESH_DELETE_VMODEL && said->kind != MESH_VMODEL_STATUS;
     *model = with_model ? tables_hold_model(&mesh->tables, said->model) : NAME_NONE;
     *vmodel = names_vmodel(said->kind) ? vmodels_hold(&mesh->vmodels, said->vmodel) : NAME_NONE;
-    if ((*model != NAME_NONE || !with_model) &&
-        (*vmodel != NAME_NONE || !names_vmodel(said->kind)))
+    if ((*model != NAME_NONE || !with_model) && (*vmodel != NAME_NONE || !names_vmodel(said->kind)))
         return true;
     if (*model != NAME_NONE)
         names_release(&mesh->tables.model_names, *model);

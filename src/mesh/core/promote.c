@@ -69,8 +69,8 @@ target_is_ready(struct mesh *mesh, uint32_t active_number, uint32_t target_numbe
     if (target == NULL)
         return false;
     uint32_t loaded = loaded_copies(mesh, target);
-    return loaded >= 1 && (loaded >= loaded_copies(mesh, active) ||
-                           loaded >= wanted_copies(mesh, active, target));
+    return loaded >= 1 &&
+           (loaded >= loaded_copies(mesh, active) || loaded >= wanted_copies(mesh, active, target));
 }
 
 /* V6: nobody holds it, and nobody is left to try. */
@@ -119,8 +119,7 @@ ask(struct mesh *mesh, struct vmodel *vmodel)
     const struct model *target = record_of(mesh, vmodel->target);
     uint32_t wanted = wanted_copies(mesh, active, target);
     int64_t used = used_ms(mesh, vmodel, active);
-    struct load_wish wish = {
-        .model = vmodel->target, .used_ms = used, .class = MESH_CLASS_COPY};
+    struct load_wish wish = {.model = vmodel->target, .used_ms = used, .class = MESH_CLASS_COPY};
     for (wish.target = model_copies(&mesh->tables, target) + 1; wish.target <= wanted;
          wish.target++)
         (void)ensure_anywhere(mesh, &wish, used);

@@ -44,7 +44,8 @@ model_fresh_failures(const struct mesh *mesh, const struct model *model)
 
 enum what { SAY_NOTHING, SAY_LOADING, SAY_LOADED, SAY_FAILED };
 
-/* The places that stay: all but one's (UINT16_MAX: nobody's), and but failures that count no more. */
+/* The places that stay: all but one's (UINT16_MAX: nobody's), and but failures that count no more.
+ */
 static uint32_t
 copy_others(struct mesh *mesh, const struct model *model, uint16_t but, struct mesh_place *made)
 {
@@ -321,13 +322,16 @@ static void
 settle_lost(struct mesh *mesh, struct entry *entry, const struct place *own)
 {
     bool listed = own != NULL && own->kind != MESH_PLACE_FAILED && own->since_ms == entry->since_ms;
+    bool waits = entry->state == MESH_STATE_CLAIMING || entry->state >= MESH_STATE_EMPTYING;
+    if (mesh->session == 0 || model_at(mesh, entry->model)->txn != 0 ||
+        (!waits && !lost_may_write(mesh)))
+        return;
     switch ((enum mesh_state)entry->state) {
     case MESH_STATE_CLAIMING:
-        if (!listed) {
+        if (listed)
+            write_record(mesh, entry->model, entry, SAY_LOADING);
+        else
             settle_claiming(mesh, entry, own);
-            break;
-        }
-        write_record(mesh, entry->model, entry, SAY_LOADING);
         break;
     case MESH_STATE_QUEUED:
     case MESH_STATE_LOADING: write_record(mesh, entry->model, entry, SAY_LOADING); break;

@@ -16,7 +16,7 @@ mesh_create(const struct mesh_config *config)
 {
     CHECK(config->instances_max > 0 && config->instances_max <= MESH_INSTANCES_MAX);
     CHECK(config->models_max <= BIDDER_NUMBER_MAX && config->vmodels_max <= BIDDER_NUMBER_MAX &&
-          config->orders_max <= BIDDER_NUMBER_MAX);
+          config->orders_max <= BIDDER_NUMBER_MAX && config->calls_max <= BIDDER_NUMBER_MAX);
     struct mesh *mesh = calloc(1, sizeof(*mesh));
     CHECK(mesh != NULL);
     mesh->config = *config;
@@ -118,6 +118,7 @@ on_txn_ended(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end)
     case BIDDER_MODEL: settle_on_txn(mesh, txn, end); break;
     case BIDDER_ORDER: orders_on_txn(mesh, txn, end); break;
     case BIDDER_VMODEL: promote_on_txn(mesh, txn); break;
+    case BIDDER_CALL: unknown_on_txn(mesh, txn); break;
     }
 }
 

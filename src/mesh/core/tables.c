@@ -239,16 +239,15 @@ set_labels(struct tables *tables, struct instance *instance, const char *labels)
 
 /* U1. What was of another generation has left that one. */
 static void
-set_generation(struct tables *tables, struct instance *instance,
-               const struct mesh_instance *record, int64_t now_ms)
+set_generation(struct tables *tables, struct instance *instance, const struct mesh_instance *record,
+               int64_t now_ms)
 {
     struct generations *generations = &tables->generations;
     uint32_t before = instance->generation;
     instance->generation = NAME_NONE;
     if (instance->label_set != NAME_NONE)
-        instance->generation =
-            generations_join(generations, record->id, record->version, instance->label_set,
-                             stamp_judge(record->start_ms));
+        instance->generation = generations_join(generations, record->id, record->version,
+                                                instance->label_set, stamp_judge(record->start_ms));
     if (before != NAME_NONE && before != instance->generation)
         generations_lose(generations, before, now_ms);
     if (before != NAME_NONE)
@@ -320,9 +319,11 @@ tables_drop_instance(struct tables *tables, const char *id, uint64_t revision, i
         return false;
     struct instance *instance = &tables->instances[at];
     leave_generation(tables, instance, now_ms);
-    if (instance->label_set != NAME_NONE)
-        names_release(&tables->label_sets, instance->label_set);
-    instance->label_set = NAME_NONE;
+    if (at != INSTANCE_SELF) { /* which is what it is, without a key too */
+        if (instance->label_set != NAME_NONE)
+            names_release(&tables->label_sets, instance->label_set);
+        instance->label_set = NAME_NONE;
+    }
     instance->session = 0;
     instance->lost = false;
     instance->revision = revision;
@@ -355,8 +356,8 @@ tables_tell_old(struct tables *tables, int64_t now_ms, int64_t wall_ms)
     generations_judge(generations, now_ms, wall_ms);
     for (uint32_t i = 0; i < tables->instance_names.used; i++) {
         struct instance *instance = &tables->instances[i];
-        instance->old = instance->generation != NAME_NONE &&
-                        generations->at[instance->generation].old;
+        instance->old =
+            instance->generation != NAME_NONE && generations->at[instance->generation].old;
     }
 }
 

@@ -79,8 +79,8 @@ batch_target(struct mesh *mesh, struct batch *batch, const struct order *order,
              const struct vmodel *vmodel)
 {
     const struct model *active = record_of(mesh, vmodel->active);
-    int64_t used_ms = active != NULL && active->used_ms > 0 ? active->used_ms
-                                                            : order_used_ms(mesh, order);
+    int64_t used_ms =
+        active != NULL && active->used_ms > 0 ? active->used_ms : order_used_ms(mesh, order);
     const struct new_model made = {.type = order->said.type,
                                    .path = order->said.path == NULL ? "" : order->said.path,
                                    .key = order->said.key == NULL ? "" : order->said.key,
@@ -106,8 +106,8 @@ set(struct mesh *mesh, struct order *order, const struct vmodel *vmodel)
                                        .target = order->model,
                                        .owner = order->said.owner};
     const struct model *former = record_of(mesh, vmodel->active);
-    order->loads = order->said.load_now ||
-                   (now && former != NULL && model_copies(&mesh->tables, former) > 0);
+    order->loads =
+        order->said.load_now || (now && former != NULL && model_copies(&mesh->tables, former) > 0);
     batch_move(mesh, &batch, order->vmodel, &moved);
     batch_target(mesh, &batch, order, vmodel);
     if (vmodel->target != NAME_NONE && vmodel->target != vmodel->active &&

@@ -32,7 +32,7 @@ struct vmodels {
     uint32_t capacity;
     struct heap moving; /* those in transition */
     struct heap graves; /* by the revision of their end (T6) */
-    bool lost;          /* some may be, with all of etcd (W1): those that are known as of no revision */
+    bool lost; /* some may be, with all of etcd (W1): those that are known as of no revision */
 };
 
 void vmodels_init(struct vmodels *vmodels, const struct mesh_config *config);

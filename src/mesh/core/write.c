@@ -179,10 +179,8 @@ bid_send(struct mesh *mesh, struct bid *bid, const struct batch *batch, enum bid
     struct mesh_write *writes = memory_arena_take(&mesh->arena, size);
     memcpy(writes, batch->writes, size);
     struct mesh_action *action = act(mesh, MESH_DO_TXN);
-    action->txn = (struct mesh_txn){.txn = bid->txn,
-                                    .session = mesh->session,
-                                    .writes = writes,
-                                    .write_count = batch->count};
+    action->txn = (struct mesh_txn){
+        .txn = bid->txn, .session = mesh->session, .writes = writes, .write_count = batch->count};
 }
 
 bool

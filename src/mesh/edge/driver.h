@@ -271,7 +271,8 @@ struct driver_options {
     int64_t tick_ms;          /* 0: 1,000 */
     struct driver_runtime runtime;
     struct driver_peers peers; /* all NULL: no other nodes */
-    /* Loop thread, without the lock; NULL: nobody asks. Nothing is left that a drain waits for: */
+    /* Loop thread, without the lock; NULL: nobody asks. Nothing is left that a drain waits for
+     * (driver_close may be called from there, driver_destroy not): */
     void (*on_drained)(void *context);
     /* One of the dynamic settings that are not the driver's (RATE_FOR_MORE is) was written; NULL:
      * it was deleted. */

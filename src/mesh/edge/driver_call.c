@@ -4,6 +4,7 @@
  * waits), a runtime, a peer; or nobody any more, and only a runtime is still at it (it was left).
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -138,6 +139,13 @@ begin(struct driver *driver, struct driver_call *call)
                         });
 }
 
+/* The registry could not hold it, nor be asked for it. */
+static bool
+is_too_long(const struct driver_call *call)
+{
+    return strnlen(call->model, MESH_ID_BYTES_MAX + 1) > MESH_ID_BYTES_MAX;
+}
+
 void
 driver_call(struct driver *driver, struct driver_call *call)
 {
@@ -145,9 +153,13 @@ driver_call(struct driver *driver, struct driver_call *call)
     driver->counts.calls++;
     call->state = CALL_OVER;
     call->attempt = 0;
-    call->number = driver->closed ? SEAT_NONE : seats_take(&driver->calls, call);
+    bool too_long = is_too_long(call);
+    call->number = driver->closed || too_long ? SEAT_NONE : seats_take(&driver->calls, call);
     if (driver->closed)
         answer(driver, call, MESH_END_UNAVAILABLE, "this node is about to end");
+    else if (too_long)
+        answer(driver, call, MESH_END_NOT_FOUND,
+               call->name == DRIVER_NAME_VMODEL ? "vmodel not found" : "model not found");
     else if (call->number == SEAT_NONE) {
         driver->counts.refused++;
         answer(driver, call, MESH_END_OVERLOADED, "this node has too many calls under way");

@@ -14,9 +14,6 @@
 #include "mesh/edge/driver_inside.h"
 #include "mesh/record/record.h"
 
-/* Lines about bad records, and about trouble, are so long apart. */
-#define QUIET_NS (10 * NS_PER_S)
-
 static struct record_source
 source_of(const struct store_record *record)
 {
@@ -33,7 +30,7 @@ on_bad_record(struct driver *driver, const char *table, const char *id, const st
     int64_t now_ns = clock_now_ns();
     driver_lock(driver);
     driver->counts.bad_records++;
-    bool says = driver->bad_ns == 0 || now_ns - driver->bad_ns > QUIET_NS;
+    bool says = driver->bad_ns == 0 || now_ns - driver->bad_ns > DRIVER_QUIET_NS;
     uint64_t unsaid = driver->bad_unsaid;
     driver->bad_unsaid = says ? 0 : unsaid + 1;
     if (says)
@@ -246,7 +243,7 @@ on_trouble(void *context, const struct error *error)
 {
     struct driver *driver = context;
     int64_t now_ns = clock_now_ns();
-    if (driver->trouble_ns != 0 && now_ns - driver->trouble_ns < QUIET_NS)
+    if (driver->trouble_ns != 0 && now_ns - driver->trouble_ns < DRIVER_QUIET_NS)
         return;
     driver->trouble_ns = now_ns;
     log_warn("mesh_store_trouble error=\"%s\"", error->text);

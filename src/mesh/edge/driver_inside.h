@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "base/clock.h"
 #include "mesh/edge/driver.h"
 #include "mesh/edge/extras.h"
 #include "mesh/edge/publish.h"
@@ -16,6 +17,9 @@
 
 struct etcd_timer;
 struct wake;
+
+/* Lines of one kind about what goes on are so long apart. */
+#define DRIVER_QUIET_NS (10 * NS_PER_S)
 
 /* A ring with its head in the owner: something can leave it without knowing where it is. */
 struct link {
@@ -77,6 +81,7 @@ struct driver {
     struct publish said; /* in this node's record */
     int64_t said_ns;     /* when; 0: nothing yet */
     int64_t trouble_ns;  /* when the store's was logged last */
+    int64_t refused_ns;  /* the same of a record that cannot be written */
     bool works;          /* driver_work_run is under way */
 
     /* Under the lock. */

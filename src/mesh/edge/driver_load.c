@@ -56,6 +56,8 @@ run(struct driver *driver, struct work *work)
 {
     struct driver_load *load = (struct driver_load *)work;
     const struct driver_runtime *runtime = &driver->options.runtime;
+    if (driver->store == NULL)
+        return; /* closed while this was about to run; it goes with the driver */
     switch (load->kind) {
     case LOAD_SIZE: runtime->size(runtime->context, load, &load->model); break;
     case LOAD_LOAD: runtime->load(runtime->context, load, &load->model); break;

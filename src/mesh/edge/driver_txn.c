@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "mesh/edge/driver_inside.h"
 #include "mesh/record/record.h"
@@ -69,11 +70,17 @@ on_end(void *context, enum store_txn_end how, const struct error *error)
 }
 
 /* What cannot be written is lost as far as the core is concerned: it comes back to it in a second,
- * and so does this line. */
+ * but this line does not. */
 static void
 refuse(struct txn *txn)
 {
-    log_error("mesh_record_refused id=\"%s\" error=\"%s\"", txn->compares[0].id, txn->error.text);
+    struct driver *driver = txn->driver;
+    int64_t now_ns = clock_now_ns();
+    if (driver->refused_ns == 0 || now_ns - driver->refused_ns > DRIVER_QUIET_NS) {
+        driver->refused_ns = now_ns;
+        log_error("mesh_record_refused id=\"%s\" error=\"%s\"", txn->compares[0].id,
+                  txn->error.text);
+    }
     end(txn, MESH_TXN_LOST);
 }
 

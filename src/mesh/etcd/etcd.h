@@ -310,3 +310,5 @@ void etcd_mirror_close(struct etcd_mirror *mirror);
 int64_t etcd_mirror_revision(const struct etcd_mirror *mirror);
 /* Keys that it has told of. */
 size_t etcd_mirror_keys(const struct etcd_mirror *mirror);
+/* The mod_revision of a key as it was told; 0: it is not there as far as was told. */
+int64_t etcd_mirror_told(const struct etcd_mirror *mirror, struct etcd_bytes key);

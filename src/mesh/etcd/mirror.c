@@ -143,6 +143,13 @@ etcd_mirror_keys(const struct etcd_mirror *mirror)
     return mirror->index.count;
 }
 
+int64_t
+etcd_mirror_told(const struct etcd_mirror *mirror, struct etcd_bytes key)
+{
+    const struct etcd_index_entry *entry = etcd_index_find(&mirror->index, key);
+    return entry == NULL ? 0 : entry->mod_revision;
+}
+
 /* ---- what is told ---- */
 
 static void

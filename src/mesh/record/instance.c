@@ -245,9 +245,12 @@ record_instance_write(const struct record_instance *instance, const void *former
                       size_t former_bytes, struct bytes *to, struct error *error)
 {
     json_t *root = NULL;
+    size_t start = to->used;
     error_clear(error);
-    if (former_bytes == 0 || record_json_parse(former, former_bytes, &root, error) == STATUS_OK)
-        put_instance(to, instance, root, error);
+    if (former_bytes == 0 || record_json_parse(former, former_bytes, &root, error) == STATUS_OK) {
+        if (put_instance(to, instance, root, error) == STATUS_OK)
+            record_json_end(to, start, error);
+    }
     json_decref(root);
     if (error->status != STATUS_OK)
         error_prefix(error, "instance record \"%s\"", instance->instance.id);

@@ -139,6 +139,29 @@ comma(struct bytes *to)
         bytes_put_char(to, ',');
 }
 
+/* Of the character at the front, if it is UTF-8; else 0. */
+static size_t
+utf8_bytes(const unsigned char *text, size_t left)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    unsigned char first = text[0];
+    size_t bytes = first < 0x80             ? 1
+                   : (first & 0xe0) == 0xc0 ? 2
+                   : (first & 0xf0) == 0xe0 ? 3
+                   : (first & 0xf8) == 0xf0 ? 4
+                                            : 0;
+    if (bytes < 2 || bytes > left)
+        return bytes == 1;
+    uint32_t character = first & (0xffu >> (bytes + 1));
+    for (size_t i = 1; i < bytes; i++) {
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+        character = character << 6 | (text[i] & 0x3f);
+    }
+    bool surrogate = character >= 0xd800 && character < 0xe000;
+    return character < least[bytes] || surrogate || character > 0x10ffff ? 0 : bytes;
+}
+
 static void
 put_control(struct bytes *to, unsigned char character)
 {
@@ -174,6 +197,41 @@ record_json_put_text(struct bytes *to, const char *text, size_t bytes)
     }
     bytes_put(to, text + plain, bytes - plain);
     bytes_put_char(to, '"');
+}
+
+void
+record_json_put_any_text(struct bytes *to, const char *text, size_t bytes_max)
+{
+    struct bytes clean = {0};
+    const unsigned char *at = (const unsigned char *)text;
+    size_t left = strlen(text);
+    while (left > 0 && clean.used < bytes_max) {
+        size_t bytes = utf8_bytes(at, left);
+        if (bytes > 0)
+            bytes_put(&clean, at, bytes);
+        else
+            bytes_put_text(&clean, "\xef\xbf\xbd");
+        at += bytes == 0 ? 1 : bytes;
+        left -= bytes == 0 ? 1 : bytes;
+    }
+    if (left > 0)
+        bytes_put_text(&clean, "\xe2\x80\xa6");
+    record_json_put_text(to, clean.used == 0 ? "" : clean.data, clean.used);
+    bytes_fini(&clean);
+}
+
+enum status
+record_json_end(const struct bytes *to, size_t start, struct error *error)
+{
+    CHECK(!to->failed);
+    const unsigned char *data = (const unsigned char *)to->data;
+    for (size_t at = start, bytes; at < to->used; at += bytes) {
+        bytes = utf8_bytes(data + at, to->used - at);
+        if (bytes == 0)
+            return error_set(error, STATUS_INVALID_ARGUMENT,
+                             "it would hold a byte that is no UTF-8 (0x%02x)", data[at]);
+    }
+    return STATUS_OK;
 }
 
 void

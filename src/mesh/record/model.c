@@ -322,7 +322,10 @@ field_failures(struct bytes *to, json_t *former, const struct mesh_place *places
         any = true;
         record_json_name(to, place->instance);
         bytes_put_char(to, '{');
-        record_json_field_text(to, "msg", text ? place->reason : "");
+        if (text) {
+            record_json_name(to, "msg");
+            record_json_put_any_text(to, place->reason, RECORD_REASON_BYTES_MAX);
+        }
         if (record_json_rest(to, failure, &failure_fields, NULL, 0, error) != STATUS_OK)
             return error_prefix(error, "fails: %s", place->instance);
         bytes_put_char(to, '}');
@@ -366,14 +369,17 @@ record_model_write(const struct mesh_model *model, const void *former, size_t fo
                    struct bytes *to, struct error *error)
 {
     json_t *root = NULL;
+    size_t start = to->used;
     error_clear(error);
     struct mesh_place *places = calloc(model->place_count + 1, sizeof(*places));
     CHECK(places != NULL);
     if (model->place_count > 0)
         memcpy(places, model->places, model->place_count * sizeof(*places));
     qsort(places, model->place_count, sizeof(*places), compare_places);
-    if (former_bytes == 0 || record_json_parse(former, former_bytes, &root, error) == STATUS_OK)
-        put_model(to, model, places, root, error);
+    if (former_bytes == 0 || record_json_parse(former, former_bytes, &root, error) == STATUS_OK) {
+        if (put_model(to, model, places, root, error) == STATUS_OK)
+            record_json_end(to, start, error);
+    }
     json_decref(root);
     free(places);
     if (error->status != STATUS_OK)

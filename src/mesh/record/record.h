@@ -34,8 +34,9 @@ enum {
     RECORD_BYTES_MAX = 1 << 20, /* of a value */
     RECORD_DEPTH_MAX = 64,      /* of objects and arrays in what is not known */
     RECORD_UNIT_BYTES = 8192,
-    RECORD_TYPES_MAX = 4096, /* of type constraints */
-    RECORD_LABELS_MAX = 64,  /* of an instance, or of one constraint's list */
+    RECORD_REASON_BYTES_MAX = 4096, /* of a failure's text, when it is written */
+    RECORD_TYPES_MAX = 4096,        /* of type constraints */
+    RECORD_LABELS_MAX = 64,         /* of an instance, or of one constraint's list */
     RECORD_LABEL_BYTES_MAX = 255,
 };
 
@@ -60,7 +61,8 @@ struct record_model {
 enum status record_model_read(const struct record_source *source, struct record_model **record,
                               struct error *error) WARN_UNUSED;
 
-/* `former`: what was there, or extras; NULL: nothing. */
+/* Appends. `former`: what was there, or extras; NULL: nothing. Reasons may be any text; what else
+ * is no UTF-8 is refused, and what was appended by then is of no use. */
 enum status record_model_write(const struct mesh_model *model, const void *former,
                                size_t former_bytes, struct bytes *to,
                                struct error *error) WARN_UNUSED;

@@ -79,6 +79,7 @@ record_vmodel_write(const struct mesh_vmodel *vmodel, const void *former, size_t
                     struct bytes *to, struct error *error)
 {
     json_t *root = NULL;
+    size_t start = to->used;
     error_clear(error);
     if (former_bytes == 0 || record_json_parse(former, former_bytes, &root, error) == STATUS_OK) {
         bytes_put_char(to, '{');
@@ -90,6 +91,8 @@ record_vmodel_write(const struct mesh_vmodel *vmodel, const void *former, size_t
             record_json_rest(to, root, &fields, NULL, 0, error);
         }
         bytes_put_char(to, '}');
+        if (error->status == STATUS_OK)
+            record_json_end(to, start, error);
     }
     json_decref(root);
     if (error->status != STATUS_OK)

@@ -9,7 +9,10 @@
  *      have any more is told when the listing is done, with its revision.
  *   3. When etcd comes back without its data (its revisions begin anew, libetcd says), the session
  *      ends, a new lease is sought, and all is told anew. What is missing is not told as gone.
- *   4. Whose latch was created first leads. Believed as soon as the mirror shows our own: what was
+ *   4. Answers tell of records before the mirror does. Should such a one be deleted before the
+ * mirror ever came to tell of it, nobody would say so. Therefore it is kept in mind until the
+ * mirror does tell of it; if the mirror's revision passes it without, it is gone.
+ *   5. Whose latch was created first leads. Believed as soon as the mirror shows our own: what was
  *      created before it has been shown by then.
  */
 #include <stdio.h>
@@ -42,6 +45,14 @@ tell_trouble(void *context, const struct error *error)
 {
     const struct etcd_store *store = context;
     store->store.events.on_trouble(store->store.events.context, error);
+}
+
+void
+etcd_store_told(struct etcd_store *store, enum record_area area, const char *id, uint64_t revision)
+{
+    const struct store_record told = {
+        .table = (enum store_table)area, .id = id, .revision = revision};
+    table_put(&store->told, &told);
 }
 
 /* ---- session and leadership ---- */
@@ -91,6 +102,7 @@ on_instance_held(void *context, uint64_t revision)
             .revision = revision,
         };
         store->store.events.on_put(store->store.events.context, &record);
+        etcd_store_told(store, RECORD_INSTANCES, store->store.instance, revision);
     }
     session_set(store, revision);
 }
@@ -98,8 +110,10 @@ on_instance_held(void *context, uint64_t revision)
 static void
 on_latch_held(void *context, uint64_t revision)
 {
-    (void)revision;
-    lead_check(context);
+    struct etcd_store *store = context;
+    if (revision != 0)
+        etcd_store_told(store, RECORD_LATCHES, store->store.instance, revision);
+    lead_check(store);
 }
 
 /* ---- the lease ---- */
@@ -172,6 +186,7 @@ emptied_check(struct etcd_store *store)
     store->emptied = true;
     store->whole = 0;
     latches_fini(&store->latches);
+    table_fini(&store->told);
     missed_drop(store);
     lease_close(store);
     session_set(store, 0);
@@ -197,7 +212,7 @@ id_of(const struct etcd_store *store, size_t area, struct etcd_bytes key,
     return true;
 }
 
-/* Of a record or a latch; `created` 0: it is not there. */
+/* By the mirror, of a record or a latch; `created` 0: it is not there. */
 static void
 seen(struct etcd_store *store, size_t area, const char *id, uint64_t created, uint64_t revision)
 {
@@ -276,10 +291,51 @@ on_delete(void *context, size_t area, const struct etcd_kv *kv)
     lead_check(store);
 }
 
+/* Of what answers told. */
+struct sweep {
+    struct etcd_store *store;
+    uint64_t revision;
+    struct table left; /* the mirror has not come so far */
+};
+
+static void
+sweep_told(void *context, const struct store_record *told)
+{
+    struct sweep *sweep = context;
+    struct etcd_store *store = sweep->store;
+    enum record_area area = (enum record_area)told->table;
+    struct bytes key = {0};
+    record_key_put(&key, etcd_store_prefix(store), area, record_text(told->id));
+    CHECK(!key.failed);
+    int64_t has = etcd_mirror_told(store->mirror, (struct etcd_bytes){key.data, key.used});
+    if ((uint64_t)has < told->revision && told->revision > sweep->revision)
+        table_put(&sweep->left, told);
+    else if (has == 0)
+        miss(store, area, told->id);
+    bytes_fini(&key);
+}
+
+/* All that is not there as of the revision, of which that was not known before. */
+static void
+tell_missed(struct etcd_store *store, uint64_t revision)
+{
+    struct sweep sweep = {store, revision, {0}};
+    table_walk(&store->told, sweep_told, &sweep);
+    table_fini(&store->told);
+    store->told = sweep.left;
+    while (store->missed != NULL) {
+        struct missed *missed = store->missed;
+        store->missed = missed->next;
+        tell_gone(store, missed->area, missed->id, revision);
+        free(missed);
+    }
+}
+
 static void
 tell_whole(struct etcd_store *store, uint64_t revision)
 {
-    if (revision == 0 || revision == store->whole)
+    tell_missed(store, revision);
+    if (revision == store->whole)
         return;
     store->whole = revision;
     store->store.events.on_whole(store->store.events.context, revision);
@@ -290,12 +346,6 @@ on_synced(void *context, int64_t revision)
 {
     struct etcd_store *store = context;
     emptied_check(store);
-    while (store->missed != NULL) {
-        struct missed *missed = store->missed;
-        store->missed = missed->next;
-        tell_gone(store, missed->area, missed->id, (uint64_t)revision);
-        free(missed);
-    }
     store->emptied = false;
     store->whole = 0;
     tell_whole(store, (uint64_t)revision);
@@ -399,6 +449,7 @@ store_close_of(struct store *base)
     etcd_timer_destroy(store->refused_timer);
     request_queue_drop(&store->refused);
     latches_fini(&store->latches);
+    table_fini(&store->told);
     missed_drop(store);
     bytes_fini(&store->prefix);
     store_fini(base);

@@ -11,6 +11,7 @@
 #include "mesh/store/claim.h"
 #include "mesh/store/kind.h"
 #include "mesh/store/latches.h"
+#include "mesh/store/table.h"
 
 _Static_assert((int)STORE_MODELS == RECORD_MODELS && (int)STORE_VMODELS == RECORD_VMODELS &&
                    (int)STORE_INSTANCES == RECORD_INSTANCES && (int)STORE_CONFIG == RECORD_CONFIG,
@@ -43,6 +44,7 @@ struct etcd_store {
     struct request_queue refused; /* lost before they were sent */
     struct out *outs;
     struct latches latches;
+    struct table told; /* keys and revisions that answers told of, and the mirror not yet */
     struct missed *missed;
     uint64_t session;   /* told */
     uint64_t whole;     /* the revision told */
@@ -52,6 +54,11 @@ struct etcd_store {
 };
 
 struct record_span etcd_store_prefix(const struct etcd_store *store);
+
+/* An answer has shown a key as of a revision, of which the mirror will tell; or it is gone by then.
+ */
+void etcd_store_told(struct etcd_store *store, enum record_area area, const char *id,
+                     uint64_t revision);
 
 /* To be answered LOST, or tried. */
 void etcd_store_txn(struct etcd_store *store, struct request *request);

@@ -87,7 +87,7 @@ make_changes(struct making *making, const struct etcd_store *store, const struct
 /* ---- the answer ---- */
 
 static void
-tell_kv(const struct etcd_store *store, const struct store_compare *compare,
+tell_kv(struct etcd_store *store, const struct store_compare *compare,
         const struct etcd_response *response, int64_t revision)
 {
     const struct store_events *events = &store->store.events;
@@ -105,10 +105,11 @@ tell_kv(const struct etcd_store *store, const struct store_compare *compare,
         .revision = (uint64_t)kv->mod_revision,
     };
     events->on_put(events->context, &record);
+    etcd_store_told(store, (enum record_area)record.table, record.id, record.revision);
 }
 
 static void
-tell_changes(const struct etcd_store *store, const struct store_txn *txn,
+tell_changes(struct etcd_store *store, const struct store_txn *txn,
              const struct etcd_answer *answer)
 {
     const struct store_events *events = &store->store.events;
@@ -130,12 +131,13 @@ tell_changes(const struct etcd_store *store, const struct store_txn *txn,
             .revision = revision,
         };
         events->on_put(events->context, &record);
+        etcd_store_told(store, (enum record_area)record.table, record.id, revision);
         look++;
     }
 }
 
 static void
-tell_compared(const struct etcd_store *store, const struct store_txn *txn,
+tell_compared(struct etcd_store *store, const struct store_txn *txn,
               const struct etcd_answer *answer, struct error *error)
 {
     const struct etcd_response *own = &answer->responses[0];
