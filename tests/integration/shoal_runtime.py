@@ -178,7 +178,10 @@ class Node:
         return ready == "1", int(starts), version, int(units) * 8192
 
     def wait_ready(self, starts=1):
-        wait_until(lambda: self.look()[:2] == (True, starts),
+        def is_ready():
+            ready, count, _, free = self.look()
+            return ready and count == starts and free > 0  # the driver knows, too
+        wait_until(is_ready,
                    lambda: f"start {starts}, {self.look()}\n{''.join(self.log)}")
 
     def register(self, model, kind="type", path="path", key="key"):

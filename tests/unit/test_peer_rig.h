@@ -32,6 +32,10 @@
 
 enum { PATIENCE_S = 40, JOBS_MAX = 4096, LARGE_BYTES = 3 << 20 };
 
+/* Of houses and of callers that are opened from now on; NULL: none. */
+static const struct rpc_tls *rig_server_tls;
+static const struct rpc_tls *rig_client_tls;
+
 /* One lock and one condition for all that tests wait for. */
 static pthread_mutex_t rig_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t rig_changed = PTHREAD_COND_INITIALIZER;
@@ -98,7 +102,7 @@ house_load_ended(void *context, struct driver_load *load, const struct driver_mo
 static inline bool
 house_holds(const struct peer_request *request)
 {
-    return strcmp(request->method, "/t.T/Hold") == 0;
+    return strncmp(request->method, "/t.T/Hold", 9) == 0;
 }
 
 static inline enum driver_begun
@@ -134,7 +138,7 @@ span_of(const char *text)
 }
 
 /* What the pipeline says, by the method: the message back; the same as lent pieces; a message of
- * LARGE_BYTES; an error with a trailer; that it is not here. */
+ * LARGE_BYTES; an error with a trailer; that it has too much to do. */
 static inline void
 house_answer(struct job job)
 {
@@ -166,7 +170,7 @@ house_answer(struct job job)
                                      .text = span_of("not today"),
                                      .trailers = &trailer,
                                      .trailer_count = 1};
-    } else if (strcmp(request->method, "/t.T/NotHere") == 0) {
+    } else if (strcmp(request->method, "/t.T/HoldThenNot") == 0) {
         end.end = MESH_END_OVERLOADED;
     }
     request->type->on_ended(request, job.number, &end, end.end == MESH_END_OK ? &answer : NULL);
@@ -269,6 +273,7 @@ house_open(void)
     const char *listen[] = {"127.0.0.1:0"};
     struct peer_server_options server = {.listen = listen,
                                          .listen_count = 1,
+                                         .tls = rig_server_tls,
                                          .instance = "b",
                                          .start_ms = 4711,
                                          .message_bytes_max = 16 << 20,
@@ -375,6 +380,7 @@ caller_open(const char *address)
                                     .queue_count = 1,
                                     .instance = "a",
                                     .start_ms = 42,
+                                    .tls = rig_client_tls,
                                     .message_bytes_max = 16 << 20};
     caller->peers = peers_create(&options);
     caller->to = peers_for_driver(caller->peers);

@@ -159,7 +159,8 @@ test_cancelled_there_too(void **state)
     struct caller *caller = caller_open(house->address);
     struct ask *asks[MANY];
     for (size_t i = 0; i < MANY; i++) {
-        asks[i] = ask_create("/t.T/Hold", i % 2 == 0 ? 10 : 300000);
+        /* Every fourth is served in vain when nobody waits for it any more. */
+        asks[i] = ask_create(i % 4 == 0 ? "/t.T/HoldThenNot" : "/t.T/Hold", i % 2 ? 300000 : 10);
         assert_int_equal(ask_send(caller, asks[i]), DRIVER_UNDER_WAY);
     }
     RIG_WAIT(house->held == MANY);
@@ -415,6 +416,8 @@ hostile_end(void *context, const struct rpc_client_end *end)
 static const struct rpc_client_events hostile_events = {.on_message = hostile_message,
                                                         .on_end = hostile_end};
 
+static const char *hostile_to = "b";
+
 static size_t
 hostile_frame(enum peer_kind kind, uint32_t number, unsigned char *head)
 {
@@ -422,7 +425,7 @@ hostile_frame(enum peer_kind kind, uint32_t number, unsigned char *head)
     memset(&frame, 0, sizeof(frame));
     frame.kind = kind;
     if (kind == PEER_HELLO) {
-        frame.hello = (struct peer_hello){PEER_VERSION, "x", "b", 1};
+        frame.hello = (struct peer_hello){PEER_VERSION, "x", hostile_to, 1};
     } else if (kind == PEER_CALL) {
         frame.call.number = number;
         frame.call.method = "/t.T/Hold";
@@ -434,10 +437,10 @@ hostile_frame(enum peer_kind kind, uint32_t number, unsigned char *head)
     return peer_frame_write(&frame, head);
 }
 
-/* A stream of two frames after its hello ends with INVALID_ARGUMENT. */
+/* A stream of two frames after its hello ends with that status. */
 static void
-check_refused(struct caller *caller, const char *address, enum peer_kind first,
-              enum peer_kind second)
+check_ends(struct caller *caller, const char *address, enum peer_kind first, enum peer_kind second,
+           enum status status)
 {
     unsigned char head[PEER_HEAD_BYTES_MAX];
     struct hostile hostile = {.ended = 0};
@@ -464,9 +467,16 @@ check_refused(struct caller *caller, const char *address, enum peer_kind first,
             break; /* it has ended already */
     }
     RIG_WAIT(hostile.ended == 1);
-    assert_int_equal(hostile.status, STATUS_INVALID_ARGUMENT);
+    assert_int_equal(hostile.status, status);
     rpc_client_release(call);
     rpc_client_destroy(hostile.client);
+}
+
+static void
+check_refused(struct caller *caller, const char *address, enum peer_kind first,
+              enum peer_kind second)
+{
+    check_ends(caller, address, first, second, STATUS_INVALID_ARGUMENT);
 }
 
 static void
@@ -483,6 +493,9 @@ test_refused(void **state)
     check_refused(caller, house->address, PEER_CALL, PEER_CALL); /* the same number twice */
     check_refused(caller, house->address, PEER_CALL, PEER_PART); /* more than was said */
     check_refused(caller, house->address, PEER_CALL, 0);         /* no frame */
+    hostile_to = "c";
+    check_ends(caller, house->address, PEER_CANCEL, PEER_CANCEL, STATUS_FAILED_PRECONDITION);
+    hostile_to = "b";
     pthread_mutex_lock(&rig_lock);
     house->lets_go = true;
     pthread_cond_broadcast(&rig_changed);

@@ -244,7 +244,8 @@ static bool
 on_frame(struct link *link, const struct rpc_message *message, struct peer_frame *frame,
          struct slot *taken)
 {
-    struct error error = ERROR_NONE;
+    struct error error;
+    error_clear(&error);
     if (peer_frame_open(message, frame, &error) != STATUS_OK ||
         peer_frame_read(frame, link->scratch->texts, &error) != STATUS_OK) {
         refuse(link, error.text);

@@ -80,7 +80,7 @@ struct peers_options {
     uint32_t queue_count;
     const char *instance;      /* this node's id */
     int64_t start_ms;          /* as its record says it */
-    const struct rpc_tls *tls; /* NULL: none */
+    const struct rpc_tls *tls; /* NULL: none. Kept, as connections are made when they are needed */
     size_t message_bytes_max;  /* of an answer; larger ones end the try as FAILED */
 };
 
