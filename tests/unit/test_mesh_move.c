@@ -161,6 +161,9 @@ test_the_others_go(void **state)
         call_as(0, id, MESH_HOP_LOAD);
         end_call(0, MESH_END_OK, 0);
     }
+    step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = rules + 1, .rule_count = 1}});
+    tick(1000);
+    assert_seen("ensure", 0);
     step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = rules, .rule_count = 2}});
     tick(1000);
     assert_seen("ensure m0 good migration 2", 1);

@@ -83,7 +83,7 @@ move_in_order(struct mesh *mesh)
 void
 move_tick(struct mesh *mesh)
 {
-    if (!mesh->misplaced || !mesh->whole || mesh->session == 0 || mesh->draining)
+    if (!mesh->misplaced || !mesh->whole || mesh->draining)
         return;
     mesh->misplaced = false;
     uint64_t labels = mesh->tables.instances[INSTANCE_SELF].labels;
