@@ -178,7 +178,7 @@ count_failed(struct world *world, const struct slot *slot)
         return;
     const struct was_active *history = world->histories[slot->vmodel];
     uint32_t count = world->history_counts[slot->vmodel];
-    int64_t since_ms = slot->called_ms - LAG_MS;
+    int64_t since_ms = slot->called_ms; /* R13: whether the mirror has seen it, or not */
     bool there = count > 0 && history[0].from_ms < since_ms;
     for (uint32_t i = 0; i < count; i++)
         there &= history[i].model != NOBODY || (i + 1 < count && history[i + 1].from_ms < since_ms);

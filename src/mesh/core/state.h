@@ -79,6 +79,7 @@ enum call_state {
     CALL_SERVED,
     CALL_THERE,
     CALL_PARKED, /* V8: until the mirror shows where its vmodel has gone */
+    CALL_ASKING, /* R13: whether there is a record of what it names */
 };
 
 struct call {
@@ -86,12 +87,13 @@ struct call {
     uint64_t create_revision;
     int64_t there_since_ms;
     int64_t parked_ms; /* now_ms, when it first was; 0: never */
-    uint32_t model;
-    uint32_t vmodel; /* V7: that it is for; NAME_NONE */
-    uint32_t number; /* of the last try */
-    uint32_t next;   /* in the list it is on */
-    uint32_t entry;  /* WAITING, SERVED */
-    uint16_t there;  /* THERE */
+    uint64_t txn;      /* ASKING */
+    uint32_t model;    /* ASKING for a vmodel: NAME_NONE */
+    uint32_t vmodel;   /* V7: that it is for; NAME_NONE */
+    uint32_t number;   /* of the last try */
+    uint32_t next;     /* in the list it is on */
+    uint32_t entry;    /* WAITING, SERVED */
+    uint16_t there;    /* THERE */
     uint8_t there_hop;
     uint8_t state;
     uint8_t hop;
@@ -165,6 +167,7 @@ struct mesh {
     uint32_t routing;      /* list of those to be routed, first in first out */
     uint32_t routing_last;
     uint32_t parked; /* list of those that are */
+    uint32_t asking; /* how many are */
     uint64_t sent;
 
     /* transactions */
@@ -341,6 +344,12 @@ void calls_serve(struct mesh *mesh, struct entry *entry);
 void calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why);
 void call_tick(struct mesh *mesh);
 void call_route_later(struct mesh *mesh, uint32_t number);
+
+void call_answer(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text);
+
+/* unknown.c: calls for what this node has not heard of (R13). False: it is not asked for. */
+bool unknown_ask(struct mesh *mesh, const struct mesh_event *event);
+void unknown_on_txn(struct mesh *mesh, uint64_t txn);
 
 /* ensure.c */
 /* A copy more, at the best place that there is; `used_ms` is what placement goes by (S4). Why
