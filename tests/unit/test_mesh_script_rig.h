@@ -189,7 +189,7 @@ answer_txn(const struct rig_deed *deed)
 
 /* ---- the step ---- */
 
-static void
+static void __attribute__((format(printf, 1, 2)))
 say(const char *format, ...)
 {
     va_list arguments;
