@@ -31,7 +31,7 @@ enum {
     WALL = 1000000000,
     LOAD_MS = 3000,
     TEXT = 24,
-    RECORDS = 128,
+    RECORDS = 150,
     PLACES = 8,
     LINES = 512,
     CALLS = 100,

@@ -173,6 +173,7 @@ place_wish_of(struct mesh *mesh, const struct call *call)
     struct place_wish wish = ensure_wish(mesh, call->model);
     wish.tried = call->tried;
     wish.tried_count = call->tried_count;
+    wish.again = call->overloads == 0;
     return wish;
 }
 
@@ -596,7 +597,7 @@ call_on_try(struct mesh *mesh, const struct mesh_event *event)
     if ((call->state != CALL_SERVED && call->state != CALL_THERE) ||
         call->number != event->tried.number)
         return; /* I6: it is over, or this was another try */
-    if (call->state == CALL_SERVED && event->tried.took_us > 0)
+    if (call->state == CALL_SERVED && event->tried.end == MESH_END_OK && event->tried.took_us > 0)
         copies_time(&mesh->entries[call->entry], 1, event->tried.took_us);
     if (event->tried.end != MESH_END_OK && event->tried.end != MESH_END_DEADLINE)
         learn(mesh, call, event);

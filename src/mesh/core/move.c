@@ -55,7 +55,7 @@ move_away(struct mesh *mesh, struct entry *entry)
         return false;
     }
     if (entry->asked_ms != 0 && mesh->now_ms - entry->asked_ms < ASK_AGAIN_MS)
-        return true;
+        return entry->asked;
     entry->asked_ms = mesh->now_ms;
     const struct load_wish wish = {
         .model = entry->model,
@@ -64,8 +64,8 @@ move_away(struct mesh *mesh, struct entry *entry)
         .target = others.leaving + 1,
         .units = entry->units,
     };
-    ensure_anywhere(mesh, &wish, entry->used_ms);
-    return true;
+    entry->asked = ensure_anywhere(mesh, &wish, entry->used_ms) == NULL;
+    return entry->asked;
 }
 
 void
@@ -117,7 +117,7 @@ move_evicted(struct mesh *mesh, struct entry *entry)
     const struct load_wish load = {
         .model = entry->model,
         .used_ms = entry->used_ms,
-        .class = MESH_CLASS_COPY,
+        .class = MESH_CLASS_ADVANCE,
         .target = 1,
         .units = entry->units,
     };

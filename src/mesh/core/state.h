@@ -68,6 +68,7 @@ struct entry {
     bool resident;
     bool failed;  /* and the record must say so */
     bool doomed;  /* LOADING: is not wanted any more */
+    bool asked;   /* at asked_ms: there was somebody who could */
     bool offered; /* E6: evicted, and loaded elsewhere if there is room */
 };
 
@@ -133,6 +134,7 @@ struct mesh {
     struct heap ahead;    /* those to be loaded in advance, latest used first */
     int64_t emptied_ms;   /* now_ms when etcd last was (W1) */
     bool lost;            /* and something may still have to be written anew */
+    uint32_t lost_writes; /* that may still go out this second */
     bool lost_seen;       /* on this sweep */
     uint32_t lost_at;     /* the model that it has come to */
     struct ledger ledger;
@@ -321,6 +323,8 @@ enum lost { LOST_NOT, LOST_SAME, LOST_OTHER };
 enum lost lost_judge(const struct mesh *mesh, const struct mesh_model *record);
 /* It has been put: what is held here is held for it, or for none. */
 void lost_ends(struct mesh *mesh, uint32_t model, enum lost lost);
+/* One record more may be written anew now; what calls wait for is not counted. */
+bool lost_may_write(struct mesh *mesh);
 /* Others may still speak in revisions from before. */
 bool lost_lately(const struct mesh *mesh);
 

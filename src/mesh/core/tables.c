@@ -317,9 +317,11 @@ tables_drop_instance(struct tables *tables, const char *id, uint64_t revision, i
         return false;
     struct instance *instance = &tables->instances[at];
     leave_generation(tables, instance, now_ms);
-    if (instance->label_set != NAME_NONE)
-        names_release(&tables->label_sets, instance->label_set);
-    instance->label_set = NAME_NONE;
+    if (at != INSTANCE_SELF) { /* which is what it is, without a key too */
+        if (instance->label_set != NAME_NONE)
+            names_release(&tables->label_sets, instance->label_set);
+        instance->label_set = NAME_NONE;
+    }
     instance->session = 0;
     instance->lost = false;
     instance->revision = revision;
