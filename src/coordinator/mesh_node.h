@@ -46,8 +46,8 @@ bool mesh_node_is_ready(struct mesh_node *node);
 /* The file of type constraints is read again. */
 void mesh_node_reload(struct mesh_node *node);
 
-/* Models move to other nodes, calls go on; where there are none, what waits for loads is waited for.
- * False: nothing is. */
+/* Models move to other nodes, calls go on; where there are none, what waits for loads is waited
+ * for. False: nothing is. */
 bool mesh_node_drain(struct mesh_node *node);
 bool mesh_node_is_drained(const struct mesh_node *node);
 
