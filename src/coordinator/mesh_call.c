@@ -216,8 +216,9 @@ copy_span(const struct rpc_span *span, char **room)
     return copy;
 }
 
-/* A try may look at them when the caller's call has ended: they are copied, into one block. */
-static void
+/* A try may look at them when the caller's call has ended: they are copied, into one block. False:
+ * there are more than are passed on. */
+static bool
 copy_metadata(struct mesh_call *call)
 {
     struct rpc_metadata entry;
@@ -229,6 +230,8 @@ copy_metadata(struct mesh_call *call)
             count++;
             bytes += entry.key.bytes + entry.value.bytes;
         }
+    if (count > PEERS_METADATA_MAX)
+        return false;
     call->metadata = calloc(1, count * sizeof(*call->metadata) + bytes + 1);
     CHECK(call->metadata != NULL);
     char *room = (char *)(call->metadata + count);
@@ -238,6 +241,7 @@ copy_metadata(struct mesh_call *call)
             call->metadata[call->request.metadata_count++] =
                 (struct rpc_metadata){copy_span(&entry.key, &room), copy_span(&entry.value, &room)};
     call->request.metadata = call->metadata;
+    return true;
 }
 
 /* "mm-balanced" of a caller that spreads its calls over all nodes by itself. */
@@ -272,7 +276,6 @@ call_create(struct mesh_calls *calls, const struct mesh_call_start *start)
                                           .pieces = &call->piece,
                                           .piece_count = 1,
                                           .queue = start->queue};
-    copy_metadata(call);
     call->driver = (struct driver_call){.type = &call_type,
                                         .request = &call->request,
                                         .model = call->texts,
@@ -287,10 +290,16 @@ void
 mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start)
 {
     struct mesh_call *call = call_create(calls, start);
-    uint64_t tag = pending_add(calls->options.pending, &call->item);
+    struct error error = ERROR_NONE;
+    uint64_t tag = 0;
+    if (!copy_metadata(call))
+        (void)error_set(&error, STATUS_INVALID_ARGUMENT,
+                        "more than %d entries of metadata: a mesh does not pass on so many",
+                        PEERS_METADATA_MAX);
+    else if ((tag = pending_add(calls->options.pending, &call->item)) == 0)
+        (void)error_set(&error, STATUS_RESOURCE_EXHAUSTED,
+                        "too many calls of this node wait for models");
     if (tag == 0) {
-        struct error error = ERROR_NONE;
-        error_set(&error, STATUS_RESOURCE_EXHAUSTED, "too many calls of this node wait for models");
         refuse(call, &error, 0);
         call_destroy(&call->item);
         return;
