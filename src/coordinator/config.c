@@ -104,7 +104,8 @@ mesh_free(struct config_mesh *mesh)
     char *const texts[] = {mesh->store,    mesh->store_place,  mesh->prefix,
                            mesh->service,  mesh->instance,     mesh->labels,
                            mesh->location, mesh->zone,         mesh->type_constraints,
-                           mesh->address,  mesh->vmodel_owner, mesh->names};
+                           mesh->address,  mesh->vmodel_owner, mesh->names,
+                           mesh->runtime,  mesh->runtime_calls};
     for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
         free(texts[i]);
     addresses_free(&mesh->peers);

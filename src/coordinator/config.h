@@ -115,8 +115,10 @@ struct config_mesh {
     bool on;     /* the file has `mesh`, or the environment says so (config_environment.c) */
     char *store; /* as written */
     enum config_store store_kind;
-    char *store_place; /* absolute path of a file; endpoints; NULL: memory */
-    char *prefix;      /* of the keys, before the service's name */
+    char *store_place;   /* absolute path of a file; endpoints; NULL: memory */
+    char *runtime;       /* "unix:/path" or "host:port"; NULL: models are those of pipelines */
+    char *runtime_calls; /* where it is called for models; NULL: the same */
+    char *prefix;        /* of the keys, before the service's name */
     char *service;
     char *instance; /* this node's id */
     char *labels;   /* sorted, comma between; "" for none */

@@ -213,6 +213,9 @@ config_check_top(struct config_reader *reader, const struct config_given *given)
                    "case",
                    config->caller_metadata);
     check_traces(reader, given);
+    if (given->nodes[KEY_PIPELINES] == NULL && config->mesh.runtime == NULL)
+        report_add(reader->report, 1, "`pipelines` is missing: the top level needs it (%s)",
+                   config_type_name(CONFIG_PIPELINES));
     check_runtime(reader, given);
     config_check_mesh(reader, given);
     if (config->counters == NULL)

@@ -7,7 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/tcp_address.h"
 #include "coordinator/config_tree.h"
+
+enum { SOCKET_PATH_BYTES_MAX = 107 };
 
 /* The line to be told of a key: its own, or that of `mesh`, if the environment gave it. */
 static int
@@ -109,6 +112,50 @@ check_alone(struct config_reader *reader)
                        config_keys[keys[i]].name);
 }
 
+/* As gRPC takes it; a relative path of a socket starts at the file's directory. */
+static void
+check_target(struct config_reader *reader, enum config_key_index key, char **target)
+{
+    struct tcp_address address;
+    char shown[REPORT_VALUE_BYTES];
+    if (*target == NULL)
+        return;
+    if (begins(*target, "unix:") && (*target)[5] != '\0') {
+        char *path = config_resolve(reader->config, must_copy(*target + 5));
+        free(*target);
+        *target = must_format("unix:%s", path);
+        if (strlen(path) > SOCKET_PATH_BYTES_MAX)
+            report_add(reader->report, line_of(reader, key),
+                       "`%s`: the path of a socket must have at most %d bytes, not %zu: %s",
+                       config_keys[key].name, SOCKET_PATH_BYTES_MAX, strlen(path),
+                       text_show(path, shown));
+        free(path);
+    } else if (strpbrk(*target, " \t/") != NULL || !tcp_address_parse(*target, &address) ||
+               address.host[0] == '\0' || strcmp(address.port, "0") == 0) {
+        report_add(reader->report, line_of(reader, key),
+                   "`%s`: %s is no address to call: \"localhost:8085\", \"[::1]:8085\" and "
+                   "\"unix:/path\" are",
+                   config_keys[key].name, text_show(*target, shown));
+    }
+}
+
+static void
+check_runtime(struct config_reader *reader)
+{
+    struct config *config = reader->config;
+    struct config_mesh *mesh = &config->mesh;
+    check_target(reader, KEY_MESH_RUNTIME, &mesh->runtime);
+    check_target(reader, KEY_MESH_CALLS, &mesh->runtime_calls);
+    if (mesh->runtime == NULL && mesh->runtime_calls != NULL)
+        report_add(reader->report, line_of(reader, KEY_MESH_CALLS),
+                   "`runtime_calls`, but no `runtime`: who is to load the models?");
+    for (uint32_t i = 0; i < config->pipeline_count && mesh->runtime != NULL; i++)
+        if (config->pipelines[i].models.root != NULL)
+            report_add(reader->report, line_of(reader, KEY_MESH_RUNTIME),
+                       "`mesh: runtime` and pipelines with `models` exclude each other: two would "
+                       "load the mesh's models on this node");
+}
+
 /* What a catalog would do by itself the mesh decides. */
 static void
 check_beside(struct config_reader *reader, const struct config_given *given)
@@ -127,9 +174,11 @@ check_beside(struct config_reader *reader, const struct config_given *given)
         free(models->watch);
         models->watch = must_copy("no");
     }
-    if (!any && !given->refused[KEY_PIPELINES])
-        report_add(reader->report, config->mesh.line,
-                   "`mesh`, but no pipeline has `models`: there is nothing to load");
+    if (!any && config->mesh.runtime == NULL && !given->refused[KEY_PIPELINES])
+        report_add(
+            reader->report, config->mesh.line,
+            "`mesh`, but no pipeline has `models`, and it has no `runtime`: there is nothing "
+            "that could load them");
     if (config->runtime.count > 0)
         report_add(reader->report, given->nodes[KEY_RUNTIME]->key_line,
                    "`runtime` and `mesh` exclude each other: two meshes would load and unload the "
@@ -145,6 +194,7 @@ config_check_mesh(struct config_reader *reader, const struct config_given *given
     if (mesh->store != NULL)
         check_store(reader);
     check_alone(reader);
+    check_runtime(reader);
     check_beside(reader, given);
     check_instance(reader);
     if (mesh->labels == NULL)

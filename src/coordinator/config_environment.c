@@ -18,6 +18,8 @@ enum form {
     FORM_HTTP,     /* the same alone; "NONE": nothing */
     FORM_LIST,     /* commas between */
     FORM_POD,      /* of a pod's name the end, which is the instance's id */
+    FORM_CALLED,   /* "8085": a port of this host that is called, "localhost:8085" */
+    FORM_SOCKET,   /* "/path": "unix:/path" */
     FORM_FALSE,    /* refused, unless it says "false" */
     FORM_BYTES,    /* of `message_mib` */
     FORM_NO_STORE, /* must not be there: another store */
@@ -38,6 +40,12 @@ static const struct variable variables[] = {
     {"MM_KVSTORE_PREFIX", FORM_TEXT, KEY_MESH_PREFIX, "`mesh: prefix`"},
     {"WKUBE_POD_NAME", FORM_POD, KEY_MESH_INSTANCE, "`mesh: instance`, its last 12 characters"},
     {"WKUBE_POD_IPADDR", FORM_TEXT, KEY_MESH_ADDRESS, "`mesh: address`; only with etcd"},
+    {"INTERNAL_GRPC_SOCKET_PATH", FORM_SOCKET, KEY_MESH_RUNTIME, "`mesh: runtime`, a unix socket"},
+    {"INTERNAL_GRPC_PORT", FORM_CALLED, KEY_MESH_RUNTIME, "`mesh: runtime`, a port of localhost"},
+    {"INTERNAL_SERVING_GRPC_SOCKET_PATH", FORM_SOCKET, KEY_MESH_CALLS,
+     "`mesh: runtime_calls`, a unix socket"},
+    {"INTERNAL_SERVING_GRPC_PORT", FORM_CALLED, KEY_MESH_CALLS,
+     "`mesh: runtime_calls`, a port of localhost"},
     {"MM_LABELS", FORM_LIST, KEY_MESH_LABELS, "`mesh: labels`, commas between"},
     {"MM_LOCATION", FORM_TEXT, KEY_MESH_LOCATION, "`mesh: location`"},
     {"MM_ZONE", FORM_TEXT, KEY_MESH_ZONE, "`mesh: zone`"},
@@ -85,6 +93,15 @@ read_port(struct config_reader *reader, const struct variable *variable, const c
     struct node list = {.kind = NODE_LIST, .first = &item, .count = 1};
     config_read_value(reader, &config_keys[variable->key], &list);
     free(address);
+}
+
+static void
+read_target(struct config_reader *reader, const struct variable *variable, const char *before,
+            const char *value)
+{
+    char *target = must_format("%s:%s", before, value);
+    read_one(reader, variable, target);
+    free(target);
 }
 
 static void
@@ -151,6 +168,8 @@ read_variable(struct config_reader *reader, const struct variable *variable, cha
     case FORM_LIST: read_list(reader, variable, value); break;
     case FORM_POD: read_pod(reader, variable, value); break;
     case FORM_BYTES: read_bytes(reader, value); break;
+    case FORM_CALLED: read_target(reader, variable, "localhost", value); break;
+    case FORM_SOCKET: read_target(reader, variable, "unix", value); break;
     case FORM_FALSE: read_false(reader, variable, value); break;
     case FORM_NO_STORE: report_add(reader->report, 0, "%s", variable->help); break;
     }

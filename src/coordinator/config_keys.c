@@ -88,11 +88,12 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Share of the requests without a `traceparent` that are traced too. Only with `traces`."},
 [KEY_MESH] = {WHERE_TOP, CONFIG_MESH, OPTIONAL, "mesh", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
-    "The node is one of a mesh, which loads and unloads the models of pipelines with `models`, and "
-    "answers `mmesh.ModelMesh`; `mesh: {}` is a mesh of one. Not together with `runtime`. Left "
+    "The node is one of a mesh, which loads and unloads the models of pipelines with `models`, or "
+    "of a `runtime` of its own, and answers `mmesh.ModelMesh`; `mesh: {}` is a mesh of one. Not together with `runtime`. Left "
     "out: no mesh, unless the environment asks for one."},
-[KEY_PIPELINES] = {WHERE_TOP, CONFIG_PIPELINES, REQUIRED, "pipelines", 1, CONFIG_PIPELINES_MAX,
-    NULL, NULL, NULL, FIELD_NONE, 0, TOP(pipelines), "What is served."},
+[KEY_PIPELINES] = {WHERE_TOP, CONFIG_PIPELINES, OPTIONAL, "pipelines", 1, CONFIG_PIPELINES_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(pipelines),
+    "What is served. Needed, unless `mesh` has a `runtime`."},
 
 [KEY_MESH_STORE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "store", 1, PATH_BYTES_MAX, NULL,
     "memory", NULL, FIELD_NONE, 0, TOP(mesh.store),
@@ -100,6 +101,14 @@ const struct config_key config_keys[KEY_COUNT] = {
     "survive it. Both are for a mesh of one node. `etcd:http://a:2379,http://b:2379`, with "
     "`;rootPrefix=/x` behind it if keys are to begin so, or `etcd:PATH.json`, a file with "
     "`endpoints`, `userid`, `password`, `root_prefix`, `certificate_file` …: shared by all nodes."},
+[KEY_MESH_RUNTIME] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "runtime", 1, 255, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime),
+    "Another process that loads and serves the mesh's models for this node, by "
+    "`mmesh.ModelRuntime`: `unix:PATH`, relative to this file, or `HOST:PORT`. Pipelines with "
+    "`models` are not together with it. Left out: those pipelines do."},
+[KEY_MESH_CALLS] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "runtime_calls", 1, 255, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime_calls),
+    "Where that process is called for the models, likewise. Left out: as `runtime` says."},
 [KEY_MESH_PREFIX] = {WHERE_MESH, CONFIG_NAME, OPTIONAL, "prefix", 1, CONFIG_NAME_BYTES_MAX, NULL,
     "tas-runtime", NULL, FIELD_NONE, 0, TOP(mesh.prefix),
     "Second part of all keys in etcd, after the root prefix."},

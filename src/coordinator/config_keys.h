@@ -84,6 +84,8 @@ enum config_key_index {
     KEY_MESH,
     KEY_PIPELINES,
     KEY_MESH_STORE,
+    KEY_MESH_RUNTIME,
+    KEY_MESH_CALLS,
     KEY_MESH_PREFIX,
     KEY_MESH_SERVICE,
     KEY_MESH_INSTANCE,

@@ -304,7 +304,8 @@ on_bound(void *context, struct rpc_call *call, const struct rpc_message *message
     take_request(front, bound, &bound->origin, call, message);
 }
 
-/* Methods that are no pipeline's of this node: another one's may be bound to it. */
+/* Methods that are no pipeline's of this node: another one's may be bound to it, or an external
+ * runtime may have it. */
 static void
 on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
 {
@@ -577,7 +578,7 @@ server_options(struct front *front)
         .keepalive_timeout_ns = config->keepalive_timeout_ns,
         .methods = front->methods,
         .method_count = front->method_count,
-        .any = mesh_node_has_others(front->options.mesh) ? &any_method : NULL,
+        .any = mesh_node_takes_any(front->options.mesh) ? &any_method : NULL,
         .context = front,
     };
 }

@@ -22,6 +22,7 @@
 struct mesh_calls {
     struct mesh_calls_options options;
     struct driver *driver;
+    struct external *external; /* NULL: models that are loaded here are in pipelines */
 };
 
 struct mesh_call {
@@ -115,9 +116,22 @@ refuse(struct mesh_call *call, const struct error *error, uint32_t retry_ms)
 /* ---- as the driver's call ---- */
 
 static enum driver_begun
+serve_external(struct mesh_call *call, const struct driver_attempt *attempt, struct driver_end *end)
+{
+    enum driver_begun begun = external_serve(call->calls->external, &call->driver, attempt, end);
+    call->was_refused = begun == DRIVER_ENDED;
+    if (call->was_refused)
+        (void)error_set(&call->refusal.error, STATUS_UNAVAILABLE,
+                        "the runtime of this node is not ready");
+    return begun;
+}
+
+static enum driver_begun
 on_serve(struct driver_call *driver, const struct driver_attempt *attempt, struct driver_end *end)
 {
     struct mesh_call *call = call_of_driver(driver);
+    if (call->calls->external != NULL)
+        return serve_external(call, attempt, end);
     enum driver_begun begun = native_serve(call->calls->options.native, &call->request, attempt,
                                            &call->origin, end, &call->refusal);
     call->was_refused = begun == DRIVER_ENDED && call->refusal.error.status != STATUS_OK;
@@ -198,7 +212,10 @@ on_cancel(struct pending_item *item)
     struct mesh_call *call = call_of_item(item);
     atomic_store(&call->gone, true);
     if (!driver_call_cancelled(call->calls->driver, &call->driver)) {
-        native_cancel(call->calls->options.native, &call->request);
+        if (call->calls->external != NULL)
+            external_cancel(call->calls->external, &call->request);
+        else
+            native_cancel(call->calls->options.native, &call->request);
         return;
     }
     refuse(call, &caller_gone, 0);
@@ -326,7 +343,8 @@ mesh_calls_destroy(struct mesh_calls *calls)
 }
 
 void
-mesh_calls_bind(struct mesh_calls *calls, struct driver *driver)
+mesh_calls_bind(struct mesh_calls *calls, struct driver *driver, struct external *external)
 {
     calls->driver = driver;
+    calls->external = external;
 }

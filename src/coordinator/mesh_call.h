@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A caller's call for a model of the mesh that is not loaded here, or for a vmodel: it becomes a
- * call of the driver's, which says whether it is served here (mesh_native.h) or elsewhere
- * (peers.h). DESIGN-mesh.md.
+ * call of the driver's, which says whether it is served here (mesh_native.h, or external.h) or
+ * elsewhere (peers.h). DESIGN-mesh.md.
  *
  * Threads. mesh_call_begin on the front thread that received the call, within its callback. What
  * becomes of it happens on any thread.
@@ -11,6 +11,7 @@
 
 #include "coordinator/mesh_native.h"
 #include "coordinator/mesh_pending.h"
+#include "mesh/edge/external.h"
 
 struct mesh_calls;
 struct tracer;
@@ -25,8 +26,8 @@ struct mesh_calls_options {
 struct mesh_calls *mesh_calls_create(const struct mesh_calls_options *options);
 /* When no call is left. NULL is left alone. */
 void mesh_calls_destroy(struct mesh_calls *calls);
-/* Before the first. */
-void mesh_calls_bind(struct mesh_calls *calls, struct driver *driver);
+/* Before the first. `external`: who serves what is loaded here; NULL: `native` does. */
+void mesh_calls_bind(struct mesh_calls *calls, struct driver *driver, struct external *external);
 
 /* What is known of a call when it begins. */
 struct mesh_call_start {

@@ -19,6 +19,8 @@ enum {
     TYPES_BYTES_MAX = 1 << 20,
 };
 
+#define EXTERNAL_START_NS (INT64_MAX / 4)
+
 struct mesh_node {
     struct mesh_node_options options;
     const struct config_mesh *config;
@@ -29,7 +31,9 @@ struct mesh_node {
     struct mesh_manage *manage;
     struct mesh_store store;
     struct driver *driver;
-    struct peer_server *server; /* this and the next: NULL: the mesh has no other nodes */
+    struct external *external;            /* NULL: models are loaded into pipelines */
+    struct rpc_queue *queues[QUEUES_MAX]; /* those of the front, then the server's */
+    struct peer_server *server;           /* this and the next: NULL: the mesh has no other nodes */
     struct peers *peers;
     uint32_t queue_count; /* of the front */
     bool started;
@@ -64,6 +68,8 @@ on_peer_serve(void *context, struct driver_call *call, const struct driver_attem
               struct driver_end *end)
 {
     struct mesh_node *node = context;
+    if (node->external != NULL)
+        return external_serve(node->external, call, attempt, end);
     struct native_refusal refusal;
     struct native_origin origin = {0};
     return native_serve(node->native, call->request, attempt, &origin, end, &refusal);
@@ -73,7 +79,10 @@ static void
 on_peer_cancel(void *context, struct driver_call *call)
 {
     struct mesh_node *node = context;
-    native_cancel(node->native, call->request);
+    if (node->external != NULL)
+        external_cancel(node->external, call->request);
+    else
+        native_cancel(node->native, call->request);
 }
 
 /* ---- type constraints ---- */
@@ -133,9 +142,9 @@ is_shared(const struct mesh_node *node)
 }
 
 bool
-mesh_node_has_others(const struct mesh_node *node)
+mesh_node_takes_any(const struct mesh_node *node)
 {
-    return node != NULL && is_shared(node);
+    return node != NULL && (is_shared(node) || node->config->runtime != NULL);
 }
 
 /* ---- beginning ---- */
@@ -174,8 +183,7 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
 }
 
 static enum status
-open_peers(struct mesh_node *node, struct rpc_queue *const *fronts, uint32_t front_count,
-           int64_t start_ms, struct error *error)
+open_peers(struct mesh_node *node, int64_t start_ms, struct error *error)
 {
     const struct config *config = node->options.config;
     struct peer_server_options server = {
@@ -190,19 +198,36 @@ open_peers(struct mesh_node *node, struct rpc_queue *const *fronts, uint32_t fro
     };
     if (peer_server_create(&server, &node->server, error) != STATUS_OK)
         return error_prefix(error, "mesh: peers");
-    struct rpc_queue *queues[QUEUES_MAX];
-    CHECK(front_count < QUEUES_MAX);
-    memcpy(queues, fronts, front_count * sizeof(queues[0]));
-    queues[front_count] = peer_server_queue(node->server);
-    node->queue_count = front_count;
+    node->queues[node->queue_count] = peer_server_queue(node->server);
     node->peers = peers_create(&(struct peers_options){
-        .queues = queues,
-        .queue_count = front_count + 1,
+        .queues = node->queues,
+        .queue_count = node->queue_count + 1,
         .instance = config->mesh.instance,
         .start_ms = start_ms,
         .message_bytes_max = config->message_bytes_max,
     });
     return STATUS_OK;
+}
+
+/* It is waited for as long as it takes: pods start in any order. */
+static enum status
+open_external(struct mesh_node *node, struct error *error)
+{
+    const struct config_mesh *config = node->config;
+    const char *target = config->runtime;
+    struct external_options options = {
+        .targets = &target,
+        .target_count = 1,
+        .serving = config->runtime_calls,
+        .queues = node->queues,
+        .queue_count = node->queue_count + (node->server != NULL ? 1 : 0),
+        .message_bytes_max = node->options.config->message_bytes_max,
+        .start_ns = EXTERNAL_START_NS,
+    };
+    if (target == NULL)
+        return STATUS_OK;
+    enum status status = external_create(&options, &node->external, error);
+    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "mesh: runtime");
 }
 
 static void
@@ -229,7 +254,8 @@ create_driver(struct mesh_node *node, const char *address, int64_t start_ms)
         .start_ms = start_ms,
         .rate_for_more = config->scaleup_rpm,
         .failure_fresh_ms = config->failure_expiry_ns / NS_PER_MS,
-        .runtime = native_for_driver(node->native),
+        .runtime = node->external != NULL ? external_for_driver(node->external)
+                                          : native_for_driver(node->native),
         .on_drained = on_drained,
         .context = node,
     };
@@ -237,7 +263,7 @@ create_driver(struct mesh_node *node, const char *address, int64_t start_ms)
         options.peers = peers_for_driver(node->peers);
     node->driver = driver_create(&options);
     native_bind(node->native, node->driver);
-    mesh_calls_bind(node->calls, node->driver);
+    mesh_calls_bind(node->calls, node->driver, node->external);
     mesh_manage_bind(node->manage, node->driver);
 }
 
@@ -250,8 +276,13 @@ mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t
     int64_t start_ms = mesh_wall_ms();
     char address[MESH_ADDRESS_BYTES] = "";
     enum status status = STATUS_OK;
+    CHECK(queue_count < QUEUES_MAX);
+    memcpy(node->queues, queues, queue_count * sizeof(queues[0]));
+    node->queue_count = queue_count;
     if (is_shared(node))
-        status = open_peers(node, queues, queue_count, start_ms, error);
+        status = open_peers(node, start_ms, error);
+    if (status == STATUS_OK)
+        status = open_external(node, error);
     if (status == STATUS_OK && is_shared(node))
         status = mesh_address_find(node->config, peer_server_port(node->server, 0), address, error);
     if (status != STATUS_OK)
@@ -265,9 +296,11 @@ mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t
     if (status != STATUS_OK)
         return status;
     driver_start(node->driver, node->store.store);
-    log_info("mesh_open store=%s service=%s instance=%s address=\"%s\" labels=\"%s\"",
-             store_kind(node->store.store), node->config->service, node->config->instance, address,
-             node->config->labels);
+    const struct config_mesh *config = node->config;
+    log_info("mesh_open store=%s service=%s instance=%s address=\"%s\" labels=\"%s\" "
+             "runtime=\"%s\"",
+             store_kind(node->store.store), config->service, config->instance, address,
+             config->labels, config->runtime != NULL ? config->runtime : "");
     return STATUS_OK;
 }
 
@@ -279,6 +312,8 @@ mesh_node_start(struct mesh_node *node)
     node->started = true;
     if (node->server != NULL)
         peer_server_start(node->server, node->driver, node->queue_count);
+    if (node->external != NULL)
+        external_start(node->external, node->driver);
 }
 
 /* ---- what the node tells ---- */
@@ -286,7 +321,7 @@ mesh_node_start(struct mesh_node *node)
 void
 mesh_node_update(struct mesh_node *node)
 {
-    if (node != NULL && node->driver != NULL && !node->stopped)
+    if (node != NULL && node->driver != NULL && !node->stopped && node->external == NULL)
         native_update(node->native);
 }
 
@@ -309,7 +344,10 @@ mesh_node_drain(struct mesh_node *node)
 bool
 mesh_node_is_drained(const struct mesh_node *node)
 {
-    return is_shared(node) ? node->drained : pending_count(node->pending) == 0;
+    bool is_idle = pending_count(node->pending) == 0;
+    if (!is_shared(node))
+        return is_idle;
+    return node->drained && (node->external == NULL || is_idle); /* pipelines wait for their own */
 }
 
 /* ---- the end ---- */
@@ -328,6 +366,8 @@ mesh_node_stop(struct mesh_node *node)
         peer_server_stop(node->server);
     if (node->peers != NULL)
         peers_close(node->peers);
+    if (node->external != NULL)
+        external_close(node->external);
 }
 
 void
@@ -337,6 +377,8 @@ mesh_node_end_peers(struct mesh_node *node)
         return;
     peer_server_destroy(node->server);
     peers_destroy(node->peers);
+    external_destroy(node->external);
+    node->external = NULL;
     node->server = NULL;
     node->peers = NULL;
 }

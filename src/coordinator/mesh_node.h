@@ -58,8 +58,9 @@ void mesh_node_end_peers(struct mesh_node *node);
 /* When every pipeline is gone. */
 void mesh_node_destroy(struct mesh_node *node);
 
-/* The mesh may have other nodes. False without a mesh. Any thread. */
-bool mesh_node_has_others(const struct mesh_node *node);
+/* Methods that are none of this node's own may be called: other nodes or an external runtime may
+ * have them. False without a mesh. Any thread. */
+bool mesh_node_takes_any(const struct mesh_node *node);
 
 /* ---- calls ---- */
 

@@ -235,6 +235,8 @@ stop_pipelines(struct node *node)
     mesh_node_stop(node->mesh);
     stop_directories(node);
     assembly_stop(&node->assembly);
+    if (node->assembly.pipeline_count == 0)
+        loop_stop(node->loop);
 }
 
 static void drain_pipelines(struct node *node);
@@ -684,6 +686,7 @@ node_run(const struct node_options *options)
         if (node->http != NULL)
             http_start(node->http);
         on_publish(node);
+        update_ready(node); /* there may be no pipelines to wait for */
         loop_run(node->loop);
     } else {
         node->exit_code = EXIT_REFUSED;

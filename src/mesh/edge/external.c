@@ -365,6 +365,7 @@ become_ready(struct external *external, struct external_status *told)
     bool is_closing = external->is_closing;
     pthread_mutex_unlock(&external->lock);
     external->poll_at_ns = TIME_NEVER_NS;
+    external->was_told = false;
     external->was_ready = external->was_ready || status == STATUS_OK;
     if (is_closing)
         return;
@@ -383,6 +384,10 @@ not_ready(struct external *external)
 {
     int64_t now_ns = clock_now_ns();
     external->poll_at_ns = now_ns + external->options.poll_ns;
+    if (!external->was_told)
+        log_warn("external_not_ready target=\"%s\" error=\"%s\" action=\"it is asked again\"",
+                 target_of(external), external->last.text);
+    external->was_told = true;
     if (external->was_ready)
         return;
     if (now_ns >= external->give_up_ns) {

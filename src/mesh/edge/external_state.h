@@ -25,6 +25,7 @@ struct external {
     uint32_t target;
     bool is_polling;
     bool has_failed;
+    bool was_told;  /* that it is not ready: once for each time that it is not */
     bool was_ready; /* once: then it is that target for good */
     bool was_seen;  /* the connection of the last READY, as the client says it */
     int64_t poll_at_ns;
