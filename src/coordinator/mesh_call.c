@@ -115,15 +115,16 @@ refuse(struct mesh_call *call, const struct error *error, uint32_t retry_ms)
 
 /* ---- as the driver's call ---- */
 
-static enum driver_begun
-serve_external(struct mesh_call *call, const struct driver_attempt *attempt, struct driver_end *end)
+/* The end of a call that nobody else could serve, while the runtime that should is away: it may be
+ * tried again. */
+static bool
+runtime_is_away(const struct mesh_call *call, const struct driver_answer *answer)
 {
-    enum driver_begun begun = external_serve(call->calls->external, &call->driver, attempt, end);
-    call->was_refused = begun == DRIVER_ENDED;
-    if (call->was_refused)
-        (void)error_set(&call->refusal.error, STATUS_UNAVAILABLE,
-                        "the runtime of this node is not ready");
-    return begun;
+    struct external_view view;
+    if (call->calls->external == NULL || answer->end != MESH_END_FAILED)
+        return false;
+    external_look(call->calls->external, &view);
+    return !view.is_ready;
 }
 
 static enum driver_begun
@@ -131,7 +132,7 @@ on_serve(struct driver_call *driver, const struct driver_attempt *attempt, struc
 {
     struct mesh_call *call = call_of_driver(driver);
     if (call->calls->external != NULL)
-        return serve_external(call, attempt, end);
+        return external_serve(call->calls->external, driver, attempt, end);
     enum driver_begun begun = native_serve(call->calls->options.native, &call->request, attempt,
                                            &call->origin, end, &call->refusal);
     call->was_refused = begun == DRIVER_ENDED && call->refusal.error.status != STATUS_OK;
@@ -147,6 +148,11 @@ on_answer(struct driver_call *driver, const struct driver_answer *answer)
     if (call->was_refused &&
         (answer->end == MESH_END_FAILED || answer->end == MESH_END_OVERLOADED)) {
         refuse(call, &call->refusal.error, call->refusal.retry_ms);
+    } else if (runtime_is_away(call, answer)) {
+        (void)error_set(&error, STATUS_UNAVAILABLE,
+                        "the runtime of this node is not ready, and no other node can serve the "
+                        "model: try again");
+        refuse(call, &error, 0);
     } else {
         (void)mesh_answer_call(driver->name, answer, &error);
         refuse(call, &error, 0);

@@ -14,11 +14,11 @@ import unittest
 import grpc
 
 from shoal_client import failure
-from shoal_fixture import WAIT_SECONDS, Shoald, free_port, main, wait_until
+from shoal_fixture import WAIT_SECONDS, Shoald, free_port, main, node, pipeline, stage, wait_until
 from shoal_mesh import INFER, OIP
 from shoal_meshes import Etcd
 from shoal_pupil import key, prepare, pupil, said
-from shoal_registry import LOADED, Registrar
+from shoal_registry import LOADED, LOADING_FAILED, Registrar
 from shoal_runtime import Refusal, Runtime
 
 Code = grpc.StatusCode
@@ -73,11 +73,14 @@ class OneNode(unittest.TestCase):
         """The caller names a vmodel; the runtime finds the model."""
         self.registrar.call("setVModel", vModelId="v", targetModelId="m",
                             modelInfo={"type": "t", "path": "p"})
-        message = OIP["ModelInferRequest"](model_name="v", id="7").SerializeToString()
+        message = OIP["ModelInferRequest"](model_name="v")
+        message.inputs.add(name="x", datatype="UINT8", shape=[1])
+        message.raw_input_contents.append(b"7")
         answer = self.registrar.channel.unary_unary(f"/{INFER}")(
-            message, timeout=WAIT_SECONDS, metadata=(("mm-vmodel-id", "v"),))
+            message.SerializeToString(), timeout=WAIT_SECONDS, metadata=(("mm-vmodel-id", "v"),))
+        message.model_name = "m"
         self.assertEqual(OIP["ModelInferRequest"].FromString(answer.removeprefix(b"answer:")),
-                         OIP["ModelInferRequest"](model_name="m", id="7"))
+                         message)
 
     def test_what_is_refused(self):
         self.registrar.register("m")
@@ -95,9 +98,10 @@ class OneNode(unittest.TestCase):
             raise Refusal(Code.RESOURCE_EXHAUSTED, "no room")
         self.runtime.says["loadModel"] = say
         self.registrar.register("m")
-        code, text = failure(start_call(self.registrar, "m"))
-        self.assertEqual(code, Code.INTERNAL)
-        self.assertIn("RESOURCE_EXHAUSTED: no room", text)
+        status = self.registrar.ensure("m", sync=True)
+        self.assertEqual(status.status, LOADING_FAILED)
+        self.assertIn("RESOURCE_EXHAUSTED: no room", status.errors[0])
+        self.assertEqual(failure(start_call(self.registrar, "m"))[0], Code.INTERNAL)
 
     def test_the_caller_goes(self):
         self.registrar.register("m")
@@ -124,6 +128,9 @@ class OneNode(unittest.TestCase):
         self.runtime.stop()
         self.shoald.wait_log("external_lost")
         self.shoald.wait_log("external_not_ready")
+        self.assertEqual(failure(start_call(self.registrar, "m")),
+                         (Code.UNAVAILABLE, "the runtime of this node is not ready, and no other node "
+                                            "can serve the model: try again"))
         with Runtime(self.runtime.address) as second:
             self.shoald.wait_log("external_ready", count=2)
             self.assertEqual(call(self.registrar, "m"), b"answer:hello")
@@ -148,6 +155,20 @@ class LateRuntime(unittest.TestCase):
             self.addCleanup(shoald.discard)
             shoald.wait_log("external_failed .*UNIMPLEMENTED")
             self.assertEqual(shoald.terminate(), 0)
+
+
+class BesidePipelines(unittest.TestCase):
+    def test_each_by_its_name(self):
+        with Runtime() as runtime:
+            mesh = {"instance": "node-1", "runtime": runtime.address}
+            config = node(pipeline("echo", stage("libecho.so")), message_mib=1, mesh=mesh)
+            with Shoald(config) as shoald, Registrar(shoald.target) as registrar:
+                registrar.register("m")
+                message = OIP["ModelInferRequest"](model_name="m").SerializeToString()
+                answer = registrar.channel.unary_unary(f"/{INFER}")(message, timeout=WAIT_SECONDS)
+                self.assertEqual(answer, b"answer:" + message)
+                self.assertEqual(registrar.infer("echo").model_name, "echo")
+                self.assertEqual(runtime.count(INFER), 1)
 
 
 class ShoalAsRuntime(unittest.TestCase):

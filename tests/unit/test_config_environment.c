@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `mesh` beyond single keys: what the store may be, what does not go with a mesh, and the
- * environment of KServe ModelMesh's container: that it turns a mesh on, that the file comes first,
- * that every variable arrives or is refused by its name, and that without MM_SERVICE_NAME and
- * `mesh` none is looked at.
+ * `mesh` beyond single keys: what the store may be, what does not go with a mesh, where an
+ * external runtime may be, and the environment of KServe ModelMesh's container: that it turns a
+ * mesh on, that the file comes first, that every variable arrives or is refused by its name, and
+ * that without MM_SERVICE_NAME and `mesh` none is looked at.
  */
 #include "base/clock.h"
 #include "test_config_rig.h"
@@ -19,6 +19,10 @@ static const char *const variables[] = {
     "MM_KVSTORE_PREFIX",
     "WKUBE_POD_NAME",
     "WKUBE_POD_IPADDR",
+    "INTERNAL_GRPC_SOCKET_PATH",
+    "INTERNAL_GRPC_PORT",
+    "INTERNAL_SERVING_GRPC_SOCKET_PATH",
+    "INTERNAL_SERVING_GRPC_PORT",
     "MM_LABELS",
     "MM_LOCATION",
     "MM_ZONE",
@@ -157,6 +161,46 @@ test_what_excludes_what(void **state)
 }
 
 static void
+test_external_runtime(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"8085", "port:8085",  "unix:", "h:0",
+                                      "h:x",  "http://h:1", "a b:1"};
+    char text[512];
+    for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
+        snprintf(text, sizeof(text), "mesh: {runtime: \"%s\"}\n", bad[i]);
+        rig_bad(text, 1, "`runtime`: ");
+        snprintf(text, sizeof(text), "mesh: {runtime: \"h:1\", runtime_calls: \"%s\"}\n", bad[i]);
+        rig_bad(text, 1, "`runtime_calls`: ");
+    }
+    snprintf(text, sizeof(text), "mesh: {runtime: \"unix:/%0120d\"}\n", 1);
+    rig_bad(text, 1, "the path of a socket must have at most");
+    rig_bad("mesh: {runtime_calls: \"h:1\"}\n" WITH_MODELS, 1, "`runtime_calls`, but no `runtime`");
+    rig_bad("mesh: {runtime: \"h:1\"}\n" WITH_MODELS, 1, "and pipelines with `models` exclude");
+    struct config config = rig_good("mesh: {runtime: \"[::1]:8085\", runtime_calls: unix:a}\n");
+    assert_int_equal(config.pipeline_count, 0);
+    assert_string_equal(config.mesh.runtime, "[::1]:8085");
+    assert_memory_equal(config.mesh.runtime_calls, "unix:/", 6);
+    assert_string_equal(strrchr(config.mesh.runtime_calls, '/'), "/a");
+    config_free(&config);
+}
+
+static void
+test_environment_of_a_runtime(void **state)
+{
+    (void)state;
+    setenv("MM_SERVICE_NAME", "mine", 1);
+    setenv("INTERNAL_GRPC_PORT", "8086", 1);
+    setenv("INTERNAL_SERVING_GRPC_SOCKET_PATH", "/tmp/mmesh/grpc.sock", 1);
+    struct config config = rig_good("front_threads: 2\n");
+    assert_string_equal(config.mesh.runtime, "localhost:8086");
+    assert_string_equal(config.mesh.runtime_calls, "unix:/tmp/mmesh/grpc.sock");
+    config_free(&config);
+    setenv("INTERNAL_GRPC_PORT", "none", 1);
+    expect_refused("front_threads: 2\n", "localhost:none");
+}
+
+static void
 test_environment_alone(void **state)
 {
     (void)state;
@@ -257,6 +301,8 @@ main(void)
         cmocka_unit_test_teardown(test_defaults, no_environment),
         cmocka_unit_test_teardown(test_stores, no_environment),
         cmocka_unit_test_teardown(test_what_excludes_what, no_environment),
+        cmocka_unit_test_teardown(test_external_runtime, no_environment),
+        cmocka_unit_test_teardown(test_environment_of_a_runtime, no_environment),
         cmocka_unit_test_teardown(test_environment_alone, no_environment),
         cmocka_unit_test_teardown(test_the_file_comes_first, no_environment),
         cmocka_unit_test_teardown(test_refused, no_environment),
