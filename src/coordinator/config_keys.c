@@ -89,8 +89,8 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MESH] = {WHERE_TOP, CONFIG_MESH, OPTIONAL, "mesh", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
     "The node is one of a mesh, which loads and unloads the models of pipelines with `models`, or "
-    "those of another process (its own key `runtime`), and answers `mmesh.ModelMesh`; `mesh: {}` is "
-    "a mesh of one. Not together with `runtime` at the top. Left out: no mesh, unless the "
+    "those of another process (its own key `runtime`), and answers `mmesh.ModelMesh`; `mesh: {}` "
+    "is a mesh of one. Not together with `runtime` at the top. Left out: no mesh, unless the "
     "environment asks for one."},
 [KEY_PIPELINES] = {WHERE_TOP, CONFIG_PIPELINES, OPTIONAL, "pipelines", 1, CONFIG_PIPELINES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(pipelines),
