@@ -139,12 +139,16 @@ class OneNode(unittest.TestCase):
 
 class LateRuntime(unittest.TestCase):
     def test_not_there_at_the_start(self):
+        """The node is not ready before, whatever its pipelines are."""
         address = f"127.0.0.1:{free_port()}"
-        shoald = node_of(address).start()
+        shoald = Shoald(node(pipeline("echo", stage("libecho.so")), message_mib=1,
+                             mesh={"instance": "node-1", "runtime": address})).start()
         self.addCleanup(shoald.discard)
         shoald.wait_log(f'external_not_ready target="{address}"')
         with Registrar(shoald.target) as registrar, Runtime(address):
             shoald.wait_ready()
+            self.assertLess(shoald.stderr.index(" external_ready "),
+                            shoald.stderr.index(" ready pipelines="))
             registrar.register("m")
             self.assertEqual(call(registrar, "m"), b"answer:hello")
         self.assertEqual(shoald.terminate(), 0)
