@@ -451,6 +451,27 @@ a_record_that_is_too_long_is_not_written(void **state)
 }
 
 static void
+nothing_is_written_without_a_session(void **state)
+{
+    (void)state;
+    struct node *node = node_ready(0, "one");
+    const struct store_events events = driver_events(node->driver);
+    node_register(node, "m");
+    uint64_t session = node_look(node).session;
+    events.on_session(events.context, 0);
+    uint64_t txns = node_look(node).counts.txns;
+    const struct asker *asker = ask(node, "m");
+    for (int i = 0; i < 50; i++)
+        nodes_turn();
+    assert_false(asker->over);
+    assert_int_equal(node->loads, 0);
+    assert_int_equal(node_look(node).counts.txns, txns);
+    events.on_session(events.context, session);
+    NODES_WAIT(asker->over);
+    assert_int_equal(asker->end, MESH_END_OK);
+}
+
+static void
 settings_are_told(void **state)
 {
     (void)state;
@@ -650,6 +671,7 @@ main(void)
         TEST(its_record_says_what_it_is),
         TEST(a_bad_record_is_skipped_and_counted),
         TEST(a_record_that_is_too_long_is_not_written),
+        TEST(nothing_is_written_without_a_session),
         TEST(settings_are_told),
         TEST(it_can_be_looked_at_in_pages),
         TEST(a_vmodel_is_called_and_moved),
