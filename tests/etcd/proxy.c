@@ -59,6 +59,7 @@ on_client_data(struct bufferevent *client, void *context)
         break;
     case PROXY_PASS:
     case PROXY_MUTE_WATCHES:
+    case PROXY_HOLD_ANSWERS:
     case PROXY_DROP_ANSWER: bufferevent_write_buffer(pipe->server, input); break;
     }
 }
@@ -68,9 +69,12 @@ on_server_data(struct bufferevent *server, void *context)
 {
     struct pipe *pipe = context;
     enum proxy_mode mode = pipe->proxy->mode;
+    if (mode == PROXY_HOLD_ANSWERS && !pipe->watches)
+        return;
     if (mode == PROXY_DROP_ANSWER)
         pipe_end(pipe);
-    else if (mode == PROXY_PASS || (mode == PROXY_MUTE_WATCHES && !pipe->watches))
+    else if (mode == PROXY_PASS || mode == PROXY_HOLD_ANSWERS ||
+             (mode == PROXY_MUTE_WATCHES && !pipe->watches))
         bufferevent_write_buffer(pipe->client, bufferevent_get_input(server));
     else
         evbuffer_drain(bufferevent_get_input(server), SIZE_MAX);
@@ -149,7 +153,14 @@ proxy_url(const struct proxy *proxy)
 void
 proxy_set(struct proxy *proxy, enum proxy_mode mode)
 {
+    struct pipe *pipe, *next;
+    bool held = proxy->mode == PROXY_HOLD_ANSWERS;
     proxy->mode = mode;
+    for (pipe = LIST_FIRST(&proxy->pipes); held && pipe != NULL; pipe = next) {
+        next = LIST_NEXT(pipe, link);
+        if (evbuffer_get_length(bufferevent_get_input(pipe->server)) > 0)
+            on_server_data(pipe->server, pipe);
+    }
 }
 
 void

@@ -12,7 +12,8 @@ enum proxy_mode {
     PROXY_SWALLOW,      /* takes what the client sends, and nothing ever happens */
     PROXY_DROP_REQUEST, /* ends the connection when the client sends, before etcd has it */
     PROXY_DROP_ANSWER,  /* ends the connection when etcd answers, before the client has it */
-    PROXY_MUTE_WATCHES  /* passes all but what etcd says on watches */
+    PROXY_MUTE_WATCHES, /* passes all but what etcd says on watches */
+    PROXY_HOLD_ANSWERS  /* passes watches; what etcd says else comes with the next mode */
 };
 
 struct proxy;

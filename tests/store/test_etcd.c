@@ -331,6 +331,26 @@ the_fence_tells(void **state)
     assert_int_equal(model_set(seen, "m", 0, "x"), STORE_OK);
 }
 
+/* The own record is written, and deleted; the latter is heard first. */
+static void
+deleted_before_the_answer(void **state)
+{
+    (void)state;
+    proxy = proxy_start(cluster.members[0].client_port);
+    struct seen *seen = join(0, "a");
+    uint64_t session = seen->session;
+    WAIT_UNTIL(seen->leadership == STORE_LEADS);
+    proxy_set(proxy, PROXY_HOLD_ANSWERS);
+    store_set_instance(seen->store, "{\"n\":2}", 7);
+    WAIT_UNTIL(strcmp(seen_value(seen, STORE_INSTANCES, "a"), "{\"n\":2}") == 0);
+    done(do_delete(etcd, PREFIX "instances/a"));
+    WAIT_UNTIL(seen_value(seen, STORE_INSTANCES, "a") == NULL);
+    assert_int_equal(seen->session, session);
+    proxy_set(proxy, PROXY_PASS);
+    WAIT_UNTIL(seen->session > session);
+    WAIT_UNTIL(seen_value(seen, STORE_INSTANCES, "a") != NULL);
+}
+
 /* The key that a listing shows is not the one that we know of. */
 static void
 replaced_unheard(void **state)
@@ -440,6 +460,7 @@ main(void)
         cmocka_unit_test_setup_teardown(replaced_unheard, start, stop),
         cmocka_unit_test_setup_teardown(told_by_answers_alone, start, stop),
         cmocka_unit_test_setup_teardown(the_fence_tells, start, stop),
+        cmocka_unit_test_setup_teardown(deleted_before_the_answer, start, stop),
         cmocka_unit_test_setup_teardown(etcd_is_emptied, start, stop),
         cmocka_unit_test_setup_teardown(wrong_options, start, stop),
     };

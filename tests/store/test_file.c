@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "mesh/store/frame.h"
+#include "mesh/store/journal.h"
+#include "mesh/store/table.h"
 #include "seen.h"
 
 enum { CHANGES = 12, KILLS = 40 };
@@ -248,6 +250,49 @@ written_anew(void **state)
 }
 
 static void
+see_nothing(void *context, enum store_table table, const char *id, uint64_t revision)
+{
+    (void)context, (void)table, (void)id, (void)revision;
+    fail();
+}
+
+static void
+see_put(void *context, const struct store_record *record)
+{
+    assert_string_equal(record->id, "stays");
+    assert_int_equal(record->revision, 7);
+    ++*(uint64_t *)context;
+}
+
+static void
+see_revision(void *context, uint64_t revision)
+{
+    *(uint64_t *)context += revision;
+}
+
+/* Whatever was deleted last had a revision, too, which must not be given again. */
+static void
+written_anew_knows_its_revision(void **state)
+{
+    (void)state;
+    uint64_t sum = 0;
+    struct table table = {0};
+    struct journal *journal;
+    struct error error = ERROR_NONE;
+    size_t cut;
+    const struct journal_reader reader = {see_put, see_nothing, see_revision, &sum};
+    const struct store_record record = {STORE_MODELS, "stays", "v", 1, 5, 7};
+    table_put(&table, &record);
+    assert_int_equal(journal_open(path, &reader, &journal, &cut, &error), STATUS_OK);
+    assert_int_equal(journal_rewrite(journal, &table, 90, &error), STATUS_OK);
+    journal_close(journal);
+    assert_int_equal(journal_open(path, &reader, &journal, &cut, &error), STATUS_OK);
+    assert_int_equal(sum, 91);
+    journal_close(journal);
+    table_fini(&table);
+}
+
+static void
 set_file_limit(rlim_t bytes)
 {
     struct rlimit limit;
@@ -380,6 +425,7 @@ main(void)
         cmocka_unit_test_setup(no_file_of_ours, start),
         cmocka_unit_test_setup(one_process, start),
         cmocka_unit_test_setup(written_anew, start),
+        cmocka_unit_test_setup(written_anew_knows_its_revision, start),
         cmocka_unit_test_setup(disk_is_full, start),
         cmocka_unit_test_setup(killed, start),
     };

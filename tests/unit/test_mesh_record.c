@@ -272,6 +272,7 @@ any_reason(void **state)
     assert_int_equal(record_model_write(&model, NULL, 0, &to, &error), STATUS_OK);
     assert_in_range(to.used, RECORD_REASON_BYTES_MAX, RECORD_REASON_BYTES_MAX + 100);
     bytes_put_char(&to, '\0');
+    assert_non_null(strstr(to.data, "x\xe2\x80\xa6\"")); /* and says that it is not all */
     struct record_model *record = read_ok(to.data);
     writes(&record->model, record->extras, to.data); /* does not change any more */
     free(record);
