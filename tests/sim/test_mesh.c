@@ -72,7 +72,7 @@ test_seeds(void **state)
     for (int i = 0; i <= MESH_OUTCOME_DEADLINE; i++)
         printf(" %llu", (unsigned long long)total_outcomes[i]);
     printf("\n");
-    assert_true(total_ends[MESH_END_OK] > 100 * seeds);
+    assert_true(given != NULL || total_ends[MESH_END_OK] > 100 * seeds); /* on average */
     assert_true(given != NULL || (total_drained > 0 && total_reaped > 0 && total_switches > 0));
 }
 

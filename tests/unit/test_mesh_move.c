@@ -161,6 +161,9 @@ test_the_others_go(void **state)
         call_as(0, id, MESH_HOP_LOAD);
         end_call(0, MESH_END_OK, 0);
     }
+    step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = rules + 1, .rule_count = 1}});
+    tick(1000);
+    assert_seen("ensure", 0);
     step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = rules, .rule_count = 2}});
     tick(1000);
     assert_seen("ensure m0 good migration 2", 1);
@@ -185,6 +188,24 @@ test_two_drain(void **state)
     add_place("m1", "third", MESH_PLACE_LOADED);
     tick(1000);
     assert_seen("unload m1", 1);
+}
+
+/* R12: this node drains, and the only other one has forgotten the model: it is asked to load it. */
+static void
+test_the_only_other_one(void **state)
+{
+    (void)state;
+    instance("other", 500);
+    put("m1", "other:loaded");
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    instance_with(
+        (struct mesh_instance){.id = "self", .labels = "", .session = session, .draining = true});
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    assert_seen("forward 1 m1 other hit", 1);
+    end_call(1, MESH_END_NOT_HERE, 0);
+    assert_seen("forward 1 m1 other load", 1);
+    end_call(1, MESH_END_REFUSED, 0);
+    assert_seen("answer 1 failed", 1);
 }
 
 static void
@@ -266,9 +287,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_constraints),   TEST(test_nobody_can_take_it), TEST(test_other_labels),
-        TEST(test_without_a_key), TEST(test_the_others_go),      TEST(test_two_drain),
-        TEST(test_evicted),       TEST(test_evicted_for_good),
+        TEST(test_constraints),        TEST(test_nobody_can_take_it),
+        TEST(test_other_labels),       TEST(test_without_a_key),
+        TEST(test_the_others_go),      TEST(test_two_drain),
+        TEST(test_the_only_other_one), TEST(test_evicted),
+        TEST(test_evicted_for_good),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

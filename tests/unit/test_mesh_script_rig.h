@@ -189,8 +189,7 @@ answer_txn(const struct rig_deed *deed)
 
 /* ---- the step ---- */
 
-static void
-say(const char *format, ...)
+static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);

@@ -402,6 +402,10 @@ mesh_check(const struct mesh *mesh)
         CHECK(heap_has(&mesh->queue, i) == (entry->state == MESH_STATE_QUEUED));
         check_calls(mesh, entry);
     }
+    uint32_t asking = 0;
+    for (uint32_t i = 0; i < mesh->call_capacity; i++)
+        asking += mesh->calls[i].state == CALL_ASKING;
+    CHECK(asking == mesh->asking);
     for (uint32_t call = mesh->parked; call != CALL_NONE; call = mesh->calls[call].next)
         CHECK(mesh->calls[call].state == CALL_PARKED && mesh->calls[call].vmodel != NAME_NONE);
     for (uint32_t i = 0; i < mesh->orders.under_way_count; i++) {

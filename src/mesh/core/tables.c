@@ -270,7 +270,7 @@ leave_generation(struct tables *tables, struct instance *instance, int64_t now_m
 struct mesh_figures
 figures_judge(struct mesh_figures figures)
 {
-    const uint64_t units_max = UINT64_C(1) << 50;
+    const uint64_t units_max = UINT64_C(1) << 47; /* of 65,535 instances together, too */
     if (figures.capacity_units > units_max)
         figures.capacity_units = units_max;
     if (figures.free_units > figures.capacity_units)
