@@ -529,6 +529,17 @@ it_can_be_looked_at_in_pages(void **state)
 /* ---- vmodels ---- */
 
 static void
+see_vmodel(void *context, const struct mesh_vmodel *vmodel)
+{
+    (void)context;
+    assert_string_equal(vmodel->id, "v");
+    assert_string_equal(vmodel->owner, "me");
+    assert_string_equal(vmodel->active, "b");
+    assert_string_equal(vmodel->target, "b");
+    visited++;
+}
+
+static void
 a_vmodel_is_called_and_moved(void **state)
 {
     (void)state;
@@ -555,6 +566,9 @@ a_vmodel_is_called_and_moved(void **state)
         order_wait(node, &ordered, (struct mesh_order){.kind = MESH_UNREGISTER, .model = "b"}),
         MESH_OUTCOME_REFERENCED);
     assert_int_equal(node_look(node).vmodels, 1);
+    visited = 0;
+    assert_int_equal(driver_visit_vmodels(node->driver, 0, 9, see_vmodel, NULL), 0);
+    assert_int_equal(visited, 1);
 }
 
 /* ---- ends ---- */
