@@ -151,7 +151,7 @@ hears(struct world *world, struct task *task)
 {
     const struct node *node = &world->nodes[task->node];
     if (node->mesh != NULL && node->life == task->life)
-        node_hear(world, task->node, task->a != 0);
+        node_hear(world, task->node, world->constrained); /* as it is by now */
 }
 
 /* Each node hears of it in its time. */
@@ -160,9 +160,8 @@ constrain(struct world *world, bool constrained)
 {
     world->constrained = constrained;
     for (uint32_t i = 0; i < world->node_count; i++)
-        later(
-            world, draw(world, 3000),
-            (struct task){.run = hears, .node = i, .life = world->nodes[i].life, .a = constrained});
+        later(world, draw(world, 3000),
+              (struct task){.run = hears, .node = i, .life = world->nodes[i].life});
 }
 
 static void
