@@ -9,9 +9,10 @@
 # A test links the modules whose headers it includes ("shm/ring.h" links shoal_shm, <grpc/grpc.h>
 # gRPC), so a module that does not compile breaks its own tests alone. What a test needs beyond that it says itself, in
 # one line of its opening comment:
-#   ctest: timeout=300 serial tsan libs=xgboost
+#   ctest: timeout=300 serial tsan release libs=xgboost
 # timeout in seconds; serial: alone on the machine; tsan: based on threads, run in the tsan preset
-# too; libs: more to link.
+# too; release: in the release preset too, because it is about speed or races that the sanitizers'
+# slowness may hide; libs: more to link.
 #
 # Environment of every test: SHOAL_SOURCE_DIR, SHOAL_BUILD_DIR, SHOAL_PYTHON (to start scripts). A test that draws random numbers
 # takes its seed from SHOAL_SEED if that is set, and prints SHOAL_SEED=<seed>.
@@ -81,13 +82,15 @@ function(shoal_modules_of out)
     set(${out} ${targets} PARENT_SCOPE)
 endfunction()
 
-# Reads the `ctest:` line of a file into <prefix>_TIMEOUT, _SERIAL, _TSAN and _LIBS.
+# Reads the `ctest:` line of a file into <prefix>_TIMEOUT, _SERIAL, _TSAN, _RELEASE and
+# _LIBS.
 macro(shoal_test_line prefix file default_timeout)
     file(STRINGS ${file} line REGEX "ctest: " LIMIT_COUNT 1)
     set(${prefix}_TIMEOUT ${default_timeout})
     set(${prefix}_LIBS "")
     set(${prefix}_SERIAL OFF)
     set(${prefix}_TSAN OFF)
+    set(${prefix}_RELEASE OFF)
     if(line MATCHES "timeout=([0-9]+)")
         set(${prefix}_TIMEOUT ${CMAKE_MATCH_1})
     endif()
@@ -100,6 +103,9 @@ macro(shoal_test_line prefix file default_timeout)
     if(line MATCHES " tsan")
         set(${prefix}_TSAN ON)
     endif()
+    if(line MATCHES " release")
+        set(${prefix}_RELEASE ON)
+    endif()
 endmacro()
 
 function(shoal_test_name out kind name)
@@ -110,10 +116,10 @@ function(shoal_test_name out kind name)
     set(${out} ${test} PARENT_SCOPE)
 endfunction()
 
-# shoal_test(name LABEL kind TIMEOUT s [TSAN] [SERIAL] SOURCES file... [LIBS lib...])
-# shoal_test(name LABEL kind TIMEOUT s [TSAN] [SERIAL] COMMAND word...)
+# shoal_test(name LABEL kind TIMEOUT s [TSAN] [RELEASE] [SERIAL] SOURCES file... [LIBS lib...])
+# shoal_test(name LABEL kind TIMEOUT s [TSAN] [RELEASE] [SERIAL] COMMAND word...)
 function(shoal_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "TSAN;SERIAL" "LABEL;TIMEOUT" "SOURCES;LIBS;COMMAND")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "TSAN;RELEASE;SERIAL" "LABEL;TIMEOUT" "SOURCES;LIBS;COMMAND")
     shoal_test_name(test ${arg_LABEL} ${name})
     if(arg_SOURCES)
         shoal_modules_of(modules ${arg_SOURCES})
@@ -133,6 +139,9 @@ function(shoal_test name)
     set(labels ${arg_LABEL})
     if(arg_TSAN)
         list(APPEND labels tsan)
+    endif()
+    if(arg_RELEASE)
+        list(APPEND labels release)
     endif()
     if(SHOAL_VARIANT)
         list(TRANSFORM labels PREPEND ${SHOAL_VARIANT}. OUTPUT_VARIABLE own)
@@ -159,6 +168,9 @@ function(shoal_tests kind)
         set(options LABEL ${kind} TIMEOUT ${line_TIMEOUT})
         if(line_TSAN)
             list(APPEND options TSAN)
+        endif()
+        if(line_RELEASE)
+            list(APPEND options RELEASE)
         endif()
         if(line_SERIAL OR kind_SERIAL)
             list(APPEND options SERIAL)

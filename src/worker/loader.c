@@ -217,6 +217,14 @@ obey(struct loader *loader)
     }
 }
 
+static void
+obey_paced(struct loader *loader)
+{
+    pacer_begin(&loader->pacer);
+    obey(loader);
+    pacer_end(&loader->pacer);
+}
+
 /* One order, if there is one. False: none, or the coordinator has closed. */
 static bool
 hear_one(struct loader *loader, bool *closed)
@@ -227,7 +235,7 @@ hear_one(struct loader *loader, bool *closed)
     if (status == STATUS_OK)
         status = handshake_model_validate(order, &error);
     switch (status) {
-    case STATUS_OK: obey(loader); return true;
+    case STATUS_OK: obey_paced(loader); return true;
     case STATUS_DEADLINE_EXCEEDED: return false;
     case STATUS_UNAVAILABLE: *closed = true; return false;
     default: log_error("model_order_unheard error=\"%s\"", error.text); return true;
@@ -286,14 +294,15 @@ thread_start(struct loader *loader, struct error *error)
         return error_set_errno(error, "the loader's end");
     sigset_t before;
     block_signals(&before);
+    enum status status = pacer_start(&loader->pacer, error);
     int code = pthread_create(&loader->thread, NULL, loader_run, loader);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    loader->started = code == 0;
     if (code != 0) {
         errno = code;
         return error_set_errno(error, "starting the loader");
     }
-    loader->started = true;
-    return STATUS_OK;
+    return status;
 }
 
 /* ---- its life ---- */
@@ -338,6 +347,7 @@ loader_stop(struct loader *loader)
 {
     if (loader->started && !thread_stop(loader))
         return false;
+    pacer_stop(&loader->pacer);
     loader->has_thread = false; /* from here on this is the loader, and nobody to be waited for */
     uint32_t from = 0;
     struct loaded *loaded;

@@ -8,7 +8,7 @@
  * back counts as a leak. A model is unloaded when no run has it any more (model_table.h).
  *
  * Threads: loader_start, loader_hear and loader_stop are the main thread's. The thread takes no
- * signal, and has less of the CPU than `run`, with which it shares it.
+ * signal, and has less of the CPU than `run`, with which it shares it, in short turns (pacer.h).
  */
 #pragma once
 
@@ -24,6 +24,7 @@
 #include "worker/model_files.h"
 #include "worker/model_table.h"
 #include "worker/modelet.h"
+#include "worker/pacer.h"
 
 /* A model that is held. */
 struct loaded {
@@ -42,6 +43,7 @@ struct loader {
     bool has_thread;
     bool started; /* the thread */
     pthread_t thread;
+    struct pacer pacer;
     int stop_fd;   /* readable: the thread is to end */
     uint32_t told; /* of the coordinator's words, those that were heard: without a thread */
     struct handshake_model order;

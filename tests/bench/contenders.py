@@ -12,7 +12,9 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path += [str(ROOT / "tests" / "integration"), str(ROOT / "examples" / "mlp")]
+import make as make_mlp
 import shoal_boosters
 import shoal_loads
 from figures import difference, mean_size
@@ -26,7 +28,7 @@ FRACTIONS = (0.2, 0.5, 0.8)
 # latencies say how long was measured.
 SPARE = 0.95
 
-DIGITS_CSV = HERE.parent.parent / "examples" / "digits" / "data" / "digits.csv"
+DIGITS_CSV = ROOT / "examples" / "digits" / "data" / "digits.csv"
 DIGITS_SHOWN = 359
 MODEL = "digits.ubj"
 PIXELS = 64
@@ -462,16 +464,62 @@ def digits_group():
 
 SERVED_MODELS, LOADS_PER_S = 50, 10
 MODELS_MIB = 512
+MLP_OTHER_WIDTH = 384  # as large a file as the digits' model
+
+
+class Engine:
+    """A modelet and its models: what is asked for, and what is loaded meanwhile."""
+
+    def __init__(self, library, model_input, other):
+        self.library, self.input, self.other = library, model_input, other
+
+
+class Boosters(Engine):
+    def __init__(self):
+        super().__init__("libxgboost_modelet.so", shoal_boosters.INPUT, MODEL)
+
+    def write(self, setting, root):
+        shoal_boosters.write_many(root, SERVED_MODELS)
+        (root / MODEL).write_bytes(Path(setting.program("examples", "digits", MODEL)).read_bytes())
+
+    def name(self, number):
+        return shoal_boosters.name(number)
+
+    def answer(self, number):
+        return shoal_boosters.answers(number)[0]
+
+
+class Networks(Engine):
+    """A single neuron each, whose answer is its bias."""
+
+    def __init__(self):
+        super().__init__("libmlp.so", "input", "other.mlp")
+
+    def write(self, _setting, root):
+        for number in range(SERVED_MODELS):
+            neuron = [{"weights": [[1.0]], "bias": [self.answer(number)], "activation": "identity"}]
+            folder = root / self.name(number)
+            folder.mkdir()
+            (folder / "model.mlp").write_bytes(make_mlp.encode(1, neuron))
+        width = MLP_OTHER_WIDTH
+        layer = {"weights": [[0.5] * width] * width, "activation": "relu"}
+        (root / self.other).write_bytes(make_mlp.encode(width, [layer]))
+
+    def name(self, number):
+        return f"network-{number:05}"
+
+    def answer(self, number):
+        return 2.0 * number + 1
 
 
 class Models(Shoal):
-    """Boosters, one request after another to each of them; meanwhile others are loaded, or not."""
+    """One request after another to each model; meanwhile others are loaded, or not."""
 
-    def __init__(self, setting, name, messages, root, other, rate):
-        stages = [("boosters", "libxgboost_modelet.so", [PINNED["workers"]], f"batch_size: {BATCH}")]
+    def __init__(self, setting, name, messages, root, engine, rate):
+        stages = [("models", engine.library, [PINNED["workers"]], f"batch_size: {BATCH}")]
         keys = (f"models: {{ root: {root}, memory_mib: {MODELS_MIB}, default_size_mib: 1 }}",)
-        super().__init__(setting, name, "boosters", stages, messages, keys=keys)
-        self.other = other
+        super().__init__(setting, name, "models", stages, messages, keys=keys)
+        self.other = engine.other
         self.rate = rate
 
     def measure(self, case, seconds, rate, seed):
@@ -486,27 +534,32 @@ class Models(Shoal):
         return figures
 
 
-def models_contenders(setting):
-    root = setting.directory / "models"
+def models_contenders(setting, engine):
+    kind = type(engine).__name__.lower()
+    root = setting.directory / kind
     if not root.exists():
         root.mkdir()
-        shoal_boosters.write_many(root, SERVED_MODELS)
-        other = Path(setting.program("examples", "digits", MODEL)).read_bytes()
-        (root / MODEL).write_bytes(other)
-    messages = Messages([infer_request(shoal_boosters.name(number), shoal_boosters.INPUT, [1, 1], [0.0])
+        engine.write(setting, root)
+    messages = Messages([infer_request(engine.name(number), engine.input, [1, 1], [0.0])
                          for number in range(SERVED_MODELS)],
-                        [floats(shoal_boosters.answers(number)[:1])
-                         for number in range(SERVED_MODELS)])
-    return {"alone": Models(setting, "models_alone", messages, root, MODEL, 0),
-            "loads": Models(setting, "models_loads", messages, root, MODEL, LOADS_PER_S)}
+                        [floats([engine.answer(number)]) for number in range(SERVED_MODELS)])
+    return {name: Models(setting, f"{kind}_{name}", messages, root, engine, rate)
+            for name, rate in (("alone", 0), ("loads", LOADS_PER_S))}
 
 
-def models_group():
-    return Group("models", f"{SERVED_MODELS} models of one stage, while {LOADS_PER_S} others a second are "
-                 "loaded, and not", ("alone", "loads"), models_contenders, closed(64), times=5,
-                 figures=LOAD_FIGURES[:4] + [("loads_per_s", "loads/s")],
-                 note="What is loaded is the digits' model, 0.6 MB; what is asked for are boosters with a "
-                 "single split, so that a request is as short as can be and nothing hides the loads.")
+def models_group(name, what, engine, note):
+    return Group(name, f"{SERVED_MODELS} {what} of one stage, while {LOADS_PER_S} others a second are "
+                 "loaded, and not", ("alone", "loads"), lambda setting: models_contenders(setting, engine),
+                 closed(64), times=5, figures=LOAD_FIGURES[:4] + [("loads_per_s", "loads/s")], note=note)
+
+
+def models_groups():
+    short = "so that a request is as short as can be and nothing hides the loads"
+    return [models_group("models", "models of XGBoost", Boosters(), "What is loaded is the digits' model, "
+                         "0.6 MB, which is parsed; what is asked for are boosters with a single split, "
+                         f"{short}."),
+            models_group("models mlp", "networks", Networks(), "What is loaded is a layer of 0.6 MB, which "
+                         f"is mapped; what is asked for are single neurons, {short}.")]
 
 
 # ---- programs that measure themselves
@@ -678,7 +731,7 @@ GROUPS = [
     echo_tcp_group(),
     *map(local_group, SIZES),
     digits_group(),
-    models_group(),
+    *models_groups(),
     Group("stages", "stages without a network: echo, on two CPUs in turn",
           ("shoal_1", "shoal_2", "shoal_4"), stages_contenders,
           closed(1), figures=LOAD_FIGURES[:4] + [("second_stage_ns", "second stage ns")]),

@@ -196,6 +196,8 @@ GOALS = [
          ratio_to_best("digits", MANY, RATE, "adaptive", "wait_"), "least", 0.98),
     Goal("models", "50 models, while 10 others a second are loaded ÷ not: p99, 64 outstanding",
          ratio("models", "64 outstanding", "p99_us", "loads", "alone"), "most", 1.20),
+    Goal("models-mlp", "50 networks, while 10 others a second are mapped ÷ not: p99, 64 outstanding",
+         ratio("models mlp", "64 outstanding", "p99_us", "loads", "alone"), "most", 1.20),
     Goal("idle", "an idle node with 4 stages: CPU, of one core",
          plain("idle", "shoal_4", "idle", "core_percent"), "most", 0.5, "%"),
     Goal("service-rate", "Shoal, no network ÷ Python service: requests/s, 128 outstanding",

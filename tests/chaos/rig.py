@@ -63,7 +63,7 @@ class Seat:
 class Node(Shoald):
     """A daemon in a folder of its own, in a session of its own: so its workers can be found later."""
 
-    def __init__(self, run, folder, *pipelines, **keys):
+    def __init__(self, run, folder, *pipelines, env=None, **keys):
         folder = pathlib.Path(folder)
         shutil.copy(EXAMPLES / "digits" / "digits.ubj", folder)
         self.run = run
@@ -72,7 +72,7 @@ class Node(Shoald):
         self.recovery_seconds = []
         self.reclaim_us = []
         self.ended = threading.Event()
-        super().__init__(node(*pipelines, **keys), folder=folder)
+        super().__init__(node(*pipelines, **keys), folder=folder, env=env)
         self.command.insert(0, "setsid")
 
     def start(self):

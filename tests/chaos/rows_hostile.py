@@ -4,7 +4,7 @@
 import threading
 
 from rig import digits
-from test_35_hostile_memory import WAYS, attack, hostile_pipelines
+from test_35_hostile_memory import WAYS, attack, hostile_environment, hostile_pipelines
 
 TURN_SECONDS = 0.25
 SLACK_SECONDS = 120  # beyond its time, for an attack that waits for its pipeline to be rebuilt
@@ -29,7 +29,7 @@ class Attack(threading.Thread):
 def hostile(run, report, budget, draw):
     """Two hostile pipelines in the same daemon. The counters file is within their reach, too, so what
     digits lost is asked of its callers alone."""
-    with run.node(digits(1, 2, 1), *hostile_pipelines()) as shoald, \
+    with run.node(digits(1, 2, 1), *hostile_pipelines(), env=hostile_environment()) as shoald, \
             run.load(shoald, outstanding=32) as load:
         budget.begin()
         attacker = Attack(shoald, draw.randrange(1 << 32), budget.seconds)

@@ -31,6 +31,7 @@ SECONDS_DEFAULT = 300
 SANITIZED_SECONDS = 120
 OWN_VARIABLES = {"SHOAL_BUILD_DIR", "SHOAL_CHAOS_LAUNCHED"}
 PROBLEMS_SHOWN = 10
+REPORT_LINES_SHOWN = 60
 PROBLEM_CHARACTERS = 2000
 COLUMNS = (("row", 12), ("wanted", 34), ("got", 62))
 
@@ -99,6 +100,10 @@ class Run:
         self.begun.add(path)
         found = self.rig.sanitizer_reports(lines)
         self.reports += [f"{path}: {line}" for line in found]
+        if found:
+            first = lines.index(found[0])
+            print(f"--- {path}, from the first report on:", flush=True)
+            print("\n".join(lines[first:first + REPORT_LINES_SHOWN]), flush=True)
         return found
 
 

@@ -23,7 +23,7 @@ struct proxy {
     enum proxy_mode mode;
     int target_port;
     size_t connections, open, requests;
-    char url[64];
+    char url[URL_BYTES];
 };
 
 static void
@@ -121,16 +121,7 @@ proxy_start(int target_port)
     assert_non_null(proxy);
     proxy->target_port = target_port;
     LIST_INIT(&proxy->pipes);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    proxy->listener = evconnlistener_new_bind(rig_base(), on_accept, proxy,
-                                              LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, -1,
-                                              (struct sockaddr *)&address, sizeof(address));
-    assert_non_null(proxy->listener);
-    socklen_t length = sizeof(address);
-    assert_int_equal(
-        getsockname(evconnlistener_get_fd(proxy->listener), (struct sockaddr *)&address, &length),
-        0);
-    snprintf(proxy->url, sizeof(proxy->url), "http://127.0.0.1:%d", ntohs(address.sin_port));
+    proxy->listener = rig_listen(on_accept, proxy, proxy->url);
     return proxy;
 }
 

@@ -30,6 +30,21 @@ rig_base(void)
     return base;
 }
 
+struct evconnlistener *
+rig_listen(evconnlistener_cb on_accept, void *context, char url[URL_BYTES])
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    struct evconnlistener *listener = evconnlistener_new_bind(
+        rig_base(), on_accept, context, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, -1,
+        (struct sockaddr *)&address, sizeof(address));
+    assert_non_null(listener);
+    assert_int_equal(
+        getsockname(evconnlistener_get_fd(listener), (struct sockaddr *)&address, &length), 0);
+    snprintf(url, URL_BYTES, "http://127.0.0.1:%d", ntohs(address.sin_port));
+    return listener;
+}
+
 void
 rig_end(void)
 {

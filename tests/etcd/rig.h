@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include <event2/listener.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -45,6 +46,10 @@ struct cluster {
 /* The event base, made at the first use. */
 struct event_base *rig_base(void);
 void rig_end(void);
+
+/* Listens on loopback, on a port of its own; `url` says where. The caller frees it. */
+enum { URL_BYTES = 64 };
+struct evconnlistener *rig_listen(evconnlistener_cb on_accept, void *context, char url[URL_BYTES]);
 
 /* Turns the base for a moment. */
 void rig_turn(void);

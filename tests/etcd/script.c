@@ -4,7 +4,6 @@
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/listener.h>
-#include <netinet/in.h>
 #include <sys/queue.h>
 
 #include "rig.h"
@@ -22,7 +21,7 @@ struct script {
     struct line *asking; /* the newest with a request; NULL: none, or it is gone */
     size_t requests;
     char path[64];
-    char url[64];
+    char url[URL_BYTES];
 };
 
 static void
@@ -102,16 +101,7 @@ script_start(void)
     struct script *script = calloc(1, sizeof(*script));
     assert_non_null(script);
     LIST_INIT(&script->lines);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    script->listener = evconnlistener_new_bind(rig_base(), on_accept, script,
-                                               LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, -1,
-                                               (struct sockaddr *)&address, sizeof(address));
-    assert_non_null(script->listener);
-    socklen_t length = sizeof(address);
-    assert_int_equal(
-        getsockname(evconnlistener_get_fd(script->listener), (struct sockaddr *)&address, &length),
-        0);
-    snprintf(script->url, sizeof(script->url), "http://127.0.0.1:%d", ntohs(address.sin_port));
+    script->listener = rig_listen(on_accept, script, script->url);
     return script;
 }
 

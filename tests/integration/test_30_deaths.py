@@ -3,7 +3,7 @@
 
 Real SIGKILLs and SIGSTOPs to workers and to shoald: idle, while a request is being run (the modelet says
 so through a file, so no test has to guess), over and over under load, and modelets that kill their own
-worker. ctest: timeout=240
+worker. ctest: timeout=240 release
 """
 
 import os
