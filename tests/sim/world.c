@@ -164,6 +164,16 @@ constrain(struct world *world, bool constrained)
               (struct task){.run = hears, .node = i, .life = world->nodes[i].life});
 }
 
+/* Somebody is left who can load, when that one drains, too. */
+static bool
+some_stay(const struct world *world, uint32_t but)
+{
+    bool stay = false;
+    for (uint32_t i = 0; i < world->node_count; i++)
+        stay |= i != but && world->keys[i].exists && !world->keys[i].draining;
+    return stay;
+}
+
 static void
 misfortune(struct world *world, struct task *task)
 {
@@ -178,7 +188,8 @@ misfortune(struct world *world, struct task *task)
     if (happens(world, world->faults.leases) && world->nodes[node].mesh != NULL)
         node_lose_lease(world, node);
     node = draw(world, world->node_count);
-    if (happens(world, world->faults.drains) && world->nodes[node].mesh != NULL)
+    if (happens(world, world->faults.drains) && world->nodes[node].mesh != NULL &&
+        (world->node_count < 4 || some_stay(world, node)))
         node_drain(world, node);
     if (happens(world, world->faults.links))
         world
@@ -366,8 +377,8 @@ check_answers(const struct world *world)
     bool calm = faults->load_fails + faults->kills + faults->leases + faults->links +
                     faults->replacements + faults->constraints ==
                 0;
-    bool some_stay = faults->drains == 0 || (world->node_count >= 4 && faults->emptied == 0);
-    if (!calm || !some_stay || world->capacity < world->model_bytes * ROOMY)
+    bool enough = faults->drains == 0 || (world->node_count >= 4 && faults->emptied == 0);
+    if (!calm || !enough || world->capacity < world->model_bytes * ROOMY)
         return;
     CHECK(world->vmodels_failed == 0);
     if (faults->orders == 0) /* else they unregister models */
