@@ -509,7 +509,10 @@ calls_serve(struct mesh *mesh, struct entry *entry)
     while (entry->first_call != CALL_NONE) {
         uint32_t number = entry->first_call;
         stop_waiting(mesh, number);
-        serve(mesh, number, entry);
+        if (call_at(mesh, number)->deadline_ms > mesh->now_ms)
+            serve(mesh, number, entry);
+        else
+            answer(mesh, number, MESH_END_DEADLINE, NULL); /* before the tick that looks */
     }
 }
 
