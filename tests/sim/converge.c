@@ -8,7 +8,7 @@
 
 enum {
     SETTLE_MS = 65000, /* a drain's grace, or a lease, a node's absence and a reaper's round */
-    ROUND_MS = 3000,
+    ROUND_MS = 5000,   /* what is too young to go grows up in the time of all of them */
     ROUNDS_MAX = 40,
     ASKED_MAX = 12,
     REST_MS = 15000,
@@ -25,13 +25,20 @@ any_node(struct world *world)
     return node;
 }
 
-static bool
-is_asked_for(const struct world *world, uint32_t model)
+/* So many that one node has room for twice as much: the rest of it may be full of what is too young
+ * to go. */
+uint32_t
+models_asked(const struct world *world)
 {
-    uint64_t each = world->options.model_bytes * 4;
-    bool all_fit = each * world->options.models <= world->options.capacity_bytes;
-    return all_fit || world->options.models <= ASKED_MAX ||
-           model % (world->options.models / ASKED_MAX) == 0;
+    uint64_t sum = 0;
+    uint32_t count = 0;
+    while (count < world->options.models) {
+        sum += runtime_bytes(world, count) * 3 / 2; /* some are larger than said */
+        if (sum * 2 > world->options.capacity_bytes - world->options.capacity_bytes / 10)
+            break;
+        count++;
+    }
+    return count < ASKED_MAX || world->options.models <= 40 ? count : ASKED_MAX;
 }
 
 /* Those of one round are called at once; who fails is called again. */
@@ -40,9 +47,7 @@ call_those_left(struct world *world, const struct client_call *calls, uint32_t *
                 bool first)
 {
     uint32_t left = 0;
-    for (uint32_t m = 0; m < world->options.models; m++) {
-        if (!is_asked_for(world, m))
-            continue;
+    for (uint32_t m = 0; m < models_asked(world); m++) {
         const struct client_call *last = first ? NULL : &calls[last_call[m]];
         if (last != NULL && (last->open || last->end == MESH_END_OK)) {
             left += last->open;

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "codec.h"
+#include "mesh/core/state.h"
 
 static const struct invariant *const ALL[] = {
     &I01_capacity,
@@ -95,6 +96,26 @@ of_model(struct world *world, const struct invariant *invariant, uint32_t model)
     return memory_of(world, invariant)->models + model * invariant->model_bytes;
 }
 
+/* For whoever looks for the reason. */
+static void
+print_nodes(const struct world *world)
+{
+    for (uint32_t i = 0; i < world->options.nodes && i < 16; i++) {
+        const struct node *node = &world->nodes[i];
+        if (node->mesh == NULL)
+            continue;
+        struct mesh_figures figures = mesh_figures(node->mesh);
+        fprintf(stderr,
+                "n%u: session %llu, revision %lld, draining %d, paused until %lld ms, runtime life "
+                "%u, %llu units free of %llu, %u may go, %u are young, %u load, %u queue\n",
+                i, (unsigned long long)node->registry.session, (long long)node->registry.revision,
+                node->draining, (long long)node->paused_until_ms, node->runtime,
+                (unsigned long long)figures.free_units, (unsigned long long)figures.capacity_units,
+                node->mesh->lru.count, node->mesh->young.count, node->mesh->loading,
+                node->mesh->queue.count);
+    }
+}
+
 noreturn void
 broken(const struct world *world, const struct invariant *invariant, const char *format, ...)
 {
@@ -104,6 +125,7 @@ broken(const struct world *world, const struct invariant *invariant, const char 
     vfprintf(stderr, format, arguments);
     va_end(arguments);
     fprintf(stderr, "\n");
+    print_nodes(world);
     options_print(world);
     abort();
 }

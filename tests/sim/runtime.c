@@ -8,11 +8,12 @@
 
 #include "base/check.h"
 #include "invariants.h"
+#include "mesh/core/state.h"
 
 enum {
     LOADERS_MAX = 4,
     LOAD_MS_MAX = 1500,
-    SLOW_MS = 12000,
+    SLOW_MS = 6000,
     UNLOAD_MS_MAX = 500,
     DOWN_MS_MAX = 4000
 };
@@ -21,6 +22,15 @@ uint64_t
 runtime_bytes(const struct world *world, uint32_t model)
 {
     return world->options.model_bytes * (1 + model % 4);
+}
+
+uint64_t
+runtime_reserved(struct world *world, uint32_t node, uint32_t model)
+{
+    struct mesh *mesh = world->nodes[node].mesh;
+    uint32_t number = tables_model(&mesh->tables, world->model_names[model]);
+    const struct entry *entry = entry_of(mesh, model_at(mesh, number));
+    return (uint64_t)entry->units * LEDGER_UNIT_BYTES;
 }
 
 static bool
@@ -82,6 +92,7 @@ loaded(struct world *world, struct task *task)
         held->memory = tried ? MEMORY_LOADED : MEMORY_NONE;
     } else {
         held->memory = MEMORY_LOADED;
+        held->bytes = runtime_bytes(world, task->a);
         if (fault(world, STREAM_RUNTIMES, faults->size_lies))
             held->bytes =
                 draw(world, STREAM_RUNTIMES, 2) ? held->bytes / 2 : held->bytes + held->bytes / 2;
@@ -101,8 +112,9 @@ runtime_load(struct world *world, uint32_t number, const struct mesh_action *act
     uint64_t version = strtoull(action->load.path + 1, NULL, 10);
     observe(world,
             (struct sight){.kind = SAW_LOAD, .node = number, .model = model, .number = version});
-    *held = (struct held){
-        .memory = MEMORY_LOADING, .bytes = runtime_bytes(world, model), .version = version};
+    *held = (struct held){.memory = MEMORY_LOADING,
+                          .bytes = runtime_reserved(world, number, model),
+                          .version = version};
     world->loads++;
     int64_t in_ms = 20 + draw(world, STREAM_RUNTIMES, LOAD_MS_MAX);
     if (fault(world, STREAM_RUNTIMES, world->options.faults.load_slow))

@@ -55,7 +55,7 @@ run(uint64_t seed)
     assert_non_null(world);
     snprintf(now_running, sizeof(now_running), "SHOAL_SEED=%llu\n", (unsigned long long)seed);
     world_init(world, seed);
-    if (getenv("SHOAL_SEED") != NULL)
+    if (getenv("SHOAL_SEED") != NULL && getenv("SHOAL_SIM_SEEDS") == NULL)
         options_print(world);
     world_run(world, world->options.chaos_ms);
     world_converge(world);

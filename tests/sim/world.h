@@ -279,6 +279,8 @@ uint64_t version_at(const struct world *world, uint32_t model, uint64_t create_r
 
 /* runtime.c */
 uint64_t runtime_bytes(const struct world *world, uint32_t model); /* predicted */
+/* What the core has reserved for a load: a peer may have told it another size. */
+uint64_t runtime_reserved(struct world *world, uint32_t node, uint32_t model);
 void runtime_start(struct world *world, uint32_t node);
 void runtime_crash(struct world *world, uint32_t node);
 void runtime_size(struct world *world, uint32_t node, const struct mesh_action *action);
@@ -312,3 +314,5 @@ void chaos_end(struct world *world);
 /* converge.c: faults end, everybody comes back but who is lost for good, and what must hold then is
  * checked. */
 void world_converge(struct world *world);
+/* The first so many models are asked for. */
+uint32_t models_asked(const struct world *world);

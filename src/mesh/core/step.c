@@ -295,6 +295,7 @@ void
 mesh_check(const struct mesh *mesh)
 {
     uint64_t committed = 0;
+    uint64_t claimed = 0;
     uint64_t resident = mesh->ledger.lost;
     uint64_t evictable = 0;
     uint32_t loading = 0;
@@ -305,6 +306,7 @@ mesh_check(const struct mesh *mesh)
         CHECK(mesh->tables.models[entry->model].entry == i);
         bool commits = entry->state <= MESH_STATE_LOADED;
         committed += commits ? entry->units : 0;
+        claimed += entry->state == MESH_STATE_CLAIMING ? entry->units : 0;
         resident += entry->resident ? entry->units : 0;
         evictable += heap_has(&mesh->lru, i) ? entry->units : 0;
         loading += entry->state == MESH_STATE_LOADING;
@@ -313,6 +315,7 @@ mesh_check(const struct mesh *mesh)
             CHECK(mesh->calls[call].state == CALL_WAITING && mesh->calls[call].entry == i);
     }
     CHECK(committed == mesh->ledger.committed && resident == mesh->ledger.resident);
+    CHECK(claimed == mesh->ledger.claimed);
     CHECK(evictable == mesh->evictable_units && loading == mesh->loading);
     CHECK(mesh->loading <= mesh->loaders || !mesh->runtime);
 }

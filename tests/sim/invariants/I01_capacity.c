@@ -14,12 +14,13 @@ see(struct world *world, const struct sight *sight)
     if (sight->kind == SAW_STEP) {
         const struct mesh *mesh = node->mesh;
         bool could = mesh->lru.count + mesh->young.count > 0;
-        if (sight->event->kind == MESH_LOAD_ENDED && could && ledger_excess(&mesh->ledger) > 0)
+        if (sight->event->kind == MESH_LOAD_ENDED && could &&
+            ledger_excess_admitted(&mesh->ledger) > 0)
             broken(world, &I01_capacity, "n%u has %llu units too many, and evicts nobody",
-                   sight->node, (unsigned long long)ledger_excess(&mesh->ledger));
+                   sight->node, (unsigned long long)ledger_excess_admitted(&mesh->ledger));
         return;
     }
-    uint64_t used = node->kept_bytes + runtime_bytes(world, sight->model);
+    uint64_t used = node->kept_bytes + runtime_reserved(world, sight->node, sight->model);
     for (uint32_t i = 0; i < world->options.models; i++)
         used += node->held[i].memory != MEMORY_NONE ? node->held[i].bytes : 0;
     if (used > world->options.capacity_bytes)

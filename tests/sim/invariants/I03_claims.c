@@ -8,6 +8,8 @@
 
 #include "../invariants.h"
 
+enum { ALL_SEEN_MS = 12000 }; /* by then all nodes have seen each other */
+
 struct claim {
     uint64_t version;
     int64_t since_ms; /* of the place; 0: none */
@@ -36,7 +38,7 @@ is_calm(const struct world *world)
     uint32_t sum = world->options.lost_for_good + world->options.poisoned;
     for (uint32_t i = 0; i < sizeof(harm) / sizeof(harm[0]); i++)
         sum += harm[i];
-    return sum == 0;
+    return sum == 0 && world->now_ms > ALL_SEEN_MS;
 }
 
 static void

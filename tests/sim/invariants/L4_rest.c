@@ -9,10 +9,7 @@ struct moves {
 static bool
 has_room(const struct world *world)
 {
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < world->options.models; i++)
-        sum += runtime_bytes(world, i) * 3 / 2; /* some may be larger than said */
-    return sum * 10 <= world->options.capacity_bytes * 8 &&
+    return models_asked(world) == world->options.models &&
            world->options.rate_for_more > 1000; /* else more copies are wanted */
 }
 
