@@ -83,8 +83,11 @@ options_draw(struct world *world)
     options->unsure = below(world, 2);
     options->lost_for_good = below(world, 3) == 0 ? options->nodes / 3 : 0;
     options->faults = draw_faults(world);
-    if (below(world, 8) == 0)
-        options->faults = (struct faults){0}; /* a calm one, to see that it is quiet */
+    if (below(world, 8) == 0) { /* a calm one, to see that it is quiet */
+        options->faults = (struct faults){0};
+        options->poisoned = false;
+        options->lost_for_good = 0;
+    }
 }
 
 void
