@@ -8,7 +8,13 @@
 #include "mesh/core/route.h"
 #include "mesh/core/state.h"
 
-enum { OVERLOADS_MAX = 2 };
+enum {
+    OVERLOADS_MAX = 2,
+    SEATS_WAITING = 8,
+    WAITING_MIN = 16,
+};
+
+static const char OVERLOADED_TEXT[] = "every copy of the model has too many calls";
 
 static struct call *
 call_at(struct mesh *mesh, uint32_t number)
@@ -16,8 +22,8 @@ call_at(struct mesh *mesh, uint32_t number)
     return &mesh->calls[number];
 }
 
-static void
-route_later(struct mesh *mesh, uint32_t number)
+void
+call_route_later(struct mesh *mesh, uint32_t number)
 {
     struct call *call = call_at(mesh, number);
     call->state = CALL_ROUTING;
@@ -39,6 +45,8 @@ finish(struct mesh *mesh, uint32_t number)
     call->tried_count = 0;
     call->state = CALL_FREE;
     names_release(&mesh->tables.model_names, model);
+    if (call->vmodel != NAME_NONE)
+        names_release(&mesh->vmodels.names, call->vmodel);
 }
 
 static void
@@ -63,6 +71,15 @@ list(struct mesh *mesh, struct call *call, uint32_t instance, enum mesh_list whi
     names_keep(&mesh->tables.instance_names, instance);
     call->tried[call->tried_count++] = (struct tried){
         .instance = (uint16_t)instance, .list = (uint8_t)which, .since_ms = since_ms};
+}
+
+/* There is no record of the model. Who sent the call here has one: it has gone since, if this
+ * node's mirror is the later one; else it has not come yet. */
+static enum mesh_end
+unknown_end(const struct mesh *mesh, enum mesh_hop hop, uint64_t create_revision)
+{
+    return hop == MESH_HOP_ENTRY || create_revision <= mesh->seen ? MESH_END_NOT_FOUND
+                                                                  : MESH_END_NOT_HERE;
 }
 
 /* ---- the three things that are done with a call ---- */
@@ -90,8 +107,13 @@ wait_in(struct mesh *mesh, uint32_t number, struct entry *entry)
     struct call *call = call_at(mesh, number);
     call->state = CALL_WAITING;
     call->entry = entry_number(mesh, entry);
-    call->next = entry->first_call;
-    entry->first_call = number;
+    call->next = CALL_NONE;
+    if (entry->first_call == CALL_NONE)
+        entry->first_call = number;
+    else
+        call_at(mesh, entry->last_call)->next = number;
+    entry->last_call = number;
+    entry->waiting++;
     heap_set(&mesh->deadlines, number, call->deadline_ms);
 }
 
@@ -146,20 +168,23 @@ forward(struct mesh *mesh, uint32_t number, uint32_t there, enum mesh_hop hop, i
 static struct place_wish
 place_wish_of(struct mesh *mesh, const struct call *call)
 {
-    struct model *model = model_at(mesh, call->model);
-    mesh->tables.instances[INSTANCE_SELF].figures = mesh_figures(mesh);
-    return (struct place_wish){
-        .model = model,
-        .tried = call->tried,
-        .tried_count = call->tried_count,
-        .now_ms = mesh->now_ms,
-        .wall_ms = mesh->wall_ms,
-        .used_ms = mesh->wall_ms,
-        .churn_ms = load_churn_ms(mesh),
-        .fresh_ms = mesh->config.failure_fresh_ms,
-        .own = true,
-        .not_self = model->entry != ENTRY_NONE,
-    };
+    struct place_wish wish = ensure_wish(mesh, call->model);
+    wish.tried = call->tried;
+    wish.tried_count = call->tried_count;
+    return wish;
+}
+
+/* Nobody can do it, unless the call's vmodel has moved on; who has too many calls could, but not
+ * now. */
+static void
+give_up(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text)
+{
+    if (follow_vmodel(mesh, number))
+        return;
+    if (call_at(mesh, number)->overloads > 0)
+        answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
+    else
+        answer(mesh, number, end, text);
 }
 
 /* R5's end: three failures, with the text of the latest. */
@@ -175,9 +200,9 @@ has_failed(struct mesh *mesh, uint32_t number)
         if (places[i].kind == MESH_PLACE_FAILED && places[i].reason != NAME_NONE &&
             (last == NULL || places[i].since_ms > last->since_ms))
             last = &places[i];
-    answer(mesh, number, MESH_END_LOAD_FAILED,
-           last == NULL ? "the model failed to load"
-                        : names_text(&mesh->tables.reasons, last->reason));
+    give_up(mesh, number, MESH_END_LOAD_FAILED,
+            last == NULL ? "the model failed to load"
+                         : names_text(&mesh->tables.reasons, last->reason));
     return true;
 }
 
@@ -224,19 +249,6 @@ load_here(struct mesh *mesh, uint32_t number)
     return true;
 }
 
-static const char *
-refusal_text(enum place_refusal refusal)
-{
-    switch (refusal) {
-    case PLACE_NO_LABELS:
-        return "no running instance has the labels that the model's type requires";
-    case PLACE_ALL_TRIED: return "every instance that may load the model has been tried";
-    case PLACE_ALL_FULL:
-        return "every instance is full of models that were used as recently: cache churn";
-    }
-    UNREACHABLE();
-}
-
 /* R12: nobody else can load it, and what this node has is on its way out: it can, after that. */
 static bool
 wait_for_end(struct mesh *mesh, uint32_t number)
@@ -260,12 +272,12 @@ miss(struct mesh *mesh, uint32_t number)
     if (has_failed(mesh, number))
         return;
     if (copies_tried(call) >= MESH_COPIES_TRIED_MAX) {
-        answer(mesh, number, MESH_END_FAILED, "the model's copies cannot be reached");
+        give_up(mesh, number, MESH_END_FAILED, "the model's copies cannot be reached");
         return;
     }
     if (call->hop == MESH_HOP_LOAD) {
         if (!load_here(mesh, number) && !wait_for_end(mesh, number))
-            answer(mesh, number, MESH_END_REFUSED, NULL);
+            give_up(mesh, number, MESH_END_REFUSED, NULL);
         return;
     }
     struct place_wish wish = place_wish_of(mesh, call);
@@ -277,13 +289,14 @@ miss(struct mesh *mesh, uint32_t number)
     } else if (there == NAME_NONE) {
         if (wait_for_end(mesh, number))
             return;
-        answer(mesh, number, MESH_END_FAILED, refusal_text(place_refusal(&mesh->tables, &wish)));
+        give_up(mesh, number, MESH_END_FAILED,
+                place_refusal_text(place_refusal(&mesh->tables, &wish)));
     } else if (there != INSTANCE_SELF) {
         mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
         forward(mesh, number, there, MESH_HOP_LOAD, 0);
     } else if (!load_here(mesh, number)) {
         list(mesh, call, INSTANCE_SELF, MESH_LIST_LOAD, 0);
-        route_later(mesh, number);
+        call_route_later(mesh, number);
     }
 }
 
@@ -308,11 +321,53 @@ own_state(const struct call *call, const struct model *model, const struct entry
     return entry->state;
 }
 
+/* ---- S6: a model that takes so many calls at a time ---- */
+
+static bool
+has_seat(const struct entry *entry)
+{
+    return entry->concurrency == 0 || entry->in_flight < entry->concurrency;
+}
+
+static uint32_t
+waiting_max(const struct entry *entry)
+{
+    uint32_t most = SEATS_WAITING * entry->concurrency;
+    return most > WAITING_MIN ? most : WAITING_MIN;
+}
+
+/* R11 */
+static void
+turn_away(struct mesh *mesh, uint32_t number, const struct entry *entry)
+{
+    struct call *call = call_at(mesh, number);
+    list(mesh, call, INSTANCE_SELF, MESH_LIST_HIT, entry->since_ms);
+    call->overloads++;
+    if (call->overloads >= OVERLOADS_MAX || call->hop == MESH_HOP_HIT)
+        answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
+    else
+        call_route_later(mesh, number);
+}
+
+static void
+serve_or_wait(struct mesh *mesh, uint32_t number, struct entry *entry)
+{
+    if (has_seat(entry)) {
+        serve(mesh, number, entry);
+        return;
+    }
+    load_touch(mesh, entry, mesh->wall_ms);
+    if (entry->waiting < waiting_max(entry))
+        wait_in(mesh, number, entry);
+    else
+        turn_away(mesh, number, entry);
+}
+
 static void
 use_own(struct mesh *mesh, uint32_t number, struct entry *entry, enum mesh_state state)
 {
     if (state_serves(state))
-        serve(mesh, number, entry);
+        serve_or_wait(mesh, number, entry);
     else if (state_loads(state))
         wait(mesh, number, entry);
     else if (call_at(mesh, number)->hop == MESH_HOP_HIT)
@@ -340,8 +395,9 @@ route_known(struct mesh *mesh, uint32_t number)
         .wall_ms = mesh->wall_ms,
         .assumed_ms = load_assumed_ms(mesh),
         .state = state,
-        .in_flight = entry != NULL ? entry->in_flight : 0,
-        .prefer_self = call->balance == MESH_BALANCE_CALLER || call->hop != MESH_HOP_ENTRY,
+        .in_flight = entry != NULL ? entry->in_flight + entry->waiting : 0,
+        .prefer_self = (call->balance == MESH_BALANCE_CALLER || call->hop != MESH_HOP_ENTRY) &&
+                       (entry == NULL || entry->concurrency == 0),
     };
     struct route route = route_choose(&mesh->tables, &wish);
     if (route.kind == ROUTE_THERE)
@@ -355,15 +411,15 @@ call_route(struct mesh *mesh, uint32_t number)
 {
     struct call *call = call_at(mesh, number);
     const struct model *model = model_at(mesh, call->model);
-    bool entry = call->hop == MESH_HOP_ENTRY;
     if (call->deadline_ms <= mesh->now_ms)
         answer(mesh, number, MESH_END_DEADLINE, NULL);
     else if (!model->known)
-        answer(mesh, number, entry ? MESH_END_NOT_FOUND : MESH_END_NOT_HERE, "model not found");
+        give_up(mesh, number, unknown_end(mesh, call->hop, call->create_revision),
+                "model not found");
     else if (call->create_revision > model->create_revision && !lost_lately(mesh)) /* R7 */
         answer(mesh, number, MESH_END_NOT_HERE, NULL);
     else if (call->tries++ >= MESH_TRIES_MAX)
-        answer(mesh, number, MESH_END_FAILED, "it was tried too often without a result");
+        give_up(mesh, number, MESH_END_FAILED, "it was tried too often without a result");
     else
         route_known(mesh, number);
 }
@@ -381,6 +437,16 @@ read_tried(struct mesh *mesh, struct call *call, const struct mesh_event *event)
     }
 }
 
+/* The call's model, and the vmodel that it has it from (V7). NAME_NONE: nothing is known of it. */
+static uint32_t
+model_of(const struct mesh *mesh, const struct mesh_event *event, uint32_t *vmodel)
+{
+    if (event->call.vmodel == NULL)
+        return tables_model(&mesh->tables, event->call.model);
+    *vmodel = names_find(&mesh->vmodels.names, event->call.vmodel);
+    return *vmodel == NAME_NONE ? NAME_NONE : vmodel_model(&mesh->vmodels.at[*vmodel]);
+}
+
 void
 call_on_call(struct mesh *mesh, const struct mesh_event *event)
 {
@@ -389,39 +455,66 @@ call_on_call(struct mesh *mesh, const struct mesh_event *event)
     memory_grow((void **)&mesh->calls, &mesh->call_capacity, number + 1, sizeof(*mesh->calls));
     struct call *call = call_at(mesh, number);
     CHECK(call->state == CALL_FREE);
-    uint32_t model = tables_model(&mesh->tables, event->call.model);
+    uint32_t vmodel = NAME_NONE;
+    uint32_t model = model_of(mesh, event, &vmodel);
     if (!mesh->whole || model == NAME_NONE) {
+        bool named = event->call.vmodel != NULL;
         struct mesh_action *action = act(mesh, MESH_DO_ANSWER);
         action->answer.call = number;
-        action->answer.end = !mesh->whole                        ? MESH_END_UNAVAILABLE
-                             : event->call.hop == MESH_HOP_ENTRY ? MESH_END_NOT_FOUND
-                                                                 : MESH_END_NOT_HERE;
-        action->answer.text = mesh->whole ? "model not found" : "the registry is being read";
+        action->answer.end = mesh->whole
+                                 ? unknown_end(mesh, event->call.hop, event->call.create_revision)
+                                 : MESH_END_UNAVAILABLE;
+        action->answer.text = !mesh->whole ? "the registry is being read"
+                              : named      ? "vmodel not found"
+                                           : "model not found";
         return;
     }
     names_keep(&mesh->tables.model_names, model);
+    if (vmodel != NAME_NONE)
+        names_keep(&mesh->vmodels.names, vmodel);
     *call = (struct call){
         .deadline_ms = event->call.deadline_ms,
         .create_revision = event->call.create_revision,
         .model = model,
+        .vmodel = vmodel,
         .number = call->number,
         .hop = (uint8_t)event->call.hop,
         .balance = (uint8_t)event->call.balance,
     };
     read_tried(mesh, call, event);
-    route_later(mesh, number);
+    call_route_later(mesh, number);
 }
 
 static void
 stop_waiting(struct mesh *mesh, uint32_t number)
 {
-    uint32_t *link = &mesh->entries[call_at(mesh, number)->entry].first_call;
+    struct entry *entry = &mesh->entries[call_at(mesh, number)->entry];
+    uint32_t before = CALL_NONE;
+    uint32_t *link = &entry->first_call;
     while (*link != number) {
         CHECK(*link != CALL_NONE);
-        link = &call_at(mesh, *link)->next;
+        before = *link;
+        link = &call_at(mesh, before)->next;
     }
     *link = call_at(mesh, number)->next;
+    if (entry->last_call == number)
+        entry->last_call = before;
+    entry->waiting--;
     heap_remove(&mesh->deadlines, number);
+}
+
+/* Who waits longest first, as many as there are seats. */
+static void
+serve_waiting(struct mesh *mesh, struct entry *entry)
+{
+    while (entry->first_call != CALL_NONE && has_seat(entry)) {
+        uint32_t number = entry->first_call;
+        stop_waiting(mesh, number);
+        if (call_at(mesh, number)->deadline_ms > mesh->now_ms)
+            serve(mesh, number, entry);
+        else
+            answer(mesh, number, MESH_END_DEADLINE, NULL);
+    }
 }
 
 static void
@@ -433,6 +526,8 @@ return_from(struct mesh *mesh, const struct call *call)
         entry->in_flight--;
         if (entry->state == MESH_STATE_EMPTYING)
             settle_later(mesh, entry->model);
+        if (entry_serves(entry))
+            serve_waiting(mesh, entry);
     } else {
         mesh->tables.instances[call->there].out--;
         names_release(&mesh->tables.instance_names, call->there);
@@ -447,6 +542,8 @@ call_on_cancelled(struct mesh *mesh, uint32_t number)
     struct call *call = call_at(mesh, number);
     if (call->state == CALL_WAITING)
         stop_waiting(mesh, number);
+    else if (call->state == CALL_PARKED)
+        follow_cancelled(mesh, number);
     else
         return_from(mesh, call);
     finish(mesh, number);
@@ -468,14 +565,18 @@ learn(struct mesh *mesh, struct call *call, const struct mesh_event *event)
             list(mesh, call, instance, MESH_LIST_LOAD, 0);
     }
     call->overloads += event->tried.end == MESH_END_OVERLOADED;
+    call->gone |= event->tried.end == MESH_END_NOT_FOUND;
     if (!served || !event->tried.vanished)
         return;
     struct entry *entry = &mesh->entries[call->entry]; /* the runtime has forgotten it */
-    if (entry->state == MESH_STATE_LOADED) {
-        mesh->ledger.resident -= entry->units;
-        entry->resident = false;
+    if (!entry_serves(entry))
+        return;
+    mesh->ledger.resident -= entry->units;
+    entry->resident = false;
+    if (entry->state == MESH_STATE_LOADED)
         entry_leave(mesh, entry);
-    }
+    else
+        calls_reroute(mesh, entry, MESH_END_OK);
 }
 
 void
@@ -488,6 +589,8 @@ call_on_try(struct mesh *mesh, const struct mesh_event *event)
     if ((call->state != CALL_SERVED && call->state != CALL_THERE) ||
         call->number != event->tried.number)
         return; /* I6: it is over, or this was another try */
+    if (call->state == CALL_SERVED && event->tried.took_us > 0)
+        copies_time(&mesh->entries[call->entry], 1, event->tried.took_us);
     if (event->tried.end != MESH_END_OK && event->tried.end != MESH_END_DEADLINE)
         learn(mesh, call, event);
     return_from(mesh, call);
@@ -496,23 +599,29 @@ call_on_try(struct mesh *mesh, const struct mesh_event *event)
     else if (event->tried.end == MESH_END_DEADLINE)
         answer(mesh, number, MESH_END_DEADLINE, NULL);
     else if (call->overloads >= OVERLOADS_MAX) /* R11 */
-        answer(mesh, number, MESH_END_OVERLOADED, "every copy of the model has too many calls");
+        answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
     else if (call->hop == MESH_HOP_HIT)
         answer(mesh, number, event->tried.end, NULL);
-    else
-        route_later(mesh, number);
+    else {
+        if (call->gone && call->vmodel != NAME_NONE)
+            (void)follow_turn(mesh, call);
+        call_route_later(mesh, number);
+    }
 }
 
 void
 calls_serve(struct mesh *mesh, struct entry *entry)
 {
-    while (entry->first_call != CALL_NONE) {
+    serve_waiting(mesh, entry);
+    uint32_t count = entry->waiting;
+    uint32_t most = waiting_max(entry);
+    for (uint32_t i = 0; count > most && i < count; i++) { /* more than may wait for a seat */
         uint32_t number = entry->first_call;
         stop_waiting(mesh, number);
-        if (call_at(mesh, number)->deadline_ms > mesh->now_ms)
-            serve(mesh, number, entry);
+        if (i < most)
+            wait_in(mesh, number, entry);
         else
-            answer(mesh, number, MESH_END_DEADLINE, NULL); /* before the tick that looks */
+            turn_away(mesh, number, entry);
     }
 }
 
@@ -529,7 +638,7 @@ calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why)
         }
         if (why != MESH_END_OK)
             list(mesh, call, INSTANCE_SELF, MESH_LIST_LOAD, 0);
-        route_later(mesh, number);
+        call_route_later(mesh, number);
     }
 }
 
@@ -541,6 +650,7 @@ call_tick(struct mesh *mesh)
         stop_waiting(mesh, number);
         answer(mesh, number, MESH_END_DEADLINE, NULL);
     }
+    follow_tick(mesh);
     for (uint32_t i = 0; mesh->session == 0 && i < mesh->entry_used; i++) {
         struct entry *entry = &mesh->entries[i];
         if (entry->state == MESH_STATE_CLAIMING && mesh->now_ms - entry->began_ms > CLAIM_MS_MAX)
@@ -550,54 +660,4 @@ call_tick(struct mesh *mesh)
                 answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
             }
     }
-}
-
-void
-ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms)
-{
-    struct model *model = model_at(mesh, load->model);
-    if (model_copies(&mesh->tables, model) >= load->target)
-        return;
-    const struct call asks = {.model = load->model};
-    struct place_wish wish = place_wish_of(mesh, &asks);
-    wish.used_ms = used_ms;
-    uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
-    if (there == INSTANCE_SELF)
-        (void)load_begin(mesh, load);
-    if (there == INSTANCE_SELF || there == NAME_NONE)
-        return;
-    mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
-    struct mesh_action *action = act(mesh, MESH_DO_ENSURE);
-    action->ensure.instance = names_text(&mesh->tables.instance_names, there);
-    action->ensure.model = names_text(&mesh->tables.model_names, load->model);
-    action->ensure.used_ms = load->used_ms;
-    action->ensure.class = load->class;
-    action->ensure.target = load->target;
-    action->ensure.size_bytes = (uint64_t)load->units * LEDGER_UNIT_BYTES;
-}
-
-/* A copy is wanted, without a call. */
-void
-call_on_ensure(struct mesh *mesh, const struct mesh_event *event)
-{
-    uint32_t number = tables_model(&mesh->tables, event->ensure.model);
-    if (!mesh->whole || number == NAME_NONE || !model_at(mesh, number)->known)
-        return;
-    struct model *model = model_at(mesh, number);
-    int64_t used_ms = event->ensure.used_ms == 0 ? mesh->wall_ms : event->ensure.used_ms;
-    const struct load_wish load = {
-        .model = number,
-        .used_ms = used_ms,
-        .class = event->ensure.class,
-        .target = event->ensure.target == 0 ? 1 : event->ensure.target,
-        .units = event->ensure.size_bytes == 0 ? 0 : ledger_units(event->ensure.size_bytes),
-    };
-    struct entry *entry = entry_of(mesh, model);
-    if (entry != NULL)
-        load_touch(mesh, entry, used_ms);
-    if (event->ensure.where == MESH_HERE) {
-        (void)load_begin(mesh, &load); /* who asked looks at the record, and asks again */
-        return;
-    }
-    ensure_anywhere(mesh, &load, used_ms);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * More copies of what is used much: rules S1 to S4. Every ten seconds each node looks at what it
+ * More copies of what is used much: rules S1 to S5. Every ten seconds each node looks at what it
  * serves.
  */
 #include "mesh/core/state.h"
@@ -12,6 +12,9 @@ enum {
     BUSIER_MS = 20000,                /* S4 */
     WINDOW_FIRST = 7,                 /* S2: minutes ago */
     WINDOW_LAST = 40,
+    SHARE_PERCENT = 90, /* S5 */
+    CALLS_MIN = 8,
+    CALLS_ENOUGH = 64,
 };
 
 /* S1: the bits as of now. */
@@ -33,26 +36,39 @@ copies_use(struct mesh *mesh, struct entry *entry, uint32_t count)
         entry->uses = UINT32_MAX;
 }
 
+void
+copies_time(struct entry *entry, uint32_t count, uint64_t took_us)
+{
+    if (entry->concurrency == 0)
+        return;
+    entry->recent.count += count;
+    if (__builtin_add_overflow(entry->recent.us, took_us, &entry->recent.us))
+        entry->recent.us = UINT64_MAX;
+}
+
+/* S3, S5: as many calls a minute are enough for another copy. */
+static uint32_t
+rate_for_more(const struct mesh *mesh, const struct entry *entry)
+{
+    uint64_t count = entry->recent.count + entry->before.count;
+    uint64_t us;
+    if (__builtin_add_overflow(entry->recent.us, entry->before.us, &us))
+        us = UINT64_MAX;
+    if (entry->concurrency == 0 || count < CALLS_MIN || us == 0)
+        return mesh->config.rate_for_more;
+    const uint64_t busy_us = UINT64_C(1000) * MINUTE_MS / 100 * SHARE_PERCENT;
+    uint64_t mean_us = us / count > 0 ? us / count : 1;
+    uint64_t rate = busy_us * entry->concurrency / mean_us;
+    return rate == 0 ? 1 : rate < UINT32_MAX ? (uint32_t)rate : UINT32_MAX;
+}
+
 /* S2: there is room for a second copy among those who may have one. */
 static bool
 has_room_for_second(const struct mesh *mesh, const struct model *model)
 {
-    const struct tables *tables = &mesh->tables;
-    const struct type_rule *rule =
-        types_rule(&tables->types, names_text(&tables->type_names, model->type));
-    uint64_t capacity = 0;
-    uint64_t room = 0;
-    int64_t oldest_ms = STAMP_MAX;
-    for (uint32_t i = 0; i < tables->instance_names.used; i++) {
-        const struct instance *instance = &tables->instances[i];
-        if (instance->session == 0 || instance->draining || !types_allow(rule, instance->labels))
-            continue;
-        capacity += instance->figures.capacity_units;
-        room += instance->figures.free_units;
-        if (instance->figures.oldest_ms < oldest_ms)
-            oldest_ms = instance->figures.oldest_ms;
-    }
-    return room >= capacity / 10 || oldest_ms < mesh->wall_ms - AGE_FOR_SECOND_MS;
+    struct tables_room all = tables_room(&mesh->tables, tables_rule(&mesh->tables, model));
+    return all.free_units >= all.capacity_units / 10 ||
+           all.oldest_ms < mesh->wall_ms - AGE_FOR_SECOND_MS;
 }
 
 static bool
@@ -69,7 +85,8 @@ static uint32_t
 wanted_by_rate(const struct mesh *mesh, const struct model *model, const struct entry *entry,
                uint32_t copies)
 {
-    if (entry->rate < mesh->config.rate_for_more)
+    uint32_t threshold = rate_for_more(mesh, entry);
+    if (entry->rate < threshold)
         return 0;
     int64_t settled_ms = mesh->wall_ms - 2 * load_assumed_ms(mesh) - BUSIER_MS;
     const struct place *places = model_places(model);
@@ -77,7 +94,7 @@ wanted_by_rate(const struct mesh *mesh, const struct model *model, const struct 
         if (places[i].instance != INSTANCE_SELF && place_is_copy(&mesh->tables, &places[i]) &&
             places[i].since_ms > settled_ms)
             return 0; /* the last one has yet to take its share */
-    uint32_t more = entry->rate / mesh->config.rate_for_more;
+    uint32_t more = entry->rate / threshold;
     uint32_t most = mesh->tables.live / 3;
     if (copies >= 2 && more > most)
         more = most == 0 ? 1 : most;
@@ -102,7 +119,7 @@ look_at(struct mesh *mesh, struct entry *entry)
         .units = entry->units,
     };
     for (; wish.target <= wanted; wish.target++)
-        ensure_anywhere(mesh, &wish, by_rate ? mesh->wall_ms + BUSIER_MS : entry->used_ms);
+        (void)ensure_anywhere(mesh, &wish, by_rate ? mesh->wall_ms + BUSIER_MS : entry->used_ms);
 }
 
 void
@@ -121,13 +138,17 @@ copies_tick(struct mesh *mesh)
         served += entry->uses;
         uint64_t rate = (uint64_t)entry->uses * MINUTE_MS / (uint64_t)passed_ms;
         entry->rate = rate < UINT32_MAX ? (uint32_t)rate : UINT32_MAX;
-        if (entry->rate >= mesh->config.rate_for_more / 3 * 2)
+        if (entry->rate >= rate_for_more(mesh, entry) / 3 * 2)
             entry->heavy_ms = mesh->now_ms; /* J5 */
         bool used = entry->uses > 0;
         entry->uses = 0;
         move_on(mesh, entry);
         if (used && mesh->session != 0)
             look_at(mesh, entry);
+        if (entry->recent.count >= CALLS_ENOUGH) {
+            entry->before = entry->recent;
+            entry->recent = (struct call_times){0};
+        }
     }
     uint64_t rate = served * MINUTE_MS / (uint64_t)passed_ms;
     mesh->rate = rate < UINT32_MAX ? (uint32_t)rate : UINT32_MAX;

@@ -5,7 +5,13 @@
 #include "base/check.h"
 #include "mesh/core/state.h"
 
-enum { ASSUMED_MS_MIN = 3000, CHURN_ASSUMED = 10, CHURN_MS_MIN = 1000, CLASS_SHIFT = 56 };
+enum {
+    ASSUMED_MS_MIN = 3000,
+    CHURN_ASSUMED = 10,
+    CHURN_MS_MIN = 1000,
+    CLASS_SHIFT = 56,
+    CONCURRENCY_MAX = 1 << 20,
+};
 
 /* Which states may follow which. */
 #define TO(state) (1u << MESH_STATE_##state)
@@ -126,7 +132,7 @@ try_elsewhere(struct mesh *mesh, struct load_wish wish, uint64_t create_revision
     const struct model *model = model_at(mesh, wish.model);
     if (model->known && model->create_revision == create_revision && !mesh->draining &&
         model_fresh_failures(mesh, model) < MESH_FAILURES_MAX)
-        ensure_anywhere(mesh, &wish, wish.used_ms);
+        (void)ensure_anywhere(mesh, &wish, wish.used_ms);
 }
 
 static void
@@ -183,6 +189,8 @@ entry_set(struct mesh *mesh, struct entry *entry, enum mesh_state state)
         heap_set(&mesh->queue, entry_number(mesh, entry), queue_key(entry));
     else
         heap_remove(&mesh->queue, entry_number(mesh, entry));
+    if (state == MESH_STATE_EMPTYING)
+        calls_reroute(mesh, entry, MESH_END_OK); /* S6: they wait for a seat that does not come */
     if (state == MESH_STATE_NONE)
         release(mesh, entry);
 }
@@ -264,10 +272,13 @@ make_room(struct mesh *mesh, struct entry *newcomer, enum room room)
     }
     for (uint32_t i = 0; i < count; i++) {
         struct entry *victim = &mesh->entries[mesh->victims[i]];
-        if (found >= excess || room == ROOM_AT_ANY_COST)
+        if (found >= excess || room == ROOM_AT_ANY_COST) {
+            victim->offered = victim->state == MESH_STATE_LOADED && /* E6 */
+                              mesh->now_ms - victim->began_ms > 2 * mesh->load_timeout_ms;
             entry_leave(mesh, victim);
-        else
+        } else {
             lru_place(mesh, victim);
+        }
     }
     if (newcomer != NULL)
         lru_place(mesh, newcomer);
@@ -287,8 +298,7 @@ has_fresh_failure(const struct mesh *mesh, const struct model *model)
 static bool
 may_be_here(const struct mesh *mesh, const struct model *model)
 {
-    const char *type = names_text(&mesh->tables.type_names, model->type);
-    return types_allow(types_rule(&mesh->tables.types, type),
+    return types_allow(tables_rule(&mesh->tables, model),
                        mesh->tables.instances[INSTANCE_SELF].labels);
 }
 
@@ -369,6 +379,7 @@ load_begin(struct mesh *mesh, const struct load_wish *wish)
         .units = units,
         .target = wish->target,
         .first_call = CALL_NONE,
+        .last_call = CALL_NONE,
         .reason = NAME_NONE,
         .class = (uint8_t)wish->class,
         .sized = wish->units != 0,
@@ -399,8 +410,11 @@ entry_leave(struct mesh *mesh, struct entry *entry)
         calls_reroute(mesh, entry, MESH_END_REFUSED);
         return;
     }
-    calls_reroute(mesh, entry, entry->failed ? MESH_END_LOAD_FAILED : MESH_END_REFUSED);
-    entry_set(mesh, entry, MESH_STATE_WITHDRAWING);
+    if (entry->state != MESH_STATE_LOADED || entry->failed)
+        calls_reroute(mesh, entry, entry->failed ? MESH_END_LOAD_FAILED : MESH_END_REFUSED);
+    else if (!entry->resident)
+        calls_reroute(mesh, entry, MESH_END_OK);
+    entry_set(mesh, entry, MESH_STATE_WITHDRAWING); /* S6: which still gives seats */
     settle_later(mesh, entry->model);
 }
 
@@ -458,8 +472,9 @@ fail(struct mesh *mesh, struct entry *entry, const char *reason)
 }
 
 static void
-on_loaded(struct mesh *mesh, struct entry *entry, uint64_t size_bytes)
+on_loaded(struct mesh *mesh, struct entry *entry, uint64_t size_bytes, uint32_t concurrency)
 {
+    entry->concurrency = concurrency < CONCURRENCY_MAX ? concurrency : CONCURRENCY_MAX;
     mesh->samples_ms[mesh->samples++ % SAMPLES_MAX] = mesh->now_ms - entry->began_ms;
     if (size_bytes != 0)
         resize(mesh, entry, ledger_units(size_bytes));
@@ -485,7 +500,7 @@ load_on_load(struct mesh *mesh, const struct mesh_event *event)
     if (entry == NULL)
         return; /* the runtime was lost meanwhile */
     if (event->loaded.end == MESH_LOAD_OK) {
-        on_loaded(mesh, entry, event->loaded.size_bytes);
+        on_loaded(mesh, entry, event->loaded.size_bytes, event->loaded.max_concurrency);
         return;
     }
     fail(mesh, entry, event->loaded.reason);
@@ -528,5 +543,7 @@ load_on_runtime_lost(struct mesh *mesh)
             entry_set(mesh, entry, MESH_STATE_NONE);
         else if (entry->state <= MESH_STATE_LOADED)
             entry_leave(mesh, entry);
+        else
+            calls_reroute(mesh, entry, MESH_END_OK);
     }
 }

@@ -20,6 +20,9 @@ static void
 lose_model(struct mesh *mesh, uint32_t number)
 {
     struct model *model = model_at(mesh, number);
+    struct entry *entry = entry_of(mesh, model);
+    if (entry != NULL && (!model->known || entry->create_revision != model->create_revision))
+        entry->create_revision = 0; /* of no record any more (T7), whatever numbers come */
     heap_remove(&mesh->retries, number);
     heap_remove(&mesh->graves, number);
     model->txn = 0;
@@ -31,6 +34,8 @@ void
 lost_on_emptied(struct mesh *mesh)
 {
     mesh->session = 0;
+    mesh->seen = 0;
+    vmodels_lose(&mesh->vmodels);
     mesh->emptied_ms = mesh->now_ms;
     mesh->lost = true;
     mesh->lost_seen = true;
@@ -48,25 +53,27 @@ lost_on_emptied(struct mesh *mesh)
     }
 }
 
-bool
-lost_is(const struct mesh *mesh, const struct mesh_model *record)
+enum lost
+lost_judge(const struct mesh *mesh, const struct mesh_model *record)
 {
     uint32_t number = tables_model(&mesh->tables, record->id);
     if (number == NAME_NONE || !model_is_lost(&mesh->tables.models[number]))
-        return false;
+        return LOST_NOT;
     const struct model *model = &mesh->tables.models[number];
-    return strcmp(names_text(&mesh->tables.type_names, model->type), record->type) == 0 &&
-           strcmp(model->path, record->path) == 0 &&
-           strcmp(model->path + strlen(model->path) + 1, record->key) == 0;
+    bool same = strcmp(names_text(&mesh->tables.type_names, model->type), record->type) == 0 &&
+                strcmp(model->path, record->path) == 0 &&
+                strcmp(model->path + strlen(model->path) + 1, record->key) == 0;
+    return same ? LOST_SAME : LOST_OTHER;
 }
 
+/* Revisions begin anew: that the numbers are the same says nothing. */
 void
-lost_is_back(struct mesh *mesh, uint32_t number)
+lost_ends(struct mesh *mesh, uint32_t number, enum lost lost)
 {
     struct model *model = model_at(mesh, number);
     struct entry *entry = entry_of(mesh, model);
-    if (entry != NULL)
-        entry->create_revision = model->create_revision;
+    if (entry != NULL && entry->create_revision != 0)
+        entry->create_revision = lost == LOST_SAME ? model->create_revision : 0;
 }
 
 bool

@@ -119,7 +119,7 @@ enum mesh_end {
     MESH_END_LOAD_FAILED, /* it was loaded here, in vain */
     MESH_END_OVERLOADED,
     MESH_END_UNREACHABLE, /* of tries: the peer or the runtime cannot be reached */
-    MESH_END_NOT_FOUND,   /* no such model, or vmodel; to a try: the registry over there has none */
+    MESH_END_NOT_FOUND,   /* no such model, or vmodel; of a try: its record has gone, over there */
     MESH_END_FAILED,      /* of calls: everything was tried */
     MESH_END_UNAVAILABLE, /* of calls: this node has not seen the registry, or cannot write it */
     MESH_END_DEADLINE,    /* of calls */
@@ -164,11 +164,11 @@ struct mesh_order {
 
 enum mesh_outcome {
     MESH_OUTCOME_OK,
-    MESH_OUTCOME_INVALID,     /* an id or the type is missing, or longer than MESH_ID_BYTES_MAX */
-    MESH_OUTCOME_NO_MODEL,    /* ENSURE_LOADED; SET_VMODEL: the target, and no type to register it */
-    MESH_OUTCOME_NO_VMODEL,   /* SET_VMODEL: update_only, or another than none is expected */
-    MESH_OUTCOME_DIFFERS,     /* the model is there, with another type, path or key */
-    MESH_OUTCOME_REFERENCED,  /* UNREGISTER: of a vmodel's model */
+    MESH_OUTCOME_INVALID,    /* an id or the type is missing, or longer than MESH_ID_BYTES_MAX */
+    MESH_OUTCOME_NO_MODEL,   /* ENSURE_LOADED; SET_VMODEL: the target, and no type to register it */
+    MESH_OUTCOME_NO_VMODEL,  /* SET_VMODEL: update_only, or another than none is expected */
+    MESH_OUTCOME_DIFFERS,    /* the model is there, with another type, path or key */
+    MESH_OUTCOME_REFERENCED, /* UNREGISTER: of a vmodel's model */
     MESH_OUTCOME_OTHER_OWNER, /* whose: reply.vmodel.owner */
     MESH_OUTCOME_UNEXPECTED,  /* which target it has: reply.vmodel.target */
     MESH_OUTCOME_FULL,        /* models_max or vmodels_max */
@@ -294,7 +294,7 @@ struct mesh_event {
             uint64_t create_revision; /* of the sender's record; 0 at the entry */
             const struct mesh_tried *tried;
             uint32_t tried_count;
-        } call; /* CALL; CALL_CANCELLED: `call` alone */
+        } call;                  /* CALL; CALL_CANCELLED: `call` alone */
         struct mesh_order order; /* ORDER; ORDER_CANCELLED: `order` alone */
         struct {
             uint32_t call;

@@ -6,8 +6,10 @@
 #define MINUTE_MS INT64_C(60000)
 
 enum {
-    FULL_NEAR_MS = 45000,  /* P4 */
-    BUSY_PER_MINUTE = 100, /* P6: nobody is busy below this */
+    FULL_NEAR_MS = 45000,    /* P4 */
+    BUSY_PER_MINUTE = 100,   /* P6: nobody is busy below this */
+    OLD_TIER = 1 << 20,      /* U3: above all that types_preference says */
+    YOUNGER_MS = 20 * 60000, /* G4 */
 };
 
 uint64_t
@@ -59,6 +61,35 @@ would_evict(const struct instance *instance, const struct place_wish *wish)
     return oldest < wish->wall_ms - wish->churn_ms && oldest < wish->used_ms;
 }
 
+/* G4: its oldest model was not used for so much longer that this one is worth its room. */
+static bool
+would_renew(const struct instance *instance, const struct place_wish *wish)
+{
+    int64_t oldest_ms = instance->figures.oldest_ms;
+    int64_t least_ms = (wish->wall_ms - oldest_ms) / 3;
+    if (least_ms < YOUNGER_MS)
+        least_ms = YOUNGER_MS;
+    return instance->renew_units >= wish->ahead_units && wish->used_ms - least_ms > oldest_ms &&
+           would_evict(instance, wish);
+}
+
+enum offer { OFFER_NONE, OFFER_EVICTS, OFFER_ROOM };
+
+/* P2, P3: whether it takes the model, and into what. */
+static enum offer
+offer_of(const struct instance *instance, const struct place_wish *wish, uint64_t room)
+{
+    if (wish->ahead_units == 0 && room > 0)
+        return OFFER_ROOM;
+    if (wish->ahead_units == 0)
+        return !wish->roomy && would_evict(instance, wish) ? OFFER_EVICTS : OFFER_NONE;
+    if (instance->ahead_ms > wish->paced_ms)
+        return OFFER_NONE; /* G5 */
+    if (room > 0 && instance->ahead_units >= wish->ahead_units)
+        return OFFER_ROOM; /* G3 */
+    return would_renew(instance, wish) ? OFFER_EVICTS : OFFER_NONE;
+}
+
 struct search {
     uint64_t maybe_spoken_for; /* one bit for 64th of the numbers: P1 must look closely */
     const struct tables *tables;
@@ -91,8 +122,10 @@ is_candidate(const struct search *search, uint32_t number, struct worth *worth)
     const struct instance *instance = &search->tables->instances[number];
     uint64_t room = room_of(instance);
     if (instance->session == 0 || instance->draining ||
-        !types_allow(search->rule, instance->labels) ||
-        (room == 0 && !would_evict(instance, search->wish)))
+        !types_allow(search->rule, instance->labels))
+        return false;
+    enum offer offer = offer_of(instance, search->wish, room);
+    if (offer == OFFER_NONE)
         return false;
     if ((search->maybe_spoken_for & bit_of(number)) != 0 &&
         !is_free_to_load(search->tables, search->wish, number))
@@ -100,10 +133,11 @@ is_candidate(const struct search *search, uint32_t number, struct worth *worth)
     if (!search->reach_all && instance->unreachable_until_ms > search->wish->now_ms)
         return false;
     *worth = (struct worth){
-        .tier = -types_preference(&search->tables->types, search->rule, instance->labels),
-        .roomy = room > 0,
-        .score = room > 0 ? (int64_t)(room < INT64_MAX ? room : INT64_MAX)
-                          : -instance->figures.oldest_ms,
+        .tier = (instance->old ? OLD_TIER : 0) -
+                types_preference(&search->tables->types, search->rule, instance->labels),
+        .roomy = offer == OFFER_ROOM,
+        .score = offer == OFFER_ROOM ? (int64_t)(room < INT64_MAX ? room : INT64_MAX)
+                                     : -instance->figures.oldest_ms,
     };
     return true;
 }
@@ -239,4 +273,17 @@ place_refusal(const struct tables *tables, const struct place_wish *wish)
         refusal = PLACE_ALL_TRIED;
     }
     return refusal;
+}
+
+const char *
+place_refusal_text(enum place_refusal refusal)
+{
+    switch (refusal) {
+    case PLACE_NO_LABELS:
+        return "no running instance has the labels that the model's type requires";
+    case PLACE_ALL_TRIED: return "every instance that may load the model has been tried";
+    case PLACE_ALL_FULL:
+        return "every instance is full of models that were used as recently: cache churn";
+    }
+    UNREACHABLE();
 }

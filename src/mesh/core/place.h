@@ -27,6 +27,11 @@ struct place_wish {
     int64_t fresh_ms; /* F3 */
     bool own;         /* this node is preferred, if it is as good (P7) */
     bool not_self;    /* this node is none of them */
+    bool roomy;       /* only where there is room (E6) */
+    /* G3 to G5: only into what is set aside for loads in advance, so many units, and not where one
+     * was begun after `paced_ms`; 0: not in advance. */
+    uint64_t ahead_units;
+    int64_t paced_ms;
 };
 
 /* The instance; NAME_NONE: nobody. Draws from `random` once if there is a choice. */
@@ -35,6 +40,7 @@ uint32_t place_choose(const struct tables *tables, const struct place_wish *wish
 /* Why nobody: for the caller's error. */
 enum place_refusal { PLACE_NO_LABELS, PLACE_ALL_TRIED, PLACE_ALL_FULL };
 enum place_refusal place_refusal(const struct tables *tables, const struct place_wish *wish);
+const char *place_refusal_text(enum place_refusal refusal);
 
 /* F3: a failure that counts. */
 bool failure_is_fresh(int64_t failed_ms, int64_t wall_ms, int64_t fresh_ms);

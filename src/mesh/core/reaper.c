@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the leader removes: rules G1 and G2. It goes through all models, so many per tick, and then
+ * What the leader removes: rules G1 and G2; what it sees of models without copies goes to ahead.c. It goes through all models, so many per tick, and then
  * rests. Two leaders at once do no harm: each write compares the record, and that the instance is
  * absent.
  */
@@ -51,10 +51,13 @@ reaper_tick(struct mesh *mesh)
     for (uint32_t looked = 0; looked < MODELS_PER_TICK && writes < WRITES_PER_TICK; looked++) {
         if (mesh->reap_at >= mesh->tables.model_names.used) {
             mesh->reap_at = UINT32_MAX;
+            ahead_plan(mesh);
             return;
         }
         uint32_t number = mesh->reap_at++;
-        if (names_text(&mesh->tables.model_names, number) != NULL)
-            writes += reap(mesh, number);
+        if (names_text(&mesh->tables.model_names, number) == NULL)
+            continue;
+        writes += reap(mesh, number);
+        ahead_note(mesh, number);
     }
 }

@@ -7,8 +7,6 @@
 #include "base/check.h"
 #include "mesh/core/state.h"
 
-enum { MODEL_BITS = 32 };
-
 void
 settle_later(struct mesh *mesh, uint32_t model)
 {
@@ -46,7 +44,8 @@ model_fresh_failures(const struct mesh *mesh, const struct model *model)
 
 enum what { SAY_NOTHING, SAY_LOADING, SAY_LOADED, SAY_FAILED };
 
-/* The places that stay: all but one's, and but failures that count no more. */
+/* The places that stay: all but one's (UINT16_MAX: nobody's), and but failures that count no more.
+ */
 static uint32_t
 copy_others(struct mesh *mesh, const struct model *model, uint16_t but, struct mesh_place *made)
 {
@@ -82,6 +81,28 @@ may_write(struct mesh *mesh, const struct model *model, uint32_t number)
     return false;
 }
 
+struct mesh_model
+settle_record(struct mesh *mesh, uint32_t number)
+{
+    const struct model *model = model_at(mesh, number);
+    struct mesh_place *places =
+        memory_arena_take(&mesh->arena, (model->place_count + 1u) * sizeof(*places));
+    return (struct mesh_model){
+        .id = names_text(&mesh->tables.model_names, number),
+        .type = names_text(&mesh->tables.type_names, model->type),
+        .path = model->path,
+        .key = model->path + __builtin_strlen(model->path) + 1,
+        .create_revision = model->create_revision,
+        .revision = model->revision,
+        .used_ms = model->used_ms,
+        .unloaded_ms = model->unloaded_ms,
+        .references = model->references,
+        .auto_delete = model->auto_delete,
+        .places = places,
+        .place_count = copy_others(mesh, model, UINT16_MAX, places),
+    };
+}
+
 /* What is to be written instead of the record's own. */
 struct revised {
     const struct mesh_place *places;
@@ -95,9 +116,7 @@ static void
 send_record(struct mesh *mesh, uint32_t number, const struct revised *revised)
 {
     struct model *model = model_at(mesh, number);
-    mesh->txns = (mesh->txns + 1) & UINT32_MAX;
-    mesh->txns += mesh->txns == 0;
-    model->txn = mesh->txns << MODEL_BITS | number;
+    model->txn = txn_next(mesh, BIDDER_MODEL, number);
     model->txn_compare = model->revision;
     struct mesh_write *write = memory_arena_take(&mesh->arena, sizeof(*write));
     *write = (struct mesh_write){
@@ -255,6 +274,7 @@ settle_withdrawing(struct mesh *mesh, struct entry *entry, const struct place *o
     else if (model->txn == 0) {
         entry_set(mesh, entry, MESH_STATE_EMPTYING);
         settle_later(mesh, entry->model);
+        move_evicted(mesh, entry);
     }
 }
 

@@ -15,8 +15,10 @@
 #include "mesh/core/ledger.h"
 #include "mesh/core/memory.h"
 #include "mesh/core/mesh_core.h"
+#include "mesh/core/orders.h"
 #include "mesh/core/place.h"
 #include "mesh/core/tables.h"
+#include "mesh/core/vmodels.h"
 
 enum {
     RETRY_MS = 1000,       /* T4, T5 */
@@ -27,6 +29,12 @@ enum {
 };
 
 #define CALL_NONE UINT32_MAX
+
+/* How long calls took, together. */
+struct call_times {
+    uint64_t us;
+    uint64_t count;
+};
 
 /* What this node has, or does, of one model. */
 struct entry {
@@ -46,24 +54,39 @@ struct entry {
     uint32_t units;
     uint32_t target; /* copies wanted in all, when it was claimed */
     uint32_t in_flight;
-    uint32_t first_call; /* that wait for it */
-    uint32_t reason;     /* of its failure; NAME_NONE */
+    uint32_t concurrency; /* calls that it takes at a time; 0: all that come (S6) */
+    uint32_t waiting;     /* calls that wait for it, or for a seat in it, first come first */
+    uint32_t first_call;
+    uint32_t last_call;
+    struct call_times recent; /* S5: the window that is being filled, and the last full one */
+    struct call_times before;
+    uint32_t reason; /* of its failure; NAME_NONE */
     uint32_t next_free;
     uint8_t state; /* enum mesh_state */
     uint8_t class; /* enum mesh_class */
     bool sized;    /* the prediction has come */
     bool resident;
-    bool failed; /* and the record must say so */
-    bool doomed; /* LOADING: is not wanted any more */
+    bool failed;  /* and the record must say so */
+    bool doomed;  /* LOADING: is not wanted any more */
+    bool offered; /* E6: evicted, and loaded elsewhere if there is room */
 };
 
-enum call_state { CALL_FREE, CALL_ROUTING, CALL_WAITING, CALL_SERVED, CALL_THERE };
+enum call_state {
+    CALL_FREE,
+    CALL_ROUTING,
+    CALL_WAITING,
+    CALL_SERVED,
+    CALL_THERE,
+    CALL_PARKED, /* V8: until the mirror shows where its vmodel has gone */
+};
 
 struct call {
     int64_t deadline_ms;
     uint64_t create_revision;
     int64_t there_since_ms;
+    int64_t parked_ms; /* now_ms, when it first was; 0: never */
     uint32_t model;
+    uint32_t vmodel; /* V7: that it is for; NAME_NONE */
     uint32_t number; /* of the last try */
     uint32_t next;   /* in the list it is on */
     uint32_t entry;  /* WAITING, SERVED */
@@ -75,11 +98,15 @@ struct call {
     uint8_t tries;
     uint8_t overloads;
     uint8_t tried_count;
+    uint8_t turns; /* V8: to another model of the vmodel */
+    bool gone;     /* another node has seen the model's record go */
     struct tried tried[MESH_TRIED_MAX];
 };
 
 struct mesh {
     struct tables tables;
+    struct vmodels vmodels;
+    struct orders orders;
     struct mesh_config config;
     int64_t now_ms;
     int64_t wall_ms;
@@ -88,19 +115,24 @@ struct mesh {
     /* the world */
     uint64_t session; /* 0: no transactions */
     bool whole;       /* the mirror is */
+    uint64_t seen;    /* up to this revision it was, the last time */
     bool draining;
     bool drained; /* and it has been said */
     bool leader;
-    bool runtime;       /* there is one */
-    uint32_t rate;      /* calls served here a minute, at the last look */
-    int64_t rates_ms;   /* now_ms of the last look at the rates */
-    int64_t cleaned_ms; /* of the janitor */
-    int64_t reaped_ms;  /* of the reaper's last beginning */
-    uint32_t reap_at;   /* the model it has come to; UINT32_MAX: it rests */
-    int64_t emptied_ms; /* now_ms when etcd last was (W1) */
-    bool lost;          /* and something may still have to be written anew */
-    bool lost_seen;     /* on this sweep */
-    uint32_t lost_at;   /* the model that it has come to */
+    bool runtime;         /* there is one */
+    uint32_t rate;        /* calls served here a minute, at the last look */
+    int64_t rates_ms;     /* now_ms of the last look at the rates */
+    int64_t cleaned_ms;   /* of the janitor */
+    int64_t reaped_ms;    /* of the reaper's last beginning */
+    uint32_t reap_at;     /* the model it has come to; UINT32_MAX: it rests */
+    bool misplaced;       /* something may be here that may not (H3) */
+    uint32_t ahead_units; /* what a model takes that is loaded in advance, as far as is known */
+    struct heap unloaded; /* models without a copy that the reaper has come to, by last use */
+    struct heap ahead;    /* those to be loaded in advance, latest used first */
+    int64_t emptied_ms;   /* now_ms when etcd last was (W1) */
+    bool lost;            /* and something may still have to be written anew */
+    bool lost_seen;       /* on this sweep */
+    uint32_t lost_at;     /* the model that it has come to */
     struct ledger ledger;
     uint32_t loaders;
     uint32_t default_units;
@@ -130,6 +162,7 @@ struct mesh {
     struct heap deadlines; /* of waiting calls */
     uint32_t routing;      /* list of those to be routed, first in first out */
     uint32_t routing_last;
+    uint32_t parked; /* list of those that are */
     uint64_t sent;
 
     /* transactions */
@@ -176,6 +209,13 @@ static inline bool
 state_serves(enum mesh_state state)
 {
     return state == MESH_STATE_LOADED || state == MESH_STATE_WITHDRAWING;
+}
+
+/* It is in memory, and calls are given to it. */
+static inline bool
+entry_serves(const struct entry *entry)
+{
+    return state_serves((enum mesh_state)entry->state) && entry->resident && !entry->failed;
 }
 
 /* step.c */
@@ -233,6 +273,8 @@ uint32_t model_fresh_failures(const struct mesh *mesh, const struct model *model
 /* G1: the record without the places of an instance, if that one's key is absent. */
 void settle_without(struct mesh *mesh, uint32_t model, uint16_t instance);
 
+/* The record as it is now, to be changed and written; of the step's memory. */
+struct mesh_model settle_record(struct mesh *mesh, uint32_t model);
 /* W1: a record that was lost, as this node knew it, without its own place. */
 void settle_anew(struct mesh *mesh, uint32_t model);
 
@@ -241,7 +283,17 @@ void settle_say_used(struct mesh *mesh, uint32_t model);
 
 /* copies.c */
 void copies_use(struct mesh *mesh, struct entry *entry, uint32_t count);
+/* S5: calls have ended, after so long together. */
+void copies_time(struct entry *entry, uint32_t count, uint64_t took_us);
 void copies_tick(struct mesh *mesh);
+
+/* move.c */
+/* D2, D3: those in `order`, to other nodes, and away from here when they are loaded there. */
+void move_in_order(struct mesh *mesh);
+/* H3: what may not be here any more. */
+void move_tick(struct mesh *mesh);
+/* E6: it was evicted, and its place has gone. */
+void move_evicted(struct mesh *mesh, struct entry *entry);
 
 /* drain.c */
 void drain_begin(struct mesh *mesh);
@@ -253,13 +305,19 @@ void janitor_tick(struct mesh *mesh);
 /* reaper.c */
 void reaper_tick(struct mesh *mesh);
 
+/* ahead.c: the reaper has come to a model; it has seen all of them; a second has passed. */
+void ahead_note(struct mesh *mesh, uint32_t model);
+void ahead_plan(struct mesh *mesh);
+void ahead_tick(struct mesh *mesh);
+
 /* lost.c */
 void lost_on_emptied(struct mesh *mesh);
 void lost_tick(struct mesh *mesh);
-/* The record is that of a model whose record was lost, not another under its name. */
-bool lost_is(const struct mesh *mesh, const struct mesh_model *record);
-/* It has been put: what is held here is held for it. */
-void lost_is_back(struct mesh *mesh, uint32_t model);
+/* A record that is about to be put: of a model whose record was lost, or another under its name. */
+enum lost { LOST_NOT, LOST_SAME, LOST_OTHER };
+enum lost lost_judge(const struct mesh *mesh, const struct mesh_model *record);
+/* It has been put: what is held here is held for it, or for none. */
+void lost_ends(struct mesh *mesh, uint32_t model, enum lost lost);
 /* Others may still speak in revisions from before. */
 bool lost_lately(const struct mesh *mesh);
 
@@ -273,11 +331,28 @@ model_is_lost(const struct model *model)
 void call_on_call(struct mesh *mesh, const struct mesh_event *event);
 void call_on_cancelled(struct mesh *mesh, uint32_t call);
 void call_on_try(struct mesh *mesh, const struct mesh_event *event);
-void call_on_ensure(struct mesh *mesh, const struct mesh_event *event);
 void call_route(struct mesh *mesh, uint32_t number);
-/* A copy more, at the best place that there is; `used_ms` is what placement goes by (S4). */
-void ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
 /* All that wait for the entry: it is loaded, or they go on elsewhere. */
 void calls_serve(struct mesh *mesh, struct entry *entry);
 void calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why);
 void call_tick(struct mesh *mesh);
+void call_route_later(struct mesh *mesh, uint32_t number);
+
+/* ensure.c */
+/* A copy more, at the best place that there is; `used_ms` is what placement goes by (S4). Why
+ * nobody takes it; NULL: somebody may, or there are enough. */
+const char *ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
+/* The same in two: where it may be, and there it is asked for; NAME_NONE: nothing happens. */
+struct place_wish ensure_wish(struct mesh *mesh, uint32_t model);
+void ensure_at(struct mesh *mesh, const struct load_wish *load, uint32_t there);
+void ensure_on_ensure(struct mesh *mesh, const struct mesh_event *event);
+
+/* follow.c: calls for vmodels (V7, V8). */
+/* The call is not over: it is routed to another model, or waits until the mirror has seen more. */
+bool follow_vmodel(struct mesh *mesh, uint32_t call);
+/* It has another model from now on, if there is one. */
+bool follow_turn(struct mesh *mesh, struct call *call);
+void follow_cancelled(struct mesh *mesh, uint32_t call);
+void follow_on_vmodel(struct mesh *mesh, uint32_t vmodel);
+void follow_on_model(struct mesh *mesh, uint32_t model);
+void follow_tick(struct mesh *mesh);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "mesh/core/promote.h"
 #include "mesh/core/state.h"
 
 enum { FAILURE_FRESH_MS = 15 * 60000, GONE_MS = 10 * 60000, RATE_FOR_MORE = 2000 };
@@ -14,6 +15,8 @@ struct mesh *
 mesh_create(const struct mesh_config *config)
 {
     CHECK(config->instances_max > 0 && config->instances_max <= MESH_INSTANCES_MAX);
+    CHECK(config->models_max <= BIDDER_NUMBER_MAX && config->vmodels_max <= BIDDER_NUMBER_MAX &&
+          config->orders_max <= BIDDER_NUMBER_MAX);
     struct mesh *mesh = calloc(1, sizeof(*mesh));
     CHECK(mesh != NULL);
     mesh->config = *config;
@@ -28,13 +31,17 @@ mesh_create(const struct mesh_config *config)
     mesh->random = config->seed;
     mesh->entry_free = ENTRY_NONE;
     mesh->routing = CALL_NONE;
+    mesh->parked = CALL_NONE;
     tables_init(&mesh->tables, config);
+    vmodels_init(&mesh->vmodels, config);
     return mesh;
 }
 
 void
 mesh_destroy(struct mesh *mesh)
 {
+    orders_fini(&mesh->orders);
+    vmodels_fini(&mesh->vmodels);
     tables_fini(&mesh->tables);
     heap_fini(&mesh->lru);
     heap_fini(&mesh->young);
@@ -43,6 +50,8 @@ mesh_destroy(struct mesh *mesh)
     heap_fini(&mesh->retries);
     heap_fini(&mesh->graves);
     heap_fini(&mesh->order);
+    heap_fini(&mesh->unloaded);
+    heap_fini(&mesh->ahead);
     memory_arena_fini(&mesh->arena);
     free(mesh->entries);
     free(mesh->victims);
@@ -73,6 +82,43 @@ on_record(struct mesh *mesh, uint32_t number)
         model->txn = 0;
     heap_remove(&mesh->retries, number);
     settle_later(mesh, number);
+    orders_on_model(mesh, number);
+    promote_on_model(mesh, number);
+    follow_on_model(mesh, number);
+}
+
+static void
+on_vmodel(struct mesh *mesh, uint32_t number)
+{
+    orders_on_vmodel(mesh, number);
+    promote_on_vmodel(mesh, number);
+    follow_on_vmodel(mesh, number);
+}
+
+static void
+on_vmodel_put(struct mesh *mesh, const struct mesh_event *event)
+{
+    uint32_t number;
+    if (vmodels_put(&mesh->vmodels, &mesh->tables, &event->vmodel, &number))
+        on_vmodel(mesh, number);
+}
+
+static void
+on_vmodel_gone(struct mesh *mesh, const struct mesh_event *event)
+{
+    uint32_t number;
+    if (vmodels_drop(&mesh->vmodels, &mesh->tables, event->gone.id, event->gone.revision, &number))
+        on_vmodel(mesh, number);
+}
+
+static void
+on_txn_ended(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end)
+{
+    switch ((enum bidder)((uint32_t)txn >> BIDDER_SHIFT)) {
+    case BIDDER_MODEL: settle_on_txn(mesh, txn, end); break;
+    case BIDDER_ORDER: orders_on_txn(mesh, txn, end); break;
+    case BIDDER_VMODEL: promote_on_txn(mesh, txn); break;
+    }
 }
 
 static void
@@ -89,11 +135,11 @@ static void
 on_model_put(struct mesh *mesh, const struct mesh_event *event)
 {
     uint32_t number;
-    bool is_back = lost_is(mesh, &event->model);
+    enum lost lost = lost_judge(mesh, &event->model);
     if (!tables_put_model(&mesh->tables, &event->model, &number))
         return;
-    if (is_back)
-        lost_is_back(mesh, number);
+    if (lost != LOST_NOT)
+        lost_ends(mesh, number, lost);
     heap_remove(&mesh->graves, number);
     on_record(mesh, number);
 }
@@ -115,7 +161,9 @@ on_whole(struct mesh *mesh, uint64_t revision)
 {
     bool was = mesh->whole;
     mesh->whole = true;
+    mesh->seen = revision;
     dig_up(mesh, revision);
+    vmodels_dig_up(&mesh->vmodels, revision);
     if (!was)
         settle_all(mesh);
 }
@@ -132,10 +180,13 @@ on_session(struct mesh *mesh, uint64_t revision)
 static void
 on_instance_put(struct mesh *mesh, const struct mesh_event *event)
 {
-    uint64_t own = mesh->tables.instances[INSTANCE_SELF].session;
-    bool newer = tables_put_instance(&mesh->tables, &event->instance, mesh->now_ms);
-    if (newer && own != mesh->tables.instances[INSTANCE_SELF].session)
+    const struct instance before = mesh->tables.instances[INSTANCE_SELF];
+    if (!tables_put_instance(&mesh->tables, &event->instance, mesh->now_ms))
+        return;
+    const struct instance *own = &mesh->tables.instances[INSTANCE_SELF];
+    if (own->session != before.session)
         settle_all(mesh); /* this node's places count (again) */
+    mesh->misplaced |= own->labels != before.labels;
 }
 
 static void
@@ -170,6 +221,8 @@ on_used(struct mesh *mesh, const struct mesh_event *event)
     if (entry == NULL)
         return;
     copies_use(mesh, entry, event->used.count);
+    if (event->used.took_us > 0)
+        copies_time(entry, event->used.count, event->used.took_us);
     load_touch(mesh, entry, event->used.used_ms);
 }
 
@@ -181,11 +234,16 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
     switch (event->kind) {
     case MESH_TICK:
         settle_tick(mesh);
+        orders_tick(mesh);
+        promote_tick(mesh);
         call_tick(mesh);
+        tables_tell_old(&mesh->tables, mesh->now_ms, mesh->wall_ms);
         load_tick(mesh);
         copies_tick(mesh);
         janitor_tick(mesh);
+        ahead_tick(mesh);
         reaper_tick(mesh);
+        move_tick(mesh);
         drain_tick(mesh);
         lost_tick(mesh);
         break;
@@ -196,28 +254,30 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
     case MESH_EMPTIED: lost_on_emptied(mesh); break;
     case MESH_MODEL_PUT: on_model_put(mesh, event); break;
     case MESH_MODEL_GONE: on_model_gone(mesh, event); break;
-    case MESH_VMODEL_PUT:
-    case MESH_VMODEL_GONE:
-    case MESH_ORDER:
-    case MESH_ORDER_CANCELLED: break;
+    case MESH_VMODEL_PUT: on_vmodel_put(mesh, event); break;
+    case MESH_VMODEL_GONE: on_vmodel_gone(mesh, event); break;
     case MESH_INSTANCE_PUT: on_instance_put(mesh, event); break;
     case MESH_INSTANCE_GONE:
         tables_drop_instance(&mesh->tables, event->gone.id, event->gone.revision, mesh->now_ms);
         break;
     case MESH_INSTANCE_FIGURES: on_figures(mesh, event); break;
-    case MESH_TXN_ENDED: settle_on_txn(mesh, event->txn.txn, event->txn.end); break;
+    case MESH_TXN_ENDED: on_txn_ended(mesh, event->txn.txn, event->txn.end); break;
     case MESH_CALL: call_on_call(mesh, event); break;
     case MESH_CALL_CANCELLED: call_on_cancelled(mesh, event->call.call); break;
     case MESH_TRY_ENDED: call_on_try(mesh, event); break;
-    case MESH_ENSURE: call_on_ensure(mesh, event); break;
+    case MESH_ORDER: orders_on_order(mesh, &event->order); break;
+    case MESH_ORDER_CANCELLED: orders_on_cancelled(mesh, event->order.order); break;
+    case MESH_ENSURE: ensure_on_ensure(mesh, event); break;
     case MESH_SIZE_PREDICTED:
         load_on_size(mesh, event->loaded.ticket, event->loaded.size_bytes);
         break;
     case MESH_LOAD_ENDED: load_on_load(mesh, event); break;
     case MESH_UNLOAD_ENDED: load_on_unload(mesh, event->loaded.ticket, event->loaded.freed); break;
     case MESH_TYPES:
-        if (types_set(&mesh->tables.types, event->types.rules, event->types.rule_count))
+        if (types_set(&mesh->tables.types, event->types.rules, event->types.rule_count)) {
             tables_relabel(&mesh->tables);
+            mesh->misplaced = true;
+        }
         break;
     case MESH_USED: on_used(mesh, event); break;
     case MESH_LEADER: mesh->leader = event->leader.is_leader; break;
@@ -233,7 +293,7 @@ work_off_one(struct mesh *mesh)
         return true;
     }
     if (mesh->routing == CALL_NONE)
-        return false;
+        return orders_work_off(mesh);
     uint32_t number = mesh->routing;
     mesh->routing = mesh->calls[number].next;
     call_route(mesh, number);
@@ -267,6 +327,14 @@ mesh_state(const struct mesh *mesh, const char *id)
     return (enum mesh_state)mesh->entries[mesh->tables.models[number].entry].state;
 }
 
+const char *
+mesh_resolve(const struct mesh *mesh, const char *id)
+{
+    uint32_t number = names_find(&mesh->vmodels.names, id);
+    uint32_t model = number == NAME_NONE ? NAME_NONE : vmodel_model(&mesh->vmodels.at[number]);
+    return model == NAME_NONE ? NULL : names_text(&mesh->tables.model_names, model);
+}
+
 struct mesh_figures
 mesh_figures(struct mesh *mesh)
 {
@@ -291,6 +359,24 @@ mesh_figures(struct mesh *mesh)
     };
 }
 
+static void
+check_calls(const struct mesh *mesh, const struct entry *entry)
+{
+    uint32_t waiting = 0;
+    uint32_t last = CALL_NONE;
+    for (uint32_t i = entry->first_call; i != CALL_NONE; i = mesh->calls[i].next) {
+        CHECK(mesh->calls[i].state == CALL_WAITING);
+        CHECK(mesh->calls[i].entry == (uint32_t)(entry - mesh->entries));
+        waiting++;
+        last = i;
+    }
+    CHECK(waiting == entry->waiting && last == entry->last_call);
+    if (entry->concurrency > 0) /* S6 */
+        CHECK(entry->in_flight <= entry->concurrency);
+    if (entry_serves(entry) && waiting > 0)
+        CHECK(entry->concurrency > 0 && entry->in_flight == entry->concurrency);
+}
+
 void
 mesh_check(const struct mesh *mesh)
 {
@@ -311,8 +397,13 @@ mesh_check(const struct mesh *mesh)
         evictable += heap_has(&mesh->lru, i) ? entry->units : 0;
         loading += entry->state == MESH_STATE_LOADING;
         CHECK(heap_has(&mesh->queue, i) == (entry->state == MESH_STATE_QUEUED));
-        for (uint32_t call = entry->first_call; call != CALL_NONE; call = mesh->calls[call].next)
-            CHECK(mesh->calls[call].state == CALL_WAITING && mesh->calls[call].entry == i);
+        check_calls(mesh, entry);
+    }
+    for (uint32_t call = mesh->parked; call != CALL_NONE; call = mesh->calls[call].next)
+        CHECK(mesh->calls[call].state == CALL_PARKED && mesh->calls[call].vmodel != NAME_NONE);
+    for (uint32_t i = 0; i < mesh->orders.under_way_count; i++) {
+        const struct order *order = &mesh->orders.at[mesh->orders.under_way[i]];
+        CHECK(order->stage != ORDER_FREE && order->at == i && !order->due);
     }
     CHECK(committed == mesh->ledger.committed && resident == mesh->ledger.resident);
     CHECK(claimed == mesh->ledger.claimed);

@@ -20,6 +20,7 @@ tables_init(struct tables *tables, const struct mesh_config *config)
     names_init(&tables->reasons, REASONS_MAX, key);
     names_init(&tables->label_sets, config->instances_max, key);
     types_init(&tables->types, key);
+    generations_init(&tables->generations, config->instances_max + 1, key);
     CHECK(tables_hold_instance(tables, config->instance) == INSTANCE_SELF);
 }
 
@@ -39,6 +40,7 @@ tables_fini(struct tables *tables)
     names_fini(&tables->reasons);
     names_fini(&tables->label_sets);
     types_fini(&tables->types);
+    generations_fini(&tables->generations);
 }
 
 const struct place *
@@ -84,7 +86,21 @@ tables_hold_instance(struct tables *tables, const char *id)
     memory_grow((void **)&tables->candidates, &tables->candidate_capacity, number + 1,
                 sizeof(*tables->candidates));
     if (tables->instance_names.at[number].references == 1)
-        tables->instances[number] = (struct instance){.label_set = NAME_NONE};
+        tables->instances[number] =
+            (struct instance){.label_set = NAME_NONE, .generation = NAME_NONE};
+    return number;
+}
+
+uint32_t
+tables_hold_model(struct tables *tables, const char *id)
+{
+    uint32_t number = names_hold(&tables->model_names, id);
+    if (number == NAME_NONE)
+        return NAME_NONE;
+    memory_grow((void **)&tables->models, &tables->model_capacity, number + 1,
+                sizeof(*tables->models));
+    if (tables->model_names.at[number].references == 1)
+        tables->models[number] = (struct model){.entry = ENTRY_NONE};
     return number;
 }
 
@@ -158,20 +174,20 @@ tables_put_model(struct tables *tables, const struct mesh_model *record, uint32_
     if (type == NAME_NONE)
         return false;
     if (at == NAME_NONE) {
-        at = names_hold(&tables->model_names, record->id);
+        at = tables_hold_model(tables, record->id);
         if (at == NAME_NONE) {
             names_release(&tables->type_names, type);
             return false;
         }
-        memory_grow((void **)&tables->models, &tables->model_capacity, at + 1,
-                    sizeof(*tables->models));
-        tables->models[at] = (struct model){.entry = ENTRY_NONE, .listed = true};
+        tables->models[at].listed = true;
     }
     struct model *model = &tables->models[at];
     if (!model->listed)
         names_keep(&tables->model_names, at);
+    struct model former = *model; /* its references go last: who is named in both is the same */
+    model->places = NULL;
+    model->place_count = 0;
     model->listed = true;
-    clear_record(tables, model);
     model->known = true;
     model->type = type;
     model->path = path_and_key(record);
@@ -182,6 +198,7 @@ tables_put_model(struct tables *tables, const struct mesh_model *record, uint32_
     model->references = record->references;
     model->auto_delete = record->auto_delete;
     read_places(tables, model, record);
+    clear_record(tables, &former);
     *number = at;
     return true;
 }
@@ -218,6 +235,35 @@ set_labels(struct tables *tables, struct instance *instance, const char *labels)
         names_release(&tables->label_sets, before);
 }
 
+/* U1. What was of another generation has left that one. */
+static void
+set_generation(struct tables *tables, struct instance *instance, const struct mesh_instance *record,
+               int64_t now_ms)
+{
+    struct generations *generations = &tables->generations;
+    uint32_t before = instance->generation;
+    instance->generation = NAME_NONE;
+    if (instance->label_set != NAME_NONE)
+        instance->generation = generations_join(generations, record->id, record->version,
+                                                instance->label_set, stamp_judge(record->start_ms));
+    if (before != NAME_NONE && before != instance->generation)
+        generations_lose(generations, before, now_ms);
+    if (before != NAME_NONE)
+        generations_leave(generations, before);
+    if (instance->generation != NAME_NONE && record->draining && !instance->draining)
+        generations_lose(generations, instance->generation, now_ms);
+}
+
+static void
+leave_generation(struct tables *tables, struct instance *instance, int64_t now_ms)
+{
+    if (instance->generation == NAME_NONE)
+        return;
+    generations_lose(&tables->generations, instance->generation, now_ms);
+    generations_leave(&tables->generations, instance->generation);
+    instance->generation = NAME_NONE;
+}
+
 /* Whatever it says, sums and differences of these do not overflow. */
 struct mesh_figures
 figures_judge(struct mesh_figures figures)
@@ -247,18 +293,18 @@ tables_put_instance(struct tables *tables, const struct mesh_instance *record, i
         tables->live++;
     }
     struct instance *instance = &tables->instances[at];
-    if (instance->session != record->session) {
+    if (instance->session != record->session)
         instance->unreachable_until_ms = now_ms;
-        instance->pending_units = 0;
-    }
+    instance->pending_units = 0; /* P5 */
     instance->session = record->session;
     instance->lost = false;
     instance->revision = record->revision;
     instance->start_ms = stamp_judge(record->start_ms);
     instance->version = record->version;
-    instance->draining = record->draining;
     instance->figures = figures_judge(record->figures);
     set_labels(tables, instance, record->labels);
+    set_generation(tables, instance, record, now_ms);
+    instance->draining = record->draining;
     return true;
 }
 
@@ -270,6 +316,7 @@ tables_drop_instance(struct tables *tables, const char *id, uint64_t revision, i
         revision <= tables->instances[at].revision)
         return false;
     struct instance *instance = &tables->instances[at];
+    leave_generation(tables, instance, now_ms);
     if (instance->label_set != NAME_NONE)
         names_release(&tables->label_sets, instance->label_set);
     instance->label_set = NAME_NONE;
@@ -291,4 +338,43 @@ tables_relabel(struct tables *tables)
             instance->labels =
                 types_labels(&tables->types, names_text(&tables->label_sets, instance->label_set));
     }
+}
+
+void
+tables_tell_old(struct tables *tables, int64_t now_ms, int64_t wall_ms)
+{
+    struct generations *generations = &tables->generations;
+    generations_begin(generations);
+    for (uint32_t i = 0; i < tables->instance_names.used; i++)
+        if (tables->instances[i].generation != NAME_NONE)
+            generations_show(generations, tables->instances[i].generation,
+                             tables->instances[i].start_ms, wall_ms);
+    generations_judge(generations, now_ms, wall_ms);
+    for (uint32_t i = 0; i < tables->instance_names.used; i++) {
+        struct instance *instance = &tables->instances[i];
+        instance->old =
+            instance->generation != NAME_NONE && generations->at[instance->generation].old;
+    }
+}
+
+const struct type_rule *
+tables_rule(const struct tables *tables, const struct model *model)
+{
+    return types_rule(&tables->types, names_text(&tables->type_names, model->type));
+}
+
+struct tables_room
+tables_room(const struct tables *tables, const struct type_rule *rule)
+{
+    struct tables_room room = {.oldest_ms = STAMP_MAX};
+    for (uint32_t i = 0; i < tables->instance_names.used; i++) {
+        const struct instance *instance = &tables->instances[i];
+        if (instance->session == 0 || instance->draining || !types_allow(rule, instance->labels))
+            continue;
+        room.capacity_units += instance->figures.capacity_units;
+        room.free_units += instance->figures.free_units;
+        if (instance->figures.oldest_ms < room.oldest_ms)
+            room.oldest_ms = instance->figures.oldest_ms;
+    }
+    return room;
 }

@@ -13,6 +13,7 @@
 #include "mesh/core/mesh_core.h"
 #include "mesh/core/names.h"
 #include "mesh/core/types.h"
+#include "mesh/core/upgrade.h"
 
 enum { PLACES_INLINE = 4, INSTANCE_SELF = 0 };
 
@@ -52,10 +53,15 @@ struct instance {
     int64_t unreachable_until_ms;
     struct mesh_figures figures;
     uint64_t pending_units; /* sent there to be loaded, since the figures (P5) */
+    uint64_t ahead_units;   /* may still be loaded there in advance, into what is free (G3) */
+    uint64_t renew_units;   /* and in the place of what is older (G4) */
+    int64_t ahead_ms;       /* now_ms when something last was (G5) */
     uint64_t sent;          /* order of the last call sent there */
     uint64_t labels;        /* bits of `label_set` */
     uint32_t out;           /* calls that are there from here */
     uint32_t label_set;     /* in `label_sets`; NAME_NONE */
+    uint32_t generation;    /* U1; NAME_NONE */
+    bool old;               /* U3: the second choice */
     bool draining;
     bool lost; /* at gone_ms, with all of etcd: it counts until it has had the time to come back */
 };
@@ -81,6 +87,7 @@ struct tables {
     struct names reasons;
     struct names label_sets;
     struct types types;
+    struct generations generations;
     struct model *models;
     struct instance *instances;
     struct candidate *candidates; /* as many as instances; place_choose's scratch memory */
@@ -108,6 +115,10 @@ const struct place *model_place(const struct model *model, uint16_t instance);
 uint32_t tables_model(const struct tables *tables, const char *id);
 uint32_t tables_instance(const struct tables *tables, const char *id);
 
+/* A number for an id that an order or a vmodel names, with a reference: there may be no record of
+ * it. NAME_NONE: no room. */
+uint32_t tables_hold_model(struct tables *tables, const char *id);
+
 /* T6. False: older than what is there, or no room for one more. */
 bool tables_put_model(struct tables *tables, const struct mesh_model *record, uint32_t *number);
 bool tables_drop_model(struct tables *tables, const char *id, uint64_t revision, uint32_t *number);
@@ -121,6 +132,19 @@ uint32_t tables_hold_instance(struct tables *tables, const char *id);
 
 /* The bits of all instances anew, after the rules have changed. */
 void tables_relabel(struct tables *tables);
+/* U2: who is old as of now. */
+void tables_tell_old(struct tables *tables, int64_t now_ms, int64_t wall_ms);
+
+/* NULL: anybody may. */
+const struct type_rule *tables_rule(const struct tables *tables, const struct model *model);
+
+/* What the nodes that may hold models of a rule, and do not drain, have together. */
+struct tables_room {
+    uint64_t capacity_units;
+    uint64_t free_units;
+    int64_t oldest_ms;
+};
+struct tables_room tables_room(const struct tables *tables, const struct type_rule *rule);
 
 /* Stamps of strangers, cut so that differences of them do not overflow. */
 #define STAMP_MAX (INT64_MAX / 4)

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is loaded before anybody asks: rules G3 to G5. On its way through all models the reaper
+ * notes those without a copy; when it has seen all, each node is given its share of what may be
+ * loaded there until the next time; then, second by second, the latest used ones are asked for.
+ */
+#include "base/check.h"
+#include "mesh/core/state.h"
+
+enum {
+    NOTED_MAX = 16384, /* the latest used ones; as many as a thousand nodes load in a minute */
+    PACE_MS = 4000,    /* G5 */
+    FAILURES_MAX = 2,  /* G3 */
+    KEPT_FREE = 8,     /* an eighth of a node stays free */
+    RENEWED = 20,      /* G4: a twentieth of a node at least, though it is full */
+    LATER_MAX = 16,    /* that have to wait, before the next second is waited for */
+    LOOKS_MAX = 256,   /* a second */
+};
+
+static bool
+is_wanted(const struct mesh *mesh, uint32_t number)
+{
+    const struct model *model = &mesh->tables.models[number];
+    return names_text(&mesh->tables.model_names, number) != NULL && model->known &&
+           !model_is_lost(model) && model->entry == ENTRY_NONE &&
+           model_copies(&mesh->tables, model) == 0 &&
+           model_fresh_failures(mesh, model) < FAILURES_MAX;
+}
+
+void
+ahead_note(struct mesh *mesh, uint32_t number)
+{
+    if (!is_wanted(mesh, number))
+        return;
+    heap_set(&mesh->unloaded, number, model_at(mesh, number)->used_ms);
+    if (mesh->unloaded.count > NOTED_MAX)
+        heap_remove(&mesh->unloaded, heap_first(&mesh->unloaded));
+}
+
+/* What a loaded model takes, on average over all nodes. */
+static uint32_t
+mean_units(const struct mesh *mesh)
+{
+    uint64_t units = 0;
+    uint64_t copies = 0;
+    for (uint32_t i = 0; i < mesh->tables.instance_names.used; i++) {
+        const struct instance *instance = &mesh->tables.instances[i];
+        if (instance->session == 0)
+            continue;
+        units += instance->figures.capacity_units - instance->figures.free_units;
+        copies += instance->figures.copies;
+    }
+    uint64_t mean = copies == 0 ? mesh->default_units : units / copies;
+    return mean == 0 ? 1 : mean < UINT32_MAX ? (uint32_t)mean : UINT32_MAX;
+}
+
+/* G3, G4 */
+static void
+give_share(struct instance *instance)
+{
+    uint64_t capacity = instance->figures.capacity_units;
+    uint64_t room = instance->figures.full ? 0 : instance->figures.free_units;
+    uint64_t kept = capacity / KEPT_FREE;
+    uint64_t renewed = capacity / RENEWED;
+    instance->ahead_units = room > kept ? (room - kept) / 2 : 0;
+    instance->renew_units =
+        renewed > instance->ahead_units ? renewed - instance->ahead_units : 0;
+}
+
+static void
+forget_all(struct heap *heap)
+{
+    while (heap_first(heap) != HEAP_NONE)
+        heap_remove(heap, heap_first(heap));
+}
+
+void
+ahead_plan(struct mesh *mesh)
+{
+    mesh->ahead_units = mean_units(mesh);
+    mesh->tables.instances[INSTANCE_SELF].figures = mesh_figures(mesh);
+    for (uint32_t i = 0; i < mesh->tables.instance_names.used; i++)
+        give_share(&mesh->tables.instances[i]);
+    forget_all(&mesh->ahead);
+    while (heap_first(&mesh->unloaded) != HEAP_NONE) {
+        uint32_t number = heap_first(&mesh->unloaded);
+        heap_set(&mesh->ahead, number, -heap_first_key(&mesh->unloaded));
+        heap_remove(&mesh->unloaded, number);
+    }
+}
+
+enum sent { SENT, SENT_LATER, SENT_NEVER };
+
+static enum sent
+send_ahead(struct mesh *mesh, uint32_t number)
+{
+    if (!is_wanted(mesh, number))
+        return SENT_NEVER;
+    int64_t used_ms = model_at(mesh, number)->used_ms;
+    const struct load_wish load = {
+        .model = number,
+        .used_ms = used_ms < mesh->wall_ms ? used_ms : mesh->wall_ms,
+        .class = MESH_CLASS_ADVANCE,
+        .target = 1,
+    };
+    struct place_wish wish = ensure_wish(mesh, number);
+    wish.own = false;
+    wish.used_ms = load.used_ms;
+    wish.ahead_units = mesh->ahead_units;
+    wish.paced_ms = mesh->now_ms - PACE_MS;
+    uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
+    if (there == NAME_NONE) {
+        wish.paced_ms = mesh->now_ms;
+        return place_choose(&mesh->tables, &wish, &mesh->random) == NAME_NONE ? SENT_NEVER
+                                                                              : SENT_LATER;
+    }
+    struct instance *instance = &mesh->tables.instances[there];
+    uint64_t *share = instance->ahead_units >= mesh->ahead_units ? &instance->ahead_units
+                                                                 : &instance->renew_units;
+    CHECK(*share >= mesh->ahead_units);
+    *share -= mesh->ahead_units;
+    instance->ahead_ms = mesh->now_ms;
+    ensure_at(mesh, &load, there);
+    return SENT;
+}
+
+void
+ahead_tick(struct mesh *mesh)
+{
+    uint32_t waiting[LATER_MAX];
+    uint32_t waiting_count = 0;
+    if (!mesh->leader || mesh->session == 0)
+        forget_all(&mesh->ahead);
+    for (uint32_t looks = 0; looks < LOOKS_MAX && waiting_count < LATER_MAX; looks++) {
+        uint32_t number = heap_first(&mesh->ahead);
+        if (number == HEAP_NONE)
+            break;
+        heap_remove(&mesh->ahead, number);
+        if (send_ahead(mesh, number) == SENT_LATER)
+            waiting[waiting_count++] = number;
+    }
+    for (uint32_t i = 0; i < waiting_count; i++)
+        heap_set(&mesh->ahead, waiting[i], -model_at(mesh, waiting[i])->used_ms);
+}

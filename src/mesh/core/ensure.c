@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A copy is wanted, without a call: here, or at the best place that there is. */
+#include "mesh/core/state.h"
+
+struct place_wish
+ensure_wish(struct mesh *mesh, uint32_t number)
+{
+    struct model *model = model_at(mesh, number);
+    mesh->tables.instances[INSTANCE_SELF].figures = mesh_figures(mesh);
+    return (struct place_wish){
+        .model = model,
+        .now_ms = mesh->now_ms,
+        .wall_ms = mesh->wall_ms,
+        .used_ms = mesh->wall_ms,
+        .churn_ms = load_churn_ms(mesh),
+        .fresh_ms = mesh->config.failure_fresh_ms,
+        .own = true,
+        .not_self = model->entry != ENTRY_NONE,
+    };
+}
+
+const char *
+ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms)
+{
+    if (model_copies(&mesh->tables, model_at(mesh, load->model)) >= load->target)
+        return NULL;
+    struct place_wish wish = ensure_wish(mesh, load->model);
+    wish.used_ms = used_ms;
+    uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
+    if (there == INSTANCE_SELF) {
+        if (load_begin(mesh, load) == LOAD_BEGUN)
+            return NULL;
+        wish.not_self = true; /* it knows better than its figures say */
+        there = place_choose(&mesh->tables, &wish, &mesh->random);
+    }
+    if (there == NAME_NONE)
+        return place_refusal_text(place_refusal(&mesh->tables, &wish));
+    ensure_at(mesh, load, there);
+    return NULL;
+}
+
+void
+ensure_at(struct mesh *mesh, const struct load_wish *load, uint32_t there)
+{
+    if (there == INSTANCE_SELF)
+        (void)load_begin(mesh, load);
+    if (there == INSTANCE_SELF || there == NAME_NONE)
+        return;
+    mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
+    struct mesh_action *action = act(mesh, MESH_DO_ENSURE);
+    action->ensure.instance = names_text(&mesh->tables.instance_names, there);
+    action->ensure.model = names_text(&mesh->tables.model_names, load->model);
+    action->ensure.used_ms = load->used_ms;
+    action->ensure.class = load->class;
+    action->ensure.target = load->target;
+    action->ensure.size_bytes = (uint64_t)load->units * LEDGER_UNIT_BYTES;
+}
+
+/* A copy is wanted, without a call. */
+void
+ensure_on_ensure(struct mesh *mesh, const struct mesh_event *event)
+{
+    uint32_t number = tables_model(&mesh->tables, event->ensure.model);
+    if (!mesh->whole || number == NAME_NONE || !model_at(mesh, number)->known)
+        return;
+    struct model *model = model_at(mesh, number);
+    int64_t used_ms = event->ensure.used_ms == 0 ? mesh->wall_ms : event->ensure.used_ms;
+    const struct load_wish load = {
+        .model = number,
+        .used_ms = used_ms,
+        .class = event->ensure.class,
+        .target = event->ensure.target == 0 ? 1 : event->ensure.target,
+        .units = event->ensure.size_bytes == 0 ? 0 : ledger_units(event->ensure.size_bytes),
+    };
+    struct entry *entry = entry_of(mesh, model);
+    if (entry != NULL)
+        load_touch(mesh, entry, used_ms);
+    if (event->ensure.where == MESH_HERE) {
+        (void)load_begin(mesh, &load); /* who asked looks at the record, and asks again */
+        return;
+    }
+    (void)ensure_anywhere(mesh, &load, used_ms);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How copies get to other nodes: rules D2 to D4 for a node that drains, H3 for copies that may not
+ * be here any more, E6 for those that were evicted while others have room. A copy goes when the
+ * record shows another one that is loaded, and will stay.
+ */
+#include "mesh/core/state.h"
+
+enum { RECENT_MS = 3600000, ASK_AGAIN_MS = 10000, ASKS_PER_NODE = 2, FREE_SHARE = 20 };
+
+struct others {
+    uint32_t leaving; /* copies that count, and will not stay; this node's among them */
+    bool loaded;      /* one that stays is loaded */
+};
+
+static struct others
+look_around(const struct mesh *mesh, const struct model *model)
+{
+    const struct type_rule *rule = tables_rule(&mesh->tables, model);
+    const struct place *places = model_places(model);
+    struct others others = {0};
+    for (uint32_t i = 0; i < model->place_count; i++) {
+        const struct place *place = &places[i];
+        const struct instance *instance = &mesh->tables.instances[place->instance];
+        if (!place_is_copy(&mesh->tables, place))
+            continue;
+        if (place->instance == INSTANCE_SELF || instance->draining ||
+            !types_allow(rule, instance->labels))
+            others.leaving++;
+        else
+            others.loaded |= place->kind == MESH_PLACE_LOADED;
+    }
+    return others;
+}
+
+/* D4. A drain does not wait for what nobody could take; what may not be here serves on, while it is
+ * used and nobody can take it. */
+static bool
+is_waited_for(const struct mesh *mesh, const struct entry *entry)
+{
+    if (entry->used_ms <= mesh->wall_ms - RECENT_MS)
+        return false;
+    return !mesh->draining ||
+           (mesh->tables.live > 1 &&
+            model_fresh_failures(mesh, &mesh->tables.models[entry->model]) < MESH_FAILURES_MAX);
+}
+
+/* True: another node is being waited for. */
+static bool
+move_away(struct mesh *mesh, struct entry *entry)
+{
+    struct others others = look_around(mesh, model_at(mesh, entry->model));
+    if (others.loaded || !is_waited_for(mesh, entry)) {
+        entry_leave(mesh, entry);
+        return false;
+    }
+    if (entry->asked_ms != 0 && mesh->now_ms - entry->asked_ms < ASK_AGAIN_MS)
+        return true;
+    entry->asked_ms = mesh->now_ms;
+    const struct load_wish wish = {
+        .model = entry->model,
+        .used_ms = entry->used_ms,
+        .class = MESH_CLASS_MIGRATION,
+        .target = others.leaving + 1,
+        .units = entry->units,
+    };
+    ensure_anywhere(mesh, &wish, entry->used_ms);
+    return true;
+}
+
+void
+move_in_order(struct mesh *mesh)
+{
+    uint32_t asks = ASKS_PER_NODE * mesh->tables.live;
+    while (heap_first(&mesh->order) != HEAP_NONE) {
+        uint32_t number = heap_first(&mesh->order);
+        heap_remove(&mesh->order, number);
+        if (asks > 0)
+            asks -= move_away(mesh, &mesh->entries[number]);
+    }
+}
+
+void
+move_tick(struct mesh *mesh)
+{
+    if (!mesh->misplaced || !mesh->whole || mesh->draining)
+        return;
+    mesh->misplaced = false;
+    uint64_t labels = mesh->tables.instances[INSTANCE_SELF].labels;
+    for (uint32_t i = 0; i < mesh->entry_used; i++) {
+        struct entry *entry = &mesh->entries[i];
+        if (entry->state == MESH_STATE_NONE || entry->state > MESH_STATE_LOADED ||
+            !model_at(mesh, entry->model)->known ||
+            types_allow(tables_rule(&mesh->tables, model_at(mesh, entry->model)), labels))
+            continue;
+        mesh->misplaced = true; /* look again */
+        if (entry->state < MESH_STATE_LOADING)
+            entry_leave(mesh, entry);
+        else if (entry->state == MESH_STATE_LOADED)
+            heap_set(&mesh->order, i, -entry->used_ms);
+    }
+    move_in_order(mesh);
+}
+
+void
+move_evicted(struct mesh *mesh, struct entry *entry)
+{
+    const struct model *model = model_at(mesh, entry->model);
+    bool offered = entry->offered;
+    entry->offered = false;
+    if (!offered || mesh->draining || model_copies(&mesh->tables, model) > 0 ||
+        model_fresh_failures(mesh, model) >= MESH_FAILURES_MAX)
+        return;
+    struct tables_room all = tables_room(&mesh->tables, tables_rule(&mesh->tables, model));
+    if (all.free_units < all.capacity_units / FREE_SHARE)
+        return;
+    const struct load_wish load = {
+        .model = entry->model,
+        .used_ms = entry->used_ms,
+        .class = MESH_CLASS_COPY,
+        .target = 1,
+        .units = entry->units,
+    };
+    struct place_wish wish = ensure_wish(mesh, entry->model);
+    wish.used_ms = entry->used_ms;
+    wish.roomy = true;
+    ensure_at(mesh, &load, place_choose(&mesh->tables, &wish, &mesh->random));
+}

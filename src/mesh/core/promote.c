@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/core/promote.h"
+
+#include "mesh/core/state.h"
+
+enum { ASK_AGAIN_MS = 10000, ASKS_GENTLE = 2, ANEW_MS = 10000, ANEW_PER_TICK = 128 };
+
+/* Loaded, and alive. */
+static uint32_t
+loaded_copies(const struct mesh *mesh, const struct model *model)
+{
+    const struct place *places = model_places(model);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < model->place_count; i++)
+        count += places[i].kind == MESH_PLACE_LOADED && place_alive(&mesh->tables, &places[i]);
+    return count;
+}
+
+static bool
+has_failed_at(const struct mesh *mesh, const struct model *model, uint32_t instance)
+{
+    const struct place *place = model_place(model, (uint16_t)instance);
+    return place != NULL && place->kind == MESH_PLACE_FAILED &&
+           failure_is_fresh(place->since_ms, mesh->wall_ms, mesh->config.failure_fresh_ms);
+}
+
+/* Instances that may hold the model. */
+static uint32_t
+suitable(const struct mesh *mesh, const struct model *model)
+{
+    const struct tables *tables = &mesh->tables;
+    const struct type_rule *rule =
+        types_rule(&tables->types, names_text(&tables->type_names, model->type));
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < tables->instance_names.used; i++) {
+        const struct instance *instance = &tables->instances[i];
+        count += instance->session != 0 && !instance->draining &&
+                 types_allow(rule, instance->labels) && !has_failed_at(mesh, model, i);
+    }
+    return count;
+}
+
+/* V3: how many copies the target is to have; at least one. */
+static uint32_t
+wanted_copies(struct mesh *mesh, const struct model *active, const struct model *target)
+{
+    uint32_t wanted = loaded_copies(mesh, active);
+    if (wanted <= 1)
+        return 1;
+    uint32_t most = suitable(mesh, target);
+    if (most == 0)
+        return 1;
+    return wanted < most ? wanted : most;
+}
+
+static const struct model *
+record_of(struct mesh *mesh, uint32_t model)
+{
+    return model != NAME_NONE && model_at(mesh, model)->known ? model_at(mesh, model) : NULL;
+}
+
+bool
+target_is_ready(struct mesh *mesh, uint32_t active_number, uint32_t target_number)
+{
+    const struct model *active = record_of(mesh, active_number);
+    const struct model *target = record_of(mesh, target_number);
+    if (active == NULL || model_copies(&mesh->tables, active) == 0)
+        return true;
+    if (target == NULL)
+        return false;
+    uint32_t loaded = loaded_copies(mesh, target);
+    return loaded >= 1 &&
+           (loaded >= loaded_copies(mesh, active) || loaded >= wanted_copies(mesh, active, target));
+}
+
+/* V6: nobody holds it, and nobody is left to try. */
+static bool
+target_fails(struct mesh *mesh, const struct model *target)
+{
+    if (model_copies(&mesh->tables, target) > 0)
+        return false;
+    uint32_t failures = model_fresh_failures(mesh, target);
+    return failures >= MESH_FAILURES_MAX || (failures > 0 && suitable(mesh, target) == 0);
+}
+
+/* V4, V5: active := target; `failed` stays what it is to be. */
+static void
+write(struct mesh *mesh, uint32_t number, bool promoted, bool failed)
+{
+    struct vmodel *vmodel = &mesh->vmodels.at[number];
+    const struct moved_vmodel moved = {.active = promoted ? vmodel->target : vmodel->active,
+                                       .target = vmodel->target,
+                                       .failed = failed};
+    struct batch batch = {0};
+    batch_move(mesh, &batch, number, &moved);
+    batch_compare_model(mesh, &batch, vmodel->target);
+    if (promoted && vmodel->active != NAME_NONE)
+        batch_release(mesh, &batch, vmodel->active);
+    bid_send(mesh, &vmodel->bid, &batch, BIDDER_VMODEL, number);
+}
+
+/* What it comes after may be unused for long, and all others be newer (E4). That must not keep the
+ * vmodel where it is for ever: who has been asked in vain is asked as for a model used now. */
+static int64_t
+used_ms(const struct mesh *mesh, const struct vmodel *vmodel, const struct model *active)
+{
+    return vmodel->asks > ASKS_GENTLE ? mesh->wall_ms : active->used_ms;
+}
+
+/* V3 */
+static void
+ask(struct mesh *mesh, struct vmodel *vmodel)
+{
+    if (vmodel->asked_ms != 0 && mesh->now_ms - vmodel->asked_ms < ASK_AGAIN_MS)
+        return;
+    vmodel->asked_ms = mesh->now_ms;
+    vmodel->asks += vmodel->asks <= ASKS_GENTLE;
+    const struct model *active = record_of(mesh, vmodel->active);
+    const struct model *target = record_of(mesh, vmodel->target);
+    uint32_t wanted = wanted_copies(mesh, active, target);
+    int64_t used = used_ms(mesh, vmodel, active);
+    struct load_wish wish = {.model = vmodel->target, .used_ms = used, .class = MESH_CLASS_COPY};
+    for (wish.target = model_copies(&mesh->tables, target) + 1; wish.target <= wanted;
+         wish.target++)
+        (void)ensure_anywhere(mesh, &wish, used);
+}
+
+static void
+look(struct mesh *mesh, uint32_t number)
+{
+    struct vmodel *vmodel = &mesh->vmodels.at[number];
+    if (!mesh->leader || !mesh->whole || mesh->session == 0 || !vmodel_is_moving(vmodel))
+        return;
+    const struct model *active = record_of(mesh, vmodel->active);
+    const struct model *target = record_of(mesh, vmodel->target);
+    if (target == NULL || vmodel_is_lost(vmodel) || model_is_lost(target) ||
+        (active != NULL && model_is_lost(active)))
+        return; /* nobody of ours has deleted it; or all are to be written anew first */
+    if (target_is_ready(mesh, vmodel->active, vmodel->target)) {
+        write(mesh, number, true, false);
+        return;
+    }
+    bool fails = target_fails(mesh, target);
+    if (fails != vmodel->failed)
+        write(mesh, number, false, fails);
+    else if (!fails)
+        ask(mesh, vmodel);
+}
+
+void
+promote_on_vmodel(struct mesh *mesh, uint32_t vmodel)
+{
+    look(mesh, vmodel);
+}
+
+void
+promote_on_model(struct mesh *mesh, uint32_t model)
+{
+    const struct heap *moving = &mesh->vmodels.moving;
+    for (uint32_t i = 0; mesh->leader && i < moving->count; i++) {
+        uint32_t number = moving->cells[i].item;
+        const struct vmodel *vmodel = &mesh->vmodels.at[number];
+        if (vmodel->active == model || vmodel->target == model)
+            look(mesh, number);
+    }
+}
+
+void
+promote_on_txn(struct mesh *mesh, uint64_t txn)
+{
+    uint32_t number = (uint32_t)txn & (BIDDER_NUMBER_MAX - 1);
+    if (number < mesh->vmodels.names.used && bid_ended(mesh, &mesh->vmodels.at[number].bid, txn))
+        look(mesh, number);
+}
+
+/* W1 */
+static void
+write_anew(struct mesh *mesh)
+{
+    struct vmodels *vmodels = &mesh->vmodels;
+    uint32_t writes = 0;
+    for (uint32_t i = 0; i < vmodels->names.used && writes < ANEW_PER_TICK; i++) {
+        const struct vmodel *vmodel = &vmodels->at[i];
+        if (!vmodel_is_lost(vmodel))
+            continue;
+        struct batch batch = {0};
+        const struct moved_vmodel same = {
+            .active = vmodel->active, .target = vmodel->target, .failed = vmodel->failed};
+        batch_move(mesh, &batch, i, &same);
+        bid_send(mesh, &vmodels->at[i].bid, &batch, BIDDER_VMODEL, i);
+        writes++;
+    }
+    vmodels->lost = writes > 0;
+}
+
+void
+promote_tick(struct mesh *mesh)
+{
+    if (mesh->leader && mesh->vmodels.lost && mesh->session != 0 &&
+        mesh->now_ms - mesh->emptied_ms >= ANEW_MS)
+        write_anew(mesh);
+    const struct heap *moving = &mesh->vmodels.moving;
+    for (uint32_t i = 0; mesh->leader && i < moving->count; i++)
+        look(mesh, moving->cells[i].item);
+}

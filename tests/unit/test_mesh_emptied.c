@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * W1: etcd comes back without its data. Calls go on by what is known; who holds a copy writes its
+ * record anew, and only where there is none; the leader writes the others; what was deleted before
+ * stays deleted; who does not come back is not counted for long.
+ */
+#include "test_mesh_script_rig.h"
+
+/* A new etcd, whose revisions are low; this node's session ends with the old one. */
+static void
+empty(void)
+{
+    for (uint32_t i = 0; i < RECORDS; i++)
+        records[i].revision = records[i].create_revision = 0;
+    revision = 1;
+    step((struct mesh_event){.kind = MESH_EMPTIED});
+    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+}
+
+static void
+come_back(void)
+{
+    session = ++revision;
+    instance_with((struct mesh_instance){.id = "self", .session = session});
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {session}});
+}
+
+static void
+test_holders_write_anew(void **state)
+{
+    (void)state;
+    instance("other", 500);
+    put("m1", "");
+    put("m2", "other:loaded");
+    put("m3", "");
+    call_as(0, "m1", MESH_HOP_LOAD);
+    end_call(0, MESH_END_OK, 0);
+    add_place("m1", "other", MESH_PLACE_LOADED);
+    begin();
+    empty();
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    assert_seen("serve 1 m1", 1);
+    end_call(1, MESH_END_OK, 0);
+    call_as(2, "m2", MESH_HOP_ENTRY);
+    assert_seen("forward 2 m2 other hit", 1); /* it lives, as far as is known */
+    assert_seen("create", 0);                 /* there is no session */
+    come_back();
+    assert_seen("create m1 other:loaded self:loaded", 1); /* all that is known */
+    assert_seen("create", 1); /* m2 is the other's, m3 the leader's */
+    assert_seen("unload", 0);
+    begin();
+    tick(1000);
+    call_as(3, "m1", MESH_HOP_ENTRY);
+    assert_seen("serve 3 m1", 1); /* it is the same model, at another revision */
+    assert_seen("unload", 0);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+}
+
+/* Somebody else has written it before: its places are taken from there. */
+static void
+test_somebody_was_quicker(void **state)
+{
+    (void)state;
+    instance("other", 500);
+    put("m1", "");
+    put("m2", "");
+    use("m1");
+    use("m2");
+    begin();
+    empty();
+    put("m1", "other:loaded"); /* without ours */
+    struct rig_record *m2 = record_of("m2");
+    m2->revision = m2->create_revision = ++revision; /* not seen by this node yet */
+    m2->count = 0;
+    come_back();
+    assert_seen("create m2 self:loaded", 1); /* which does not hold; then */
+    assert_seen("write m2 self:loaded", 1);
+    assert_seen("write m1 other:loaded", 0);
+    assert_seen("unload m1", 1); /* J3: it is loaded, where one copy is wanted */
+    assert_int_equal(mesh_state(mesh, "m2"), MESH_STATE_LOADED);
+}
+
+/* Another model under that name is another model. */
+static void
+test_another_model(void **state)
+{
+    (void)state;
+    put("m1", "");
+    use("m1");
+    begin();
+    empty();
+    struct rig_record *m1 = record_of("m1");
+    snprintf(m1->path, TEXT, "elsewhere");
+    m1->revision = m1->create_revision = ++revision;
+    m1->count = 0;
+    tell(m1);
+    assert_seen("unload m1", 1);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_NONE);
+}
+
+/* The leader leaves the others time, and then writes what nobody has; so many at a time. */
+static void
+test_the_leader(void **state)
+{
+    (void)state;
+    char id[TEXT];
+    for (int i = 0; i < 100; i++) {
+        snprintf(id, sizeof(id), "m%d", i);
+        put(id, i == 7 ? "other:loaded" : "");
+    }
+    step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {"m5", ++revision}});
+    empty();
+    put("m6", "");
+    come_back();
+    begin();
+    tick(9000);
+    assert_seen("create", 0);
+    now_ms += 1000;
+    tick(0);
+    assert_seen("create", 0); /* not the leader */
+    step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
+    for (int i = 0; i < 3; i++) {
+        now_ms += 1000;
+        step((struct mesh_event){.kind = MESH_TICK});
+    }
+    assert_seen("create", 98);
+    assert_seen("create m5", 0); /* was deleted */
+    assert_seen("create m6", 0); /* was written by somebody */
+    assert_seen("create m7 other:loaded", 1);
+    begin();
+    for (int i = 0; i < 100; i++)
+        tick(1000);
+    assert_seen("create", 0); /* once */
+}
+
+/* What was being loaded is loaded; what was on its way out goes. */
+static void
+test_halfway(void **state)
+{
+    (void)state;
+    put("m1", "");
+    put("m2", "");
+    put("m3", "");
+    use("m3");
+    rig_prompt = false;
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    runtime_ends(MESH_SIZE_PREDICTED, "m1");
+    rig_writes = false;
+    call_as(2, "m2", MESH_HOP_ENTRY); /* its claim is out */
+    call_as(3, "m3", MESH_HOP_ENTRY);
+    step((struct mesh_event){
+        .kind = MESH_TRY_ENDED,
+        .tried = {.call = 3, .number = numbers[3], .end = MESH_END_NOT_HERE, .vanished = true}});
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADING);
+    assert_int_equal(mesh_state(mesh, "m2"), MESH_STATE_CLAIMING);
+    assert_int_equal(mesh_state(mesh, "m3"), MESH_STATE_WITHDRAWING);
+    empty();
+    rig_writes = true;
+    rig_prompt = true;
+    begin();
+    come_back();
+    assert_seen("create m1 self:loading", 1);
+    assert_seen("create m2 self:loading", 1);
+    assert_seen("create m3", 1); /* without a place; then the call that waits has it loaded again */
+    runtime_ends(MESH_SIZE_PREDICTED, "m2");
+    now_ms += LOAD_MS;
+    runtime_ends(MESH_LOAD_ENDED, "m1");
+    assert_seen("serve 1 m1", 1);
+    assert_seen("serve 2 m2", 1);
+    assert_seen("serve 3 m3", 1);
+}
+
+/* R7 rests for a while: others speak of the old revisions. An instance that does not come back
+ * counts for a minute. */
+static void
+test_the_others(void **state)
+{
+    (void)state;
+    instance("other", 500);
+    instance_with((struct mesh_instance){.id = "dead", .session = 9});
+    put("m1", "");
+    put("m2", "dead:loaded");
+    use("m1");
+    uint64_t before = record_of("m1")->create_revision;
+    empty();
+    come_back();
+    instance("other", 500);
+    begin();
+    const struct mesh_event call = {.kind = MESH_CALL,
+                                    .call = {.call = 1,
+                                             .model = "m1",
+                                             .hop = MESH_HOP_HIT,
+                                             .deadline_ms = now_ms + 1000000,
+                                             .create_revision = before + 100}};
+    step(call);
+    assert_seen("serve 1 m1", 1);
+    end_call(1, MESH_END_OK, 0);
+    call_as(2, "m2", MESH_HOP_ENTRY);
+    assert_seen("forward 2 m2 dead hit", 1);
+    end_call(2, MESH_END_OK, 0);
+    tick(61000);
+    begin();
+    call_as(2, "m2", MESH_HOP_ENTRY);
+    assert_seen("forward 2 m2 dead", 0);
+    step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
+    for (int i = 0; i < 70; i++)
+        tick(1000);
+    begin();
+    step(call);
+    assert_seen("answer 1 not-here", 1);
+    put("m3", "other:loaded");
+    call_as(3, "m3", MESH_HOP_ENTRY);
+    assert_seen("forward 3 m3 other hit", 1); /* it did come back */
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_holders_write_anew), TEST(test_somebody_was_quicker),
+        TEST(test_another_model),      TEST(test_the_leader),
+        TEST(test_halfway),            TEST(test_the_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

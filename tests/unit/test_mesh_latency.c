@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Models that take so many calls at a time: S6 (seats, who waits, who is turned away), R2 and R11
+ * for them, what becomes of those that wait when the copy goes, and S5 (how many calls are enough
+ * for another copy, from how long calls took).
+ */
+#include "test_mesh_script_rig.h"
+
+enum { WAITING = 16 };
+
+/* A model with so many seats, loaded here. */
+static void
+load_with(const char *model, uint32_t seats)
+{
+    put(model, "");
+    concurrency = seats;
+    call_as(0, model, MESH_HOP_LOAD); /* here, however busy this node is */
+    end_call(0, MESH_END_OK, 0);
+    begin();
+}
+
+static void
+calls(uint32_t first, uint32_t count, const char *model)
+{
+    for (uint32_t i = first; i < first + count; i++)
+        call_as(i, model, MESH_HOP_ENTRY);
+}
+
+/* First come, first served, as many at a time as there are seats. */
+static void
+test_seats(void **state)
+{
+    (void)state;
+    load_with("m1", 2);
+    calls(1, 5, "m1");
+    assert_seen("serve", 2);
+    assert_seen("serve 1 m1", 1);
+    assert_seen("serve 2 m1", 1);
+    end_call(2, MESH_END_OK, 0);
+    assert_seen("serve 3 m1", 1);
+    assert_seen("serve", 3);
+    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 4}});
+    end_call(1, MESH_END_OK, 0);
+    assert_seen("serve 5 m1", 1); /* 4 has left the queue */
+    end_call(3, MESH_END_OK, 0);
+    end_call(5, MESH_END_OK, 0);
+    assert_seen("serve", 4);
+    load_with("m2", 0);
+    calls(1, 50, "m2");
+    assert_seen("serve", 50); /* no limit */
+}
+
+/* Who waited for the load waits for a seat after it; the last ones of too many are turned away. */
+static void
+test_after_the_load(void **state)
+{
+    (void)state;
+    put("m1", "");
+    concurrency = 1;
+    rig_prompt = false;
+    calls(1, WAITING + 4, "m1");
+    runtime_ends(MESH_SIZE_PREDICTED, "m1");
+    begin();
+    now_ms += LOAD_MS;
+    runtime_ends(MESH_LOAD_ENDED, "m1");
+    assert_seen("serve", 1);
+    assert_seen("serve 1 m1", 1);
+    assert_seen("answer", 3);
+    char line[40];
+    for (uint32_t i = WAITING + 2; i <= WAITING + 4; i++) {
+        snprintf(line, sizeof(line), "answer %u overloaded", i);
+        assert_seen(line, 1);
+    }
+    begin();
+    end_call(1, MESH_END_OK, 0);
+    assert_seen("serve 2 m1", 1);
+}
+
+/* max(16, 8 x seats) wait. */
+static void
+test_too_many(void **state)
+{
+    (void)state;
+    load_with("m1", 1);
+    calls(1, 1 + WAITING, "m1");
+    assert_seen("answer", 0);
+    call_as(40, "m1", MESH_HOP_ENTRY);
+    assert_seen("answer 40 overloaded", 1); /* there is nobody else, and nobody else could load it */
+    load_with("m2", 3);
+    calls(41, 3 + 24, "m2");
+    assert_seen("answer", 0);
+    call_as(80, "m2", MESH_HOP_HIT);
+    assert_seen("answer 80 overloaded", 1);
+}
+
+/* R11: two overloaded copies end the call; one does not, and where there is room for another copy
+ * it is loaded. */
+static void
+test_the_next_copy(void **state)
+{
+    (void)state;
+    instance("other", 500);
+    instance("third", 500);
+    load_with("m1", 1);
+    calls(1, 1 + WAITING, "m1");
+    begin();
+    call_as(40, "m1", MESH_HOP_ENTRY);
+    assert_seen("forward", 1); /* to be loaded there */
+    assert_true(seen("forward 40 m1 other load") + seen("forward 40 m1 third load") == 1);
+    add_place("m1", "other", MESH_PLACE_LOADED);
+    begin();
+    call_as(41, "m1", MESH_HOP_ENTRY);
+    assert_seen("forward 41 m1 other hit", 1); /* fewer calls there: R2 does not hold */
+    end_call(41, MESH_END_OVERLOADED, 0);
+    add_place("m1", "third", MESH_PLACE_LOADED);
+    begin();
+    for (uint32_t i = 42; i < 44; i++)
+        call_as(i, "m1", MESH_HOP_ENTRY);
+    assert_seen("forward", 2);
+    end_call(42, MESH_END_OVERLOADED, 0);
+    end_call(42, MESH_END_OVERLOADED, 0);
+    assert_seen("answer 42 overloaded", 1);
+    assert_seen("answer", 1);
+}
+
+/* A copy that is withdrawn still gives seats; when it is gone, who waits goes elsewhere. */
+static void
+test_a_copy_that_goes(void **state)
+{
+    (void)state;
+    instance("other", 500);
+    load_with("m1", 1);
+    calls(1, 4, "m1");
+    assert_seen("serve", 1);
+    rig_writes = false;
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    add_place("m1", "other", MESH_PLACE_LOADED);
+    tick(1000);
+    assert_seen("write m1 other:loaded", 1);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_WITHDRAWING);
+    end_call(1, MESH_END_OK, 0);
+    assert_seen("serve 2 m1", 1);
+    begin();
+    put("m1", "other:loaded"); /* the withdrawal, seen */
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_EMPTYING);
+    assert_seen("forward 3 m1 other hit", 1);
+    assert_seen("forward 4 m1 other hit", 1);
+    assert_seen("unload m1", 0); /* under a call (I4) */
+    end_call(2, MESH_END_OK, 0);
+    assert_seen("unload m1", 1);
+}
+
+/* The runtime has forgotten the model: who waits for a seat does not get one. */
+static void
+test_a_copy_that_vanishes(void **state)
+{
+    (void)state;
+    load_with("m1", 1);
+    calls(1, 3, "m1");
+    begin();
+    step((struct mesh_event){
+        .kind = MESH_TRY_ENDED,
+        .tried = {.call = 1, .number = numbers[1], .end = MESH_END_NOT_HERE, .vanished = true}});
+    assert_seen("unload", 0);
+    assert_seen("load m1", 1);
+    assert_seen("answer", 0);
+    assert_seen("serve", 1); /* of the three, after the load */
+    step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    assert_seen("answer", 0); /* they wait for the call that is still in the runtime (R12) */
+    end_call(2, MESH_END_UNREACHABLE, 0);
+    assert_seen("answer", 3);
+}
+
+/* Who waits for a seat waits no longer than its deadline. */
+static void
+test_the_deadline(void **state)
+{
+    (void)state;
+    load_with("m1", 1);
+    calls(1, 2, "m1");
+    now_ms += 61000;
+    end_call(1, MESH_END_OK, 0);
+    assert_seen("answer 2 deadline", 1);
+    assert_seen("serve", 1);
+    calls(1, 2, "m1");
+    tick(61000);
+    assert_seen("answer 2 deadline", 1);
+}
+
+/* Ten seconds' calls of so long, 1 to 64 at a time; then the tick that looks at them. */
+static void
+ten_seconds(const char *model, uint32_t count, uint64_t took_us)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        call_as(0, model, MESH_HOP_ENTRY);
+        end_call(0, MESH_END_OK, took_us);
+    }
+    tick(10000);
+}
+
+/* S5: one seat, 600 ms a call: 90 calls a minute are 90 percent of it. */
+static void
+test_the_threshold(void **state)
+{
+    (void)state;
+    instance("other", 900);
+    load_with("m1", 1);
+    tick(10000);
+    ten_seconds("m1", 7, 60000000); /* fewer than eight calls say nothing, however long */
+    assert_seen("ensure", 0);
+    tick(10000);
+    load_with("m2", 1);
+    tick(10000);
+    ten_seconds("m2", 14, 600000); /* 84 a minute */
+    assert_seen("ensure", 0);
+    ten_seconds("m2", 16, 600000); /* 96 */
+    assert_seen("ensure m2 other copy 2", 1);
+    load_with("m3", 4);
+    tick(10000);
+    ten_seconds("m3", 59, 600000); /* 354 of 360 */
+    assert_seen("ensure m3", 0);
+    ten_seconds("m3", 61, 600000); /* 366 */
+    assert_seen("ensure m3 other copy 2", 1);
+}
+
+/* The mean is that of the last full window and what has come since: what was long ago is gone. */
+static void
+test_the_window(void **state)
+{
+    (void)state;
+    instance("other", 900);
+    load_with("m1", 1);
+    tick(10000);
+    begin();
+    for (int i = 0; i < 2; i++)
+        ten_seconds("m1", 64, 10); /* so short that 384 a minute are nothing */
+    assert_seen("ensure", 0);
+    ten_seconds("m1", 64, 600000); /* half of them were short: a mean of 300 ms */
+    assert_seen("ensure m1 other copy 2", 1);
+    load_with("m2", 1);
+    step((struct mesh_event){.kind = MESH_USED,
+                             .used = {.model = "m2",
+                                      .count = 64,
+                                      .used_ms = WALL + now_ms,
+                                      .took_us = UINT64_MAX}});
+    step((struct mesh_event){
+        .kind = MESH_USED,
+        .used = {.model = "m2", .count = 64, .used_ms = WALL + now_ms, .took_us = UINT64_MAX}});
+    tick(10000); /* does not overflow */
+    assert_seen("ensure m2 other copy 2", 1);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_seats),           TEST(test_after_the_load),   TEST(test_too_many),
+        TEST(test_the_next_copy),   TEST(test_a_copy_that_goes), TEST(test_a_copy_that_vanishes),
+        TEST(test_the_deadline),    TEST(test_the_threshold),    TEST(test_the_window),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

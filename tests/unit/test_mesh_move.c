@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How copies get to other nodes: H3 (new constraints, or other labels of this node), what D2 and D3
+ * do when several copies leave at once, and E6 (what was evicted is loaded where there is room).
+ */
+#include "test_mesh_script_rig.h"
+
+static void
+constrain(const char *label)
+{
+    const struct mesh_type_rule rule = {.type = "t", .required = &label, .required_count = 1};
+    step((struct mesh_event){.kind = MESH_TYPES,
+                             .types = {.rules = &rule, .rule_count = label != NULL ? 1 : 0}});
+}
+
+static void
+labelled(const char *id, const char *labels)
+{
+    instance_with((struct mesh_instance){
+        .id = id,
+        .labels = labels,
+        .session = strcmp(id, "self") == 0 ? session : 7,
+        .figures = {.capacity_units = 1000, .free_units = 500, .oldest_ms = WALL + now_ms}});
+}
+
+/* What may not be here any more moves: it serves until another copy is loaded where it may be. */
+static void
+test_constraints(void **state)
+{
+    (void)state;
+    labelled("good", "gpu");
+    labelled("bad", "cpu");
+    put("m1", "");
+    put_as("m2", "free", "", WALL + now_ms);
+    use("m1");
+    use("m2");
+    constrain("gpu");
+    tick(1000);
+    assert_seen("ensure m1 good migration 2", 1);
+    assert_seen("ensure", 1); /* m2's type is not concerned */
+    add_place("m1", "bad", MESH_PLACE_LOADED); /* it may not stay there either */
+    tick(1000);
+    assert_seen("write", 0);
+    assert_seen("ensure", 0); /* it was asked for just now */
+    use("m1");
+    tick(10000);
+    assert_seen("ensure m1 good migration 3", 1); /* two are leaving */
+    add_place("m1", "good", MESH_PLACE_LOADING);
+    tick(10000);
+    assert_seen("ensure", 0);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+    add_place("m1", "good", MESH_PLACE_LOADED);
+    tick(1000);
+    assert_seen("unload m1", 1);
+    assert_seen("write m1 bad:loaded good:loaded", 1);
+    tick(1000);
+    assert_int_equal(line_count, 0);
+    begin();
+    call_as(1, "m1", MESH_HOP_LOAD);
+    assert_seen("load", 0); /* it is not loaded here again */
+}
+
+/* What is not used goes at once; what is used and cannot go stays; what is queued does not begin. */
+static void
+test_nobody_can_take_it(void **state)
+{
+    (void)state;
+    labelled("bad", "cpu");
+    put("m1", "");
+    put("m2", "");
+    put("m3", "");
+    use("m1");
+    use("m2");
+    now_ms += HOUR + 1;
+    use("m2");
+    rig_prompt = false;
+    call_as(1, "m3", MESH_HOP_ENTRY); /* is being sized */
+    begin();
+    constrain("gpu");
+    rig_prompt = true;
+    tick(1000);
+    assert_seen("unload m1", 1);
+    assert_int_equal(mesh_state(mesh, "m2"), MESH_STATE_LOADED);
+    assert_int_equal(mesh_state(mesh, "m3"), MESH_STATE_NONE);
+    assert_seen("load", 0);
+    assert_seen("ensure", 0);
+    begin();
+    use("m2");
+    constrain(NULL); /* all may be everywhere again */
+    tick(20000);
+    now_ms += HOUR + 1;
+    tick(1000);
+    assert_int_equal(mesh_state(mesh, "m2"), MESH_STATE_LOADED);
+}
+
+/* The same, when not the constraints change but this node's labels. */
+static void
+test_other_labels(void **state)
+{
+    (void)state;
+    labelled("self", "gpu");
+    labelled("good", "gpu");
+    constrain("gpu");
+    put("m1", "");
+    call_as(0, "m1", MESH_HOP_LOAD);
+    end_call(0, MESH_END_OK, 0);
+    tick(1000);
+    assert_seen("ensure", 0);
+    labelled("self", "cpu");
+    tick(1000);
+    assert_seen("ensure m1 good migration 2", 1);
+}
+
+/* D: two nodes drain, and both hold the model; it has to be loaded at a third. */
+static void
+test_two_drain(void **state)
+{
+    (void)state;
+    instance("third", 500);
+    put("m1", "");
+    call_as(0, "m1", MESH_HOP_LOAD);
+    end_call(0, MESH_END_OK, 0);
+    instance_with((struct mesh_instance){.id = "other", .session = 8, .draining = true});
+    add_place("m1", "other", MESH_PLACE_LOADED);
+    begin();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    assert_seen("ensure m1 third migration 3", 1);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+    add_place("m1", "third", MESH_PLACE_LOADED);
+    tick(1000);
+    assert_seen("unload m1", 1);
+}
+
+static void
+fill(void)
+{
+    char id[TEXT];
+    for (int i = 0; i < 9; i++) {
+        snprintf(id, sizeof(id), "m%d", i);
+        put(id, "");
+        call_as(0, id, MESH_HOP_LOAD);
+        end_call(0, MESH_END_OK, 0);
+        now_ms++;
+    }
+    put("new", "");
+}
+
+/* E6: nine fit; for the tenth the oldest goes, and elsewhere is room. */
+static void
+test_evicted(void **state)
+{
+    (void)state;
+    instance("other", 500);
+    fill();
+    now_ms += HOUR;
+    begin();
+    call_as(0, "new", MESH_HOP_LOAD);
+    assert_seen("unload m0", 1);
+    assert_seen("ensure m0 other copy 1", 1);
+    assert_seen("ensure", 1);
+    end_call(0, MESH_END_OK, 0);
+    put("newer", "");
+    add_place("m1", "other", MESH_PLACE_LOADED);
+    begin();
+    call_as(0, "newer", MESH_HOP_LOAD);
+    assert_seen("unload m1", 1);
+    assert_seen("ensure", 0); /* there is a copy */
+}
+
+/* But not what had just come (here after twelve seconds: in advance), nor if all are full. */
+static void
+test_evicted_for_good(void **state)
+{
+    (void)state;
+    instance("other", 500);
+    fill();
+    now_ms += HOUR;
+    call_as(0, "new", MESH_HOP_LOAD);
+    end_call(0, MESH_END_OK, 0);
+    put("ahead", "");
+    step((struct mesh_event){.kind = MESH_ENSURE,
+                             .ensure = {.model = "ahead",
+                                        .used_ms = WALL + now_ms - HOUR / 2,
+                                        .class = MESH_CLASS_ADVANCE,
+                                        .where = MESH_HERE}});
+    assert_int_equal(mesh_state(mesh, "ahead"), MESH_STATE_LOADED);
+    char id[TEXT];
+    for (int i = 2; i < 9; i++) {
+        snprintf(id, sizeof(id), "m%d", i);
+        use(id);
+    }
+    now_ms += 12000;
+    begin();
+    put("newer", "");
+    call_as(0, "newer", MESH_HOP_LOAD);
+    assert_seen("unload ahead", 1); /* the oldest by use */
+    assert_seen("ensure", 0);
+    end_call(0, MESH_END_OK, 0);
+    now_ms += HOUR;
+    instance("other", 40); /* two percent of both */
+    begin();
+    put("newest", "");
+    call_as(0, "newest", MESH_HOP_LOAD);
+    assert_seen("unload", 1);
+    assert_seen("ensure", 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_constraints), TEST(test_nobody_can_take_it), TEST(test_other_labels),
+        TEST(test_two_drain),   TEST(test_evicted),            TEST(test_evicted_for_good),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Orders that name a model (rules O), by rule: registering, unregistering, status, loading; with a
+ * mirror that is late, transactions that get lost, and without etcd.
+ */
+#include "mesh_rig.h"
+
+static void
+test_registering(void **state)
+{
+    (void)state;
+    const struct kept_reply *reply = order(REGISTER("m", "t", .path = "p", .key = "k"));
+    assert_true(reply->came);
+    assert_int_equal(reply->model, MESH_MODEL_NOT_LOADED);
+    assert_int_equal(txns, 1);
+    const struct kept_model *m = model_at("m");
+    assert_int_equal(m->used_ms, WALL + now_ms - 6 * HOUR);
+    assert_string_equal(m->key, "k");
+    assert_false(m->auto_delete);
+    assert_int_equal(outcome(REGISTER("m", "t", .path = "p", .key = "k")), MESH_OUTCOME_OK);
+    assert_int_equal(txns, 0);
+    assert_int_equal(compares, 1); /* it may have gone, unseen */
+    assert_int_equal(outcome(REGISTER("m", "u", .path = "p", .key = "k")), MESH_OUTCOME_DIFFERS);
+    assert_int_equal(outcome(REGISTER("m", "t", .path = "q", .key = "k")), MESH_OUTCOME_DIFFERS);
+    assert_int_equal(outcome(REGISTER("m", "t", .path = "p")), MESH_OUTCOME_DIFFERS);
+    assert_int_equal(txns, 0);
+    assert_int_equal(outcome(REGISTER("a", "t", .path = "p", .key = "")), MESH_OUTCOME_OK);
+    assert_int_equal(outcome(REGISTER("a", "t", .path = "p", .used_ms = WALL)), MESH_OUTCOME_OK);
+    assert_int_equal(txns, 1);
+    assert_int_equal(model_at("a")->used_ms, WALL);
+    assert_int_equal(outcome(REGISTER("n", "t", .used_ms = WALL + HOUR)), MESH_OUTCOME_OK);
+    assert_int_equal(model_at("n")->used_ms, WALL + now_ms); /* nobody knows the future */
+    now_ms += HOUR;
+    assert_int_equal(outcome(REGISTER("m", "t", .path = "p", .key = "k")), MESH_OUTCOME_OK);
+    assert_int_equal(txns, 0); /* an hour is not worth a write */
+    now_ms++;
+    assert_int_equal(outcome(REGISTER("m", "t", .path = "p", .key = "k")), MESH_OUTCOME_OK);
+    assert_int_equal(txns, 1);
+}
+
+static void
+test_unregistering(void **state)
+{
+    (void)state;
+    const struct mesh_order gone = {.kind = MESH_UNREGISTER, .model = "nobody"};
+    assert_int_equal(outcome(gone), MESH_OUTCOME_OK);
+    assert_int_equal(txns, 0);
+    assert_int_equal(compares, 1);
+    assert_int_equal(outcome((struct mesh_order){.kind = MESH_UNREGISTER, .model = "a"}),
+                     MESH_OUTCOME_OK);
+    assert_int_equal(model_at("a")->revision, 0);
+    assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
+    const struct mesh_order b = {.kind = MESH_UNREGISTER, .model = "b"};
+    assert_int_equal(outcome(b), MESH_OUTCOME_REFERENCED);
+    assert_int_equal(txns, 0);
+}
+
+/* O1: the mirror is late; what etcd compares is not. */
+static void
+test_a_late_mirror(void **state)
+{
+    (void)state;
+    struct kept_model *m = model_at("m"); /* registered elsewhere, and not seen yet */
+    set_text(m->type, "t");
+    m->revision = m->create_revision = ++revision;
+    assert_int_equal(outcome(REGISTER("m", "u")), MESH_OUTCOME_DIFFERS);
+    m = model_at("n");
+    set_text(m->type, "t");
+    m->revision = m->create_revision = ++revision;
+    assert_int_equal(outcome(SET("v", "n")), MESH_OUTCOME_OK);
+    struct kept_model *o = model_at("o");
+    set_text(o->type, "t");
+    o->revision = o->create_revision = ++revision;
+    assert_int_equal(outcome((struct mesh_order){.kind = MESH_UNREGISTER, .model = "o"}),
+                     MESH_OUTCOME_OK);
+    assert_int_equal(o->revision, 0);
+    model_at("b")->revision = 0; /* unregistered elsewhere */
+    revision++;
+    const struct mesh_order ensures = {.kind = MESH_ENSURE_LOADED, .model = "nobody"};
+    assert_int_equal(outcome(ensures), MESH_OUTCOME_NO_MODEL);
+    assert_int_equal(outcome(REGISTER("b", "t", .path = "p")), MESH_OUTCOME_OK);
+    assert_int_not_equal(model_at("b")->revision, 0);
+    set_text(vmodel_at("v")->owner, "other"); /* set elsewhere */
+    vmodel_at("v")->revision = ++revision;
+    assert_int_equal(outcome(SET("v", "a", .owner = "other")), MESH_OUTCOME_OK);
+}
+
+/* T3 to T5 for orders. */
+static void
+test_answers_that_do_not_come(void **state)
+{
+    (void)state;
+    network = NETWORK_UNHEARD;
+    assert_false(order(REGISTER("m", "t"))->came);
+    network = NETWORK_WELL;
+    tell_model("m"); /* the watch shows it */
+    assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
+    assert_int_equal(txns, 1);
+    network = NETWORK_LOST;
+    assert_false(order(REGISTER("n", "t"))->came);
+    tick(999);
+    assert_int_equal(txns, 1);
+    tick(1);
+    assert_int_equal(txns, 2); /* the same again */
+    network = NETWORK_WELL;
+    tick(1000);
+    assert_true(replies[0].came);
+    network = NETWORK_LATE;
+    assert_false(order(SET("v", "a"))->came);
+    tell_model("a"); /* one of two records; the other is still to come */
+    tell_vmodel("v");
+    assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
+    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {late_txn, MESH_TXN_OK}});
+    assert_int_equal(model_at("a")->references, 1);
+}
+
+static void
+test_without_etcd(void **state)
+{
+    (void)state;
+    step((struct mesh_event){.kind = MESH_SESSION});
+    assert_true(order((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "x"})->came);
+    assert_int_equal(replies[0].model, MESH_MODEL_NOT_FOUND);
+    assert_false(order(REGISTER("m", "t"))->came);
+    order_more((struct mesh_order){.order = 1, .kind = MESH_UNREGISTER, .model = "a"});
+    step((struct mesh_event){.kind = MESH_ORDER_CANCELLED, .order = {.order = 1}});
+    tick(30000);
+    assert_false(replies[0].came);
+    tick(1);
+    assert_int_equal(replies[0].outcome, MESH_OUTCOME_UNAVAILABLE);
+    assert_false(replies[1].came);
+    assert_false(order(REGISTER("m", "t"))->came);
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {5}});
+    tick(1000);
+    assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
+}
+
+static void
+test_what_is_refused_at_once(void **state)
+{
+    (void)state;
+    char long_id[MESH_ID_BYTES_MAX + 2];
+    memset(long_id, 'x', sizeof(long_id) - 1);
+    long_id[sizeof(long_id) - 1] = '\0';
+    assert_int_equal(outcome(REGISTER("", "t")), MESH_OUTCOME_INVALID);
+    assert_int_equal(outcome(REGISTER("m", NULL)), MESH_OUTCOME_INVALID);
+    assert_int_equal(outcome(REGISTER(long_id, "t")), MESH_OUTCOME_INVALID);
+    assert_int_equal(outcome(SET("", "a")), MESH_OUTCOME_INVALID);
+    assert_int_equal(outcome(SET("v", NULL)), MESH_OUTCOME_INVALID);
+    assert_int_equal(outcome((struct mesh_order){.kind = MESH_DELETE_VMODEL}),
+                     MESH_OUTCOME_INVALID);
+    for (int i = 3; i < 30; i++) {
+        char id[TEXT];
+        snprintf(id, sizeof(id), "m%d", i);
+        step((struct mesh_event){.kind = MESH_MODEL_PUT,
+                                 .model = {.id = id,
+                                           .type = "t",
+                                           .path = "",
+                                           .key = "",
+                                           .create_revision = revision + 1,
+                                           .revision = revision + 1}});
+        revision++;
+    }
+    assert_int_equal(outcome(REGISTER("m", "t")), MESH_OUTCOME_FULL);
+    assert_int_equal(outcome(SET("v", "m")), MESH_OUTCOME_FULL);
+}
+
+static void
+test_loading_is_waited_for(void **state)
+{
+    (void)state;
+    const struct mesh_order waits = {
+        .order = 1, .kind = MESH_ENSURE_LOADED, .model = "m", .sync = true};
+    prompt = false;
+    assert_int_equal(order(REGISTER("m", "t", .load_now = true))->model, MESH_MODEL_LOADING);
+    assert_int_equal(model_at("m")->used_ms, WALL + now_ms - HOUR);
+    const uint64_t sized = seen(MESH_DO_SIZE)->load.ticket;
+    assert_false(order(waits)->came);
+    step((struct mesh_event){.kind = MESH_SIZE_PREDICTED, .loaded = {.ticket = sized}});
+    const uint64_t loading = seen(MESH_DO_LOAD)->load.ticket;
+    order_more((struct mesh_order){.kind = MESH_ENSURE_LOADED, .model = "m"});
+    assert_int_equal(replies[0].model, MESH_MODEL_LOADING);
+    assert_false(replies[1].came);
+    step((struct mesh_event){.kind = MESH_LOAD_ENDED, .loaded = {.ticket = loading}});
+    assert_int_equal(replies[1].model, MESH_MODEL_LOADED);
+    prompt = true;
+    const struct kept_reply *reply = order(REGISTER("n", "t", .load_now = true, .sync = true));
+    assert_int_equal(reply->model, MESH_MODEL_LOADED);
+    assert_int_equal(reply->copies, 1);
+}
+
+static void
+test_loads_that_fail(void **state)
+{
+    (void)state;
+    load_fails = true;
+    const struct kept_reply *reply = order(REGISTER("m", "t", .load_now = true, .sync = true));
+    assert_true(reply->came);
+    assert_int_equal(reply->outcome, MESH_OUTCOME_OK);
+    assert_int_equal(reply->model, MESH_MODEL_FAILED);
+    assert_int_equal(reply->copies, 1);
+    assert_string_equal(reply->first, "self");
+    assert_string_not_equal(reply->error, "");
+    for (int i = 0; i < 3; i++) {
+        char id[TEXT];
+        snprintf(id, sizeof(id), "x%d", i);
+        place("a", id, MESH_PLACE_FAILED, now_ms);
+    }
+    tell_model("a");
+    reply = order((struct mesh_order){.kind = MESH_ENSURE_LOADED, .model = "a", .sync = true});
+    assert_int_equal(reply->model, MESH_MODEL_FAILED);
+    assert_int_equal(reply->copies, 3);
+    assert_null(seen(MESH_DO_LOAD));
+}
+
+/* Whoever was asked says nothing; it is asked again, and then no more. */
+static void
+test_nobody_loads_it(void **state)
+{
+    (void)state;
+    instance("self", 5, 0);
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    instance("other", 7, 900);
+    assert_false(
+        order((struct mesh_order){.kind = MESH_ENSURE_LOADED, .model = "a", .sync = true})->came);
+    assert_string_equal(seen_id(MESH_DO_ENSURE, 1), "other");
+    for (int i = 0; i < 14; i++) {
+        tick(1000);
+        assert_false(replies[0].came);
+    }
+    assert_int_equal(count_seen(MESH_DO_ENSURE), 3);
+    tick(1000);
+    assert_int_equal(replies[0].model, MESH_MODEL_FAILED);
+    assert_string_not_equal(replies[0].error, "");
+    assert_false(
+        order((struct mesh_order){.kind = MESH_ENSURE_LOADED, .model = "a", .sync = true})->came);
+    tick(60000);
+    assert_int_equal(replies[0].outcome, MESH_OUTCOME_DEADLINE);
+}
+
+static void
+test_a_copy_elsewhere_is_used(void **state)
+{
+    (void)state;
+    instance("other", 7, 900);
+    place_and_tell("a", "other", MESH_PLACE_LOADED);
+    assert_int_equal(outcome((struct mesh_order){.kind = MESH_ENSURE_LOADED, .model = "a"}),
+                     MESH_OUTCOME_OK);
+    assert_string_equal(seen_id(MESH_DO_ENSURE, 1), "other");
+    assert_int_equal(seen(MESH_DO_ENSURE)->ensure.used_ms, WALL + now_ms);
+    assert_int_equal(outcome((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "a"}),
+                     MESH_OUTCOME_OK);
+    assert_null(seen(MESH_DO_ENSURE)); /* who looks does not use */
+}
+
+/* O4 */
+static void
+test_status(void **state)
+{
+    (void)state;
+    instance("x", 7, 900);
+    instance("y", 8, 900);
+    now_ms += 2 * HOUR;
+    place("a", "x", MESH_PLACE_LOADING, now_ms - 2);
+    place("a", "y", MESH_PLACE_FAILED, now_ms - 1);
+    place("a", "dead", MESH_PLACE_LOADED, now_ms);
+    place("a", "z", MESH_PLACE_FAILED, now_ms - HOUR);
+    tell_model("a");
+    const struct kept_reply *reply =
+        order((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "a"});
+    assert_int_equal(reply->model, MESH_MODEL_LOADING);
+    assert_int_equal(reply->copies, 2); /* the living, and what failed of late */
+    assert_string_equal(reply->first, "y");
+    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    assert_int_equal(order((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "a"})->model,
+                     MESH_MODEL_LOADED);
+    assert_string_equal(replies[0].first, "x");
+    assert_int_equal(order((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "b"})->model,
+                     MESH_MODEL_NOT_LOADED);
+    place_and_tell("b", "y", MESH_PLACE_FAILED);
+    assert_int_equal(order((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "b"})->model,
+                     MESH_MODEL_FAILED);
+    assert_int_equal(order((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "q"})->model,
+                     MESH_MODEL_NOT_FOUND);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_registering, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_unregistering, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_a_late_mirror, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_answers_that_do_not_come, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_without_etcd, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_what_is_refused_at_once, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_loading_is_waited_for, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_loads_that_fail, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_nobody_loads_it, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_a_copy_elsewhere_is_used, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_status, fresh, drop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Vmodels (rules V), by rule: setting and deleting them, the leader's promotion, calls that follow
+ * them. Then orders at random, with references counted after each.
+ */
+#include "../random.h"
+#include "mesh_rig.h"
+
+static void
+test_a_new_vmodel(void **state)
+{
+    (void)state;
+    const struct kept_reply *reply = order(SET("v", "a", .owner = "me"));
+    assert_int_equal(reply->outcome, MESH_OUTCOME_OK);
+    assert_int_equal(reply->vmodel, MESH_VMODEL_DEFINED);
+    assert_int_equal(reply->active_state, MESH_MODEL_NOT_LOADED);
+    assert_string_equal(reply->owner, "me");
+    check_vmodel("v", "a", "a");
+    assert_int_equal(model_at("a")->references, 1);
+    assert_int_equal(txns, 1);
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK); /* the same again */
+    assert_int_equal(txns, 0);
+    assert_int_equal(model_at("a")->references, 1);
+    reply = order(SET("w", "m", .type = "t", .auto_delete = true, .load_now = true, .sync = true));
+    assert_int_equal(reply->outcome, MESH_OUTCOME_OK);
+    assert_int_equal(reply->active_state, MESH_MODEL_LOADED);
+    assert_true(model_at("m")->auto_delete);
+    assert_int_equal(model_at("m")->references, 1);
+    assert_int_equal(outcome(SET("x", "m", .type = "t")), MESH_OUTCOME_OK);
+    assert_int_equal(model_at("m")->references, 2);
+}
+
+static void
+test_what_setting_refuses(void **state)
+{
+    (void)state;
+    assert_int_equal(outcome(SET("v", "nobody")), MESH_OUTCOME_NO_MODEL);
+    assert_int_equal(outcome(SET("v", "a", .type = "u")), MESH_OUTCOME_DIFFERS);
+    assert_int_equal(outcome(SET("v", "a", .update_only = true)), MESH_OUTCOME_NO_VMODEL);
+    assert_int_equal(outcome(SET("v", "a", .expected = "b")), MESH_OUTCOME_NO_VMODEL);
+    assert_int_equal(txns, 0);
+    assert_int_equal(outcome(SET("v", "a", .expected = "a", .owner = "me")), MESH_OUTCOME_OK);
+    const struct kept_reply *reply = order(SET("v", "b", .owner = "you"));
+    assert_int_equal(reply->outcome, MESH_OUTCOME_OTHER_OWNER);
+    assert_string_equal(reply->owner, "me");
+    reply = order(SET("v", "b", .expected = "c"));
+    assert_int_equal(reply->outcome, MESH_OUTCOME_UNEXPECTED);
+    assert_string_equal(reply->target, "a");
+    assert_int_equal(outcome(SET("v", "a", .expected = "c")), MESH_OUTCOME_OK); /* has it already */
+    assert_int_equal(outcome(SET("v", "b", .expected = "a", .update_only = true)), MESH_OUTCOME_OK);
+    check_vmodel("v", "b", "b"); /* a was not loaded */
+}
+
+/* V2 */
+static void
+test_what_is_loaded_stays(void **state)
+{
+    (void)state;
+    instance("other", 7, 900);
+    place_and_tell("a", "other", MESH_PLACE_LOADED);
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
+    const struct kept_reply *reply = order(SET("v", "b"));
+    assert_int_equal(reply->vmodel, MESH_VMODEL_TRANSITIONING);
+    assert_int_equal(reply->target_state, MESH_MODEL_LOADING);
+    check_vmodel("v", "a", "b");
+    assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
+    assert_int_equal(txns, 0);
+    assert_int_equal(outcome(SET("v", "c")), MESH_OUTCOME_OK); /* another target */
+    check_vmodel("v", "a", "c");
+    check_references();
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK); /* and back */
+    check_vmodel("v", "a", "a");
+    check_references();
+    assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
+    assert_int_equal(outcome(SET("v", "b", .force = true)), MESH_OUTCOME_OK);
+    check_vmodel("v", "b", "b");
+    check_references();
+    assert_int_equal(seen(MESH_DO_LOAD) != NULL, true); /* as the one that it comes after was */
+    place_and_tell("c", "other", MESH_PLACE_LOADED);
+    assert_int_equal(outcome(SET("v", "c")), MESH_OUTCOME_OK); /* it is loaded as widely already */
+    check_vmodel("v", "c", "c");
+}
+
+/* V1, V5: at no reference it goes, if it is to. */
+static void
+test_auto_delete(void **state)
+{
+    (void)state;
+    const struct mesh_order first = SET("v", "m", .type = "t", .auto_delete = true);
+    assert_int_equal(outcome(first), MESH_OUTCOME_OK);
+    assert_int_equal(outcome(SET("w", "m")), MESH_OUTCOME_OK);
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
+    assert_int_equal(model_at("m")->references, 1);
+    assert_int_equal(outcome(SET("w", "a")), MESH_OUTCOME_OK);
+    assert_int_equal(model_at("m")->revision, 0);
+    assert_int_equal(outcome(SET("w", "n", .type = "t", .auto_delete = true)), MESH_OUTCOME_OK);
+    assert_int_equal(
+        outcome((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = "w", .owner = "me"}),
+        MESH_OUTCOME_OK);
+    assert_int_not_equal(vmodel_at("w")->revision, 0); /* it is not theirs */
+    assert_int_equal(outcome((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = "w"}),
+                     MESH_OUTCOME_OK);
+    assert_int_equal(vmodel_at("w")->revision, 0);
+    assert_int_equal(model_at("n")->revision, 0);
+    assert_int_equal(model_at("a")->references, 1); /* v's */
+    assert_int_equal(outcome((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = "w"}),
+                     MESH_OUTCOME_OK);
+    assert_int_equal(order((struct mesh_order){.kind = MESH_VMODEL_STATUS, .vmodel = "w"})->vmodel,
+                     MESH_VMODEL_NOT_FOUND);
+    assert_int_equal(order((struct mesh_order){.kind = MESH_VMODEL_STATUS, .vmodel = "v"})->vmodel,
+                     MESH_VMODEL_DEFINED);
+    assert_string_equal(replies[0].active, "a");
+}
+
+/* V3, V4: the old one serves until the new one is loaded as widely. */
+static void
+test_promotion(void **state)
+{
+    (void)state;
+    lead(true);
+    instance("x", 7, 900);
+    instance("y", 8, 900);
+    place("a", "x", MESH_PLACE_LOADED, now_ms);
+    place_and_tell("a", "y", MESH_PLACE_LOADED);
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
+    prompt = false;
+    begin();
+    assert_false(order(SET("v", "b", .sync = true))->came);
+    check_vmodel("v", "a", "b");
+    assert_true(count_seen(MESH_DO_ENSURE) + count_seen(MESH_DO_SIZE) >= 1);
+    place_and_tell("b", "x", MESH_PLACE_LOADED);
+    check_vmodel("v", "a", "b"); /* one of two */
+    place_and_tell("b", "y", MESH_PLACE_LOADING);
+    check_vmodel("v", "a", "b");
+    assert_false(replies[0].came);
+    place_and_tell("b", "y", MESH_PLACE_LOADED);
+    check_vmodel("v", "b", "b");
+    assert_int_equal(replies[0].vmodel, MESH_VMODEL_DEFINED);
+    assert_int_equal(model_at("a")->references, 0);
+    assert_int_equal(model_at("b")->references, 1);
+}
+
+static void
+test_promotion_is_the_leaders(void **state)
+{
+    (void)state;
+    instance("x", 7, 900);
+    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
+    assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
+    place_and_tell("b", "x", MESH_PLACE_LOADED);
+    tick(1000);
+    check_vmodel("v", "a", "b");
+    lead(true);
+    network = NETWORK_LOST;
+    tick(1000);
+    check_vmodel("v", "a", "b");
+    network = NETWORK_WELL;
+    place("b", "x", MESH_PLACE_LOADING, now_ms); /* it has gone meanwhile, and is not seen yet */
+    tick(1000);
+    check_vmodel("v", "a", "b");
+    place_and_tell("b", "x", MESH_PLACE_LOADED);
+    check_vmodel("v", "b", "b");
+}
+
+/* V4: on as many nodes as there are. A place of the dead is none. */
+static void
+test_promotion_counts_the_living(void **state)
+{
+    (void)state;
+    lead(true);
+    instance("x", 7, 900);
+    instance("y", 8, 900);
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    step((struct mesh_event){
+        .kind = MESH_INSTANCE_PUT,
+        .instance = {
+            .id = "self", .labels = "", .session = 5, .revision = ++revision, .draining = true}});
+    place("a", "x", MESH_PLACE_LOADED, now_ms);
+    place("a", "self", MESH_PLACE_LOADED, now_ms);
+    place_and_tell("a", "y", MESH_PLACE_LOADED);
+    place_and_tell("b", "dead", MESH_PLACE_LOADED);
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
+    assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
+    place_and_tell("b", "x", MESH_PLACE_LOADED);
+    check_vmodel("v", "a", "b");
+    step((struct mesh_event){.kind = MESH_INSTANCE_GONE, .gone = {"y", ++revision}});
+    tick(1000);
+    check_vmodel("v", "b", "b");
+}
+
+/* V6 */
+static void
+test_a_target_that_fails(void **state)
+{
+    (void)state;
+    lead(true);
+    instance("x", 7, 900);
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
+    assert_false(order(SET("v", "b", .sync = true))->came);
+    place("b", "p", MESH_PLACE_FAILED, now_ms);
+    place("b", "q", MESH_PLACE_FAILED, now_ms);
+    place_and_tell("b", "r", MESH_PLACE_FAILED);
+    assert_true(vmodel_at("v")->failed);
+    assert_int_equal(replies[0].vmodel, MESH_VMODEL_FAILED);
+    assert_int_equal(replies[0].target_state, MESH_MODEL_FAILED);
+    check_vmodel("v", "a", "b");
+    now_ms += HOUR;
+    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    begin();
+    tick(1000); /* they count no more */
+    assert_false(vmodel_at("v")->failed);
+    tick(10000);
+    assert_true(count_seen(MESH_DO_ENSURE) >= 1);
+    place_and_tell("b", "x", MESH_PLACE_LOADED);
+    check_vmodel("v", "b", "b");
+}
+
+/* ---- calls for vmodels ---- */
+
+static void
+test_calls_resolve(void **state)
+{
+    (void)state;
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
+    assert_string_equal(mesh_resolve(mesh, "v"), "a");
+    assert_null(mesh_resolve(mesh, "w"));
+    call(1, "v");
+    check_served("a");
+    call(1, "w");
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+    assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
+    check_vmodel("v", "a", "b");
+    call(1, "v");
+    check_served("a");
+    model_at("a")->revision = 0; /* V7: its record has gone, whoever did that */
+    model_at("a")->references = 0;
+    revision++;
+    tell_model("a");
+    call(1, "v"); /* it waits for the leader; who knows what else has changed */
+    assert_int_equal(kept_count, 0);
+    lead(true);
+    tick(1000);
+    check_vmodel("v", "b", "b");
+    check_served("b");
+}
+
+/* V8: another node has seen the switch, and this one has not. */
+static void
+test_a_switch_not_seen_yet(void **state)
+{
+    (void)state;
+    instance("x", 7, 900);
+    const struct mesh_order first = SET("v", "m", .type = "t", .auto_delete = true);
+    assert_int_equal(outcome(first), MESH_OUTCOME_OK);
+    place_and_tell("m", "x", MESH_PLACE_LOADED);
+    instance("self", 5, 0);
+    step((struct mesh_event){.kind = MESH_DRAIN}); /* so it cannot find out by a claim */
+    call(1, "v");
+    assert_string_equal(seen_id(MESH_DO_FORWARD, 1), "x");
+    struct mesh_action tried = *seen(MESH_DO_FORWARD);
+    begin();
+    try_ends(&tried, MESH_END_NOT_FOUND);
+    while (seen(MESH_DO_FORWARD) != NULL) { /* it is to be loaded there; no */
+        tried = *seen(MESH_DO_FORWARD);
+        begin();
+        try_ends(&tried, MESH_END_NOT_FOUND);
+    }
+    assert_null(seen(MESH_DO_ANSWER));
+    memset(model_at("m"), 0, sizeof(struct kept_model));
+    struct kept_vmodel *v = vmodel_at("v");
+    set_text(v->active, "a");
+    set_text(v->target, "a");
+    v->revision = ++revision;
+    model_at("a")->references++;
+    place("a", "x", MESH_PLACE_LOADED, now_ms);
+    tell_model("a");
+    begin();
+    tell_vmodel("v");
+    assert_string_equal(seen_id(MESH_DO_FORWARD, 0), "a");
+    assert_string_equal(seen_id(MESH_DO_FORWARD, 1), "x");
+    try_ends(seen(MESH_DO_FORWARD), MESH_END_OK);
+}
+
+/* Whoever is asked says that its record has gone; how often, is of no importance. */
+static void
+all_say_gone(void)
+{
+    for (int i = 0; i < 100 && seen(MESH_DO_FORWARD) != NULL; i++) {
+        struct mesh_action tried = *seen(MESH_DO_FORWARD);
+        begin();
+        try_ends(&tried, MESH_END_NOT_FOUND);
+    }
+}
+
+/* V8: the target is the last resort, and the wait has an end. */
+static void
+test_the_last_resort(void **state)
+{
+    (void)state;
+    instance("x", 7, 900);
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
+    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
+    place_and_tell("b", "x", MESH_PLACE_LOADED);
+    instance("self", 5, 0);
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    call(1, "v");
+    assert_string_equal(seen_id(MESH_DO_FORWARD, 0), "a");
+    for (int i = 0; i < 10; i++) {
+        all_say_gone();
+        assert_int_equal(kept_count, 0);
+        tick(1000);
+        assert_string_equal(seen_id(MESH_DO_FORWARD, 0), "a"); /* it may have been wrong */
+    }
+    struct mesh_action last = *seen(MESH_DO_FORWARD);
+    while (strcmp(seen_id(MESH_DO_FORWARD, 0), "a") == 0) {
+        last = *seen(MESH_DO_FORWARD);
+        begin();
+        try_ends(&last, MESH_END_NOT_FOUND);
+    }
+    assert_string_equal(seen_id(MESH_DO_FORWARD, 0), "b");
+    all_say_gone();
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_FAILED);
+    call(1, "v"); /* cancelled while it waits */
+    all_say_gone();
+    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 1}});
+    begin();
+    tick(1000);
+    assert_int_equal(kept_count, 0);
+}
+
+/* T6 for vmodels. */
+static void
+test_what_is_deleted_stays_so(void **state)
+{
+    (void)state;
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
+    const struct kept_vmodel before = *vmodel_at("v");
+    assert_int_equal(outcome((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = "v"}),
+                     MESH_OUTCOME_OK);
+    *vmodel_at("v") = before;
+    tell_vmodel("v"); /* a put that was on its way */
+    vmodel_at("v")->revision = 0;
+    assert_null(mesh_resolve(mesh, "v"));
+    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    for (int i = 0; i < 100; i++) { /* there is room for twenty */
+        char id[TEXT];
+        snprintf(id, sizeof(id), "v%d", i);
+        revision++;
+        step((struct mesh_event){.kind = MESH_VMODEL_PUT,
+                                 .vmodel = {.id = id,
+                                            .active = "nobody",
+                                            .target = "no-one",
+                                            .create_revision = revision,
+                                            .revision = revision}});
+        assert_string_equal(mesh_resolve(mesh, id), "nobody");
+        revision++;
+        step((struct mesh_event){.kind = MESH_VMODEL_GONE, .gone = {id, revision}});
+        step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    }
+}
+
+/* I14: whatever is ordered, set, lost and forced, references are what they count. */
+static void
+test_references_at_random(void **state)
+{
+    (void)state;
+    static const char *const NAMES[] = {"a", "b", "c", "d", "e", "f"};
+    static const char *const VNAMES[] = {"v", "w", "x"};
+    uint64_t random = 7;
+    lead(true);
+    instance("other", 7, 900);
+    for (int i = 0; i < 5000; i++) {
+        const char *model = NAMES[random_draw(&random) % 6];
+        const char *vmodel = VNAMES[random_draw(&random) % 3];
+        uint64_t what = random_draw(&random) % 10;
+        network = random_draw(&random) % 8 == 0 ? NETWORK_UNHEARD : NETWORK_WELL;
+        if (what == 0)
+            (void)order((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = vmodel});
+        else if (what == 1)
+            (void)order((struct mesh_order){.kind = MESH_UNREGISTER, .model = model});
+        else if (what == 2 && model_at(model)->revision != 0 &&
+                 model_at(model)->place_count < PLACES) {
+            begin();
+            place_and_tell(model, "other", MESH_PLACE_LOADED);
+        } else
+            (void)order(SET(vmodel, model, .type = "t", .path = "p",
+                            .auto_delete = random_draw(&random) % 2 == 0,
+                            .force = random_draw(&random) % 4 == 0));
+        check_references();
+        if (network == NETWORK_UNHEARD)
+            step((struct mesh_event){.kind = MESH_ORDER_CANCELLED, .order = {.order = 0}});
+        network = NETWORK_WELL;
+        for (int m = 0; m < 6; m++)
+            tell_model(NAMES[m]);
+        for (int v = 0; v < 3; v++)
+            tell_vmodel(VNAMES[v]);
+        begin();
+        tick(1000);
+        step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+        check_references();
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_new_vmodel, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_what_setting_refuses, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_what_is_loaded_stays, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_auto_delete, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_promotion, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_promotion_is_the_leaders, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_promotion_counts_the_living, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_a_target_that_fails, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_calls_resolve, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_a_switch_not_seen_yet, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_the_last_resort, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_what_is_deleted_stays_so, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_references_at_random, fresh, drop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
