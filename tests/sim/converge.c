@@ -12,6 +12,8 @@ enum {
     ROUNDS_MAX = 40,
     ASKED_MAX = 12,
     REST_MS = 15000,
+    PAUSE_MS = 1500,
+    PAUSES_MAX = 60,
     DEADLINE_MS = 20000,
 };
 
@@ -73,13 +75,42 @@ warm_up(struct world *world)
     world_run(world, DEADLINE_MS);
 }
 
+static bool
+is_busy(const struct world *world)
+{
+    for (uint32_t n = 0; n < world->options.nodes; n++)
+        for (uint32_t m = 0; m < world->options.models; m++) {
+            enum memory memory = world->nodes[n].held[m].memory;
+            if (memory == MEMORY_LOADING || memory == MEMORY_UNLOADING)
+                return true;
+        }
+    return false;
+}
+
+/* Until nothing is loaded for a moment: the leader loads in advance whenever it likes. All that etcd
+ * had at that moment's beginning has been seen by everybody at its end: its revision. */
+static uint64_t
+run_to_rest(struct world *world)
+{
+    uint64_t loads;
+    int64_t revision;
+    uint32_t pauses = 0;
+    do {
+        revision = fake_etcd_revision(world->etcd);
+        loads = world->loads;
+        world_run(world, PAUSE_MS);
+    } while ((is_busy(world) || world->loads != loads) && ++pauses < PAUSES_MAX);
+    return (uint64_t)revision;
+}
+
 void
 world_converge(struct world *world)
 {
     world->quiet = true;
     chaos_end(world);
     world_run(world, SETTLE_MS);
-    observe(world, (struct sight){.kind = SAW_CONVERGED});
+    uint64_t revision = run_to_rest(world);
+    observe(world, (struct sight){.kind = SAW_CONVERGED, .number = revision});
     warm_up(world);
     world->quiet = false;
     observe(world, (struct sight){.kind = SAW_WARM});

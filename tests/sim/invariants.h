@@ -31,7 +31,7 @@ enum sight_kind {
     SAW_TROUBLE,  /* node, or NODE_NONE: all: something was done to it, or its links */
     SAW_DRAIN,    /* node */
     SAW_DRAINED,  /* node */
-    SAW_CONVERGED,
+    SAW_CONVERGED, /* number: etcd's revision a while ago */
     SAW_WARM,   /* everything was called once, and clients go on */
     SAW_RESTED, /* for a while then */
 };

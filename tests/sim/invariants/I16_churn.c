@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * I16. Nothing that was just loaded goes for another's sake. Where models turn out larger than
+ * I16. Nothing that was just loaded for somebody goes for another's sake. Where models turn out larger than
  * said, or memory is not given back, it may have to.
  */
 #include "evictions.h"
@@ -21,7 +21,8 @@ see(struct world *world, const struct sight *sight)
         return;
     for (uint32_t i = 0; i < sight->actions->count; i++) {
         const struct mesh_action *action = &sight->actions->at[i];
-        if (evicted_by(world, sight->node, action) == NULL)
+        const struct entry *entry = evicted_by(world, sight->node, action);
+        if (entry == NULL || entry->class == MESH_CLASS_ADVANCE)
             continue;
         const struct loaded *loaded =
             of_pair(world, &I16_churn, sight->node, number_of(action->txn.writes[0].model.id));

@@ -24,7 +24,7 @@ on_withdrawal(struct world *world, uint32_t node, const struct mesh_action *acti
     const struct place *own = model_place(model, INSTANCE_SELF);
     if (entry == NULL || entry->state != MESH_STATE_WITHDRAWING || entry->failed ||
         !entry->resident || entry->began_ms != mesh->now_ms || own == NULL ||
-        own->kind != MESH_PLACE_LOADED)
+        own->kind != MESH_PLACE_LOADED || entry->used_ms <= mesh->wall_ms - RECENT_MS)
         return;
     uint32_t failed = 0;
     const struct place *places = model_places(model);

@@ -6,7 +6,6 @@
 static void
 see(struct world *world, const struct sight *sight)
 {
-    (void)sight;
     uint32_t keys = 0;
     struct mesh_instance key;
     for (uint32_t n = 0; n < world->options.nodes; n++)
@@ -19,8 +18,7 @@ see(struct world *world, const struct sight *sight)
             broken(world, &L1_convergence, "n%u sees %u nodes of %u, its session is %llu", n,
                    node->mesh->tables.live, keys, (unsigned long long)node->registry.session);
         for (uint32_t m = 0; m < world->options.models; m++) {
-            const char *wrong =
-                mirror_judge(world, n, m, (uint64_t)fake_etcd_revision(world->etcd));
+            const char *wrong = mirror_judge(world, n, m, sight->number);
             if (wrong != NULL)
                 broken(world, &L1_convergence, "on n%u m%u %s", n, m, wrong);
         }
