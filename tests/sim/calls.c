@@ -150,6 +150,15 @@ try_ended(struct world *world, struct task *task)
 
 /* ---- serving ---- */
 
+/* A vmodel's call: which model it has come to. */
+static void
+model_is(struct world *world, struct slot *slot, const struct mesh_action *action)
+{
+    slot->model = number_of(action->attempt.model);
+    if (slot->origin == ORIGIN_CLIENT)
+        world->calls[slot->client_call].model = slot->model;
+}
+
 static void
 served(struct world *world, struct task *task)
 {
@@ -158,7 +167,10 @@ served(struct world *world, struct task *task)
     struct held *held = &node->held[slot->model];
     slot->serving = false;
     struct mesh_event event = {.kind = MESH_TRY_ENDED,
-                               .tried = {.call = task->a, .number = task->b, .end = MESH_END_OK}};
+                               .tried = {.call = task->a,
+                                         .number = task->b,
+                                         .end = MESH_END_OK,
+                                         .took_us = 1 + draw(world, STREAM_RUNTIMES, 100000)}};
     if (node->runtime != task->c) {
         event.tried.end = MESH_END_UNREACHABLE;
         node_step(world, task->node, event);
@@ -187,6 +199,7 @@ call_do_serve(struct world *world, uint32_t number, const struct mesh_action *ac
     struct slot *slot = &node->slots[action->attempt.call];
     slot->serving = true;
     slot->attempt = action->attempt.number;
+    model_is(world, slot, action);
     observe(world, (struct sight){.kind = SAW_SERVE,
                                   .node = number,
                                   .model = slot->model,
@@ -249,6 +262,7 @@ call_do_forward(struct world *world, uint32_t number, const struct mesh_action *
     struct node *node = &world->nodes[number];
     struct slot *slot = &node->slots[action->attempt.call];
     uint32_t there = number_of(action->attempt.instance);
+    model_is(world, slot, action);
     observe(world, (struct sight){.kind = SAW_FORWARD,
                                   .node = number,
                                   .other = there,
@@ -266,6 +280,7 @@ call_do_forward(struct world *world, uint32_t number, const struct mesh_action *
         .slot = {.origin = ORIGIN_PEER,
                  .depth = slot->depth + 1,
                  .model = slot->model,
+                 .vmodel = VMODEL_NONE,
                  .deadline_ms = action->attempt.deadline_ms,
                  .client_call = slot->client_call,
                  .node = number,
@@ -360,8 +375,8 @@ cancelled(struct world *world, struct task *task)
               (struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = task->a}});
 }
 
-uint32_t
-call_begin(struct world *world, uint32_t number, uint32_t model, int64_t deadline_ms)
+static uint32_t
+begin(struct world *world, uint32_t number, const struct client_call *given)
 {
     struct node *node = &world->nodes[number];
     if (world->call_count == world->call_capacity) {
@@ -370,29 +385,42 @@ call_begin(struct world *world, uint32_t number, uint32_t model, int64_t deadlin
         CHECK(world->calls != NULL);
     }
     uint32_t call = world->call_count++;
-    world->calls[call] = (struct client_call){
-        .entry = number,
-        .entry_life = node->life,
-        .model = model,
-        .began_ms = world->now_ms,
-        .deadline_ms = deadline_ms,
-        .open = true,
-    };
+    world->calls[call] = *given;
+    world->calls[call].entry = number;
+    world->calls[call].began_ms = world->now_ms;
+    world->calls[call].open = true;
     observe(world, (struct sight){.kind = SAW_CALL, .client_call = call});
     uint32_t slot = slot_take(node, (struct slot){.origin = ORIGIN_CLIENT,
-                                                  .model = model,
-                                                  .deadline_ms = deadline_ms,
+                                                  .model = given->model,
+                                                  .vmodel = given->vmodel,
+                                                  .deadline_ms = given->deadline_ms,
                                                   .client_call = call});
     if (fault(world, STREAM_CLIENTS, world->options.faults.cancels))
         node_later(world, number, 1 + draw(world, STREAM_CLIENTS, 500),
                    (struct task){.run = cancelled, .a = slot, .b = call});
     bool balances = draw(world, STREAM_CLIENTS, 2);
-    node_step(
-        world, number,
-        (struct mesh_event){.kind = MESH_CALL,
-                            .call = {.call = slot,
-                                     .model = world->model_names[model],
-                                     .balance = balances ? MESH_BALANCE_CALLER : MESH_BALANCE_NONE,
-                                     .deadline_ms = deadline_ms}});
+    bool is_vmodel = given->vmodel != VMODEL_NONE;
+    node_step(world, number,
+              (struct mesh_event){
+                  .kind = MESH_CALL,
+                  .call = {.call = slot,
+                           .model = is_vmodel ? NULL : world->model_names[given->model],
+                           .vmodel = is_vmodel ? world->vmodel_names[given->vmodel] : NULL,
+                           .balance = balances ? MESH_BALANCE_CALLER : MESH_BALANCE_NONE,
+                           .deadline_ms = given->deadline_ms}});
     return call;
+}
+
+uint32_t
+call_begin(struct world *world, uint32_t node, uint32_t model, int64_t deadline_ms)
+{
+    return begin(
+        world, node,
+        &(struct client_call){.model = model, .vmodel = VMODEL_NONE, .deadline_ms = deadline_ms});
+}
+
+uint32_t
+call_begin_vmodel(struct world *world, uint32_t node, uint32_t vmodel, int64_t deadline_ms)
+{
+    return begin(world, node, &(struct client_call){.vmodel = vmodel, .deadline_ms = deadline_ms});
 }

@@ -12,6 +12,7 @@ enum {
     ELECTION_MS_MAX = 4000,
     CLOCK_MS_MAX = 20000,
     SWIZZLE_MS = 1000,
+    FORGOTTEN_MS = 30000,
 };
 
 static uint32_t
@@ -155,11 +156,30 @@ compact(struct world *world)
 }
 
 static void
-replace(struct world *world)
+empty(struct world *world)
 {
-    uint32_t model = any(world, world->options.models);
-    registry_unregister(world, model);
-    registry_register(world, model);
+    trouble(world, NODE_NONE);
+    world->emptied++;
+    fake_etcd_empty(world->etcd);
+}
+
+/* ---- those who run it ---- */
+
+static void
+hears(struct world *world, struct task *task)
+{
+    node_hear(world, task->node, task->a != 0);
+}
+
+/* Each node hears of it in its time. */
+static void
+constrain(struct world *world, bool constrained)
+{
+    world->constrained = constrained;
+    for (uint32_t i = 0; i < world->options.nodes; i++)
+        if (world->nodes[i].mesh != NULL)
+            node_later(world, i, 1 + any(world, 3000),
+                       (struct task){.run = hears, .a = constrained});
 }
 
 /* ---- each second ---- */
@@ -211,7 +231,13 @@ second(struct world *world, struct task *task)
     if (comes(world, faults->compactions))
         compact(world);
     if (comes(world, faults->replacements))
-        replace(world);
+        registry_replace(world, any(world, world->options.models));
+    if (comes(world, faults->emptyings))
+        empty(world);
+    if (world->options.labelled && comes(world, faults->constraints))
+        constrain(world, !world->constrained);
+    if (comes(world, faults->orders))
+        orders_client(world);
     later(world, 1000, *task);
 }
 
@@ -219,6 +245,15 @@ void
 chaos_start(struct world *world)
 {
     later(world, 1000, (struct task){.run = second, .life = LIFE_ANY});
+}
+
+/* What was unregistered, or nobody knew any more who lived on. */
+static void
+register_missing(struct world *world, struct task *task)
+{
+    (void)task;
+    for (uint32_t i = 0; i < world->options.models; i++)
+        registry_register(world, i);
 }
 
 void
@@ -232,8 +267,11 @@ chaos_end(struct world *world)
         world->cut_until_ms[i] = 0;
     fake_etcd_advance(world->etcd, world->now_ms);
     fake_etcd_set_health(world->etcd, FAKE_WELL);
-    for (uint32_t i = 0; i < options->models; i++)
-        registry_register(world, i); /* what an outage has kept from being registered again */
+    constrain(world, options->labelled);
+    if (world->emptied == 0)
+        register_missing(world, NULL);
+    else /* who still knows them writes them anew before that */
+        later(world, FORGOTTEN_MS, (struct task){.run = register_missing, .life = LIFE_ANY});
     for (uint32_t i = 0; i < options->nodes; i++) {
         struct node *node = &world->nodes[i];
         node->gone_for_good = i > 0 && i <= options->lost_for_good;

@@ -56,6 +56,10 @@ client(struct world *world, struct task *task)
                                                  .class = MESH_CLASS_COPY,
                                                  .where = MESH_ANYWHERE,
                                                  .target = 1}});
+    else if (!world->quiet && node_is_up(world, node) && options->vmodels > 0 &&
+             draw(world, STREAM_CLIENTS, 2))
+        call_begin_vmodel(world, node, draw(world, STREAM_CLIENTS, options->vmodels),
+                          world->now_ms + for_ms);
     else if (!world->quiet && node_is_up(world, node))
         call_begin(world, node, model, world->now_ms + for_ms);
     later(world, 1 + draw(world, STREAM_CLIENTS, 2 * options->call_every_ms), *task);

@@ -8,6 +8,7 @@
 
 enum {
     SETTLE_MS = 65000, /* a drain's grace, or a lease, a node's absence and a reaper's round */
+    BACK_MS = 75000, /* so much longer who has not come back after an emptied etcd is not missed */
     ROUND_MS = 5000,   /* what is too young to go grows up in the time of all of them */
     ROUNDS_MAX = 40,
     ASKED_MAX = 12,
@@ -87,8 +88,8 @@ is_busy(const struct world *world)
     return false;
 }
 
-/* Until nothing is loaded for a moment: the leader loads in advance whenever it likes. All that etcd
- * had at that moment's beginning has been seen by everybody at its end: its revision. */
+/* Until nothing is loaded for a moment: the leader loads in advance whenever it likes. All that
+ * etcd had at that moment's beginning has been seen by everybody at its end: its revision. */
 static uint64_t
 run_to_rest(struct world *world)
 {
@@ -108,7 +109,9 @@ world_converge(struct world *world)
 {
     world->quiet = true;
     chaos_end(world);
-    world_run(world, SETTLE_MS);
+    world_run(world, world->emptied > 0 ? SETTLE_MS + BACK_MS : SETTLE_MS);
+    for (uint32_t i = 0; i < world->options.models; i++)
+        registry_register(world, i); /* whose order to unregister it came last of all */
     uint64_t revision = run_to_rest(world);
     observe(world, (struct sight){.kind = SAW_CONVERGED, .number = revision});
     warm_up(world);

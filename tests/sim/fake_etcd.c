@@ -584,6 +584,12 @@ fake_etcd_revision(const struct fake_etcd *etcd)
     return etcd->revision;
 }
 
+uint64_t
+fake_etcd_history(const struct fake_etcd *etcd)
+{
+    return etcd->history;
+}
+
 int64_t
 fake_etcd_compacted(const struct fake_etcd *etcd)
 {

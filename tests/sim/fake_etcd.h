@@ -47,6 +47,8 @@ const struct etcd_answer *fake_etcd_revoke(struct fake_etcd *etcd, int64_t lease
 
 int64_t fake_etcd_revision(const struct fake_etcd *etcd);
 int64_t fake_etcd_compacted(const struct fake_etcd *etcd);
+/* As answers have it: another one each time that it was emptied. */
+uint64_t fake_etcd_history(const struct fake_etcd *etcd);
 
 /* The key as of a revision, compacted or not: for checkers. False: it was not there. */
 bool fake_etcd_look(const struct fake_etcd *etcd, struct etcd_bytes key, int64_t revision,

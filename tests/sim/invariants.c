@@ -23,6 +23,8 @@ static const struct invariant *const ALL[] = {
     &I10_mirror,
     &I11_no_lost_update,
     &I12_fence,
+    &I13_vmodels,
+    &I14_references,
     &I15_oldest_first,
     &I16_churn,
     &I17_failures,
@@ -33,6 +35,8 @@ static const struct invariant *const ALL[] = {
     &L3_demand,
     &L4_rest,
     &L5_one_leader,
+    &H1_labels,
+    &S6_seats,
 };
 
 /* An invariant's own memory. */
@@ -162,6 +166,24 @@ key_now(struct world *world, uint32_t node, struct mesh_instance *instance)
         return false;
     codec_read_instance(&kv, world->node_names[node], instance);
     return true;
+}
+
+bool
+vmodel_now(struct world *world, uint32_t number, struct mesh_vmodel *vmodel)
+{
+    char key[16];
+    struct etcd_kv kv;
+    snprintf(key, sizeof(key), "v/%s", world->vmodel_names[number]);
+    if (!fake_etcd_look(world->etcd, etcd_text(key), INT64_MAX, &kv))
+        return false;
+    codec_read_vmodel(&kv, world->vmodel_names[number], vmodel);
+    return true;
+}
+
+bool
+model_differs(const char *a, const char *b)
+{
+    return strcmp(a == NULL ? "" : a, b == NULL ? "" : b) != 0;
 }
 
 const struct mesh_place *

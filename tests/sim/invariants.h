@@ -31,13 +31,16 @@ enum sight_kind {
     SAW_TROUBLE,  /* node, or NODE_NONE: all: something was done to it, or its links */
     SAW_DRAIN,    /* node */
     SAW_DRAINED,  /* node */
+    SAW_VMODEL,   /* node, number: the vmodel, vmodel_before, vmodel_after: id NULL: not there */
+    SAW_WRITTEN,  /* a transaction of several records, after all that it changed was shown */
     SAW_CONVERGED, /* number: etcd's revision a while ago */
-    SAW_WARM,   /* everything was called once, and clients go on */
-    SAW_RESTED, /* for a while then */
+    SAW_WARM,      /* everything was called once, and clients go on */
+    SAW_RESTED,    /* for a while then */
 };
 
 /* A node's transaction that was applied. */
 struct commit {
+    bool creates; /* the record: there is no `before`, which is the same as `after` */
     const struct mesh_model *before;
     const struct mesh_model *after;
     const char *absent; /* NULL: none */
@@ -58,6 +61,8 @@ struct sight {
     int64_t deadline_ms;
     int64_t former_ms;
     const struct commit *commit;
+    const struct mesh_vmodel *vmodel_before;
+    const struct mesh_vmodel *vmodel_after;
     const struct mesh_event *event;
     const struct mesh_actions *actions;
 };
@@ -94,6 +99,9 @@ bool record_then(struct world *world, uint32_t model, uint64_t revision, struct 
                  struct mesh_model *record);
 /* The node's key as etcd has it now; false: there is none. */
 bool key_now(struct world *world, uint32_t node, struct mesh_instance *instance);
+/* The same of a vmodel. */
+bool vmodel_now(struct world *world, uint32_t number, struct mesh_vmodel *vmodel);
+bool model_differs(const char *a, const char *b);
 /* NULL: the record has none of the node. */
 const struct mesh_place *place_of(const struct mesh_model *record, uint32_t node);
 /* Loading or loaded. */
@@ -104,5 +112,6 @@ bool node_may_hold(const struct world *world, uint32_t node, uint32_t model);
 
 extern const struct invariant I01_capacity, I02_one_activity, I03_claims, I04_no_unload_under_call,
     I05_withdraw_first, I06_one_end, I07_no_call_lost, I08_forwarding_ends, I09_deadlines_shrink,
-    I10_mirror, I11_no_lost_update, I12_fence, I15_oldest_first, I16_churn, I17_failures, I18_drain,
-    I19_right_answer, L1_convergence, L2_no_orphans, L3_demand, L4_rest, L5_one_leader;
+    I10_mirror, I11_no_lost_update, I12_fence, I13_vmodels, I14_references, I15_oldest_first,
+    I16_churn, I17_failures, I18_drain, I19_right_answer, L1_convergence, L2_no_orphans, L3_demand,
+    L4_rest, L5_one_leader, H1_labels, S6_seats;

@@ -45,7 +45,7 @@ carry_out(struct world *world, uint32_t node, const struct mesh_action *action)
     case MESH_DO_SERVE: call_do_serve(world, node, action); break;
     case MESH_DO_FORWARD: call_do_forward(world, node, action); break;
     case MESH_DO_ANSWER: call_do_answer(world, node, action); break;
-    case MESH_DO_REPLY: break; /* nobody gives orders */
+    case MESH_DO_REPLY: orders_replied(world, node, action); break;
     case MESH_DO_ENSURE: call_do_ensure(world, node, action); break;
     case MESH_DO_SIZE: runtime_size(world, node, action); break;
     case MESH_DO_LOAD: runtime_load(world, node, action); break;
@@ -76,14 +76,17 @@ tick(struct world *world, struct task *task)
     later(world, TICK_MS, *task);
 }
 
-static void
-set_types(struct world *world, uint32_t node)
+void
+node_hear(struct world *world, uint32_t node, bool constrained)
 {
     static const char *const labels[] = {"large"};
     static const struct mesh_type_rule rules[] = {
         {.type = "heavy", .required = labels, .required_count = 1}};
+    world->nodes[node].constrained = constrained;
+    world->nodes[node].heard_ms = world->now_ms;
     node_step(world, node,
-              (struct mesh_event){.kind = MESH_TYPES, .types = {.rules = rules, .rule_count = 1}});
+              (struct mesh_event){.kind = MESH_TYPES,
+                                  .types = {.rules = rules, .rule_count = constrained}});
 }
 
 void
@@ -107,13 +110,16 @@ node_start(struct world *world, uint32_t number)
         .models_max = options->models,
         .instances_max = options->nodes + 1,
         .calls_max = CALLS_MAX,
+        .vmodels_max = options->vmodels + 1,
+        .orders_max = ORDERS_MAX,
         .failure_fresh_ms = FRESH_MS,
         .gone_ms = GONE_MS,
         .rate_for_more = options->rate_for_more,
     });
     observe(world, (struct sight){.kind = SAW_BIRTH, .node = number});
-    if (options->labelled)
-        set_types(world, number);
+    node->constrained = false;
+    if (world->constrained)
+        node_hear(world, number, true);
     runtime_start(world, number);
     registry_start(world, number);
     node_later(world, number, 1 + draw(world, STREAM_CHAOS, TICK_MS), (struct task){.run = tick});
@@ -128,6 +134,7 @@ node_kill(struct world *world, uint32_t number)
     node->mesh = NULL;
     node->runtime++;
     calls_die(world, number);
+    orders_die(world, number);
     memset(node->held, 0, world->options.models * sizeof(*node->held));
 }
 

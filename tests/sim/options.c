@@ -57,6 +57,10 @@ draw_faults(struct world *world)
         .elections = rate(world, 30),
         .compactions = rate(world, 200),
         .replacements = rate(world, 100),
+        .emptyings = below(world, 4) == 0 ? below(world, 40) : 0,
+        .constraints = rate(world, 60),
+        .orders = rate(world, 1000),
+        .forced = below(world, 2),
     };
 }
 
@@ -81,11 +85,17 @@ options_draw(struct world *world)
     options->poisoned = below(world, 3) == 0;
     options->tells_own = below(world, 2);
     options->unsure = below(world, 2);
+    options->concurrency = below(world, 2) ? 1 + below(world, 4) : 0;
+    options->upgrades = below(world, 2);
+    options->vmodels = 1 + below(world, 8);
     options->lost_for_good = below(world, 3) == 0 ? options->nodes / 3 : 0;
     options->faults = draw_faults(world);
+    if (options->faults.orders == 0)
+        options->vmodels = 0;
     if (below(world, 8) == 0) { /* a calm one, to see that it is quiet */
         options->faults = (struct faults){0};
         options->poisoned = false;
+        options->vmodels = 0;
         options->lost_for_good = 0;
     }
 }
@@ -110,10 +120,13 @@ options_print(const struct world *world)
             "slow %u, lost %u, load_fails %u, load_slow %u, size_lies %u, forgets %u, keeps %u, "
             "cancels %u, kills %u, pauses %u,\ncrashes %u, leases %u, clocks %u, drains %u, "
             "links %u, partitions %u, swizzles %u, outages %u, elections %u, compactions %u, "
-            "replacements %u\n",
+            "replacements %u, emptyings %u, constraints %u, orders %u of %u vmodels, forced %d, "
+            "concurrency %u, upgrades %d\n",
             faults->slow, faults->lost, faults->load_fails, faults->load_slow, faults->size_lies,
             faults->forgets, faults->keeps, faults->cancels, faults->kills, faults->pauses,
             faults->crashes, faults->leases, faults->clocks, faults->drains, faults->links,
             faults->partitions, faults->swizzles, faults->outages, faults->elections,
-            faults->compactions, faults->replacements);
+            faults->compactions, faults->replacements, faults->emptyings, faults->constraints,
+            faults->orders, options->vmodels, faults->forced, options->concurrency,
+            options->upgrades);
 }

@@ -41,6 +41,7 @@ struct ask {
     /* of a core's transaction */
     uint64_t number;
     uint64_t session;
+    uint64_t history; /* of etcd, that it was computed from */
     const char *absent;
 };
 
@@ -144,15 +145,16 @@ commit(struct world *world, const struct ask *ask, const struct etcd_op *op,
     struct mesh_model model_before;
     struct mesh_model model_after;
     uint32_t model = number_of_key(&op->range.key);
-    if (before == NULL) {
-        CHECK(record_now(world, model, places_after, &model_after));
-        version_begins(world, &model_after);
-        return;
-    }
-    codec_read_model(before, world->model_names[model], places_before, &model_before);
     if (!record_now(world, model, places_after, &model_after))
         return; /* it was unregistered */
+    if (before == NULL) {
+        version_begins(world, &model_after);
+        model_before = model_after;
+    } else {
+        codec_read_model(before, world->model_names[model], places_before, &model_before);
+    }
     const struct commit made = {
+        .creates = before == NULL,
         .before = &model_before,
         .after = &model_after,
         .absent = ask->absent,
@@ -165,20 +167,55 @@ commit(struct world *world, const struct ask *ask, const struct etcd_op *op,
             (struct sight){.kind = SAW_COMMIT, .node = ask->node, .model = model, .commit = &made});
 }
 
+static void
+commit_vmodel(struct world *world, const struct ask *ask, const struct etcd_op *op,
+              const struct etcd_kv *before)
+{
+    uint32_t vmodel = number_of_key(&op->range.key);
+    struct mesh_vmodel was = {0};
+    struct mesh_vmodel is = {0};
+    struct etcd_kv after;
+    if (before != NULL)
+        codec_read_vmodel(before, world->vmodel_names[vmodel], &was);
+    if (fake_etcd_look(world->etcd, op->range.key, INT64_MAX, &after))
+        codec_read_vmodel(&after, world->vmodel_names[vmodel], &is);
+    observe(world, (struct sight){.kind = SAW_VMODEL,
+                                  .node = ask->node,
+                                  .number = vmodel,
+                                  .vmodel_before = &was,
+                                  .vmodel_after = &is});
+}
+
+static void
+commit_all(struct world *world, const struct ask *ask, const struct etcd_kv *before,
+           const bool *was)
+{
+    for (size_t i = 0; i < ask->txn.success_count; i++) {
+        const struct etcd_op *op = &ask->success[i];
+        if (op->kind != ETCD_RANGE && table_of_key(&op->range.key) == TABLE_MODELS)
+            commit(world, ask, op, was[i] ? &before[i] : NULL);
+        else if (op->kind != ETCD_RANGE)
+            commit_vmodel(world, ask, op, was[i] ? &before[i] : NULL);
+    }
+    if (ask->txn.success_count > 1)
+        observe(world, (struct sight){.kind = SAW_WRITTEN, .node = ask->node});
+}
+
 static const struct etcd_answer *
 do_txn(struct world *world, struct ask *ask)
 {
     struct etcd_kv before[MESH_WRITES_MAX];
     bool was[MESH_WRITES_MAX];
+    if (ask->number != 0 && ask->history != fake_etcd_history(world->etcd))
+        return NULL; /* revisions of another history must not be taken for those of this one */
     for (size_t i = 0; i < ask->txn.success_count; i++)
         was[i] = fake_etcd_look(world->etcd, ask->success[i].range.key, INT64_MAX, &before[i]);
     const struct etcd_answer *answer = fake_etcd_txn(world->etcd, &ask->txn);
     if (answer == NULL)
         return NULL;
     trace(world, ask->number ^ answer->succeeded ^ (uint64_t)answer->revision << 8);
-    for (size_t i = 0; ask->number != 0 && answer->succeeded && i < ask->txn.success_count; i++)
-        if (table_of_key(&ask->success[i].range.key) == TABLE_MODELS)
-            commit(world, ask, &ask->success[i], was[i] ? &before[i] : NULL);
+    if (ask->number != 0 && answer->succeeded)
+        commit_all(world, ask, before, was);
     return answer;
 }
 
@@ -246,6 +283,7 @@ own_value(struct world *world, uint32_t number)
     const struct mesh_instance instance = {
         .labels = number % LABELLED_EVERY == 0 ? "large" : "",
         .start_ms = node->start_ms,
+        .version = world->options.upgrades ? 1 + node->life / 2 : 1,
         .draining = node->draining,
         .figures = mesh_figures(node->mesh),
     };
@@ -587,16 +625,39 @@ tell_all_listed(struct world *world, uint32_t node, const struct etcd_answer *an
                     registry->vmodel_revisions[v], answer);
 }
 
+/* What was told counts for nothing; and the own key is gone, even if it is not known yet. */
+static void
+another_history(struct world *world, uint32_t node, uint64_t history)
+{
+    const struct options *options = &world->options;
+    struct registry *registry = &world->nodes[node].registry;
+    bool first = registry->history == 0;
+    registry->history = history;
+    if (first)
+        return;
+    session_lost(world, node);
+    memset(registry->model_revisions, 0, options->models * sizeof(uint64_t));
+    memset(registry->vmodel_revisions, 0, options->vmodels * sizeof(uint64_t));
+    memset(registry->node_revisions, 0, options->nodes * sizeof(uint64_t));
+    memset(registry->node_sessions, 0, options->nodes * sizeof(uint64_t));
+    registry->revision = 0;
+    node_step(world, node, (struct mesh_event){.kind = MESH_EMPTIED});
+}
+
 static void
 listed(struct world *world, struct ask *ask, const struct etcd_answer *answer)
 {
     struct registry *registry = &world->nodes[ask->node].registry;
     registry->listing = false;
-    if (answer == NULL || answer->fate != ETCD_DONE || answer->revision < registry->revision) {
+    bool same = answer != NULL && answer->history == registry->history;
+    if (answer == NULL || answer->fate != ETCD_DONE ||
+        (same && answer->revision < registry->revision)) {
         node_later(world, ask->node, 200 + draw(world, STREAM_ETCD, 800),
                    (struct task){.run = list_again});
         return;
     }
+    if (!same)
+        another_history(world, ask->node, answer->history);
     tell_all_listed(world, ask->node, answer);
     struct etcd_range tables[TABLE_COUNT];
     for (int i = 0; i < TABLE_COUNT; i++)
@@ -699,6 +760,7 @@ registry_write(struct world *world, uint32_t node, const struct mesh_txn *txn)
         .done = written,
         .number = txn->txn,
         .session = txn->session,
+        .history = world->nodes[node].registry.history,
         .absent = txn->absent == NULL ? NULL : world->node_names[number_of(txn->absent)],
     };
     ask.compares[ask.txn.compare_count++] = (struct etcd_compare){
@@ -730,16 +792,19 @@ registry_start(struct world *world, uint32_t node)
                (struct task){.run = publish});
 }
 
-void
-registry_register(struct world *world, uint32_t model)
+/* Under the name, if it is free, a model that was never there before. */
+static void
+register_as(struct world *world, uint32_t model, const struct mesh_model *former)
 {
-    char version[32]; /* says which model of that name it is */
-    snprintf(version, sizeof(version), "v%u", world->registrations + 1);
+    char path[32];
+    snprintf(path, sizeof(path), "v%u", world->registrations + 1);
     struct mesh_model record = {
         .id = world->model_names[model],
-        .type = model % 4 == 3 && world->options.labelled ? "heavy" : "type",
-        .path = version,
+        .type = runtime_type(world, model),
+        .path = path,
         .key = "",
+        .references = former != NULL ? former->references : 0,
+        .auto_delete = former != NULL && former->auto_delete,
     };
     const struct etcd_compare absent = {
         .range = key_range(world, TABLE_MODELS, world->model_names[model]),
@@ -760,10 +825,19 @@ registry_register(struct world *world, uint32_t model)
 }
 
 void
-registry_unregister(struct world *world, uint32_t model)
+registry_register(struct world *world, uint32_t model)
 {
+    register_as(world, model, NULL);
+}
+
+void
+registry_replace(struct world *world, uint32_t model)
+{
+    struct mesh_place places[CODEC_PLACES_MAX];
+    struct mesh_model former;
+    bool was = record_now(world, model, places, &former);
     const struct etcd_op gone = {
         .kind = ETCD_DELETE, .range = key_range(world, TABLE_MODELS, world->model_names[model])};
     fake_etcd_op(world->etcd, &gone);
-    registry_announce(world);
+    register_as(world, model, was ? &former : NULL);
 }

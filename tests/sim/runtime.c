@@ -33,6 +33,18 @@ runtime_reserved(struct world *world, uint32_t node, uint32_t model)
     return (uint64_t)entry->units * LEDGER_UNIT_BYTES;
 }
 
+const char *
+runtime_type(const struct world *world, uint32_t model)
+{
+    return model % 4 == 3 && world->options.labelled ? "heavy" : "type";
+}
+
+uint32_t
+runtime_concurrency(const struct world *world, uint32_t model)
+{
+    return model % 2 == 0 ? world->options.concurrency : 0;
+}
+
 static bool
 is_poison(const struct world *world, uint32_t model)
 {
@@ -97,6 +109,7 @@ loaded(struct world *world, struct task *task)
             held->bytes =
                 draw(world, STREAM_RUNTIMES, 2) ? held->bytes / 2 : held->bytes + held->bytes / 2;
         event.loaded.size_bytes = held->bytes;
+        event.loaded.max_concurrency = runtime_concurrency(world, task->a);
     }
     observe(world,
             (struct sight){.kind = SAW_LOADED, .node = task->node, .model = task->a, .ok = !fails});

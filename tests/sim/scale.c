@@ -338,12 +338,13 @@ static void
 tell(uint32_t number, uint32_t model)
 {
     struct node *node = &nodes[number];
-    const struct record *record = &records[model];
+    struct record *record = &records[model];
     const char *name = model_name(model);
     if (node->mesh == NULL || knows(node->mesh, name, record->revision))
         return;
     bool is_new = !knows(node->mesh, name, 0);
     if (is_new) {
+        record->revision = ++revision; /* older than what it has passed, it would be refused */
         keep_in_mind(number, model);
         name = model_name(model);
     }

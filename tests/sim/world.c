@@ -169,6 +169,7 @@ world_init(struct world *world, uint64_t seed)
     }
     options_draw(world);
     const struct options *options = &world->options;
+    world->constrained = options->labelled;
     world->etcd = fake_etcd_create();
     world->nodes = arena_take(&world->arena, options->nodes * sizeof(*world->nodes));
     size_t ports = options->nodes + 1;

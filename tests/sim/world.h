@@ -38,6 +38,7 @@ enum {
     LABELLED_EVERY = 2,  /* each second node has the label that heavy models require */
     RECENT_MS = 3600000, /* D4 */
     LOAD_TIMEOUT_MS = 9000,
+    ORDERS_MAX = 64, /* at a time, of a node */
 };
 
 /* How often what goes wrong: drawn per seed, each often never. */
@@ -67,6 +68,10 @@ struct faults {
     uint32_t elections;  /* of etcd */
     uint32_t compactions;
     uint32_t replacements; /* a model is registered anew */
+    uint32_t emptyings;    /* etcd loses its data */
+    uint32_t constraints;  /* which nodes may hold heavy models changes */
+    uint32_t orders;       /* somebody registers, unregisters, moves a vmodel */
+    bool forced;           /* vmodels, sometimes */
 };
 
 /* What the world is like, drawn per seed. */
@@ -74,7 +79,9 @@ struct options {
     uint32_t nodes;
     uint32_t models;
     uint32_t vmodels;
-    uint32_t zipf; /* 0: all alike, 1: as 1 / sqrt(rank), 2: as 1 / rank */
+    uint32_t concurrency; /* calls at a time of every other model; 0: all that come */
+    bool upgrades;        /* who comes back is of a newer version */
+    uint32_t zipf;        /* 0: all alike, 1: as 1 / sqrt(rank), 2: as 1 / rank */
     uint32_t call_every_ms;
     uint32_t rate_for_more; /* S3 */
     uint32_t delay_ms;      /* of messages, at most */
@@ -111,7 +118,8 @@ struct slot {
     bool away;        /* at another node */
     uint32_t depth;   /* hops so far */
     uint32_t attempt; /* the last try's number */
-    uint32_t model;
+    uint32_t model;   /* of a vmodel's call: the one that it was last tried with */
+    uint32_t vmodel;  /* VMODEL_NONE */
     int64_t deadline_ms;
     uint32_t there;       /* away: where */
     uint32_t client_call; /* CLIENT, and whom it is for in the end */
@@ -132,6 +140,7 @@ struct registry {
     bool watching; /* a delivery is on its way */
     bool whole;
     struct fake_watch *watch;
+    uint64_t history;          /* of etcd, that the mirror is of */
     int64_t revision;          /* the mirror's */
     uint64_t *model_revisions; /* by model: told last; 0: it is not there */
     uint64_t *vmodel_revisions;
@@ -148,8 +157,11 @@ struct node {
     int64_t paused_until_ms;
     bool draining;
     bool gone_for_good;
-    uint64_t kept_bytes; /* that a runtime would not give back */
-    uint32_t runtime;    /* its life */
+    bool constrained; /* as it has heard */
+    int64_t heard_ms;
+    bool orders[ORDERS_MAX]; /* which it is answering */
+    uint64_t kept_bytes;     /* that a runtime would not give back */
+    uint32_t runtime;        /* its life */
     struct registry registry;
     struct slot *slots;
     uint32_t slot_count;
@@ -161,8 +173,8 @@ struct node {
 /* A call of a client, from its beginning to its one end. */
 struct client_call {
     uint32_t entry;
-    uint32_t entry_life;
-    uint32_t model;
+    uint32_t model;  /* that it is for, or a vmodel's that it has come to */
+    uint32_t vmodel; /* VMODEL_NONE */
     int64_t began_ms;
     int64_t deadline_ms;
     bool open;
@@ -195,6 +207,7 @@ struct task {
 
 #define NODE_NONE UINT32_MAX
 #define LIFE_ANY UINT32_MAX
+#define VMODEL_NONE UINT32_MAX
 
 struct invariants;
 
@@ -234,7 +247,13 @@ struct world {
     uint64_t reaped;
     uint64_t relists;
     uint64_t unknowns;
+    bool constrained; /* heavy models, to some nodes: as it is, each node hears of it in time */
     uint64_t faults_done;
+    uint64_t emptied;
+    uint64_t switches; /* of vmodels */
+    uint64_t ordered;
+    uint64_t replied;
+    uint64_t outcomes[16];
 };
 
 /* world.c */
@@ -269,7 +288,8 @@ void registry_write(struct world *world, uint32_t node, const struct mesh_txn *t
 void registry_publish(struct world *world, uint32_t node);
 /* The operator's own, at once. */
 void registry_register(struct world *world, uint32_t model);
-void registry_unregister(struct world *world, uint32_t model);
+/* Under the same name, with the references that there are. */
+void registry_replace(struct world *world, uint32_t model);
 void registry_announce(struct world *world);
 
 /* Which registration a record is of: its path says it. */
@@ -278,7 +298,9 @@ uint64_t version_of(const struct mesh_model *record);
 uint64_t version_at(const struct world *world, uint32_t model, uint64_t create_revision);
 
 /* runtime.c */
-uint64_t runtime_bytes(const struct world *world, uint32_t model); /* predicted */
+const char *runtime_type(const struct world *world, uint32_t model);
+uint32_t runtime_concurrency(const struct world *world, uint32_t model); /* 0: all that come */
+uint64_t runtime_bytes(const struct world *world, uint32_t model);       /* predicted */
 /* What the core has reserved for a load: a peer may have told it another size. */
 uint64_t runtime_reserved(struct world *world, uint32_t node, uint32_t model);
 void runtime_start(struct world *world, uint32_t node);
@@ -292,17 +314,26 @@ void node_start(struct world *world, uint32_t node);
 void node_kill(struct world *world, uint32_t node);
 void node_pause(struct world *world, uint32_t node, int64_t for_ms);
 void node_drain(struct world *world, uint32_t node);
+/* The type constraints are new. */
+void node_hear(struct world *world, uint32_t node, bool constrained);
 void node_step(struct world *world, uint32_t node, struct mesh_event event);
 bool node_is_up(const struct world *world, uint32_t node);
 
 /* calls.c */
 uint32_t call_begin(struct world *world, uint32_t node, uint32_t model, int64_t deadline_ms);
+uint32_t call_begin_vmodel(struct world *world, uint32_t node, uint32_t vmodel,
+                           int64_t deadline_ms);
 void call_do_serve(struct world *world, uint32_t node, const struct mesh_action *action);
 void call_do_forward(struct world *world, uint32_t node, const struct mesh_action *action);
 void call_do_ensure(struct world *world, uint32_t node, const struct mesh_action *action);
 void call_do_answer(struct world *world, uint32_t node, const struct mesh_action *action);
 /* All calls that the node had are over. */
 void calls_die(struct world *world, uint32_t node);
+
+/* orders.c */
+void orders_client(struct world *world);
+void orders_replied(struct world *world, uint32_t node, const struct mesh_action *action);
+void orders_die(struct world *world, uint32_t node);
 
 /* clients.c */
 void clients_start(struct world *world);

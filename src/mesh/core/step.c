@@ -95,10 +95,21 @@ on_vmodel(struct mesh *mesh, uint32_t number)
     follow_on_vmodel(mesh, number);
 }
 
+/* T6: what the mirror has passed, and is not there, has gone since: a record that comes with a late
+ * answer does not bring it back. */
+static bool
+is_passed(const struct mesh *mesh, bool known, uint64_t revision)
+{
+    return mesh->whole && !known && revision <= mesh->seen;
+}
+
 static void
 on_vmodel_put(struct mesh *mesh, const struct mesh_event *event)
 {
-    uint32_t number;
+    uint32_t number = names_find(&mesh->vmodels.names, event->vmodel.id);
+    bool known = number != NAME_NONE && mesh->vmodels.at[number].known;
+    if (is_passed(mesh, known, event->vmodel.revision))
+        return;
     if (vmodels_put(&mesh->vmodels, &mesh->tables, &event->vmodel, &number))
         on_vmodel(mesh, number);
 }
@@ -134,7 +145,10 @@ on_model_gone(struct mesh *mesh, const struct mesh_event *event)
 static void
 on_model_put(struct mesh *mesh, const struct mesh_event *event)
 {
-    uint32_t number;
+    uint32_t number = tables_model(&mesh->tables, event->model.id);
+    bool known = number != NAME_NONE && mesh->tables.models[number].known;
+    if (is_passed(mesh, known, event->model.revision))
+        return;
     enum lost lost = lost_judge(mesh, &event->model);
     if (!tables_put_model(&mesh->tables, &event->model, &number))
         return;

@@ -35,7 +35,8 @@ is_calm(const struct world *world)
         faults->forgets, faults->kills,  faults->pauses,     faults->crashes,   faults->leases,
         faults->drains,  faults->links,  faults->partitions, faults->swizzles,  faults->outages,
         faults->keeps,   faults->clocks, faults->elections};
-    uint32_t sum = world->options.lost_for_good + world->options.poisoned;
+    uint32_t sum = world->options.lost_for_good + world->options.poisoned + faults->emptyings +
+                   faults->orders + faults->constraints + world->options.concurrency;
     for (uint32_t i = 0; i < sizeof(harm) / sizeof(harm[0]); i++)
         sum += harm[i];
     return sum == 0 && world->now_ms > ALL_SEEN_MS;
@@ -59,6 +60,20 @@ on_commit(struct world *world, const struct sight *sight, struct claim *claim)
                others);
 }
 
+/* A lost record is written anew, with all that was known of it (W1). */
+static void
+on_creation(struct world *world, const struct sight *sight)
+{
+    const struct mesh_model *after = sight->commit->after;
+    for (uint32_t i = 0; i < after->place_count; i++)
+        if (is_registered(&after->places[i])) {
+            uint32_t node = number_of(after->places[i].instance);
+            struct claim *claim = of_pair(world, &I03_claims, node, sight->model);
+            claim->version = version_of(after);
+            claim->since_ms = after->places[i].since_ms;
+        }
+}
+
 static void
 see(struct world *world, const struct sight *sight)
 {
@@ -68,6 +83,10 @@ see(struct world *world, const struct sight *sight)
         return;
     }
     struct claim *claim = of_pair(world, &I03_claims, sight->node, sight->model);
+    if (sight->kind == SAW_COMMIT && sight->commit->creates) {
+        on_creation(world, sight);
+        return;
+    }
     if (sight->kind == SAW_COMMIT) {
         if (sight->commit->life == world->nodes[sight->node].life)
             on_commit(world, sight, claim);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * I5. Before a node unloads a model, the record does not show its place any more. Excepted is a
- * place that came back by a transaction that the node had given up, as its answer did not come.
+ * place that came back by a transaction that the node had given up, as its answer did not come; and
+ * who writes a lost record anew, says what was when it was lost.
  */
 #include "../invariants.h"
 
@@ -21,7 +22,7 @@ see(struct world *world, const struct sight *sight)
     struct mesh_model record;
     const struct held *held = &world->nodes[sight->node].held[sight->model];
     if (record_now(world, sight->model, places, &record) && version_of(&record) == held->version &&
-        is_registered(place_of(&record, sight->node)) && !last->late)
+        is_registered(place_of(&record, sight->node)) && !last->late && world->emptied == 0)
         broken(world, &I05_withdraw_first, "n%u unloads m%u, and the record shows it", sight->node,
                sight->model);
 }

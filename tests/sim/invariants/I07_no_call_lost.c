@@ -53,7 +53,8 @@ is_calm(const struct world *world)
     uint32_t harm = faults->load_fails + faults->kills + faults->leases + faults->links +
                     faults->replacements + faults->pauses + faults->crashes + faults->partitions +
                     faults->swizzles + faults->outages + faults->elections + faults->keeps +
-                    faults->slow + faults->lost + options->poisoned + options->lost_for_good;
+                    faults->slow + faults->lost + faults->emptyings + faults->orders +
+                    options->concurrency + options->poisoned + options->lost_for_good;
     bool some_stay = faults->drains == 0 || options->nodes >= 4;
     return harm == 0 && some_stay && !options->labelled &&
            options->capacity_bytes >= options->model_bytes * 400;
@@ -62,7 +63,8 @@ is_calm(const struct world *world)
 static void
 on_answer(struct world *world, const struct client_call *call)
 {
-    if (call->lost || call->end == MESH_END_OK)
+    if (call->lost || call->end == MESH_END_OK || call->end == MESH_END_OVERLOADED ||
+        call->vmodel != VMODEL_NONE)
         return;
     if (call->end != MESH_END_DEADLINE && call->began_ms > SEEN_MS && is_calm(world))
         broken(world, &I07_no_call_lost, "n%u ends a call of m%u with %d in a calm world",
@@ -94,7 +96,13 @@ see(struct world *world, const struct sight *sight)
         *(struct steady *)of_pair(world, &I07_no_call_lost, sight->node, sight->model) =
             (struct steady){0};
         break;
-    default: /* a death, a drain, trouble */
+    case SAW_DEATH:
+        for (uint32_t i = 0; i < world->options.models; i++)
+            *(struct steady *)of_pair(world, &I07_no_call_lost, sight->node, i) =
+                (struct steady){0};
+        disturb(world, sight->node);
+        break;
+    default: /* a drain, trouble */
         for (uint32_t i = 0; i < world->options.nodes; i++)
             if (i == sight->node || sight->node == NODE_NONE)
                 disturb(world, i);

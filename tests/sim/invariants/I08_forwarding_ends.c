@@ -15,8 +15,8 @@ see(struct world *world, const struct sight *sight)
     if (sight->other == sight->node || sight->number > HOPS_MAX)
         broken(world, &I08_forwarding_ends, "n%u sends m%u to n%u as hop %llu", sight->node,
                sight->model, sight->other, (unsigned long long)sight->number);
-    if (sight->hop != MESH_HOP_LOAD)
-        return;
+    if (sight->hop != MESH_HOP_LOAD || world->calls[sight->client_call].vmodel != VMODEL_NONE)
+        return; /* a vmodel's call may come to one model after the other */
     if (sight->number > 1 || asked->call == sight->client_call + 1)
         broken(world, &I08_forwarding_ends, "n%u is asked again to load m%u for call %u",
                sight->other, sight->model, sight->client_call);

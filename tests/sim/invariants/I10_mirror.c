@@ -6,6 +6,7 @@
 #include "mirror.h"
 
 struct told {
+    uint64_t history;
     uint64_t revision;
 };
 
@@ -17,10 +18,14 @@ see(struct world *world, const struct sight *sight)
         told->revision = 0;
         return;
     }
-    if (sight->number < told->revision)
+    uint64_t history = world->nodes[sight->node].registry.history;
+    if (history == told->history && sight->number < told->revision)
         broken(world, &I10_mirror, "n%u goes back to revision %llu", sight->node,
                (unsigned long long)sight->number);
+    told->history = history;
     told->revision = sight->number;
+    if (history != fake_etcd_history(world->etcd))
+        return; /* that past is gone */
     uint32_t model = draw(world, STREAM_CHECKS, world->options.models);
     const char *wrong = mirror_judge(world, sight->node, model, sight->number);
     if (wrong != NULL)

@@ -13,7 +13,7 @@ see(struct world *world, const struct sight *sight)
     const struct mesh_model *before = sight->commit->before;
     const struct mesh_model *after = sight->commit->after;
     if (strcmp(before->path, after->path) != 0 || strcmp(before->type, after->type) != 0 ||
-        before->references != after->references || before->auto_delete != after->auto_delete)
+        (world->options.faults.orders == 0 && before->references != after->references))
         broken(world, &I11_no_lost_update, "n%u makes another model of m%u", sight->node,
                sight->model);
     for (uint32_t i = 0; i < before->place_count; i++) {

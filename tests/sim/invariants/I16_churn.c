@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * I16. Nothing that was just loaded for somebody goes for another's sake. Where models turn out larger than
- * said, or memory is not given back, it may have to.
+ * I16. Nothing that was just loaded for somebody goes for another's sake. Where models turn out
+ * larger than said, or memory is not given back, it may have to.
  */
 #include "evictions.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * I17. A model that fails is not claimed any more where three failures are fresh, and not loaded
- * again where it has just failed. Where clocks differ, freshness does, too.
+ * again where it has just failed. Where clocks differ, freshness does, too; an emptied etcd forgets failures.
  */
 #include "../invariants.h"
 
@@ -33,7 +33,7 @@ on_commit(struct world *world, const struct sight *sight)
 static void
 see(struct world *world, const struct sight *sight)
 {
-    if (world->options.skewed || world->options.faults.clocks > 0)
+    if (world->options.skewed || world->options.faults.clocks > 0 || world->emptied > 0)
         return;
     struct failed *failed = of_pair(world, &I17_failures, sight->node, sight->model);
     switch (sight->kind) {

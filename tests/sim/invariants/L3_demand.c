@@ -12,6 +12,8 @@ see(struct world *world, const struct sight *sight)
 {
     if (sight->kind == SAW_ANSWER) {
         const struct client_call *call = &world->calls[sight->client_call];
+        if (call->vmodel != VMODEL_NONE)
+            return;
         struct demand *demand = of_model(world, &L3_demand, call->model);
         demand->calls++;
         demand->answered += call->end == MESH_END_OK && !call->lost;

@@ -30,6 +30,8 @@ mirror_judge(struct world *world, uint32_t node, uint32_t model, uint64_t revisi
     struct mesh_place places[64];
     struct mesh_model record;
     bool exists = record_then(world, model, revision, places, &record);
+    if (known != NULL && known->known && known->revision == 0)
+        return NULL; /* it was lost, and is to be written anew (W1) */
     if (known == NULL || !known->known)
         return exists && (known == NULL || known->revision < revision) ? "is not known" : NULL;
     if (!exists && known->revision <= revision)
