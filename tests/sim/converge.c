@@ -80,9 +80,9 @@ static bool
 is_busy(const struct world *world)
 {
     for (uint32_t n = 0; n < world->options.nodes; n++)
-        for (uint32_t m = 0; m < world->options.models; m++) {
-            enum memory memory = world->nodes[n].held[m].memory;
-            if (memory == MEMORY_LOADING || memory == MEMORY_UNLOADING)
+        for (uint32_t m = 0; world->nodes[n].mesh != NULL && m < world->options.models; m++) {
+            enum mesh_state state = mesh_state(world->nodes[n].mesh, world->model_names[m]);
+            if (state != MESH_STATE_NONE && state != MESH_STATE_LOADED)
                 return true;
         }
     return false;

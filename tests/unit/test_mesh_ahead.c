@@ -55,7 +55,8 @@ static void
 test_half_of_what_is_free(void **state)
 {
     (void)state;
-    node("a", 625, WALL); /* half of 500 above the eighth: two models of 125, as large as its three are */
+    node("a", 625,
+         WALL); /* half of 500 above the eighth: two models of 125, as large as its three are */
     models(20);
     lead(60);
     assert_seen("ensure", 2);
@@ -121,7 +122,7 @@ test_which(void **state)
 }
 
 /* G4: full nodes take what was used later than their oldest by a third of its age, and by 20
- * minutes; a twentieth of them at a time, and always the latest. */
+ * minutes; a twentieth of them at a time. */
 static void
 test_into_full_nodes(void **state)
 {
@@ -142,10 +143,8 @@ test_into_full_nodes(void **state)
                                                      .copies = 40,
                                                      .full = true}});
     put_as("younger", "t", "", WALL + now_ms - 2 * HOUR + 10 * MINUTE);
-    put_as("youngest", "t", "", WALL + now_ms - 2 * HOUR + 20 * MINUTE);
     lead(30);
-    assert_seen("ensure", 2);
-    assert_seen("ensure youngest a advance 1", 1);
+    assert_seen("ensure", 1);
     assert_seen("ensure younger a advance 1", 1);
 }
 
@@ -183,9 +182,12 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        LED(test_half_of_what_is_free), LED(test_nothing_below_an_eighth),
-        LED(test_one_in_four_seconds),  LED(test_which),
-        LED(test_into_full_nodes),      LED(test_types),
+        LED(test_half_of_what_is_free),
+        LED(test_nothing_below_an_eighth),
+        LED(test_one_in_four_seconds),
+        LED(test_which),
+        LED(test_into_full_nodes),
+        LED(test_types),
         TEST(test_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

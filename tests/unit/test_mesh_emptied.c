@@ -46,7 +46,7 @@ test_holders_write_anew(void **state)
     assert_seen("create", 0);                 /* there is no session */
     come_back();
     assert_seen("create m1 other:loaded self:loaded", 1); /* all that is known */
-    assert_seen("create", 1); /* m2 is the other's, m3 the leader's */
+    assert_seen("create", 1);                             /* m2 is the other's, m3 the leader's */
     assert_seen("unload", 0);
     begin();
     tick(1000);
@@ -98,6 +98,55 @@ test_another_model(void **state)
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_NONE);
 }
 
+/* What was on its way out as another model stays so, though its id comes back in the meantime. */
+static void
+test_a_model_before_that(void **state)
+{
+    (void)state;
+    put("m1", "");
+    rig_prompt = false;
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    runtime_ends(MESH_SIZE_PREDICTED, "m1");
+    struct rig_record *m1 = record_of("m1");
+    snprintf(m1->path, TEXT, "elsewhere");
+    m1->revision = m1->create_revision = ++revision;
+    m1->count = 0;
+    tell(m1); /* another model, while that one loads */
+    rig_writes = false;
+    empty();
+    m1->revision = m1->create_revision = ++revision;
+    m1->count = 1;
+    m1->places[0] = (struct rig_place){
+        .instance = "self", .since_ms = WALL + now_ms, .kind = MESH_PLACE_LOADING};
+    tell(m1);
+    begin();
+    runtime_ends(MESH_LOAD_ENDED, "m1");
+    call_as(2, "m1", MESH_HOP_ENTRY);
+    assert_seen("serve", 0);
+    assert_seen("unload m1", 1);
+}
+
+/* Ids of models that went before are used up by nobody. */
+static void
+test_nothing_is_left(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * RECORDS; i++) {
+        char id[TEXT];
+        snprintf(id, sizeof(id), "x%d", i);
+        memset(records, 0, sizeof(records));
+        put(id, "");
+        begin();
+        call_as(1, id, MESH_HOP_ENTRY);
+        assert_seen("serve 1", 1);
+        step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {id, ++revision}});
+        empty();
+        come_back();
+        end_call(1, MESH_END_OK, 0);
+        assert_int_equal(mesh_state(mesh, id), MESH_STATE_NONE);
+    }
+}
+
 /* The leader leaves the others time, and then writes what nobody has; so many at a time. */
 static void
 test_the_leader(void **state)
@@ -112,11 +161,11 @@ test_the_leader(void **state)
     empty();
     put("m6", "");
     come_back();
-    begin();
+    step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
     tick(9000);
     assert_seen("create", 0);
-    now_ms += 1000;
-    tick(0);
+    step((struct mesh_event){.kind = MESH_LEADER});
+    tick(1000);
     assert_seen("create", 0); /* not the leader */
     step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
     for (int i = 0; i < 3; i++) {
@@ -217,9 +266,14 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_holders_write_anew), TEST(test_somebody_was_quicker),
-        TEST(test_another_model),      TEST(test_the_leader),
-        TEST(test_halfway),            TEST(test_the_others),
+        TEST(test_holders_write_anew),
+        TEST(test_somebody_was_quicker),
+        TEST(test_another_model),
+        TEST(test_the_leader),
+        TEST(test_a_model_before_that),
+        TEST(test_nothing_is_left),
+        TEST(test_halfway),
+        TEST(test_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ test_constraints(void **state)
     constrain("gpu");
     tick(1000);
     assert_seen("ensure m1 good migration 2", 1);
-    assert_seen("ensure", 1); /* m2's type is not concerned */
+    assert_seen("ensure", 1);                  /* m2's type is not concerned */
     add_place("m1", "bad", MESH_PLACE_LOADED); /* it may not stay there either */
     tick(1000);
     assert_seen("write", 0);
@@ -60,7 +60,7 @@ test_constraints(void **state)
     assert_seen("load", 0); /* it is not loaded here again */
 }
 
-/* What is not used goes at once; what is used and cannot go stays; what is queued does not begin. */
+/* What is not used goes at once; what is used and cannot go stays; what waits does not begin. */
 static void
 test_nobody_can_take_it(void **state)
 {
@@ -159,6 +159,7 @@ test_evicted(void **state)
     assert_seen("ensure m0 other copy 1", 1);
     assert_seen("ensure", 1);
     end_call(0, MESH_END_OK, 0);
+    instance("third", 500);
     put("newer", "");
     add_place("m1", "other", MESH_PLACE_LOADED);
     begin();
@@ -209,8 +210,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_constraints), TEST(test_nobody_can_take_it), TEST(test_other_labels),
-        TEST(test_two_drain),   TEST(test_evicted),            TEST(test_evicted_for_good),
+        TEST(test_constraints),  TEST(test_nobody_can_take_it),
+        TEST(test_other_labels), TEST(test_two_drain),
+        TEST(test_evicted),      TEST(test_evicted_for_good),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,7 +83,7 @@ static void step(struct mesh_event event);
 
 static const char *const KINDS[] = {"loading", "loaded", "failed"};
 static const char *const CLASSES[] = {"call", "migration", "copy", "advance"};
-static const char *const ENDS[] = {"ok",          "not-here",  "refused", "load-failed",
+static const char *const ENDS[] = {"ok",          "not-here",    "refused",   "load-failed",
                                    "overloaded",  "unreachable", "not-found", "failed",
                                    "unavailable", "deadline"};
 
@@ -138,7 +138,7 @@ put_as(const char *id, const char *type, const char *text, int64_t used_ms)
         char kind[TEXT];
         assert_int_equal(sscanf(text, "%23[^:]:%23[^ ]", place->instance, kind), 2);
         place->since_ms = WALL + now_ms;
-        place->kind = kind[0] == 'f'             ? MESH_PLACE_FAILED
+        place->kind = kind[0] == 'f'                ? MESH_PLACE_FAILED
                       : strcmp(kind, "loaded") == 0 ? MESH_PLACE_LOADED
                                                     : MESH_PLACE_LOADING;
         text += strcspn(text, " ");
@@ -374,11 +374,10 @@ instance_with(struct mesh_instance instance)
 static inline void
 instance(const char *id, uint64_t free_units)
 {
-    instance_with((struct mesh_instance){.id = id,
-                                         .session = strcmp(id, "self") == 0 ? session : 7,
-                                         .figures = {.capacity_units = 1000,
-                                                     .free_units = free_units,
-                                                     .oldest_ms = WALL + now_ms}});
+    instance_with((struct mesh_instance){
+        .id = id,
+        .session = strcmp(id, "self") == 0 ? session : 7,
+        .figures = {.capacity_units = 1000, .free_units = free_units, .oldest_ms = WALL + now_ms}});
 }
 
 /* ---- what a test sees ---- */
@@ -422,10 +421,8 @@ fresh(void **state)
     size_units = 100;
     concurrency = 0;
     begin();
-    mesh = mesh_create(&(struct mesh_config){.instance = "self",
-                                             .models_max = RECORDS,
-                                             .instances_max = 40,
-                                             .calls_max = CALLS});
+    mesh = mesh_create(&(struct mesh_config){
+        .instance = "self", .models_max = RECORDS, .instances_max = 40, .calls_max = CALLS});
     step((struct mesh_event){.kind = MESH_RUNTIME,
                              .runtime = {.capacity_bytes = UINT64_C(1000) * UNIT,
                                          .default_bytes = UINT64_C(100) * UNIT,

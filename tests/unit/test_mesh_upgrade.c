@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * U1 to U3: which nodes are about to be replaced, by version, by the first letters of their ids, and
- * within a set of labels; that it ends; that they are the second choice, and a choice. On tables
- * alone, each node with as much room as the others.
+ * U1 to U3: which nodes are about to be replaced, by version, by the first letters of their ids,
+ * and within a set of labels; that it ends; that they are the second choice, and a choice. On
+ * tables alone, each node with as much room as the others.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -179,7 +179,7 @@ test_label_sets(void **state)
     assert_true(is_old("aaaaaa-1"));
 }
 
-/* A start in the far future, or the past, is not lately; and what a stranger writes does no harm. */
+/* A start in the far future, or the past, is not lately; what a stranger writes does no harm. */
 static void
 test_absurd_starts(void **state)
 {

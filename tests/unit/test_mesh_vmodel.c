@@ -28,6 +28,8 @@ test_a_new_vmodel(void **state)
     assert_int_equal(model_at("m")->references, 1);
     assert_int_equal(outcome(SET("x", "m", .type = "t")), MESH_OUTCOME_OK);
     assert_int_equal(model_at("m")->references, 2);
+    reply = order(SET("y", "n", .type = "t")); /* whichever record is seen first */
+    assert_int_equal(reply->active_state, MESH_MODEL_NOT_LOADED);
 }
 
 static void
@@ -79,6 +81,23 @@ test_what_is_loaded_stays(void **state)
     place_and_tell("c", "other", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "c")), MESH_OUTCOME_OK); /* it is loaded as widely already */
     check_vmodel("v", "c", "c");
+}
+
+/* V1: what is not written is compared all the same. */
+static void
+test_all_is_compared(void **state)
+{
+    (void)state;
+    instance("other", 7, 900);
+    place_and_tell("a", "other", MESH_PLACE_LOADED);
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
+    assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
+    const struct kept_model b = *model_at("b");
+    model_at("b")->revision = 0; /* somebody has deleted it, against the rules, and unseen */
+    revision++;
+    assert_int_equal(outcome(SET("v", "b", .force = true)), MESH_OUTCOME_NO_MODEL);
+    check_vmodel("v", "a", "b");
+    *model_at("b") = b;
 }
 
 /* V1, V5: at no reference it goes, if it is to. */
@@ -187,6 +206,59 @@ test_promotion_counts_the_living(void **state)
     step((struct mesh_event){.kind = MESH_INSTANCE_GONE, .gone = {"y", ++revision}});
     tick(1000);
     check_vmodel("v", "b", "b");
+}
+
+/* V3: as of the active one's last use; but not for ever. */
+static void
+test_asking_for_copies(void **state)
+{
+    (void)state;
+    lead(true);
+    instance("x", 7, 900);
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
+    assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(count_seen(MESH_DO_ENSURE), 1);
+        const struct mesh_action *asked = seen(MESH_DO_ENSURE);
+        assert_string_equal(seen_id(MESH_DO_ENSURE, 0), "b");
+        assert_int_equal(asked->ensure.used_ms, i < 2 ? model_at("a")->used_ms : WALL + now_ms);
+        begin();
+        tick(9999);
+        assert_null(seen(MESH_DO_ENSURE));
+        tick(1);
+    }
+}
+
+/* W1: the leader writes anew what it knows. */
+static void
+test_an_emptied_etcd(void **state)
+{
+    (void)state;
+    lead(true);
+    instance("x", 7, 900);
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    assert_int_equal(outcome(SET("v", "a", .owner = "me")), MESH_OUTCOME_OK);
+    assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
+    memset(models, 0, sizeof(models));
+    memset(vmodels, 0, sizeof(vmodels));
+    revision = 3;
+    begin();
+    step((struct mesh_event){.kind = MESH_EMPTIED});
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {5}});
+    instance("self", 5, 900);
+    instance("x", 7, 900);
+    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    assert_string_equal(mesh_resolve(mesh, "v"), "a");
+    assert_false(order(SET("v", "c"))->came); /* not before that */
+    for (int i = 0; i < 12; i++)
+        tick(1000);
+    assert_string_equal(vmodel_at("v")->owner, "me");
+    assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
+    check_vmodel("v", "a", "c");
+    check_references();
 }
 
 /* V6 */
@@ -332,6 +404,86 @@ test_the_last_resort(void **state)
     assert_int_equal(kept_count, 0);
 }
 
+static enum mesh_end
+hop_for_unknown(uint64_t create_revision)
+{
+    begin();
+    step((struct mesh_event){.kind = MESH_CALL,
+                             .call = {.call = 1,
+                                      .model = "unknown",
+                                      .hop = MESH_HOP_HIT,
+                                      .deadline_ms = now_ms + 1000,
+                                      .create_revision = create_revision}});
+    return seen(MESH_DO_ANSWER)->answer.end;
+}
+
+/* V8: the other side of it. What has not come yet has not gone. */
+static void
+test_gone_or_not_come_yet(void **state)
+{
+    (void)state;
+    const uint64_t whole = revision;
+    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {whole}});
+    assert_int_equal(hop_for_unknown(whole), MESH_END_NOT_FOUND);
+    assert_int_equal(hop_for_unknown(whole + 1), MESH_END_NOT_HERE);
+    const struct mesh_order names = SET("v", "unknown");
+    network = NETWORK_LATE;
+    assert_false(order(names)->came); /* now there is a number for it, and still no record */
+    assert_int_equal(hop_for_unknown(whole), MESH_END_NOT_FOUND);
+    assert_int_equal(hop_for_unknown(whole + 1), MESH_END_NOT_HERE);
+}
+
+static void
+odd_record(const char *active, const char *target)
+{
+    revision++;
+    step((struct mesh_event){.kind = MESH_VMODEL_PUT,
+                             .vmodel = {.id = "v",
+                                        .active = active,
+                                        .target = target,
+                                        .create_revision = revision,
+                                        .revision = revision}});
+    struct kept_vmodel *vmodel = vmodel_at("v");
+    set_text(vmodel->active, active);
+    set_text(vmodel->target, target);
+    vmodel->create_revision = vmodel->revision = revision;
+}
+
+/* Records are others', too. */
+static void
+test_odd_records(void **state)
+{
+    (void)state;
+    odd_record(NULL, "");
+    assert_null(mesh_resolve(mesh, "v"));
+    call(1, "v");
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
+    check_vmodel("v", "a", "a");
+    check_references();
+    lead(true);
+    odd_record("", "b"); /* and nobody has counted that */
+    model_at("a")->references = 0;
+    model_at("b")->references = 1;
+    model_at("a")->revision = model_at("b")->revision = ++revision;
+    tell_model("a");
+    tell_model("b");
+    tick(1000);
+    check_vmodel("v", "b", "b");
+    check_references();
+    odd_record("nobody", "nobody");
+    call(1, "v");
+    assert_int_equal(kept_count, 0);
+    for (int i = 0; i < 10; i++)
+        tick(1000);
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+    odd_record("nobody", "no-one");
+    tick(1000);
+    assert_int_equal(outcome((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = "v"}),
+                     MESH_OUTCOME_OK);
+    model_at("b")->references = 0; /* the odd ones never said where it went */
+}
+
 /* T6 for vmodels. */
 static void
 test_what_is_deleted_stays_so(void **state)
@@ -412,14 +564,19 @@ main(void)
         cmocka_unit_test_setup_teardown(test_a_new_vmodel, fresh, drop),
         cmocka_unit_test_setup_teardown(test_what_setting_refuses, fresh, drop),
         cmocka_unit_test_setup_teardown(test_what_is_loaded_stays, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_all_is_compared, fresh, drop),
         cmocka_unit_test_setup_teardown(test_auto_delete, fresh, drop),
         cmocka_unit_test_setup_teardown(test_promotion, fresh, drop),
         cmocka_unit_test_setup_teardown(test_promotion_is_the_leaders, fresh, drop),
         cmocka_unit_test_setup_teardown(test_promotion_counts_the_living, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_asking_for_copies, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_an_emptied_etcd, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_target_that_fails, fresh, drop),
         cmocka_unit_test_setup_teardown(test_calls_resolve, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_switch_not_seen_yet, fresh, drop),
         cmocka_unit_test_setup_teardown(test_the_last_resort, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_gone_or_not_come_yet, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_odd_records, fresh, drop),
         cmocka_unit_test_setup_teardown(test_what_is_deleted_stays_so, fresh, drop),
         cmocka_unit_test_setup_teardown(test_references_at_random, fresh, drop),
     };

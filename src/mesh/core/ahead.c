@@ -63,8 +63,7 @@ give_share(struct instance *instance)
     uint64_t kept = capacity / KEPT_FREE;
     uint64_t renewed = capacity / RENEWED;
     instance->ahead_units = room > kept ? (room - kept) / 2 : 0;
-    instance->renew_units =
-        renewed > instance->ahead_units ? renewed - instance->ahead_units : 0;
+    instance->renew_units = renewed > instance->ahead_units ? renewed - instance->ahead_units : 0;
 }
 
 static void

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mesh/core/upgrade.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "mesh/core/memory.h"
+
+enum { NUMBER_BYTES = 16, TEXT_BYTES = 2 * NUMBER_BYTES + GENERATION_PREFIX + 1 };
 
 void
 generations_init(struct generations *generations, uint32_t limit, uint64_t key)
@@ -21,13 +22,31 @@ generations_fini(struct generations *generations)
     free(generations->newest);
 }
 
+static char *
+put_number(char *at, uint64_t number)
+{
+    for (int shift = 60; shift >= 0; shift -= 4)
+        *at++ = "0123456789abcdef"[number >> shift & 15];
+    return at;
+}
+
+/* U1 */
+static void
+name_generation(char text[TEXT_BYTES], const char *id, int64_t version, uint32_t label_set)
+{
+    char *at = put_number(text, (uint64_t)version);
+    at = put_number(at, label_set);
+    for (int i = 0; i < GENERATION_PREFIX && id[i] != '\0'; i++)
+        *at++ = id[i];
+    *at = '\0';
+}
+
 uint32_t
 generations_join(struct generations *generations, const char *id, int64_t version,
                  uint32_t label_set, int64_t start_ms)
 {
-    char text[64]; /* U1 */
-    snprintf(text, sizeof(text), "%lld %u %.*s", (long long)version, label_set, GENERATION_PREFIX,
-             id);
+    char text[TEXT_BYTES];
+    name_generation(text, id, version, label_set);
     uint32_t number = names_hold(&generations->names, text);
     if (number == NAME_NONE)
         return NAME_NONE;
