@@ -9,7 +9,7 @@
 enum {
     SETTLE_MS = 65000, /* a drain's grace, or a lease, a node's absence and a reaper's round */
     BACK_MS = 75000, /* so much longer who has not come back after an emptied etcd is not missed */
-    ROUND_MS = 5000,   /* what is too young to go grows up in the time of all of them */
+    ROUND_MS = 5000, /* what is too young to go grows up in the time of all of them */
     ROUNDS_MAX = 40,
     ASKED_MAX = 12,
     REST_MS = 15000,

@@ -140,7 +140,7 @@ bool
 record_then(struct world *world, uint32_t model, uint64_t revision, struct mesh_place *places,
             struct mesh_model *record)
 {
-    char key[16];
+    char key[24];
     struct etcd_kv kv;
     snprintf(key, sizeof(key), "m/%s", world->model_names[model]);
     if (!fake_etcd_look(world->etcd, etcd_text(key), (int64_t)revision, &kv))
@@ -159,7 +159,7 @@ record_now(struct world *world, uint32_t model, struct mesh_place *places,
 bool
 key_now(struct world *world, uint32_t node, struct mesh_instance *instance)
 {
-    char key[16];
+    char key[24];
     struct etcd_kv kv;
     snprintf(key, sizeof(key), "i/%s", world->node_names[node]);
     if (!fake_etcd_look(world->etcd, etcd_text(key), INT64_MAX, &kv))
@@ -171,7 +171,7 @@ key_now(struct world *world, uint32_t node, struct mesh_instance *instance)
 bool
 vmodel_now(struct world *world, uint32_t number, struct mesh_vmodel *vmodel)
 {
-    char key[16];
+    char key[24];
     struct etcd_kv kv;
     snprintf(key, sizeof(key), "v/%s", world->vmodel_names[number]);
     if (!fake_etcd_look(world->etcd, etcd_text(key), INT64_MAX, &kv))

@@ -13,7 +13,7 @@
  * the places that its former life has left, and withdraws them.
  *
  *   scale [--nodes N] [--models N] [--hours N] [--calls-per-second N] [--fit-percent N]
- *         [--zipf-percent N] [--churn-percent-hour N] [--figures-s N] [--seed N]
+ *         [--zipf-percent N] [--churn-percent-hour N] [--figures-s N] [--tick-s N] [--seed N]
  */
 #include <math.h>
 #include <stdio.h>
@@ -25,132 +25,22 @@
 #include "base/clock.h"
 #include "mesh/core/state.h"
 #include "oracle.h"
+#include "scale.h"
 
-enum {
-    PLACES_MAX = 12,
-    KNOWN_MAX = 2048, /* models that a node may know of without having them */
-    LOADERS = 4,
-    DOWN_MS = 120000,
-    GRACE_MS = 600000,
-    UNIT_BYTES = LEDGER_UNIT_BYTES,
-    MEAN_UNITS = 512, /* 4 MiB: only ratios matter */
-    CALLS_MAX = 1 << 16,
-};
+struct scale_options options = {1000, 1000000, 24, 50, 20, 90, 1, 1800, 10, 1};
 
-struct kept_place {
-    int64_t since_ms;
-    uint32_t node;
-    uint32_t kind;
-};
-
-/* A record as etcd has it, and what the model is like. */
-struct record {
-    uint64_t create_revision;
-    uint64_t revision;
-    int64_t used_ms;
-    int64_t unloaded_ms;
-    uint32_t units;
-    uint32_t count;
-    struct kept_place places[PLACES_MAX];
-};
-
-struct node {
-    struct mesh *mesh; /* NULL: down */
-    uint64_t session;
-    int64_t start_ms;
-    bool draining;
-    uint32_t life;
-    uint32_t known[KNOWN_MAX]; /* ring of models that it was told of */
-    uint32_t known_at;
-    uint32_t *free_calls;
-    uint32_t free_count;
-    uint32_t call_top;
-    uint32_t call_capacity;
-    uint64_t served;
-    char name[8];
-};
-
-struct sender {
-    uint32_t node; /* NODE_NONE: a client */
-    uint32_t life;
-    uint32_t call;
-    uint32_t number;
-    int64_t began_ms; /* of a client */
-};
-
-enum work_kind {
-    WORK_CLIENT,
-    WORK_HOP,
-    WORK_SERVED,
-    WORK_ENDED,
-    WORK_TXN,
-    WORK_ENSURE,
-    WORK_SIZE,
-    WORK_LOADED,
-    WORK_UNLOADED,
-    WORK_TICK,
-    WORK_CHURN,
-    WORK_START,
-    WORK_FIGURES,
-    WORK_STOP,
-};
-
-/* What happens at a time; `order` breaks ties. */
-struct work {
-    int64_t at_ms;
-    uint64_t order;
-    uint8_t kind;
-    uint8_t hop;
-    uint8_t end;
-    uint8_t class;
-    uint32_t node;
-    uint32_t life;
-    uint32_t model;
-    uint32_t call;
-    uint32_t number;
-    uint64_t value;
-    int64_t deadline_ms;
-    struct kept_txn *txn;
-    struct mesh_tried *tried;
-    uint32_t tried_count;
-    struct sender sender;
-};
-
-struct kept_txn {
-    uint64_t txn;
-    uint64_t session;
-    uint64_t compare;
-    uint32_t model;
-    struct record record;
-};
-
-struct scale_call {
-    struct sender sender;
-    uint32_t model;
-};
-
-static struct {
-    uint32_t nodes, models, hours, rate, fit_percent, zipf_percent, churn_percent, figures_s;
-    uint32_t seed;
-} options = {1000, 1000000, 24, 500, 20, 90, 1, 120, 1};
-
-static struct node *nodes;
-static struct record *records;
+struct scale_figures figures;
+struct node *nodes;
+struct record *records;
 static struct scale_call **calls; /* by node */
-static uint32_t *alias;
-static float *chance;
+static struct popularity *popularity;
 static uint64_t capacity_units;
-static int64_t now_ms;
+int64_t now_ms;
 static uint64_t revision = 1;
 static uint64_t random_state;
 static struct work *heap;
 static uint32_t heap_count, heap_capacity;
 static uint64_t order;
-
-static struct {
-    uint64_t calls, hits, ends[16], loads, unloads, loaded_units, txns, txns_lost, forwards, steps,
-        kills, drains, told, published, sizes, oracle_hits;
-} figures;
 
 static struct oracle *oracle;
 static uint64_t capacity_alive;
@@ -209,7 +99,7 @@ take(void)
     return first;
 }
 
-/* ---- names and popularity ---- */
+/* ---- names and sizes ---- */
 
 static const char *
 model_name(uint32_t model)
@@ -224,58 +114,7 @@ model_name(uint32_t model)
 static uint32_t
 number_of(const char *name)
 {
-    return (uint32_t)strtoul(name + 1, NULL, 10);
-}
-
-/* Alias method: each model in constant time. */
-static void
-popularity_init(void)
-{
-    uint32_t count = options.models;
-    double *weight = malloc(count * sizeof(*weight));
-    uint32_t *small = malloc(count * sizeof(*small));
-    uint32_t *large = malloc(count * sizeof(*large));
-    alias = calloc(count, sizeof(*alias));
-    chance = calloc(count, sizeof(*chance));
-    CHECK(weight != NULL && small != NULL && large != NULL && alias != NULL && chance != NULL);
-    double sum = 0;
-    for (uint32_t i = 0; i < count; i++)
-        sum += weight[i] = pow(i + 1.0, -(double)options.zipf_percent / 100);
-    uint32_t smalls = 0;
-    uint32_t larges = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        weight[i] *= count / sum;
-        if (weight[i] < 1)
-            small[smalls++] = i;
-        else
-            large[larges++] = i;
-    }
-    while (smalls > 0 && larges > 0) {
-        uint32_t low = small[--smalls];
-        uint32_t high = large[larges - 1];
-        chance[low] = (float)weight[low];
-        alias[low] = high;
-        weight[high] -= 1 - weight[low];
-        if (weight[high] < 1) {
-            small[smalls++] = high;
-            larges--;
-        }
-    }
-    while (larges > 0)
-        chance[large[--larges]] = 1;
-    while (smalls > 0)
-        chance[small[--smalls]] = 1;
-    free(weight);
-    free(small);
-    free(large);
-}
-
-static uint32_t
-draw_model(void)
-{
-    uint32_t at = (uint32_t)draw(options.models);
-    float dice = (float)(random_draw(&random_state) >> 40) / (float)(1 << 24);
-    return dice < chance[at] ? at : alias[at];
+    return (uint32_t)strtoul(name + strcspn(name, "0123456789"), NULL, 10);
 }
 
 /* Sizes between a quarter and four times the mean; the same for a model each time. */
@@ -353,7 +192,6 @@ tell(uint32_t number, uint32_t model)
         places[i] = (struct mesh_place){.instance = nodes[record->places[i].node].name,
                                         .since_ms = record->places[i].since_ms,
                                         .kind = (enum mesh_place_kind)record->places[i].kind};
-    figures.told++;
     step(number, (struct mesh_event){.kind = MESH_MODEL_PUT,
                                      .model = {.id = name,
                                                .type = "t",
@@ -461,7 +299,7 @@ client(void)
     do
         node = (uint32_t)draw(options.nodes);
     while (nodes[node].mesh == NULL || nodes[node].draining);
-    uint32_t model = draw_model();
+    uint32_t model = popularity_draw(popularity, random_draw(&random_state));
     figures.calls++;
     figures.oracle_hits += oracle_use(oracle, model, records[model].units, capacity_alive);
     const struct work work = {
@@ -578,7 +416,6 @@ act_on_load(uint32_t number, const struct mesh_action *action)
                         .value = action->load.ticket};
     uint32_t units = records[work.model].units;
     if (action->kind == MESH_DO_SIZE) {
-        figures.sizes++;
         work.kind = WORK_SIZE;
         later(1, work);
         return;
@@ -685,7 +522,7 @@ node_start(uint32_t number)
         for (uint32_t i = 0; i < records[m].count; i++)
             if (records[m].places[i].node == number)
                 tell(number, m);
-    later(1 + (int64_t)draw(1000),
+    later(1 + (int64_t)draw(options.tick_s * UINT64_C(1000)),
           (struct work){.kind = WORK_TICK, .node = number, .life = node->life});
     later(1 + (int64_t)draw(options.figures_s * UINT64_C(1000)),
           (struct work){.kind = WORK_FIGURES, .node = number, .life = node->life});
@@ -777,7 +614,6 @@ publish(struct work *work)
     for (uint32_t i = 0; i < options.nodes; i++) {
         if (nodes[i].mesh == NULL)
             continue;
-        figures.published++;
         step(i, (struct mesh_event){.kind = MESH_INSTANCE_FIGURES,
                                     .figures = {nodes[work->node].name, nodes[work->node].start_ms,
                                                 mesh_figures(nodes[work->node].mesh)}});
@@ -820,121 +656,12 @@ perform(struct work *work)
     case WORK_UNLOADED: answer_of_runtime(work); break;
     case WORK_TICK:
         step(work->node, (struct mesh_event){.kind = MESH_TICK});
-        later(1000, *work);
+        later(options.tick_s * INT64_C(1000), *work);
         break;
     case WORK_FIGURES: publish(work); break;
     case WORK_STOP: node_stop(work->node); break;
     default: break;
     }
-}
-
-/* ---- what comes of it ---- */
-
-static double
-per_cent(uint64_t part, uint64_t whole)
-{
-    return whole == 0 ? 0 : 100.0 * (double)part / (double)whole;
-}
-
-static int
-by_size(const void *a, const void *b)
-{
-    uint64_t left = *(const uint64_t *)a;
-    uint64_t right = *(const uint64_t *)b;
-    return left < right ? -1 : left > right;
-}
-
-/* max / mean, and 99th percentile / mean, of those that are up. */
-static void
-print_balance(const char *what, uint64_t *values, uint32_t count)
-{
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < count; i++)
-        sum += values[i];
-    qsort(values, count, sizeof(*values), by_size);
-    double mean = (double)sum / count;
-    printf("%-28s max/mean %.3f, p99/mean %.3f, min/mean %.3f\n", what,
-           (double)values[count - 1] / mean, (double)values[count * 99 / 100] / mean,
-           (double)values[0] / mean);
-}
-
-static void
-print_balances(void)
-{
-    uint64_t *memory = calloc(options.nodes, sizeof(*memory));
-    uint64_t *served_by = calloc(options.nodes, sizeof(*served_by));
-    CHECK(memory != NULL && served_by != NULL);
-    uint32_t up = 0;
-    for (uint32_t i = 0; i < options.nodes; i++)
-        if (nodes[i].mesh != NULL && !nodes[i].draining) {
-            memory[up] = nodes[i].mesh->ledger.resident;
-            served_by[up++] = nodes[i].served;
-        }
-    print_balance("memory in use of nodes", memory, up);
-    print_balance("calls served by nodes", served_by, up);
-    free(memory);
-    free(served_by);
-}
-
-static void
-print_copies(void)
-{
-    uint64_t copies[4] = {0};
-    for (uint32_t m = 0; m < options.models; m++) {
-        uint32_t count = 0;
-        for (uint32_t i = 0; i < records[m].count; i++)
-            count += records[m].places[i].kind != MESH_PLACE_FAILED &&
-                     nodes[records[m].places[i].node].mesh != NULL;
-        copies[count < 3 ? count : 3]++;
-    }
-    printf("models with 0, 1, 2, more copies: %llu %llu %llu %llu\n", (unsigned long long)copies[0],
-           (unsigned long long)copies[1], (unsigned long long)copies[2],
-           (unsigned long long)copies[3]);
-}
-
-static void
-print_hour(uint32_t hour, double seconds)
-{
-    static uint64_t calls_before, hits_before, oracle_before, loads_before, units_before;
-    printf("hour %2u: hits %.2f %%, oracle %.2f %%, cold loads %.1f /s, moved %.1f GiB, %.0f s\n",
-           hour, per_cent(figures.hits - hits_before, figures.calls - calls_before),
-           per_cent(figures.oracle_hits - oracle_before, figures.calls - calls_before),
-           (double)(figures.loads - loads_before) / 3600,
-           (double)(figures.loaded_units - units_before) * UNIT_BYTES / (1 << 30), seconds);
-    fflush(stdout);
-    calls_before = figures.calls;
-    hits_before = figures.hits;
-    oracle_before = figures.oracle_hits;
-    loads_before = figures.loads;
-    units_before = figures.loaded_units;
-}
-
-static void
-print_all(void)
-{
-    double seconds = (double)now_ms / 1000;
-    printf("\ncalls %llu: hits %.2f %%, an oracle LRU with the same memory %.2f %%\n",
-           (unsigned long long)figures.calls, per_cent(figures.hits, figures.calls),
-           per_cent(figures.oracle_hits, figures.calls));
-    printf("calls by end:");
-    for (int i = 0; i <= MESH_END_DEADLINE; i++)
-        printf(" %llu", (unsigned long long)figures.ends[i]);
-    printf("\nloads %llu (%.1f /s), unloads %llu, moved %.1f GiB, forwards %llu\n",
-           (unsigned long long)figures.loads, (double)figures.loads / seconds,
-           (unsigned long long)figures.unloads,
-           (double)figures.loaded_units * UNIT_BYTES / (1 << 30),
-           (unsigned long long)figures.forwards);
-    printf("etcd: %llu transactions (%.1f /s), %llu of them lost; %.1f events /s to %u mirrors of "
-           "all; %.1f renewals of leases /s\n",
-           (unsigned long long)figures.txns, (double)figures.txns / seconds,
-           (unsigned long long)figures.txns_lost,
-           (double)(figures.txns - figures.txns_lost) * options.nodes / seconds, options.nodes,
-           options.nodes / 5.0);
-    printf("nodes killed %llu, drained %llu; steps of cores %llu\n",
-           (unsigned long long)figures.kills, (unsigned long long)figures.drains,
-           (unsigned long long)figures.steps);
-    print_balances();
-    print_copies();
 }
 
 /* ---- beginning ---- */
@@ -954,6 +681,7 @@ read_options(int argc, char **argv)
         {"--zipf-percent", &options.zipf_percent},
         {"--churn-percent-hour", &options.churn_percent},
         {"--figures-s", &options.figures_s},
+        {"--tick-s", &options.tick_s},
         {"--seed", &options.seed},
     };
     for (int i = 1; i < argc; i++) {
@@ -978,7 +706,7 @@ start(void)
     records = calloc(options.models, sizeof(*records));
     oracle = oracle_create(options.models);
     CHECK(nodes != NULL && calls != NULL && records != NULL);
-    popularity_init();
+    popularity = popularity_create(options.models, options.zipf_percent);
     uint64_t units = 0;
     for (uint32_t i = 0; i < options.models; i++) {
         records[i].create_revision = records[i].revision = 1;
@@ -991,7 +719,7 @@ start(void)
            options.nodes, options.models, (double)units / options.models * UNIT_BYTES / (1 << 20),
            options.fit_percent, options.zipf_percent / 100.0, options.rate, options.churn_percent);
     for (uint32_t i = 0; i < options.nodes; i++)
-        snprintf(nodes[i].name, sizeof(nodes[i].name), "n%u", i % 1000000);
+        snprintf(nodes[i].name, sizeof(nodes[i].name), "scale-%u", i); /* one generation (U1) */
     for (uint32_t i = 0; i < options.nodes; i++)
         node_start(i);
     later(1000, (struct work){.kind = WORK_CLIENT, .life = UINT32_MAX});

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "../random.h"
 #include "base/check.h"
@@ -45,7 +46,7 @@ wall_of(const struct world *world, uint32_t node)
 uint32_t
 number_of(const char *name)
 {
-    return (uint32_t)strtoul(name + 1, NULL, 10);
+    return (uint32_t)strtoul(name + strcspn(name, "0123456789"), NULL, 10);
 }
 
 /* ---- time ---- */
@@ -144,7 +145,7 @@ name_all(struct world *world)
     for (uint32_t i = 0; i < options->vmodels; i++)
         snprintf(world->vmodel_names[i], sizeof(world->vmodel_names[i]), "v%u", i % 100000);
     for (uint32_t i = 0; i < options->nodes; i++)
-        snprintf(world->node_names[i], sizeof(world->node_names[i]), "n%u", i % 100000);
+        snprintf(world->node_names[i], sizeof(world->node_names[i]), "mesh-n%u", i % 100000);
     for (uint32_t i = 0; i < options->models; i++)
         snprintf(world->model_names[i], sizeof(world->model_names[i]), "m%u", i % 100000);
 }

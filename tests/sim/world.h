@@ -222,7 +222,7 @@ struct world {
     struct arena arena;
     struct fake_etcd *etcd;
     struct node *nodes;
-    char (*node_names)[8];
+    char (*node_names)[16];
     char (*model_names)[8];
     char (*vmodel_names)[8];
     const struct version **versions; /* by model, the latest */

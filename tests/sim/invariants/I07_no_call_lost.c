@@ -74,9 +74,13 @@ on_answer(struct world *world, const struct client_call *call)
         !had_peace(world, call->entry, call->began_ms) ||
         world->nodes[call->entry].start_ms > wall_of(world, call->entry) - QUIET_MS)
         return;
+    struct mesh_place places[64];
+    struct mesh_model record;
+    if (!record_now(world, call->model, places, &record))
+        return;
     for (uint32_t n = 0; n < world->options.nodes; n++) {
         const struct steady *steady = of_pair(world, &I07_no_call_lost, n, call->model);
-        if (steady->version != 0 && steady->since_ms < call->began_ms - SEEN_MS &&
+        if (steady->version == version_of(&record) && steady->since_ms < call->began_ms - SEEN_MS &&
             had_peace(world, n, call->began_ms))
             broken(world, &I07_no_call_lost, "n%u ends a call of m%u with %d, while n%u has it",
                    call->entry, call->model, (int)call->end, n);

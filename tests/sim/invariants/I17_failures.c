@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * I17. A model that fails is not claimed any more where three failures are fresh, and not loaded
- * again where it has just failed. Where clocks differ, freshness does, too; an emptied etcd forgets failures.
+ * again where it has just failed. Where clocks differ, freshness does, too; an emptied etcd forgets
+ * failures.
  */
 #include "../invariants.h"
 
