@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each bug that is planted into a copy of the core is found, by the invariant and within the number
-of seeds that its patch in planted/ names. So it is known that the simulator sees, and how far.
+"""Each bug that is planted into a copy of the core is found, by the invariant (or one of them) and
+within the number of seeds that its patch in planted/ names. So it is known that the simulator sees, and how far.
 
     test_planted.py [SEEDS [NUMBER...]]   with SEEDS: says where each is found within so many, only
 """
@@ -49,7 +49,7 @@ def main():
             wanted, seeds = re.search(r"^Found: (\S+) within (\d+) seeds$", file.read(),
                                       re.MULTILINE).groups()
         found = search(number, seeds_given or int(seeds))
-        as_said = found is not None and found[0] == wanted
+        as_said = found is not None and found[0] in wanted.split("/")
         failures += not as_said
         where = f"{found[0]}, seed {found[1]}" if found else "not found"
         print(f"{'ok  ' if as_said else 'FAIL'} {os.path.basename(patch):40} {where} "

@@ -6,12 +6,17 @@
  */
 #include "../invariants.h"
 
-enum { LAG_MS = 25000 }; /* of a mirror, at most */
+enum { LAG_MS = 20000 }; /* of a mirror, at most */
 
 struct was_active {
     struct was_active *former;
     int64_t from_ms;
     uint32_t model; /* NODE_NONE: none */
+};
+
+/* Of all nodes. */
+struct unrest {
+    int64_t last_ms;
 };
 
 /* Of each vmodel. */
@@ -32,33 +37,40 @@ model_named(const char *name)
     return name == NULL || name[0] == '\0' ? NODE_NONE : number_of(name);
 }
 
+/* Nodes that are there, and stay, and have not failed to load it. */
 static uint32_t
-count_loaded(struct world *world, uint32_t model, uint32_t *never_failed)
+count_able(struct world *world, const struct mesh_model *record)
+{
+    uint32_t able = 0;
+    for (uint32_t n = 0; n < world->options.nodes; n++) {
+        struct mesh_instance key;
+        const struct mesh_place *place = place_of(record, n);
+        able += key_now(world, n, &key) && !key.draining &&
+                (place == NULL || place->kind != MESH_PLACE_FAILED);
+    }
+    return able;
+}
+
+static uint32_t
+count_loaded(struct world *world, uint32_t model, uint32_t *able)
 {
     struct mesh_place places[64];
     struct mesh_model record = {0};
     (void)record_now(world, model, places, &record);
     uint32_t loaded = 0;
-    *never_failed = world->options.nodes;
-    for (uint32_t i = 0; i < record.place_count; i++) {
+    for (uint32_t i = 0; i < record.place_count; i++)
         loaded += places[i].kind == MESH_PLACE_LOADED && place_is_alive(world, &places[i]);
-        *never_failed -= places[i].kind == MESH_PLACE_FAILED;
-    }
+    *able = count_able(world, &record);
     return loaded;
 }
 
-/* Where nobody dies, nothing is forced and no node is new, what was true when it was compared is.
- */
+/* Where nothing has happened to any node for a while, the leader saw what there is. */
 static bool
-is_steady(const struct world *world)
+is_steady(struct world *world)
 {
-    const struct faults *faults = &world->options.faults;
-    return !faults->forced && !world->options.labelled && world->now_ms > LAG_MS && world->faulty &&
-           faults->kills + faults->leases + faults->drains + faults->constraints +
-                   faults->emptyings + faults->pauses + faults->crashes + faults->outages +
-                   faults->links + faults->partitions + faults->swizzles + faults->elections +
-                   faults->lost + faults->slow + faults->forgets + faults->replacements ==
-               0;
+    const struct unrest *unrest = of_node(world, &I13_vmodels, 0);
+    return !world->options.faults.forced && !world->options.labelled && world->emptied == 0 &&
+           world->now_ms - unrest->last_ms > LAG_MS;
 }
 
 static void
@@ -116,17 +128,20 @@ on_rested(struct world *world)
 static void
 see(struct world *world, const struct sight *sight)
 {
-    if (sight->kind == SAW_VMODEL)
-        on_vmodel(world, sight);
-    else if (sight->kind == SAW_ANSWER)
-        on_answer(world, &world->calls[sight->client_call]);
-    else
-        on_rested(world);
+    struct unrest *unrest = of_node(world, &I13_vmodels, 0);
+    switch (sight->kind) {
+    case SAW_VMODEL: on_vmodel(world, sight); break;
+    case SAW_ANSWER: on_answer(world, &world->calls[sight->client_call]); break;
+    case SAW_RESTED: on_rested(world); break;
+    default: unrest->last_ms = world->now_ms; break; /* somebody came, went or was disturbed */
+    }
 }
 
 const struct invariant I13_vmodels = {
     .name = "I13 vmodels",
-    .sees = SEES(VMODEL) | SEES(ANSWER) | SEES(RESTED),
+    .sees = SEES(VMODEL) | SEES(ANSWER) | SEES(RESTED) | SEES(BIRTH) | SEES(DEATH) | SEES(DRAIN) |
+            SEES(TROUBLE),
+    .node_bytes = sizeof(struct unrest),
     .model_bytes = 16 * sizeof(struct history), /* of the first model: all vmodels' */
     .see = see,
 };

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "evictions.h"
 
+static uint32_t
+entry_model(const struct mesh_action *action)
+{
+    return number_of(action->txn.writes[0].model.id);
+}
+
 /* Left are those that go for another's sake: none that failed, was lost, has another copy, was
- * taken for gone, or leaves with its node. */
+ * taken for gone, may not be here any more, or leaves with its node. */
 const struct entry *
 evicted_by(struct world *world, uint32_t node, const struct mesh_action *action)
 {
@@ -17,7 +23,8 @@ evicted_by(struct world *world, uint32_t node, const struct mesh_action *action)
         !entry->resident || entry->began_ms != mesh->now_ms)
         return NULL;
     const struct place *own = model_place(model, INSTANCE_SELF);
-    if (own == NULL || own->kind != MESH_PLACE_LOADED)
+    if (own == NULL || own->kind != MESH_PLACE_LOADED ||
+        (world->nodes[node].constrained && !node_may_hold(world, node, entry_model(action))))
         return NULL;
     const struct place *places = model_places(model);
     for (uint32_t i = 0; i < model->place_count; i++)
