@@ -14,6 +14,7 @@
  *
  *   scale [--nodes N] [--models N] [--hours N] [--calls-per-second N] [--fit-percent N]
  *         [--zipf-percent N] [--churn-percent-hour N] [--figures-s N] [--tick-s N] [--seed N]
+ *         [--minutes N]: of real time; no further hour is begun after them
  */
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@
 #include "oracle.h"
 #include "scale.h"
 
-struct scale_options options = {1000, 1000000, 24, 50, 20, 90, 1, 1800, 10, 1};
+struct scale_options options = {1000, 1000000, 24, 50, 20, 90, 1, 1800, 10, 0, 1};
 
 struct scale_figures figures;
 struct node *nodes;
@@ -183,8 +184,8 @@ tell(uint32_t number, uint32_t model)
         return;
     bool is_new = !knows(node->mesh, name, 0);
     if (is_new) {
-        record->revision = ++revision; /* older than what it has passed, it would be refused */
         keep_in_mind(number, model);
+        record->revision = ++revision; /* older than what it has passed, it would be refused */
         name = model_name(model);
     }
     struct mesh_place places[PLACES_MAX];
@@ -682,6 +683,7 @@ read_options(int argc, char **argv)
         {"--churn-percent-hour", &options.churn_percent},
         {"--figures-s", &options.figures_s},
         {"--tick-s", &options.tick_s},
+        {"--minutes", &options.minutes},
         {"--seed", &options.seed},
     };
     for (int i = 1; i < argc; i++) {
@@ -740,7 +742,10 @@ main(int argc, char **argv)
             perform(&work);
         }
         now_ms = until_ms;
-        print_hour(hour, (double)(clock_now_ns() - begin_ns) / 1e9);
+        double seconds = (double)(clock_now_ns() - begin_ns) / 1e9;
+        print_hour(hour, seconds);
+        if (options.minutes != 0 && seconds > options.minutes * 60.0)
+            break;
     }
     print_all();
     return 0;

@@ -114,7 +114,7 @@ struct scale_call {
 
 struct scale_options {
     uint32_t nodes, models, hours, rate, fit_percent, zipf_percent, churn_percent, figures_s, tick_s,
-        seed;
+        minutes, seed;
 };
 
 struct scale_figures {
