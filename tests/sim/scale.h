@@ -113,8 +113,8 @@ struct scale_call {
 };
 
 struct scale_options {
-    uint32_t nodes, models, hours, rate, fit_percent, zipf_percent, churn_percent, figures_s, tick_s,
-        minutes, seed;
+    uint32_t nodes, models, hours, rate, fit_percent, zipf_percent, churn_percent, figures_s,
+        tick_s, minutes, seed;
 };
 
 struct scale_figures {
