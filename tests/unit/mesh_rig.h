@@ -494,6 +494,17 @@ lead(bool is_leader)
 }
 
 static inline void
+call_model(uint32_t number, const char *model)
+{
+    begin();
+    step((struct mesh_event){.kind = MESH_CALL,
+                             .call = {.call = number,
+                                      .model = model,
+                                      .balance = MESH_BALANCE_CALLER,
+                                      .deadline_ms = now_ms + 60000}});
+}
+
+static inline void
 call(uint32_t number, const char *vmodel)
 {
     begin();

@@ -98,6 +98,36 @@ test_another_model(void **state)
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_NONE);
 }
 
+/* Holders, too, write so many a second; what a call waits for is written at once. */
+static void
+test_so_many_a_second(void **state)
+{
+    (void)state;
+    char id[TEXT];
+    size_units = 1;
+    const uint32_t count = 140;
+    for (uint32_t i = 0; i < count; i++) {
+        snprintf(id, sizeof(id), "m%u", i);
+        put(id, "");
+        call_as(0, id, MESH_HOP_LOAD);
+        end_call(0, MESH_END_OK, 0);
+        begin();
+    }
+    put("new", "");
+    empty();
+    begin();
+    come_back();
+    assert_seen("create", 128);
+    call_as(0, "new", MESH_HOP_LOAD);
+    assert_seen("serve 0 new", 1);
+    tick(1000);
+    assert_seen("create", count - 128);
+    for (uint32_t i = 0; i < count; i++) {
+        snprintf(id, sizeof(id), "m%u", i);
+        assert_int_equal(mesh_state(mesh, id), MESH_STATE_LOADED);
+    }
+}
+
 /* What was on its way out as another model stays so, though its id comes back in the meantime. */
 static void
 test_a_model_before_that(void **state)
@@ -266,13 +296,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_holders_write_anew),
-        TEST(test_somebody_was_quicker),
-        TEST(test_another_model),
-        TEST(test_the_leader),
-        TEST(test_a_model_before_that),
-        TEST(test_nothing_is_left),
-        TEST(test_halfway),
+        TEST(test_holders_write_anew), TEST(test_somebody_was_quicker),
+        TEST(test_another_model),      TEST(test_the_leader),
+        TEST(test_so_many_a_second),   TEST(test_a_model_before_that),
+        TEST(test_nothing_is_left),    TEST(test_halfway),
         TEST(test_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

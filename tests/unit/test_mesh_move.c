@@ -111,6 +111,65 @@ test_other_labels(void **state)
     assert_seen("ensure m1 good migration 2", 1);
 }
 
+/* New constraints while this node's key is away: its labels are what they were. */
+static void
+test_without_a_key(void **state)
+{
+    (void)state;
+    static const char *const gpu[] = {"gpu"};
+    static const char *const ssd[] = {"ssd"};
+    const struct mesh_type_rule rules[] = {
+        {.type = "u", .required = ssd, .required_count = 1}, /* the first label now */
+        {.type = "t", .required = gpu, .required_count = 1},
+    };
+    labelled("self", "gpu");
+    constrain("gpu");
+    put("m1", "");
+    use("m1");
+    step((struct mesh_event){.kind = MESH_SESSION});
+    step((struct mesh_event){.kind = MESH_INSTANCE_GONE, .gone = {"self", ++revision}});
+    step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = rules, .rule_count = 2}});
+    now_ms += HOUR + 1;
+    tick(1000);
+    session = revision + 1;
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {session}});
+    tick(1000);
+    labelled("self", "gpu");
+    tick(1000);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+}
+
+/* What can go nowhere does not keep from going what can. */
+static void
+test_the_others_go(void **state)
+{
+    (void)state;
+    static const char *const gpu[] = {"gpu"};
+    static const char *const none[] = {"none"};
+    const struct mesh_type_rule rules[] = {
+        {.type = "t", .required = gpu, .required_count = 1},
+        {.type = "u", .required = none, .required_count = 1},
+    };
+    labelled("good", "gpu");
+    put("m0", "");
+    call_as(0, "m0", MESH_HOP_LOAD);
+    end_call(0, MESH_END_OK, 0);
+    char id[TEXT];
+    for (int i = 1; i < 8; i++) { /* used later, so looked at earlier */
+        snprintf(id, sizeof(id), "m%d", i);
+        put_as(id, "u", "", WALL + now_ms);
+        call_as(0, id, MESH_HOP_LOAD);
+        end_call(0, MESH_END_OK, 0);
+    }
+    step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = rules + 1, .rule_count = 1}});
+    tick(1000);
+    assert_seen("ensure", 0);
+    step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = rules, .rule_count = 2}});
+    tick(1000);
+    assert_seen("ensure m0 good migration 2", 1);
+    assert_seen("ensure", 1);
+}
+
 /* D: two nodes drain, and both hold the model; it has to be loaded at a third. */
 static void
 test_two_drain(void **state)
@@ -129,6 +188,24 @@ test_two_drain(void **state)
     add_place("m1", "third", MESH_PLACE_LOADED);
     tick(1000);
     assert_seen("unload m1", 1);
+}
+
+/* R12: this node drains, and the only other one has forgotten the model: it is asked to load it. */
+static void
+test_the_only_other_one(void **state)
+{
+    (void)state;
+    instance("other", 500);
+    put("m1", "other:loaded");
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    instance_with(
+        (struct mesh_instance){.id = "self", .labels = "", .session = session, .draining = true});
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    assert_seen("forward 1 m1 other hit", 1);
+    end_call(1, MESH_END_NOT_HERE, 0);
+    assert_seen("forward 1 m1 other load", 1);
+    end_call(1, MESH_END_REFUSED, 0);
+    assert_seen("answer 1 failed", 1);
 }
 
 static void
@@ -156,7 +233,7 @@ test_evicted(void **state)
     begin();
     call_as(0, "new", MESH_HOP_LOAD);
     assert_seen("unload m0", 1);
-    assert_seen("ensure m0 other copy 1", 1);
+    assert_seen("ensure m0 other advance 1", 1);
     assert_seen("ensure", 1);
     end_call(0, MESH_END_OK, 0);
     instance("third", 500);
@@ -168,7 +245,7 @@ test_evicted(void **state)
     assert_seen("ensure", 0); /* there is a copy */
 }
 
-/* But not what had just come (here after twelve seconds: in advance), nor if all are full. */
+/* But not what has only just come (which goes if it came in advance), nor if all are full. */
 static void
 test_evicted_for_good(void **state)
 {
@@ -210,9 +287,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_constraints),  TEST(test_nobody_can_take_it),
-        TEST(test_other_labels), TEST(test_two_drain),
-        TEST(test_evicted),      TEST(test_evicted_for_good),
+        TEST(test_constraints),        TEST(test_nobody_can_take_it),
+        TEST(test_other_labels),       TEST(test_without_a_key),
+        TEST(test_the_others_go),      TEST(test_two_drain),
+        TEST(test_the_only_other_one), TEST(test_evicted),
+        TEST(test_evicted_for_good),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,6 +122,17 @@ test_candidates(void **state)
     const struct tried hit[] = {{.instance = (uint16_t)b, .list = MESH_LIST_HIT}};
     given.tried = hit;
     assert_int_equal(always(&given), b); /* another list */
+    const struct tried vain[] = {{.instance = (uint16_t)b, .list = MESH_LIST_LOAD},
+                                 {.instance = (uint16_t)a, .list = MESH_LIST_HIT, .since_ms = 1}};
+    given.tried = vain;
+    given.tried_count = 2;
+    assert_int_equal(always(&given), NAME_NONE);
+    given.again = true;
+    assert_int_equal(always(&given), a); /* the last resort: it may have lost its copy (R12) */
+    given.tried_count = 1;
+    assert_int_equal(always(&given), NAME_NONE);
+    given.tried = vain + 1;
+    assert_int_equal(always(&given), b); /* who can load it goes first */
     const struct mesh_place failed[] = {
         {.instance = "a", .since_ms = NOW - FRESH - 1, .kind = MESH_PLACE_FAILED},
         {.instance = "b", .since_ms = NOW - FRESH + 1, .kind = MESH_PLACE_FAILED},

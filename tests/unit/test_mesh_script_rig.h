@@ -31,7 +31,7 @@ enum {
     WALL = 1000000000,
     LOAD_MS = 3000,
     TEXT = 24,
-    RECORDS = 128,
+    RECORDS = 150,
     PLACES = 8,
     LINES = 512,
     CALLS = 100,
@@ -189,8 +189,7 @@ answer_txn(const struct rig_deed *deed)
 
 /* ---- the step ---- */
 
-static void
-say(const char *format, ...)
+static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);

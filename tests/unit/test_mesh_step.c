@@ -74,7 +74,7 @@ static void
 end_txn(const struct mesh_txn *txn)
 {
     const struct mesh_model *model = &txn->writes[0].model;
-    if (txn_end == MESH_TXN_OK)
+    if (txn_end == MESH_TXN_OK && txn->writes[0].verb == MESH_VERB_PUT)
         put_used(model->id, model->places, model->place_count, model->used_ms);
     step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {txn->txn, txn_end}});
 }

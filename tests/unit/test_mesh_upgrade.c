@@ -188,6 +188,8 @@ test_absurd_starts(void **state)
     pass(60 * MINUTE);
     node_as("bbbbbb-1", "", 2, INT64_MAX, false);
     assert_false(is_old("aaaaaa-1"));
+    node_as("bbbbbb-1", "", 2, WALL + now_ms + 20 * MINUTE, false);
+    assert_false(is_old("aaaaaa-1"));
     node_as("cccccc-1", "", INT64_MAX, INT64_MIN, false);
     assert_false(is_old("aaaaaa-1"));
     node_as("", "", INT64_MIN, 0, false);

@@ -404,6 +404,55 @@ test_the_last_resort(void **state)
     assert_int_equal(kept_count, 0);
 }
 
+/* Registered elsewhere, and not seen here. */
+static void
+register_unseen(const char *id)
+{
+    struct kept_model *model = model_at(id);
+    set_text(model->type, "t");
+    model->revision = model->create_revision = ++revision;
+}
+
+/* R13 */
+static void
+test_what_is_not_known_here(void **state)
+{
+    (void)state;
+    call_model(1, "nobody");
+    assert_int_equal(compares, 1);
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+    register_unseen("m");
+    call_model(1, "m");
+    check_served("m");
+    register_unseen("n");
+    struct kept_vmodel *v = vmodel_at("v");
+    set_text(v->active, "n");
+    set_text(v->target, "n");
+    v->revision = v->create_revision = ++revision;
+    model_at("n")->references = 1;
+    call(1, "v");
+    assert_null(seen(MESH_DO_ANSWER)); /* the vmodel is there; its model is still to come */
+    tell_model("n");
+    check_served("n");
+    network = NETWORK_LATE;
+    call(1, "w");
+    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 1}});
+    call(1, "w");
+    const uint64_t txn = late_txn;
+    call_model(2, "x");
+    register_unseen("x");
+    tell_model("x");
+    network = NETWORK_WELL;
+    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {late_txn, MESH_TXN_UNKNOWN}});
+    check_served("x");
+    begin();
+    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {txn, MESH_TXN_OK}});
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+    step((struct mesh_event){.kind = MESH_SESSION});
+    call_model(1, "unknown");
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+}
+
 static enum mesh_end
 hop_for_unknown(uint64_t create_revision)
 {
@@ -575,6 +624,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_calls_resolve, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_switch_not_seen_yet, fresh, drop),
         cmocka_unit_test_setup_teardown(test_the_last_resort, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_what_is_not_known_here, fresh, drop),
         cmocka_unit_test_setup_teardown(test_gone_or_not_come_yet, fresh, drop),
         cmocka_unit_test_setup_teardown(test_odd_records, fresh, drop),
         cmocka_unit_test_setup_teardown(test_what_is_deleted_stays_so, fresh, drop),

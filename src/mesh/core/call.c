@@ -43,14 +43,16 @@ finish(struct mesh *mesh, uint32_t number)
     for (uint32_t i = 0; i < call->tried_count; i++)
         names_release(&mesh->tables.instance_names, call->tried[i].instance);
     call->tried_count = 0;
+    mesh->asking -= call->state == CALL_ASKING;
     call->state = CALL_FREE;
-    names_release(&mesh->tables.model_names, model);
+    if (model != NAME_NONE)
+        names_release(&mesh->tables.model_names, model);
     if (call->vmodel != NAME_NONE)
         names_release(&mesh->vmodels.names, call->vmodel);
 }
 
-static void
-answer(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text)
+void
+call_answer(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text)
 {
     struct mesh_action *action = act(mesh, MESH_DO_ANSWER);
     action->answer.call = number;
@@ -171,6 +173,7 @@ place_wish_of(struct mesh *mesh, const struct call *call)
     struct place_wish wish = ensure_wish(mesh, call->model);
     wish.tried = call->tried;
     wish.tried_count = call->tried_count;
+    wish.again = call->overloads == 0;
     return wish;
 }
 
@@ -182,9 +185,9 @@ give_up(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text)
     if (follow_vmodel(mesh, number))
         return;
     if (call_at(mesh, number)->overloads > 0)
-        answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
+        call_answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
     else
-        answer(mesh, number, end, text);
+        call_answer(mesh, number, end, text);
 }
 
 /* R5's end: three failures, with the text of the latest. */
@@ -285,7 +288,7 @@ miss(struct mesh *mesh, uint32_t number)
     bool alone = mesh->session == 0 || mesh->tables.instances[INSTANCE_SELF].session == 0;
     if (there == NAME_NONE && alone) { /* this node's key is not there, or has not been seen yet */
         if (!load_here(mesh, number))  /* the claim waits for it */
-            answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
+            call_answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
     } else if (there == NAME_NONE) {
         if (wait_for_end(mesh, number))
             return;
@@ -344,7 +347,7 @@ turn_away(struct mesh *mesh, uint32_t number, const struct entry *entry)
     list(mesh, call, INSTANCE_SELF, MESH_LIST_HIT, entry->since_ms);
     call->overloads++;
     if (call->overloads >= OVERLOADS_MAX || call->hop == MESH_HOP_HIT)
-        answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
+        call_answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
     else
         call_route_later(mesh, number);
 }
@@ -371,7 +374,7 @@ use_own(struct mesh *mesh, uint32_t number, struct entry *entry, enum mesh_state
     else if (state_loads(state))
         wait(mesh, number, entry);
     else if (call_at(mesh, number)->hop == MESH_HOP_HIT)
-        answer(mesh, number, MESH_END_NOT_HERE, NULL); /* R8 */
+        call_answer(mesh, number, MESH_END_NOT_HERE, NULL); /* R8 */
     else
         miss(mesh, number);
 }
@@ -412,12 +415,12 @@ call_route(struct mesh *mesh, uint32_t number)
     struct call *call = call_at(mesh, number);
     const struct model *model = model_at(mesh, call->model);
     if (call->deadline_ms <= mesh->now_ms)
-        answer(mesh, number, MESH_END_DEADLINE, NULL);
+        call_answer(mesh, number, MESH_END_DEADLINE, NULL);
     else if (!model->known)
         give_up(mesh, number, unknown_end(mesh, call->hop, call->create_revision),
                 "model not found");
     else if (call->create_revision > model->create_revision && !lost_lately(mesh)) /* R7 */
-        answer(mesh, number, MESH_END_NOT_HERE, NULL);
+        call_answer(mesh, number, MESH_END_NOT_HERE, NULL);
     else if (call->tries++ >= MESH_TRIES_MAX)
         give_up(mesh, number, MESH_END_FAILED, "it was tried too often without a result");
     else
@@ -457,6 +460,11 @@ call_on_call(struct mesh *mesh, const struct mesh_event *event)
     CHECK(call->state == CALL_FREE);
     uint32_t vmodel = NAME_NONE;
     uint32_t model = model_of(mesh, event, &vmodel);
+    bool unknown = model == NAME_NONE || (vmodel == NAME_NONE && !model_at(mesh, model)->known);
+    if (mesh->whole && unknown && unknown_ask(mesh, event)) {
+        read_tried(mesh, call, event);
+        return;
+    }
     if (!mesh->whole || model == NAME_NONE) {
         bool named = event->call.vmodel != NULL;
         struct mesh_action *action = act(mesh, MESH_DO_ANSWER);
@@ -513,7 +521,7 @@ serve_waiting(struct mesh *mesh, struct entry *entry)
         if (call_at(mesh, number)->deadline_ms > mesh->now_ms)
             serve(mesh, number, entry);
         else
-            answer(mesh, number, MESH_END_DEADLINE, NULL);
+            call_answer(mesh, number, MESH_END_DEADLINE, NULL);
     }
 }
 
@@ -544,7 +552,7 @@ call_on_cancelled(struct mesh *mesh, uint32_t number)
         stop_waiting(mesh, number);
     else if (call->state == CALL_PARKED)
         follow_cancelled(mesh, number);
-    else
+    else if (call->state != CALL_ASKING)
         return_from(mesh, call);
     finish(mesh, number);
 }
@@ -589,7 +597,7 @@ call_on_try(struct mesh *mesh, const struct mesh_event *event)
     if ((call->state != CALL_SERVED && call->state != CALL_THERE) ||
         call->number != event->tried.number)
         return; /* I6: it is over, or this was another try */
-    if (call->state == CALL_SERVED && event->tried.took_us > 0)
+    if (call->state == CALL_SERVED && event->tried.end == MESH_END_OK && event->tried.took_us > 0)
         copies_time(&mesh->entries[call->entry], 1, event->tried.took_us);
     if (event->tried.end != MESH_END_OK && event->tried.end != MESH_END_DEADLINE)
         learn(mesh, call, event);
@@ -597,11 +605,11 @@ call_on_try(struct mesh *mesh, const struct mesh_event *event)
     if (event->tried.end == MESH_END_OK)
         finish(mesh, number);
     else if (event->tried.end == MESH_END_DEADLINE)
-        answer(mesh, number, MESH_END_DEADLINE, NULL);
+        call_answer(mesh, number, MESH_END_DEADLINE, NULL);
     else if (call->overloads >= OVERLOADS_MAX) /* R11 */
-        answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
+        call_answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
     else if (call->hop == MESH_HOP_HIT)
-        answer(mesh, number, event->tried.end, NULL);
+        call_answer(mesh, number, event->tried.end, NULL);
     else {
         if (call->gone && call->vmodel != NAME_NONE)
             (void)follow_turn(mesh, call);
@@ -633,7 +641,7 @@ calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why)
         struct call *call = call_at(mesh, number);
         stop_waiting(mesh, number);
         if (why != MESH_END_OK && call->hop != MESH_HOP_ENTRY) {
-            answer(mesh, number, why, NULL);
+            call_answer(mesh, number, why, NULL);
             continue;
         }
         if (why != MESH_END_OK)
@@ -648,7 +656,7 @@ call_tick(struct mesh *mesh)
     while (heap_first_key(&mesh->deadlines) <= mesh->now_ms) {
         uint32_t number = heap_first(&mesh->deadlines);
         stop_waiting(mesh, number);
-        answer(mesh, number, MESH_END_DEADLINE, NULL);
+        call_answer(mesh, number, MESH_END_DEADLINE, NULL);
     }
     follow_tick(mesh);
     for (uint32_t i = 0; mesh->session == 0 && i < mesh->entry_used; i++) {
@@ -657,7 +665,7 @@ call_tick(struct mesh *mesh)
             while (entry->first_call != CALL_NONE) {
                 uint32_t number = entry->first_call;
                 stop_waiting(mesh, number);
-                answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
+                call_answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
             }
     }
 }

@@ -28,10 +28,13 @@ ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms
     wish.used_ms = used_ms;
     uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
     if (there == INSTANCE_SELF) {
-        if (load_begin(mesh, load) == LOAD_BEGUN)
+        enum load_refusal refusal = load_begin(mesh, load);
+        if (refusal == LOAD_BEGUN)
             return NULL;
         wish.not_self = true; /* it knows better than its figures say */
         there = place_choose(&mesh->tables, &wish, &mesh->random);
+        if (there == NAME_NONE && refusal == LOAD_FULL)
+            return place_refusal_text(PLACE_ALL_FULL);
     }
     if (there == NAME_NONE)
         return place_refusal_text(place_refusal(&mesh->tables, &wish));

@@ -2,8 +2,8 @@
 /*
  * An etcd that was emptied: rule W1. What this node knows of models and instances is all that is
  * left of them, so it stays: routing goes on by it, and the records are written anew, only where
- * there is none, by whoever holds a copy, and those that nobody holds by the leader. A model whose
- * record was lost has revision 0.
+ * there is none, by whoever holds a copy, and those that nobody holds by the leader, so many a
+ * second. A model whose record was lost has revision 0.
  */
 #include <string.h>
 
@@ -40,6 +40,7 @@ lost_on_emptied(struct mesh *mesh)
     mesh->lost = true;
     mesh->lost_seen = true;
     mesh->lost_at = 0;
+    mesh->lost_writes = WRITES_PER_TICK;
     for (uint32_t i = 0; i < mesh->tables.model_names.used; i++)
         if (names_text(&mesh->tables.model_names, i) != NULL)
             lose_model(mesh, i);
@@ -82,6 +83,15 @@ lost_lately(const struct mesh *mesh)
     return mesh->lost || (mesh->emptied_ms != 0 && mesh->now_ms - mesh->emptied_ms < 2 * BACK_MS);
 }
 
+bool
+lost_may_write(struct mesh *mesh)
+{
+    if (mesh->lost_writes == 0)
+        return false;
+    mesh->lost_writes--;
+    return true;
+}
+
 /* Those that have not come back by now do not live. */
 static bool
 drop_instances(struct mesh *mesh)
@@ -99,21 +109,19 @@ drop_instances(struct mesh *mesh)
     return some;
 }
 
-/* A write, if it is one. */
-static uint32_t
+static void
 write_anew(struct mesh *mesh, uint32_t number)
 {
     const struct model *model = model_at(mesh, number);
     if (!model_is_lost(model))
-        return 0;
+        return;
     mesh->lost_seen = true;
+    if (model->txn != 0)
+        return;
     if (model->entry != ENTRY_NONE)
-        settle_later(mesh, number);
-    else if (mesh->leader && mesh->now_ms - mesh->emptied_ms >= OTHERS_MS && model->txn == 0) {
+        settle(mesh, number);
+    else if (mesh->leader && mesh->now_ms - mesh->emptied_ms >= OTHERS_MS && lost_may_write(mesh))
         settle_anew(mesh, number);
-        return 1;
-    }
-    return 0;
 }
 
 void
@@ -124,8 +132,8 @@ lost_tick(struct mesh *mesh)
     bool waits = drop_instances(mesh);
     if (mesh->session == 0)
         return;
-    uint32_t writes = 0;
-    for (uint32_t looked = 0; looked < MODELS_PER_TICK && writes < WRITES_PER_TICK; looked++) {
+    mesh->lost_writes = WRITES_PER_TICK;
+    for (uint32_t looked = 0; looked < MODELS_PER_TICK && mesh->lost_writes > 0; looked++) {
         if (mesh->lost_at >= mesh->tables.model_names.used) {
             mesh->lost = mesh->lost_seen || waits;
             mesh->lost_seen = false;
@@ -134,6 +142,6 @@ lost_tick(struct mesh *mesh)
         }
         uint32_t number = mesh->lost_at++;
         if (names_text(&mesh->tables.model_names, number) != NULL)
-            writes += write_anew(mesh, number);
+            write_anew(mesh, number);
     }
 }

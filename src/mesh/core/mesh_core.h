@@ -216,8 +216,9 @@ enum mesh_event_kind {
     MESH_RUNTIME_LOST,
     MESH_SESSION, /* the own instance key's creation revision; 0: the lease is lost */
     MESH_WHOLE,   /* the mirror has seen everything up to a revision */
-    /* W1: etcd was emptied, restored or made anew. Instead of deletions of what it has no more, and
-     * before what it has; revisions begin anew. A SESSION follows, when the own key is back. */
+    /* W1: etcd was emptied, restored or made anew, as its client tells (not: a key is missing,
+     * which is so after every lost lease). Instead of deletions of what it has no more, and before
+     * what it has; revisions begin anew. A SESSION follows, when the own key is back. */
     MESH_EMPTIED,
     MESH_MODEL_PUT,
     MESH_MODEL_GONE,

@@ -45,17 +45,21 @@ is_waited_for(const struct mesh *mesh, const struct entry *entry)
             model_fresh_failures(mesh, &mesh->tables.models[entry->model]) < MESH_FAILURES_MAX);
 }
 
-/* True: another node is being waited for. */
-static bool
-move_away(struct mesh *mesh, struct entry *entry)
+enum asks { ASKS_NONE, ASKS_ONE };
+
+/* How many it has out to other nodes. */
+static enum asks
+move_away(struct mesh *mesh, struct entry *entry, enum asks may)
 {
     struct others others = look_around(mesh, model_at(mesh, entry->model));
     if (others.loaded || !is_waited_for(mesh, entry)) {
         entry_leave(mesh, entry);
-        return false;
+        return ASKS_NONE;
     }
     if (entry->asked_ms != 0 && mesh->now_ms - entry->asked_ms < ASK_AGAIN_MS)
-        return true;
+        return entry->asked ? ASKS_ONE : ASKS_NONE;
+    if (may == ASKS_NONE)
+        return ASKS_NONE;
     entry->asked_ms = mesh->now_ms;
     const struct load_wish wish = {
         .model = entry->model,
@@ -64,8 +68,8 @@ move_away(struct mesh *mesh, struct entry *entry)
         .target = others.leaving + 1,
         .units = entry->units,
     };
-    ensure_anywhere(mesh, &wish, entry->used_ms);
-    return true;
+    entry->asked = ensure_anywhere(mesh, &wish, entry->used_ms) == NULL;
+    return entry->asked ? ASKS_ONE : ASKS_NONE;
 }
 
 void
@@ -75,8 +79,9 @@ move_in_order(struct mesh *mesh)
     while (heap_first(&mesh->order) != HEAP_NONE) {
         uint32_t number = heap_first(&mesh->order);
         heap_remove(&mesh->order, number);
-        if (asks > 0)
-            asks -= move_away(mesh, &mesh->entries[number]);
+        enum asks may = asks > 0 ? ASKS_ONE : ASKS_NONE;
+        if (move_away(mesh, &mesh->entries[number], may) == ASKS_ONE && asks > 0)
+            asks--;
     }
 }
 
@@ -117,7 +122,7 @@ move_evicted(struct mesh *mesh, struct entry *entry)
     const struct load_wish load = {
         .model = entry->model,
         .used_ms = entry->used_ms,
-        .class = MESH_CLASS_COPY,
+        .class = MESH_CLASS_ADVANCE,
         .target = 1,
         .units = entry->units,
     };

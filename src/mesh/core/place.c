@@ -27,9 +27,20 @@ failure_is_fresh(int64_t failed_ms, int64_t wall_ms, int64_t fresh_ms)
     return failed_ms > wall_ms - fresh_ms && failed_ms < wall_ms + fresh_ms;
 }
 
-/* P1, but for the labels and the reach. */
 static bool
-is_free_to_load(const struct tables *tables, const struct place_wish *wish, uint32_t number)
+was_in_vain(const struct place_wish *wish, const struct place *place)
+{
+    for (uint32_t i = 0; i < wish->tried_count; i++)
+        if (wish->tried[i].instance == place->instance && wish->tried[i].list == MESH_LIST_HIT &&
+            wish->tried[i].since_ms == place->since_ms)
+            return true;
+    return false;
+}
+
+/* P1, but for the labels and the reach; `again`: R12 at another node. */
+static bool
+is_free_to_load(const struct tables *tables, const struct place_wish *wish, uint32_t number,
+                bool again)
 {
     const struct instance *instance = &tables->instances[number];
     if (instance->session == 0 || instance->draining || (wish->not_self && number == INSTANCE_SELF))
@@ -42,7 +53,7 @@ is_free_to_load(const struct tables *tables, const struct place_wish *wish, uint
         return true;
     if (place->kind == MESH_PLACE_FAILED)
         return !failure_is_fresh(place->since_ms, wish->wall_ms, wish->fresh_ms);
-    return !place_alive(tables, place);
+    return !place_alive(tables, place) || (again && was_in_vain(wish, place));
 }
 
 /* P5: what is free there, less what is on its way. */
@@ -95,7 +106,7 @@ struct search {
     const struct tables *tables;
     const struct place_wish *wish;
     const struct type_rule *rule;
-    bool reach_all; /* the unreachable, too */
+    bool last_resort; /* the unreachable, too, and those whose copy was tried in vain */
 };
 
 static uint64_t
@@ -128,9 +139,10 @@ is_candidate(const struct search *search, uint32_t number, struct worth *worth)
     if (offer == OFFER_NONE)
         return false;
     if ((search->maybe_spoken_for & bit_of(number)) != 0 &&
-        !is_free_to_load(search->tables, search->wish, number))
+        !is_free_to_load(search->tables, search->wish, number,
+                         search->last_resort && search->wish->again))
         return false;
-    if (!search->reach_all && instance->unreachable_until_ms > search->wish->now_ms)
+    if (!search->last_resort && instance->unreachable_until_ms > search->wish->now_ms)
         return false;
     *worth = (struct worth){
         .tier = (instance->old ? OLD_TIER : 0) -
@@ -248,7 +260,7 @@ place_choose(const struct tables *tables, const struct place_wish *wish, uint64_
     struct worth best = {0};
     uint32_t count = gather(&search, &best);
     if (count == 0) {
-        search.reach_all = true;
+        search.last_resort = true;
         count = gather(&search, &best);
     }
     if (count == 0)
@@ -268,7 +280,7 @@ place_refusal(const struct tables *tables, const struct place_wish *wish)
         const struct instance *instance = &tables->instances[i];
         if (instance->session == 0 || !types_allow(rule, instance->labels))
             continue;
-        if (is_free_to_load(tables, wish, i))
+        if (is_free_to_load(tables, wish, i, false))
             return PLACE_ALL_FULL;
         refusal = PLACE_ALL_TRIED;
     }

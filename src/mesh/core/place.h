@@ -27,7 +27,8 @@ struct place_wish {
     int64_t fresh_ms; /* F3 */
     bool own;         /* this node is preferred, if it is as good (P7) */
     bool not_self;    /* this node is none of them */
-    bool roomy;       /* only where there is room (E6) */
+    bool again; /* R12: a copy that was tried in vain may be loaded anew, if nobody else can */
+    bool roomy; /* only where there is room (E6) */
     /* G3 to G5: only into what is set aside for loads in advance, so many units, and not where one
      * was begun after `paced_ms`; 0: not in advance. */
     uint64_t ahead_units;

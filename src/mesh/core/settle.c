@@ -322,13 +322,16 @@ static void
 settle_lost(struct mesh *mesh, struct entry *entry, const struct place *own)
 {
     bool listed = own != NULL && own->kind != MESH_PLACE_FAILED && own->since_ms == entry->since_ms;
+    bool waits = entry->state == MESH_STATE_CLAIMING || entry->state >= MESH_STATE_EMPTYING;
+    if (mesh->session == 0 || model_at(mesh, entry->model)->txn != 0 ||
+        (!waits && !lost_may_write(mesh)))
+        return;
     switch ((enum mesh_state)entry->state) {
     case MESH_STATE_CLAIMING:
-        if (!listed) {
+        if (listed)
+            write_record(mesh, entry->model, entry, SAY_LOADING);
+        else
             settle_claiming(mesh, entry, own);
-            break;
-        }
-        write_record(mesh, entry->model, entry, SAY_LOADING);
         break;
     case MESH_STATE_QUEUED:
     case MESH_STATE_LOADING: write_record(mesh, entry->model, entry, SAY_LOADING); break;

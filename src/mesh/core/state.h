@@ -68,6 +68,7 @@ struct entry {
     bool resident;
     bool failed;  /* and the record must say so */
     bool doomed;  /* LOADING: is not wanted any more */
+    bool asked;   /* at asked_ms: there was somebody who could */
     bool offered; /* E6: evicted, and loaded elsewhere if there is room */
 };
 
@@ -78,6 +79,7 @@ enum call_state {
     CALL_SERVED,
     CALL_THERE,
     CALL_PARKED, /* V8: until the mirror shows where its vmodel has gone */
+    CALL_ASKING, /* R13: whether there is a record of what it names */
 };
 
 struct call {
@@ -85,12 +87,13 @@ struct call {
     uint64_t create_revision;
     int64_t there_since_ms;
     int64_t parked_ms; /* now_ms, when it first was; 0: never */
-    uint32_t model;
-    uint32_t vmodel; /* V7: that it is for; NAME_NONE */
-    uint32_t number; /* of the last try */
-    uint32_t next;   /* in the list it is on */
-    uint32_t entry;  /* WAITING, SERVED */
-    uint16_t there;  /* THERE */
+    uint64_t txn;      /* ASKING */
+    uint32_t model;    /* ASKING for a vmodel: NAME_NONE */
+    uint32_t vmodel;   /* V7: that it is for; NAME_NONE */
+    uint32_t number;   /* of the last try */
+    uint32_t next;     /* in the list it is on */
+    uint32_t entry;    /* WAITING, SERVED */
+    uint16_t there;    /* THERE */
     uint8_t there_hop;
     uint8_t state;
     uint8_t hop;
@@ -131,6 +134,7 @@ struct mesh {
     struct heap ahead;    /* those to be loaded in advance, latest used first */
     int64_t emptied_ms;   /* now_ms when etcd last was (W1) */
     bool lost;            /* and something may still have to be written anew */
+    uint32_t lost_writes; /* that may still go out this second */
     bool lost_seen;       /* on this sweep */
     uint32_t lost_at;     /* the model that it has come to */
     struct ledger ledger;
@@ -163,6 +167,7 @@ struct mesh {
     uint32_t routing;      /* list of those to be routed, first in first out */
     uint32_t routing_last;
     uint32_t parked; /* list of those that are */
+    uint32_t asking; /* how many are */
     uint64_t sent;
 
     /* transactions */
@@ -318,6 +323,8 @@ enum lost { LOST_NOT, LOST_SAME, LOST_OTHER };
 enum lost lost_judge(const struct mesh *mesh, const struct mesh_model *record);
 /* It has been put: what is held here is held for it, or for none. */
 void lost_ends(struct mesh *mesh, uint32_t model, enum lost lost);
+/* One record more may be written anew now; what calls wait for is not counted. */
+bool lost_may_write(struct mesh *mesh);
 /* Others may still speak in revisions from before. */
 bool lost_lately(const struct mesh *mesh);
 
@@ -337,6 +344,12 @@ void calls_serve(struct mesh *mesh, struct entry *entry);
 void calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why);
 void call_tick(struct mesh *mesh);
 void call_route_later(struct mesh *mesh, uint32_t number);
+
+void call_answer(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text);
+
+/* unknown.c: calls for what this node has not heard of (R13). False: it is not asked for. */
+bool unknown_ask(struct mesh *mesh, const struct mesh_event *event);
+void unknown_on_txn(struct mesh *mesh, uint64_t txn);
 
 /* ensure.c */
 /* A copy more, at the best place that there is; `used_ms` is what placement goes by (S4). Why

@@ -16,7 +16,7 @@ mesh_create(const struct mesh_config *config)
 {
     CHECK(config->instances_max > 0 && config->instances_max <= MESH_INSTANCES_MAX);
     CHECK(config->models_max <= BIDDER_NUMBER_MAX && config->vmodels_max <= BIDDER_NUMBER_MAX &&
-          config->orders_max <= BIDDER_NUMBER_MAX);
+          config->orders_max <= BIDDER_NUMBER_MAX && config->calls_max <= BIDDER_NUMBER_MAX);
     struct mesh *mesh = calloc(1, sizeof(*mesh));
     CHECK(mesh != NULL);
     mesh->config = *config;
@@ -129,6 +129,7 @@ on_txn_ended(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end)
     case BIDDER_MODEL: settle_on_txn(mesh, txn, end); break;
     case BIDDER_ORDER: orders_on_txn(mesh, txn, end); break;
     case BIDDER_VMODEL: promote_on_txn(mesh, txn); break;
+    case BIDDER_CALL: unknown_on_txn(mesh, txn); break;
     }
 }
 
@@ -413,6 +414,10 @@ mesh_check(const struct mesh *mesh)
         CHECK(heap_has(&mesh->queue, i) == (entry->state == MESH_STATE_QUEUED));
         check_calls(mesh, entry);
     }
+    uint32_t asking = 0;
+    for (uint32_t i = 0; i < mesh->call_capacity; i++)
+        asking += mesh->calls[i].state == CALL_ASKING;
+    CHECK(asking == mesh->asking);
     for (uint32_t call = mesh->parked; call != CALL_NONE; call = mesh->calls[call].next)
         CHECK(mesh->calls[call].state == CALL_PARKED && mesh->calls[call].vmodel != NAME_NONE);
     for (uint32_t i = 0; i < mesh->orders.under_way_count; i++) {

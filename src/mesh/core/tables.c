@@ -268,7 +268,7 @@ leave_generation(struct tables *tables, struct instance *instance, int64_t now_m
 struct mesh_figures
 figures_judge(struct mesh_figures figures)
 {
-    const uint64_t units_max = UINT64_C(1) << 50;
+    const uint64_t units_max = UINT64_C(1) << 47; /* of 65,535 instances together, too */
     if (figures.capacity_units > units_max)
         figures.capacity_units = units_max;
     if (figures.free_units > figures.capacity_units)
@@ -317,9 +317,11 @@ tables_drop_instance(struct tables *tables, const char *id, uint64_t revision, i
         return false;
     struct instance *instance = &tables->instances[at];
     leave_generation(tables, instance, now_ms);
-    if (instance->label_set != NAME_NONE)
-        names_release(&tables->label_sets, instance->label_set);
-    instance->label_set = NAME_NONE;
+    if (at != INSTANCE_SELF) { /* which is what it is, without a key too */
+        if (instance->label_set != NAME_NONE)
+            names_release(&tables->label_sets, instance->label_set);
+        instance->label_set = NAME_NONE;
+    }
     instance->session = 0;
     instance->lost = false;
     instance->revision = revision;

@@ -26,7 +26,7 @@ struct bid {
 };
 
 /* Who the answer is for; in the upper bits of a transaction's lower half. */
-enum bidder { BIDDER_MODEL, BIDDER_ORDER, BIDDER_VMODEL };
+enum bidder { BIDDER_MODEL, BIDDER_ORDER, BIDDER_VMODEL, BIDDER_CALL };
 enum { BIDDER_SHIFT = 30 };
 #define BIDDER_NUMBER_MAX (UINT32_C(1) << BIDDER_SHIFT)
 
