@@ -15,6 +15,7 @@ enum {
     REST_MS = 15000,
     PAUSE_MS = 1500,
     PAUSES_MAX = 60,
+    TRANSITION_PAUSES_MAX = 200,
     DEADLINE_MS = 20000,
 };
 
@@ -104,6 +105,18 @@ run_to_rest(struct world *world)
     return (uint64_t)revision;
 }
 
+/* A target may have to wait until what is young on full nodes may go. */
+static bool
+is_any_moving(struct world *world)
+{
+    for (uint32_t v = 0; v < world->options.vmodels; v++) {
+        struct mesh_vmodel vmodel;
+        if (vmodel_now(world, v, &vmodel) && model_differs(vmodel.active, vmodel.target))
+            return true;
+    }
+    return false;
+}
+
 void
 world_converge(struct world *world)
 {
@@ -119,4 +132,7 @@ world_converge(struct world *world)
     observe(world, (struct sight){.kind = SAW_WARM});
     world_run(world, REST_MS);
     observe(world, (struct sight){.kind = SAW_RESTED});
+    for (uint32_t i = 0; i < TRANSITION_PAUSES_MAX && is_any_moving(world); i++)
+        world_run(world, PAUSE_MS);
+    observe(world, (struct sight){.kind = SAW_END});
 }

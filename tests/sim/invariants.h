@@ -36,6 +36,7 @@ enum sight_kind {
     SAW_CONVERGED, /* number: etcd's revision a while ago */
     SAW_WARM,      /* everything was called once, and clients go on */
     SAW_RESTED,    /* for a while then */
+    SAW_END,       /* and long after that, if a vmodel was still on its way */
 };
 
 /* A node's transaction that was applied. */

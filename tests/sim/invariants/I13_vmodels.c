@@ -115,7 +115,7 @@ on_answer(struct world *world, const struct client_call *call)
 }
 
 static void
-on_rested(struct world *world)
+on_end(struct world *world)
 {
     for (uint32_t v = 0; v < world->options.vmodels; v++) {
         struct mesh_vmodel vmodel;
@@ -132,14 +132,14 @@ see(struct world *world, const struct sight *sight)
     switch (sight->kind) {
     case SAW_VMODEL: on_vmodel(world, sight); break;
     case SAW_ANSWER: on_answer(world, &world->calls[sight->client_call]); break;
-    case SAW_RESTED: on_rested(world); break;
+    case SAW_END: on_end(world); break;
     default: unrest->last_ms = world->now_ms; break; /* somebody came, went or was disturbed */
     }
 }
 
 const struct invariant I13_vmodels = {
     .name = "I13 vmodels",
-    .sees = SEES(VMODEL) | SEES(ANSWER) | SEES(RESTED) | SEES(BIRTH) | SEES(DEATH) | SEES(DRAIN) |
+    .sees = SEES(VMODEL) | SEES(ANSWER) | SEES(END) | SEES(BIRTH) | SEES(DEATH) | SEES(DRAIN) |
             SEES(TROUBLE),
     .node_bytes = sizeof(struct unrest),
     .model_bytes = 16 * sizeof(struct history), /* of the first model: all vmodels' */
