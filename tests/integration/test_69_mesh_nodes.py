@@ -6,7 +6,7 @@ What is proved: any node answers for any model, by itself or through another, an
 when it cannot; what a caller does (its deadline, its going) reaches the node that serves; that a
 node may be killed, or told to stop, and etcd may be away, while callers go on, and no call fails;
 that a vmodel is moved under its callers.
-ctest: timeout=300
+ctest: timeout=600
 """
 
 import json

@@ -151,7 +151,7 @@ hears(struct world *world, struct task *task)
 {
     const struct node *node = &world->nodes[task->node];
     if (node->mesh != NULL && node->life == task->life)
-        node_hear(world, task->node, task->a != 0);
+        node_hear(world, task->node, world->constrained); /* as it is by now */
 }
 
 /* Each node hears of it in its time. */
@@ -160,9 +160,18 @@ constrain(struct world *world, bool constrained)
 {
     world->constrained = constrained;
     for (uint32_t i = 0; i < world->node_count; i++)
-        later(
-            world, draw(world, 3000),
-            (struct task){.run = hears, .node = i, .life = world->nodes[i].life, .a = constrained});
+        later(world, draw(world, 3000),
+              (struct task){.run = hears, .node = i, .life = world->nodes[i].life});
+}
+
+/* Somebody is left who can load, when that one drains, too. */
+static bool
+some_stay(const struct world *world, uint32_t but)
+{
+    bool stay = false;
+    for (uint32_t i = 0; i < world->node_count; i++)
+        stay |= i != but && world->keys[i].exists && !world->keys[i].draining;
+    return stay;
 }
 
 static void
@@ -179,7 +188,8 @@ misfortune(struct world *world, struct task *task)
     if (happens(world, world->faults.leases) && world->nodes[node].mesh != NULL)
         node_lose_lease(world, node);
     node = draw(world, world->node_count);
-    if (happens(world, world->faults.drains) && world->nodes[node].mesh != NULL)
+    if (happens(world, world->faults.drains) && world->nodes[node].mesh != NULL &&
+        (world->node_count < 4 || some_stay(world, node)))
         node_drain(world, node);
     if (happens(world, world->faults.links))
         world
@@ -367,8 +377,8 @@ check_answers(const struct world *world)
     bool calm = faults->load_fails + faults->kills + faults->leases + faults->links +
                     faults->replacements + faults->constraints ==
                 0;
-    bool some_stay = faults->drains == 0 || (world->node_count >= 4 && faults->emptied == 0);
-    if (!calm || !some_stay || world->capacity < world->model_bytes * ROOMY)
+    bool enough = faults->drains == 0 || (world->node_count >= 4 && faults->emptied == 0);
+    if (!calm || !enough || world->capacity < world->model_bytes * ROOMY)
         return;
     CHECK(world->vmodels_failed == 0);
     if (faults->orders == 0) /* else they unregister models */
