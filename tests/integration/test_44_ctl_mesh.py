@@ -125,6 +125,9 @@ class TestVModels(Case):
                          ("u1", "u2", "u2"))
         (self.shoald.folder / "u2.go").touch()
         self.assertIn("answered by u2", self.mesh("set-vmodel", "u", "u2", "--wait").out)
+        self.register("u3", "--key", key(load="u3"))
+        self.assertIn("answered by u3", self.mesh("set-vmodel", "u", "u3", "--force").out)
+        (self.shoald.folder / "u3.go").touch()
 
 
 class TestUsage(unittest.TestCase):
