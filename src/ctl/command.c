@@ -14,7 +14,8 @@
 #include "ctl/json.h"
 
 static const struct ctl_command *const commands[] = {
-    &infer_command, &status_command, &stat_command, &top_command, &reload_command, &model_command,
+    &infer_command,  &status_command, &stat_command, &top_command,
+    &reload_command, &model_command,  &mesh_command,
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0], WORD_MAX = 32, OPTIONS_MAX = 32 };

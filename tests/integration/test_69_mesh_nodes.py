@@ -6,7 +6,7 @@ What is proved: any node answers for any model, by itself or through another, an
 when it cannot; what a caller does (its deadline, its going) reaches the node that serves; that a
 node may be killed, or told to stop, and etcd may be away, while callers go on, and no call fails;
 that a vmodel is moved under its callers.
-ctest: timeout=300
+ctest: timeout=600
 """
 
 import json
@@ -171,8 +171,15 @@ class MeshOfThree(Rig, unittest.TestCase):
         def learn(node, path, message=b"anything", **metadata):
             stub = nodes.at(node).channel.unary_unary(path)
             return stub.future(message, timeout=60, metadata=list(metadata.items()))
+
+        def learned(node):
+            call = learn(node, method, **{"mm-model-id": "m"})
+            if call.code() == Code.OK:
+                return call.result() == b"m"
+            self.assertIn("has the labels", call.details())  # node-b is not seen there yet
+            return False
         for node in ("node-a", "node-b", "node-c"):
-            self.assertEqual(learn(node, method, **{"mm-model-id": "m"}).result(), b"m")
+            wait_until(lambda node=node: learned(node), f"{node} to see node-b")
         wait_until(lambda: self.where("m") == ["node-b"], lambda: self.where("m"))
         self.assertEqual(failure(learn("node-a", method)),
                          (Code.INVALID_ARGUMENT, "must include mm-model-id header"))

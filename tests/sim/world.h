@@ -1,100 +1,112 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small world on virtual time around real mesh cores: an etcd with revisions, late watches and
- * answers that get lost; a network with delay and broken links; runtimes that are slow, fail, and
- * lie about sizes; clients; and what may go wrong with them. Everything follows from one seed: the
- * same seed, the same trace. Each invariant is CHECKed where it could break, and named there.
+ * A world of real mesh cores on virtual time: a simulated etcd, a network, runtimes, clients, and
+ * all that may go wrong with them. Everything follows from one seed: which faults there are and how
+ * often, how many nodes and models, each delay. The same seed, the same trace. DESIGN.md has the
+ * plan; invariants.h says what is watched over.
+ *
+ * Nodes are numbered from 0, and so are models. Memory is the world's arena: nobody frees anything.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "arena.h"
+#include "fake_etcd.h"
 #include "mesh/core/mesh_core.h"
 
+/* Each part draws from its own stream: more chances of one do not shuffle the others. */
+enum stream {
+    STREAM_OPTIONS,
+    STREAM_ETCD,
+    STREAM_NETWORK,
+    STREAM_RUNTIMES,
+    STREAM_CLIENTS,
+    STREAM_CHAOS,
+    STREAM_CHECKS,
+    STREAM_COUNT,
+};
+
 enum {
-    NODES_MAX = 6,
-    MODELS_MAX = 40,
-    VMODELS_MAX = 8,
-    SLOTS_MAX = 4096,
-    ORDERS_MAX = 256,
-    PLACES_MAX = 16,
+    LEASE_S = 6,
+    ETCD_CALL_MS = 1000, /* the time-out of a node's calls to etcd */
+    KEEPALIVE_MS = 2000, /* after which a peer that is silent counts as unreachable */
+    CALL_MS_MAX = 30000, /* the longest deadline of a client */
+    FRESH_MS = 20000,    /* of failures */
+    GONE_MS = 15000,     /* of an instance, before its places are removed */
+    LABELLED_EVERY = 2,  /* each second node has the label that heavy models require */
+    RECENT_MS = 3600000, /* D4 */
+    LOAD_TIMEOUT_MS = 9000,
+    ORDERS_MAX = 64, /* at a time, of a node */
 };
 
-#define NOBODY UINT32_MAX /* no model, no vmodel */
-
-/* What goes wrong how often, drawn per seed; often never. Per mille. */
+/* How often what goes wrong: drawn per seed, each often never. */
 struct faults {
-    uint32_t txn_lost;    /* never arrives; the answer is UNKNOWN */
-    uint32_t txn_unheard; /* is applied; the answer is UNKNOWN */
-    uint32_t txn_late;    /* is applied or refused long after the answer UNKNOWN */
+    /* per mille of messages */
+    uint32_t slow; /* takes seconds */
+    uint32_t lost; /* never arrives */
+    /* per mille of what a runtime does */
     uint32_t load_fails;
+    uint32_t load_slow;
     uint32_t size_lies;
-    uint32_t kills;        /* per second and world */
-    uint32_t leases;       /* lost, per second and world */
-    uint32_t links;        /* broken, per second and world */
-    uint32_t forgets;      /* a runtime forgets a model, per call */
-    uint32_t cancels;      /* by the client, per call */
-    uint32_t drains;       /* begun, per second and world */
-    uint32_t replacements; /* a model is registered anew, per second and world */
-    uint32_t constraints;  /* who may hold models changes, per second and world */
-    uint32_t emptied;      /* etcd, per second and world */
-    uint32_t orders;       /* by clients, per second and world */
-    bool forced;           /* vmodels are, sometimes */
+    uint32_t forgets; /* per call: it has lost the model */
+    uint32_t keeps;   /* per unload: it does not give the memory back */
+    /* per mille of calls */
+    uint32_t cancels;
+    /* per mille of seconds, of the whole world */
+    uint32_t kills;
+    uint32_t pauses;
+    uint32_t crashes; /* of runtimes */
+    uint32_t leases;  /* revoked, though somebody keeps them */
+    uint32_t clocks;  /* are set */
+    uint32_t drains;
+    uint32_t links;      /* one way */
+    uint32_t partitions; /* some from the others, one way or both */
+    uint32_t swizzles;   /* some nodes' links stop one by one, and come back in another order */
+    uint32_t outages;    /* of etcd */
+    uint32_t elections;  /* of etcd */
+    uint32_t compactions;
+    uint32_t replacements; /* a model is registered anew */
+    uint32_t emptyings;    /* etcd loses its data */
+    uint32_t constraints;  /* which nodes may hold heavy models changes */
+    uint32_t orders;       /* somebody registers, unregisters, moves a vmodel */
+    bool forced;           /* vmodels, sometimes */
 };
 
-struct place_kept {
-    uint32_t node;
-    int64_t since_ms;
-    enum mesh_place_kind kind;
+/* What the world is like, drawn per seed. */
+struct options {
+    uint32_t nodes;
+    uint32_t models;
+    uint32_t vmodels;
+    uint32_t concurrency; /* calls at a time of every other model; 0: all that come */
+    bool upgrades;        /* who comes back is of a newer version */
+    uint32_t zipf;        /* 0: all alike, 1: as 1 / sqrt(rank), 2: as 1 / rank */
+    uint32_t call_every_ms;
+    uint32_t rate_for_more; /* S3 */
+    uint32_t delay_ms;      /* of messages, at most */
+    uint32_t watch_lag_ms;  /* at most */
+    uint64_t model_bytes;   /* of the smallest ones; they have up to four times as much */
+    uint64_t capacity_bytes;
+    uint32_t chaos_ms;
+    bool skewed;            /* clocks differ */
+    bool labelled;          /* every fourth model requires a label */
+    bool poisoned;          /* the last model cannot be loaded */
+    bool tells_own;         /* who wrote a record is told before the watch comes */
+    bool unsure;            /* of a lease that was lost: one does not always know */
+    uint32_t lost_for_good; /* nodes, after the faults */
+    struct faults faults;
 };
 
-struct record {
-    bool exists;
-    uint64_t create_revision;
-    uint64_t revision;
-    uint64_t version; /* which model of that name it is; its path says so */
-    int64_t used_ms;
-    uint32_t references;
-    bool auto_delete;
-    uint32_t count;
-    struct place_kept places[PLACES_MAX];
-};
+enum memory { MEMORY_NONE, MEMORY_LOADING, MEMORY_LOADED, MEMORY_UNLOADING };
 
-struct vrecord {
-    bool exists;
-    uint64_t create_revision;
-    uint64_t revision;
-    uint32_t active; /* models; NOBODY */
-    uint32_t target;
-    bool failed;
-};
-
-/* What was active from a time on. */
-struct was_active {
-    int64_t from_ms;
-    uint32_t model;
-};
-
-struct instance_key {
-    bool exists;
-    uint64_t session;
-    uint64_t revision;
-    int64_t start_ms;
-    int64_t version;
-    bool draining;
-    struct mesh_figures figures;
-};
-
-enum change_kind { CHANGE_MODEL, CHANGE_VMODEL, CHANGE_KEY };
-
-struct change {
-    enum change_kind kind;
-    uint32_t id;
-    uint64_t revision;
-    struct record record;
-    struct vrecord vrecord;
-    struct instance_key key;
+/* What a node's runtime has of a model. */
+struct held {
+    enum memory memory;
+    uint64_t bytes;
+    uint64_t version; /* registration of the model that is in memory */
+    uint32_t in_flight;
+    uint32_t serial; /* of the load: an answer to a former one is none */
 };
 
 enum origin { ORIGIN_NONE, ORIGIN_CLIENT, ORIGIN_PEER };
@@ -102,14 +114,15 @@ enum origin { ORIGIN_NONE, ORIGIN_CLIENT, ORIGIN_PEER };
 /* A call that a node answers. */
 struct slot {
     enum origin origin;
+    bool serving;     /* in the runtime here */
+    bool away;        /* at another node */
     uint32_t depth;   /* hops so far */
     uint32_t attempt; /* the last try's number */
-    uint32_t serial;  /* no two calls of a client have the same */
-    uint32_t loads;   /* bit n: node n was asked to load it */
-    bool serving;     /* in the runtime here */
-    uint32_t model;   /* that it is served with; of a vmodel's: that it was last tried with */
-    uint32_t vmodel;
-    int64_t called_ms;
+    uint32_t model;   /* of a vmodel's call: the one that it was last tried with */
+    uint32_t vmodel;  /* VMODEL_NONE */
+    int64_t deadline_ms;
+    uint32_t there;       /* away: where */
+    uint32_t client_call; /* CLIENT, and whom it is for in the end */
     uint32_t node; /* PEER: who waits for the answer, in which life, as which try of which of its
                       calls */
     uint32_t life;
@@ -117,162 +130,220 @@ struct slot {
     uint32_t number;
 };
 
-enum memory { MEMORY_NONE, MEMORY_LOADING, MEMORY_LOADED, MEMORY_UNLOADING };
-
-struct held {
-    enum memory memory;
-    uint64_t bytes;
-    uint64_t version; /* of the model that is in memory */
-    uint32_t in_flight;
-};
-
-/* An order that a node answers. */
-struct given {
-    bool is;
-    enum mesh_order_kind kind;
-    uint32_t model;
-    uint32_t vmodel;
+/* A node's part in etcd: its session, and its mirror. */
+struct registry {
+    int64_t lease_id; /* 0: none */
+    int64_t lease_until_ms;
+    uint64_t session; /* the own key's creation revision; 0: none */
+    bool joining;
+    bool listing;
+    bool watching; /* a delivery is on its way */
+    bool whole;
+    struct fake_watch *watch;
+    uint64_t history;          /* of etcd, that the mirror is of */
+    int64_t revision;          /* the mirror's */
+    uint64_t *model_revisions; /* by model: told last; 0: it is not there */
+    uint64_t *vmodel_revisions;
+    uint64_t *node_revisions;
+    uint64_t *node_sessions;
+    bool leads;
 };
 
 struct node {
     struct mesh *mesh; /* NULL: dead */
     uint32_t life;
+    int64_t start_ms; /* its wall clock, when it began */
     int64_t skew_ms;
-    uint64_t session;
-    uint64_t history; /* of etcd, that its mirror is of */
-    uint64_t seen;    /* changes that its mirror has seen */
-    bool watching;    /* a delivery is on its way */
+    int64_t paused_until_ms;
+    bool draining;
+    bool gone_for_good;
     bool constrained; /* as it has heard */
     int64_t heard_ms;
-    struct slot slots[SLOTS_MAX];
-    struct given orders[ORDERS_MAX];
-    struct held held[MODELS_MAX];
-    uint64_t excess;              /* by which models are larger than predicted */
-    uint64_t claimed[MODELS_MAX]; /* version of the model that its place is of; 0: none */
-    uint64_t told[MODELS_MAX];    /* version of the model that it has been told of last, */
-    uint64_t told_at[MODELS_MAX]; /* as of this revision */
+    bool orders[ORDERS_MAX]; /* which it is answering */
+    uint64_t kept_bytes;     /* that a runtime would not give back */
+    uint32_t runtime;        /* its life */
+    struct registry registry;
+    struct slot *slots;
+    uint32_t slot_count;
+    uint32_t slot_capacity;
+    struct held *held; /* by model */
+    uint32_t steps;
 };
 
-struct world {
-    uint64_t random;
-    uint64_t trace; /* hash of all that happened */
-    int64_t now_ms;
-    bool faulty; /* else nothing goes wrong any more */
-    struct faults faults;
-    uint32_t node_count;
-    uint32_t model_count;
-    uint32_t vmodel_count;
-    uint32_t rate_for_more; /* S3 */
-    uint64_t model_bytes;   /* predicted; what they are, is a matter of the model */
-    uint64_t capacity;
-    uint32_t concurrency; /* of every other model; 0: all take what comes */
-    bool constrained;     /* models may be on even nodes only */
-    bool upgrades;        /* nodes come back in newer versions */
-    struct node nodes[NODES_MAX];
-    int64_t link_broken_until_ms[NODES_MAX][NODES_MAX];
-
-    /* etcd */
-    uint64_t revision;
-    uint64_t history; /* how often it was emptied */
-    int64_t emptied_ms;
-    uint64_t versions;
-    struct record records[MODELS_MAX];
-    struct vrecord vrecords[VMODELS_MAX];
-    struct was_active *histories[VMODELS_MAX];
-    uint32_t history_counts[VMODELS_MAX];
-    struct instance_key keys[NODES_MAX];
-    struct change *changes;
-    uint64_t change_count;
-    uint64_t change_capacity;
-
-    /* what there is to do */
-    struct task *tasks;
-    uint32_t task_count;
-    uint32_t task_capacity;
-    uint64_t task_order;
-
-    uint32_t serials;
-    uint64_t called;
-    uint64_t answered;
-    uint64_t ends[16];
-    uint64_t loads;
-    uint64_t unloads;
-    uint64_t drained;
-    uint64_t reaped;
-    uint64_t ordered;
-    uint64_t replied;
-    uint64_t outcomes[16];
-    uint64_t switches;       /* of vmodels */
-    uint64_t vmodels_failed; /* calls for one that was there */
+/* A call of a client, from its beginning to its one end. */
+struct client_call {
+    uint32_t entry;
+    uint32_t model;  /* that it is for, or a vmodel's that it has come to */
+    uint32_t vmodel; /* VMODEL_NONE */
+    int64_t began_ms;
+    int64_t deadline_ms;
+    bool open;
+    bool lost; /* its entry died, or it cancelled */
+    enum mesh_end end;
 };
 
-/* Something that happens at a time; `data` is malloc'ed and freed after it. */
+/* A record's creation, and which registration of its model it is of. */
+struct version {
+    const struct version *former;
+    uint64_t create_revision;
+    uint64_t number;
+};
+
+struct world;
+
+/* Something that happens at a time. */
 struct task {
     int64_t at_ms;
     uint64_t order;
     void (*run)(struct world *world, struct task *task);
     uint32_t node;
-    uint32_t life;
+    uint32_t life; /* it is of this life of the node; LIFE_ANY: whichever */
+    bool inside;   /* and waits while the node is paused */
     uint32_t a;
     uint32_t b;
     uint64_t c;
     void *data;
 };
 
-uint32_t draw(struct world *world, uint32_t below);
-bool happens(struct world *world, uint32_t per_mille);
-void later(struct world *world, int64_t in_ms, struct task task);
-void trace(struct world *world, uint64_t what);
-int64_t wall_of(const struct world *world, uint32_t node);
-const char *node_name(uint32_t node);
-const char *model_name(uint32_t model);
-const char *vmodel_name(uint32_t vmodel);
-uint32_t number_of(const char *name); /* NOBODY: "" */
+#define NODE_NONE UINT32_MAX
+#define LIFE_ANY UINT32_MAX
+#define VMODEL_NONE UINT32_MAX
 
-/* etcd.c */
-const struct place_kept *place_of(const struct record *record, uint32_t node);
-bool is_registered(const struct place_kept *place);
-void etcd_put_model(struct world *world, uint32_t model, struct record record);
-void etcd_put_vmodel(struct world *world, uint32_t vmodel, struct vrecord record);
-/* With the references of what it comes after; NULL: none. */
-void etcd_register(struct world *world, uint32_t model, const struct record *former);
-/* It comes back without its data; each node notices in its time. */
-void etcd_empty(struct world *world);
-bool etcd_is_seen_by(const struct world *world, uint32_t node);
-void etcd_put_key(struct world *world, uint32_t node);
-void etcd_drop_key(struct world *world, uint32_t node);
-void etcd_txn(struct world *world, uint32_t node, const struct mesh_txn *txn);
-void etcd_list(struct world *world, uint32_t node);
+struct invariants;
 
-/* node.c */
-void node_start(struct world *world, uint32_t node);
-void node_kill(struct world *world, uint32_t node);
-void node_drain(struct world *world, uint32_t node);
-void node_lose_lease(struct world *world, uint32_t node);
-void node_register(struct world *world, uint32_t node);
-void node_hear(struct world *world, uint32_t node, bool constrained);
-uint32_t model_concurrency(const struct world *world, uint32_t model);
-void node_step(struct world *world, uint32_t node, struct mesh_event event);
-void node_call(struct world *world, uint32_t node, uint32_t model, uint32_t vmodel);
-void node_order(struct world *world, uint32_t node, struct mesh_order said);
-void node_ensure(struct world *world, uint32_t node, uint32_t model, uint32_t target);
+struct world {
+    uint64_t seed;
+    uint64_t random[STREAM_COUNT];
+    uint64_t trace; /* hash of all that happened */
+    int64_t now_ms;
+    bool faulty; /* else nothing goes wrong any more */
+    bool quiet;  /* nor does any client call by itself */
+    struct options options;
+    struct arena arena;
+    struct fake_etcd *etcd;
+    struct node *nodes;
+    char (*node_names)[16];
+    char (*model_names)[8];
+    char (*vmodel_names)[8];
+    const struct version **versions; /* by model, the latest */
+    uint32_t registrations;
+    uint64_t *popularity;  /* by model: sum of the weights up to it */
+    int64_t *cut_until_ms; /* from × to; the last one is etcd */
+    struct invariants *invariants;
 
-/* orders.c */
-void orders_client(struct world *world);
-void orders_replied(struct world *world, uint32_t node, const struct mesh_action *action);
-void orders_forgotten(struct world *world, uint32_t node);
-/* All models are registered, and no vmodel is in transition. */
-void orders_converge(struct world *world);
-void check_references(const struct world *world);                                     /* I14 */
-void check_switch(struct world *world, uint32_t vmodel, const struct vrecord *after); /* I13 */
-void count_failed(struct world *world, const struct slot *slot);                      /* I7 */
-void check_served(const struct world *world, const struct slot *slot);                /* I13 */
+    struct task *tasks;
+    uint32_t task_count;
+    uint32_t task_capacity;
+    uint64_t task_order;
+
+    struct client_call *calls;
+    uint32_t call_count;
+    uint32_t call_capacity;
+
+    uint64_t ends[16];
+    uint64_t loads;
+    uint64_t unloads;
+    uint64_t drained;
+    uint64_t reaped;
+    uint64_t relists;
+    uint64_t unknowns;
+    bool constrained; /* heavy models, to some nodes: as it is, each node hears of it in time */
+    uint64_t faults_done;
+    uint64_t emptied;
+    uint64_t switches; /* of vmodels */
+    uint64_t ordered;
+    uint64_t replied;
+    uint64_t outcomes[16];
+};
 
 /* world.c */
 void world_init(struct world *world, uint64_t seed);
 void world_fini(struct world *world);
 void world_run(struct world *world, int64_t for_ms);
-/* For whoever looks for the reason of a failed seed. */
-void report(const struct world *world, uint32_t model);
-/* L: faults end, everybody comes back, and what must hold then is checked. */
+uint32_t draw(struct world *world, enum stream stream, uint32_t below);
+bool happens(struct world *world, enum stream stream, uint32_t per_mille);
+/* Within the world's faults alone. */
+bool fault(struct world *world, enum stream stream, uint32_t per_mille);
+void trace(struct world *world, uint64_t what);
+int64_t wall_of(const struct world *world, uint32_t node);
+uint32_t number_of(const char *name);
+void later(struct world *world, int64_t in_ms, struct task task);
+/* A task of a living node, of this life. */
+void node_later(struct world *world, uint32_t node, int64_t in_ms, struct task task);
+
+/* options.c */
+void options_draw(struct world *world);
+void options_print(const struct world *world);
+
+/* network.c */
+uint32_t etcd_port(const struct world *world); /* etcd's number in the network */
+bool is_cut(const struct world *world, uint32_t from, uint32_t to);
+void cut(struct world *world, uint32_t from, uint32_t to, int64_t for_ms);
+/* Runs the task when the message has arrived at `to`; false: it never will. Either may be etcd. */
+bool send(struct world *world, uint32_t from, uint32_t to, struct task task);
+
+/* registry.c */
+void registry_start(struct world *world, uint32_t node);
+void registry_write(struct world *world, uint32_t node, const struct mesh_txn *txn);
+void registry_publish(struct world *world, uint32_t node);
+/* The operator's own, at once. */
+void registry_register(struct world *world, uint32_t model);
+/* Under the same name, with the references that there are. */
+void registry_replace(struct world *world, uint32_t model);
+void registry_announce(struct world *world);
+
+/* Which registration a record is of: its path says it. */
+uint64_t version_of(const struct mesh_model *record);
+/* The same by the record's creation; 0: it never was. */
+uint64_t version_at(const struct world *world, uint32_t model, uint64_t create_revision);
+
+/* runtime.c */
+const char *runtime_type(const struct world *world, uint32_t model);
+uint32_t runtime_concurrency(const struct world *world, uint32_t model); /* 0: all that come */
+uint64_t runtime_bytes(const struct world *world, uint32_t model);       /* predicted */
+/* What the core has reserved for a load: a peer may have told it another size. */
+uint64_t runtime_reserved(struct world *world, uint32_t node, uint32_t model);
+void runtime_start(struct world *world, uint32_t node);
+void runtime_crash(struct world *world, uint32_t node);
+void runtime_size(struct world *world, uint32_t node, const struct mesh_action *action);
+void runtime_load(struct world *world, uint32_t node, const struct mesh_action *action);
+void runtime_unload(struct world *world, uint32_t node, const struct mesh_action *action);
+
+/* node.c */
+void node_start(struct world *world, uint32_t node);
+void node_kill(struct world *world, uint32_t node);
+void node_pause(struct world *world, uint32_t node, int64_t for_ms);
+void node_drain(struct world *world, uint32_t node);
+/* The type constraints are new. */
+void node_hear(struct world *world, uint32_t node, bool constrained);
+void node_step(struct world *world, uint32_t node, struct mesh_event event);
+bool node_is_up(const struct world *world, uint32_t node);
+
+/* calls.c */
+uint32_t call_begin(struct world *world, uint32_t node, uint32_t model, int64_t deadline_ms);
+uint32_t call_begin_vmodel(struct world *world, uint32_t node, uint32_t vmodel,
+                           int64_t deadline_ms);
+void call_do_serve(struct world *world, uint32_t node, const struct mesh_action *action);
+void call_do_forward(struct world *world, uint32_t node, const struct mesh_action *action);
+void call_do_ensure(struct world *world, uint32_t node, const struct mesh_action *action);
+void call_do_answer(struct world *world, uint32_t node, const struct mesh_action *action);
+/* All calls that the node had are over. */
+void calls_die(struct world *world, uint32_t node);
+
+/* orders.c */
+void orders_client(struct world *world);
+void orders_replied(struct world *world, uint32_t node, const struct mesh_action *action);
+void orders_die(struct world *world, uint32_t node);
+
+/* clients.c */
+void clients_start(struct world *world);
+
+/* chaos.c */
+void chaos_start(struct world *world);
+void chaos_end(struct world *world);
+
+/* converge.c: faults end, everybody comes back but who is lost for good, and what must hold then is
+ * checked. */
 void world_converge(struct world *world);
+/* The first so many models are asked for. */
+uint32_t models_asked(const struct world *world);

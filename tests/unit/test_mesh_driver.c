@@ -451,6 +451,27 @@ a_record_that_is_too_long_is_not_written(void **state)
 }
 
 static void
+nothing_is_written_without_a_session(void **state)
+{
+    (void)state;
+    struct node *node = node_ready(0, "one");
+    const struct store_events events = driver_events(node->driver);
+    node_register(node, "m");
+    uint64_t session = node_look(node).session;
+    events.on_session(events.context, 0);
+    uint64_t txns = node_look(node).counts.txns;
+    const struct asker *asker = ask(node, "m");
+    for (int i = 0; i < 50; i++)
+        nodes_turn();
+    assert_false(asker->over);
+    assert_int_equal(node->loads, 0);
+    assert_int_equal(node_look(node).counts.txns, txns);
+    events.on_session(events.context, session);
+    NODES_WAIT(asker->over);
+    assert_int_equal(asker->end, MESH_END_OK);
+}
+
+static void
 settings_are_told(void **state)
 {
     (void)state;
@@ -508,6 +529,17 @@ it_can_be_looked_at_in_pages(void **state)
 /* ---- vmodels ---- */
 
 static void
+see_vmodel(void *context, const struct mesh_vmodel *vmodel)
+{
+    (void)context;
+    assert_string_equal(vmodel->id, "v");
+    assert_string_equal(vmodel->owner, "me");
+    assert_string_equal(vmodel->active, "b");
+    assert_string_equal(vmodel->target, "b");
+    visited++;
+}
+
+static void
 a_vmodel_is_called_and_moved(void **state)
 {
     (void)state;
@@ -534,6 +566,9 @@ a_vmodel_is_called_and_moved(void **state)
         order_wait(node, &ordered, (struct mesh_order){.kind = MESH_UNREGISTER, .model = "b"}),
         MESH_OUTCOME_REFERENCED);
     assert_int_equal(node_look(node).vmodels, 1);
+    visited = 0;
+    assert_int_equal(driver_visit_vmodels(node->driver, 0, 9, see_vmodel, NULL), 0);
+    assert_int_equal(visited, 1);
 }
 
 /* ---- ends ---- */
@@ -650,6 +685,7 @@ main(void)
         TEST(its_record_says_what_it_is),
         TEST(a_bad_record_is_skipped_and_counted),
         TEST(a_record_that_is_too_long_is_not_written),
+        TEST(nothing_is_written_without_a_session),
         TEST(settings_are_told),
         TEST(it_can_be_looked_at_in_pages),
         TEST(a_vmodel_is_called_and_moved),

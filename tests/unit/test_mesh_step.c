@@ -686,6 +686,48 @@ test_late_answers(void **state)
     assert_int_equal(kept_count, 0);
 }
 
+/* K4: a load that is claimed and not admitted may turn out larger than there is room for. Nobody
+ * goes for it, as long as it may not come. */
+static void
+test_a_claim_evicts_nobody(void **state)
+{
+    (void)state;
+    char id[16];
+    for (int i = 0; i < 8; i++) {
+        snprintf(id, sizeof(id), "m%d", i);
+        use(id);
+    }
+    size_units = 300;
+    txn_end = MESH_TXN_UNKNOWN;
+    call_as(1, "m10", MESH_HOP_ENTRY);
+    assert_int_equal(mesh_state(mesh, "m10"), MESH_STATE_CLAIMING);
+    tick(2000);
+    for (int i = 0; i < 8; i++) {
+        snprintf(id, sizeof(id), "m%d", i);
+        assert_int_equal(mesh_state(mesh, id), MESH_STATE_LOADED);
+    }
+}
+
+/* T6: a record that comes with a late answer does not bring back what has gone since. */
+static void
+test_a_late_record(void **state)
+{
+    (void)state;
+    put("gone", NULL, 0);
+    uint64_t then = revision++;
+    step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {"gone", revision}});
+    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    uint64_t now = revision;
+    revision = then - 1;
+    put("gone", NULL, 0);
+    revision = now;
+    call_as(1, "gone", MESH_HOP_ENTRY);
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+    put("gone", NULL, 0); /* a newer one is another */
+    call_as(1, "gone", MESH_HOP_ENTRY);
+    assert_non_null(seen(MESH_DO_LOAD));
+}
+
 int
 main(void)
 {
@@ -707,6 +749,8 @@ main(void)
         cmocka_unit_test_setup_teardown(test_drain, fresh, drop),
         cmocka_unit_test_setup_teardown(test_the_janitor, fresh, drop),
         cmocka_unit_test_setup_teardown(test_late_answers, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_a_claim_evicts_nobody, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_a_late_record, fresh, drop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

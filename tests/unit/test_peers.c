@@ -266,6 +266,28 @@ test_peer_moves(void **state)
 
 /* ---- the end of a node, and of a caller ---- */
 
+/* A node that fails to start has bound its address, and gives it back, stopped or not. */
+static void
+test_never_started(void **state)
+{
+    (void)state;
+    const char *listen[] = {"127.0.0.1:0"};
+    struct peer_server_options options = {.listen = listen, .listen_count = 1, .instance = "b"};
+    for (int i = 0; i < 2; i++) {
+        struct peer_server *server;
+        struct error error = ERROR_NONE;
+        assert_int_equal(peer_server_create(&options, &server, &error), STATUS_OK);
+        if (i == 0)
+            peer_server_stop(server);
+        peer_server_destroy(server);
+    }
+    options.listen = (const char *const[]){"nonsense"};
+    struct peer_server *server;
+    struct error error = ERROR_NONE;
+    assert_int_not_equal(peer_server_create(&options, &server, &error), STATUS_OK);
+    assert_true(error.text[0] != '\0');
+}
+
 static void
 hold_many(struct caller *caller, struct ask *asks[MANY], size_t bytes)
 {
@@ -519,6 +541,7 @@ main(int argc, char **argv)
         cmocka_unit_test(test_nobody_there),
         cmocka_unit_test(test_another_node),
         cmocka_unit_test(test_peer_moves),
+        cmocka_unit_test(test_never_started),
         cmocka_unit_test(test_server_stops),
         cmocka_unit_test(test_caller_goes),
         cmocka_unit_test(test_killed),

@@ -39,8 +39,7 @@ rig_create(void)
 {
     struct rig *rig = calloc(1, sizeof(*rig));
     CHECK(rig != NULL);
-    rig->scope = (struct target_scope){
-        .pipelines = rig->pipelines, .pipeline_count = PIPELINES, .registry = registry_create()};
+    rig->scope = (struct target_scope){rig->pipelines, PIPELINES, registry_create(), false};
     for (int i = 0; i < PIPELINES; i++) {
         struct pipeline *pipeline = rig->pipelines[i] = calloc(1, sizeof(*pipeline));
         CHECK(pipeline != NULL);

@@ -15,6 +15,7 @@ struct ledger {
     uint64_t capacity;
     uint64_t reserve;
     uint64_t committed;
+    uint64_t claimed; /* part of `committed` that is not admitted yet: nobody goes for it */
     uint64_t resident;
     uint64_t lost; /* unloads that failed; part of `resident` */
 };
@@ -40,6 +41,14 @@ ledger_excess(const struct ledger *ledger)
 {
     uint64_t usable = ledger_usable(ledger);
     return ledger->committed > usable ? ledger->committed - usable : 0;
+}
+
+/* The same for what is admitted alone: what must go at any cost (K4). */
+static inline uint64_t
+ledger_excess_admitted(const struct ledger *ledger)
+{
+    uint64_t excess = ledger_excess(ledger);
+    return excess > ledger->claimed ? excess - ledger->claimed : 0;
 }
 
 /* K3: so much may be loaded now. */

@@ -172,6 +172,10 @@ entry_set(struct mesh *mesh, struct entry *entry, enum mesh_state state)
         mesh->ledger.committed -= entry->units;
     if (commits(state))
         mesh->ledger.committed += entry->units;
+    if (entry->state == MESH_STATE_CLAIMING)
+        mesh->ledger.claimed -= entry->units;
+    if (state == MESH_STATE_CLAIMING)
+        mesh->ledger.claimed += entry->units;
     mesh->loading -= entry->state == MESH_STATE_LOADING;
     mesh->loading += state == MESH_STATE_LOADING;
     if (state == MESH_STATE_LOADING) {
@@ -197,6 +201,8 @@ resize(struct mesh *mesh, struct entry *entry, uint32_t units)
     uint32_t number = entry_number(mesh, entry);
     if (commits(entry->state))
         mesh->ledger.committed = mesh->ledger.committed - entry->units + units;
+    if (entry->state == MESH_STATE_CLAIMING)
+        mesh->ledger.claimed = mesh->ledger.claimed - entry->units + units;
     if (entry->resident)
         mesh->ledger.resident = mesh->ledger.resident - entry->units + units;
     if (heap_has(&mesh->lru, number))
@@ -241,7 +247,8 @@ enum room { ROOM_FOR_OLDER, ROOM_AT_ANY_COST };
 static bool
 make_room(struct mesh *mesh, struct entry *newcomer, enum room room)
 {
-    uint64_t excess = ledger_excess(&mesh->ledger);
+    uint64_t excess = room == ROOM_FOR_OLDER ? ledger_excess(&mesh->ledger)
+                                             : ledger_excess_admitted(&mesh->ledger);
     uint64_t found = 0;
     uint32_t count = 0;
     load_grow_up(mesh);
@@ -414,7 +421,7 @@ entry_leave(struct mesh *mesh, struct entry *entry)
 void
 load_tick(struct mesh *mesh)
 {
-    if (ledger_excess(&mesh->ledger) > 0) /* K4: what could not go then */
+    if (ledger_excess_admitted(&mesh->ledger) > 0) /* K4: what could not go then */
         make_room(mesh, NULL, ROOM_AT_ANY_COST);
 }
 

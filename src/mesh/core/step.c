@@ -95,10 +95,21 @@ on_vmodel(struct mesh *mesh, uint32_t number)
     follow_on_vmodel(mesh, number);
 }
 
+/* T6: what the mirror has passed, and is not there, has gone since: a record that comes with a late
+ * answer does not bring it back. */
+static bool
+is_passed(const struct mesh *mesh, bool known, uint64_t revision)
+{
+    return mesh->whole && !known && revision <= mesh->seen;
+}
+
 static void
 on_vmodel_put(struct mesh *mesh, const struct mesh_event *event)
 {
-    uint32_t number;
+    uint32_t number = names_find(&mesh->vmodels.names, event->vmodel.id);
+    bool known = number != NAME_NONE && mesh->vmodels.at[number].known;
+    if (is_passed(mesh, known, event->vmodel.revision))
+        return;
     if (vmodels_put(&mesh->vmodels, &mesh->tables, &event->vmodel, &number))
         on_vmodel(mesh, number);
 }
@@ -135,7 +146,10 @@ on_model_gone(struct mesh *mesh, const struct mesh_event *event)
 static void
 on_model_put(struct mesh *mesh, const struct mesh_event *event)
 {
-    uint32_t number;
+    uint32_t number = tables_model(&mesh->tables, event->model.id);
+    bool known = number != NAME_NONE && mesh->tables.models[number].known;
+    if (is_passed(mesh, known, event->model.revision))
+        return;
     enum lost lost = lost_judge(mesh, &event->model);
     if (!tables_put_model(&mesh->tables, &event->model, &number))
         return;
@@ -386,6 +400,7 @@ void
 mesh_check(const struct mesh *mesh)
 {
     uint64_t committed = 0;
+    uint64_t claimed = 0;
     uint64_t resident = mesh->ledger.lost;
     uint64_t evictable = 0;
     uint32_t loading = 0;
@@ -396,6 +411,7 @@ mesh_check(const struct mesh *mesh)
         CHECK(mesh->tables.models[entry->model].entry == i);
         bool commits = entry->state <= MESH_STATE_LOADED;
         committed += commits ? entry->units : 0;
+        claimed += entry->state == MESH_STATE_CLAIMING ? entry->units : 0;
         resident += entry->resident ? entry->units : 0;
         evictable += heap_has(&mesh->lru, i) ? entry->units : 0;
         loading += entry->state == MESH_STATE_LOADING;
@@ -413,6 +429,7 @@ mesh_check(const struct mesh *mesh)
         CHECK(order->stage != ORDER_FREE && order->at == i && !order->due);
     }
     CHECK(committed == mesh->ledger.committed && resident == mesh->ledger.resident);
+    CHECK(claimed == mesh->ledger.claimed);
     CHECK(evictable == mesh->evictable_units && loading == mesh->loading);
     CHECK(mesh->loading <= mesh->loaders || !mesh->runtime);
 }

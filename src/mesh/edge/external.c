@@ -27,7 +27,7 @@ enum { UNLOAD_TRIES_MAX = 90, REASON_BYTES_MAX = 512 };
 struct ask {
     struct ask *next; /* of those that are asked anew */
     struct external *external;
-    struct driver_load *load; /* NULL: nobody waits for it */
+    struct driver_load *load;
     int64_t again_ns;
     uint32_t tries;
     uint32_t max_concurrency;
@@ -52,8 +52,7 @@ ask_create(struct external *external, struct driver_load *load, const char *id)
 static void
 ask_end(struct ask *ask, const struct driver_load_end *end)
 {
-    if (ask->load != NULL)
-        driver_load_ended(ask->external->driver, ask->load, end);
+    driver_load_ended(ask->external->driver, ask->load, end);
     bytes_fini(&ask->message);
     free(ask);
 }
@@ -246,14 +245,6 @@ unload(void *context, struct driver_load *load, const struct driver_model *model
 {
     struct ask *ask = ask_create(context, load, model->id);
     external_write_id(model->id, &ask->message);
-    unload_send(ask);
-}
-
-void
-external_clean_up(struct external *external, const char *id)
-{
-    struct ask *ask = ask_create(external, NULL, id);
-    external_write_id(id, &ask->message);
     unload_send(ask);
 }
 

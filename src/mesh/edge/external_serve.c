@@ -24,7 +24,6 @@ struct served {
     int64_t begun_ns;
     int64_t deadline_ns;
     struct error refusal; /* STATUS_OK: it was sent */
-    char model[];
 };
 
 /* ---- how it ended ---- */
@@ -111,8 +110,6 @@ on_end(void *context, const struct rpc_client_end *ended)
     pthread_mutex_unlock(&external->lock);
     struct driver_end end = {.end = end_of(served, ended), .took_us = took_us(served)};
     end.vanished = end.end == MESH_END_NOT_HERE;
-    if (end.vanished && external->serving_target != NULL)
-        external_clean_up(external, served->model);
     char text[TEXT_BYTES_MAX];
     struct rpc_kept *kept = NULL;
     struct rpc_piece piece;
@@ -322,8 +319,7 @@ static struct served *
 served_create(struct external *external, struct peer_request *request,
               const struct driver_attempt *attempt)
 {
-    size_t bytes = strlen(attempt->model) + 1;
-    struct served *served = malloc(sizeof(*served) + bytes); /* one for each call that it has */
+    struct served *served = malloc(sizeof(*served)); /* one for each call that it has */
     CHECK(served != NULL);
     served->next = NULL;
     served->external = external;
@@ -333,7 +329,6 @@ served_create(struct external *external, struct peer_request *request,
     served->begun_ns = clock_now_ns();
     served->deadline_ns = attempt->deadline_ns;
     error_clear(&served->refusal);
-    memcpy(served->model, attempt->model, bytes);
     request->type->hold(request);
     return served;
 }

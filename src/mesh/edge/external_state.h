@@ -46,6 +46,3 @@ struct external {
 
 /* external_serve.c: the thread answers those that were refused. */
 void external_answer_refused(struct external *external);
-
-/* external.c: an unload that nobody waits for. Lock not held. */
-void external_clean_up(struct external *external, const char *id);

@@ -19,6 +19,7 @@ struct peer_server {
     struct peer_house house;
     pthread_t thread;
     bool is_started;
+    bool is_stopped;
     /* The thread's own: a call's tag is its session's index + 1, and above 32 bits, which use of
      * that place it is. */
     struct session **sessions;
@@ -244,6 +245,7 @@ peer_server_start(struct peer_server *server, struct driver *driver, uint32_t qu
 void
 peer_server_stop(struct peer_server *server)
 {
+    server->is_stopped = true;
     rpc_server_stop(server->rpc);
     rpc_server_cancel_all(server->rpc);
 }
@@ -256,7 +258,8 @@ peer_server_destroy(struct peer_server *server)
     if (server->is_started) {
         CHECK(pthread_join(server->thread, NULL) == 0);
     } else {
-        peer_server_stop(server);
+        if (!server->is_stopped)
+            peer_server_stop(server);
         while (rpc_server_step(server->rpc, 0, TIME_NEVER_NS) >= 0)
             continue;
     }

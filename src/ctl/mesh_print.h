@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a mesh says of models and vmodels, for people and as JSON. The messages come from another
+ * process: numbers that are no status are shown as numbers, texts are whatever they are.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "mmesh/model-mesh.pb-c.h"
+
+void mesh_print_model(const char *id, const Mmesh__ModelStatusInfo *info, bool json);
+void mesh_print_vmodel(const char *id, const Mmesh__VModelStatusInfo *info, bool json);
+
+/* Whether a script may go on: it is known, and its load has not failed. */
+bool mesh_model_is_good(const Mmesh__ModelStatusInfo *info);
+bool mesh_vmodel_is_good(const Mmesh__VModelStatusInfo *info);

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "codec.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+enum { RECORD_BYTES_MAX = 8192 };
+
+struct writer {
+    size_t used;
+    unsigned char bytes[RECORD_BYTES_MAX];
+};
+
+static void
+put(struct writer *writer, const void *data, size_t size)
+{
+    CHECK(size <= sizeof(writer->bytes) - writer->used);
+    memcpy(writer->bytes + writer->used, data, size);
+    writer->used += size;
+}
+
+static void
+put_number(struct writer *writer, uint64_t number)
+{
+    put(writer, &number, sizeof(number));
+}
+
+static void
+put_text(struct writer *writer, const char *text)
+{
+    put(writer, text == NULL ? "" : text, text == NULL ? 1 : strlen(text) + 1);
+}
+
+static uint64_t
+get_number(const unsigned char **at)
+{
+    uint64_t number;
+    memcpy(&number, *at, sizeof(number));
+    *at += sizeof(number);
+    return number;
+}
+
+static const char *
+get_text(const unsigned char **at)
+{
+    const char *text = (const char *)*at;
+    *at += strlen(text) + 1;
+    return text;
+}
+
+struct etcd_bytes
+codec_write_model(struct arena *arena, const struct mesh_model *model)
+{
+    struct writer writer;
+    writer.used = 0;
+    put_number(&writer, (uint64_t)model->used_ms);
+    put_number(&writer, (uint64_t)model->unloaded_ms);
+    put_number(&writer, model->references);
+    put_number(&writer, model->auto_delete);
+    put_text(&writer, model->type);
+    put_text(&writer, model->path);
+    put_text(&writer, model->key);
+    put_number(&writer, model->place_count);
+    for (uint32_t i = 0; i < model->place_count; i++) {
+        put_number(&writer, (uint64_t)model->places[i].since_ms);
+        put_number(&writer, model->places[i].kind);
+        put_text(&writer, model->places[i].instance);
+        put_text(&writer, model->places[i].reason);
+    }
+    return (struct etcd_bytes){arena_copy(arena, writer.bytes, writer.used), writer.used};
+}
+
+void
+codec_read_model(const struct etcd_kv *kv, const char *id, struct mesh_place *places,
+                 struct mesh_model *model)
+{
+    const unsigned char *at = kv->value.data;
+    *model = (struct mesh_model){
+        .id = id,
+        .create_revision = (uint64_t)kv->create_revision,
+        .revision = (uint64_t)kv->mod_revision,
+    };
+    model->used_ms = (int64_t)get_number(&at);
+    model->unloaded_ms = (int64_t)get_number(&at);
+    model->references = (uint32_t)get_number(&at);
+    model->auto_delete = get_number(&at) != 0;
+    model->type = get_text(&at);
+    model->path = get_text(&at);
+    model->key = get_text(&at);
+    model->place_count = (uint32_t)get_number(&at);
+    model->places = places;
+    CHECK(model->place_count <= CODEC_PLACES_MAX);
+    for (uint32_t i = 0; i < model->place_count; i++) {
+        places[i].since_ms = (int64_t)get_number(&at);
+        places[i].kind = (enum mesh_place_kind)get_number(&at);
+        places[i].instance = get_text(&at);
+        places[i].reason = get_text(&at);
+    }
+}
+
+struct etcd_bytes
+codec_write_instance(struct arena *arena, const struct mesh_instance *instance)
+{
+    struct writer writer;
+    writer.used = 0;
+    put_number(&writer, (uint64_t)instance->start_ms);
+    put_number(&writer, (uint64_t)instance->version);
+    put_number(&writer, instance->draining);
+    put_number(&writer, instance->figures.capacity_units);
+    put_number(&writer, instance->figures.free_units);
+    put_number(&writer, (uint64_t)instance->figures.oldest_ms);
+    put_number(&writer, instance->figures.copies);
+    put_number(&writer, instance->figures.loading);
+    put_number(&writer, instance->figures.calls_per_minute);
+    put_number(&writer, instance->figures.full);
+    put_text(&writer, instance->labels);
+    return (struct etcd_bytes){arena_copy(arena, writer.bytes, writer.used), writer.used};
+}
+
+void
+codec_read_instance(const struct etcd_kv *kv, const char *id, struct mesh_instance *instance)
+{
+    const unsigned char *at = kv->value.data;
+    *instance = (struct mesh_instance){
+        .id = id,
+        .session = (uint64_t)kv->create_revision,
+        .revision = (uint64_t)kv->mod_revision,
+    };
+    instance->start_ms = (int64_t)get_number(&at);
+    instance->version = (int64_t)get_number(&at);
+    instance->draining = get_number(&at) != 0;
+    instance->figures.capacity_units = get_number(&at);
+    instance->figures.free_units = get_number(&at);
+    instance->figures.oldest_ms = (int64_t)get_number(&at);
+    instance->figures.copies = (uint32_t)get_number(&at);
+    instance->figures.loading = (uint32_t)get_number(&at);
+    instance->figures.calls_per_minute = (uint32_t)get_number(&at);
+    instance->figures.full = get_number(&at) != 0;
+    instance->labels = get_text(&at);
+}
+
+struct etcd_bytes
+codec_write_vmodel(struct arena *arena, const struct mesh_vmodel *vmodel)
+{
+    struct writer writer;
+    writer.used = 0;
+    put_number(&writer, vmodel->failed);
+    put_text(&writer, vmodel->owner);
+    put_text(&writer, vmodel->active);
+    put_text(&writer, vmodel->target);
+    return (struct etcd_bytes){arena_copy(arena, writer.bytes, writer.used), writer.used};
+}
+
+void
+codec_read_vmodel(const struct etcd_kv *kv, const char *id, struct mesh_vmodel *vmodel)
+{
+    const unsigned char *at = kv->value.data;
+    *vmodel = (struct mesh_vmodel){
+        .id = id,
+        .create_revision = (uint64_t)kv->create_revision,
+        .revision = (uint64_t)kv->mod_revision,
+    };
+    vmodel->failed = get_number(&at) != 0;
+    vmodel->owner = get_text(&at);
+    vmodel->active = get_text(&at);
+    vmodel->target = get_text(&at);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * I1. What a runtime holds, loads, or has not yet freed never exceeds its capacity when a load
+ * begins. A model that turns out larger overshoots by itself alone, and who may go goes in the same
+ * step.
+ */
+#include "../invariants.h"
+#include "mesh/core/state.h"
+
+static void
+see(struct world *world, const struct sight *sight)
+{
+    const struct node *node = &world->nodes[sight->node];
+    if (sight->kind == SAW_STEP) {
+        const struct mesh *mesh = node->mesh;
+        bool could = mesh->lru.count + mesh->young.count > 0;
+        if (sight->event->kind == MESH_LOAD_ENDED && could &&
+            ledger_excess_admitted(&mesh->ledger) > 0)
+            broken(world, &I01_capacity, "n%u has %llu units too many, and evicts nobody",
+                   sight->node, (unsigned long long)ledger_excess_admitted(&mesh->ledger));
+        return;
+    }
+    uint64_t used = node->kept_bytes + runtime_reserved(world, sight->node, sight->model);
+    for (uint32_t i = 0; i < world->options.models; i++)
+        used += node->held[i].memory != MEMORY_NONE ? node->held[i].bytes : 0;
+    if (used > world->options.capacity_bytes)
+        broken(world, &I01_capacity, "n%u loads m%u: %llu bytes of %llu", sight->node, sight->model,
+               (unsigned long long)used, (unsigned long long)world->options.capacity_bytes);
+}
+
+const struct invariant I01_capacity = {
+    .name = "I1 capacity", .sees = SEES(LOAD) | SEES(STEP), .see = see};

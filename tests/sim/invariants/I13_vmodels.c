@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * I13. A vmodel is not moved to what is loaded on fewer nodes than what it leaves (as far as nodes
+ * are there that have not failed to load it); its calls are answered by what is its active model,
+ * or was until a while ago; and when nobody orders any more, transitions end.
+ */
+#include "../invariants.h"
+
+enum { LAG_MS = 20000 }; /* of a mirror, at most */
+
+struct was_active {
+    struct was_active *former;
+    int64_t from_ms;
+    uint32_t model; /* NODE_NONE: none */
+};
+
+/* Of all nodes. */
+struct unrest {
+    int64_t last_ms;
+};
+
+/* Of each vmodel. */
+struct history {
+    struct was_active *last;
+};
+
+static struct history *
+history_of(struct world *world, uint32_t vmodel)
+{
+    struct history *all = of_model(world, &I13_vmodels, 0);
+    return &all[vmodel];
+}
+
+static uint32_t
+model_named(const char *name)
+{
+    return name == NULL || name[0] == '\0' ? NODE_NONE : number_of(name);
+}
+
+/* Nodes that are there, and stay, and have not failed to load it. */
+static uint32_t
+count_able(struct world *world, const struct mesh_model *record)
+{
+    uint32_t able = 0;
+    for (uint32_t n = 0; n < world->options.nodes; n++) {
+        struct mesh_instance key;
+        const struct mesh_place *place = place_of(record, n);
+        able += key_now(world, n, &key) && !key.draining &&
+                (place == NULL || place->kind != MESH_PLACE_FAILED);
+    }
+    return able;
+}
+
+static uint32_t
+count_loaded(struct world *world, uint32_t model, uint32_t *able)
+{
+    struct mesh_place places[64];
+    struct mesh_model record = {0};
+    (void)record_now(world, model, places, &record);
+    uint32_t loaded = 0;
+    for (uint32_t i = 0; i < record.place_count; i++)
+        loaded += places[i].kind == MESH_PLACE_LOADED && place_is_alive(world, &places[i]);
+    *able = count_able(world, &record);
+    return loaded;
+}
+
+/* Where nothing has happened to any node for a while, the leader saw what there is. */
+static bool
+is_steady(struct world *world)
+{
+    const struct unrest *unrest = of_node(world, &I13_vmodels, 0);
+    return !world->options.faults.forced && !world->options.labelled && world->emptied == 0 &&
+           world->now_ms - unrest->last_ms > LAG_MS;
+}
+
+static void
+on_vmodel(struct world *world, const struct sight *sight)
+{
+    uint32_t was = model_named(sight->vmodel_before->active);
+    uint32_t is = model_named(sight->vmodel_after->active);
+    if (was == is)
+        return;
+    struct history *history = history_of(world, (uint32_t)sight->number);
+    struct was_active *active = arena_take(&world->arena, sizeof(*active));
+    *active = (struct was_active){.former = history->last, .from_ms = world->now_ms, .model = is};
+    history->last = active;
+    if (was == NODE_NONE || is == NODE_NONE)
+        return;
+    world->switches++;
+    if (!is_steady(world))
+        return;
+    uint32_t could;
+    uint32_t has = count_loaded(world, was, &could);
+    uint32_t gets = count_loaded(world, is, &could);
+    if (gets < has && gets < could)
+        broken(world, &I13_vmodels, "v%llu moves from m%u on %u nodes to m%u on %u of %u",
+               (unsigned long long)sight->number, was, has, is, gets, could);
+}
+
+static void
+on_answer(struct world *world, const struct client_call *call)
+{
+    if (call->vmodel == VMODEL_NONE || call->lost || call->end != MESH_END_OK || world->emptied > 0)
+        return;
+    const struct was_active *at = history_of(world, call->vmodel)->last;
+    int64_t until_ms = INT64_MAX;
+    while (at != NULL && until_ms > call->began_ms - LAG_MS) {
+        if (at->model == call->model)
+            return;
+        until_ms = at->from_ms;
+        at = at->former;
+    }
+    broken(world, &I13_vmodels, "a call of v%u is answered by m%u, which was not active",
+           call->vmodel, call->model);
+}
+
+static void
+on_end(struct world *world)
+{
+    for (uint32_t v = 0; v < world->options.vmodels; v++) {
+        struct mesh_vmodel vmodel;
+        if (vmodel_now(world, v, &vmodel) && model_differs(vmodel.active, vmodel.target))
+            broken(world, &I13_vmodels, "v%u is still on its way from %s to %s, failed %d", v,
+                   vmodel.active, vmodel.target, vmodel.failed);
+    }
+}
+
+static void
+see(struct world *world, const struct sight *sight)
+{
+    struct unrest *unrest = of_node(world, &I13_vmodels, 0);
+    switch (sight->kind) {
+    case SAW_VMODEL: on_vmodel(world, sight); break;
+    case SAW_ANSWER: on_answer(world, &world->calls[sight->client_call]); break;
+    case SAW_END: on_end(world); break;
+    default: unrest->last_ms = world->now_ms; break; /* somebody came, went or was disturbed */
+    }
+}
+
+const struct invariant I13_vmodels = {
+    .name = "I13 vmodels",
+    .sees = SEES(VMODEL) | SEES(ANSWER) | SEES(END) | SEES(BIRTH) | SEES(DEATH) | SEES(DRAIN) |
+            SEES(TROUBLE),
+    .node_bytes = sizeof(struct unrest),
+    .model_bytes = 16 * sizeof(struct history), /* of the first model: all vmodels' */
+    .see = see,
+};

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * I17. A model that fails is not claimed any more where three failures are fresh, and not loaded
+ * again where it has just failed. Where clocks differ, freshness does, too; an emptied etcd forgets
+ * failures.
+ */
+#include "../invariants.h"
+
+struct failed {
+    uint64_t version;
+    int64_t at_ms; /* 0: not */
+};
+
+static void
+on_commit(struct world *world, const struct sight *sight)
+{
+    const struct mesh_model *before = sight->commit->before;
+    const struct mesh_place *own = place_of(sight->commit->after, sight->node);
+    if (!is_registered(own) || is_registered(place_of(before, sight->node)) ||
+        own->kind == MESH_PLACE_LOADED)
+        return;
+    uint32_t fresh = 0;
+    int64_t wall_ms = wall_of(world, sight->node);
+    for (uint32_t i = 0; i < before->place_count; i++) {
+        const struct mesh_place *place = &before->places[i];
+        fresh += place->kind == MESH_PLACE_FAILED && place->since_ms > wall_ms - FRESH_MS / 2 &&
+                 place->since_ms <= wall_ms;
+    }
+    if (fresh >= MESH_FAILURES_MAX)
+        broken(world, &I17_failures, "n%u claims m%u, which has just failed %u times", sight->node,
+               sight->model, fresh);
+}
+
+static void
+see(struct world *world, const struct sight *sight)
+{
+    if (world->options.skewed || world->options.faults.clocks > 0 || world->emptied > 0)
+        return;
+    struct failed *failed = of_pair(world, &I17_failures, sight->node, sight->model);
+    switch (sight->kind) {
+    case SAW_COMMIT: on_commit(world, sight); break;
+    case SAW_LOADED:
+        if (!sight->ok)
+            *failed = (struct failed){world->nodes[sight->node].held[sight->model].version,
+                                      world->now_ms};
+        break;
+    case SAW_DEATH:
+        for (uint32_t i = 0; i < world->options.models; i++)
+            *(struct failed *)of_pair(world, &I17_failures, sight->node, i) = (struct failed){0};
+        break;
+    default:
+        if (failed->at_ms != 0 && failed->version == sight->number &&
+            world->now_ms - failed->at_ms < FRESH_MS)
+            broken(world, &I17_failures, "n%u loads m%u again, %lld ms after it failed",
+                   sight->node, sight->model, (long long)(world->now_ms - failed->at_ms));
+        break;
+    }
+}
+
+const struct invariant I17_failures = {
+    .name = "I17 failures are contained",
+    .sees = SEES(COMMIT) | SEES(LOADED) | SEES(DEATH) | SEES(LOAD),
+    .pair_bytes = sizeof(struct failed),
+    .see = see,
+};

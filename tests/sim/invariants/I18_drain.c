@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * I18. Who drains begins no load, and withdraws nothing that others have yet to load. When it says
+ * that it is done, nothing is left.
+ */
+#include "../invariants.h"
+#include "mesh/core/state.h"
+
+struct drains {
+    bool drains;
+};
+
+/* It is decided in this step, so what is known now is what it was decided by. */
+static void
+on_withdrawal(struct world *world, uint32_t node, const struct mesh_action *action)
+{
+    struct mesh *mesh = world->nodes[node].mesh;
+    if (action->kind != MESH_DO_TXN || action->txn.absent != NULL ||
+        action->txn.writes[0].record != MESH_RECORD_MODEL || mesh->tables.live < 2)
+        return;
+    const char *id = action->txn.writes[0].model.id;
+    const struct model *model = model_at(mesh, tables_model(&mesh->tables, id));
+    const struct entry *entry = entry_of(mesh, model);
+    const struct place *own = model_place(model, INSTANCE_SELF);
+    if (entry == NULL || entry->state != MESH_STATE_WITHDRAWING || entry->failed ||
+        !entry->resident || entry->began_ms != mesh->now_ms || own == NULL ||
+        own->kind != MESH_PLACE_LOADED || entry->used_ms <= mesh->wall_ms - RECENT_MS)
+        return;
+    uint32_t failed = 0;
+    const struct place *places = model_places(model);
+    for (uint32_t i = 0; i < model->place_count; i++) {
+        if (places[i].kind == MESH_PLACE_LOADED && &places[i] != own)
+            return;
+        failed += places[i].kind == MESH_PLACE_FAILED;
+    }
+    if (failed < MESH_FAILURES_MAX)
+        broken(world, &I18_drain, "n%u drains, and withdraws %s, which nobody else has", node, id);
+}
+
+static void
+see(struct world *world, const struct sight *sight)
+{
+    struct drains *drains = of_node(world, &I18_drain, sight->node);
+    const struct node *node = &world->nodes[sight->node];
+    switch (sight->kind) {
+    case SAW_BIRTH: drains->drains = false; break;
+    case SAW_DRAIN: drains->drains = true; break;
+    case SAW_STEP:
+        /* Where memory is short of what was promised, something has to go all the same. */
+        if (drains->drains && world->options.faults.size_lies + world->options.faults.keeps == 0)
+            for (uint32_t i = 0; i < sight->actions->count; i++)
+                on_withdrawal(world, sight->node, &sight->actions->at[i]);
+        break;
+    case SAW_LOAD:
+        if (drains->drains)
+            broken(world, &I18_drain, "n%u drains, and loads m%u", sight->node, sight->model);
+        break;
+    default:
+        for (uint32_t i = 0; i < world->options.models; i++)
+            if (node->held[i].memory != MEMORY_NONE || node->held[i].in_flight > 0)
+                broken(world, &I18_drain, "n%u says that it has drained, and has m%u", sight->node,
+                       i);
+        break;
+    }
+}
+
+const struct invariant I18_drain = {
+    .name = "I18 drain",
+    .sees = SEES(BIRTH) | SEES(DRAIN) | SEES(STEP) | SEES(LOAD) | SEES(DRAINED),
+    .node_bytes = sizeof(struct drains),
+    .see = see,
+};

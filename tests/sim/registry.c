@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A node's mirror of etcd (list, watch, list again when the history is gone), and its core's
+ * transactions. What libetcd does for the daemon, in short; etcd itself is fake_etcd.h's.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "ask.h"
+
+enum { EVENTS_AT_ONCE = 20, STALLED_MS = 300 };
+
+/* ---- the mirror ---- */
+
+static void
+tell_model(struct world *world, uint32_t node, const struct etcd_kv *kv, uint32_t model)
+{
+    struct mesh_place places[CODEC_PLACES_MAX];
+    struct mesh_event event = {.kind = MESH_MODEL_PUT};
+    codec_read_model(kv, world->model_names[model], places, &event.model);
+    uint64_t *told = &world->nodes[node].registry.model_revisions[model];
+    if (*told < event.model.revision)
+        *told = event.model.revision;
+    node_step(world, node, event);
+}
+
+static void
+tell_model_gone(struct world *world, uint32_t node, uint32_t model, int64_t revision)
+{
+    uint64_t *told = &world->nodes[node].registry.model_revisions[model];
+    if (*told < (uint64_t)revision)
+        *told = 0;
+    node_step(world, node,
+              (struct mesh_event){.kind = MESH_MODEL_GONE,
+                                  .gone = {world->model_names[model], (uint64_t)revision}});
+}
+
+static void
+tell_node(struct world *world, uint32_t node, const struct etcd_kv *kv, uint32_t of)
+{
+    struct mesh_event event = {.kind = MESH_INSTANCE_PUT};
+    codec_read_instance(kv, world->node_names[of], &event.instance);
+    world->nodes[node].registry.node_sessions[of] = event.instance.session;
+    world->nodes[node].registry.node_revisions[of] = event.instance.revision;
+    node_step(world, node, event);
+}
+
+static void
+tell_node_gone(struct world *world, uint32_t node, uint32_t of, int64_t revision)
+{
+    struct registry *registry = &world->nodes[node].registry;
+    registry->node_sessions[of] = 0;
+    registry->node_revisions[of] = 0;
+    node_step(world, node,
+              (struct mesh_event){.kind = MESH_INSTANCE_GONE,
+                                  .gone = {world->node_names[of], (uint64_t)revision}});
+}
+
+/* Who came first of those whose key it sees: a view that may be old, so two may lead at once. */
+static void
+look_who_leads(struct world *world, uint32_t node)
+{
+    struct registry *registry = &world->nodes[node].registry;
+    uint64_t own = registry->node_sessions[node];
+    bool leads = own != 0 && own == registry->session;
+    for (uint32_t i = 0; leads && i < world->options.nodes; i++)
+        leads = registry->node_sessions[i] == 0 || registry->node_sessions[i] >= own;
+    if (leads == registry->leads)
+        return;
+    registry->leads = leads;
+    node_step(world, node, (struct mesh_event){.kind = MESH_LEADER, .leader = {leads}});
+}
+
+static void
+tell_whole(struct world *world, uint32_t node, int64_t revision)
+{
+    struct registry *registry = &world->nodes[node].registry;
+    registry->revision = revision;
+    registry->whole = true;
+    node_step(world, node, (struct mesh_event){.kind = MESH_WHOLE, .whole = {(uint64_t)revision}});
+    look_who_leads(world, node);
+    observe(world, (struct sight){.kind = SAW_MIRROR, .node = node, .number = (uint64_t)revision});
+}
+
+static void
+tell_vmodel(struct world *world, uint32_t node, const struct etcd_kv *kv, uint32_t vmodel)
+{
+    struct mesh_event event = {.kind = MESH_VMODEL_PUT};
+    codec_read_vmodel(kv, world->vmodel_names[vmodel], &event.vmodel);
+    world->nodes[node].registry.vmodel_revisions[vmodel] = event.vmodel.revision;
+    node_step(world, node, event);
+}
+
+static void
+tell_vmodel_gone(struct world *world, uint32_t node, uint32_t vmodel, int64_t revision)
+{
+    world->nodes[node].registry.vmodel_revisions[vmodel] = 0;
+    node_step(world, node,
+              (struct mesh_event){.kind = MESH_VMODEL_GONE,
+                                  .gone = {world->vmodel_names[vmodel], (uint64_t)revision}});
+}
+
+static void
+tell(struct world *world, uint32_t node, const struct etcd_kv *kv)
+{
+    uint32_t of = number_of_key(&kv->key);
+    switch (table_of_key(&kv->key)) {
+    case TABLE_MODELS: tell_model(world, node, kv, of); break;
+    case TABLE_VMODELS: tell_vmodel(world, node, kv, of); break;
+    default: tell_node(world, node, kv, of); break;
+    }
+}
+
+static void
+tell_gone(struct world *world, uint32_t node, const struct etcd_bytes *key, int64_t revision)
+{
+    uint32_t of = number_of_key(key);
+    switch (table_of_key(key)) {
+    case TABLE_MODELS: tell_model_gone(world, node, of, revision); break;
+    case TABLE_VMODELS: tell_vmodel_gone(world, node, of, revision); break;
+    default: tell_node_gone(world, node, of, revision); break;
+    }
+}
+
+static void list(struct world *world, uint32_t node);
+
+static void
+list_again(struct world *world, struct task *task)
+{
+    list(world, task->node);
+}
+
+static void
+deliver(struct world *world, struct task *task)
+{
+    struct registry *registry = &world->nodes[task->node].registry;
+    if (is_cut(world, etcd_port(world), task->node)) {
+        later(world, STALLED_MS, *task);
+        return;
+    }
+    for (uint32_t i = 0; i < EVENTS_AT_ONCE; i++) {
+        struct fake_events events;
+        enum fake_news news = fake_watch_next(registry->watch, &events);
+        if (news == FAKE_NOTHING) {
+            registry->watching = false;
+            break;
+        }
+        if (news != FAKE_EVENTS) {
+            world->relists++;
+            fake_watch_close(registry->watch);
+            registry->watch = NULL;
+            registry->watching = false;
+            list(world, task->node);
+            return;
+        }
+        for (size_t e = 0; e < events.count; e++) {
+            const struct etcd_kv *kv = &events.events[e].kv;
+            if (events.events[e].kind == ETCD_EVENT_DELETE)
+                tell_gone(world, task->node, &kv->key, kv->mod_revision);
+            else
+                tell(world, task->node, kv);
+        }
+    }
+    tell_whole(world, task->node, fake_watch_revision(registry->watch));
+    if (registry->watching)
+        later(world, 1 + draw(world, STREAM_ETCD, 50), *task);
+}
+
+void
+registry_announce(struct world *world)
+{
+    for (uint32_t i = 0; i < world->options.nodes; i++) {
+        struct registry *registry = &world->nodes[i].registry;
+        if (world->nodes[i].mesh == NULL || registry->watch == NULL || registry->watching)
+            continue;
+        registry->watching = true;
+        int64_t lag = 1 + draw(world, STREAM_ETCD, world->options.watch_lag_ms + 1);
+        node_later(world, i, world->faulty ? lag : lag % 100, (struct task){.run = deliver});
+    }
+}
+
+/* What a listing does not have any more is gone; of the rest, what differs is told. */
+static void
+tell_listed(struct world *world, uint32_t node, enum table table, const char *name, uint64_t told,
+            const struct etcd_answer *answer)
+{
+    struct etcd_range range = key_range(world, table, name);
+    struct etcd_kv kv;
+    bool there = fake_etcd_look(world->etcd, range.key, answer->revision, &kv);
+    if (there && (uint64_t)kv.mod_revision > told)
+        tell(world, node, &kv);
+    else if (!there && told != 0 && told < (uint64_t)answer->revision)
+        tell_gone(world, node, &range.key, answer->revision);
+}
+
+static void
+tell_all_listed(struct world *world, uint32_t node, const struct etcd_answer *answer)
+{
+    const struct registry *registry = &world->nodes[node].registry;
+    for (uint32_t n = 0; n < world->options.nodes; n++)
+        tell_listed(world, node, TABLE_NODES, world->node_names[n], registry->node_revisions[n],
+                    answer);
+    for (uint32_t m = 0; m < world->options.models; m++)
+        tell_listed(world, node, TABLE_MODELS, world->model_names[m], registry->model_revisions[m],
+                    answer);
+    for (uint32_t v = 0; v < world->options.vmodels; v++)
+        tell_listed(world, node, TABLE_VMODELS, world->vmodel_names[v],
+                    registry->vmodel_revisions[v], answer);
+}
+
+/* What was told counts for nothing; and the own key is gone, even if it is not known yet. */
+static void
+another_history(struct world *world, uint32_t node, uint64_t history)
+{
+    const struct options *options = &world->options;
+    struct registry *registry = &world->nodes[node].registry;
+    bool first = registry->history == 0;
+    registry->history = history;
+    if (first)
+        return;
+    session_lost(world, node);
+    memset(registry->model_revisions, 0, options->models * sizeof(uint64_t));
+    memset(registry->vmodel_revisions, 0, options->vmodels * sizeof(uint64_t));
+    memset(registry->node_revisions, 0, options->nodes * sizeof(uint64_t));
+    memset(registry->node_sessions, 0, options->nodes * sizeof(uint64_t));
+    registry->revision = 0;
+    node_step(world, node, (struct mesh_event){.kind = MESH_EMPTIED});
+}
+
+static void
+listed(struct world *world, struct ask *ask, const struct etcd_answer *answer)
+{
+    struct registry *registry = &world->nodes[ask->node].registry;
+    registry->listing = false;
+    bool same = answer != NULL && answer->history == registry->history;
+    if (answer == NULL || answer->fate != ETCD_DONE ||
+        (same && answer->revision < registry->revision)) {
+        node_later(world, ask->node, 200 + draw(world, STREAM_ETCD, 800),
+                   (struct task){.run = list_again});
+        return;
+    }
+    if (!same)
+        another_history(world, ask->node, answer->history);
+    tell_all_listed(world, ask->node, answer);
+    struct etcd_range tables[TABLE_COUNT];
+    for (int i = 0; i < TABLE_COUNT; i++)
+        tables[i] = (struct etcd_range){.span = ETCD_PREFIX, .key = etcd_text(ask_prefixes[i])};
+    registry->watch = fake_watch_open(world->etcd, tables, TABLE_COUNT, answer->revision + 1);
+    registry->watching = true;
+    tell_whole(world, ask->node, answer->revision);
+    node_later(world, ask->node, 1, (struct task){.run = deliver});
+}
+
+static void
+list(struct world *world, uint32_t node)
+{
+    struct ask ask = {.kind = ASK_TXN, .done = listed};
+    for (int i = 0; i < TABLE_COUNT; i++)
+        ask.success[i] = (struct etcd_op){
+            .kind = ETCD_RANGE,
+            .range = {.span = ETCD_PREFIX, .key = etcd_text(ask_prefixes[i])},
+        };
+    ask.txn.success_count = TABLE_COUNT;
+    world->nodes[node].registry.listing = true;
+    ask_etcd(world, node, &ask);
+}
+
+/* ---- the core's transactions ---- */
+
+static void
+tell_written(struct world *world, const struct ask *ask, const struct etcd_answer *answer)
+{
+    for (size_t i = 0; i < answer->response_count; i++) {
+        const struct etcd_response *response = &answer->responses[i];
+        const struct etcd_bytes *key = &ask->failure[i].range.key;
+        if (response->kv_count > 0)
+            tell(world, ask->node, &response->kvs[0]);
+        else if (response->kind == ETCD_RANGE)
+            tell_gone(world, ask->node, key, answer->revision);
+    }
+}
+
+/* Who has written knows what; it may learn it again from the watch alone. */
+static void
+tell_own(struct world *world, const struct ask *ask, const struct etcd_answer *answer)
+{
+    for (size_t i = 0; world->options.tells_own && i < ask->txn.success_count; i++) {
+        struct etcd_kv kv;
+        const struct etcd_bytes *key = &ask->success[i].range.key;
+        if (ask->success[i].kind == ETCD_PUT &&
+            fake_etcd_look(world->etcd, *key, answer->revision, &kv))
+            tell(world, ask->node, &kv);
+    }
+}
+
+static void
+written(struct world *world, struct ask *ask, const struct etcd_answer *answer)
+{
+    enum mesh_txn_end end = MESH_TXN_UNKNOWN;
+    if (answer != NULL && answer->fate == ETCD_DONE) {
+        end = answer->succeeded ? MESH_TXN_OK : MESH_TXN_LOST;
+        if (answer->succeeded)
+            tell_own(world, ask, answer);
+        else
+            tell_written(world, ask, answer);
+    } else if (answer != NULL) {
+        end = MESH_TXN_LOST; /* it has certainly not happened */
+    }
+    node_step(world, ask->node,
+              (struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {ask->number, end}});
+}
+
+static struct etcd_range
+write_range(struct world *world, const struct mesh_write *write)
+{
+    return write->record == MESH_RECORD_MODEL ? key_range(world, TABLE_MODELS, write->model.id)
+                                              : key_range(world, TABLE_VMODELS, write->vmodel.id);
+}
+
+static void
+add_write(struct world *world, struct ask *ask, const struct mesh_write *write)
+{
+    struct etcd_op op = {.kind = write->verb == MESH_VERB_PUT      ? ETCD_PUT
+                                 : write->verb == MESH_VERB_DELETE ? ETCD_DELETE
+                                                                   : ETCD_RANGE,
+                         .range = write_range(world, write)};
+    if (write->verb == MESH_VERB_PUT)
+        op.value = write->record == MESH_RECORD_MODEL
+                       ? codec_write_model(&world->arena, &write->model)
+                       : codec_write_vmodel(&world->arena, &write->vmodel);
+    ask->compares[ask->txn.compare_count++] = (struct etcd_compare){
+        .range = op.range, .target = ETCD_MOD, .number = (int64_t)write->compare};
+    ask->success[ask->txn.success_count++] = op;
+    ask->failure[ask->txn.failure_count++] =
+        (struct etcd_op){.kind = ETCD_RANGE, .range = op.range};
+}
+
+void
+registry_write(struct world *world, uint32_t node, const struct mesh_txn *txn)
+{
+    struct ask ask = {
+        .kind = ASK_TXN,
+        .done = written,
+        .number = txn->txn,
+        .session = txn->session,
+        .history = world->nodes[node].registry.history,
+        .absent = txn->absent == NULL ? NULL : world->node_names[number_of(txn->absent)],
+    };
+    ask.compares[ask.txn.compare_count++] = (struct etcd_compare){
+        .range = own_key(world, node), .target = ETCD_CREATE, .number = (int64_t)txn->session};
+    if (ask.absent != NULL)
+        ask.compares[ask.txn.compare_count++] = (struct etcd_compare){
+            .range = own_key(world, number_of(ask.absent)), .target = ETCD_CREATE, .number = 0};
+    for (uint32_t i = 0; i < txn->write_count; i++)
+        add_write(world, &ask, &txn->writes[i]);
+    ask_etcd(world, node, &ask);
+}
+
+/* ---- beginning ---- */
+
+void
+registry_start(struct world *world, uint32_t node)
+{
+    const struct options *options = &world->options;
+    struct registry *registry = &world->nodes[node].registry;
+    *registry = (struct registry){0};
+    registry->model_revisions = arena_take(&world->arena, options->models * sizeof(uint64_t));
+    registry->vmodel_revisions = arena_take(&world->arena, options->vmodels * sizeof(uint64_t));
+    registry->node_revisions = arena_take(&world->arena, options->nodes * sizeof(uint64_t));
+    registry->node_sessions = arena_take(&world->arena, options->nodes * sizeof(uint64_t));
+    list(world, node);
+    session_start(world, node);
+}
+
+/* Under the name, if it is free, a model that was never there before. */
+static void
+register_as(struct world *world, uint32_t model, const struct mesh_model *former)
+{
+    char path[32];
+    snprintf(path, sizeof(path), "v%u", world->registrations + 1);
+    struct mesh_model record = {
+        .id = world->model_names[model],
+        .type = runtime_type(world, model),
+        .path = path,
+        .key = "",
+        .references = former != NULL ? former->references : 0,
+        .auto_delete = former != NULL && former->auto_delete,
+    };
+    const struct etcd_compare absent = {
+        .range = key_range(world, TABLE_MODELS, world->model_names[model]),
+        .target = ETCD_CREATE,
+    };
+    const struct etcd_op put = {.kind = ETCD_PUT,
+                                .range = absent.range,
+                                .value = codec_write_model(&world->arena, &record)};
+    const struct etcd_txn txn = {
+        .compares = &absent, .compare_count = 1, .success = &put, .success_count = 1};
+    const struct etcd_answer *answer = fake_etcd_txn(world->etcd, &txn);
+    if (answer == NULL || !answer->succeeded)
+        return;
+    world->registrations++;
+    record.create_revision = (uint64_t)answer->revision;
+    version_begins(world, &record);
+    registry_announce(world);
+}
+
+void
+registry_register(struct world *world, uint32_t model)
+{
+    register_as(world, model, NULL);
+}
+
+void
+registry_replace(struct world *world, uint32_t model)
+{
+    struct mesh_place places[CODEC_PLACES_MAX];
+    struct mesh_model former;
+    bool was = record_now(world, model, places, &former);
+    const struct etcd_op gone = {
+        .kind = ETCD_DELETE, .range = key_range(world, TABLE_MODELS, world->model_names[model])};
+    fake_etcd_op(world->etcd, &gone);
+    register_as(world, model, was ? &former : NULL);
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a node loads models into. It is slow, or fails, or takes more memory than it said, forgets
+ * what it has, keeps what it should give back, and crashes.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "invariants.h"
+#include "mesh/core/state.h"
+
+enum {
+    LOADERS_MAX = 4,
+    LOAD_MS_MAX = 1500,
+    SLOW_MS = 6000,
+    UNLOAD_MS_MAX = 500,
+    DOWN_MS_MAX = 4000
+};
+
+uint64_t
+runtime_bytes(const struct world *world, uint32_t model)
+{
+    return world->options.model_bytes * (1 + model % 4);
+}
+
+uint64_t
+runtime_reserved(struct world *world, uint32_t node, uint32_t model)
+{
+    struct mesh *mesh = world->nodes[node].mesh;
+    uint32_t number = tables_model(&mesh->tables, world->model_names[model]);
+    const struct entry *entry = entry_of(mesh, model_at(mesh, number));
+    return (uint64_t)entry->units * LEDGER_UNIT_BYTES;
+}
+
+const char *
+runtime_type(const struct world *world, uint32_t model)
+{
+    return model % 4 == 3 && world->options.labelled ? "heavy" : "type";
+}
+
+uint32_t
+runtime_concurrency(const struct world *world, uint32_t model)
+{
+    return model % 2 == 0 ? world->options.concurrency : 0;
+}
+
+static bool
+is_poison(const struct world *world, uint32_t model)
+{
+    return world->options.poisoned && world->faulty && model + 1 == world->options.models;
+}
+
+/* An answer of this life of the runtime; about a load, of this one. */
+static bool
+is_of_now(const struct world *world, const struct task *task)
+{
+    return world->nodes[task->node].runtime == task->b;
+}
+
+static void
+answer_in(struct world *world, uint32_t node, int64_t in_ms, struct task task)
+{
+    task.b = world->nodes[node].runtime;
+    node_later(world, node, in_ms, task);
+}
+
+/* ---- sizes ---- */
+
+static void
+sized(struct world *world, struct task *task)
+{
+    if (is_of_now(world, task))
+        node_step(world, task->node,
+                  (struct mesh_event){
+                      .kind = MESH_SIZE_PREDICTED,
+                      .loaded = {.ticket = task->c, .size_bytes = runtime_bytes(world, task->a)}});
+}
+
+void
+runtime_size(struct world *world, uint32_t node, const struct mesh_action *action)
+{
+    answer_in(
+        world, node, 1 + draw(world, STREAM_RUNTIMES, 50),
+        (struct task){.run = sized, .a = number_of(action->load.model), .c = action->load.ticket});
+}
+
+/* ---- loads ---- */
+
+static void
+loaded(struct world *world, struct task *task)
+{
+    if (!is_of_now(world, task))
+        return;
+    const struct faults *faults = &world->options.faults;
+    struct held *held = &world->nodes[task->node].held[task->a];
+    CHECK(held->memory == MEMORY_LOADING);
+    struct mesh_event event = {.kind = MESH_LOAD_ENDED, .loaded = {.ticket = task->c}};
+    bool fails = fault(world, STREAM_RUNTIMES, faults->load_fails) || is_poison(world, task->a);
+    if (fails) {
+        bool tried = draw(world, STREAM_RUNTIMES, 2) == 0;
+        event.loaded.end = tried ? MESH_LOAD_BROKE : MESH_LOAD_NOT_ATTEMPTED;
+        event.loaded.reason = "broken";
+        held->memory = tried ? MEMORY_LOADED : MEMORY_NONE;
+    } else {
+        held->memory = MEMORY_LOADED;
+        held->bytes = runtime_bytes(world, task->a);
+        if (fault(world, STREAM_RUNTIMES, faults->size_lies))
+            held->bytes =
+                draw(world, STREAM_RUNTIMES, 2) ? held->bytes / 2 : held->bytes + held->bytes / 2;
+        event.loaded.size_bytes = held->bytes;
+        event.loaded.max_concurrency = runtime_concurrency(world, task->a);
+    }
+    observe(world,
+            (struct sight){.kind = SAW_LOADED, .node = task->node, .model = task->a, .ok = !fails});
+    node_step(world, task->node, event);
+}
+
+void
+runtime_load(struct world *world, uint32_t number, const struct mesh_action *action)
+{
+    struct node *node = &world->nodes[number];
+    uint32_t model = number_of(action->load.model);
+    struct held *held = &node->held[model];
+    uint64_t version = strtoull(action->load.path + 1, NULL, 10);
+    observe(world,
+            (struct sight){.kind = SAW_LOAD, .node = number, .model = model, .number = version});
+    *held = (struct held){.memory = MEMORY_LOADING,
+                          .bytes = runtime_reserved(world, number, model),
+                          .version = version};
+    world->loads++;
+    int64_t in_ms = 20 + draw(world, STREAM_RUNTIMES, LOAD_MS_MAX);
+    if (fault(world, STREAM_RUNTIMES, world->options.faults.load_slow))
+        in_ms += SLOW_MS;
+    answer_in(world, number, in_ms,
+              (struct task){.run = loaded, .a = model, .c = action->load.ticket});
+}
+
+static void
+unloaded(struct world *world, struct task *task)
+{
+    struct node *node = &world->nodes[task->node];
+    if (!is_of_now(world, task))
+        return;
+    struct held *held = &node->held[task->a];
+    CHECK(held->memory == MEMORY_UNLOADING);
+    bool keeps = fault(world, STREAM_RUNTIMES, world->options.faults.keeps);
+    if (keeps)
+        node->kept_bytes += held->bytes;
+    *held = (struct held){0};
+    observe(world, (struct sight){.kind = SAW_UNLOADED, .node = task->node, .model = task->a});
+    node_step(world, task->node,
+              (struct mesh_event){.kind = MESH_UNLOAD_ENDED,
+                                  .loaded = {.ticket = task->c, .freed = !keeps}});
+}
+
+void
+runtime_unload(struct world *world, uint32_t number, const struct mesh_action *action)
+{
+    struct node *node = &world->nodes[number];
+    uint32_t model = number_of(action->load.model);
+    observe(world, (struct sight){.kind = SAW_UNLOAD, .node = number, .model = model});
+    node->held[model].memory = MEMORY_UNLOADING;
+    world->unloads++;
+    answer_in(world, number, 5 + draw(world, STREAM_RUNTIMES, UNLOAD_MS_MAX),
+              (struct task){.run = unloaded, .a = model, .c = action->load.ticket});
+}
+
+/* ---- its life ---- */
+
+void
+runtime_start(struct world *world, uint32_t node)
+{
+    node_step(
+        world, node,
+        (struct mesh_event){.kind = MESH_RUNTIME,
+                            .runtime = {.capacity_bytes = world->options.capacity_bytes,
+                                        .default_bytes = world->options.model_bytes,
+                                        .loaders = 1 + draw(world, STREAM_RUNTIMES, LOADERS_MAX),
+                                        .load_timeout_ms = LOAD_TIMEOUT_MS}});
+}
+
+static void
+starts_again(struct world *world, struct task *task)
+{
+    if (is_of_now(world, task))
+        runtime_start(world, task->node);
+}
+
+void
+runtime_crash(struct world *world, uint32_t number)
+{
+    struct node *node = &world->nodes[number];
+    node->runtime++;
+    node->kept_bytes = 0;
+    observe(world, (struct sight){.kind = SAW_TROUBLE, .node = number});
+    for (uint32_t i = 0; i < world->options.models; i++) {
+        bool had = node->held[i].memory != MEMORY_NONE;
+        node->held[i] = (struct held){0};
+        if (had)
+            observe(world, (struct sight){.kind = SAW_LOST, .node = number, .model = i});
+    }
+    node_step(world, number, (struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    answer_in(world, number, 100 + draw(world, STREAM_RUNTIMES, DOWN_MS_MAX),
+              (struct task){.run = starts_again});
+}
