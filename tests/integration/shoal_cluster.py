@@ -128,21 +128,22 @@ def models_config(root, memory_mib):
             "load_concurrency": 4, "watch": "no"}
 
 
-def boosters(root, memory_mib, workers=1):
-    return pipeline(PIPELINE, stage("libxgboost_modelet.so", workers=workers, batch_size=16),
+def boosters(root, memory_mib, slots):
+    return pipeline(PIPELINE, stage("libxgboost_modelet.so", batch_size=16), slots=slots,
                     models=models_config(root, memory_mib))
 
 
 class ClusterNode:
     """One daemon. `life` counts its lives: a call that began in an older one may have died with it."""
 
-    def __init__(self, urls, name, root, memory_mib, keys):
+    def __init__(self, urls, name, root, memory_mib, slots, keys):
         self.name = name
         self.life = 0
         self.asked = False  # whether callers shall ask it
         mesh = {"store": f"etcd:{urls}", "service": "cluster", "instance": name,
                 "peers": ["127.0.0.1:0"]}
-        self.shoald = Shoald(node(boosters(root, memory_mib), mesh=mesh, message_mib=1, **keys))
+        self.shoald = Shoald(node(boosters(root, memory_mib, slots), mesh=mesh, message_mib=1,
+                                  **keys))
 
     def start(self):
         self.shoald.start()
@@ -169,8 +170,10 @@ class ClusterNode:
 class Cluster:
     """Nodes of one mesh, up; `with` it. All have the same folder of models."""
 
-    def __init__(self, etcds, root, names=("node-a", "node-b", "node-c"), memory_mib=64, **keys):
-        self.nodes = [ClusterNode(etcds.urls, name, root, memory_mib, keys) for name in names]
+    def __init__(self, etcds, root, names=("node-a", "node-b", "node-c"), memory_mib=64,
+                 slots=256, **keys):
+        self.nodes = [ClusterNode(etcds.urls, name, root, memory_mib, slots, keys)
+                      for name in names]
 
     def __enter__(self):
         try:
@@ -184,10 +187,22 @@ class Cluster:
         return self
 
     def __exit__(self, kind, *more):
+        try:
+            if kind is None:
+                self.check_end()
+        finally:
+            for one in self.nodes:
+                one.asked = False
+                one.shoald.__exit__(kind, *more)
+
+    def check_end(self):
+        """All stop at once: nobody has to take what another has loaded."""
         for one in self.nodes:
-            one.asked = False
+            one.shoald.check_still_runs()
         for one in self.nodes:
-            one.shoald.__exit__(kind, *more)
+            one.shoald.signal(signal.SIGTERM)
+        for one in self.nodes:
+            one.shoald.check_end()
 
     def registrar(self, index=0):
         return Registrar(self.nodes[index].shoald.target)
@@ -214,9 +229,6 @@ class Cluster:
         with self.registrar(index) as registrar:
             for number in numbers:
                 registrar.wait_status(shoal_boosters.name(number), LOADED)
-
-    def sum(self, counter):
-        return sum(one.shoald.pipeline_stat(PIPELINE)[counter] for one in self.nodes)
 
 
 # ---- callers ----
@@ -256,9 +268,10 @@ def zipf(count, draw):
 class Caller(threading.Thread):
     """Has some calls out, all the time."""
 
-    def __init__(self, traffic, seed):
+    def __init__(self, traffic, seed, in_flight):
         super().__init__(daemon=True)
         self.traffic = traffic
+        self.in_flight = in_flight
         self.draw = random.Random(seed)
         self.channels = {}  # of a node: the life it is of, Registrar
         self.flying = collections.deque()
@@ -267,7 +280,7 @@ class Caller(threading.Thread):
         try:
             while not self.traffic.ends.is_set():
                 self.flying.append(self.send(self.traffic.pick(self.draw)))
-                if len(self.flying) >= IN_FLIGHT:
+                if len(self.flying) >= self.in_flight:
                     self.take(self.flying.popleft())
             while self.flying:
                 self.take(self.flying.popleft())
@@ -329,7 +342,7 @@ class Caller(threading.Thread):
 class Traffic:
     """Callers while the block runs. `pick`: from a caller's random.Random to its next Call."""
 
-    def __init__(self, cluster, pick, draw, callers=2):
+    def __init__(self, cluster, pick, draw, callers=2, in_flight=IN_FLIGHT):
         self.cluster, self.pick = cluster, pick
         self.begun = time.monotonic()
         self.answered, self.wrong, self.failed, self.moved = 0, 0, 0, 0
@@ -337,7 +350,8 @@ class Traffic:
         self.failures = []  # (seconds since the beginning, what)
         self.ends = threading.Event()
         self.lock = threading.Lock()
-        self.callers = [Caller(self, draw.randrange(1 << 32)) for _ in range(callers)]
+        self.callers = [Caller(self, draw.randrange(1 << 32), in_flight)
+                        for _ in range(callers)]
 
     def __enter__(self):
         for caller in self.callers:
