@@ -375,6 +375,7 @@ native_serve(struct native *native, struct peer_request *request,
         .caller = origin->caller,
         .model = model,
         .model_held = true,
+        .unwatched = true,
     };
     enum driver_begun begun = begin(tried, pipeline, &submission, end, refusal);
     origin->trace = submission.trace;
