@@ -16,6 +16,7 @@ from shoal_walk import rows
 SANITIZED = any((BUILD / "CMakeCache.txt").read_text().find(f"SHOAL_SANITIZE:STRING={one}") >= 0
                 for one in ("address", "thread"))
 TRIED = 24  # models whose size is measured before
+LEAST_MIB = 8  # of a node: the default size of some. A sanitizer hides what models take; all fit then
 REGISTRY_MIB_MAX, REGISTRY_SECONDS_MAX = 48, 2.0
 
 
@@ -53,7 +54,7 @@ def lru(report, amount, draw):
     models, fit = amount["models"], amount["fit"]
     with folder_of_models(models) as root, Etcds() as etcds:
         size = model_bytes(root)
-        memory_mib = max(1, -(-fit * size // 3 // MIB))
+        memory_mib = max(LEAST_MIB, -(-fit * size // 3 // MIB))
         with Cluster(etcds, root, memory_mib=memory_mib) as cluster:
             cluster.register(range(models))
             with Traffic(cluster, zipf(models, draw), draw, amount["callers"], 2) as traffic:

@@ -131,6 +131,21 @@ test_two_drain(void **state)
     assert_seen("unload m1", 1);
 }
 
+/* D4: nobody is left to take it. */
+static void
+test_all_drain(void **state)
+{
+    (void)state;
+    put("m1", "");
+    call_as(0, "m1", MESH_HOP_LOAD);
+    end_call(0, MESH_END_OK, 0);
+    instance_with((struct mesh_instance){.id = "other", .session = 8, .draining = true});
+    begin();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    tick(1000);
+    assert_seen("drained", 1);
+}
+
 static void
 fill(void)
 {
@@ -210,9 +225,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_constraints),  TEST(test_nobody_can_take_it),
-        TEST(test_other_labels), TEST(test_two_drain),
-        TEST(test_evicted),      TEST(test_evicted_for_good),
+        TEST(test_constraints),      TEST(test_nobody_can_take_it), TEST(test_other_labels),
+        TEST(test_two_drain),        TEST(test_all_drain),          TEST(test_evicted),
+        TEST(test_evicted_for_good),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
