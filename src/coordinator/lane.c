@@ -45,6 +45,16 @@ lane_has_answers(const struct lane *lane)
     return ring_has_cell(&results) || ring_has_cell(&errors);
 }
 
+void
+lane_watch(struct lane *lane)
+{
+    struct shm_doorbell *bell = &lane->region.header->coordinator_bell;
+    if (atomic_load(&lane->gather_asleep))
+        doorbell_prepare(bell);
+    if (lane_has_answers(lane))
+        doorbell_ring(bell);
+}
+
 /* One turn of the gather thread that found nothing: looks a while longer, then sleeps. */
 static void
 gather_rest(struct lane *lane, struct spin *spin)

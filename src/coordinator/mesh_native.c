@@ -257,29 +257,32 @@ judge(struct native_try *tried, const struct error *error, struct driver_end *en
     return DRIVER_ENDED;
 }
 
-/* `tried` belongs to its end from here on. */
+/* `tried` belongs to its end from here on, and so does `origin` once it is submitted: another
+ * thread may have ended it all before the submission returns. */
 static enum driver_begun
 begin(struct native_try *tried, struct pipeline *pipeline, struct submission *submission,
-      struct driver_end *end, struct native_refusal *refusal)
+      struct native_origin *origin, struct driver_end *end, struct native_refusal *refusal)
 {
     struct submitting here = {.tried = tried, .outer = submitting};
     struct assembled assembled;
     assemble(tried->request, &assembled);
     submission->message = &assembled.message;
+    submission->trace = origin->trace;
+    origin->trace = NULL;
     submitting = &here;
     enum status status =
         submit(tried->native, tried->request, pipeline, submission, &refusal->error);
     submitting = here.outer;
     assembled_fini(&assembled);
-    if (status == STATUS_OK)
-        submission->trace = NULL;
     if (status == STATUS_OK && !here.ended)
         return DRIVER_UNDER_WAY;
-    if (status == STATUS_OK) /* its model has been left */
+    if (status == STATUS_OK) { /* its model has been left, its trace has ended */
         error_set(&refusal->error, STATUS_UNAVAILABLE, "pipeline \"%s\" is being rebuilt",
                   pipeline->name);
-    else
+    } else {
+        origin->trace = submission->trace;
         model_leave_loaded(submission->model);
+    }
     refusal->retry_ms = submission->retry_ms;
     return judge(tried, &refusal->error, end);
 }
@@ -371,14 +374,12 @@ native_serve(struct native *native, struct peer_request *request,
         .sink = &native_sink,
         .call = tried,
         .builder = &native->builder,
-        .trace = origin->trace,
         .caller = origin->caller,
         .model = model,
         .model_held = true,
+        .unwatched = true,
     };
-    enum driver_begun begun = begin(tried, pipeline, &submission, end, refusal);
-    origin->trace = submission.trace;
-    return begun;
+    return begin(tried, pipeline, &submission, origin, end, refusal);
 }
 
 void

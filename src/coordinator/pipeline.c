@@ -676,6 +676,8 @@ pipeline_submit(struct pipeline *pipeline, struct submission *submission, struct
     if (submission->deadline_ns == TIME_NEVER_NS && timeout_ns > 0)
         submission->deadline_ns = now_ns + timeout_ns;
     enum status status = lane_submit(lane, submission, now_ns, error);
+    if (status == STATUS_OK && submission->unwatched)
+        lane_watch(lane);
     lane_unref(lane);
     return status;
 }

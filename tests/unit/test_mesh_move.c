@@ -208,6 +208,21 @@ test_the_only_other_one(void **state)
     assert_seen("answer 1 failed", 1);
 }
 
+/* D4: nobody is left to take it. */
+static void
+test_all_drain(void **state)
+{
+    (void)state;
+    put("m1", "");
+    call_as(0, "m1", MESH_HOP_LOAD);
+    end_call(0, MESH_END_OK, 0);
+    instance_with((struct mesh_instance){.id = "other", .session = 8, .draining = true});
+    begin();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    tick(1000);
+    assert_seen("drained", 1);
+}
+
 static void
 fill(void)
 {
@@ -291,7 +306,7 @@ main(void)
         TEST(test_other_labels),       TEST(test_without_a_key),
         TEST(test_the_others_go),      TEST(test_two_drain),
         TEST(test_the_only_other_one), TEST(test_evicted),
-        TEST(test_evicted_for_good),
+        TEST(test_all_drain),          TEST(test_evicted_for_good),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

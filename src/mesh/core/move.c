@@ -33,6 +33,17 @@ look_around(const struct mesh *mesh, const struct model *model)
     return others;
 }
 
+static bool
+somebody_stays(const struct mesh *mesh)
+{
+    for (uint32_t i = 0; i < mesh->tables.instance_names.used; i++) {
+        const struct instance *instance = &mesh->tables.instances[i];
+        if (i != INSTANCE_SELF && instance->session != 0 && !instance->draining)
+            return true;
+    }
+    return false;
+}
+
 /* D4. A drain does not wait for what nobody could take; what may not be here serves on, while it is
  * used and nobody can take it. */
 static bool
@@ -41,7 +52,7 @@ is_waited_for(const struct mesh *mesh, const struct entry *entry)
     if (entry->used_ms <= mesh->wall_ms - RECENT_MS)
         return false;
     return !mesh->draining ||
-           (mesh->tables.live > 1 &&
+           (somebody_stays(mesh) &&
             model_fresh_failures(mesh, &mesh->tables.models[entry->model]) < MESH_FAILURES_MAX);
 }
 
