@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A mesh of real nodes and a real etcd, everything that may go wrong with it, and callers who check.
 
-    ./dev mesh [--full] [--seed S] [--only ROW]... [--json FILE] [--preset PRESET]
+    ./dev mesh [--full] [--seed S] [--only ROW]... [--json FILE]
 
 Each row (rows.py) starts an etcd and nodes on loopback, has callers ask random nodes for models as
 popularity has it, checks each answer, and does one kind of harm. What is random in it comes
