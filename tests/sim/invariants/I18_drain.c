@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * I18. Who drains begins no load, and withdraws nothing that others have yet to load. When it says
- * that it is done, nothing is left.
+ * I18. Who drains begins no load, and withdraws nothing that others have yet to load, if there is
+ * anybody who stays. When it says that it is done, nothing is left.
  */
 #include "../invariants.h"
 #include "mesh/core/state.h"
@@ -10,13 +10,23 @@ struct drains {
     bool drains;
 };
 
+static bool
+somebody_stays(const struct mesh *mesh)
+{
+    bool stays = false;
+    for (uint32_t i = 0; i < mesh->tables.instance_names.used; i++)
+        stays |= i != INSTANCE_SELF && mesh->tables.instances[i].session != 0 &&
+                 !mesh->tables.instances[i].draining;
+    return stays;
+}
+
 /* It is decided in this step, so what is known now is what it was decided by. */
 static void
 on_withdrawal(struct world *world, uint32_t node, const struct mesh_action *action)
 {
     struct mesh *mesh = world->nodes[node].mesh;
     if (action->kind != MESH_DO_TXN || action->txn.absent != NULL ||
-        action->txn.writes[0].record != MESH_RECORD_MODEL || mesh->tables.live < 2)
+        action->txn.writes[0].record != MESH_RECORD_MODEL || !somebody_stays(mesh))
         return;
     const char *id = action->txn.writes[0].model.id;
     const struct model *model = model_at(mesh, tables_model(&mesh->tables, id));
