@@ -446,7 +446,7 @@ class Nodes(Rig, unittest.TestCase):
                 """While all twelve are called in turn; its uses are told once a second."""
                 before = self.lessons(hot)
                 for i in range(12):
-                    self.assertEqual(said(registrar.infer(hot)), hot)
+                    self.infer_in_time(registrar, hot)
                     self.infer_in_time(registrar, f"m{i}")
                 return self.lessons(hot) == before
             wait_until(stays, f"{hot} to stay")
