@@ -304,6 +304,8 @@ etcd_is_emptied(void **state)
     three_join();
     all_answer();
     set_vmodel(&nodes.at[0], "v", "m3");
+    for (uint32_t i = 0; i < NODES; i++) /* what the leader has not seen, nobody writes anew */
+        NODES_WAIT(vmodel_answers(&nodes.at[i], "v", "m3"));
     member_kill(&cluster, 0);
     member_empty(&cluster, 0);
     member_start(&cluster, 0);
