@@ -6,7 +6,7 @@
 
 Each row (rows.py) starts an etcd and nodes on loopback, has callers ask random nodes for models as
 popularity has it, checks each answer, and does one kind of harm. What is random in it comes
-from the seed, which is printed first. --full takes the sizes that the README states.
+from the seed, which is printed first. --full takes the full sizes (rows.py).
 
 Exit code: 0 when every row is ok, 1 when one has FAILED, 2 for a wrong command line.
 """
