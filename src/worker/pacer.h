@@ -3,8 +3,9 @@
  * Keeps the loader's turns on the CPU short. The kernel looks who is next at its tick, every 1 to
  * 10 ms, and whenever a thread wakes up: so while a model is loaded, a thread wakes up every half
  * millisecond, and sleeps again. The loader has the same share as without it, but in turns of half
- * a millisecond, after which `run` goes on if it waits; on the loader's CPU, that is, which is sure only of a
- * worker that is pinned. Costs a hundredth of a CPU while something is loaded, and nothing else.
+ * a millisecond, after which `run` goes on if it waits. That is so on the CPU where the pacer wakes
+ * up, which is the loader's for certain only if the worker is pinned. Costs a hundredth of a CPU
+ * while something is loaded, and nothing else.
  *
  * A pacer that could not be started, or that waits for a CPU itself, does no harm. Thread-safe.
  */
