@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 
-/* Two wakes a millisecond cost 1 % of a CPU; shorter turns cost the loader its caches. */
+/* Half of it helped nobody: DESIGN.md. */
 static const struct timespec turn = {.tv_nsec = NS_PER_MS / 2};
 
 static void *

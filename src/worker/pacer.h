@@ -4,7 +4,7 @@
  * 10 ms, and whenever a thread wakes up: so while a model is loaded, a thread wakes up every half
  * millisecond, and sleeps again. The loader has the same share as without it, but in turns of half
  * a millisecond, after which `run` goes on if it waits. That is so on the CPU where the pacer wakes
- * up, which is the loader's for certain only if the worker is pinned. Costs a hundredth of a CPU
+ * up, which is the loader's for certain only if the worker is pinned. Costs two wakes a millisecond
  * while something is loaded, and nothing else.
  *
  * A pacer that could not be started, or that waits for a CPU itself, does no harm. Thread-safe.
