@@ -5,12 +5,14 @@
  */
 #pragma once
 
+#include <netdb.h>
 #include <stdint.h>
 
 #include "base/error.h"
 #include "coordinator/config.h"
 
-enum { MESH_ADDRESS_BYTES = 512 };
+/* A host as long as getnameinfo tells one, brackets, and a port. */
+enum { MESH_ADDRESS_BYTES = NI_MAXHOST + 16 };
 
 /* "host:port", the first of `peers`, which is bound to `port` (0: a unix socket). FAILED_
  * PRECONDITION: no address is found that another machine could call; the text says what to set. */
