@@ -722,26 +722,3 @@ def idle_contenders(setting):
         "bare": Idle(BareEcho(setting, "bare", messages, SIZES[0])),
         "shoal_4": Idle(Shoal(setting, "shoal_4", "echo", echo_stages(4), messages)),
     }
-
-
-# ---- all of them
-
-GROUPS = [
-    *map(echo_group, SIZES),
-    echo_tcp_group(),
-    *map(local_group, SIZES),
-    digits_group(),
-    *models_groups(),
-    Group("stages", "stages without a network: echo, on two CPUs in turn",
-          ("shoal_1", "shoal_2", "shoal_4"), stages_contenders,
-          closed(1), figures=LOAD_FIGURES[:4] + [("second_stage_ns", "second stage ns")]),
-    Group("service", "scale and shift: a Python service, Shoal without a network, Shoal over gRPC",
-          ("python", "shoal", "shoal_grpc"), service_contenders,
-          closed(*OUTSTANDING), figures=LOAD_FIGURES[:4]),
-    Group("ring", "a ring between two threads, ns per item", Rings.NAMES, ring_contenders,
-          [Case("stream"), Case("hop")], placements=("pinned",), figures=[("ns", "ns")]),
-    Group("idle", "idle", ("bare", "shoal_4"), idle_contenders, [Case("idle")],
-          placements=("pinned",), times=20,
-          figures=[("cpu_s_per_minute", "CPU s per minute"), ("core_percent", "% of a core"),
-                   ("wakes_per_s", "switches/s"), ("processes", "processes")]),
-]

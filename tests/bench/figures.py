@@ -198,6 +198,10 @@ GOALS = [
          ratio("models", "64 outstanding", "p99_us", "loads", "alone"), "most", 1.20),
     Goal("models-mlp", "50 networks, while 10 others a second are mapped ÷ not: p99, 64 outstanding",
          ratio("models mlp", "64 outstanding", "p99_us", "loads", "alone"), "most", 1.20),
+    Goal("mesh-local", "50 networks, a mesh of one ÷ no mesh: requests/s, 128 outstanding",
+         ratio("mesh", MANY, RATE, "mesh", "no_mesh"), "least", 0.95),
+    Goal("mesh-forwarded", "50 networks, behind a node of the mesh ÷ behind a bare proxy: requests/s, "
+         "128 outstanding", ratio("mesh", MANY, RATE, "mesh_forwarded", "bare_proxy"), "least", 0.85),
     Goal("idle", "an idle node with 4 stages: CPU, of one core",
          plain("idle", "shoal_4", "idle", "core_percent"), "most", 0.5, "%"),
     Goal("service-rate", "Shoal, no network ÷ Python service: requests/s, 128 outstanding",

@@ -7,8 +7,8 @@ performance-notes.md, written by hand, and is taken into the page as it is.
 
 import json
 
-from contenders import GROUPS
 from figures import PLACEMENTS, judge, short, spread, wanted
+from groups import GROUPS
 from svg import latency_chart, sizes_chart
 
 LABELS = {
@@ -17,7 +17,8 @@ LABELS = {
     "wait_0": "wait 0", "wait_0.5": "wait 0.5 ms", "wait_1": "wait 1 ms", "wait_2": "wait 2 ms",
     "wait_5": "wait 5 ms", "adaptive": "wait adaptive", "python": "Python service",
     "shoal": "Shoal, no network", "shoal_grpc": "Shoal, gRPC", "local": "Shoal, local client",
-    "plain": "plain",
+    "no_mesh": "no mesh", "mesh": "a mesh of one", "bare_proxy": "behind a bare proxy",
+    "mesh_forwarded": "behind another node", "plain": "plain",
     "plain_cached": "plain, indices cached", "plain_record": "plain, a record per item",
 }
 RING_LABELS = {"shoal": "Shoal's"}

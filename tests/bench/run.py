@@ -42,7 +42,8 @@ import time
 from pathlib import Path
 
 import page
-from contenders import GROUPS, SPARE
+from contenders import SPARE
+from groups import GROUPS
 from figures import PLACEMENTS, RATE, judge, merge, report_text, rounded, short, spread, wanted
 from programs import HERE, Failed, Missing, Setting
 from quiet import LIMITS, LOAD_AVERAGE_MAX, Machine, is_quiet, noise

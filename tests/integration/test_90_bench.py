@@ -22,7 +22,7 @@ from shoal_fixture import BUILD, SOURCE, Shoald, node, pipeline, stage
 
 sys.path.insert(0, str(SOURCE / "tests" / "bench"))
 
-import contenders  # pylint: disable=wrong-import-position
+import groups  # pylint: disable=wrong-import-position
 
 def is_release():
     """By what the build folder says of itself."""
@@ -171,7 +171,7 @@ class TestBench(unittest.TestCase):
         small = {part for part, why in report["skipped"].items() if "MiB of memory" in why}
         self.assertEqual(sorted(set(report["skipped"]) - small),
                          sorted(f"{cell}: {name}" for name in absent))
-        for group in contenders.GROUPS:
+        for group in groups.GROUPS:
             if group.name.split()[0] != cell:
                 continue
             self.assertIn(f"### {group.title}", text)
@@ -249,6 +249,9 @@ class TestBench(unittest.TestCase):
 
     def test_models(self):
         self.check_goals(self.check_cell("models", "free"), ("models",))
+
+    def test_mesh(self):
+        self.check_goals(self.check_cell("mesh", "free"), ("mesh-local", "mesh-forwarded"))
 
     def test_stages(self):
         self.check_goals(self.check_cell("stages", "pinned"), ("stage",))

@@ -10,6 +10,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.environ["SHOAL_SOURCE_DIR"], "tests", "bench"))
 
 import contenders  # pylint: disable=wrong-import-position
+import groups  # pylint: disable=wrong-import-position
 import figures  # pylint: disable=wrong-import-position
 import instructions  # pylint: disable=wrong-import-position
 import programs  # pylint: disable=wrong-import-position
@@ -176,7 +177,7 @@ class TestGoals(unittest.TestCase):
     def test_each_goal_is_about_what_is_measured(self):
         """A typing error in a name would leave a goal unjudged for ever."""
         every = {}
-        for group in contenders.GROUPS:
+        for group in groups.GROUPS:
             for case in group.cases:
                 for name in group.contenders(case):
                     shown = [figure for figure, _ in group.figures]

@@ -14,6 +14,7 @@ SOURCE = Path(os.environ["SHOAL_SOURCE_DIR"])
 sys.path.insert(0, str(SOURCE / "tests" / "bench"))
 
 import contenders  # pylint: disable=wrong-import-position
+import groups  # pylint: disable=wrong-import-position
 import page  # pylint: disable=wrong-import-position
 import svg  # pylint: disable=wrong-import-position
 
@@ -88,7 +89,7 @@ class TestSizesChart(unittest.TestCase):
 def report_of(placement="pinned"):
     """Every group with the same value everywhere, one of them flagged."""
     cells, counts = {}, {}
-    for group in contenders.GROUPS:
+    for group in groups.GROUPS:
         counts[group.name] = [1, 10]
         for case in group.cases:
             for name in group.contenders(case):
