@@ -534,7 +534,25 @@ class Models(Shoal):
         return figures
 
 
-def models_contenders(setting, engine):
+BURNED_MS = 10  # what XGBoost takes to parse one of them
+
+
+class Burned(Models):
+    """Nothing is loaded: another program takes as much of the CPU, whenever nobody else wants it."""
+
+    def measure(self, case, seconds, rate, seed):
+        command = [sys.executable, HERE / "burner.py", str(BURNED_MS), str(LOADS_PER_S)]
+        with subprocess.Popen(command) as burner:
+            try:
+                return super().measure(case, seconds, rate, seed)
+            finally:
+                burner.kill()
+
+
+LOADING = {"alone": (Models, 0), "loads": (Models, LOADS_PER_S), "burned": (Burned, 0)}
+
+
+def models_contenders(setting, engine, names):
     kind = type(engine).__name__.lower()
     root = setting.directory / kind
     if not root.exists():
@@ -543,13 +561,13 @@ def models_contenders(setting, engine):
     messages = Messages([infer_request(engine.name(number), engine.input, [1, 1], [0.0])
                          for number in range(SERVED_MODELS)],
                         [floats([engine.answer(number)]) for number in range(SERVED_MODELS)])
-    return {name: Models(setting, f"{kind}_{name}", messages, root, engine, rate)
-            for name, rate in (("alone", 0), ("loads", LOADS_PER_S))}
+    return {name: LOADING[name][0](setting, f"{kind}_{name}", messages, root, engine, LOADING[name][1])
+            for name in names}
 
 
-def models_group(name, what, engine, note):
+def models_group(name, what, engine, note, names=("alone", "loads")):
     return Group(name, f"{SERVED_MODELS} {what} of one stage, while {LOADS_PER_S} others a second are "
-                 "loaded, and not", ("alone", "loads"), lambda setting: models_contenders(setting, engine),
+                 "loaded, and not", names, lambda setting: models_contenders(setting, engine, names),
                  closed(64), times=5, figures=LOAD_FIGURES[:4] + [("loads_per_s", "loads/s")], note=note)
 
 
@@ -557,7 +575,8 @@ def models_groups():
     short = "so that a request is as short as can be and nothing hides the loads"
     return [models_group("models", "models of XGBoost", Boosters(), "What is loaded is the digits' model, "
                          "0.6 MB, which is parsed; what is asked for are boosters with a single split, "
-                         f"{short}."),
+                         f"{short}. Burned: instead of loads, a program that is no part of Shoal burns {BURNED_MS} ms "
+                         "of CPU as often, at the lowest priority there is.", ("alone", "loads", "burned")),
             models_group("models mlp", "networks", Networks(), "What is loaded is a layer of 0.6 MB, which "
                          f"is mapped; what is asked for are single neurons, {short}.")]
 

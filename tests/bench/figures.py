@@ -230,6 +230,8 @@ SHOWN = [
          added("echo 100 B", LONE, "p50_us", "shoal_4", "shoal_1", 3), "", 0, "µs"),
     Goal("batching-example", "digits, the example's wait (2 ms) ÷ not batched: requests/s, "
          "128 outstanding", ratio("digits", MANY, RATE, "wait_2", "off"), "", 0),
+    Goal("models-burned", "50 models, while an idle-class program burns 10 ms ten times a second ÷ not: p99, "
+         "64 outstanding", ratio("models", "64 outstanding", "p99_us", "burned", "alone"), "", 0),
     Goal("digits-direct", "digits, best fixed wait ÷ XGBoost alone, 64 per call: requests/s",
          lambda cells: quotient(best(cells, "digits", MANY, RATE, "wait_"),
                                 median_of(cells, "digits", "xgboost", "64 per call", RATE)), "", 0),
