@@ -29,6 +29,7 @@ struct batch {
     bool client;
     bool open;
     bool end;
+    bool more; /* is behind it already: the transport need not hurry */
     grpc_byte_buffer *message;
     struct rpc_headers initial;
     struct rpc_ending ending;
@@ -112,6 +113,7 @@ batch_take(struct rpc_stream *stream, struct batch *batch)
         .open = open,
         .end = end,
         .message = message,
+        .more = stream->count > 0,
         .initial = stream->initial,
     };
     stream->initial = (struct rpc_headers){0};
@@ -151,7 +153,8 @@ batch_start(struct batch *batch)
         ops[count++].data.send_initial_metadata.count = batch->initial.count;
     }
     if (batch->message != NULL) {
-        ops[count] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE};
+        ops[count] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE,
+                               .flags = batch->more ? GRPC_WRITE_BUFFER_HINT : 0};
         ops[count++].data.send_message.send_message = batch->message;
     }
     if (batch->end)

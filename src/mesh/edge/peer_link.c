@@ -310,10 +310,11 @@ check_pipe(struct link *link)
 static void
 on_sent(void *context, size_t waiting)
 {
+    (void)waiting;
     struct link *link = context;
     pthread_mutex_lock(&link->lock);
     if (link->call != NULL) {
-        peer_pipe_on_sent(&link->pipe, waiting);
+        peer_pipe_on_sent(&link->pipe);
         check_pipe(link);
     }
     pthread_mutex_unlock(&link->lock);
@@ -440,6 +441,7 @@ link_open(struct link *link, const struct peers_options *options, const char *ad
         .context = link,
     };
     rpc_client_start(link->client, &request, &link->call);
+    link->pipe.out = 1; /* the hello */
     return true;
 }
 

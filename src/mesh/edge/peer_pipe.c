@@ -386,8 +386,9 @@ peer_pipe_drop(struct peer_pipe *pipe, uint32_t number)
 }
 
 void
-peer_pipe_on_sent(struct peer_pipe *pipe, size_t waiting)
+peer_pipe_on_sent(struct peer_pipe *pipe)
 {
-    pipe->out = (uint32_t)waiting;
+    CHECK(pipe->out > 0);
+    pipe->out--;
     pump(pipe);
 }

@@ -55,8 +55,9 @@ enum status peer_pipe_put(struct peer_pipe *pipe, struct peer_frame *frame,
 /* What is still to be sent of the message of that call, by its number, is not. */
 void peer_pipe_drop(struct peer_pipe *pipe, uint32_t number);
 
-/* The transport has taken a frame, and has `waiting` more. */
-void peer_pipe_on_sent(struct peer_pipe *pipe, size_t waiting);
+/* The transport has taken a frame. It is counted here what it has: what it says of that may be old
+ * when it is heard. */
+void peer_pipe_on_sent(struct peer_pipe *pipe);
 
 /* Of a message that is not sent after all: lent pieces are released, kept ones are their owner's.
  */

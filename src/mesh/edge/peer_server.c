@@ -135,9 +135,10 @@ on_cancel(void *context, uint64_t tag)
 static void
 on_sent(void *context, uint64_t tag, size_t waiting)
 {
+    (void)waiting;
     struct session **place = session_of(context, tag);
     if (place != NULL)
-        session_on_sent(*place, waiting);
+        session_on_sent(*place);
 }
 
 static const struct rpc_any handler = {

@@ -623,10 +623,10 @@ session_on_message(struct session *session, const struct rpc_message *message, s
 }
 
 void
-session_on_sent(struct session *session, size_t waiting)
+session_on_sent(struct session *session)
 {
     pthread_mutex_lock(&session->lock);
-    peer_pipe_on_sent(&session->pipe, waiting);
+    peer_pipe_on_sent(&session->pipe);
     if (session->pipe.is_broken)
         broke(session);
     pthread_mutex_unlock(&session->lock);

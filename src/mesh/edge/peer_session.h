@@ -44,7 +44,7 @@ struct session *session_create(struct peer_house *house, struct rpc_call *call);
 /* What is wrong with a frame: the session is to be ended with that. */
 enum status session_on_message(struct session *session, const struct rpc_message *message,
                                struct error *error) WARN_UNUSED;
-void session_on_sent(struct session *session, size_t waiting);
+void session_on_sent(struct session *session);
 bool session_is_broken(struct session *session);
 /* Ends the stream with that, and everything that its calls do here; gives up the session. */
 void session_end(struct session *session, enum status status, const char *text);
