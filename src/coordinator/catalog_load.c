@@ -146,7 +146,8 @@ static void
 make_room(struct model *model)
 {
     struct catalog *catalog = model->catalog;
-    uint64_t bytes = model_size_predict(&catalog->sizes, &model->hints);
+    uint64_t expected = model_size_predict(&catalog->sizes, &model->hints);
+    uint64_t bytes = model_size_reserve(&catalog->sizes, &model->hints);
     for (;;) {
         struct shelf_place *victim;
         registry_lock(model->registry);
@@ -158,7 +159,13 @@ make_room(struct model *model)
         switch (room) {
         case ROOM_RESERVED: start_load(model); return;
         case ROOM_WAIT: return;
-        case ROOM_NEVER: fail_too_large(model, bytes); return;
+        case ROOM_NEVER:
+            if (bytes <= expected) {
+                fail_too_large(model, bytes);
+                return;
+            }
+            bytes = expected; /* it may well fit */
+            break;
         case ROOM_EVICT:
             catalog_count(catalog, PIPELINE_MODEL_EVICTIONS);
             log_info("model_evicted pipeline=%s model=\"%s\" bytes=%llu for=\"%s\"",

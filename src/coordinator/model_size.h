@@ -10,9 +10,16 @@
 
 enum { MODEL_SIZE_CLASSES = 48 }; /* by powers of two of the file's bytes */
 
+/* What was learnt of a kind of models: what they take; 0: not known yet. */
+struct model_size {
+    double expected;
+    double least;
+    double most; /* ever */
+};
+
 struct model_sizes {
-    uint64_t by_file[MODEL_SIZE_CLASSES]; /* what models of such files took; 0: none yet */
-    double said_factor;                   /* taken for each byte that was said; 0: not known yet */
+    struct model_size by_file[MODEL_SIZE_CLASSES]; /* bytes that models of such files took */
+    struct model_size by_said;                     /* bytes taken for each byte that was said */
 };
 
 /* What is known before a load. */
@@ -24,5 +31,9 @@ struct model_hints {
 };
 
 uint64_t model_size_predict(const struct model_sizes *sizes, const struct model_hints *hints);
+/* How much is to be kept free for it: where models like it have differed, the most that any took and
+ * a sixteenth, because what turns out larger than was reserved is beyond the budget until others
+ * have gone. */
+uint64_t model_size_reserve(const struct model_sizes *sizes, const struct model_hints *hints);
 /* It took so much. */
 void model_size_learn(struct model_sizes *sizes, const struct model_hints *hints, uint64_t bytes);

@@ -356,6 +356,31 @@ test_sizes(void **state)
     assert_int_equal(model_size_predict(&sizes, &said), 275);
     said.said_bytes = UINT64_MAX;
     assert_int_equal(model_size_predict(&sizes, &said), UINT64_C(1) << 47);
+    assert_int_equal(model_size_reserve(&sizes, &said), UINT64_C(1) << 47);
+}
+
+/* What differs gets more room than is expected of it, so that the largest does not go beyond the
+ * budget; what is always the same gets just that. */
+static void
+test_room_for_the_largest(void **state)
+{
+    (void)state;
+    struct model_sizes sizes = {0};
+    struct model_hints file = {.file_bytes = 300, .default_bytes = 1000};
+    assert_int_equal(model_size_reserve(&sizes, &file), 1000);
+    for (int i = 0; i < 3; i++)
+        model_size_learn(&sizes, &file, 3200);
+    assert_int_equal(model_size_reserve(&sizes, &file), 3200);
+    model_size_learn(&sizes, &file, 4800);
+    for (int i = 0; i < 100; i++)
+        model_size_learn(&sizes, &file, 3200);
+    assert_int_equal(model_size_predict(&sizes, &file), 3200);
+    assert_int_equal(model_size_reserve(&sizes, &file), 5100);
+    struct model_hints said = {.said_bytes = 100, .said_factor = 1};
+    model_size_learn(&sizes, &said, 160);
+    assert_int_equal(model_size_reserve(&sizes, &said), 160);
+    model_size_learn(&sizes, &said, 80);
+    assert_int_equal(model_size_reserve(&sizes, &said), 170);
 }
 
 int
@@ -365,7 +390,7 @@ main(void)
         cmocka_unit_test_setup(test_life, set_up),     cmocka_unit_test_setup(test_queue, set_up),
         cmocka_unit_test_setup(test_eviction, set_up), cmocka_unit_test_setup(test_excess, set_up),
         cmocka_unit_test_setup(test_held_max, set_up), cmocka_unit_test_setup(test_random, set_up),
-        cmocka_unit_test_setup(test_sizes, set_up),
+        cmocka_unit_test_setup(test_sizes, set_up),    cmocka_unit_test(test_room_for_the_largest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
