@@ -11,12 +11,15 @@ ctest: timeout=180
 """
 
 import concurrent.futures
+import fcntl
 import os
 import pathlib
+import pty
 import socket
 import struct
 import subprocess
 import tempfile
+import termios
 import threading
 import unittest
 
@@ -240,6 +243,21 @@ class TestLists(Case):
         self.assertEqual(out.count("\n1 node\n"), 3, out)
         lines = self.list("nodes", "--json", "--interval", "0.01", "--count", 2).out.split("\n\n")
         self.assertEqual(len(lines), 2)
+
+    def test_on_a_terminal(self):
+        """Two lines high: the rest is cut off, and written over the next time."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 2, 30, 0, 0))
+        done = subprocess.run([BIN / "shoalctl", "mesh", "nodes", "--counters", self.shoald.counters,
+                               "--interval", "0.01", "--count", "2"], stdout=slave,
+                              timeout=WAIT_SECONDS, env=environment())
+        os.close(slave)
+        shown = os.read(master, 1 << 16).decode()
+        os.close(master)
+        self.assertEqual(done.returncode, OK)
+        self.assertEqual(shown.count("\033[H"), 2, shown)
+        self.assertEqual(shown.count("NODE"), 2, shown)
+        self.assertNotIn("1 node", shown)
 
     def test_a_list_that_cannot_be_read(self):
         """A socket that is no node's answers with a list that ends too early, or is none."""
