@@ -375,9 +375,8 @@ mesh_node_report(struct mesh_node *node, const struct control_request *request,
     if (node == NULL)
         error_set(&error, STATUS_FAILED_PRECONDITION,
                   "the node is in no mesh: its configuration has no `mesh`");
-    else if (node->store.store == NULL || node->stopped)
-        error_set(&error, STATUS_UNAVAILABLE, "the node is %s",
-                  node->stopped ? "stopping" : "starting");
+    else if (node->store.store == NULL)
+        error_set(&error, STATUS_UNAVAILABLE, "the node is starting");
     if (error.status != STATUS_OK) {
         control_answer(call, &error, NULL);
         return;

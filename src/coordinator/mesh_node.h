@@ -49,7 +49,8 @@ void mesh_node_update(struct mesh_node *node);
 /* The registry was read: calls for models can be taken. True without a mesh. */
 bool mesh_node_is_ready(struct mesh_node *node);
 
-/* What an operator asks: the verbs CONTROL_MESH_…. */
+/* What an operator asks: the verbs CONTROL_MESH_…; until the end, also of a node that has stopped.
+ */
 void mesh_node_report(struct mesh_node *node, const struct control_request *request,
                       struct control_call *call);
 

@@ -151,6 +151,15 @@ look_again(struct drain *drain)
     drain->here = now;
 }
 
+/* What was left at the end is not served here any more, wherever it is. */
+static void
+note_rest(struct drain *drain)
+{
+    look_again(drain);
+    for (size_t i = 0; i < drain->here.count; i++)
+        note_gone(drain, &drain->here.at[i]);
+}
+
 /* ---- until it has ended ---- */
 
 /* Of the process that listens at the other end. */
@@ -236,6 +245,8 @@ run(struct drain *drain)
     drain->process = process_of(&ask);
     status = wait_drained(drain, &ask, &answer, &error);
     ask_close(&ask);
+    if (status == STATUS_OK && answer.status == STATUS_OK && !drain->no_wait)
+        note_rest(drain);
     if (status == STATUS_OK && !drain->no_wait)
         status = wait_ended(drain, &error);
     if (status != STATUS_OK)
