@@ -259,22 +259,43 @@ class TestLists(Case):
         self.assertEqual(shown.count("NODE"), 2, shown)
         self.assertNotIn("1 node", shown)
 
+    def test_a_page_without_a_row(self):
+        """So many names were looked at, and none was meant: the next page is asked for."""
+        pages = [row(NODE, "b") + row(PAGE), row(PAGE, number=9),
+                 row(NODE, "z") + row(PAGE, number=7)]
+        with tempfile.TemporaryDirectory() as folder:
+            counters = pathlib.Path(folder) / "counters"
+            with FakeNode(f"{counters}.control", lambda verb: pages.pop()):
+                rows = shoalctl("mesh", "nodes", "--json", "--counters", counters).json_lines
+        self.assertEqual([one["id"] for one in rows], ["b", "z"])
+
     def test_a_list_that_cannot_be_read(self):
         """A socket that is no node's answers with a list that ends too early, or is none."""
-        row = struct.pack("=II10Q", 88 + 8, 5, *[0] * 10) + bytes(8)
-        for listed, told in ((b"", "cannot be read"), (row[:40], "cannot be read"),
-                             (row + row, "cannot be read"), (b"\377" * 96, "cannot be read"),
-                             (None, "without its list"), (row, "0 nodes")):
+        page = row(PAGE)
+        for listed, told in ((b"", "cannot be read"), (page[:40], "cannot be read"),
+                             (page + page, "cannot be read"), (b"\377" * 96, "cannot be read"),
+                             (None, "without its list"), (page, "0 nodes")):
             with tempfile.TemporaryDirectory() as folder:
                 counters = pathlib.Path(folder) / "counters"
-                with FakeNode(f"{counters}.control", listed):
+                with FakeNode(f"{counters}.control", lambda verb, listed=listed: listed):
                     done = shoalctl("mesh", "nodes", "--counters", counters,
                                     code=OK if told == "0 nodes" else UNREACHABLE)
             self.assertIn(told, done.out + done.err)
 
 
+# shm/control.h: verbs, kinds of rows, and a row.
+COPIES, MOVES, DRAIN = 7, 9, 10
+NODE, COPY, MOVE, PAGE = 0, 2, 4, 5
+
+
+def row(kind, *texts, number=0):
+    texts = b"".join(text.encode() + b"\0" for text in (*texts, *[""] * (6 - len(texts))))
+    texts += bytes(-len(texts) % 8)
+    return struct.pack("=II10Q", 88 + len(texts), kind, number, *[0] * 9) + texts
+
+
 class FakeNode:
-    """Answers each question with one and the same list."""
+    """Answers each question with what `listed` says for its verb: bytes, or None for no list."""
 
     def __init__(self, path, listed):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -289,16 +310,20 @@ class FakeNode:
                 call, _ = self.socket.accept()
             except OSError:
                 return
-            version = int.from_bytes(call.recv(1 << 16)[:4], "little")
-            answer = [ANSWER.pack(version, 0, b"")]
-            if self.listed is None:
-                call.send(answer[0])
-            else:
-                fd = os.memfd_create("list")
-                os.write(fd, self.listed)
-                socket.send_fds(call, answer, [fd])
-                os.close(fd)
-            call.close()
+            version, verb = struct.unpack_from("<II", call.recv(1 << 16))
+            self.answer(call, version, self.listed(verb))
+
+    @staticmethod
+    def answer(call, version, listed):
+        answer = [ANSWER.pack(version, 0, b"drained")]
+        if listed is None:
+            call.send(answer[0])
+        else:
+            fd = os.memfd_create("list")
+            os.write(fd, listed)
+            socket.send_fds(call, answer, [fd])
+            os.close(fd)
+        call.close()
 
     def __enter__(self):
         self.thread.start()
@@ -352,6 +377,22 @@ class TestDrain(unittest.TestCase):
         call.exception()
         (self.shoald.folder / "held.go").touch()
         self.shoald.check_end()
+
+    def test_where_models_went(self):
+        """One is seen elsewhere while it is still here, one only when it has gone, one nowhere. The
+        node is this test, which does not end: so the time is over."""
+        here = [row(MOVE, name, "loaded", to) for name, to in (("seen", "b"), ("quick", ""),
+                                                               ("old", ""))]
+        looks = [b"".join(here), b""]
+        copies = [row(COPY, "c", "loading") + row(COPY, "d", "loaded"), b""]
+        answers = {MOVES: lambda: (looks.pop(0) if looks else b"") + row(PAGE),
+                   COPIES: lambda: copies.pop() + row(PAGE), DRAIN: lambda: None}
+        with tempfile.TemporaryDirectory() as folder:
+            counters = pathlib.Path(folder) / "counters"
+            with FakeNode(f"{counters}.control", lambda verb: answers[verb]()):
+                done = shoalctl("mesh", "drain", "--counters", counters, "--timeout-ms", 1000,
+                                code=LATE)
+        self.assertEqual(done.out, "old: let go\nquick: moved to d\nseen: moved to b\n")
 
     def test_it_only_begins_it(self):
         self.start()
