@@ -124,7 +124,7 @@ see_node(void *context, const struct mesh_instance *instance)
             .numbers = {[CONTROL_NODE_CAPACITY_BYTES] = bytes_of(figures->capacity_units),
                         [CONTROL_NODE_FREE_BYTES] = bytes_of(figures->free_units),
                         [CONTROL_NODE_OLDEST_MS] =
-                            figures->oldest_ms == INT64_MAX ? 0 : (uint64_t)figures->oldest_ms,
+                            figures->copies == 0 ? 0 : (uint64_t)figures->oldest_ms,
                         [CONTROL_NODE_COPIES] = figures->copies,
                         [CONTROL_NODE_LOADING] = figures->loading,
                         [CONTROL_NODE_RATE] = figures->calls_per_minute,

@@ -218,8 +218,10 @@ vmodel_row(struct table *table, const struct mesh_row *row)
     add_text(table, row->texts[CONTROL_VMODEL_ID]);
     add_text(table, row->texts[CONTROL_VMODEL_STATE]);
     add_text(table, row->texts[CONTROL_VMODEL_OWNER]);
-    add_text(table, row->texts[CONTROL_VMODEL_ACTIVE]);
-    add_text(table, row->texts[CONTROL_VMODEL_TARGET]);
+    const char *active = row->texts[CONTROL_VMODEL_ACTIVE];
+    const char *target = row->texts[CONTROL_VMODEL_TARGET];
+    add_text(table, active);
+    add_text(table, strcmp(active, target) != 0 ? target : "");
     add_text(table, row->texts[CONTROL_VMODEL_TARGET_STATE]);
     table_add_count(table, row->row->numbers[CONTROL_VMODEL_ACTIVE_COPIES]);
     table_add_count(table, row->row->numbers[CONTROL_VMODEL_TARGET_COPIES]);
