@@ -7,28 +7,41 @@ print must be what the page is about: three nodes, a model that one was told of 
 ctest: timeout=180
 """
 
+import contextlib
 import os
 import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import unittest
 
-from shoal_fixture import BUILD, SOURCE, WAIT_SECONDS, free_port, main
+from shoal_fixture import BUILD, SOURCE, WAIT_SECONDS, main
 
 SECTION = re.compile(r"^## From one node to three.*?^## ", re.MULTILINE | re.DOTALL)
 YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"(?:^    .+\n)+", re.MULTILINE)
 PORTS = ("8033", "8034", "8035", "8081", "8082", "8083", "2379")
+PEER = "2380"  # of etcd to its like; the page does not name it
+
+
+def free_ports(count):
+    """Each another one."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [str(probe.getsockname()[1]) for probe in probes]
 
 
 class TestPage(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="shoal-page."))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        self.ports = {port: str(free_port()) for port in PORTS}
+        names = (*PORTS, PEER)
+        self.ports = dict(zip(names, free_ports(len(names))))
         section, = SECTION.findall((SOURCE / "docs" / "mesh.md").read_text())
         whole, mesh = YAML.findall(section)
         self.one = self.here(whole)
@@ -43,7 +56,7 @@ class TestPage(unittest.TestCase):
 
     def environment(self):
         client = f"http://127.0.0.1:{self.ports['2379']}"
-        peer = f"http://127.0.0.1:{free_port()}"
+        peer = f"http://127.0.0.1:{self.ports[PEER]}"
         return {**os.environ, "SHOAL_TARGET": f"127.0.0.1:{self.ports['8033']}",
                 "ETCD_LISTEN_CLIENT_URLS": client, "ETCD_ADVERTISE_CLIENT_URLS": client,
                 "ETCD_LISTEN_PEER_URLS": peer, "ETCD_INITIAL_ADVERTISE_PEER_URLS": peer,
