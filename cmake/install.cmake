@@ -13,6 +13,9 @@ foreach(program shoald shoal-worker shoalctl)
     endif()
 endforeach()
 
+# For containers that stand where KServe ModelMesh's did; it finds shoalctl from where it lies.
+install(PROGRAMS src/ctl/stop.sh DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/shoal)
+
 # Shared only: what a client and its node say to each other changes between releases, and what the
 # library is made from would be seen in the program.
 install(TARGETS shoal EXPORT shoal LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,13 +13,19 @@
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 static const char *log_program = "shoal";
-static enum log_level log_level_max = LOG_INFO;
+static _Atomic int log_level_max = LOG_INFO;
 
 void
 log_init(const char *program, enum log_level level)
 {
     log_program = program;
-    log_level_max = level;
+    log_set_level(level);
+}
+
+void
+log_set_level(enum log_level level)
+{
+    atomic_store_explicit(&log_level_max, (int)level, memory_order_relaxed);
 }
 
 int
@@ -41,7 +48,7 @@ clamp_written(int written, size_t room)
 void
 log_line(enum log_level level, const char *format, ...)
 {
-    if (level > log_level_max)
+    if ((int)level > atomic_load_explicit(&log_level_max, memory_order_relaxed))
         return;
     char line[1024];
     struct timespec now;

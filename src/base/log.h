@@ -17,6 +17,9 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 /* Call once at start. `program` is kept, not copied. The default level is info. */
 void log_init(const char *program, enum log_level level);
 
+/* Any thread, at any time: lines of this level and above are written from now on. */
+void log_set_level(enum log_level level);
+
 /* Parses "error", "warn", "info", "debug"; -1 if it is none of them. */
 int log_level_from_name(const char *name);
 

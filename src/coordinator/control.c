@@ -2,10 +2,12 @@
 #include "coordinator/control.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -84,12 +86,46 @@ control_answer(struct control_call *call, const struct error *error, const char 
     call_answer(call, &answer, -1);
 }
 
+static enum status
+write_all(int fd, const char *data, size_t bytes, struct error *error)
+{
+    while (bytes > 0) {
+        ssize_t written = write(fd, data, bytes);
+        if (written < 0)
+            return error_set_errno(error, "a file for the list");
+        data += written;
+        bytes -= (size_t)written;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+make_file(const void *list, size_t bytes, int *fd, struct error *error)
+{
+    enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL };
+    *fd = memfd_create("shoal-list", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (*fd < 0)
+        return error_set_errno(error, "a file for the list");
+    enum status status = write_all(*fd, list, bytes, error);
+    if (status == STATUS_OK && fcntl(*fd, F_ADD_SEALS, SEALS) != 0)
+        status = error_set_errno(error, "a file for the list");
+    return status;
+}
+
 void
-control_answer_list(struct control_call *call, int fd, const char *text)
+control_answer_list(struct control_call *call, const void *list, size_t bytes, const char *text)
 {
     struct control_answer answer = {.version = call->version};
-    snprintf(answer.text, sizeof(answer.text), "%s", text);
-    call_answer(call, &answer, fd);
+    struct error error = ERROR_NONE;
+    int fd = -1;
+    if (make_file(list, bytes, &fd, &error) == STATUS_OK) {
+        snprintf(answer.text, sizeof(answer.text), "%s", text);
+        call_answer(call, &answer, fd);
+    } else {
+        control_answer(call, &error, NULL);
+    }
+    if (fd >= 0)
+        close(fd);
 }
 
 static bool
@@ -110,7 +146,7 @@ request_check(const struct control_request *request, ssize_t bytes, struct error
         !has_end(request->path, sizeof(request->path)) ||
         !has_end(request->key, sizeof(request->key)))
         return error_set(error, STATUS_INVALID_ARGUMENT, "a text has no end");
-    if (request->verb < CONTROL_RELOAD || request->verb > CONTROL_MODEL_LIST)
+    if (request->verb < CONTROL_RELOAD || request->verb >= CONTROL_VERBS)
         return error_set(error, STATUS_UNIMPLEMENTED, "unknown verb %u", request->verb);
     return STATUS_OK;
 }

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "coordinator/loop.h"
@@ -31,5 +32,6 @@ void control_destroy(struct control *control);
 
 /* `error` NULL: it is done, and `text` says what. Who asked may be gone. */
 void control_answer(struct control_call *call, const struct error *error, const char *text);
-/* The same with a file, which stays the caller's. */
-void control_answer_list(struct control_call *call, int fd, const char *text);
+/* The same with a list. */
+void control_answer_list(struct control_call *call, const void *list, size_t bytes,
+                         const char *text);

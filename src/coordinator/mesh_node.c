@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "coordinator/mesh_address.h"
+#include "coordinator/mesh_report.h"
 #include "coordinator/mesh_store.h"
 #include "mesh/edge/peer_server.h"
 #include "mesh/record/record.h"
@@ -147,6 +148,40 @@ mesh_node_takes_any(const struct mesh_node *node)
     return node != NULL && (is_shared(node) || node->config->runtime != NULL);
 }
 
+/* ---- dynamic settings ---- */
+
+/* KServe ModelMesh has these, too, and there is something else for it here. */
+static void
+pass_over(const char *name, const struct record_setting *setting, const char *instead)
+{
+    if (setting != NULL && setting->on)
+        log_warn("mesh_setting_ignored name=%s instead=\"%s\"", name, instead);
+}
+
+static void
+on_setting(void *context, enum record_setting_kind kind, const struct record_setting *setting)
+{
+    const struct mesh_node *node = context;
+    switch (kind) {
+    case RECORD_LOG_LEVEL:
+        log_set_level(setting != NULL ? setting->log_level : node->options.log_level);
+        log_info("mesh_log_level set=%s", setting != NULL ? "yes" : "no");
+        break;
+    case RECORD_DISABLED:
+        if (setting != NULL && setting->on)
+            node->options.on_disabled(node->options.context);
+        break;
+    case RECORD_LOG_CALLS:
+        pass_over("log_each_invocation", setting, "`traces` in the configuration");
+        break;
+    case RECORD_TELL_DESTINATION:
+        pass_over("send_destination_id", setting, "`shoalctl mesh copies ID`");
+        break;
+    case RECORD_RATE_FOR_MORE: /* this and the next: the driver's */
+    case RECORD_SETTING_NONE: break;
+    }
+}
+
 /* ---- beginning ---- */
 
 enum status
@@ -257,6 +292,7 @@ create_driver(struct mesh_node *node, const char *address, int64_t start_ms)
         .runtime = node->external != NULL ? external_for_driver(node->external)
                                           : native_for_driver(node->native),
         .on_drained = on_drained,
+        .on_setting = on_setting,
         .context = node,
     };
     if (node->peers != NULL)
@@ -329,6 +365,25 @@ bool
 mesh_node_is_ready(struct mesh_node *node)
 {
     return node == NULL || (node->driver != NULL && driver_is_ready(node->driver));
+}
+
+void
+mesh_node_report(struct mesh_node *node, const struct control_request *request,
+                 struct control_call *call)
+{
+    struct error error = ERROR_NONE;
+    if (node == NULL)
+        error_set(&error, STATUS_FAILED_PRECONDITION,
+                  "the node is in no mesh: its configuration has no `mesh`");
+    else if (node->store.store == NULL)
+        error_set(&error, STATUS_UNAVAILABLE, "the node is starting");
+    if (error.status != STATUS_OK) {
+        control_answer(call, &error, NULL);
+        return;
+    }
+    const struct mesh_report_source source = {
+        .driver = node->driver, .store = node->store.store, .instance = node->config->instance};
+    mesh_report_answer(&source, request, call);
 }
 
 bool

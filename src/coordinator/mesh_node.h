@@ -8,7 +8,9 @@
 #pragma once
 
 #include "base/error.h"
+#include "base/log.h"
 #include "coordinator/config.h"
+#include "coordinator/control.h"
 #include "coordinator/loop.h"
 #include "coordinator/mesh_call.h"
 #include "coordinator/mesh_manage.h"
@@ -27,6 +29,10 @@ struct mesh_node_options {
     _Atomic uint64_t *counters; /* of the node */
     struct tracer *tracer;      /* NULL: nothing is traced */
     struct share_key share_key;
+    enum log_level log_level; /* unless the registry says another */
+    /* Loop thread: the registry forbids that new nodes start. */
+    void (*on_disabled)(void *context);
+    void *context;
 };
 
 /* `*node` is NULL without `mesh` in the configuration, which every function here leaves alone. */
@@ -42,6 +48,11 @@ void mesh_node_start(struct mesh_node *node);
 void mesh_node_update(struct mesh_node *node);
 /* The registry was read: calls for models can be taken. True without a mesh. */
 bool mesh_node_is_ready(struct mesh_node *node);
+
+/* What an operator asks: the verbs CONTROL_MESH_…; until the end, also of a node that has stopped.
+ */
+void mesh_node_report(struct mesh_node *node, const struct control_request *request,
+                      struct control_call *call);
 
 /* The file of type constraints is read again. */
 void mesh_node_reload(struct mesh_node *node);

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/model_orders.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -243,50 +240,16 @@ list_row(void *context, const struct model_row *row)
     listing->count++;
 }
 
-static enum status
-write_all(int fd, const char *data, size_t bytes, struct error *error)
-{
-    while (bytes > 0) {
-        ssize_t written = write(fd, data, bytes);
-        if (written < 0)
-            return error_set_errno(error, "a file for the list");
-        data += written;
-        bytes -= (size_t)written;
-    }
-    return STATUS_OK;
-}
-
-static enum status
-make_file(const struct listing *listing, int *fd, struct error *error)
-{
-    enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL };
-    *fd = memfd_create("shoal-models", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (*fd < 0)
-        return error_set_errno(error, "a file for the list");
-    enum status status = write_all(*fd, listing->bytes.data, listing->bytes.used, error);
-    if (status == STATUS_OK && fcntl(*fd, F_ADD_SEALS, SEALS) != 0)
-        status = error_set_errno(error, "a file for the list");
-    return status;
-}
-
 static void
 list(const struct model_orders *orders, struct control_call *call)
 {
     struct listing listing = {.count = 0};
-    struct error error = ERROR_NONE;
-    int fd = -1;
+    char text[64];
     models_visit(orders->registry, list_row, &listing);
     CHECK(!listing.bytes.failed);
-    if (make_file(&listing, &fd, &error) == STATUS_OK) {
-        char text[64];
-        snprintf(text, sizeof(text), "%u models", listing.count);
-        control_answer_list(call, fd, text);
-    } else {
-        control_answer(call, &error, NULL);
-    }
+    snprintf(text, sizeof(text), "%u models", listing.count);
+    control_answer_list(call, listing.bytes.data, listing.bytes.used, text);
     bytes_fini(&listing.bytes);
-    if (fd >= 0)
-        close(fd);
 }
 
 void

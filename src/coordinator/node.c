@@ -14,6 +14,7 @@
 #include "coordinator/assembly.h"
 #include "coordinator/config.h"
 #include "coordinator/control.h"
+#include "coordinator/drains.h"
 #include "coordinator/front.h"
 #include "coordinator/local.h"
 #include "coordinator/http.h"
@@ -72,6 +73,9 @@ struct node {
     int interrupts;
     int64_t drain_deadline_ns;
     int64_t mesh_deadline_ns; /* models move to other nodes until then, at most; 0: none do */
+    bool left_copies;         /* and then some had not */
+    struct drains drains;     /* who asked for it */
+    enum log_level log_level;
     int signal_fd;
     struct loop_watch *signal_watch;
     struct loop_timer *publish_timer;
@@ -145,6 +149,8 @@ update_ready(struct node *node)
     if (serving && !ready)
         loop_timer_set(node->mesh_timer, MESH_LOOK_MS * (int64_t)NS_PER_MS);
     front_set_node_ready(node->front, ready);
+    if (node->mesh != NULL)
+        front_set_serving(node->front, MESH_SERVICE, ready);
     probes_set_ready(node->probes, ready);
     rest_set_node_ready(node->rest, ready);
     if (ready && node->phase == PHASE_STARTING) {
@@ -194,16 +200,21 @@ on_pipeline_not_serving(void *context, struct pipeline *pipeline)
 static void stop_pipelines(struct node *node);
 
 static void
-on_pipeline_start_failed(void *context, struct pipeline *pipeline, const struct error *error)
+refuse_to_start(struct node *node, const struct error *error)
 {
-    struct node *node = context;
-    (void)pipeline;
     if (node->phase == PHASE_STOPPING)
         return;
     log_error("start_failed error=\"%s\"", error->text);
     fprintf(stderr, "shoald: %s\n", error->text);
     node->exit_code = EXIT_REFUSED;
     stop_pipelines(node);
+}
+
+static void
+on_pipeline_start_failed(void *context, struct pipeline *pipeline, const struct error *error)
+{
+    (void)pipeline;
+    refuse_to_start(context, error);
 }
 
 static void
@@ -229,6 +240,7 @@ stop_directories(struct node *node)
 static void
 stop_pipelines(struct node *node)
 {
+    drains_stop(&node->drains);
     node->phase = PHASE_STOPPING;
     loop_timer_clear(node->drain_timer);
     probes_drained(node->probes, node->http);
@@ -247,8 +259,10 @@ mesh_still_drains(struct node *node)
 {
     if (node->mesh_deadline_ns == 0)
         return false;
-    if (!mesh_node_is_drained(node->mesh) && clock_now_ns() < node->mesh_deadline_ns)
+    bool is_drained = mesh_node_is_drained(node->mesh);
+    if (!is_drained && clock_now_ns() < node->mesh_deadline_ns)
         return true;
+    node->left_copies = !is_drained;
     node->mesh_deadline_ns = 0;
     drain_pipelines(node);
     return false;
@@ -271,6 +285,7 @@ on_drain_look(void *context)
     }
     log_info("drained left_in_flight=%llu local_clients=%u", (unsigned long long)in_flight,
              clients);
+    drains_tell(&node->drains, in_flight, node->left_copies);
     stop_pipelines(node);
 }
 
@@ -352,10 +367,25 @@ refuse_model_order(struct control_call *call)
     control_answer(call, &error, NULL);
 }
 
+/* True: it was none of the pipelines' or their models'. */
+static bool
+take_mesh_control(struct node *node, const struct control_request *request,
+                  struct control_call *call)
+{
+    if (request->verb == CONTROL_DRAIN &&
+        drains_take(&node->drains, request, call, node->phase < PHASE_STOPPING))
+        drain(node, "asked");
+    else if (request->verb >= CONTROL_MESH_NODES && request->verb <= CONTROL_MESH_MOVES)
+        mesh_node_report(node->mesh, request, call);
+    return request->verb >= CONTROL_MESH_NODES;
+}
+
 static void
 on_control(void *context, const struct control_request *request, struct control_call *call)
 {
     struct node *node = context;
+    if (take_mesh_control(node, request, call))
+        return;
     if (node->mesh != NULL &&
         (request->verb == CONTROL_MODEL_LOAD || request->verb == CONTROL_MODEL_UNLOAD)) {
         refuse_model_order(call);
@@ -479,6 +509,20 @@ start_tracer(struct node *node, struct error *error)
     return options.target == NULL ? STATUS_OK : tracer_create(&options, &node->tracer, error);
 }
 
+static void
+on_mesh_disabled(void *context)
+{
+    struct node *node = context;
+    struct error error = ERROR_NONE;
+    if (node->phase != PHASE_STARTING) {
+        log_warn("mesh_disabled");
+        return;
+    }
+    error_set(&error, STATUS_FAILED_PRECONDITION,
+              "config/disable in the mesh's registry forbids that nodes start: delete it");
+    refuse_to_start(node, &error);
+}
+
 static enum status
 create_mesh(struct node *node, struct error *error)
 {
@@ -492,6 +536,9 @@ create_mesh(struct node *node, struct error *error)
         .counters = counters_values(&node->assembly.counters, 0),
         .tracer = node->tracer,
         .share_key = node->share_key,
+        .log_level = node->log_level,
+        .on_disabled = on_mesh_disabled,
+        .context = node,
     };
     return mesh_node_create(&options, &node->mesh, error);
 }
@@ -677,7 +724,8 @@ node_run(const struct node_options *options)
     int level = options->log_level;
     if (level < 0 && node->source->config.log_level != NULL)
         level = log_level_from_name(node->source->config.log_level);
-    log_init("shoald", level < 0 ? LOG_INFO : (enum log_level)level);
+    node->log_level = level < 0 ? LOG_INFO : (enum log_level)level;
+    log_init("shoald", node->log_level);
     struct error error = ERROR_NONE;
     if (start(node, &error) == STATUS_OK) {
         front_start(node->front);

@@ -21,16 +21,11 @@ control_path(const char *counters_path, char *path, size_t room, struct error *e
     return STATUS_OK;
 }
 
-bool
-control_model_read(const struct control_model *model, size_t left,
-                   const char *texts[CONTROL_TEXT_COUNT])
+/* `count` texts, each terminated, from `at` on. False: they are not all there. */
+static bool
+read_texts(const char *at, const char *end, const char *texts[], int count)
 {
-    if (left < sizeof(*model) || model->bytes < sizeof(*model) || model->bytes > left ||
-        model->bytes % sizeof(uint64_t) != 0)
-        return false;
-    const char *at = model->texts;
-    const char *end = (const char *)model + model->bytes;
-    for (int i = 0; i < CONTROL_TEXT_COUNT; i++) {
+    for (int i = 0; i < count; i++) {
         size_t bytes = strnlen(at, (size_t)(end - at));
         if (bytes == (size_t)(end - at))
             return false;
@@ -38,4 +33,25 @@ control_model_read(const struct control_model *model, size_t left,
         at += bytes + 1;
     }
     return true;
+}
+
+static bool
+has_size(uint32_t bytes, size_t least, size_t left)
+{
+    return bytes >= least && bytes <= left && bytes % sizeof(uint64_t) == 0;
+}
+
+bool
+control_model_read(const struct control_model *model, size_t left,
+                   const char *texts[CONTROL_TEXT_COUNT])
+{
+    return left >= sizeof(*model) && has_size(model->bytes, sizeof(*model), left) &&
+           read_texts(model->texts, (const char *)model + model->bytes, texts, CONTROL_TEXT_COUNT);
+}
+
+bool
+control_row_read(const struct control_row *row, size_t left, const char *texts[CONTROL_TEXTS])
+{
+    return left >= sizeof(*row) && has_size(row->bytes, sizeof(*row), left) &&
+           read_texts(row->texts, (const char *)row + row->bytes, texts, CONTROL_TEXTS);
 }

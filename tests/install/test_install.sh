@@ -29,6 +29,14 @@ check_exports build/liboutside.so
 for program in shoald shoal-worker shoalctl; do
     [ -x "$prefix/bin/$program" ] || fail "$program is not installed"
 done
+# It finds shoalctl from where it lies, through a link too, and says what that says: there is no node.
+ln -s "$prefix/libexec/shoal/stop.sh" "$work/stop.sh"
+code=0
+SHOAL_COUNTERS=$work/nobody "$work/stop.sh" wait >"$work/log" 2>&1 || code=$?
+[ $code = 3 ] || { cat "$work/log"; fail "stop.sh without a node ended with $code"; }
+code=0
+"$work/stop.sh" now >"$work/log" 2>&1 || code=$?
+[ $code = 2 ] || fail "stop.sh now ended with $code"
 [ -n "$(find "$prefix" -name LICENSE)" ] || fail "no licence installed"
 [ -n "$(find "$prefix/lib/shoal" -name '*.so')" ] || fail "no modelet installed"
 [ -n "$(find "$prefix/share/shoal/examples" -name '*.yaml')" ] || fail "no example installed"

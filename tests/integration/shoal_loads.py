@@ -6,9 +6,9 @@ import struct
 import threading
 import time
 
-# shm/control.h: version, verb, pipeline, id, path, key; version, status, text.
-REQUEST, ANSWER = struct.Struct("<II64s128s1024s4096s"), struct.Struct("<II512s")
-VERSION, LOAD, UNLOAD = 2, 2, 3
+# shm/control.h: version, verb, limit, flags, from, pipeline, id, path, key; version, status, text.
+REQUEST, ANSWER = struct.Struct("<IIIIQ64s128s1024s4096s"), struct.Struct("<II512s")
+VERSION, LOAD, UNLOAD = 3, 2, 3
 TIMEOUT_S = 60
 
 
@@ -17,7 +17,7 @@ def ask_node(control, verb, name, path=""):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as call:
         call.settimeout(TIMEOUT_S)
         call.connect(control)
-        call.send(REQUEST.pack(VERSION, verb, b"", name.encode(), path.encode(), b""))
+        call.send(REQUEST.pack(VERSION, verb, 0, 0, 0, b"", name.encode(), path.encode(), b""))
         _, status, text = ANSWER.unpack(call.recv(ANSWER.size))
     if status != 0:
         raise RuntimeError(f"{name}: {text.rstrip(bytes(1)).decode()}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Meshes of several nodes on this machine: an etcd of their own, and daemons that share it."""
 
+import base64
 import json
 import pathlib
 import shutil
@@ -39,6 +40,19 @@ class Etcd:
                 return json.load(answer)["health"] == "true"
         except OSError:
             return False
+
+    def ask(self, path, **fields):
+        """Over the JSON gateway."""
+        body = json.dumps({name: base64.b64encode(value.encode()).decode()
+                           for name, value in fields.items()}).encode()
+        with urllib.request.urlopen(f"{self.url}{path}", body, timeout=10) as answer:
+            return json.load(answer)
+
+    def put(self, key, value):
+        self.ask("/v3/kv/put", key=key, value=value)
+
+    def delete(self, key):
+        self.ask("/v3/kv/deleterange", key=key)
 
     def stop(self):
         if self.process is not None:

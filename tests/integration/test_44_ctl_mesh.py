@@ -1,20 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shoalctl mesh: models and vmodels of a mesh, by name, through one of its nodes.
+"""shoalctl mesh: models and vmodels of a mesh, by name, through one of its nodes, and what the node
+on this machine knows of all of them.
 
 A real node, a mesh of one, has the pupil's models. All is done and looked at by shoalctl alone; that it
-was true is seen by calling the models. Answers of a mesh that no honest node gives are a server's of
-this test.
+was true is seen by calling the models. Lists are asked for in pages: there are more models than one
+answer has, and more names than one answer looks at. A drain is one of a node that has a call under way.
+Answers of a mesh that no honest node gives are a server's of this test, or a socket's. A mesh of several
+nodes is looked at, and drained, in test_69_mesh_nodes.py.
 ctest: timeout=180
 """
 
 import concurrent.futures
+import fcntl
+import os
+import pathlib
+import pty
+import socket
+import struct
 import subprocess
+import tempfile
+import termios
+import threading
 import unittest
 
 import grpc
 
 from shoal_ctl import LATE, NEGATIVE, OK, UNREACHABLE, USAGE, environment, shoalctl
 from shoal_fixture import BIN, WAIT_SECONDS, Shoald, free_port, main, node, pipeline, stage
+from shoal_loads import ANSWER
 from shoal_pupil import key, prepare, pupil, said
 from shoal_registry import Registrar
 
@@ -130,6 +143,272 @@ class TestVModels(Case):
         (self.shoald.folder / "u3.go").touch()
 
 
+class TestLists(Case):
+    def list(self, what, *arguments, **options):
+        return shoalctl("mesh", what, *arguments, "--counters", self.shoald.counters, **options)
+
+    def rows(self, what, *arguments):
+        return self.list(what, "--json", *arguments).json_lines
+
+    def test_nodes(self):
+        row, = self.rows("nodes")
+        self.assertEqual((row["id"], row["self"], row["leads"], row["drains"], row["full"]),
+                         ("the-node", True, True, False, False))
+        self.assertGreater(row["capacity_bytes"], 0)
+        self.assertGreaterEqual(row["capacity_bytes"], row["free_bytes"])
+        self.assertGreater(row["start_ms"], 1_600_000_000_000)
+        out = self.list("nodes").out
+        self.assertRegex(out, r"(?m)^  the-node .* this one leads ")
+        self.assertTrue(out.endswith("\n1 node\n"), out)
+        self.assertEqual(self.rows("nodes", "--prefix", "the-n"), [row])
+        self.assertEqual(self.list("nodes", "--prefix", "other").out, "0 nodes\n")
+
+    def test_how_models_are(self):
+        self.register("state-known")
+        self.register("state-loaded", "--wait")
+        self.register("state-failed", "--wait", "--key", key(fail="it is no good"), code=NEGATIVE)
+        rows = {row["id"]: row for row in self.rows("models", "--prefix", "state-")}
+        self.assertEqual({name: row["state"] for name, row in rows.items()},
+                         {"state-known": "not loaded", "state-loaded": "loaded",
+                          "state-failed": "failed"})
+        self.assertEqual({name: (row["loaded"], row["failed"], row["here"])
+                          for name, row in rows.items()},
+                         {"state-known": (0, 0, ""), "state-loaded": (1, 0, "loaded"),
+                          "state-failed": (0, 1, "")})
+        self.assertIn("it is no good", rows["state-failed"]["error"])
+        self.assertEqual((rows["state-known"]["type"], rows["state-known"]["path"]),
+                         ("pupil", "model"))
+        loaded = [row["id"] for row in self.rows("models", "--prefix", "state-", "--node",
+                                                 "the-node")]
+        self.assertEqual(loaded, ["state-loaded"])
+        self.assertEqual(self.rows("models", "--node", "nobody"), [])
+        out = self.list("models", "--prefix", "state-").out
+        self.assertRegex(out, r"(?m)^  state-loaded +loaded +pupil +model +loaded +1 +0 +0 +0 ")
+        self.assertRegex(out, r"(?m)^state-failed: .*it is no good$")
+        self.assertTrue(out.endswith("\n3 models\n"), out)
+
+    def test_more_than_a_page(self):
+        names = {f"page-{i:05}" for i in range(1500)}
+        flying = [self.registrar.start("registerModel", modelId=name,
+                                       modelInfo={"type": "pupil", "path": "model"})
+                  for name in sorted(names)]
+        for call in flying:
+            call.result()
+        rows = self.rows("models", "--prefix", "page-", "--limit", 5000)
+        self.assertEqual([row["id"] for row in rows], sorted(names))
+        self.assertEqual(len(self.rows("models", "--prefix", "page-0000")), 10)
+        self.assertEqual(len(self.rows("models", "--prefix", "page-", "--limit", 1001)), 1001)
+        self.assertEqual(len(self.rows("models", "--prefix", "page-")), 1000)
+        self.assertIn("1 model, and there are more", self.list("models", "--prefix", "page-",
+                                                               "--limit", 1).out)
+
+    def test_copies(self):
+        self.register("where", "--wait")
+        self.assertRegex(self.list("copies", "where").out,
+                         r"^where: loaded\n  NODE .*\n  the-node +loaded +loaded +\S.*\n1 place\n$")
+        model, copy = self.rows("copies", "where")
+        self.assertEqual((model["id"], model["state"], model["here"]), ("where", "loaded", "loaded"))
+        self.assertEqual((copy["node"], copy["state"], copy["here"], copy["error"]),
+                         ("the-node", "loaded", "loaded", ""))
+        self.assertGreater(copy["since_ms"], 1_600_000_000_000)
+        self.register("where-held", "--load", "--key", key(load="where-held"))
+        self.registrar.wait_status("where-held", 2)
+        self.assertIn("the-node  loading", self.list("copies", "where-held").out)
+        (self.shoald.folder / "where-held.go").touch()
+        done = self.list("copies", "nowhere", code=NEGATIVE)
+        self.assertIn('this node knows no model "nowhere"', done.err)
+
+    def test_vmodels(self):
+        self.register("x1", "--wait")
+        self.register("x2", "--key", key(load="x2"))
+        self.mesh("set-vmodel", "x-still", "x1", "--owner", "me")
+        self.mesh("set-vmodel", "x-moves", "x1")
+        self.mesh("set-vmodel", "x-moves", "x2")
+        rows = {row["id"]: row for row in self.rows("vmodels", "--prefix", "x-")}
+        self.assertEqual(rows["x-still"],
+                         {"id": "x-still", "state": "defined", "owner": "me", "active": "x1",
+                          "target": "x1", "target_state": "", "active_copies": 1,
+                          "target_copies": 0})
+        self.assertEqual((rows["x-moves"]["state"], rows["x-moves"]["active"],
+                          rows["x-moves"]["target"], rows["x-moves"]["target_state"]),
+                         ("going over", "x1", "x2", "loading"))
+        self.assertRegex(self.list("vmodels", "--prefix", "x-").out,
+                         r"(?m)^  x-moves +going over +- +x1 +x2 +loading +1 +0\n"
+                         r"  x-still +defined +me +x1 +- +- +1 +0\n2 vmodels\n")
+        (self.shoald.folder / "x2.go").touch()
+        self.mesh("set-vmodel", "x-moves", "x2", "--wait")
+
+    def test_again_and_again(self):
+        out = self.list("nodes", "--watch", "--interval", "0.01", "--count", 3).out
+        self.assertEqual(out.count("\n1 node\n"), 3, out)
+        lines = self.list("nodes", "--json", "--interval", "0.01", "--count", 2).out.split("\n\n")
+        self.assertEqual(len(lines), 2)
+
+    def test_on_a_terminal(self):
+        """Two lines high: the rest is cut off, and written over the next time."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 2, 30, 0, 0))
+        done = subprocess.run([BIN / "shoalctl", "mesh", "nodes", "--counters", self.shoald.counters,
+                               "--interval", "0.01", "--count", "2"], stdout=slave,
+                              timeout=WAIT_SECONDS, env=environment())
+        os.close(slave)
+        shown = os.read(master, 1 << 16).decode()
+        os.close(master)
+        self.assertEqual(done.returncode, OK)
+        self.assertEqual(shown.count("\033[H"), 2, shown)
+        self.assertEqual(shown.count("NODE"), 2, shown)
+        self.assertNotIn("1 node", shown)
+
+    def test_a_page_without_a_row(self):
+        """So many names were looked at, and none was meant: the next page is asked for."""
+        pages = [row(NODE, "b") + row(PAGE), row(PAGE, number=9),
+                 row(NODE, "z") + row(PAGE, number=7)]
+        with tempfile.TemporaryDirectory() as folder:
+            counters = pathlib.Path(folder) / "counters"
+            with FakeNode(f"{counters}.control", lambda verb: pages.pop()):
+                rows = shoalctl("mesh", "nodes", "--json", "--counters", counters).json_lines
+        self.assertEqual([one["id"] for one in rows], ["b", "z"])
+
+    def test_a_list_that_cannot_be_read(self):
+        """A socket that is no node's answers with a list that ends too early, or is none."""
+        page = row(PAGE)
+        for listed, told in ((b"", "cannot be read"), (page[:40], "cannot be read"),
+                             (page + page, "cannot be read"), (b"\377" * 96, "cannot be read"),
+                             (None, "without its list"), (page, "0 nodes")):
+            with tempfile.TemporaryDirectory() as folder:
+                counters = pathlib.Path(folder) / "counters"
+                with FakeNode(f"{counters}.control", lambda verb, listed=listed: listed):
+                    done = shoalctl("mesh", "nodes", "--counters", counters,
+                                    code=OK if told == "0 nodes" else UNREACHABLE)
+            self.assertIn(told, done.out + done.err)
+
+
+# shm/control.h: verbs, kinds of rows, and a row.
+COPIES, MOVES, DRAIN = 7, 9, 10
+NODE, COPY, MOVE, PAGE = 0, 2, 4, 5
+
+
+def row(kind, *texts, number=0):
+    texts = b"".join(text.encode() + b"\0" for text in (*texts, *[""] * (6 - len(texts))))
+    texts += bytes(-len(texts) % 8)
+    return struct.pack("=II10Q", 88 + len(texts), kind, number, *[0] * 9) + texts
+
+
+class FakeNode:
+    """Answers each question with what `listed` says for its verb: bytes, or None for no list."""
+
+    def __init__(self, path, listed):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.bind(path)
+        self.socket.listen(4)
+        self.listed = listed
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+
+    def serve(self):
+        while True:
+            try:
+                call, _ = self.socket.accept()
+            except OSError:
+                return
+            version, verb = struct.unpack_from("<II", call.recv(1 << 16))
+            self.answer(call, version, self.listed(verb))
+
+    @staticmethod
+    def answer(call, version, listed):
+        answer = [ANSWER.pack(version, 0, b"drained")]
+        if listed is None:
+            call.send(answer[0])
+        else:
+            fd = os.memfd_create("list")
+            os.write(fd, listed)
+            socket.send_fds(call, answer, [fd])
+            os.close(fd)
+        call.close()
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        self.thread.join()
+
+
+class TestDrain(unittest.TestCase):
+    """Of a mesh of one: what is under way is answered, then the node ends."""
+
+    def start(self, **keys):
+        self.shoald = prepare(pupil(), mesh={"instance": "the-node"}, **keys)
+        self.enterContext(self.shoald)
+        self.registrar = self.enterContext(Registrar(self.shoald.target))
+
+    def held_call(self, name):
+        self.registrar.register(name, key=key(load=name))
+        call = self.registrar.start_infer(name)
+        self.registrar.wait_status(name, 2)
+        return call
+
+    def drain(self, *arguments, **options):
+        return shoalctl("mesh", "drain", *arguments, "--counters", self.shoald.counters, **options)
+
+    def test_it_waits_for_the_end(self):
+        self.start()
+        call = self.held_call("held")
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(self.drain)
+            self.shoald.wait_log("draining why=asked")
+            done = self.drain("--timeout-ms", 300, "--json", code=LATE)
+            self.assertIn("the drain goes on", done.json["error"])
+            row, = shoalctl("mesh", "nodes", "--json", "--counters",
+                            self.shoald.counters).json_lines
+            self.assertEqual(row["id"], "the-node")
+            (self.shoald.folder / "held.go").touch()
+            self.assertEqual(said(call.result()), "held")
+            self.assertRegex(waiting.result().out, r"(?m)^drained: \d+ moved, \d+ let go\n$")
+        self.assertIsNotNone(self.shoald.process.poll())  # it was waited for
+        self.shoald.check_end()
+
+    def test_its_time_is_over(self):
+        self.start(drain_timeout_ms=400)
+        call = self.held_call("held")
+        done = self.drain("--quiet", code=NEGATIVE)
+        self.assertIn("drain_timeout_ms was over", done.err)
+        call.exception()
+        (self.shoald.folder / "held.go").touch()
+        self.shoald.check_end()
+
+    def test_where_models_went(self):
+        """One is seen elsewhere while it is still here, one only when it has gone, one nowhere. The
+        node is this test, which does not end: so the time is over."""
+        here = [row(MOVE, name, "loaded", to) for name, to in (("seen", "b"), ("quick", ""),
+                                                               ("old", ""))]
+        looks = [b"".join(here), b""]
+        copies = [row(COPY, "c", "loading") + row(COPY, "d", "loaded"), b""]
+        answers = {MOVES: lambda: (looks.pop(0) if looks else b"") + row(PAGE),
+                   COPIES: lambda: copies.pop() + row(PAGE), DRAIN: lambda: None}
+        with tempfile.TemporaryDirectory() as folder:
+            counters = pathlib.Path(folder) / "counters"
+            with FakeNode(f"{counters}.control", lambda verb: answers[verb]()):
+                done = shoalctl("mesh", "drain", "--counters", counters, "--timeout-ms", 1000,
+                                code=LATE)
+        self.assertEqual(done.out, "old: let go\nquick: moved to d\nseen: moved to b\n")
+
+    def test_it_only_begins_it(self):
+        self.start()
+        self.assertEqual(self.drain("--no-wait").out, "the node drains\n")
+        self.shoald.check_end()
+        self.assertIn("no node listens", self.drain(code=UNREACHABLE).err)
+
+    def test_without_a_mesh(self):
+        with Shoald(node(pipeline("echo", stage("libecho.so")))) as shoald:
+            done = shoalctl("mesh", "models", "--counters", shoald.counters, code=NEGATIVE)
+            self.assertIn("the node is in no mesh", done.err)
+            done = shoalctl("mesh", "drain", "--json", "--counters", shoald.counters)
+            self.assertEqual(done.json, {"status": "OK", "text": "drained", "moved": 0, "let_go": 0})
+            shoald.check_end()
+
+
 class TestUsage(unittest.TestCase):
     def test_what_cannot_be_meant(self):
         for arguments, told in (
@@ -141,13 +420,18 @@ class TestUsage(unittest.TestCase):
                 (["set-vmodel", "v", "m", "--type", "t"], "one is missing"),
                 (["set-vmodel", "v", "m", "--key", "k"], "--key needs"),
                 (["status", "a", "--force"], "--force"),
-                (["status", "a", "--timeout-ms", "0"], "no whole number")):
+                (["status", "a", "--timeout-ms", "0"], "no whole number"),
+                (["nods"], "meant nodes"), (["copies"], "it takes ID"),
+                (["copies", "a", "b"], "one argument too many"), (["copies", ""], "1 to 4095 bytes"),
+                (["nodes", "a"], "takes no argument"), (["models", "--limit", "0"], "no whole number"),
+                (["nodes", "--limit", "1"], "unknown option"), (["drain", "a"], "takes no argument"),
+                (["models", "--prefix", "p" * 4096], "1 to 4095 bytes")):
             self.assertIn(told, shoalctl("mesh", *arguments, code=USAGE).err, arguments)
         self.assertIn("No such file",
                       shoalctl("mesh", "register", "a", "b", "--type", "t", "--key", "@/nothing",
                                code=USAGE).err)
         for word in ("register", "unregister", "status", "load", "set-vmodel", "delete-vmodel",
-                     "vmodel"):
+                     "vmodel", "nodes", "models", "copies", "vmodels", "drain"):
             self.assertIn(f"shoalctl mesh {word}", shoalctl("mesh", word, "--help").out)
             self.assertIn(word, shoalctl("mesh", "--help").out)
 

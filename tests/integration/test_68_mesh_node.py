@@ -18,7 +18,7 @@ import urllib.request
 
 import grpc
 
-from shoal_client import failure
+from shoal_client import Client, failure
 from shoal_fixture import BIN, free_port, main, wait_until
 from shoal_pupil import Rig, key, prepare, pupil, said
 from shoal_registry import (DEFINED, LOADED, LOADING, LOADING_FAILED, NOT_FOUND, NOT_LOADED,
@@ -73,6 +73,28 @@ class OneNode(Rig, unittest.TestCase):
     def check_infer_fails(self, code, text, *args, **keys):
         found, words = failure(self.registrar.start_infer(*args, **keys))
         self.assertEqual((found, words), (code, text))
+
+
+class Service(OneNode):
+    """What a client can find out that knows no proto file, and a load balancer."""
+
+    def test_reflection_and_health_know_it(self):
+        with Client(self.shoald.target) as client:
+            request, stub = client.stub("ServerReflectionInfo", "grpc.reflection.v1.ServerReflection",
+                                        "stream_stream")
+            asked = [request(list_services="*"),
+                     request(file_containing_symbol="mmesh.ModelMesh.setVModel"),
+                     request(file_containing_symbol="mmesh.ModelStatusInfo")]
+            services, *files = stub(iter(asked), timeout=60)
+            names = [one.name for one in services.list_services_response.service]
+            self.assertEqual(names.count("mmesh.ModelMesh"), 1, names)
+            self.assertIn("inference.GRPCInferenceService", names)
+            self.assertNotIn("mmesh.ModelRuntime", names)
+            for file in files:
+                self.assertTrue(file.file_descriptor_response.file_descriptor_proto, file)
+            for service in ("", "mmesh.ModelMesh"):
+                question, check = client.stub("Check", "grpc.health.v1.Health")
+                self.assertEqual(check(question(service=service), timeout=60).status, 1)
 
 
 class Models(OneNode):

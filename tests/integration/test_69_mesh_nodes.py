@@ -10,15 +10,17 @@ ctest: timeout=600
 """
 
 import json
-import signal
+import os
+import subprocess
 import threading
 import unittest
 
 import grpc
 
 from shoal_client import failure
-from shoal_fixture import main, wait_until
-from shoal_meshes import Etcd, Nodes
+from shoal_ctl import environment, shoalctl
+from shoal_fixture import BIN, SOURCE, main, wait_until
+from shoal_meshes import Etcd, Nodes, mesh_node
 from shoal_pupil import Rig, key, said
 from shoal_registry import DEFINED, LOADED, Registrar
 
@@ -223,16 +225,58 @@ class MeshOfThree(Rig, unittest.TestCase):
                        lambda: [self.where(model) for model in models])
         self.assertEqual(traffic.failed, [])
 
-    def test_a_node_is_drained(self):
+    def test_nodes_are_drained(self):
+        """One by shoalctl, one by the hook of a container that was ModelMesh's; SIGTERM is elsewhere."""
         nodes = self.start()
         models = self.many()
-        with self.traffic(models) as traffic:
+        rows = wait_until(lambda: self.nodes_seen("node-a", 3), "all nodes to be seen")
+        self.assertEqual(sorted(rows), NAMES)
+        self.assertEqual([row["leads"] for row in rows.values()].count(True), 1)
+        self.assertEqual([name for name, row in rows.items() if row["self"]], ["node-a"])
+        self.assertTrue(all(row["address"] and row["loaders"] for row in rows.values()), rows)
+        wait_until(lambda: any(self.where(model) == ["node-c"] for model in models),
+                   "a model at node-c alone")
+        with self.traffic(models, ("node-a",)) as traffic:
             traffic.go_on()
-            nodes["node-c"].signal(signal.SIGTERM)
+            had = self.moving_from("node-c")
+            done = shoalctl("mesh", "drain", "--json", "--counters", nodes["node-c"].counters)
+            self.assertIsNotNone(nodes["node-c"].process.poll())
             nodes["node-c"].check_end()
+            self.check_moves(done.json_lines, had)
+            wait_until(lambda: self.nodes_seen("node-a", 2), "node-c to be gone")
+            traffic.go_on(400)
+            env = environment(SHOAL_COUNTERS=str(nodes["node-b"].counters),
+                              PATH=f"{BIN}:{os.environ['PATH']}")
+            stopped = subprocess.run([SOURCE / "src" / "ctl" / "stop.sh", "wait"], env=env,
+                                     capture_output=True, text=True, timeout=60)
+            self.assertEqual(stopped.returncode, 0, stopped.stdout + stopped.stderr)
+            self.assertIsNotNone(nodes["node-b"].process.poll())
+            nodes["node-b"].check_end()
             traffic.go_on(400)
         self.assertEqual(traffic.failed, [])
-        nodes["node-c"].stderr.index("mesh_drained")
+        for name in ("node-b", "node-c"):
+            nodes[name].stderr.index("mesh_drained")
+
+    def nodes_seen(self, by, count):
+        """Those that a node knows of, if they are so many."""
+        rows = shoalctl("mesh", "nodes", "--json", "--counters", self.nodes[by].counters).json_lines
+        return {row["id"]: row for row in rows} if len(rows) == count else None
+
+    def moving_from(self, name):
+        """Models that a node has now; nothing comes there by itself."""
+        rows = shoalctl("mesh", "models", "--node", name, "--json", "--counters",
+                        self.nodes["node-a"].counters).json_lines
+        return {row["id"] for row in rows}
+
+    def check_moves(self, rows, models):
+        end = rows.pop()
+        self.assertEqual((end["status"], end["text"]), ("OK", "drained"), end)
+        self.assertEqual(end["moved"], sum(row["moved_to"] != "" for row in rows), rows)
+        self.assertGreater(end["moved"], 0)
+        self.assertTrue({row["model"] for row in rows} >= models, (rows, models))
+        # All have been called within the hour, so none is let go before another node has it.
+        self.assertTrue({row["moved_to"] for row in rows} <= {"node-a", "node-b"}, rows)
+        self.assertEqual(end["let_go"], 0, rows)
 
     def test_a_node_joins(self):
         nodes = self.start()
@@ -262,6 +306,33 @@ class MeshOfThree(Rig, unittest.TestCase):
             "registerModel", modelId=name,
             modelInfo={"type": "pupil", "path": "model"}).code() == Code.OK, "the registry")
         self.assertEqual(said(nodes.at("node-b").infer(name)), name)
+
+    def test_settings(self):
+        """What stands in etcd under config/ counts at once; what has no meaning here is said, once."""
+        with mesh_node(self.etcd, "node-a") as one:
+            one.wait_log("mesh_session_begun")
+            self.etcd.put("/tas-runtime/test/config/log_each_invocation", "true")
+            one.wait_log(r"mesh_setting_ignored name=log_each_invocation instead=\"`traces`")
+            for value in ("1", "2"):
+                self.etcd.put("/tas-runtime/test/config/somebodys", value)
+            one.wait_log('mesh_setting_unknown name="somebodys"')
+            self.etcd.put("/tas-runtime/test/config/logger_level", "ERROR")
+            self.etcd.put("/tas-runtime/test/config/anybodys", "1")
+            self.etcd.delete("/tas-runtime/test/config/logger_level")
+            one.wait_log("mesh_log_level set=no")
+            self.assertNotIn("anybodys", one.stderr)
+            self.assertEqual(one.stderr.count("somebodys"), 1)
+            self.etcd.put("/tas-runtime/test/config/disable", "true")
+            one.wait_log("mesh_disabled")
+            with self.subTest("another one does not start"):
+                other = mesh_node(self.etcd, "node-b")
+                self.addCleanup(other.discard)
+                self.assertEqual(other.start().wait_exit(), 2)
+                self.assertIn("config/disable in the mesh's registry", other.stderr)
+                other.check_log()
+            self.etcd.delete("/tas-runtime/test/config/disable")
+            with mesh_node(self.etcd, "node-c"):
+                pass
 
     def test_a_vmodel_moves_under_its_callers(self):
         nodes = self.start()

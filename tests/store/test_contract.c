@@ -65,7 +65,10 @@ begins(void)
     seen_join(&seen, "{\"loc\":\"here\"}");
     assert_string_equal(seen_value(&seen, STORE_INSTANCES, "n1"), "{\"loc\":\"here\"}");
     assert_int_equal(seen_created(&seen, STORE_INSTANCES, "n1"), seen.session);
+    char leader[STORE_ID_BYTES_MAX + 1];
     WAIT_UNTIL(seen.leadership == STORE_LEADS);
+    assert_true(store_leader(seen.store, leader));
+    assert_string_equal(leader, "n1");
     WAIT_UNTIL(seen.whole >= 1);
     assert_true(store_revision(seen.store) > 0);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Proves the driver's small parts by themselves: numbers for what is under way are unique and come
- * again, fields that we do not know go with exactly the record that they are of, and this node's
- * record is written when its rules N1 to N4 say.
+ * again, fields that we do not know go with exactly the record that they are of, that the book
+ * has what was put last, and this node's record is written when its rules N1 to N4 say.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "../random.h"
+#include "mesh/edge/book.h"
 #include "mesh/edge/extras.h"
 #include "mesh/edge/publish.h"
 #include "mesh/edge/seats.h"
@@ -216,10 +217,50 @@ publish_the_oldest(void **state)
     assert_true(publish_is_due(&SAID, &now, 40000));
 }
 
+/* ---- the book ---- */
+
+static struct book_entry
+entry_named(const char *instance, const char *zone)
+{
+    return (struct book_entry){
+        .instance = instance, .zone = zone, .location = "loc", .address = "", .loaders = 3};
+}
+
+static void
+book_has_what_was_put_last(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"m", "a", "z", "b", "y"};
+    struct book book = {0};
+    assert_null(book_find(&book, "a"));
+    book_drop(&book, "a");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct book_entry entry = entry_named(names[i], "first");
+        book_put(&book, &entry);
+    }
+    char zone[] = "second"; /* is copied */
+    struct book_entry again = entry_named("b", zone);
+    book_put(&book, &again);
+    zone[0] = 'X';
+    assert_int_equal(book.count, 5);
+    assert_string_equal(book_find(&book, "b")->zone, "second");
+    assert_string_equal(book_find(&book, "b")->location, "loc");
+    assert_string_equal(book_find(&book, "z")->zone, "first");
+    assert_int_equal(book_find(&book, "m")->loaders, 3);
+    book_drop(&book, "a");
+    book_drop(&book, "a");
+    assert_null(book_find(&book, "a"));
+    assert_int_equal(book.count, 4);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        assert_int_equal(book_find(&book, names[i]) != NULL, names[i][0] != 'a');
+    book_fini(&book);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(book_has_what_was_put_last),
         cmocka_unit_test(seats_are_unique_and_come_again),
         cmocka_unit_test(seats_end_at_their_most),
         cmocka_unit_test(extras_go_with_their_revision),

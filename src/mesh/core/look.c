@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables, for people: what the registry says as this node sees it. */
+#include <string.h>
+
 #include "base/check.h"
 #include "mesh/core/state.h"
 
@@ -21,32 +23,120 @@ places_of(struct mesh *mesh, const struct model *model)
     return made;
 }
 
+/* Of the arena, which the caller has reset. Its record may have gone: then its id is all. */
+static struct mesh_model
+model_of(struct mesh *mesh, uint32_t number)
+{
+    const struct model *model = model_at(mesh, number);
+    if (!model->known)
+        return (struct mesh_model){.id = names_text(&mesh->tables.model_names, number)};
+    return (struct mesh_model){
+        .id = names_text(&mesh->tables.model_names, number),
+        .type = names_text(&mesh->tables.type_names, model->type),
+        .path = model->path,
+        .key = model->path + strlen(model->path) + 1,
+        .create_revision = model->create_revision,
+        .revision = model->revision,
+        .used_ms = model->used_ms,
+        .unloaded_ms = model->unloaded_ms,
+        .references = model->references,
+        .auto_delete = model->auto_delete,
+        .places = places_of(mesh, model),
+        .place_count = model->place_count,
+    };
+}
+
+static bool
+model_is_there(struct mesh *mesh, uint32_t number)
+{
+    return names_text(&mesh->tables.model_names, number) != NULL && model_at(mesh, number)->known;
+}
+
 uint32_t
 mesh_visit_models(struct mesh *mesh, uint32_t from, uint32_t count,
                   void (*visit)(void *context, const struct mesh_model *model), void *context)
 {
     const struct names *names = &mesh->tables.model_names;
     for (; from < names->used && count > 0; from++) {
-        const struct model *model = model_at(mesh, from);
-        if (names_text(names, from) == NULL || !model->known)
+        if (!model_is_there(mesh, from))
             continue;
         memory_arena_reset(&mesh->arena);
-        const struct mesh_model made = {
-            .id = names_text(names, from),
-            .type = names_text(&mesh->tables.type_names, model->type),
-            .path = model->path,
-            .key = model->path + __builtin_strlen(model->path) + 1,
-            .create_revision = model->create_revision,
-            .revision = model->revision,
-            .used_ms = model->used_ms,
-            .unloaded_ms = model->unloaded_ms,
-            .references = model->references,
-            .auto_delete = model->auto_delete,
-            .places = places_of(mesh, model),
-            .place_count = model->place_count,
-        };
+        const struct mesh_model made = model_of(mesh, from);
         visit(context, &made);
         count--;
+    }
+    return from < names->used ? from : 0;
+}
+
+/* ---- with what counts of it ---- */
+
+static struct mesh_sight
+sight_of(struct mesh *mesh, uint32_t number)
+{
+    const struct entry *entry = entry_of(mesh, model_at(mesh, number));
+    memory_arena_reset(&mesh->arena);
+    return (struct mesh_sight){
+        .model = model_of(mesh, number),
+        .status = status_of(mesh, number),
+        .here = entry == NULL ? MESH_STATE_NONE : (enum mesh_state)entry->state,
+    };
+}
+
+uint32_t
+mesh_see_models(struct mesh *mesh, uint32_t from, uint32_t count, const char *prefix,
+                void (*see)(void *context, const struct mesh_sight *sight), void *context)
+{
+    const struct names *names = &mesh->tables.model_names;
+    size_t bytes = strlen(prefix);
+    for (; from < names->used && count > 0; from++, count--) {
+        if (!model_is_there(mesh, from) || strncmp(names_text(names, from), prefix, bytes) != 0)
+            continue;
+        const struct mesh_sight sight = sight_of(mesh, from);
+        see(context, &sight);
+    }
+    return from < names->used ? from : 0;
+}
+
+bool
+mesh_see_model(struct mesh *mesh, const char *id,
+               void (*see)(void *context, const struct mesh_sight *sight), void *context)
+{
+    uint32_t number = tables_model(&mesh->tables, id);
+    if (number == NAME_NONE || !model_is_there(mesh, number))
+        return false;
+    const struct mesh_sight sight = sight_of(mesh, number);
+    see(context, &sight);
+    return true;
+}
+
+uint32_t
+mesh_see_copies(struct mesh *mesh, uint32_t from, uint32_t count,
+                void (*see)(void *context, const struct mesh_sight *sight), void *context)
+{
+    for (; from < mesh->entry_used && count > 0; from++, count--) {
+        if (mesh->entries[from].state == MESH_STATE_NONE)
+            continue;
+        const struct mesh_sight sight = sight_of(mesh, mesh->entries[from].model);
+        see(context, &sight);
+    }
+    return from < mesh->entry_used ? from : 0;
+}
+
+uint32_t
+mesh_see_vmodels(struct mesh *mesh, uint32_t from, uint32_t count, const char *prefix,
+                 void (*see)(void *context, const char *id,
+                             const struct mesh_vmodel_status *status),
+                 void *context)
+{
+    const struct names *names = &mesh->vmodels.names;
+    size_t bytes = strlen(prefix);
+    for (; from < names->used && count > 0; from++, count--) {
+        const char *id = names_text(names, from);
+        if (id == NULL || !mesh->vmodels.at[from].known || strncmp(id, prefix, bytes) != 0)
+            continue;
+        memory_arena_reset(&mesh->arena);
+        const struct mesh_vmodel_status status = vmodel_status_of(mesh, from);
+        see(context, id, &status);
     }
     return from < names->used ? from : 0;
 }

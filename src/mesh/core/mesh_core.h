@@ -480,5 +480,27 @@ uint32_t mesh_visit_instances(struct mesh *mesh, uint32_t from, uint32_t count,
                               void (*visit)(void *context, const struct mesh_instance *instance),
                               void *context);
 
+/* A model as it is to be told of: its record, what counts of that (O4), and what this node has. */
+struct mesh_sight {
+    struct mesh_model model;
+    struct mesh_status status;
+    enum mesh_state here;
+};
+
+/* The same for people: of `count` names that are looked at, those that begin with `prefix` are
+ * shown. So the time that it takes is bounded, however few they are. */
+uint32_t mesh_see_models(struct mesh *mesh, uint32_t from, uint32_t count, const char *prefix,
+                         void (*see)(void *context, const struct mesh_sight *sight), void *context);
+uint32_t mesh_see_vmodels(struct mesh *mesh, uint32_t from, uint32_t count, const char *prefix,
+                          void (*see)(void *context, const char *id,
+                                      const struct mesh_vmodel_status *status),
+                          void *context);
+/* Those that this node has, or is about to; of one whose record has gone, the id alone. */
+uint32_t mesh_see_copies(struct mesh *mesh, uint32_t from, uint32_t count,
+                         void (*see)(void *context, const struct mesh_sight *sight), void *context);
+/* False: there is no such model. */
+bool mesh_see_model(struct mesh *mesh, const char *id,
+                    void (*see)(void *context, const struct mesh_sight *sight), void *context);
+
 /* Walks the tables and CHECKs that they agree; for tests. */
 void mesh_check(const struct mesh *mesh);

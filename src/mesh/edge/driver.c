@@ -243,6 +243,9 @@ driver_destroy(struct driver *driver)
     seats_fini(&driver->calls);
     seats_fini(&driver->orders);
     extras_fini(&driver->extras);
+    book_fini(&driver->book);
+    for (uint32_t i = 0; i < driver->stranger_count; i++)
+        free(driver->strangers[i]);
     free(driver->ended);
     free(driver->texts);
     CHECK(pthread_mutex_destroy(&driver->lock) == 0);

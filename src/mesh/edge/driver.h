@@ -28,6 +28,7 @@
 #include "mesh/core/mesh_core.h"
 #include "mesh/record/record.h"
 
+struct book_entry; /* book.h */
 struct driver;
 struct driver_call;
 struct driver_load;
@@ -366,3 +367,27 @@ uint64_t driver_visit_instances(struct driver *driver, uint64_t from, uint32_t c
 uint64_t driver_visit_vmodels(struct driver *driver, uint64_t from, uint32_t count,
                               void (*visit)(void *context, const struct mesh_vmodel *vmodel),
                               void *context);
+
+/*
+ * The same for people, with what counts of it: mesh_core.h. `count` names at most are looked at,
+ * so that the lock is held for a bounded time; those that begin with `prefix` are shown.
+ */
+uint64_t driver_see_models(struct driver *driver, uint64_t from, uint32_t count, const char *prefix,
+                           void (*see)(void *context, const struct mesh_sight *sight),
+                           void *context);
+uint64_t driver_see_vmodels(struct driver *driver, uint64_t from, uint32_t count,
+                            const char *prefix,
+                            void (*see)(void *context, const char *id,
+                                        const struct mesh_vmodel_status *status),
+                            void *context);
+/* Those that this node has, or is about to. */
+uint64_t driver_see_copies(struct driver *driver, uint64_t from, uint32_t count,
+                           void (*see)(void *context, const struct mesh_sight *sight),
+                           void *context);
+/* False: there is no such model. */
+bool driver_see_model(struct driver *driver, const char *id,
+                      void (*see)(void *context, const struct mesh_sight *sight), void *context);
+
+/* Loop thread: what an instance's record says of where it is; NULL: there is none. Until the store
+ * tells the next thing. */
+const struct book_entry *driver_where(const struct driver *driver, const char *instance);

@@ -111,6 +111,11 @@ put_instance(struct driver *driver, const struct store_record *record)
     const struct driver_peer peer = {.instance = record->id,
                                      .address = instance->address,
                                      .start_ms = instance->instance.start_ms};
+    book_put(&driver->book, &(struct book_entry){.instance = record->id,
+                                                 .location = instance->location,
+                                                 .zone = instance->zone,
+                                                 .address = instance->address,
+                                                 .loaders = instance->loaders});
     /* Before the step: from then on calls may go there. */
     if (peers->on_peer != NULL && !is_self(driver, record->id))
         peers->on_peer(peers->context, &peer);
@@ -128,14 +133,33 @@ set(struct driver *driver, enum record_setting_kind kind, const struct record_se
         driver->options.on_setting(driver->options.context, kind, setting);
 }
 
+/* Somebody else's, or misspelt: nothing can be known of it, so nothing is done, and it is said
+ * once.
+ */
+static void
+on_stranger(struct driver *driver, const char *name)
+{
+    for (uint32_t i = 0; i < driver->stranger_count; i++)
+        if (strcmp(driver->strangers[i], name) == 0)
+            return;
+    if (driver->stranger_count == DRIVER_STRANGERS_MAX)
+        return;
+    char *copy = strdup(name);
+    CHECK(copy != NULL);
+    driver->strangers[driver->stranger_count++] = copy;
+    log_warn("mesh_setting_unknown name=\"%.200s\"", name);
+}
+
 static void
 put_setting(struct driver *driver, const struct store_record *record)
 {
     struct record_setting setting;
     struct error error = ERROR_NONE;
     enum record_setting_kind kind = record_setting_kind(record->id);
-    if (kind == RECORD_SETTING_NONE)
-        return; /* somebody else's */
+    if (kind == RECORD_SETTING_NONE) {
+        on_stranger(driver, record->id);
+        return;
+    }
     if (record_setting_read(kind, record->value, record->value_bytes, &setting, &error) !=
         STATUS_OK)
         on_bad_record(driver, "config", record->id, &error);
@@ -175,6 +199,8 @@ on_gone(void *context, enum store_table table, const char *id, uint64_t revision
     driver_lock(driver);
     extras_drop(&driver->extras, table, id, revision);
     tell_and_unlock(driver, (struct mesh_event){.kind = kinds[table], .gone = {id, revision}});
+    if (table == STORE_INSTANCES)
+        book_drop(&driver->book, id);
     if (table == STORE_INSTANCES && peers->on_peer_gone != NULL && !is_self(driver, id))
         peers->on_peer_gone(peers->context, id);
 }

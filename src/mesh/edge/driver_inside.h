@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "base/clock.h"
+#include "mesh/edge/book.h"
 #include "mesh/edge/driver.h"
 #include "mesh/edge/extras.h"
 #include "mesh/edge/publish.h"
@@ -57,6 +58,8 @@ struct work {
     void (*drop)(struct work *work);
 };
 
+enum { DRIVER_STRANGERS_MAX = 32 };
+
 enum call_state { CALL_OVER, CALL_WAITING, CALL_SERVED, CALL_FORWARDED, CALL_LEFT };
 
 /* A try that ended while the core's actions were carried out: it is told the core after them. */
@@ -77,12 +80,15 @@ struct driver {
     int64_t start_ms; /* of the process, by the wall clock */
 
     /* The loop thread's. */
-    struct store *store; /* NULL: not started, or closed */
-    struct publish said; /* in this node's record */
-    int64_t said_ns;     /* when; 0: nothing yet */
-    int64_t trouble_ns;  /* when the store's was logged last */
-    int64_t refused_ns;  /* the same of a record that cannot be written */
-    bool works;          /* driver_work_run is under way */
+    struct store *store;                   /* NULL: not started, or closed */
+    struct publish said;                   /* in this node's record */
+    int64_t said_ns;                       /* when; 0: nothing yet */
+    int64_t trouble_ns;                    /* when the store's was logged last */
+    int64_t refused_ns;                    /* the same of a record that cannot be written */
+    bool works;                            /* driver_work_run is under way */
+    struct book book;                      /* where instances are */
+    char *strangers[DRIVER_STRANGERS_MAX]; /* settings that nobody here knows, once logged */
+    uint32_t stranger_count;
 
     /* Under the lock. */
     struct mesh *mesh;

@@ -432,6 +432,15 @@ store_revision_of(const struct store *store)
     return ((const struct etcd_store *)store)->whole;
 }
 
+static bool
+store_leader_of(const struct store *base, char id[STORE_ID_BYTES_MAX + 1])
+{
+    const struct etcd_store *store = (const struct etcd_store *)base;
+    const struct latch *leader = latches_leader(&store->latches);
+    return leader != NULL &&
+           id_of(store, RECORD_LATCHES, (struct etcd_bytes){leader->key, leader->key_bytes}, id);
+}
+
 static void
 store_close_of(struct store *base)
 {
@@ -458,7 +467,7 @@ store_close_of(struct store *base)
 
 static const struct store_kind etcd_kind = {
     "etcd",       store_close_of,   store_set_instance_of, store_leave_of,
-    store_txn_of, store_session_of, store_revision_of,
+    store_txn_of, store_session_of, store_revision_of,     store_leader_of,
 };
 
 /* ---- opening ---- */

@@ -16,6 +16,7 @@ struct store_kind {
     void (*txn)(struct store *store, struct request *request); /* which it then owns */
     uint64_t (*session)(const struct store *store);
     uint64_t (*revision)(const struct store *store);
+    bool (*leader)(const struct store *store, char id[STORE_ID_BYTES_MAX + 1]);
 };
 
 struct store {

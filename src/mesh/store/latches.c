@@ -54,12 +54,19 @@ latches_delete(struct latches *latches, struct etcd_bytes key)
     *latch = latches->at[--latches->count];
 }
 
+const struct latch *
+latches_leader(const struct latches *latches)
+{
+    const struct latch *first = NULL;
+    for (size_t i = 0; i < latches->count; i++)
+        if (first == NULL || latches->at[i].created < first->created)
+            first = &latches->at[i];
+    return first;
+}
+
 uint64_t
 latches_first(const struct latches *latches)
 {
-    uint64_t first = 0;
-    for (size_t i = 0; i < latches->count; i++)
-        if (first == 0 || latches->at[i].created < first)
-            first = latches->at[i].created;
-    return first;
+    const struct latch *first = latches_leader(latches);
+    return first == NULL ? 0 : first->created;
 }

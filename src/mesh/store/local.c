@@ -13,6 +13,7 @@
  *      is not there, else UNKNOWN.
  *   4. Instances are not in the journal: they end with the process.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -431,13 +432,21 @@ local_revision(const struct store *store)
     return local->told ? local->revision : 0;
 }
 
+static bool
+local_leader(const struct store *store, char id[STORE_ID_BYTES_MAX + 1])
+{
+    snprintf(id, STORE_ID_BYTES_MAX + 1, "%s", store->instance);
+    return ((const struct local *)store)->session != 0;
+}
+
 static const struct store_kind memory_kind = {
     "memory",  local_close,   local_set_instance, local_leave,
-    local_txn, local_session, local_revision,
+    local_txn, local_session, local_revision,     local_leader,
 };
 
 static const struct store_kind file_kind = {
-    "file", local_close, local_set_instance, local_leave, local_txn, local_session, local_revision,
+    "file",    local_close,   local_set_instance, local_leave,
+    local_txn, local_session, local_revision,     local_leader,
 };
 
 /* ---- opening ---- */

@@ -77,3 +77,9 @@ store_revision(const struct store *store)
 {
     return store->kind->revision(store);
 }
+
+bool
+store_leader(const struct store *store, char id[STORE_ID_BYTES_MAX + 1])
+{
+    return store->kind->leader(store, id);
+}

@@ -20,6 +20,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -170,3 +171,5 @@ const char *store_kind(const struct store *store);
 uint64_t store_session(const struct store *store);
 /* Of all records told; 0: not whole yet. */
 uint64_t store_revision(const struct store *store);
+/* The instance that leads, as far as is known here. False: none does. */
+bool store_leader(const struct store *store, char id[STORE_ID_BYTES_MAX + 1]);

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/mesh_call.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "ctl/mesh.h"
+
+enum {
+    TIMEOUT_MS = 60000,
+    TIMEOUT_MS_MAX = 24 * 3600 * 1000,
+    KEY_BYTES_MAX = 65536,
+    REACH_MS_MAX = 5000,
+};
+
+/* ---- options, of whichever part ---- */
+
+static char *
+loose(const char *text)
+{
+    return (char *)(uintptr_t)text;
+}
+
+static enum status
+take_key(struct mesh_settings *settings, const char *value, struct error *error)
+{
+    settings->key = loose(value);
+    if (value[0] != '@')
+        return STATUS_OK;
+    FILE *file = fopen(value + 1, "re");
+    if (file == NULL)
+        return error_set_errno(error, "%s", value + 1);
+    free(settings->key_read);
+    settings->key = settings->key_read = ctl_allocate(KEY_BYTES_MAX + 1, 1);
+    size_t bytes = fread(settings->key, 1, KEY_BYTES_MAX + 1, file);
+    bool failed = ferror(file) != 0;
+    fclose(file);
+    if (failed)
+        return error_set(error, STATUS_UNAVAILABLE, "%s: cannot be read", value + 1);
+    if (bytes > KEY_BYTES_MAX || memchr(settings->key, '\0', bytes) != NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s: a key is a text of at most %d bytes",
+                         value + 1, KEY_BYTES_MAX);
+    return STATUS_OK;
+}
+
+static bool
+take_flag(struct mesh_settings *settings, const char *name)
+{
+    const struct {
+        const char *name;
+        bool *flag;
+    } flags[] = {
+        {"load", &settings->load},   {"wait", &settings->wait},
+        {"force", &settings->force}, {"update", &settings->update},
+        {"json", &settings->json},   {"auto-delete", &settings->auto_delete},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(flags); i++)
+        if (strcmp(flags[i].name, name) == 0) {
+            *flags[i].flag = true;
+            return true;
+        }
+    return false;
+}
+
+static enum status
+on_option(void *context, size_t index, const char *value, struct error *error)
+{
+    struct mesh_settings *settings = context;
+    const char *name = settings->part->command.options[index].name;
+    const struct {
+        const char *name;
+        char **text;
+    } texts[] = {
+        {"type", &settings->type},
+        {"path", &settings->path},
+        {"owner", &settings->owner},
+        {"expect", &settings->expected},
+    };
+    if (take_flag(settings, name))
+        return STATUS_OK;
+    if (strcmp(name, "target") == 0) {
+        settings->target = value;
+        return STATUS_OK;
+    }
+    if (strcmp(name, "timeout-ms") == 0)
+        return ctl_read_whole(value, 1, TIMEOUT_MS_MAX, &settings->timeout_ms, error);
+    if (strcmp(name, "key") == 0)
+        return take_key(settings, value, error);
+    for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
+        if (strcmp(texts[i].name, name) == 0)
+            *texts[i].text = loose(value);
+    return STATUS_OK;
+}
+
+static enum status
+on_argument(void *context, const char *value, struct error *error)
+{
+    struct mesh_settings *settings = context;
+    if (settings->word_count == settings->part->word_count)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is one argument too many",
+                         value);
+    if (value[0] == '\0')
+        return error_set(error, STATUS_INVALID_ARGUMENT, "an argument is empty; it takes %s",
+                         settings->part->wants);
+    settings->words[settings->word_count++] = loose(value);
+    return STATUS_OK;
+}
+
+/* ---- the parts ---- */
+
+#define COMMON_OPTIONS                                                                             \
+    {"target", "ADDRESS", "any node of the mesh; default $SHOAL_TARGET, else 127.0.0.1:8033"},     \
+        {"timeout-ms", "N", "how long to wait; default 60000. What was begun goes on"},            \
+    {                                                                                              \
+        "json", NULL, "one line of JSON"                                                           \
+    }
+#define MODEL_OPTIONS                                                                              \
+    {                                                                                              \
+        "key", "TEXT",                                                                             \
+            "what the modelet is to know, by convention a JSON object; @FILE: what\n"              \
+            "stands there"                                                                         \
+    }
+#define OWNER_OPTION                                                                               \
+    {                                                                                              \
+        "owner", "NAME", "whose it is; default: the node's `vmodel_owner`"                         \
+    }
+
+static const struct ctl_option register_options[] = {
+    {"type", "TYPE", "what `type_constraints` go by; must be given"},
+    MODEL_OPTIONS,
+    {"load", NULL, "load it now, not when it is first called"},
+    {"wait", NULL, "the same, and wait until it is loaded, or has failed"},
+    COMMON_OPTIONS,
+};
+static const struct ctl_option plain_options[] = {COMMON_OPTIONS};
+static const struct ctl_option load_options[] = {
+    {"wait", NULL, "wait until it is loaded, or has failed"}, COMMON_OPTIONS};
+static const struct ctl_option owner_options[] = {OWNER_OPTION, COMMON_OPTIONS};
+static const struct ctl_option set_options[] = {
+    {"wait", NULL, "wait until it has gone over, or the model could not be loaded"},
+    {"force", NULL, "go over at once, whether the model is loaded or not"},
+    {"load", NULL, "load the model also if the vmodel is new"},
+    {"update", NULL, "fail if there is no such vmodel"},
+    {"expect", "MODEL", "fail if its target is another one now"},
+    {"type", "TYPE", "register the model with it: its type"},
+    {"path", "PATH", "with --type: where it lies"},
+    MODEL_OPTIONS,
+    {"auto-delete", NULL, "unregister the model when no vmodel refers to it any more"},
+    OWNER_OPTION,
+    COMMON_OPTIONS,
+};
+
+#define OPTIONS(table) .options = (table), .option_count = ARRAY_COUNT(table)
+#define MODEL_EXITS                                                                                \
+    "  0  it is registered, and has not failed to load\n"                                          \
+    "  1  it is not, or the mesh answered with an error\n"
+#define VMODEL_EXITS                                                                               \
+    "  0  there is such a vmodel, and it has not failed to go over\n"                              \
+    "  1  otherwise, or the mesh answered with an error\n"
+
+static const struct mesh_part parts[] = {
+    {{.name = "mesh register",
+      .arguments = "[options] --type TYPE ID PATH",
+      .summary = "Make a model known to all nodes of the mesh",
+      .about = "PATH is beneath the `root` of each node's models. The same again is fine; another\n"
+               "type, path or key under the same id is refused: unregister it first.\n",
+      .exits = MODEL_EXITS,
+      .example = "  shoalctl mesh register --type xgboost fraud-7 fraud/7 --wait\n",
+      OPTIONS(register_options)},
+     "register",
+     2,
+     "ID PATH",
+     mesh_order_register},
+    {{.name = "mesh unregister",
+      .arguments = "[options] ID",
+      .summary = "Forget a model, and have it unloaded everywhere",
+      .about = "One that is not known is fine; one that a vmodel refers to is refused.\n",
+      .example = "  shoalctl mesh unregister fraud-6\n",
+      OPTIONS(plain_options)},
+     "unregister",
+     1,
+     "ID",
+     mesh_order_unregister},
+    {{.name = "mesh status",
+      .arguments = "[options] ID",
+      .summary = "Say which nodes have a model, are loading it, or could not, and why",
+      .exits = MODEL_EXITS,
+      .example = "  shoalctl mesh status fraud-7\n",
+      OPTIONS(plain_options)},
+     "status",
+     1,
+     "ID",
+     mesh_order_status},
+    {{.name = "mesh load",
+      .arguments = "[options] ID",
+      .summary = "Load a registered model now, where there is most room",
+      .exits = MODEL_EXITS,
+      .example = "  shoalctl mesh load fraud-7 --wait\n",
+      OPTIONS(load_options)},
+     "load",
+     1,
+     "ID",
+     mesh_order_load},
+    {{.name = "mesh set-vmodel",
+      .arguments = "[options] VMODEL MODEL",
+      .summary = "Make a vmodel, or have it go over to another model",
+      .about = "The model that it has now answers until the new one is loaded as widely.\n",
+      .exits = VMODEL_EXITS,
+      .example = "  shoalctl mesh set-vmodel fraud fraud-7 --wait\n",
+      OPTIONS(set_options)},
+     "set-vmodel",
+     2,
+     "VMODEL MODEL",
+     mesh_order_set_vmodel},
+    {{.name = "mesh delete-vmodel",
+      .arguments = "[options] VMODEL",
+      .summary = "Delete a vmodel; its models stay, unless they were set with --auto-delete",
+      .example = "  shoalctl mesh delete-vmodel fraud\n",
+      OPTIONS(owner_options)},
+     "delete-vmodel",
+     1,
+     "VMODEL",
+     mesh_order_delete_vmodel},
+    {{.name = "mesh vmodel",
+      .arguments = "[options] VMODEL",
+      .summary = "Say which model a vmodel has, and whether it goes over to another",
+      .exits = VMODEL_EXITS,
+      .example = "  shoalctl mesh vmodel fraud --json\n",
+      OPTIONS(owner_options)},
+     "vmodel",
+     1,
+     "VMODEL",
+     mesh_order_vmodel},
+};
+
+/* ---- running one ---- */
+
+static int
+run_call(const struct mesh_settings *settings)
+{
+    struct client client;
+    struct error error = ERROR_NONE;
+    int64_t reach_ms = settings->timeout_ms < REACH_MS_MAX ? settings->timeout_ms : REACH_MS_MAX;
+    bool good = false;
+    rpc_init();
+    enum ctl_exit code = CTL_UNREACHABLE;
+    enum status status = client_open(&client, settings->target, &error);
+    if (status == STATUS_OK)
+        status = client_reach(&client, clock_now_ns() + reach_ms * NS_PER_MS, &error);
+    if (status == STATUS_OK) {
+        status = settings->part->call(settings, &client, &good, &error);
+        code = status == STATUS_DEADLINE_EXCEEDED ? CTL_LATE : good ? CTL_OK : CTL_NEGATIVE;
+        if (status != STATUS_OK)
+            error_prefix(&error, "%.64s: %s", settings->words[0], status_name(status));
+    }
+    if (status != STATUS_OK)
+        ctl_fail(code, settings->json, &error);
+    client_close(&client);
+    rpc_shutdown();
+    return code;
+}
+
+static enum status
+check(const struct mesh_settings *settings, struct error *error)
+{
+    const struct mesh_part *part = settings->part;
+    bool typed = settings->type[0] != '\0';
+    if (settings->word_count < part->word_count)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "it takes %s; see shoalctl %s --help",
+                         part->wants, part->command.name);
+    if (part->call == mesh_order_register && !typed)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "--type is missing: of what type is it?");
+    if (part->call == mesh_order_set_vmodel && typed != (settings->path[0] != '\0'))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "--type and --path register the model together: one is missing");
+    if (part->call == mesh_order_set_vmodel && !typed && settings->key[0] != '\0')
+        return error_set(error, STATUS_INVALID_ARGUMENT, "--key needs --type and --path");
+    return STATUS_OK;
+}
+
+int
+mesh_call_run(int argc, char **argv)
+{
+    static char nothing[] = "";
+    const struct mesh_part *part = parts;
+    while (strcmp(part->word, argv[0]) != 0)
+        part++;
+    struct mesh_settings settings = {
+        .part = part,
+        .type = nothing,
+        .path = nothing,
+        .key = nothing,
+        .owner = nothing,
+        .expected = nothing,
+        .target = ctl_target_default(),
+        .timeout_ms = TIMEOUT_MS,
+    };
+    struct ctl_reader reader = {on_option, on_argument, &settings};
+    struct error error = ERROR_NONE;
+    int code = ctl_options_read(&part->command, &reader, argc, argv);
+    if (code < 0)
+        code = check(&settings, &error) == STATUS_OK ? run_call(&settings)
+                                                     : ctl_fail(CTL_USAGE, settings.json, &error);
+    free(settings.key_read);
+    return code;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shoalctl mesh drain: has the node on this machine do what SIGTERM would, and shows what goes
+ * where until it has ended. One question waits for the end of the drain, others look meanwhile; the
+ * end of the process is seen by its pidfd.
+ */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "ctl/ctl.h"
+#include "ctl/json.h"
+#include "ctl/mesh.h"
+#include "ctl/mesh_rows.h"
+#include "shm/counters.h"
+
+enum { TIMEOUT_MS = 3600000, ROWS_MAX = 100000 };
+
+#define LOOK_NS (200 * NS_PER_MS)
+
+struct drain {
+    const char *counters;
+    char counters_default[256];
+    int64_t deadline_ns;
+    int64_t timeout_ms;
+    bool no_wait, quiet, json;
+    struct mesh_rows here; /* at the last look */
+    size_t moved, let_go;
+    int process; /* pidfd; -1: it is not known */
+};
+
+/* ---- options ---- */
+
+enum option { COUNTERS, NO_WAIT, QUIET, TIMEOUT, JSON };
+
+static const struct ctl_option options[] = {
+    [COUNTERS] = {"counters", "PATH", ASK_COUNTERS_HELP},
+    [NO_WAIT] = {"no-wait", NULL, "begin it, and do not wait"},
+    [QUIET] = {"quiet", NULL, "do not show what moves"},
+    [TIMEOUT] = {"timeout-ms", "N", "how long to wait; default 3600000. The drain goes on"},
+    [JSON] = {"json", NULL, "a line of JSON for each model that goes, and one at the end"},
+};
+
+static enum status
+on_option(void *context, size_t index, const char *value, struct error *error)
+{
+    struct drain *drain = context;
+    switch ((enum option)index) {
+    case COUNTERS: drain->counters = value; break;
+    case NO_WAIT: drain->no_wait = true; break;
+    case QUIET: drain->quiet = true; break;
+    case TIMEOUT: return ctl_read_whole(value, 1, ASK_TIMEOUT_MS_MAX, &drain->timeout_ms, error);
+    case JSON: drain->json = true; break;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+on_argument(void *context, const char *value, struct error *error)
+{
+    (void)context;
+    return error_set(error, STATUS_INVALID_ARGUMENT, "takes no argument, not \"%.64s\"", value);
+}
+
+/* ---- what goes ---- */
+
+/* The node may be gone by then, or of no mesh: nothing is seen. */
+static bool
+look(const struct drain *drain, enum control_verb verb, const char *id, struct mesh_rows *rows)
+{
+    struct control_answer answer = {0};
+    struct error error = ERROR_NONE;
+    struct mesh_fetch fetch = {.counters = drain->counters,
+                               .request.verb = verb,
+                               .limit = ROWS_MAX,
+                               .deadline_ns = drain->deadline_ns};
+    snprintf(fetch.request.key, sizeof(fetch.request.key), "%s", id);
+    return mesh_rows_fetch(&fetch, rows, &answer, &error) == STATUS_OK &&
+           answer.status == STATUS_OK;
+}
+
+/* One who has it; "": nobody, or nobody knows. */
+static const char *
+find_copy(const struct mesh_rows *rows)
+{
+    for (size_t i = 0; i < rows->count; i++)
+        if (rows->at[i].row->kind == CONTROL_ROW_COPY &&
+            strcmp(rows->at[i].texts[CONTROL_COPY_STATE], "loaded") == 0)
+            return rows->at[i].texts[CONTROL_COPY_NODE];
+    return "";
+}
+
+static void
+print_gone(const struct drain *drain, const char *id, const char *to)
+{
+    if (drain->json) {
+        struct json json;
+        json_init(&json, stdout);
+        json_object_begin(&json);
+        json_field_string(&json, "model", id);
+        json_field_string(&json, "moved_to", to);
+        json_object_end(&json);
+        putchar('\n');
+    } else if (to[0] != '\0') {
+        printf("%s: moved to %s\n", id, to);
+    } else {
+        printf("%s: let go\n", id);
+    }
+    fflush(stdout);
+}
+
+static void
+note_gone(struct drain *drain, const struct mesh_row *row)
+{
+    struct mesh_rows copies = {0};
+    const char *to = row->texts[CONTROL_MOVE_TO];
+    if (to[0] == '\0' && look(drain, CONTROL_MESH_COPIES, row->texts[CONTROL_MOVE_ID], &copies))
+        to = find_copy(&copies);
+    drain->moved += to[0] != '\0';
+    drain->let_go += to[0] == '\0';
+    if (!drain->quiet)
+        print_gone(drain, row->texts[CONTROL_MOVE_ID], to);
+    mesh_rows_free(&copies);
+}
+
+/* Who was here at the last look, and is not now; both in order. */
+static void
+look_again(struct drain *drain)
+{
+    struct mesh_rows now;
+    if (!look(drain, CONTROL_MESH_MOVES, "", &now)) {
+        mesh_rows_free(&now);
+        return;
+    }
+    mesh_rows_sort(&now);
+    size_t k = 0;
+    for (size_t i = 0; i < drain->here.count; i++) {
+        const char *id = drain->here.at[i].texts[CONTROL_MOVE_ID];
+        while (k < now.count && strcmp(now.at[k].texts[CONTROL_MOVE_ID], id) < 0)
+            k++;
+        if (k == now.count || strcmp(now.at[k].texts[CONTROL_MOVE_ID], id) != 0)
+            note_gone(drain, &drain->here.at[i]);
+    }
+    mesh_rows_free(&drain->here);
+    drain->here = now;
+}
+
+/* What was left at the end is not served here any more, wherever it is. */
+static void
+note_rest(struct drain *drain)
+{
+    look_again(drain);
+    for (size_t i = 0; i < drain->here.count; i++)
+        note_gone(drain, &drain->here.at[i]);
+}
+
+/* ---- until it has ended ---- */
+
+/* Of the process that listens at the other end. */
+static int
+process_of(const struct ask *ask)
+{
+    struct ucred peer = {0};
+    socklen_t bytes = sizeof(peer);
+    if (getsockopt(ask->fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.pid <= 0)
+        return -1;
+    return (int)syscall(SYS_pidfd_open, peer.pid, 0);
+}
+
+static enum status
+late(struct error *error)
+{
+    return error_set(error, STATUS_DEADLINE_EXCEEDED,
+                     "it has not ended in time; the drain goes on: see `shoalctl mesh nodes`");
+}
+
+static enum status
+wait_drained(struct drain *drain, struct ask *ask, struct control_answer *answer,
+             struct error *error)
+{
+    enum status status;
+    for (;;) {
+        look_again(drain);
+        int64_t left_ns = drain->deadline_ns - clock_now_ns();
+        status = ask_receive(ask, left_ns < LOOK_NS ? left_ns : LOOK_NS, answer, NULL, error);
+        if (status != STATUS_DEADLINE_EXCEEDED)
+            return status;
+        if (left_ns <= LOOK_NS)
+            return late(error);
+        error_clear(error);
+    }
+}
+
+static enum status
+wait_ended(const struct drain *drain, struct error *error)
+{
+    struct pollfd process = {.fd = drain->process, .events = POLLIN};
+    int64_t left_ms = (drain->deadline_ns - clock_now_ns()) / NS_PER_MS;
+    if (drain->process < 0) /* of another namespace: that it has drained is all there is to know */
+        return STATUS_OK;
+    return poll(&process, 1, left_ms > 0 ? (int)left_ms : 0) == 1 ? STATUS_OK : late(error);
+}
+
+static int
+finish(const struct drain *drain, const struct control_answer *answer)
+{
+    if (answer->status != STATUS_OK)
+        return ask_tell(drain->json, answer);
+    if (!drain->json) {
+        printf("%s: %zu moved, %zu let go\n", answer->text, drain->moved, drain->let_go);
+        return CTL_OK;
+    }
+    struct json json;
+    json_init(&json, stdout);
+    json_object_begin(&json);
+    json_field_string(&json, "status", status_name(STATUS_OK));
+    json_field_string(&json, "text", answer->text);
+    json_field_uint(&json, "moved", drain->moved);
+    json_field_uint(&json, "let_go", drain->let_go);
+    json_object_end(&json);
+    putchar('\n');
+    return CTL_OK;
+}
+
+static int
+run(struct drain *drain)
+{
+    struct control_request request = {.version = CONTROL_VERSION,
+                                      .verb = CONTROL_DRAIN,
+                                      .flags = drain->no_wait ? CONTROL_NO_WAIT : 0};
+    struct control_answer answer = {0};
+    struct error error = ERROR_NONE;
+    struct ask ask;
+    if (!drain->no_wait)
+        look_again(drain); /* what it has before */
+    enum status status = ask_send(&ask, drain->counters, &request, &error);
+    if (status != STATUS_OK)
+        return ask_failed(drain->json, &error);
+    drain->process = process_of(&ask);
+    status = wait_drained(drain, &ask, &answer, &error);
+    ask_close(&ask);
+    if (status == STATUS_OK && answer.status == STATUS_OK && !drain->no_wait)
+        note_rest(drain);
+    if (status == STATUS_OK && !drain->no_wait)
+        status = wait_ended(drain, &error);
+    if (status != STATUS_OK)
+        return ask_failed(drain->json, &error);
+    return drain->no_wait ? ask_tell(drain->json, &answer) : finish(drain, &answer);
+}
+
+static const struct ctl_command command = {
+    .name = "mesh drain",
+    .arguments = "[options]",
+    .summary = "Have the models of the node on this machine loaded elsewhere, and end it",
+    .about =
+        "The same as SIGTERM: it is not ready any more, takes no loads, has other nodes load what "
+        "it\n"
+        "has, serves and passes on calls meanwhile, and ends. A model that nobody has called "
+        "lately\n"
+        "is let go: its next call loads it elsewhere. Also of a node without a mesh, which just\n"
+        "answers what it has.\n",
+    .exits = "  0  it has drained, and its process has ended\n"
+             "  1  `drain_timeout_ms` was over before, or it was stopping already; it ends all the "
+             "same\n",
+    .example = "  shoalctl mesh drain\n",
+    .options = options,
+    .option_count = ARRAY_COUNT(options),
+};
+
+int
+mesh_drain_run(int argc, char **argv)
+{
+    struct drain drain = {.timeout_ms = TIMEOUT_MS, .process = -1};
+    counters_default_path(drain.counters_default, sizeof(drain.counters_default));
+    drain.counters = drain.counters_default;
+    struct ctl_reader reader = {on_option, on_argument, &drain};
+    int code = ctl_options_read(&command, &reader, argc, argv);
+    if (code >= 0)
+        return code;
+    drain.deadline_ns = clock_now_ns() + drain.timeout_ms * NS_PER_MS;
+    code = run(&drain);
+    mesh_rows_free(&drain.here);
+    if (drain.process >= 0)
+        close(drain.process);
+    return code;
+}

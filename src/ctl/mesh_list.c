@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shoalctl mesh nodes, models, copies, vmodels: lists, once or again and again. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "ctl/ctl.h"
+#include "ctl/mesh.h"
+#include "ctl/mesh_table.h"
+#include "ctl/screen.h"
+#include "shm/counters.h"
+
+enum { TIMEOUT_MS = 60000, LIMIT = 1000, LIMIT_MAX = 10000000 };
+
+struct listing {
+    const struct list *list;
+    struct mesh_fetch fetch;
+    char counters_default[256];
+    int64_t timeout_ms;
+    int64_t interval_ns;
+    int64_t count; /* of turns; 0: until interrupted */
+    bool watch, json, has_id;
+};
+
+struct list {
+    struct ctl_command command;
+    enum control_verb verb;
+    bool wants_id;
+};
+
+/* ---- options ---- */
+
+#define PREFIX_OPTION                                                                              \
+    {                                                                                              \
+        "prefix", "TEXT", "only those whose names begin so"                                        \
+    }
+#define LIMIT_OPTION                                                                               \
+    {                                                                                              \
+        "limit", "N", "how many at most; default 1000"                                             \
+    }
+#define COMMON_OPTIONS                                                                             \
+    {"watch", NULL, "again each second, with an empty line between; on a terminal, as a screen"},  \
+        {"interval", "SECONDS", "the same as often as this"},                                      \
+        {"count", "N", "with --watch: end after so many; default: by Ctrl-C"},                     \
+        {"counters", "PATH", ASK_COUNTERS_HELP},                                                   \
+        {"timeout-ms", "N", "how long to wait for each; default 60000"},                           \
+    {                                                                                              \
+        "json", NULL, "a line of JSON for each"                                                    \
+    }
+
+static const struct ctl_option plain_options[] = {PREFIX_OPTION, COMMON_OPTIONS};
+static const struct ctl_option models_options[] = {
+    PREFIX_OPTION,
+    {"node", "NAME", "only those that this node has, or is loading"},
+    LIMIT_OPTION,
+    COMMON_OPTIONS,
+};
+static const struct ctl_option vmodels_options[] = {PREFIX_OPTION, LIMIT_OPTION, COMMON_OPTIONS};
+static const struct ctl_option copies_options[] = {COMMON_OPTIONS};
+
+#define OPTIONS(table) .options = (table), .option_count = ARRAY_COUNT(table)
+
+static const struct list lists[] = {
+    {{.name = "mesh nodes",
+      .arguments = "[options]",
+      .summary = "Say which nodes are in the mesh, what they have, and who leads",
+      .about =
+          "As the node on this machine sees it. RATE is calls a minute, OLDEST since when its\n"
+          "least used model has not been called: if that is short, nodes are too small. FREE and\n"
+          "RATE of others are as old as their last word, seconds to a minute.\n",
+      .example = "  shoalctl mesh nodes --watch\n",
+      OPTIONS(plain_options)},
+     CONTROL_MESH_NODES,
+     false},
+    {{.name = "mesh models",
+      .arguments = "[options]",
+      .summary = "Say which models are registered, where they are loaded, and why not",
+      .about =
+          "COPIES are those that are loaded, on living nodes; FAILED nodes have tried lately and\n"
+          "could not; HERE is what the node on this machine has of it. UNUSED: since when, as\n"
+          "far as its record says.\n",
+      .example = "  shoalctl mesh models --prefix fraud- --limit 50\n"
+                 "  shoalctl mesh models --json --limit 100000 | jq -r 'select(.failed > 0).id'\n",
+      OPTIONS(models_options)},
+     CONTROL_MESH_MODELS,
+     false},
+    {{.name = "mesh copies",
+      .arguments = "[options] ID",
+      .summary = "Say where a model is loaded, is being loaded, or could not be",
+      .about = "With --json the first line is the model, as `mesh models` has it.\n",
+      .exits = "  0  it is registered\n"
+               "  1  it is not, or the node is in no mesh\n",
+      .example = "  shoalctl mesh copies fraud-7\n",
+      OPTIONS(copies_options)},
+     CONTROL_MESH_COPIES,
+     true},
+    {{.name = "mesh vmodels",
+      .arguments = "[options]",
+      .summary = "Say which vmodels there are, what answers for them, and which go over",
+      .about = "While one goes over, TARGET loads: COPIES are those of the model that answers, OF\n"
+               "TARGET those that are loaded of the other.\n",
+      .example = "  shoalctl mesh vmodels --watch\n",
+      OPTIONS(vmodels_options)},
+     CONTROL_MESH_VMODELS,
+     false},
+};
+
+static enum status
+take_text(char *to, size_t room, const char *what, const char *value, struct error *error)
+{
+    size_t bytes = strlen(value);
+    if (bytes == 0 || bytes >= room)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s has 1 to %zu bytes, not %zu", what,
+                         room - 1, bytes);
+    memcpy(to, value, bytes + 1);
+    return STATUS_OK;
+}
+
+static enum status
+on_number(struct listing *listing, const char *name, const char *value, struct error *error)
+{
+    int64_t limit = 0;
+    if (strcmp(name, "timeout-ms") == 0)
+        return ctl_read_whole(value, 1, ASK_TIMEOUT_MS_MAX, &listing->timeout_ms, error);
+    if (strcmp(name, "count") == 0)
+        return ctl_read_whole(value, 1, INT32_MAX, &listing->count, error);
+    if (strcmp(name, "interval") == 0) {
+        listing->watch = true;
+        return ctl_read_seconds(value, &listing->interval_ns, error);
+    }
+    enum status status = ctl_read_whole(value, 1, LIMIT_MAX, &limit, error);
+    listing->fetch.limit = (size_t)limit;
+    return status;
+}
+
+static enum status
+on_option(void *context, size_t index, const char *value, struct error *error)
+{
+    struct listing *listing = context;
+    struct control_request *request = &listing->fetch.request;
+    const char *name = listing->list->command.options[index].name;
+    if (strcmp(name, "prefix") == 0)
+        return take_text(request->key, sizeof(request->key), "a prefix", value, error);
+    if (strcmp(name, "node") == 0)
+        return take_text(request->path, sizeof(request->path), "a node's name", value, error);
+    if (strcmp(name, "watch") == 0)
+        listing->watch = true;
+    else if (strcmp(name, "json") == 0)
+        listing->json = true;
+    else if (strcmp(name, "counters") == 0)
+        listing->fetch.counters = value;
+    else
+        return on_number(listing, name, value, error);
+    return STATUS_OK;
+}
+
+static enum status
+on_argument(void *context, const char *value, struct error *error)
+{
+    struct listing *listing = context;
+    struct control_request *request = &listing->fetch.request;
+    if (!listing->list->wants_id)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "takes no argument, not \"%.64s\"", value);
+    if (listing->has_id)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "\"%.64s\" is one argument too many",
+                         value);
+    listing->has_id = true;
+    return take_text(request->key, sizeof(request->key), "a model's id", value, error);
+}
+
+/* ---- one turn, or several ---- */
+
+static void
+print(const struct listing *listing, struct mesh_rows *rows, FILE *out)
+{
+    if (listing->list->verb != CONTROL_MESH_COPIES)
+        mesh_rows_sort(rows);
+    if (!listing->json) {
+        mesh_table_print(listing->list->verb, rows, out);
+        return;
+    }
+    for (size_t i = 0; i < rows->count; i++)
+        mesh_table_json(&rows->at[i], out);
+}
+
+static void
+print_screen(const struct listing *listing, struct mesh_rows *rows)
+{
+    struct winsize size = {.ws_row = 24, .ws_col = 80};
+    struct winsize real;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    CHECK(memory != NULL);
+    print(listing, rows, memory);
+    CHECK(fclose(memory) == 0);
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &real) == 0 && real.ws_row > 0 && real.ws_col > 0)
+        size = real;
+    screen_write(text, size.ws_row, size.ws_col, stdout);
+    free(text);
+}
+
+static int
+turn(struct listing *listing, bool screen)
+{
+    struct mesh_rows rows;
+    struct control_answer answer = {0};
+    struct error error = ERROR_NONE;
+    int code = CTL_OK;
+    listing->fetch.deadline_ns = clock_now_ns() + listing->timeout_ms * NS_PER_MS;
+    if (mesh_rows_fetch(&listing->fetch, &rows, &answer, &error) != STATUS_OK)
+        code = ask_failed(listing->json, &error);
+    else if (answer.status != STATUS_OK)
+        code = ask_tell(listing->json, &answer);
+    else if (screen)
+        print_screen(listing, &rows);
+    else
+        print(listing, &rows, stdout);
+    fflush(stdout);
+    mesh_rows_free(&rows);
+    return code;
+}
+
+static int
+turns(struct listing *listing)
+{
+    bool screen = listing->watch && !listing->json && isatty(STDOUT_FILENO);
+    int64_t next_ns = clock_now_ns();
+    int64_t count = listing->watch ? listing->count : 1;
+    for (int64_t i = 1;; i++) {
+        int code = turn(listing, screen);
+        if (code != CTL_OK || i == count)
+            return code;
+        if (!screen)
+            putchar('\n');
+        next_ns += listing->interval_ns;
+        struct timespec until = {next_ns / NS_PER_S, next_ns % NS_PER_S};
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+    }
+}
+
+int
+mesh_list_run(int argc, char **argv)
+{
+    const struct list *list = lists;
+    while (strcmp(list->command.name + strlen("mesh "), argv[0]) != 0)
+        list++;
+    struct listing listing = {
+        .list = list, .timeout_ms = TIMEOUT_MS, .interval_ns = NS_PER_S, .fetch.limit = LIMIT};
+    struct error error = ERROR_NONE;
+    listing.fetch.request.verb = list->verb;
+    counters_default_path(listing.counters_default, sizeof(listing.counters_default));
+    listing.fetch.counters = listing.counters_default;
+    struct ctl_reader reader = {on_option, on_argument, &listing};
+    int code = ctl_options_read(&list->command, &reader, argc, argv);
+    if (code >= 0)
+        return code;
+    if (list->verb == CONTROL_MESH_NODES || list->verb == CONTROL_MESH_COPIES)
+        listing.fetch.limit = LIMIT_MAX; /* of these there are never many */
+    if (list->wants_id && !listing.has_id) {
+        error_set(&error, STATUS_INVALID_ARGUMENT, "it takes ID; see shoalctl %s --help",
+                  list->command.name);
+        return ctl_fail(CTL_USAGE, listing.json, &error);
+    }
+    return turns(&listing);
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is printed of a mesh's rows (mesh_rows.h): a table for people, or an object a line. */
+#pragma once
+
+#include <stdio.h>
+
+#include "ctl/mesh_rows.h"
+
+/* `verb`: of which question they are the answer. */
+void mesh_table_print(enum control_verb verb, const struct mesh_rows *rows, FILE *out);
+void mesh_table_json(const struct mesh_row *row, FILE *out);

@@ -1,0 +1,25 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# stop.sh [wait]: the node of this container drains and ends. It stands where KServe ModelMesh's
+# container has one of this name, so that a pod's preStop hook (`/opt/kserve/mmesh/stop.sh wait`) is
+# taken as it is: link it there, or call it here.
+#
+# With `wait` it returns when the node's process has gone; without, when the node has begun. The exit
+# code is that of `shoalctl mesh drain`. SHOAL_COUNTERS names the node's counters file, if its
+# configuration does.
+
+set -eu
+self=$(readlink -f -- "$0")
+shoalctl=${self%/*}/../../bin/shoalctl # as installed: libexec/shoal/stop.sh
+[ -x "$shoalctl" ] || shoalctl=shoalctl
+
+case "$#:${1:-}" in
+0:) how="--no-wait" ;;
+1:wait) how="--timeout-ms=86400000" ;;
+*)
+    echo "usage: stop.sh [wait]" >&2
+    exit 2
+    ;;
+esac
+exec "$shoalctl" mesh drain --quiet "$how" ${SHOAL_COUNTERS:+--counters "$SHOAL_COUNTERS"}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is shown to people, in pages: that each page looks at no more names than it may, that pages
+ * together show everything once, that only what begins with the prefix is shown, and with it what
+ * counts of the record and what this node has.
+ */
+#include "mesh_rig.h"
+
+struct shown {
+    char ids[IDS][TEXT];
+    uint32_t count;
+    struct mesh_status status; /* of the last; without its places */
+    enum mesh_state here;
+    enum mesh_vmodel_state vmodel;
+    uint32_t places;
+    char path[TEXT];
+};
+
+static struct shown shown;
+
+static void
+see_model(void *context, const struct mesh_sight *sight)
+{
+    assert_ptr_equal(context, &shown);
+    set_text(shown.ids[shown.count++], sight->model.id);
+    shown.status = sight->status;
+    shown.places = sight->model.place_count;
+    shown.here = sight->here;
+    set_text(shown.path, sight->model.path);
+}
+
+static void
+see_vmodel(void *context, const char *id, const struct mesh_vmodel_status *status)
+{
+    assert_ptr_equal(context, &shown);
+    set_text(shown.ids[shown.count++], id);
+    shown.vmodel = status->state;
+}
+
+static bool
+was_shown(const char *id)
+{
+    uint32_t times = 0;
+    for (uint32_t i = 0; i < shown.count; i++)
+        times += strcmp(shown.ids[i], id) == 0;
+    assert_true(times <= 1);
+    return times == 1;
+}
+
+static void
+forget(void)
+{
+    shown = (struct shown){.count = 0};
+}
+
+static void
+test_pages_of_models(void **state)
+{
+    (void)state;
+    assert_int_equal(outcome(REGISTER("ma", "t")), MESH_OUTCOME_OK);
+    assert_int_equal(outcome(REGISTER("mb", "t")), MESH_OUTCOME_OK);
+    assert_int_equal(outcome(REGISTER("n", "t")), MESH_OUTCOME_OK);
+    uint32_t all = mesh_population(mesh).models;
+    assert_true(all >= 5);
+    for (uint32_t page = 1; page <= all + 1; page++) {
+        uint32_t at = 0;
+        uint32_t turns = 0;
+        forget();
+        do {
+            uint32_t before = shown.count;
+            at = mesh_see_models(mesh, at, page, "", see_model, &shown);
+            assert_true(shown.count - before <= page);
+            turns++;
+        } while (at != 0);
+        assert_int_equal(shown.count, all);
+        assert_true(turns <= all / page + 1);
+        assert_true(was_shown("ma") && was_shown("mb") && was_shown("n"));
+    }
+    forget();
+    assert_int_equal(mesh_see_models(mesh, 0, 100, "m", see_model, &shown), 0);
+    assert_int_equal(shown.count, 2);
+    assert_int_not_equal(mesh_see_models(mesh, 0, 1, "nobody", see_model, &shown), 0);
+    assert_int_equal(shown.count, 2); /* one name was looked at, and not shown */
+    assert_int_equal(mesh_see_models(mesh, UINT32_MAX, 100, "", see_model, &shown), 0);
+}
+
+static void
+test_what_counts(void **state)
+{
+    (void)state;
+    instance("x", 7, 100);
+    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    place_and_tell("a", "dead", MESH_PLACE_LOADED);
+    forget();
+    assert_true(mesh_see_model(mesh, "a", see_model, &shown));
+    assert_int_equal(shown.status.state, MESH_MODEL_LOADED);
+    assert_int_equal(shown.status.place_count, 1);
+    assert_int_equal(shown.places, 2);
+    assert_int_equal(shown.here, MESH_STATE_NONE);
+    assert_false(mesh_see_model(mesh, "nobody", see_model, &shown));
+    assert_int_equal(mesh_see_copies(mesh, 0, 100, see_model, &shown), 0);
+    assert_int_equal(shown.count, 1); /* this node has none */
+}
+
+static void
+test_this_nodes_copies(void **state)
+{
+    (void)state;
+    prompt = true;
+    const struct mesh_order ensures = {.kind = MESH_ENSURE_LOADED, .model = "a"};
+    assert_int_equal(outcome(ensures), MESH_OUTCOME_OK);
+    forget();
+    assert_int_equal(mesh_see_copies(mesh, 0, 100, see_model, &shown), 0);
+    assert_int_equal(shown.count, 1);
+    assert_true(was_shown("a"));
+    assert_int_equal(shown.here, MESH_STATE_LOADED);
+    prompt = false; /* its unload is never answered: the record goes first */
+    assert_int_equal(outcome((struct mesh_order){.kind = MESH_UNREGISTER, .model = "a"}),
+                     MESH_OUTCOME_OK);
+    forget();
+    assert_int_equal(mesh_see_copies(mesh, 0, 100, see_model, &shown), 0);
+    assert_true(was_shown("a"));
+    assert_string_equal(shown.path, "");
+    assert_int_equal(shown.here, MESH_STATE_UNLOADING);
+    assert_false(mesh_see_model(mesh, "a", see_model, &shown));
+}
+
+static void
+test_vmodels(void **state)
+{
+    (void)state;
+    assert_int_equal(outcome(SET("va", "a")), MESH_OUTCOME_OK);
+    assert_int_equal(outcome(SET("w", "b")), MESH_OUTCOME_OK);
+    forget();
+    uint32_t next = mesh_see_vmodels(mesh, 0, 1, "", see_vmodel, &shown);
+    assert_int_equal(shown.count, 1);
+    assert_int_not_equal(next, 0);
+    assert_int_equal(mesh_see_vmodels(mesh, next, 100, "", see_vmodel, &shown), 0);
+    assert_true(was_shown("va") && was_shown("w"));
+    forget();
+    assert_int_equal(mesh_see_vmodels(mesh, 0, 100, "v", see_vmodel, &shown), 0);
+    assert_int_equal(shown.count, 1);
+    assert_true(was_shown("va"));
+    assert_int_equal(shown.vmodel, MESH_VMODEL_DEFINED);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_pages_of_models, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_what_counts, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_this_nodes_copies, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_vmodels, fresh, drop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
