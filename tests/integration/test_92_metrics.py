@@ -24,6 +24,7 @@ from shoal_ctl import shoalctl
 from shoal_fixture import (SOURCE, WAIT_SECONDS, Shoald, free_port, node, pipeline, run_shoald, stage,
                            wait_until)
 from shoal_metrics import Prometheus, Scrape, fetch, metrics_port
+from shoal_pupil import prepare, pupil
 
 X = ("x", "INT32", [1], struct.pack("<i", 1))
 
@@ -35,9 +36,19 @@ def echo_node(**keys):
                 **{"metrics": "127.0.0.1:0", "message_mib": 1, **keys})
 
 
+def everything():
+    """A node that has all there is to be seen: one of a mesh, too."""
+    return prepare(pupil(), pipeline("echo", stage("libecho.so", "first", workers=2),
+                                     stage("libecho.so", "second", batch_size=4), slots=32),
+                   mesh={"instance": "one"}, metrics="127.0.0.1:0")
+
+
 class Case(unittest.TestCase):
     def start(self, config):
-        self.shoald = self.enterContext(Shoald(config))
+        self.enter(Shoald(config))
+
+    def enter(self, shoald):
+        self.shoald = self.enterContext(shoald)
         self.client = self.enterContext(Client(self.shoald.target))
         self.port = metrics_port(self.shoald)
 
@@ -305,13 +316,13 @@ class TestPrometheus(Case):
         """Those of the operators' page are rules to Prometheus, over metrics that are there."""
         page = (SOURCE / "docs" / "operating.md").read_text()
         rules = re.search(r"```yaml\n(groups:\n.*?)```", page, re.S)[1]
-        self.start(echo_node())
+        self.enter(everything())
         path = self.shoald.folder / "rules.yaml"
         path.write_text(rules)
         done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True,
                               timeout=WAIT_SECONDS)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
-        self.assertIn("10 rules found", done.stdout)
+        self.assertIn("17 rules found", done.stdout)
         used = set(re.findall(r"\b(?:shoal|process)_\w+", rules))
         self.assertLessEqual(used, self.scrape().names())
 
@@ -322,8 +333,9 @@ class TestPrometheus(Case):
 
     def test_dashboard(self):
         """Every metric that it shows is there; it can be imported: ids and places are its own."""
-        self.start(echo_node())
-        names = self.scrape().names()
+        self.enter(everything())
+        names = self.wait_scrape(lambda now: "shoal_mesh_heard_timestamp_seconds" in now.names(),
+                                 "the registry to be read").names()
         queries = self.queries()
         self.assertGreater(len(queries), 15)
         for query in queries:
@@ -343,7 +355,7 @@ class TestPrometheus(Case):
             taken |= cells
 
     def test_scrapes(self):
-        self.start(echo_node())
+        self.enter(everything())
         with Prometheus(self.shoald.folder, [self.port]) as prometheus:
             prometheus.wait_value("up", lambda value: value == 1)
             for _ in range(30):
