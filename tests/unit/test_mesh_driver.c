@@ -84,6 +84,8 @@ what_is_measured_is_told(void **state)
     const struct mesh_order order = {.kind = MESH_UNREGISTER, .model = "m"};
     assert_int_equal(order_wait(node, &ordered, order), MESH_OUTCOME_OK);
     NODES_WAIT(node->measured[DRIVER_UNLOAD_NS] == 1);
+    assert_int_equal(node->measured[DRIVER_LOADED_BYTES], 1);
+    assert_int_equal(node->measured_last[DRIVER_LOADED_BYTES], MODEL_BYTES);
     assert_int_equal(node->measured[DRIVER_EVICTED_MS], 0); /* it did not make room */
     assert_int_equal(node_look(node).counts.evictions, 0);
     NODES_WAIT(node_look(node).sums.models_held == 0 && node_look(node).sums.loaded == 0);
