@@ -130,11 +130,14 @@ test_nobody(void **state)
 
 enum { THREADS = 4, ROUNDS = 400000 };
 
+static pthread_barrier_t begins;
+
 static void *
 run(void *context)
 {
     struct meters *meters = context;
     const uint32_t methods[] = {meters_method(meters, "/s/B"), meters_method(meters, "/s/A")};
+    pthread_barrier_wait(&begins);
     for (uint32_t i = 0; i < ROUNDS; i++) {
         const struct meters_call call = {.method = methods[i % 2],
                                          .status = i % 4 < 2 ? STATUS_OK : STATUS_INTERNAL,
@@ -151,6 +154,7 @@ test_threads(void **state)
     (void)state;
     struct meters *meters = meters_create(METERS_SHORT);
     pthread_t threads[THREADS];
+    assert_int_equal(pthread_barrier_init(&begins, NULL, THREADS), 0);
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, run, meters), 0);
     free(print(meters));
