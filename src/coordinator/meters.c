@@ -14,17 +14,20 @@
 enum { TIMES = 19, SIZES = 8 };
 
 /* Of the buckets' ends. */
+#define MS(text, ms)                                                                               \
+    {                                                                                              \
+        (int64_t)((ms) * (double)NS_PER_MS), text                                                  \
+    }
+
 static const struct {
     int64_t ns;
     const char *text; /* milliseconds */
 } times[TIMES] = {
-    {500 * NS_PER_US, "0.5"},     {1 * NS_PER_MS, "1.0"},     {2 * NS_PER_MS, "2.0"},
-    {5 * NS_PER_MS, "5.0"},       {10 * NS_PER_MS, "10.0"},   {20 * NS_PER_MS, "20.0"},
-    {50 * NS_PER_MS, "50.0"},     {75 * NS_PER_MS, "75.0"},   {100 * NS_PER_MS, "100.0"},
-    {200 * NS_PER_MS, "200.0"},   {500 * NS_PER_MS, "500.0"}, {1 * NS_PER_S, "1000.0"},
-    {2 * NS_PER_S, "2000.0"},     {5 * NS_PER_S, "5000.0"},   {10 * NS_PER_S, "10000.0"},
-    {20 * NS_PER_S, "20000.0"},   {60 * NS_PER_S, "60000.0"}, {120 * NS_PER_S, "120000.0"},
-    {300 * NS_PER_S, "300000.0"},
+    MS("0.5", 0.5),       MS("1.0", 1),           MS("2.0", 2),           MS("5.0", 5),
+    MS("10.0", 10),       MS("20.0", 20),         MS("50.0", 50),         MS("75.0", 75),
+    MS("100.0", 100),     MS("200.0", 200),       MS("500.0", 500),       MS("1000.0", 1000),
+    MS("2000.0", 2000),   MS("5000.0", 5000),     MS("10000.0", 10000),   MS("20000.0", 20000),
+    MS("60000.0", 60000), MS("120000.0", 120000), MS("300000.0", 300000),
 };
 static const struct {
     uint64_t bytes;
