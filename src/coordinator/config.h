@@ -131,6 +131,10 @@ struct config_mesh {
     int64_t failure_expiry_ns;
     char *names;        /* "models" or "vmodels": what requests name without metadata */
     char *vmodel_owner; /* of calls that name none; NULL: none */
+    /* Of MM_METRICS: labels `method` with the service in front; what is asked for and not there. */
+    bool metrics_fq_names;
+    bool metrics_tls;
+    bool metrics_per_model;
     int line;
 };
 

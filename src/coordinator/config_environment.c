@@ -22,6 +22,7 @@ enum form {
     FORM_SOCKET,   /* "/path": "unix:/path" */
     FORM_FALSE,    /* refused, unless it says "false" */
     FORM_BYTES,    /* of `message_mib` */
+    FORM_METRICS,  /* "prometheus:port=2112;scheme=http", or "disabled" */
     FORM_NO_STORE, /* must not be there: another store */
 };
 
@@ -62,6 +63,8 @@ static const struct variable variables[] = {
     {"MM_PROBE_PORT", FORM_HTTP, KEY_PROBES,
      "`probes`, a port on all interfaces; default 8089, `NONE` for none"},
     {"MM_PRESTOP_WAIT_PORT", FORM_HTTP, KEY_PRESTOP, "`prestop`, likewise; default 8090"},
+    {"MM_METRICS", FORM_METRICS, KEY_METRICS,
+     "`metrics`: `prometheus`, with `:port=2112;fq_names=true` behind it, or `disabled`"},
     {"KV_READ_ONLY", FORM_FALSE, KEY_COUNT, "refused, but for `false`"},
     {"MM_ENABLE_SSL", FORM_FALSE, KEY_COUNT, "refused, but for `false`: no TLS between nodes"},
     {"MM_TLS_KEY_CERT_PATH", FORM_FALSE, KEY_COUNT, "refused: no TLS for callers"},
@@ -159,6 +162,63 @@ read_false(struct config_reader *reader, const struct variable *variable, const 
 }
 
 static void
+read_flag(struct config_reader *reader, const char *name, const char *value, bool *flag)
+{
+    *flag = strcmp(value, "true") == 0;
+    if (!*flag && strcmp(value, "false") != 0)
+        report_add(reader->report, 0, "%s: must be `true` or `false`, not \"%.60s\"", name, value);
+}
+
+/* One of what stands behind "prometheus:". What there is no such thing of here is told in the log
+ * (mesh_metrics_differ): calls are worth more than their figures. */
+static void
+read_metrics_word(struct config_reader *reader, char *word, const char **port)
+{
+    struct config_mesh *mesh = &reader->config->mesh;
+    char *sign = strchr(word, '=');
+    const char *value = sign != NULL ? sign + 1 : "";
+    if (sign != NULL)
+        *sign = '\0';
+    if (strcmp(word, "port") == 0)
+        *port = value;
+    else if (strcmp(word, "scheme") == 0 && strcmp(value, "http") == 0)
+        mesh->metrics_tls = false;
+    else if (strcmp(word, "scheme") == 0 && strcmp(value, "https") == 0)
+        mesh->metrics_tls = true;
+    else if (strcmp(word, "fq_names") == 0)
+        read_flag(reader, word, value, &mesh->metrics_fq_names);
+    else if (strcmp(word, "per_model_metrics") == 0)
+        read_flag(reader, word, value, &mesh->metrics_per_model);
+    else if (strcmp(word, "mem_detail") != 0) /* of a JVM */
+        report_add(reader->report, 0,
+                   "\"%.60s\": must be port, scheme (http or https), fq_names, "
+                   "per_model_metrics or mem_detail",
+                   word);
+}
+
+static void
+read_metrics(struct config_reader *reader, const struct variable *variable, char *text)
+{
+    static const char prometheus[] = "prometheus";
+    size_t bytes = strcspn(text, ":");
+    const char *port = "2112";
+    char *rest = NULL;
+    if (strcmp(text, "disabled") == 0)
+        return;
+    if (bytes != strlen(prometheus) || memcmp(text, prometheus, bytes) != 0) {
+        report_add(reader->report, 0,
+                   "must be `prometheus`, with `:port=…` behind it, or `disabled`, not \"%.60s\"",
+                   text);
+        return;
+    }
+    reader->config->mesh.metrics_tls = true; /* what that container does if nothing is said */
+    char *words = text[bytes] == ':' ? text + bytes + 1 : text + bytes;
+    for (char *word = strtok_r(words, ";", &rest); word != NULL; word = strtok_r(NULL, ";", &rest))
+        read_metrics_word(reader, word, &port);
+    read_target(reader, variable, "port", port);
+}
+
+static void
 read_variable(struct config_reader *reader, const struct variable *variable, char *value)
 {
     switch (variable->form) {
@@ -171,6 +231,7 @@ read_variable(struct config_reader *reader, const struct variable *variable, cha
     case FORM_CALLED: read_target(reader, variable, "localhost", value); break;
     case FORM_SOCKET: read_target(reader, variable, "unix", value); break;
     case FORM_FALSE: read_false(reader, variable, value); break;
+    case FORM_METRICS: read_metrics(reader, variable, value); break;
     case FORM_NO_STORE: report_add(reader->report, 0, "%s", variable->help); break;
     }
 }

@@ -98,7 +98,7 @@ sink_fail(void *call, enum status status, const char *text)
     rpc_call_finish(call, status, text);
 }
 
-static const struct request_sink rpc_sink = {sink_tagged, sink_reply, sink_fail};
+static const struct request_sink rpc_sink = {sink_tagged, sink_reply, sink_fail, false};
 
 /* Who calls, for fair shares: as the caller says, or else the machine that the call came from. */
 static uint64_t
@@ -275,6 +275,7 @@ take_request(struct front *front, const struct bound *bound, const struct trace_
     if (infer(front, bound, &submission, &error) == STATUS_OK)
         return; /* the sink answers; the call may be gone already */
     counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
+    mesh_node_refused(front->options.mesh, rpc_call_method(call), error.status, message->bytes);
     if (submission.trace != NULL)
         tracer_end(submission.trace, error.status, error.text);
     if (submission.retry_ms > 0)
@@ -327,6 +328,7 @@ on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
         status = error_set(&error, STATUS_INVALID_ARGUMENT, "must include mm-model-id header");
     if (status != STATUS_OK) {
         counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
+        mesh_node_refused(front->options.mesh, path, error.status, message->bytes);
         rpc_call_finish(call, error.status, error.text);
         return;
     }

@@ -39,6 +39,7 @@ struct request_sink {
     void (*tagged)(void *call, uint64_t tag);
     void (*reply)(void *call, const struct rpc_piece *pieces, size_t piece_count);
     void (*fail)(void *call, enum status status, const char *text);
+    bool of_mesh; /* a try of a call that the mesh has: meters.h */
 };
 
 struct model;

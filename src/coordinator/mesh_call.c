@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/mesh_answer.h"
+#include "coordinator/meters.h"
 #include "coordinator/tracer.h"
 #include "shm/counters.h"
 
@@ -31,6 +32,7 @@ struct mesh_call {
     struct peer_request request;
     struct mesh_calls *calls;
     struct rpc_call *call;
+    int64_t begun_ns;
     struct native_origin origin; /* its trace until it is served; guarded by the driver's lock */
     struct rpc_kept *kept;
     struct rpc_piece piece; /* all of it */
@@ -97,6 +99,19 @@ end_trace(struct mesh_call *call, enum status status, const char *text)
     call->origin.trace = NULL;
 }
 
+static void
+meter(const struct mesh_call *call, enum status status, const struct rpc_answer *answer)
+{
+    struct meters *meters = call->calls->options.meters;
+    struct meters_call told = {.method = meters_method(meters, call->request.method),
+                               .status = status,
+                               .took_ns = clock_now_ns() - call->begun_ns,
+                               .request_bytes = call->piece.bytes};
+    for (size_t i = 0; answer != NULL && i < answer->piece_count; i++)
+        told.response_bytes += answer->pieces[i].bytes;
+    meters_record(meters, METER_REQUEST, &told);
+}
+
 static const struct error caller_gone = {.status = STATUS_CANCELLED};
 
 static void
@@ -105,6 +120,7 @@ refuse(struct mesh_call *call, const struct error *error, uint32_t retry_ms)
     if (!claim(call))
         return;
     counter_add_shared(call->calls->options.counters, NODE_CALLS_REFUSED, 1);
+    meter(call, error->status, NULL);
     end_trace(call, error->status, error->text);
     const char *text = error->text[0] != '\0' ? error->text : NULL;
     if (retry_ms > 0)
@@ -180,6 +196,7 @@ on_ended(struct peer_request *request, uint32_t number, const struct driver_end 
     struct driver *driver = call->calls->driver;
     if (answer != NULL && claim(call)) {
         end_trace(call, answer->status, ""); /* what a pipeline took of it has ended */
+        meter(call, answer->status, answer);
         rpc_call_answer(call->call, answer);
     } else if (answer != NULL) { /* the caller went while it was abandoned */
         give_back(answer);
@@ -291,6 +308,7 @@ call_create(struct mesh_calls *calls, const struct mesh_call_start *start)
     call->item.destroy = call_destroy;
     call->calls = calls;
     call->call = start->call;
+    call->begun_ns = clock_now_ns();
     call->origin = start->origin;
     call->kept = rpc_message_keep(start->message);
     call->piece = rpc_kept_piece(call->kept);

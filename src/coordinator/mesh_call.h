@@ -14,11 +14,13 @@
 #include "mesh/edge/external.h"
 
 struct mesh_calls;
+struct meters;
 struct tracer;
 
 struct mesh_calls_options {
     struct pending *pending;
     struct native *native;
+    struct meters *meters;      /* NULL: none are kept */
     struct tracer *tracer;      /* NULL: nothing is traced */
     _Atomic uint64_t *counters; /* of the node */
 };

@@ -147,7 +147,7 @@ sink_fail(void *call, enum status status, const char *text)
     }
 }
 
-static const struct request_sink native_sink = {sink_tagged, sink_reply, sink_fail};
+static const struct request_sink native_sink = {sink_tagged, sink_reply, sink_fail, true};
 
 /* ---- messages ---- */
 

@@ -10,7 +10,10 @@
 #include "base/log.h"
 #include "coordinator/mesh_address.h"
 #include "coordinator/mesh_report.h"
+#include "coordinator/mesh_counters.h"
 #include "coordinator/mesh_store.h"
+#include "coordinator/meters.h"
+#include "coordinator/pipeline.h"
 #include "mesh/edge/peer_server.h"
 #include "mesh/record/record.h"
 
@@ -30,6 +33,7 @@ struct mesh_node {
     struct native *native;
     struct mesh_calls *calls;
     struct mesh_manage *manage;
+    struct meters *meters; /* NULL: nobody can ask for them */
     struct mesh_store store;
     struct driver *driver;
     struct external *external;            /* NULL: models are loaded into pipelines */
@@ -184,6 +188,20 @@ on_setting(void *context, enum record_setting_kind kind, const struct record_set
 
 /* ---- beginning ---- */
 
+/* By what method the models of a pipeline are called does not change (reload.c). */
+static void
+set_meters(struct mesh_node *node)
+{
+    node->meters = meters_create(node->config->metrics_fq_names ? METERS_FULL : METERS_SHORT);
+    for (uint32_t i = 0; i < node->options.pipeline_count; i++) {
+        struct pipeline *pipeline = node->options.pipelines[i];
+        const char *path = pipeline_method(pipeline).path;
+        pipeline->meters = node->meters;
+        pipeline->meters_method = meters_method(
+            node->meters, path != NULL ? path : "/inference.GRPCInferenceService/ModelInfer");
+    }
+}
+
 enum status
 mesh_node_create(const struct mesh_node_options *options, struct mesh_node **created,
                  struct error *error)
@@ -199,6 +217,8 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
     node->config = &config->mesh;
     if (getrandom(&node->seed, sizeof(node->seed), 0) != sizeof(node->seed))
         return error_set_errno(error, "getrandom");
+    if (config->metrics.count > 0)
+        set_meters(node);
     node->pending = pending_create(PENDING_MAX);
     node->native = native_create(&(struct native_options){
         .loop = options->loop,
@@ -212,6 +232,7 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
         .pending = node->pending,
         .native = node->native,
         .counters = options->counters,
+        .meters = node->meters,
     });
     node->manage = mesh_manage_create(node->pending, config->mesh.vmodel_owner);
     return STATUS_OK;
@@ -244,6 +265,15 @@ open_peers(struct mesh_node *node, int64_t start_ms, struct error *error)
     return STATUS_OK;
 }
 
+static void
+on_served(void *context, const char *method, enum status status, int64_t took_ns)
+{
+    const struct mesh_node *node = context;
+    const struct meters_call call = {
+        .method = meters_method(node->meters, method), .status = status, .took_ns = took_ns};
+    meters_record(node->meters, METER_SERVED, &call);
+}
+
 /* It is waited for as long as it takes: pods start in any order. */
 static enum status
 open_external(struct mesh_node *node, struct error *error)
@@ -258,6 +288,8 @@ open_external(struct mesh_node *node, struct error *error)
         .queue_count = node->queue_count + (node->server != NULL ? 1 : 0),
         .message_bytes_max = node->options.config->message_bytes_max,
         .start_ns = EXTERNAL_START_NS,
+        .on_served = on_served,
+        .context = node,
     };
     if (target == NULL)
         return STATUS_OK;
@@ -271,6 +303,13 @@ on_drained(void *context)
     struct mesh_node *node = context;
     node->drained = true;
     log_info("mesh_drained");
+}
+
+static void
+on_measure(void *context, enum driver_measure measure, uint64_t value)
+{
+    const struct mesh_node *node = context;
+    mesh_counters_measure(node->options.counters, measure, value);
 }
 
 static void
@@ -293,6 +332,7 @@ create_driver(struct mesh_node *node, const char *address, int64_t start_ms)
                                           : native_for_driver(node->native),
         .on_drained = on_drained,
         .on_setting = on_setting,
+        .on_measure = on_measure,
         .context = node,
     };
     if (node->peers != NULL)
@@ -333,6 +373,10 @@ mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t
         return status;
     driver_start(node->driver, node->store.store);
     const struct config_mesh *config = node->config;
+    if (config->metrics_tls)
+        log_warn("mesh_metrics_differ asked=\"MM_METRICS: scheme=https\" instead=http");
+    if (config->metrics_per_model)
+        log_warn("mesh_metrics_differ asked=\"MM_METRICS: per_model_metrics\" instead=none");
     log_info("mesh_open store=%s service=%s instance=%s address=\"%s\" labels=\"%s\" "
              "runtime=\"%s\"",
              store_kind(node->store.store), config->service, config->instance, address,
@@ -353,6 +397,31 @@ mesh_node_start(struct mesh_node *node)
 }
 
 /* ---- what the node tells ---- */
+
+struct meters *
+mesh_node_meters(const struct mesh_node *node)
+{
+    return node == NULL ? NULL : node->meters;
+}
+
+void
+mesh_node_refused(struct mesh_node *node, const char *method, enum status status,
+                  uint64_t request_bytes)
+{
+    if (node == NULL || node->meters == NULL)
+        return;
+    const struct meters_call call = {.method = meters_method(node->meters, method),
+                                     .status = status,
+                                     .request_bytes = request_bytes};
+    meters_record(node->meters, METER_REQUEST, &call);
+}
+
+void
+mesh_node_publish(struct mesh_node *node)
+{
+    if (node != NULL && node->driver != NULL)
+        mesh_counters_publish(node->options.counters, node->driver, node->peers, node->store.etcd);
+}
 
 void
 mesh_node_update(struct mesh_node *node)
@@ -449,5 +518,6 @@ mesh_node_destroy(struct mesh_node *node)
     mesh_calls_destroy(node->calls);
     native_destroy(node->native);
     pending_destroy(node->pending);
+    meters_destroy(node->meters);
     free(node);
 }

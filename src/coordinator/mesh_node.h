@@ -17,6 +17,7 @@
 #include "coordinator/share.h"
 #include "rpc/rpc.h"
 
+struct meters;
 struct mesh_node;
 struct tracer;
 
@@ -43,6 +44,16 @@ enum status mesh_node_create(const struct mesh_node_options *options, struct mes
 enum status mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues,
                            uint32_t queue_count, struct error *error) WARN_UNUSED;
 void mesh_node_start(struct mesh_node *node);
+
+/* What is to be told at `metrics`; NULL: nothing is. */
+struct meters *mesh_node_meters(const struct mesh_node *node);
+
+/* Any thread: a call for a model was refused before the mesh or a pipeline had it. */
+void mesh_node_refused(struct mesh_node *node, const char *method, enum status status,
+                       uint64_t request_bytes);
+
+/* Every now and then: its counters (mesh_counters.h). */
+void mesh_node_publish(struct mesh_node *node);
 
 /* A pipeline has begun or ceased to serve. */
 void mesh_node_update(struct mesh_node *node);

@@ -28,7 +28,23 @@ static const struct group {
     {SCOPE_PIPELINE, "replies_", "replies", "result", "Requests answered, by how"},
     {SCOPE_PIPELINE, "rejected_", "rejected", "reason", "Requests refused, by why"},
     {SCOPE_WORKER, "closed_", "batches_closed", "reason", "Batches closed, by why"},
+    {SCOPE_NODE, "mesh_calls_", "calls", "result", "Calls for models of the mesh, by their ends"},
+    {SCOPE_NODE, "mesh_peer_calls_", "peer_calls", "result",
+     "Calls that other nodes sent here, by their ends"},
+    {SCOPE_NODE, "mesh_tries_failed_", "tries_failed", "reason",
+     "Tries of calls that did not answer them, by why"},
+    {SCOPE_NODE, "mesh_txns_", "txns", "result", "Transactions in the registry, by their ends"},
 };
+
+/* Counters of the node that are a mesh's have a scope of their own in their names. */
+#define MESH_PREFIX "mesh_"
+
+static bool
+is_of_mesh(const struct counter_entry *entry)
+{
+    return entry->scope == SCOPE_NODE &&
+           strncmp(entry->name, MESH_PREFIX, strlen(MESH_PREFIX)) == 0;
+}
 
 static const struct group *
 group_of(const struct counter_entry *entry)
@@ -44,12 +60,20 @@ static const char *
 unit_suffix(const struct counter_entry *entry)
 {
     switch (entry->unit) {
-    case UNIT_NS: return "_seconds";
+    case UNIT_NS:
+    case UNIT_MS: return "_seconds";
     case UNIT_BYTES: return "_bytes";
     case UNIT_ITEMS: return strstr(entry->name, "items") != NULL ? "" : "_items";
     case UNIT_NONE: return "";
     }
     UNREACHABLE();
+}
+
+/* A point in time, not a length of it. */
+static bool
+is_time(enum counter counter)
+{
+    return counter == WORKER_HEARTBEAT || counter == NODE_MESH_OLDEST || counter == NODE_MESH_HEARD;
 }
 
 struct metric_name
@@ -60,7 +84,8 @@ metric_name(enum counter counter)
     if (entry->scope == SCOPE_OLDEST)
         return name;
     const struct group *group = group_of(entry);
-    const char *own = entry->name;
+    bool mesh = is_of_mesh(entry);
+    const char *own = entry->name + (mesh ? strlen(MESH_PREFIX) : 0);
     enum counter_scope scope = entry->scope;
     if (scope == SCOPE_WORKER && entry->type == TYPE_HISTOGRAM)
         scope = SCOPE_STAGE;
@@ -69,9 +94,10 @@ metric_name(enum counter counter)
         name.value = entry->name + strlen(group->prefix);
         snprintf(name.label, sizeof(name.label), "%s", group->label);
     }
-    int length = snprintf(name.family, sizeof(name.family), "shoal_%s_%s%s%s%s", scope_names[scope],
-                          own, counter == WORKER_HEARTBEAT ? "_timestamp" : "", unit_suffix(entry),
-                          entry->type == TYPE_COUNT ? "_total" : "");
+    int length =
+        snprintf(name.family, sizeof(name.family), "shoal_%s_%s%s%s%s",
+                 mesh ? "mesh" : scope_names[scope], own, is_time(counter) ? "_timestamp" : "",
+                 unit_suffix(entry), entry->type == TYPE_COUNT ? "_total" : "");
     CHECK(length > 0 && (size_t)length < sizeof(name.family));
     return name;
 }
@@ -89,10 +115,27 @@ metric_bounds(enum counter_unit unit, const uint64_t **bounds)
         POWER(24), POWER(25), POWER(26), POWER(27), POWER(28), POWER(29), POWER(30),
         POWER(31), POWER(32), POWER(33), POWER(34), POWER(35), POWER(36),
     };
+    static const uint64_t ages[] = {
+        POWER(10), POWER(12), POWER(14), POWER(15), POWER(16), POWER(17), POWER(18), POWER(19),
+        POWER(20), POWER(21), POWER(22), POWER(23), POWER(24), POWER(25), POWER(26), POWER(27),
+        POWER(28), POWER(29), POWER(30), POWER(31), POWER(32), POWER(33),
+    };
+    static const uint64_t sizes[] = {
+        POWER(12), POWER(14), POWER(16), POWER(18), POWER(20), POWER(22), POWER(24), POWER(26),
+        POWER(28), POWER(30), POWER(32), POWER(34), POWER(36), POWER(38), POWER(40),
+    };
     static const uint64_t counts[] = {1,  2,  3,   5,   7,   11,  15,  23,   31,   47,
                                       63, 95, 127, 191, 255, 383, 511, 1023, 2047, 4095};
-    *bounds = unit == UNIT_NS ? times : counts;
-    return unit == UNIT_NS ? ARRAY_COUNT(times) : ARRAY_COUNT(counts);
+    static const struct {
+        const uint64_t *at;
+        size_t count;
+    } by_unit[] = {
+        [UNIT_NONE] = {counts, ARRAY_COUNT(counts)}, [UNIT_NS] = {times, ARRAY_COUNT(times)},
+        [UNIT_MS] = {ages, ARRAY_COUNT(ages)},       [UNIT_ITEMS] = {counts, ARRAY_COUNT(counts)},
+        [UNIT_BYTES] = {sizes, ARRAY_COUNT(sizes)},
+    };
+    *bounds = by_unit[unit].at;
+    return by_unit[unit].count;
 }
 
 static uint64_t
@@ -109,11 +152,12 @@ struct page {
     const struct snapshot *snapshot;
     uint32_t *stages; /* of each scope that is a stage: which of the stages, from 0 */
     uint32_t stage_count;
+    bool is_in_mesh;
 };
 
 /* The format's three escapes; what else is no text cannot stand in a line. */
-static void
-put_escaped(FILE *out, const char *text)
+void
+metrics_put_escaped(FILE *out, const char *text)
 {
     for (; *text != '\0'; text++)
         if (*text == '\\' || *text == '"')
@@ -124,8 +168,8 @@ put_escaped(FILE *out, const char *text)
             fputc((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text, out);
 }
 
-static void
-put_head(FILE *out, const char *family, const char *type, const char *help)
+void
+metrics_put_head(FILE *out, const char *family, const char *type, const char *help)
 {
     fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", family, help, family, type);
 }
@@ -141,6 +185,8 @@ put_value(FILE *out, enum counter_unit unit, uint64_t value)
 {
     if (unit == UNIT_NS)
         put_seconds(out, value);
+    else if (unit == UNIT_MS)
+        fprintf(out, "%" PRIu64 ".%03" PRIu64, value / 1000, value % 1000);
     else
         fprintf(out, "%" PRIu64, value);
 }
@@ -149,7 +195,7 @@ static void
 put_label(FILE *out, char *separator, const char *name, const char *value)
 {
     fprintf(out, "%c%s=\"", *separator, name);
-    put_escaped(out, value);
+    metrics_put_escaped(out, value);
     fputc('"', out);
     *separator = ',';
 }
@@ -178,9 +224,9 @@ put_number(const struct page *page, const struct snapshot_scope *scope, enum cou
            const struct metric_name *name)
 {
     uint64_t value = snapshot_value(scope, counter);
+    if (is_time(counter) && value == 0) /* nobody has been in that seat; nothing was used yet */
+        return;
     if (counter == WORKER_HEARTBEAT) {
-        if (value == 0) /* nobody has been in that seat */
-            return;
         int64_t age_ns = snapshot_age_ns(page->snapshot, (int64_t)value);
         int64_t at_ns = page->snapshot->taken_unix_ns - age_ns;
         value = at_ns > 0 ? (uint64_t)at_ns : 0;
@@ -226,12 +272,11 @@ put_histogram(const struct page *page, const struct snapshot_scope *scope, const
         count = add(count, words[2 + next]);
     put_bucket(page, scope, family, unit, NULL, count);
     fprintf(page->out, "%s_sum", family);
-    put_scope(page, scope);
-    fputs("} ", page->out);
+    fputs(put_scope(page, scope) == ',' ? "} " : " ", page->out);
     put_value(page->out, unit, words[1]);
     fprintf(page->out, "\n%s_count", family);
-    put_scope(page, scope);
-    fprintf(page->out, "} %" PRIu64 "\n", count);
+    fputs(put_scope(page, scope) == ',' ? "} " : " ", page->out);
+    fprintf(page->out, "%" PRIu64 "\n", count);
 }
 
 /* A worker's histogram, of all workers of each stage: added up in one pass over all workers. */
@@ -272,8 +317,9 @@ put_help(const struct page *page, enum counter first, const char *family)
     const struct counter_entry *entry = &counter_table[first];
     const struct group *group = group_of(entry);
     if (group == NULL) {
-        put_head(page->out, family, types[entry->type],
-                 first == WORKER_HEARTBEAT ? "Last sign of life, in Unix time" : entry->help);
+        metrics_put_head(page->out, family, types[entry->type],
+                         first == WORKER_HEARTBEAT ? "Last sign of life, in Unix time"
+                                                   : entry->help);
         return;
     }
     fprintf(page->out, "# HELP %s %s", family, group->help);
@@ -312,7 +358,7 @@ put_family(const struct page *page, enum counter first)
 {
     struct metric_name name = metric_name(first);
     const struct group *group = group_of(&counter_table[first]);
-    if (name.family[0] == '\0')
+    if (name.family[0] == '\0' || (is_of_mesh(&counter_table[first]) && !page->is_in_mesh))
         return;
     for (enum counter i = 0; group != NULL && i < first; i++)
         if (group_of(&counter_table[i]) == group)
@@ -333,15 +379,15 @@ put_node(const struct page *page, const char *version)
 {
     const struct snapshot *snapshot = page->snapshot;
     FILE *out = page->out;
-    put_head(out, "shoal_build_info", "gauge", "1; the version of shoald is a label");
+    metrics_put_head(out, "shoal_build_info", "gauge", "1; the version of shoald is a label");
     fputs("shoal_build_info{version=\"", out);
-    put_escaped(out, version);
+    metrics_put_escaped(out, version);
     fputs("\"} 1\n", out);
-    put_head(out, "shoal_node_state", "gauge", "1 for the state that the node is in");
+    metrics_put_head(out, "shoal_node_state", "gauge", "1 for the state that the node is in");
     for (enum node_state state = NODE_STARTING; state <= NODE_STOPPED; state++)
         fprintf(out, "shoal_node_state{state=\"%s\"} %d\n", node_state_name(state),
                 state == snapshot->state);
-    put_head(out, "shoal_node_uptime_seconds", "gauge", "Since the node was started");
+    metrics_put_head(out, "shoal_node_uptime_seconds", "gauge", "Since the node was started");
     int64_t uptime_ns = snapshot->taken_unix_ns - snapshot->started_unix_ns;
     fputs("shoal_node_uptime_seconds ", out);
     put_seconds(out, uptime_ns > 0 ? (uint64_t)uptime_ns : 0);
@@ -365,16 +411,16 @@ static void
 put_pipelines(const struct page *page)
 {
     const struct snapshot *snapshot = page->snapshot;
-    put_head(page->out, "shoal_pipeline_ready", "gauge",
-             "1: every stage has a worker, and none is in quarantine");
+    metrics_put_head(page->out, "shoal_pipeline_ready", "gauge",
+                     "1: every stage has a worker, and none is in quarantine");
     for (const struct snapshot_scope *scope = NULL;
          (scope = snapshot_next(snapshot, SCOPE_PIPELINE, 0, scope)) != NULL;) {
         fputs("shoal_pipeline_ready", page->out);
         put_scope(page, scope);
         fprintf(page->out, "} %d\n", snapshot_pipeline_ready(snapshot, scope));
     }
-    put_head(page->out, "shoal_pipeline_oldest_age_seconds", "gauge",
-             "How long the oldest request has been in flight; 0: there is none");
+    metrics_put_head(page->out, "shoal_pipeline_oldest_age_seconds", "gauge",
+                     "How long the oldest request has been in flight; 0: there is none");
     for (const struct snapshot_scope *scope = NULL;
          (scope = snapshot_next(snapshot, SCOPE_PIPELINE, 0, scope)) != NULL;) {
         fputs("shoal_pipeline_oldest_age_seconds", page->out);
@@ -406,7 +452,7 @@ put_process(const struct page *page, const struct process_figures *figures)
          (double)page->snapshot->started_unix_ns / (double)NS_PER_S},
     };
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
-        put_head(page->out, rows[i].name, rows[i].type, rows[i].help);
+        metrics_put_head(page->out, rows[i].name, rows[i].type, rows[i].help);
         fprintf(page->out, "%s %.15g\n", rows[i].name, rows[i].value);
     }
 }
@@ -415,7 +461,9 @@ void
 metrics_print(const struct snapshot *snapshot, const struct process_figures *figures,
               const char *version, FILE *out)
 {
-    struct page page = {.out = out, .snapshot = snapshot};
+    struct page page = {.out = out,
+                        .snapshot = snapshot,
+                        .is_in_mesh = snapshot_value(&snapshot->scopes[0], NODE_MESH_ON) != 0};
     page.stages = calloc(snapshot->scope_count, sizeof(*page.stages));
     CHECK(page.stages != NULL);
     for (uint32_t i = 0; i < snapshot->scope_count; i++)
@@ -425,6 +473,8 @@ metrics_print(const struct snapshot *snapshot, const struct process_figures *fig
     put_pipelines(&page);
     for (enum counter i = 0; i < COUNTER_TABLE_COUNT; i++)
         put_family(&page, i);
+    if (page.is_in_mesh)
+        metrics_print_modelmesh(snapshot, out);
     if (figures != NULL)
         put_process(&page, figures);
     free(page.stages);

@@ -5,11 +5,13 @@
  * its worker's values: sums saturate, ages are never negative, and each line is well formed.
  *
  * Names come from the table of counters. A counter X of a pipeline, of type COUNT and in
- * nanoseconds, is shoal_pipeline_x_seconds_total; units are Prometheus' base units. Three rules on
+ * nanoseconds, is shoal_pipeline_x_seconds_total; units are Prometheus' base units. Some rules on
  * top of that:
  *
  *   - Counters that say what became of something are one family with a label: `rejected_full` is
  *     shoal_pipeline_rejected_total{reason="full"}; so are `replies_` and `closed_`.
+ *   - Counters of the node whose names begin with `mesh_` are shoal_mesh_…, and not there without a
+ *     mesh.
  *   - A worker's counts and gauges have a series per worker (a seat, whose processes come and go).
  *     Its histograms are added up for the stage, as shoal_stage_…: per worker they would be most of
  *     what is sent, and nobody looks at them.
@@ -53,8 +55,21 @@ struct metric_name {
 struct metric_name metric_name(enum counter counter);
 
 /*
- * Where the buckets of histograms end, by unit: the largest value that falls into each, in
- * nanoseconds or items. They are ends of the histograms' own buckets, so nothing is estimated:
- * powers of two of a nanosecond from 1 µs to 69 s, less one; and of items, with a step between.
+ * Where the buckets of histograms end, by unit: the largest value that falls into each, in that
+ * unit. They are ends of the histograms' own buckets, so nothing is estimated: powers of two, less
+ * one (of times from 1 µs to 69 s, or from 1 s to 99 days, of memory from 4 KiB to 1 TiB); and of
+ * items, with a step between.
  */
 size_t metric_bounds(enum counter_unit unit, const uint64_t **bounds);
+
+/*
+ * What is the mesh's once more, under the names, in the units and with the buckets that KServe
+ * ModelMesh gives it (docs/from-modelmesh.md). A bound that lies within a bucket of ours takes its
+ * share of that, as who computes quantiles would.
+ */
+void metrics_print_modelmesh(const struct snapshot *snapshot, FILE *out);
+
+/* HELP and TYPE of a family. */
+void metrics_put_head(FILE *out, const char *family, const char *type, const char *help);
+/* A label's value. */
+void metrics_put_escaped(FILE *out, const char *text);

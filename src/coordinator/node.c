@@ -412,6 +412,7 @@ on_publish(void *context)
 {
     struct node *node = context;
     assembly_publish(&node->assembly);
+    mesh_node_publish(node->mesh);
     probes_beat(node->probes);
     loop_timer_set(node->publish_timer, PUBLISH_MS * (int64_t)NS_PER_MS);
 }
@@ -485,7 +486,7 @@ http_open(struct node *node, struct error *error)
                                    .connections_max = http_connections_max(),
                                    .counters = counters_values(&node->assembly.counters, 0)};
     enum status status = http_create(&options, &node->http, error);
-    node->scrape = scrape_create(&node->assembly.counters);
+    node->scrape = scrape_create(&node->assembly.counters, mesh_node_meters(node->mesh));
     node->probes = probes_create();
     if (status == STATUS_OK)
         status = listen_all(node, &config->metrics, scrape_service(node->scrape), "metrics", error);

@@ -77,6 +77,8 @@ struct pipeline {
     struct loop_timer *restart_timer;
     struct loop_timer *drain_timer; /* runs while a lane drains after a reload */
     _Atomic uint64_t *counters;     /* values of the pipeline's scope */
+    struct meters *meters; /* of a mesh's models, set before the start; NULL: nobody keeps them */
+    uint32_t meters_method;
 };
 
 enum status pipeline_create(const struct pipeline_options *options, uint32_t index,

@@ -6,19 +6,22 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "coordinator/meters.h"
 #include "coordinator/metrics.h"
 
 enum { HEADER_BYTES_MAX = 16 << 10, BODY_BYTES_MAX = 4 << 10, PATH_BYTES = 64 };
 
 struct scrape {
+    const struct meters *meters;
     char path[PATH_BYTES]; /* of the file of counters, whatever its name has been given to since */
 };
 
 struct scrape *
-scrape_create(const struct counters *counters)
+scrape_create(const struct counters *counters, const struct meters *meters)
 {
     struct scrape *scrape = calloc(1, sizeof(*scrape));
     CHECK(scrape != NULL);
+    scrape->meters = meters;
     snprintf(scrape->path, sizeof(scrape->path), "/proc/self/fd/%d", counters->fd);
     return scrape;
 }
@@ -54,6 +57,8 @@ answer_metrics(struct scrape *scrape, struct http_request *request)
     FILE *out = open_memstream(&text, &bytes);
     CHECK(out != NULL);
     metrics_print(&snapshot, &figures, SHOAL_VERSION, out);
+    if (scrape->meters != NULL)
+        meters_print(scrape->meters, out);
     snapshot_free(&snapshot);
     CHECK(fclose(out) == 0);
     struct http_header header = {"Content-Type", "text/plain; version=0.0.4; charset=utf-8"};

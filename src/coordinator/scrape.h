@@ -9,10 +9,11 @@
 #include "coordinator/http.h"
 #include "shm/counters.h"
 
+struct meters;
 struct scrape;
 
-/* `counters` are the node's, created, and outlive it. */
-struct scrape *scrape_create(const struct counters *counters);
+/* `counters` are the node's, created, and outlive it, as `meters` do (NULL: none). */
+struct scrape *scrape_create(const struct counters *counters, const struct meters *meters);
 /* After the HTTP server is gone. NULL is left alone. */
 void scrape_destroy(struct scrape *scrape);
 

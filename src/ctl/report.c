@@ -400,7 +400,10 @@ report_json(const struct snapshot *snapshot, const char *pipeline, FILE *out)
 
 static const char *const scope_names[] = {"node", "pipeline", "stage", "worker", "oldest"};
 static const char *const type_names[] = {"count", "gauge", "histogram"};
-static const char *const unit_names[] = {"", "ns", "items", "bytes"};
+static const char *const unit_names[] = {
+    [UNIT_NONE] = "",       [UNIT_NS] = "ns",       [UNIT_MS] = "ms",
+    [UNIT_ITEMS] = "items", [UNIT_BYTES] = "bytes",
+};
 
 void
 report_manual(FILE *out)

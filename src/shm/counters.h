@@ -33,7 +33,7 @@ enum counter_scope {
     SCOPE_COUNT
 };
 enum counter_type { TYPE_COUNT, TYPE_GAUGE, TYPE_HISTOGRAM };
-enum counter_unit { UNIT_NONE, UNIT_NS, UNIT_ITEMS, UNIT_BYTES };
+enum counter_unit { UNIT_NONE, UNIT_NS, UNIT_MS, UNIT_ITEMS, UNIT_BYTES };
 
 /* How many of a pipeline's oldest requests are shown, and where they can be. */
 enum { OLDEST_MAX = 8 };

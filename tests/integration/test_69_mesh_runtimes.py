@@ -17,6 +17,7 @@ from shoal_client import failure
 from shoal_fixture import WAIT_SECONDS, Shoald, free_port, main, node, pipeline, stage, wait_until
 from shoal_mesh import INFER, OIP
 from shoal_meshes import Etcd
+from shoal_metrics import Scrape, metrics_port
 from shoal_pupil import key, prepare, pupil, said
 from shoal_registry import LOADED, LOADING_FAILED, Registrar
 from shoal_runtime import Refusal, Runtime
@@ -27,7 +28,7 @@ ANY = "/x.Y/Z"
 
 def node_of(runtime, name="node-1", **mesh):
     """A daemon without pipelines, that has not started."""
-    return Shoald({"message_mib": 1, "mesh": {"instance": name, "runtime": runtime, **mesh}})
+    return Shoald({"message_mib": 1, "metrics": "127.0.0.1:0", "mesh": {"instance": name, "runtime": runtime, **mesh}})
 
 
 def start_call(registrar, model, message=b"hello", method=ANY, more=(), timeout=WAIT_SECONDS):
@@ -66,6 +67,13 @@ class OneNode(unittest.TestCase):
         self.assertEqual((request.modelId, request.modelType, request.modelPath, request.modelKey),
                          ("m", "kind", "a/path", "{}"))
         self.assertEqual(self.registrar.status("m").modelCopyInfos[0].location, "node-1")
+        scrape, labels = Scrape(metrics_port(self.shoald)), {"method": "Z", "code": "OK"}
+        for name, total in {"request_size_bytes": len("hello"), "response_size_bytes":
+                            len("answer:hello"), "api_request_milliseconds": None,
+                            "invoke_model_milliseconds": None}.items():
+            self.assertEqual(scrape[f"modelmesh_{name}_count", labels], 1, name)
+            found = scrape[f"modelmesh_{name}_sum", labels]
+            self.assertEqual(found, found if total is None else total, name)
         self.registrar.unregister("m")
         wait_until(lambda: self.runtime.count("unloadModel") == 1, "unloadModel")
 

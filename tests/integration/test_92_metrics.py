@@ -24,6 +24,8 @@ from shoal_ctl import shoalctl
 from shoal_fixture import (SOURCE, WAIT_SECONDS, Shoald, free_port, node, pipeline, run_shoald, stage,
                            wait_until)
 from shoal_metrics import Prometheus, Scrape, fetch, metrics_port
+from shoal_pupil import prepare, pupil
+from shoal_registry import Registrar
 
 X = ("x", "INT32", [1], struct.pack("<i", 1))
 
@@ -37,9 +39,23 @@ def echo_node(**keys):
 
 class Case(unittest.TestCase):
     def start(self, config):
-        self.shoald = self.enterContext(Shoald(config))
+        self.enter(Shoald(config))
+
+    def enter(self, shoald):
+        self.shoald = self.enterContext(shoald)
         self.client = self.enterContext(Client(self.shoald.target))
         self.port = metrics_port(self.shoald)
+
+    def start_everything(self):
+        """A scrape of a node that has all there is to be seen: a model of a mesh, too."""
+        self.enter(prepare(pupil(), pipeline("echo", stage("libecho.so", "first", workers=2),
+                                             stage("libecho.so", "second", batch_size=4), slots=32),
+                           mesh={"instance": "one"}, metrics="127.0.0.1:0"))
+        with Registrar(self.shoald.target) as registrar:
+            registrar.register("m", loadNow=True, sync=True)
+        return self.wait_scrape(lambda now: {"shoal_mesh_heard_timestamp_seconds",
+                                             "shoal_mesh_oldest_timestamp_seconds"} <= now.names(),
+                                "the mesh's figures")
 
     def scrape(self):
         return Scrape(self.port)
@@ -305,15 +321,15 @@ class TestPrometheus(Case):
         """Those of the operators' page are rules to Prometheus, over metrics that are there."""
         page = (SOURCE / "docs" / "operating.md").read_text()
         rules = re.search(r"```yaml\n(groups:\n.*?)```", page, re.S)[1]
-        self.start(echo_node())
+        scrape = self.start_everything()
         path = self.shoald.folder / "rules.yaml"
         path.write_text(rules)
         done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True,
                               timeout=WAIT_SECONDS)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
-        self.assertIn("10 rules found", done.stdout)
+        self.assertIn("17 rules found", done.stdout)
         used = set(re.findall(r"\b(?:shoal|process)_\w+", rules))
-        self.assertLessEqual(used, self.scrape().names())
+        self.assertLessEqual(used, scrape.names())
 
     def queries(self):
         dashboard = json.loads((SOURCE / "docs" / "grafana.json").read_text())
@@ -322,8 +338,7 @@ class TestPrometheus(Case):
 
     def test_dashboard(self):
         """Every metric that it shows is there; it can be imported: ids and places are its own."""
-        self.start(echo_node())
-        names = self.scrape().names()
+        names = self.start_everything().names()
         queries = self.queries()
         self.assertGreater(len(queries), 15)
         for query in queries:
@@ -343,7 +358,7 @@ class TestPrometheus(Case):
             taken |= cells
 
     def test_scrapes(self):
-        self.start(echo_node())
+        self.start_everything()
         with Prometheus(self.shoald.folder, [self.port]) as prometheus:
             prometheus.wait_value("up", lambda value: value == 1)
             for _ in range(30):

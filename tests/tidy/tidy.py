@@ -97,6 +97,9 @@ EXCEPTIONS = [
     ("atomics", [f"src/coordinator/mesh_{name}.*" for name in ("call", "manage", "node", "pending")],
      "who answers a caller of the mesh, and who is the last to look at its call, is decided between "
      "threads"),
+    ("atomics", ["src/coordinator/mesh_counters.*"], "the counters that it writes"),
+    ("atomics", ["src/coordinator/meters.c"],
+     "threads that answer count, the HTTP thread reads: private words, without a lock"),
     ("atomics", ["src/coordinator/probes.c"],
      "the HTTP thread tells what the loop thread last said"),
     ("atomics", ["src/coordinator/trace*"],

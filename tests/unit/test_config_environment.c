@@ -37,6 +37,7 @@ static const char *const variables[] = {
     "SHUTDOWN_TIMEOUT_MS",
     "MM_PROBE_PORT",
     "MM_PRESTOP_WAIT_PORT",
+    "MM_METRICS",
     "KV_READ_ONLY",
     "MM_ENABLE_SSL",
     "MM_TLS_KEY_CERT_PATH",
@@ -221,6 +222,7 @@ test_environment_alone(void **state)
     setenv("SHUTDOWN_TIMEOUT_MS", "90000", 1);
     setenv("KV_READ_ONLY", "false", 1);
     setenv("MM_PROBE_PORT", "NONE", 1);
+    setenv("MM_METRICS", "prometheus:port=2113;scheme=http;fq_names=true;mem_detail=all", 1);
     struct config config = rig_good(WITH_MODELS);
     const struct config_mesh *mesh = &config.mesh;
     assert_true(mesh->on);
@@ -243,6 +245,43 @@ test_environment_alone(void **state)
     assert_int_equal(config.drain_timeout_ns, 90 * NS_PER_S);
     assert_int_equal(config.probes.count, 0);
     assert_string_equal(config.prestop.items[0], "port:8090");
+    assert_int_equal(config.metrics.count, 1);
+    assert_string_equal(config.metrics.items[0], "port:2113");
+    assert_true(mesh->metrics_fq_names && !mesh->metrics_tls && !mesh->metrics_per_model);
+    config_free(&config);
+}
+
+static void
+test_metrics_of_the_environment(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        const char *address; /* NULL: none */
+        bool fq_names, tls, per_model;
+    } good[] = {
+        {"disabled", NULL, false, false, false},
+        {"prometheus", "port:2112", false, true, false},
+        {"prometheus:", "port:2112", false, true, false},
+        {"prometheus:scheme=http", "port:2112", false, false, false},
+        {"prometheus:port=9;scheme=https;per_model_metrics=true", "port:9", false, true, true},
+        {"prometheus:fq_names=false;per_model_metrics=false;port=8", "port:8", false, true, false},
+    };
+    setenv("MM_SERVICE_NAME", "mine", 1);
+    for (size_t i = 0; i < ARRAY_COUNT(good); i++) {
+        setenv("MM_METRICS", good[i].text, 1);
+        struct config config = rig_good(WITH_MODELS);
+        assert_int_equal(config.metrics.count, good[i].address != NULL);
+        if (good[i].address != NULL)
+            assert_string_equal(config.metrics.items[0], good[i].address);
+        assert_int_equal(config.mesh.metrics_fq_names, good[i].fq_names);
+        assert_int_equal(config.mesh.metrics_tls, good[i].tls);
+        assert_int_equal(config.mesh.metrics_per_model, good[i].per_model);
+        config_free(&config);
+    }
+    struct config config = rig_good("metrics: port:1\n" WITH_MODELS);
+    assert_string_equal(config.metrics.items[0], "port:1");
+    assert_false(config.mesh.metrics_tls);
     config_free(&config);
 }
 
@@ -284,6 +323,11 @@ test_refused(void **state)
         {"KV_READ_ONLY", "true", "environment variable KV_READ_ONLY: refused"},
         {"MM_ENABLE_SSL", "true", "no TLS between nodes"},
         {"MM_TLS_KEY_CERT_PATH", "/c", "no TLS for callers"},
+        {"MM_METRICS", "statsd:port=8126", "environment variable MM_METRICS: must be `prometheus`"},
+        {"MM_METRICS", "prometheus:port=x", "environment variable MM_METRICS: `metrics`: the port"},
+        {"MM_METRICS", "prometheus:scheme=ftp", "\"scheme\": must be port, scheme"},
+        {"MM_METRICS", "prometheus:what", "\"what\": must be port"},
+        {"MM_METRICS", "prometheus:fq_names=yes", "fq_names: must be `true` or `false`"},
         {"MM_TLS_PRIVATE_KEY_PATH", "/k", "environment variable MM_TLS_PRIVATE_KEY_PATH: "},
     };
     for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
@@ -304,6 +348,7 @@ main(void)
         cmocka_unit_test_teardown(test_external_runtime, no_environment),
         cmocka_unit_test_teardown(test_environment_of_a_runtime, no_environment),
         cmocka_unit_test_teardown(test_environment_alone, no_environment),
+        cmocka_unit_test_teardown(test_metrics_of_the_environment, no_environment),
         cmocka_unit_test_teardown(test_the_file_comes_first, no_environment),
         cmocka_unit_test_teardown(test_refused, no_environment),
     };

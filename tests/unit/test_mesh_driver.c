@@ -49,6 +49,46 @@ a_call_loads_its_model_and_is_served(void **state)
     NODES_WAIT(node_status(node, "m", &ordered) == MESH_MODEL_LOADED); /* a write later */
     assert_int_equal(ordered.places, 1);
     assert_string_equal(ordered.place, "one");
+    const struct driver_view view = node_look(node);
+    assert_int_equal(view.counts.entered[DRIVER_WAITED], 1);
+    assert_int_equal(view.counts.entered[DRIVER_HERE], 1);
+    assert_int_equal(view.counts.tried[MESH_END_OK], 2);
+    assert_int_equal(view.sums.loaded, 1);
+    assert_int_equal(view.sums.models_held, 1);
+    assert_true(view.heard_ms > 0 && view.revision > 0 && view.counts.txns_done >= 2);
+}
+
+static void
+measure(void *context, enum driver_measure measure, uint64_t value)
+{
+    struct node *node = context;
+    node->measured[measure]++;
+    node->measured_last[measure] = value;
+}
+
+static void
+what_is_measured_is_told(void **state)
+{
+    (void)state;
+    struct node *node = node_open(0, "one", (struct driver_options){.on_measure = measure});
+    node_runtime_ready(node, ROOM);
+    NODES_WAIT(driver_is_ready(node->driver));
+    node_register(node, "m");
+    assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
+    assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
+    for (enum driver_measure i = 0; i < DRIVER_MEASURES; i++)
+        assert_int_equal(node->measured[i],
+                         i == DRIVER_UNLOAD_NS || i == DRIVER_EVICTED_MS ? 0 : 1);
+    assert_true(node->measured_last[DRIVER_WAIT_NS] >= node->measured_last[DRIVER_LOAD_NS]);
+    struct ordered ordered;
+    const struct mesh_order order = {.kind = MESH_UNREGISTER, .model = "m"};
+    assert_int_equal(order_wait(node, &ordered, order), MESH_OUTCOME_OK);
+    NODES_WAIT(node->measured[DRIVER_UNLOAD_NS] == 1);
+    assert_int_equal(node->measured[DRIVER_LOADED_BYTES], 1);
+    assert_int_equal(node->measured_last[DRIVER_LOADED_BYTES], MODEL_BYTES);
+    assert_int_equal(node->measured[DRIVER_EVICTED_MS], 0); /* it did not make room */
+    assert_int_equal(node_look(node).counts.evictions, 0);
+    NODES_WAIT(node_look(node).sums.models_held == 0 && node_look(node).sums.loaded == 0);
 }
 
 static void
@@ -135,6 +175,7 @@ calls_are_refused_without_registry_or_model(void **state)
     struct asker *asker = ask_of(node, "v", DRIVER_NAME_VMODEL, NS_PER_S);
     NODES_WAIT(asker->over);
     assert_int_equal(asker->end, MESH_END_NOT_FOUND);
+    assert_int_equal(node_look(node).counts.entered[DRIVER_REFUSED + (int)MESH_END_NOT_FOUND], 2);
 }
 
 static void
@@ -664,6 +705,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_call_loads_its_model_and_is_served),
+        TEST(what_is_measured_is_told),
         TEST(what_is_to_be_done_does_not_wait_for_the_tick),
         TEST(an_unregistered_model_is_unloaded),
         TEST(a_node_holds_what_it_has_room_for),

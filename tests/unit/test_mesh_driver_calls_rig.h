@@ -66,6 +66,8 @@ struct node {
     bool vanishes;     /* the next call finds that the runtime has forgotten the model */
     bool busy;         /* calls are refused at once */
     uint32_t sizes, loads, unloads, drained, settings;
+    uint32_t measured[DRIVER_MEASURES]; /* by who asks for them */
+    uint64_t measured_last[DRIVER_MEASURES];
     struct driver_load *unanswered[MODELS_MAX];
     uint32_t unanswered_count;
 };

@@ -203,6 +203,10 @@ a_try_that_fails_is_routed_on(void **state)
     assert_string_equal(asker->by, "one");
     there.unreachable = true;
     assert_int_equal(ask_wait(node, "m", by), MESH_END_OK);
+    const struct driver_counts counts = node_look(node).counts;
+    assert_int_equal(counts.tried[MESH_END_UNREACHABLE], counts.forwarded);
+    assert_int_equal(counts.entered[DRIVER_ELSEWHERE], 0);
+    assert_int_equal(counts.entered[DRIVER_WAITED], 1);
 }
 
 static void
@@ -216,6 +220,8 @@ an_abandoned_try_is_over(void **state)
     driver_try_ended(node->driver, &asker->call, there.attempt.number,
                      &(struct driver_end){.end = MESH_END_OK}); /* late */
     assert_false(asker->over);
+    assert_int_equal(node_look(node).counts.entered[DRIVER_CANCELLED], 1);
+    assert_int_equal(node_look(node).counts.entered[DRIVER_ELSEWHERE], 0);
 }
 
 static void
@@ -233,6 +239,7 @@ an_end_that_is_coming_is_waited_for(void **state)
     assert_int_equal(node_look(node).calls, 0);
     assert_int_equal(there.forwards, 1); /* for nobody */
     assert_false(asker->over);
+    assert_int_equal(node_look(node).counts.entered[DRIVER_CANCELLED], 1);
     assert_true(driver_call_cancelled(node->driver, &asker->call));
 }
 
@@ -272,6 +279,10 @@ a_hit_is_served_or_not_here(void **state)
     NODES_WAIT(asker->over);
     assert_int_equal(asker->end, MESH_END_OK);
     assert_int_equal(there.forwards, 0);
+    const struct driver_counts counts = node_look(node).counts;
+    assert_int_equal(counts.passed[DRIVER_REFUSED + (int)MESH_END_NOT_HERE], 1);
+    assert_int_equal(counts.passed[DRIVER_HERE], 1);
+    assert_int_equal(counts.entered[DRIVER_HERE] + counts.entered[DRIVER_WAITED], 1);
 }
 
 static void
@@ -283,6 +294,7 @@ a_load_is_loaded_here(void **state)
     NODES_WAIT(asker->over);
     assert_int_equal(asker->end, MESH_END_OK);
     assert_int_equal(node->loads, 1);
+    assert_int_equal(node_look(node).counts.passed[DRIVER_WAITED], 1);
 }
 
 static void

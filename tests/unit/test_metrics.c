@@ -80,6 +80,13 @@ test_names(void **state)
         {WORKER_BATCH_ITEMS, "shoal_stage_batch_items", "", ""},
         {WORKER_RUN, "shoal_stage_run_seconds", "", ""},
         {WORKER_HEARTBEAT, "shoal_worker_heartbeat_timestamp_seconds", "", ""},
+        {NODE_MESH_CALLS_HERE, "shoal_mesh_calls_total", "result", "here"},
+        {NODE_MESH_PEER_CALLS_HERE, "shoal_mesh_peer_calls_total", "result", "here"},
+        {NODE_MESH_TRIES_FAILED_OTHER, "shoal_mesh_tries_failed_total", "reason", "other"},
+        {NODE_MESH_TXNS_UNKNOWN, "shoal_mesh_txns_total", "result", "unknown"},
+        {NODE_MESH_EVICTED_AGE, "shoal_mesh_evicted_age_seconds", "", ""},
+        {NODE_MESH_HEARD, "shoal_mesh_heard_timestamp_seconds", "", ""},
+        {NODE_MESH_PEER_SENT, "shoal_mesh_peer_sent_bytes_total", "", ""},
         {OLDEST_ARRIVED, "", "", ""},
     };
     for (size_t i = 0; i < ARRAY_COUNT(known); i++) {
@@ -112,7 +119,7 @@ static void
 test_bounds(void **state)
 {
     (void)state;
-    static const enum counter_unit units[] = {UNIT_NS, UNIT_ITEMS};
+    static const enum counter_unit units[] = {UNIT_NS, UNIT_MS, UNIT_ITEMS, UNIT_BYTES};
     for (size_t u = 0; u < ARRAY_COUNT(units); u++) {
         const uint64_t *bounds;
         size_t count = metric_bounds(units[u], &bounds);
@@ -195,6 +202,59 @@ test_known_values(void **state)
     counters_close(&counters);
 }
 
+/* Under the names of ModelMesh: bounds of its own, between those of the buckets. */
+static void
+test_modelmesh(void **state)
+{
+    (void)state;
+    struct counters counters = create();
+    _Atomic uint64_t *node = counters_values(&counters, NODE);
+    counter_set(node, NODE_MESH_ON, 1);
+    counter_set(node, NODE_MESH_CAPACITY, 3000);
+    counter_set(node, NODE_MESH_USED, 1000);
+    counter_set(node, NODE_MESH_OLDEST, 2500);
+    counter_set(node, NODE_MESH_MODELS, 9);
+    counter_add(node, NODE_MESH_CALLS_WAITED, 2);
+    histogram_record(node, NODE_MESH_LOAD_TIME, 400000);
+    for (int i = 0; i < 4; i++)
+        histogram_record(node, NODE_MESH_LOAD_TIME, 1000000); /* from 917,504 to 1,048,575 */
+    histogram_record(node, NODE_MESH_EVICTED_AGE, 100000);
+    histogram_record(node, NODE_MESH_LOADED_SIZE, UINT64_C(1) << 50);
+    char *text = print_file();
+    static const char *const lines[] = {
+        "# TYPE modelmesh_loadmodel_milliseconds histogram",
+        "modelmesh_loadmodel_milliseconds_bucket{le=\"0.5\"} 1",
+        "modelmesh_loadmodel_milliseconds_bucket{le=\"1.0\"} 3",
+        "modelmesh_loadmodel_milliseconds_bucket{le=\"2.0\"} 5",
+        "modelmesh_loadmodel_milliseconds_bucket{le=\"+Inf\"} 5",
+        "modelmesh_loadmodel_milliseconds_sum 4.4",
+        "modelmesh_loadmodel_milliseconds_count 5",
+        "modelmesh_age_at_eviction_milliseconds_bucket{le=\"30000.0\"} 0",
+        "modelmesh_age_at_eviction_milliseconds_bucket{le=\"300000.0\"} 1",
+        "modelmesh_loaded_model_size_bytes_bucket{le=\"4.294967296E9\"} 0",
+        "modelmesh_loaded_model_size_bytes_bucket{le=\"+Inf\"} 1",
+        "modelmesh_instance_used_bps 3333",
+        "modelmesh_instance_lru_seconds 2.5",
+        "modelmesh_instance_capacity_bytes 3000",
+        "shoal_mesh_oldest_timestamp_seconds 2.500",
+        "shoal_mesh_evicted_age_seconds_bucket{le=\"131.071\"} 1",
+        "shoal_mesh_evicted_age_seconds_sum 100.000",
+        "shoal_mesh_calls_total{result=\"waited\"} 2",
+        "# HELP shoal_mesh_txns_total Transactions in the registry, by their ends; ok: carried "
+        "out; "
+        "lost: another node was first; unknown: their answers were lost",
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(lines); i++)
+        assert_line(text, lines[i]);
+    assert_null(strstr(text, "modelmesh_models_managed_total")); /* the leader says it */
+    free(text);
+    counter_set(node, NODE_MESH_LEADS, 1);
+    text = print_file();
+    assert_line(text, "modelmesh_models_managed_total 9");
+    free(text);
+    counters_close(&counters);
+}
+
 static void
 test_times(void **state)
 {
@@ -273,8 +333,9 @@ static void
 assert_form(const char *text)
 {
     char family[METRIC_NAME_BYTES] = "";
-    char seen[200][METRIC_NAME_BYTES];
+    char seen[300][METRIC_NAME_BYTES];
     size_t seen_count = 0;
+    char before[512] = ""; /* the last bucket's line, up to its bound */
     double last = 0;
     for (const char *line = text; *line != '\0'; line = strchr(line, '\n') + 1) {
         if (strncmp(line, "# HELP ", 7) == 0) {
@@ -298,10 +359,10 @@ assert_form(const char *text)
             fail_msg("no value: %.200s", line);
         const char *suffix = line + strlen(family);
         if (strncmp(suffix, "_bucket", 7) == 0) {
-            bool first = strstr(line, "le=\"0.000001023\"") != NULL &&
-                         strstr(line, "le=\"0.000001023\"") < end;
-            first |= strstr(line, "le=\"1\"") != NULL && strstr(line, "le=\"1\"") < end;
+            size_t series = strcspn(line, "\n") < sizeof(before) ? strstr(line, "le=") - line : 0;
+            bool first = strncmp(line, before, series) != 0 || before[series] != '\0';
             assert_true(first || value >= last);
+            snprintf(before, sizeof(before), "%.*s", (int)series, line);
             last = value;
         } else if (strncmp(suffix, "_count", 6) == 0) {
             assert_true(value == last);
@@ -355,6 +416,11 @@ test_every_counter_is_there(void **state)
 {
     (void)state;
     struct counters counters = create();
+    char *alone = print_file();
+    assert_null(strstr(alone, "shoal_mesh_"));
+    assert_null(strstr(alone, "modelmesh_"));
+    free(alone);
+    counter_set(counters_values(&counters, NODE), NODE_MESH_ON, 1);
     char *text = print_file();
     assert_form(text);
     for (enum counter i = 0; i < COUNTER_TABLE_COUNT; i++) {
@@ -401,6 +467,7 @@ main(void)
         cmocka_unit_test(test_bounds),
         cmocka_unit_test_setup_teardown(test_known_values, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_times, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_modelmesh, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_oldest, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_garbage, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_names_of_all_kinds, folder_make, folder_remove),

@@ -132,7 +132,7 @@ on_fail(void *context, enum status status, const char *text)
     end_call(context, status, text);
 }
 
-static const struct request_sink sink = {on_tagged, on_reply, on_fail};
+static const struct request_sink sink = {on_tagged, on_reply, on_fail, false};
 
 /* ---- the rig ---- */
 

@@ -176,6 +176,8 @@ entry_set(struct mesh *mesh, struct entry *entry, enum mesh_state state)
         mesh->ledger.claimed -= entry->units;
     if (state == MESH_STATE_CLAIMING)
         mesh->ledger.claimed += entry->units;
+    mesh->loaded -= entry->state == MESH_STATE_LOADED;
+    mesh->loaded += state == MESH_STATE_LOADED;
     mesh->loading -= entry->state == MESH_STATE_LOADING;
     mesh->loading += state == MESH_STATE_LOADING;
     if (state == MESH_STATE_LOADING) {
@@ -275,6 +277,7 @@ make_room(struct mesh *mesh, struct entry *newcomer, enum room room)
         if (found >= excess || room == ROOM_AT_ANY_COST) {
             victim->offered = victim->state == MESH_STATE_LOADED && /* E6 */
                               mesh->now_ms - victim->began_ms > 2 * mesh->load_timeout_ms;
+            victim->evicted = victim->state == MESH_STATE_LOADED;
             entry_leave(mesh, victim);
         } else {
             lru_place(mesh, victim);
@@ -345,6 +348,8 @@ act_on_model(struct mesh *mesh, enum mesh_action_kind kind, const struct entry *
     struct mesh_action *action = act(mesh, kind);
     action->load.ticket = (uint64_t)entry->serial << 32 | entry_number(mesh, entry);
     action->load.model = names_text(&mesh->tables.model_names, entry->model);
+    action->load.evicted = entry->evicted;
+    action->load.unused_ms = mesh->wall_ms > entry->used_ms ? mesh->wall_ms - entry->used_ms : 0;
     if (!model->known)
         return; /* an unload: the id is enough */
     action->load.type = names_text(&mesh->tables.type_names, model->type);
@@ -435,8 +440,10 @@ load_run_queue(struct mesh *mesh)
         struct entry *entry = &mesh->entries[number];
         if (!ledger_fits(&mesh->ledger, entry->units)) /* K3, Q4 */
             return;
+        int64_t queued_ms = mesh->now_ms - entry->began_ms;
         entry_set(mesh, entry, MESH_STATE_LOADING);
         act_on_model(mesh, MESH_DO_LOAD, entry);
+        mesh->actions[mesh->action_count - 1].load.queued_ms = queued_ms;
     }
 }
 

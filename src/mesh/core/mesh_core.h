@@ -124,6 +124,7 @@ enum mesh_end {
     MESH_END_UNAVAILABLE, /* of calls: this node has not seen the registry, or cannot write it */
     MESH_END_DEADLINE,    /* of calls */
 };
+enum { MESH_ENDS = MESH_END_DEADLINE + 1 };
 
 enum mesh_balance { MESH_BALANCE_NONE, MESH_BALANCE_CALLER };
 
@@ -419,7 +420,10 @@ struct mesh_action {
             const char *type; /* this and the next: NULL for UNLOAD, if the record has gone */
             const char *path;
             const char *key;
-        } load; /* SIZE, LOAD, UNLOAD */
+            int64_t queued_ms; /* LOAD: how long it was QUEUED */
+            bool evicted;      /* UNLOAD: it makes room for others, and */
+            int64_t unused_ms; /* was not used for so long */
+        } load;                /* SIZE, LOAD, UNLOAD */
     };
 };
 
@@ -464,6 +468,22 @@ struct mesh_population {
     uint32_t instances;
 };
 struct mesh_population mesh_population(const struct mesh *mesh);
+
+/* What there is for people to look at, kept as it changes: nothing is walked for it. */
+struct mesh_sums {
+    uint64_t capacity_units; /* usable: without the next two */
+    uint64_t reserve_units;
+    uint64_t lost_units; /* unloads that failed */
+    uint64_t resident_units;
+    uint32_t loaded;
+    uint32_t loading;
+    uint32_t queued;
+    uint32_t models_held;   /* of the registry's: those with a place that is no failure */
+    uint32_t models_failed; /* those with a failure, fresh or not */
+    uint32_t vmodels_moving;
+    uint64_t transitions; /* of vmodels to another model, that the mirror has seen */
+};
+struct mesh_sums mesh_sums(const struct mesh *mesh);
 
 /*
  * Shows at most `count` of them, from `from` on (0: the first), in no order; returns where to go

@@ -70,6 +70,7 @@ struct entry {
     bool doomed;  /* LOADING: is not wanted any more */
     bool asked;   /* at asked_ms: there was somebody who could */
     bool offered; /* E6: evicted, and loaded elsewhere if there is room */
+    bool evicted; /* from memory, for room: it is told with the unload */
 };
 
 enum call_state {
@@ -149,6 +150,7 @@ struct mesh {
     uint32_t entry_capacity;
     uint32_t entry_used;
     uint32_t entry_free;
+    uint32_t loaded;
     uint32_t loading;
     uint32_t serials;
     struct heap lru;   /* may be evicted, by last use (E1) */
@@ -169,6 +171,7 @@ struct mesh {
     uint32_t parked; /* list of those that are */
     uint32_t asking; /* how many are */
     uint64_t sent;
+    uint64_t transitions; /* of vmodels, seen in the mirror */
 
     /* transactions */
     struct heap retries; /* models, by now_ms */

@@ -110,8 +110,11 @@ on_vmodel_put(struct mesh *mesh, const struct mesh_event *event)
     bool known = number != NAME_NONE && mesh->vmodels.at[number].known;
     if (is_passed(mesh, known, event->vmodel.revision))
         return;
-    if (vmodels_put(&mesh->vmodels, &mesh->tables, &event->vmodel, &number))
-        on_vmodel(mesh, number);
+    uint32_t active = known ? mesh->vmodels.at[number].active : NAME_NONE;
+    if (!vmodels_put(&mesh->vmodels, &mesh->tables, &event->vmodel, &number))
+        return;
+    mesh->transitions += active != NAME_NONE && mesh->vmodels.at[number].active != active;
+    on_vmodel(mesh, number);
 }
 
 static void
@@ -378,6 +381,25 @@ mesh_figures(struct mesh *mesh)
     };
 }
 
+struct mesh_sums
+mesh_sums(const struct mesh *mesh)
+{
+    const struct ledger *ledger = &mesh->ledger;
+    return (struct mesh_sums){
+        .capacity_units = ledger_usable(ledger),
+        .reserve_units = ledger->reserve,
+        .lost_units = ledger->lost,
+        .resident_units = ledger->resident,
+        .loaded = mesh->loaded,
+        .loading = mesh->loading,
+        .queued = mesh->queue.count,
+        .models_held = mesh->tables.held,
+        .models_failed = mesh->tables.failed,
+        .vmodels_moving = mesh->vmodels.moving.count,
+        .transitions = mesh->transitions,
+    };
+}
+
 static void
 check_calls(const struct mesh *mesh, const struct entry *entry)
 {
@@ -403,6 +425,7 @@ mesh_check(const struct mesh *mesh)
     uint64_t claimed = 0;
     uint64_t resident = mesh->ledger.lost;
     uint64_t evictable = 0;
+    uint32_t loaded = 0;
     uint32_t loading = 0;
     for (uint32_t i = 0; i < mesh->entry_used; i++) {
         const struct entry *entry = &mesh->entries[i];
@@ -414,6 +437,7 @@ mesh_check(const struct mesh *mesh)
         claimed += entry->state == MESH_STATE_CLAIMING ? entry->units : 0;
         resident += entry->resident ? entry->units : 0;
         evictable += heap_has(&mesh->lru, i) ? entry->units : 0;
+        loaded += entry->state == MESH_STATE_LOADED;
         loading += entry->state == MESH_STATE_LOADING;
         CHECK(heap_has(&mesh->queue, i) == (entry->state == MESH_STATE_QUEUED));
         check_calls(mesh, entry);
@@ -430,6 +454,6 @@ mesh_check(const struct mesh *mesh)
     }
     CHECK(committed == mesh->ledger.committed && resident == mesh->ledger.resident);
     CHECK(claimed == mesh->ledger.claimed);
-    CHECK(evictable == mesh->evictable_units && loading == mesh->loading);
+    CHECK(evictable == mesh->evictable_units && loading == mesh->loading && loaded == mesh->loaded);
     CHECK(mesh->loading <= mesh->loaders || !mesh->runtime);
 }

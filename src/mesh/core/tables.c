@@ -104,10 +104,26 @@ tables_hold_model(struct tables *tables, const char *id)
     return number;
 }
 
+/* The record's part of the sums, which comes (1) or goes (-1): as it is written, whoever lives. */
+static void
+count_places(struct tables *tables, const struct model *model, int sign)
+{
+    const struct place *places = model_places(model);
+    bool held = false;
+    bool failed = false;
+    for (uint32_t i = 0; i < model->place_count; i++) {
+        held |= places[i].kind != MESH_PLACE_FAILED;
+        failed |= places[i].kind == MESH_PLACE_FAILED;
+    }
+    tables->held += (uint32_t)(sign * held);
+    tables->failed += (uint32_t)(sign * failed);
+}
+
 static void
 clear_record(struct tables *tables, struct model *model)
 {
     const struct place *places = model_places(model);
+    count_places(tables, model, -1);
     for (uint32_t i = 0; i < model->place_count; i++) {
         names_release(&tables->instance_names, places[i].instance);
         if (places[i].reason != NAME_NONE)
@@ -200,6 +216,7 @@ tables_put_model(struct tables *tables, const struct mesh_model *record, uint32_
     model->references = record->references;
     model->auto_delete = record->auto_delete;
     read_places(tables, model, record);
+    count_places(tables, model, 1);
     clear_record(tables, &former);
     *number = at;
     return true;

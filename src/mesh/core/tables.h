@@ -94,8 +94,10 @@ struct tables {
     uint32_t candidate_capacity;
     uint32_t model_capacity;
     uint32_t instance_capacity;
-    uint32_t live;  /* instances with a key */
-    uint32_t known; /* models with a record */
+    uint32_t live;   /* instances with a key */
+    uint32_t known;  /* models with a record */
+    uint32_t held;   /* of these: with a place that is no failure */
+    uint32_t failed; /* with one that is */
 };
 
 #define ENTRY_NONE UINT32_MAX

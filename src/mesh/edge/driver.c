@@ -262,7 +262,10 @@ driver_look(struct driver *driver, struct driver_view *view)
     *view = (struct driver_view){
         .counts = driver->counts,
         .figures = {.figures = mesh_figures(driver->mesh), .start_ms = driver->start_ms},
+        .sums = mesh_sums(driver->mesh),
         .session = driver->session,
+        .revision = driver->revision,
+        .heard_ms = driver->heard_ms,
         .models = there.models,
         .vmodels = there.vmodels,
         .instances = there.instances,

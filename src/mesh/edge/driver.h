@@ -105,6 +105,9 @@ struct driver_call {
     uint32_t number;
     uint32_t attempt; /* the try that is under way */
     uint8_t state;
+    bool waited;      /* before it was served here */
+    uint64_t asked;   /* the step in which the core was asked what to do with it, */
+    int64_t asked_ns; /* and when */
 };
 
 /*
@@ -252,6 +255,18 @@ void driver_order_cancelled(struct driver *driver, struct driver_order *order);
 
 /* ---- the node ---- */
 
+/* What is told one by one, to whoever keeps histograms. */
+enum driver_measure {
+    DRIVER_WAIT_NS, /* of a call, until it was served here */
+    DRIVER_QUEUE_NS,
+    DRIVER_SIZE_NS,
+    DRIVER_LOAD_NS, /* this and the next two: of what went well */
+    DRIVER_LOADED_BYTES,
+    DRIVER_UNLOAD_NS,
+    DRIVER_EVICTED_MS, /* since its last use */
+    DRIVER_MEASURES,
+};
+
 struct driver_options {
     struct event_base *base;
     const char *instance; /* this node's id; 1 to 1,024 bytes, no comma */
@@ -279,6 +294,8 @@ struct driver_options {
      * it was deleted. */
     void (*on_setting)(void *context, enum record_setting_kind kind,
                        const struct record_setting *setting);
+    /* UNDER THE LOCK, any thread; NULL: nobody keeps them. */
+    void (*on_measure)(void *context, enum driver_measure measure, uint64_t value);
     void *context;
 };
 
@@ -314,29 +331,48 @@ void driver_destroy(struct driver *driver);
 
 /* ---- looking at it: any thread ---- */
 
+/* How calls ended. */
+enum driver_way {
+    DRIVER_HERE, /* answered by a copy here */
+    DRIVER_WAITED,
+    DRIVER_ELSEWHERE,
+    DRIVER_CANCELLED,
+    DRIVER_REFUSED, /* and enum mesh_end behind it: why */
+    DRIVER_WAYS = DRIVER_REFUSED + MESH_ENDS,
+};
+
 struct driver_counts {
     uint64_t calls;
-    uint64_t served;    /* tries here */
-    uint64_t forwarded; /* tries elsewhere */
-    uint64_t refused;   /* calls beyond calls_max */
+    uint64_t entered[DRIVER_WAYS]; /* of callers; with those of driver_used, as HERE */
+    uint64_t passed[DRIVER_WAYS];  /* of other nodes */
+    uint64_t tried[MESH_ENDS];     /* tries, by their ends */
+    uint64_t served;               /* tries here */
+    uint64_t forwarded;            /* tries elsewhere */
+    uint64_t refused;              /* calls beyond calls_max */
     uint64_t loads;
     uint64_t load_failures;
     uint64_t unloads;
     uint64_t unload_failures;
-    uint64_t given_up; /* loads, unloads, sizes that were not answered in time */
+    uint64_t evictions; /* of the unloads */
+    uint64_t given_up;  /* loads, unloads, sizes that were not answered in time */
     uint64_t txns;
+    uint64_t txns_done;
     uint64_t txns_lost;
     uint64_t txns_unknown;
     uint64_t bad_records; /* that could not be read, and were skipped */
     uint64_t sessions;    /* begun */
     uint64_t published;   /* this node's record */
     uint64_t emptied;     /* times that the store had lost everything */
+    uint64_t heard;       /* records that the store told of, or their ends */
 };
 
 struct driver_view {
     struct driver_counts counts;
     struct driver_figures figures;
-    uint64_t session; /* 0: none */
+    struct mesh_sums sums;
+    uint64_t session;  /* 0: none */
+    uint64_t revision; /* up to which the registry was read */
+    int64_t heard_ms;  /* wall clock, when the store last said something; 0: not yet */
     uint32_t models;
     uint32_t vmodels;
     uint32_t instances;

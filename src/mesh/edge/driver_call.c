@@ -31,9 +31,29 @@ release(struct driver *driver, struct driver_call *call)
     call->state = CALL_OVER;
 }
 
+/* A call is over. */
+static void
+count(struct driver *driver, const struct driver_call *call, enum driver_way way)
+{
+    if (call->hop == MESH_HOP_ENTRY)
+        driver->counts.entered[way]++;
+    else
+        driver->counts.passed[way]++;
+}
+
+/* The next step says what becomes of it, or it waits from now on. Its memory may go in that step,
+ * so the time is taken before, though few wait: 20 ns of a miss. */
+static void
+ask(struct driver *driver, struct driver_call *call)
+{
+    call->asked = driver->steps + 1;
+    call->asked_ns = clock_now_ns();
+}
+
 static void
 answer(struct driver *driver, struct driver_call *call, enum mesh_end end, const char *text)
 {
+    count(driver, call, (enum driver_way)(DRIVER_REFUSED + (int)end));
     const struct driver_answer made = {.end = end, .text = text, .figures = figures(driver)};
     call->type->answer(call, &made);
 }
@@ -80,6 +100,9 @@ driver_call_do_serve(struct driver *driver, const struct mesh_action *action)
     call->state = CALL_SERVED;
     call->attempt = attempt.number;
     driver->counts.served++;
+    call->waited = call->asked != driver->steps;
+    if (call->waited)
+        driver_measure(driver, DRIVER_WAIT_NS, (uint64_t)(clock_now_ns() - call->asked_ns));
     if (call->type->serve(call, &attempt, &end) == DRIVER_ENDED)
         end_later(driver, call, &end);
 }
@@ -110,7 +133,11 @@ driver_call_do_answer(struct driver *driver, const struct mesh_action *action)
 struct mesh_event
 driver_call_end(struct driver *driver, const struct ended *ended)
 {
-    call_at(driver, ended->call)->state = CALL_WAITING;
+    struct driver_call *call = call_at(driver, ended->call);
+    call->state = CALL_WAITING;
+    driver->counts.tried[ended->end.end]++;
+    if (ended->end.end != MESH_END_OK)
+        ask(driver, call);
     return (struct mesh_event){.kind = MESH_TRY_ENDED,
                                .tried = {.call = ended->call,
                                          .number = ended->number,
@@ -125,6 +152,7 @@ static void
 begin(struct driver *driver, struct driver_call *call)
 {
     bool vmodel = call->name == DRIVER_NAME_VMODEL;
+    ask(driver, call);
     driver_step(driver, (struct mesh_event){
                             .kind = MESH_CALL,
                             .call = {.call = call->number,
@@ -153,6 +181,7 @@ driver_call(struct driver *driver, struct driver_call *call)
     driver->counts.calls++;
     call->state = CALL_OVER;
     call->attempt = 0;
+    call->waited = false;
     bool too_long = is_too_long(call);
     call->number = driver->closed || too_long ? SEAT_NONE : seats_take(&driver->calls, call);
     if (driver->closed)
@@ -194,6 +223,7 @@ static void
 try_ended(struct driver *driver, struct driver_call *call, const struct driver_end *end)
 {
     if (call->state == CALL_LEFT) {
+        count(driver, call, DRIVER_CANCELLED);
         end_quietly(driver, call);
         return;
     }
@@ -203,9 +233,14 @@ try_ended(struct driver *driver, struct driver_call *call, const struct driver_e
         return;
     }
     const struct ended ended = {.call = call->number, .number = call->attempt, .end = *end};
+    enum driver_way way = call->state == CALL_FORWARDED ? DRIVER_ELSEWHERE
+                          : call->waited                ? DRIVER_WAITED
+                                                        : DRIVER_HERE;
     driver_step(driver, driver_call_end(driver, &ended));
-    if (end->end == MESH_END_OK)
+    if (end->end == MESH_END_OK) {
+        count(driver, call, way);
         release(driver, call); /* the core has no action for that */
+    }
 }
 
 void
@@ -235,6 +270,7 @@ driver_call_cancelled(struct driver *driver, struct driver_call *call)
         driver_step(driver, (struct mesh_event){.kind = MESH_CALL_CANCELLED,
                                                 .call = {.call = call->number}});
         release(driver, call);
+        count(driver, call, DRIVER_CANCELLED);
     }
     driver_unlock(driver);
     return !stays;
@@ -244,6 +280,7 @@ void
 driver_used(struct driver *driver, const struct driver_use *use)
 {
     driver_lock(driver);
+    driver->counts.entered[DRIVER_HERE] += use->count;
     if (!driver->closed)
         driver_step(driver, (struct mesh_event){.kind = MESH_USED,
                                                 .used = {.model = use->model,

@@ -167,10 +167,22 @@ put_setting(struct driver *driver, const struct store_record *record)
         set(driver, kind, &setting);
 }
 
+/* The store has said something; of records, how many. */
+static void
+hear(struct driver *driver, uint32_t records)
+{
+    int64_t now_ms = driver_wall_ms();
+    driver_lock(driver);
+    driver->counts.heard += records;
+    driver->heard_ms = now_ms;
+    driver_unlock(driver);
+}
+
 static void
 on_put(void *context, const struct store_record *record)
 {
     struct driver *driver = context;
+    hear(driver, 1);
     switch (record->table) {
     case STORE_MODELS: put_model(driver, record); break;
     case STORE_VMODELS: put_vmodel(driver, record); break;
@@ -188,6 +200,7 @@ on_gone(void *context, enum store_table table, const char *id, uint64_t revision
                                                  [STORE_INSTANCES] = MESH_INSTANCE_GONE};
     struct driver *driver = context;
     const struct driver_peers *peers = &driver->options.peers;
+    hear(driver, 1);
     if (table == STORE_CONFIG) {
         enum record_setting_kind kind = record_setting_kind(id);
         if (kind != RECORD_SETTING_NONE)
@@ -209,9 +222,11 @@ static void
 on_whole(void *context, uint64_t revision)
 {
     struct driver *driver = context;
+    hear(driver, 0);
     driver_lock(driver);
     bool first = !driver->whole;
     driver->whole = true;
+    driver->revision = revision;
     tell_and_unlock(driver,
                     (struct mesh_event){.kind = MESH_WHOLE, .whole = {.revision = revision}});
     if (first)
@@ -257,7 +272,7 @@ on_emptied(void *context)
     struct driver *driver = context;
     driver_lock(driver);
     driver->counts.emptied++;
-    driver->session = 0;
+    driver->session = driver->revision = 0;
     extras_restart(&driver->extras);
     driver_unlock(driver);
     log_warn("mesh_registry_emptied instance=%s", driver->options.instance);

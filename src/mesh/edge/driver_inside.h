@@ -92,6 +92,7 @@ struct driver {
 
     /* Under the lock. */
     struct mesh *mesh;
+    uint64_t steps;
     struct seats calls;
     struct seats orders;
     struct ended *ended;
@@ -108,6 +109,8 @@ struct driver {
     struct driver_counts counts;
     uint64_t session;
     uint64_t full_below_units; /* P3, of records that do not say it */
+    uint64_t revision;         /* that on_whole said last */
+    int64_t heard_ms;          /* wall clock: the store's last word */
     int64_t bad_ns;            /* when a bad record was logged last */
     uint64_t bad_unsaid;
     bool member;  /* a runtime was ready once: this node has a record */
@@ -129,6 +132,9 @@ void driver_unlock_and_work(struct driver *driver);
 
 /* Locked. Steps, carries out, and steps again for what that ended. Times are filled in. */
 void driver_step(struct driver *driver, struct mesh_event event);
+
+/* Locked. */
+void driver_measure(struct driver *driver, enum driver_measure measure, uint64_t value);
 
 int64_t driver_wall_ms(void);
 int64_t driver_deadline_ms(int64_t deadline_ns);

@@ -23,6 +23,7 @@ struct driver_load {
     struct work work;
     struct link link; /* by its kind, or given up */
     uint64_t ticket;
+    int64_t begun_ns;
     int64_t deadline_ns;
     int64_t timeout_ms;
     enum load_kind kind;
@@ -85,6 +86,17 @@ room_for(const char *text)
     return text == NULL ? 0 : strlen(text) + 1;
 }
 
+static void
+measure_begin(struct driver *driver, const struct mesh_action *action, enum load_kind kind)
+{
+    if (kind == LOAD_LOAD)
+        driver_measure(driver, DRIVER_QUEUE_NS, (uint64_t)(action->load.queued_ms * NS_PER_MS));
+    if (kind == LOAD_UNLOAD && action->load.evicted) {
+        driver->counts.evictions++;
+        driver_measure(driver, DRIVER_EVICTED_MS, (uint64_t)action->load.unused_ms);
+    }
+}
+
 void
 driver_load_do(struct driver *driver, const struct mesh_action *action, enum load_kind kind)
 {
@@ -97,7 +109,8 @@ driver_load_do(struct driver *driver, const struct mesh_action *action, enum loa
     load->ticket = action->load.ticket;
     load->kind = kind;
     load->timeout_ms = timeout_ms(driver, kind);
-    load->deadline_ns = clock_now_ns() + load->timeout_ms * NS_PER_MS;
+    load->begun_ns = clock_now_ns();
+    load->deadline_ns = load->begun_ns + load->timeout_ms * NS_PER_MS;
     load->model.id = put(&to, action->load.model);
     load->model.type = put(&to, action->load.type);
     load->model.path = put(&to, action->load.path);
@@ -105,10 +118,23 @@ driver_load_do(struct driver *driver, const struct mesh_action *action, enum loa
     link_add_last(&driver->loads[kind], &load->link);
     driver->counts.loads += kind == LOAD_LOAD;
     driver->counts.unloads += kind == LOAD_UNLOAD;
+    measure_begin(driver, action, kind);
     driver_work_add(driver, &load->work);
 }
 
 /* ---- the ends ---- */
+
+static void
+measure_end(struct driver *driver, const struct driver_load *load,
+            const struct driver_load_end *end)
+{
+    static const enum driver_measure times[] = {[LOAD_SIZE] = DRIVER_SIZE_NS,
+                                                [LOAD_LOAD] = DRIVER_LOAD_NS,
+                                                [LOAD_UNLOAD] = DRIVER_UNLOAD_NS};
+    driver_measure(driver, times[load->kind], (uint64_t)(clock_now_ns() - load->begun_ns));
+    if (load->kind == LOAD_LOAD && end->size_bytes > 0)
+        driver_measure(driver, DRIVER_LOADED_BYTES, end->size_bytes);
+}
 
 static void
 tell(struct driver *driver, const struct driver_load *load, const struct driver_load_end *end)
@@ -121,6 +147,8 @@ tell(struct driver *driver, const struct driver_load *load, const struct driver_
     bool ok = end->end == MESH_LOAD_OK;
     driver->counts.load_failures += load->kind == LOAD_LOAD && !ok;
     driver->counts.unload_failures += load->kind == LOAD_UNLOAD && !ok;
+    if (ok)
+        measure_end(driver, load, end);
     driver_step(driver, (struct mesh_event){.kind = kinds[load->kind],
                                             .loaded = {.ticket = load->ticket,
                                                        .size_bytes = end->size_bytes,

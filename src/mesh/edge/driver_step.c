@@ -49,6 +49,13 @@ driver_deadline_ms(int64_t deadline_ns)
     return deadline_ns == TIME_NEVER_NS ? NEVER_MS : deadline_ns / NS_PER_MS;
 }
 
+void
+driver_measure(struct driver *driver, enum driver_measure measure, uint64_t value)
+{
+    if (driver->options.on_measure != NULL)
+        driver->options.on_measure(driver->options.context, measure, value);
+}
+
 static void
 carry_out(struct driver *driver, const struct mesh_action *action)
 {
@@ -71,6 +78,7 @@ step(struct driver *driver, struct mesh_event *event)
 {
     event->now_ms = clock_now_ns() / NS_PER_MS;
     event->wall_ms = driver_wall_ms();
+    driver->steps++;
     struct mesh_actions actions = mesh_step(driver->mesh, event);
     for (uint32_t i = 0; i < actions.count; i++)
         carry_out(driver, &actions.at[i]);

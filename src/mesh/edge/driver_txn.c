@@ -51,6 +51,7 @@ end(struct txn *txn, enum mesh_txn_end how)
     struct driver *driver = txn->driver;
     driver_lock(driver);
     link_remove(&txn->link);
+    driver->counts.txns_done += how == MESH_TXN_OK;
     driver->counts.txns_lost += how == MESH_TXN_LOST;
     driver->counts.txns_unknown += how == MESH_TXN_UNKNOWN;
     if (!driver->closed)

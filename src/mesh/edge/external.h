@@ -32,6 +32,8 @@ struct external_options {
     /* Its thread, once: it has not become READY in time, or says that it never will, or what it
      * says makes no sense. It is not asked again. */
     void (*on_failed)(void *context, const struct error *error);
+    /* Any thread: the runtime has answered a call, or refused it; NULL: nobody counts. */
+    void (*on_served)(void *context, const char *method, enum status status, int64_t took_ns);
     void *context;
 };
 

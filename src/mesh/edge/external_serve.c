@@ -109,6 +109,9 @@ on_end(void *context, const struct rpc_client_end *ended)
     served->request->served = NULL;
     pthread_mutex_unlock(&external->lock);
     struct driver_end end = {.end = end_of(served, ended), .took_us = took_us(served)};
+    if (external->options.on_served != NULL)
+        external->options.on_served(external->options.context, served->request->method,
+                                    ended->status, (int64_t)end.took_us * NS_PER_US);
     end.vanished = end.end == MESH_END_NOT_HERE;
     char text[TEXT_BYTES_MAX];
     struct rpc_kept *kept = NULL;

@@ -176,6 +176,7 @@ take_if_whole(struct link *link, struct slot *slot, struct slot *taken)
 {
     if (slot->received < slot->expected)
         return false;
+    link->received_bytes += slot->received;
     *taken = *slot;
     slot_free(link, slot);
     return true;
@@ -513,6 +514,7 @@ link_forward(struct link *link, const struct driver_attempt *attempt, struct pee
         end->end = end_of_status(status);
         return DRIVER_ENDED;
     }
+    link->sent_bytes += bytes;
     request->type->hold(request);
     request->link = link;
     request->number = slot->number;

@@ -35,6 +35,9 @@ struct link {
     uint32_t slot_count;
     uint32_t used_count;
     uint32_t free_slot; /* index + 1; 0: none */
+    /* Since the memory was made, for whatever peers. */
+    uint64_t sent_bytes; /* messages of calls, that were put into the pipe */
+    uint64_t received_bytes;
 };
 
 /* What a frame is read into, on one thread. */

@@ -292,6 +292,42 @@ peers_for_driver(struct peers *peers)
                                  .on_peer_gone = on_peer_gone};
 }
 
+/* ---- looking at it ---- */
+
+/* Locked. */
+static bool
+is_connected(const struct peers *peers, const struct peer *peer)
+{
+    bool connected = false;
+    for (uint32_t i = 0; i < peers->options.queue_count && !connected; i++) {
+        struct link *link = peer->links[i];
+        if (link == NULL)
+            continue;
+        pthread_mutex_lock(&link->lock);
+        connected = link->call != NULL && link->has_heard;
+        pthread_mutex_unlock(&link->lock);
+    }
+    return connected;
+}
+
+void
+peers_look(struct peers *peers, struct peers_view *view)
+{
+    *view = (struct peers_view){0};
+    pthread_mutex_lock(&peers->lock);
+    for (uint32_t i = 0; i < peers->shelf_count; i++)
+        for (const struct peer *peer = peers->shelves[i]; peer != NULL; peer = peer->next)
+            view->connected += is_connected(peers, peer);
+    for (struct link *link = peers->links; link != NULL; link = link->next) {
+        pthread_mutex_lock(&link->lock);
+        view->calls += link->used_count;
+        view->sent_bytes += link->sent_bytes;
+        view->received_bytes += link->received_bytes;
+        pthread_mutex_unlock(&link->lock);
+    }
+    pthread_mutex_unlock(&peers->lock);
+}
+
 /* ---- life ---- */
 
 struct peers *

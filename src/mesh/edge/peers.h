@@ -89,6 +89,16 @@ struct peers *peers_create(const struct peers_options *options);
 /* What the driver is to be given. */
 struct driver_peers peers_for_driver(struct peers *peers);
 
+/* For people. */
+struct peers_view {
+    uint32_t connected;  /* peers that have said hello, on whatever stream */
+    uint32_t calls;      /* that they have of ours */
+    uint64_t sent_bytes; /* of messages, without what is around them */
+    uint64_t received_bytes;
+};
+/* Any thread, until peers_destroy. Goes through all peers. */
+void peers_look(struct peers *peers, struct peers_view *view);
+
 /* Loop thread. Every try ends UNREACHABLE, on its queue's thread, and so does each that is begun
  * later. Queues end only after this. */
 void peers_close(struct peers *peers);

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls of a mesh's models by method and code, as KServe ModelMesh's metrics have them: how long
+ * they took, and how large they were. Two looks at one call: by the node that has the caller
+ * (METER_REQUEST: modelmesh_api_request_…, modelmesh_request_size_…, modelmesh_response_size_…),
+ * and by the one whose runtime served it (METER_SERVED: modelmesh_invoke_model_…). Buckets are that
+ * one's, and exact.
+ *
+ * Any thread: a record is one addition to each of a few words, without a lock. Memory is taken when
+ * a method has a code for the first time.
+ */
+#pragma once
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/error.h"
+
+struct meters;
+
+enum meter { METER_REQUEST, METER_SERVED, METER_COUNT };
+
+/* Methods beyond the others are "other": callers may name what they like. */
+enum { METERS_METHODS_MAX = 64, METERS_METHOD_BYTES_MAX = 256 };
+
+enum meters_names {
+    METERS_SHORT, /* "ModelInfer" */
+    METERS_FULL,  /* "inference.GRPCInferenceService/ModelInfer" */
+};
+
+struct meters *meters_create(enum meters_names names);
+/* When nobody records any more. NULL is left alone. */
+void meters_destroy(struct meters *meters);
+
+/* The number of a method, "/package.Service/Method". Takes a lock: for those who ask once, or whose
+ * calls go to another process. NULL has none. */
+uint32_t meters_method(struct meters *meters, const char *path);
+
+struct meters_call {
+    uint32_t method;
+    enum status status;
+    int64_t took_ns;
+    uint64_t request_bytes;
+    uint64_t response_bytes;
+};
+
+/* NULL: nobody keeps them. */
+void meters_record(struct meters *meters, enum meter meter, const struct meters_call *call);
+
+void meters_print(const struct meters *meters, FILE *out);
