@@ -2,7 +2,7 @@
 /*
  * R14. A call that finds no room waits: it ends for want of it only when its deadline has come, a
  * tick more or less; where nothing but room can be missing, it ends early for no reason at all; and
- * none waits at a node that has room for it.
+ * the first in line does not go on waiting when somebody would take it.
  */
 #include "../invariants.h"
 #include "mesh/core/state.h"
@@ -40,21 +40,25 @@ on_answer(struct world *world, const struct client_call *call)
                call->entry, call->model, (int)call->end);
 }
 
-/* After a tick: all that wait have just been looked at. */
+/* After a tick: all that wait have just been looked at. Whether somebody would take the first one
+ * in line is asked of the core's own placement: what is seen is that it was asked. */
 static void
 on_step(struct world *world, const struct sight *sight)
 {
     struct mesh *mesh = world->nodes[sight->node].mesh;
-    if (sight->event->kind != MESH_TICK || mesh->crowd == CALL_NONE || mesh->draining ||
-        !mesh->runtime || mesh->session == 0 || !is_only_full(world))
+    if (sight->event->kind != MESH_TICK || mesh->crowd == CALL_NONE || mesh->crowd_due)
         return;
     const struct call *call = &mesh->calls[mesh->crowd];
-    const struct instance *own = &mesh->tables.instances[INSTANCE_SELF];
-    bool seen = own->session == mesh->session && mesh->now_ms - call->crowded_ms > 2 * TICK_MS;
-    if (seen && call->tried_count == 0 && model_at(mesh, call->model)->entry == ENTRY_NONE &&
-        !mesh_figures(mesh).full)
-        broken(world, &R14_room, "a call of %s waits at n%u, which has room",
-               names_text(&mesh->tables.model_names, call->model), sight->node);
+    bool member = mesh->session != 0 && mesh->tables.instances[INSTANCE_SELF].session != 0;
+    if (!member || call->tried_count > 0 || call->tries >= MESH_TRIES_MAX)
+        return;
+    struct place_wish wish = call_place_wish(mesh, call);
+    uint64_t random = 1;
+    uint32_t there = place_choose(&mesh->tables, &wish, &random);
+    if (there != NAME_NONE)
+        broken(world, &R14_room, "a call of %s waits at n%u, though %s would take it",
+               names_text(&mesh->tables.model_names, call->model), sight->node,
+               names_text(&mesh->tables.instance_names, there));
 }
 
 static void
