@@ -36,13 +36,18 @@ fill(void)
     begin();
 }
 
-/* Until the model with that number has become old enough to go. */
+/* The model with that number has become old enough to go. */
+static int64_t
+grown_up_ms(uint32_t number)
+{
+    return 100000 + number * (LOAD_MS + 1) + CHURN_MS;
+}
+
 static void
 grow_up(uint32_t number)
 {
-    int64_t at_ms = 100000 + number * (LOAD_MS + 1) + CHURN_MS;
-    assert_true(at_ms > now_ms);
-    tick(at_ms - now_ms);
+    assert_true(grown_up_ms(number) > now_ms);
+    tick(grown_up_ms(number) - now_ms);
 }
 
 static void
@@ -111,6 +116,20 @@ test_in_order(void **state)
     assert_seen("answer", 0);
 }
 
+/* Nor does who comes before anybody has seen that there is room. */
+static void
+test_who_comes_does_not_overtake(void **state)
+{
+    (void)state;
+    fill();
+    rig_prompt = false;
+    call_as(10, "m10", MESH_HOP_ENTRY);
+    now_ms = grown_up_ms(1) + 1;
+    call_as(11, "m11", MESH_HOP_ENTRY);
+    assert_seen("size m10", 1);
+    assert_seen("size", 1);
+}
+
 /* Two calls for one model are one load. */
 static void
 test_two_for_one(void **state)
@@ -144,9 +163,10 @@ test_loads_that_wait_stay(void **state)
     for (uint32_t i = 1; i <= FULL; i++)
         runtime_ends(MESH_SIZE_PREDICTED, name(i));
     begin();
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 50; i++) { /* longer than the churn age */
         tick(1000);
-    assert_int_equal(line_count, 0);
+        assert_int_equal(line_count, 0);
+    }
 }
 
 /* At the tick before its deadline; after a minute, if it has none. */
@@ -212,7 +232,9 @@ test_others_are_not_flooded(void **state)
         end_call(i, MESH_END_OK, 0);
     assert_seen("forward", 6);
     assert_seen("forward 11", 0);
-    tick(500);
+    tick(100);
+    assert_seen("forward", 0);
+    tick(200);
     assert_seen("forward 11 m11 other load", 1);
     assert_seen("answer", 0);
 }
@@ -222,14 +244,12 @@ static void
 test_advance_comes_after(void **state)
 {
     (void)state;
-    instance("other", 0);
     fill();
     call_as(10, "m10", MESH_HOP_ENTRY);
-    begin();
+    now_ms = grown_up_ms(1);
     step((struct mesh_event){.kind = MESH_ENSURE,
                              .ensure = {.model = "m11", .class = MESH_CLASS_ADVANCE}});
-    assert_int_equal(line_count, 0);
-    grow_up(1);
+    assert_seen("size m11", 0);
     assert_seen("serve 10 m10", 1);
 }
 
@@ -252,6 +272,23 @@ test_a_drain(void **state)
     instance_with((struct mesh_instance){.id = "other", .session = 7, .draining = true});
     tick(1000);
     assert_seen("answer 11 failed", 1);
+}
+
+/* D5: not while somebody waits for another node's room. */
+static void
+test_drained(void **state)
+{
+    (void)state;
+    instance("other", 0);
+    put("m1", "");
+    step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    assert_seen("answer", 0);
+    assert_seen("drained", 0);
+    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 1}});
+    tick(1000);
+    assert_seen("drained", 1);
 }
 
 /* The model is larger than the room of all: said at once, in words. */
@@ -314,12 +351,14 @@ main(void)
         TEST(test_it_waits),
         TEST(test_room_is_seen_at_once),
         TEST(test_in_order),
+        TEST(test_who_comes_does_not_overtake),
         TEST(test_two_for_one),
         TEST(test_loads_that_wait_stay),
         TEST(test_until_its_deadline),
         TEST(test_others_are_not_flooded),
         TEST(test_advance_comes_after),
         TEST(test_a_drain),
+        TEST(test_drained),
         TEST(test_larger_than_any_room),
         TEST(test_unknown_ids_are_not_many),
     };
