@@ -130,6 +130,17 @@ test_who_comes_does_not_overtake(void **state)
     assert_seen("size", 1);
 }
 
+/* What is loaded, and cannot be reached, is not a matter of room: the caller is told. */
+static void
+test_out_of_reach_is_not_full(void **state)
+{
+    (void)state;
+    put("m1", "");
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    end_call(1, MESH_END_UNREACHABLE, 0);
+    assert_seen("answer 1 failed", 1);
+}
+
 /* Two calls for one model are one load. */
 static void
 test_two_for_one(void **state)
@@ -352,6 +363,7 @@ main(void)
         TEST(test_room_is_seen_at_once),
         TEST(test_in_order),
         TEST(test_who_comes_does_not_overtake),
+        TEST(test_out_of_reach_is_not_full),
         TEST(test_two_for_one),
         TEST(test_loads_that_wait_stay),
         TEST(test_until_its_deadline),

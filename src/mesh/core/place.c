@@ -298,17 +298,29 @@ place_largest(const struct tables *tables, const struct place_wish *wish)
     return largest;
 }
 
-/* The call's own exclusions alone; who refused, or lost its copy, may say another word next time.
- */
 static bool
-is_excluded(const struct place_wish *wish, uint32_t number)
+is_on_list(const struct place_wish *wish, uint32_t number, enum mesh_list list)
 {
     for (uint32_t i = 0; i < wish->tried_count; i++)
-        if (wish->tried[i].instance == number && wish->tried[i].list == MESH_LIST_FIXED)
+        if (wish->tried[i].instance == number && wish->tried[i].list == list)
             return true;
+    return false;
+}
+
+/* Room is not what is missing there: the call excludes it, it fails to load the model, or has it,
+ * and could not serve it. Who refused to load it may say another word next time. */
+static bool
+is_hopeless(const struct place_wish *wish, uint32_t number)
+{
     const struct place *place = model_place(wish->model, (uint16_t)number);
-    return place != NULL && place->kind == MESH_PLACE_FAILED &&
-           failure_is_fresh(place->since_ms, wish->wall_ms, wish->fresh_ms);
+    if (is_on_list(wish, number, MESH_LIST_FIXED))
+        return true;
+    if (place == NULL)
+        return false;
+    if (place->kind == MESH_PLACE_FAILED)
+        return failure_is_fresh(place->since_ms, wish->wall_ms, wish->fresh_ms);
+    return place->kind == MESH_PLACE_LOADED && was_in_vain(wish, place) &&
+           !is_on_list(wish, number, MESH_LIST_LOAD);
 }
 
 bool
@@ -322,7 +334,7 @@ place_may_have_room(const struct tables *tables, const struct place_wish *wish)
                      instance->unreachable_until_ms <= wish->now_ms &&
                      !(wish->not_self && i == INSTANCE_SELF);
         if (there && types_allow(rule, instance->labels) &&
-            (capacity == 0 || capacity >= wish->units) && !is_excluded(wish, i))
+            (capacity == 0 || capacity >= wish->units) && !is_hopeless(wish, i))
             return true;
     }
     return false;
