@@ -72,6 +72,7 @@ struct config_models {
     uint32_t load_concurrency;
     int64_t load_timeout_ns;
     uint64_t default_bytes; /* of a model of which nothing is known yet */
+    int default_line;       /* 0: the default, or less where memory is short */
     char **types;           /* of a key's `model_type.name`, that it takes; NULL: none named */
     uint32_t type_count;
     char *watch;    /* "yes" or "no": whether the root's sub-directories are models */

@@ -55,13 +55,16 @@ config_check_models(struct config_reader *reader, struct config_pipeline *pipeli
         models->root = check_root(reader, models->root, given->nodes[KEY_MODELS_ROOT]->line);
     if (given->nodes[KEY_MODELS_WATCH] != NULL)
         models->watch_line = given->nodes[KEY_MODELS_WATCH]->line;
-    bool too_much = models->memory_bytes > 0 && models->default_bytes > models->memory_bytes;
-    if (too_much && given->nodes[KEY_MODELS_DEFAULT] != NULL)
-        report_add(reader->report, given->nodes[KEY_MODELS_DEFAULT]->line,
+    const struct node *size = given->nodes[KEY_MODELS_DEFAULT];
+    if (size != NULL)
+        models->default_line = size->line;
+    if (models->memory_bytes > 0 && size != NULL && models->default_bytes > models->memory_bytes)
+        report_add(reader->report, size->line,
                    "`default_size_mib` is more than `memory_mib` (%llu): no model could be loaded",
                    (unsigned long long)(models->memory_bytes >> 20));
-    else if (too_much)
-        models->default_bytes = models->memory_bytes;
+    else if (models->memory_bytes > 0 && size == NULL &&
+             models->default_bytes > models->memory_bytes / 2)
+        models->default_bytes = models->memory_bytes / 2;
     for (uint32_t p = 0; p < config->pipeline_count; p++) {
         const struct config_models *other = &config->pipelines[p].models;
         for (uint32_t i = 0; i < other->type_count; i++)

@@ -185,6 +185,28 @@ check_beside(struct config_reader *reader, const struct config_given *given)
                    "same models");
 }
 
+/* The mesh keeps up to a tenth of a pool free, for what is still being unloaded while others load
+ * (the core's K). */
+static void
+check_sizes(struct config_reader *reader)
+{
+    const struct config *config = reader->config;
+    for (uint32_t i = 0; i < config->pipeline_count; i++) {
+        const struct config_models *models = &config->pipelines[i].models;
+        uint64_t usable = models->memory_bytes - models->memory_bytes / 10;
+        if (models->root == NULL || models->default_line == 0 || models->default_bytes <= usable ||
+            models->default_bytes > models->memory_bytes)
+            continue; /* more than all is refused without a mesh, too */
+        unsigned long long usual_mib = models->default_bytes >> 20;
+        report_add(reader->report, models->default_line,
+                   "`default_size_mib` is %llu of `memory_mib` (%llu), and a mesh keeps a tenth of "
+                   "that free: no model could be loaded. Give `memory_mib` at least %llu, or a "
+                   "smaller `default_size_mib`",
+                   usual_mib, (unsigned long long)(models->memory_bytes >> 20),
+                   (usual_mib * 10 + 8) / 9);
+    }
+}
+
 void
 config_check_mesh(struct config_reader *reader, const struct config_given *given)
 {
@@ -196,6 +218,7 @@ config_check_mesh(struct config_reader *reader, const struct config_given *given
     check_alone(reader);
     check_runtime(reader);
     check_beside(reader, given);
+    check_sizes(reader);
     check_instance(reader);
     if (mesh->labels == NULL)
         mesh->labels = must_copy("");

@@ -221,7 +221,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "A load that takes longer fails, and the workers that still load are replaced."},
 [KEY_MODELS_DEFAULT] = {WHERE_MODELS, CONFIG_INTEGER, OPTIONAL, "default_size_mib", 1, 16 * MIB,
     "MiB", "16", NULL, FIELD_U64, MIB, PIPELINE(models.default_bytes),
-    "What a model is taken to need before anything is known of it."},
+    "What a model is taken to need before anything is known of it. Not given: at most half of "
+    "`memory_mib`; with a mesh nine tenths of it are the most."},
 [KEY_MODELS_TYPES] = {WHERE_MODELS, CONFIG_NAMES, OPTIONAL, "types", 1, CONFIG_TYPES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(models.types),
     "Types of models that it takes, by the key's `model_type.name`, where several pipelines have "

@@ -251,6 +251,9 @@ mesh_answer_call(enum driver_name name, const struct driver_answer *answer, stru
         return error_set(error, STATUS_UNAVAILABLE, "%s",
                          text[0] != '\0' ? text : "this node cannot take calls for models now");
     case MESH_END_DEADLINE: return error_set(error, STATUS_DEADLINE_EXCEEDED, "%s", text);
+    case MESH_END_FULL:
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "%s: it waited for room until now",
+                         text);
     case MESH_END_OK: /* of those that end so, answer is not called */
     case MESH_END_NOT_HERE:
     case MESH_END_REFUSED:

@@ -50,14 +50,16 @@ def model_bytes(root):
 # ---- rows ----
 
 def lru(report, amount, draw):
-    """Far more models than fit; the popular ones stay, the others come and go."""
+    """Far more models than fit, and many callers; the popular ones stay, the others come and go, and
+    who finds no room waits for it."""
     models, fit = amount["models"], amount["fit"]
     with folder_of_models(models) as root, Etcds() as etcds:
         size = model_bytes(root)
         memory_mib = max(LEAST_MIB, -(-fit * size // 3 // MIB))
         with Cluster(etcds, root, memory_mib=memory_mib) as cluster:
             cluster.register(range(models))
-            with Traffic(cluster, zipf(models, draw), draw, amount["callers"], 2) as traffic:
+            with Traffic(cluster, zipf(models, draw), draw, amount["callers"],
+                         amount["in_flight"]) as traffic:
                 for _ in range(amount["turns"]):
                     traffic.go_on(amount["calls"])
             stats = [one.shoald.pipeline_stat("boosters") for one in cluster.nodes]
@@ -145,9 +147,7 @@ def vmodels(report, amount, draw):
             return manager.call("setVModel", vModelId="v", targetModelId=name, loadNow=True, sync=True,
                                 autoDeleteTargetModel=True,
                                 modelInfo={"type": "xgboost", "path": name, "key": ""})
-        switch(0)
-        for i in range(len(cluster.nodes)):  # the watch brings it, a moment later
-            wait_defined(cluster, i)
+        switch(0)  # the watch brings it to the others a moment later; their first calls ask for it
         switches = Switches()
         with Traffic(cluster, switches.pick, draw) as traffic:
             for number in range(1, count + 1):
@@ -166,12 +166,6 @@ def vmodels(report, amount, draw):
     report.say(f"{switches.over:,} switches", switches=switches.over)
     report.expect(not left, f"targets that were left, and are still registered: {left[:10]}")
     judge(report, traffic)
-
-
-def wait_defined(cluster, index):
-    with cluster.registrar(index) as registrar:
-        wait_until(lambda: registrar.call("getVModelStatus", vModelId="v").status == DEFINED,
-                   "the vmodel to be known")
 
 
 def gone(registrar, name):

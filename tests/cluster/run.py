@@ -28,8 +28,8 @@ PROBLEMS_SHOWN = 10
 NONE_LOST = "0 wrong, 0 failed"
 ROWS = (
     ("lru", f"{NONE_LOST}; memory within its budget",
-     {"models": 300, "fit": 180, "callers": 1, "calls": 200, "turns": 5},
-     {"models": 2000, "fit": 300, "callers": 2, "calls": 500, "turns": 40}),
+     {"models": 300, "fit": 90, "callers": 2, "in_flight": 8, "calls": 200, "turns": 5},
+     {"models": 2000, "fit": 300, "callers": 2, "in_flight": 8, "calls": 500, "turns": 40}),
     ("kills", NONE_LOST,
      {"models": 24, "calls": 100, "count": 2}, {"models": 60, "calls": 500, "count": 100}),
     ("drains", NONE_LOST,

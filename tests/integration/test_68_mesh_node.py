@@ -436,14 +436,8 @@ class Nodes(Rig, unittest.TestCase):
     """What needs a node of its own."""
 
     def infer_in_time(self, registrar, model):
-        """What was loaded for somebody a moment ago does not go for another: a call is refused
-        then, and comes again."""
-        def look():
-            call = registrar.start_infer(model)
-            if call.code() == Code.INTERNAL and "churn" in call.details():
-                return None
-            return call.result()
-        self.assertEqual(said(wait_until(look, f"{model} to be loaded")), model)
+        """What was loaded for somebody a moment ago does not go for another: a call waits then."""
+        self.assertEqual(said(registrar.start_infer(model).result()), model)
 
     def test_the_least_recently_used_goes(self):
         """Room for eight models: of twelve that are called in turn the last are there, and a

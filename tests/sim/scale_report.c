@@ -94,7 +94,7 @@ print_all(void)
            (unsigned long long)figures.calls, per_cent(figures.hits, figures.calls),
            per_cent(figures.oracle_hits, figures.calls));
     printf("calls by end:");
-    for (int i = 0; i <= MESH_END_DEADLINE; i++)
+    for (int i = 0; i <= MESH_END_FULL; i++)
         printf(" %llu", (unsigned long long)figures.ends[i]);
     printf("\nloads %llu (%.1f /s), unloads %llu, moved %.1f GiB, forwards %llu\n",
            (unsigned long long)figures.loads, (double)figures.loads / seconds,

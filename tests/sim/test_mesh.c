@@ -77,7 +77,7 @@ print_total(uint64_t seeds, uint64_t hash)
            (unsigned long long)total.drained, (unsigned long long)total.faults,
            (unsigned long long)total.revisions, (unsigned long long)total.unknowns,
            (unsigned long long)total.relists, (unsigned long long)total.reaped);
-    for (int i = 0; i <= MESH_END_DEADLINE; i++)
+    for (int i = 0; i <= MESH_END_FULL; i++)
         printf(" %llu", (unsigned long long)total.ends[i]);
     printf("\ntrace %016llx\n", (unsigned long long)hash);
 }

@@ -425,7 +425,7 @@ test_models(void **state)
     assert_int_equal(models->memory_bytes, UINT64_C(8) << 20);
     assert_int_equal(models->load_concurrency, 2);
     assert_int_equal(models->load_timeout_ns, 60 * NS_PER_S);
-    assert_int_equal(models->default_bytes, UINT64_C(8) << 20); /* 16 would never fit */
+    assert_int_equal(models->default_bytes, UINT64_C(4) << 20); /* 16 would never fit */
     assert_int_equal(models->type_count, 2);
     assert_string_equal(models->types[1], "b.c");
     assert_string_equal(models->watch, "yes");

@@ -148,6 +148,13 @@ test_what_excludes_what(void **state)
 {
     (void)state;
     rig_bad("mesh: {}\n" PIPELINES, 1, "`mesh`, but no pipeline has `models`");
+    rig_bad("mesh: {}\npipelines:\n- name: p\n"
+            "  models: {root: ., memory_mib: 1, default_size_mib: 1}\n" STAGES,
+            4,
+            "`default_size_mib` is 1 of `memory_mib` (1), and a mesh keeps a tenth of that free");
+    rig_bad("mesh: {}\npipelines:\n- name: p\n"
+            "  models: {root: ., memory_mib: 19, default_size_mib: 18}\n" STAGES,
+            4, "Give `memory_mib` at least 20");
     rig_bad("mesh: {}\nruntime: [\"port:1\"]\n" WITH_MODELS, 2, "`runtime` and `mesh` exclude");
     rig_bad("mesh: {}\npipelines:\n- name: p\n"
             "  models: {root: r, memory_mib: 99, watch: yes}\n" STAGES,

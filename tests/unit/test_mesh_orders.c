@@ -238,6 +238,65 @@ test_nobody_loads_it(void **state)
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_DEADLINE);
 }
 
+/* Room for ten models, and as many there. */
+static void
+fill(void)
+{
+    char id[TEXT];
+    step((struct mesh_event){.kind = MESH_RUNTIME,
+                             .runtime = {.capacity_bytes = UINT64_C(10) * UNIT,
+                                         .default_bytes = UNIT,
+                                         .loaders = 1,
+                                         .load_timeout_ms = 9000}});
+    for (int i = 0; i < 10; i++) {
+        snprintf(id, sizeof(id), "x%d", i);
+        assert_int_equal(order(REGISTER(id, "t", .load_now = true, .sync = true))->model,
+                         MESH_MODEL_LOADED);
+    }
+}
+
+static void
+use_all(void)
+{
+    char id[TEXT] = "a";
+    for (int i = 0; i <= 10; i++) {
+        step((struct mesh_event){.kind = MESH_USED,
+                                 .used = {.model = id, .count = 1, .used_ms = WALL + now_ms}});
+        snprintf(id, sizeof(id), "x%d", i);
+    }
+}
+
+/* R14, of orders: with sync somebody waits; without, the answer is that there is no room. */
+static void
+test_room_is_waited_for(void **state)
+{
+    (void)state;
+    const struct mesh_order waits = {.kind = MESH_ENSURE_LOADED, .model = "a", .sync = true};
+    const struct kept_reply *reply;
+    fill();
+    reply = order((struct mesh_order){.kind = MESH_ENSURE_LOADED, .model = "b"});
+    assert_int_equal(reply->model, MESH_MODEL_FAILED);
+    assert_memory_equal(reply->error, "Cache churn", 11);
+    assert_false(order(waits)->came);
+    tick(500); /* the churn age is a second, as loads take no time here */
+    assert_false(replies[0].came);
+    assert_int_equal(txns, 0);
+    tick(500);
+    assert_int_equal(replies[0].model, MESH_MODEL_LOADED);
+    const struct mesh_order also = {.kind = MESH_ENSURE_LOADED, .model = "b", .sync = true};
+    use_all();
+    assert_false(order(also)->came);
+    for (int second = 0; second < 59; second++) {
+        assert_false(replies[0].came);
+        begin();
+        use_all();
+        tick(1000);
+    }
+    assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
+    assert_int_equal(replies[0].model, MESH_MODEL_FAILED);
+    assert_memory_equal(replies[0].error, "Cache churn", 11);
+}
+
 static void
 test_a_copy_elsewhere_is_used(void **state)
 {
@@ -297,6 +356,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_loading_is_waited_for, fresh, drop),
         cmocka_unit_test_setup_teardown(test_loads_that_fail, fresh, drop),
         cmocka_unit_test_setup_teardown(test_nobody_loads_it, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_room_is_waited_for, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_copy_elsewhere_is_used, fresh, drop),
         cmocka_unit_test_setup_teardown(test_status, fresh, drop),
     };

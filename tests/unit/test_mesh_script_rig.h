@@ -78,6 +78,7 @@ static char lines[LINES][120];
 static uint32_t line_count;
 static uint64_t tickets[RECORDS]; /* the last one of each record's model */
 static uint32_t numbers[CALLS];   /* the last try of each call */
+static char answer_text[300];     /* of the last answer */
 
 static void step(struct mesh_event event);
 
@@ -85,7 +86,7 @@ static const char *const KINDS[] = {"loading", "loaded", "failed"};
 static const char *const CLASSES[] = {"call", "migration", "copy", "advance"};
 static const char *const ENDS[] = {"ok",          "not-here",    "refused",   "load-failed",
                                    "overloaded",  "unreachable", "not-found", "failed",
-                                   "unavailable", "deadline"};
+                                   "unavailable", "deadline",    "full"};
 
 /* ---- etcd ---- */
 
@@ -248,7 +249,11 @@ read_action(const struct mesh_action *action)
     case MESH_DO_TXN: read_txn(&action->txn, &deed); break;
     case MESH_DO_SERVE:
     case MESH_DO_FORWARD: read_attempt(action); break;
-    case MESH_DO_ANSWER: say("answer %u %s", action->answer.call, ENDS[action->answer.end]); break;
+    case MESH_DO_ANSWER:
+        say("answer %u %s", action->answer.call, ENDS[action->answer.end]);
+        snprintf(answer_text, sizeof(answer_text), "%s",
+                 action->answer.text == NULL ? "" : action->answer.text);
+        break;
     case MESH_DO_ENSURE:
         say("ensure %s %s %s %u", action->ensure.model, action->ensure.instance,
             CLASSES[action->ensure.class], action->ensure.target);

@@ -453,6 +453,72 @@ test_what_is_not_known_here(void **state)
     assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
 }
 
+/* R13: calls for one id ask together, and who came after a question was sent is not answered by
+ * it. */
+static void
+test_who_is_answered_by_what(void **state)
+{
+    (void)state;
+    network = NETWORK_LATE;
+    call_model(1, "m");
+    assert_int_equal(compares, 1);
+    const uint64_t first = late_txn;
+    call_model(2, "m");
+    assert_int_equal(compares, 0);
+    call_model(3, "m");
+    assert_int_equal(compares, 0);
+    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 2}});
+    register_unseen("m");
+    network = NETWORK_WELL;
+    begin();
+    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {first, MESH_TXN_OK}});
+    assert_int_equal(count_seen(MESH_DO_ANSWER), 1);
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.call, 1);
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+    assert_int_equal(compares, 1);
+    check_served("m");
+    network = NETWORK_UNHEARD;
+    call_model(1, "n"); /* an answer that does not come says nothing */
+    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_UNAVAILABLE);
+}
+
+/* Whoever calls for what is not there again and again keeps etcd idle. */
+static void
+test_an_id_is_asked_for_a_few_times(void **state)
+{
+    (void)state;
+    uint32_t asked = 0;
+    for (int i = 0; i < 20; i++) {
+        call_model(1, "nobody");
+        assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+        asked += compares;
+    }
+    assert_int_equal(asked, 8);
+    call_model(1, "somebody");
+    assert_int_equal(compares, 1);
+    tick(1000);
+    call_model(1, "nobody");
+    assert_int_equal(compares, 1);
+}
+
+/* Of a vmodel there is no model's id to give back when it cannot be asked for. */
+static void
+test_a_vmodel_that_cannot_be_asked_for(void **state)
+{
+    (void)state;
+    network = NETWORK_LATE;
+    call(1, "w");
+    const uint64_t first = late_txn;
+    call(2, "w");
+    step((struct mesh_event){.kind = MESH_SESSION});
+    begin();
+    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {first, MESH_TXN_OK}});
+    assert_int_equal(count_seen(MESH_DO_ANSWER), 2);
+    assert_int_equal(kept[0].answer.end, MESH_END_NOT_FOUND);
+    assert_int_equal(kept[1].answer.end, MESH_END_UNAVAILABLE); /* it came later */
+    tick(1000);
+}
+
 static enum mesh_end
 hop_for_unknown(uint64_t create_revision)
 {
@@ -625,6 +691,9 @@ main(void)
         cmocka_unit_test_setup_teardown(test_a_switch_not_seen_yet, fresh, drop),
         cmocka_unit_test_setup_teardown(test_the_last_resort, fresh, drop),
         cmocka_unit_test_setup_teardown(test_what_is_not_known_here, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_who_is_answered_by_what, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_an_id_is_asked_for_a_few_times, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_a_vmodel_that_cannot_be_asked_for, fresh, drop),
         cmocka_unit_test_setup_teardown(test_gone_or_not_come_yet, fresh, drop),
         cmocka_unit_test_setup_teardown(test_odd_records, fresh, drop),
         cmocka_unit_test_setup_teardown(test_what_is_deleted_stays_so, fresh, drop),

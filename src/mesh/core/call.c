@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call while this node answers it: rules R1 to R11. It is routed, waits here, is served here, or
- * is at another node; whatever comes back from there is an end or puts a name on one of its lists,
- * and it is routed again.
+ * A call while this node answers it: rules R1 to R12, R14. It is routed, waits here, is served
+ * here, or is at another node; whatever comes back from there is an end or puts a name on one of
+ * its lists, and it is routed again.
  */
 #include "base/check.h"
 #include "mesh/core/route.h"
@@ -59,6 +59,21 @@ call_answer(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *t
     action->answer.end = end;
     action->answer.text = text;
     finish(mesh, number);
+}
+
+void
+call_forget_tries(struct mesh *mesh, struct call *call)
+{
+    uint8_t kept = 0;
+    for (uint32_t i = 0; i < call->tried_count; i++)
+        if (call->tried[i].list == MESH_LIST_FIXED)
+            call->tried[kept++] = call->tried[i];
+        else
+            names_release(&mesh->tables.instance_names, call->tried[i].instance);
+    call->tried_count = kept;
+    call->tries = 0;
+    call->overloads = 0;
+    call->gone = false;
 }
 
 /* R9. A list that is full ends the call at its next routing. */
@@ -148,11 +163,14 @@ forward(struct mesh *mesh, uint32_t number, uint32_t there, enum mesh_hop hop, i
     struct instance *instance = &mesh->tables.instances[there];
     names_keep(&mesh->tables.instance_names, there);
     instance->out++;
+    instance->loads_out += hop == MESH_HOP_LOAD;
     instance->sent = ++mesh->sent;
     call->state = CALL_THERE;
     call->there = (uint16_t)there;
     call->there_hop = (uint8_t)hop;
     call->there_since_ms = since_ms;
+    if (hop == MESH_HOP_LOAD)
+        call->asked_ms = mesh->now_ms;
     struct mesh_action *action = act(mesh, MESH_DO_FORWARD);
     action->attempt.call = number;
     action->attempt.number = ++call->number;
@@ -167,13 +185,20 @@ forward(struct mesh *mesh, uint32_t number, uint32_t there, enum mesh_hop hop, i
 
 /* ---- routing ---- */
 
-static struct place_wish
-place_wish_of(struct mesh *mesh, const struct call *call)
+/* R14: who has waited for as long as the churn age may have the place of what was used since. */
+struct place_wish
+call_place_wish(struct mesh *mesh, const struct call *call)
 {
     struct place_wish wish = ensure_wish(mesh, call->model);
     wish.tried = call->tried;
     wish.tried_count = call->tried_count;
     wish.again = call->overloads == 0;
+    wish.not_self |= !load_may_begin(mesh, call->model); /* it knows better than its figures say */
+    wish.patient = call->arrival != 0;
+    if (wish.patient && wish.churn_ms > mesh->now_ms - call->crowded_ms)
+        wish.churn_ms -= mesh->now_ms - call->crowded_ms;
+    else if (wish.patient)
+        wish.churn_ms = 0;
     return wish;
 }
 
@@ -215,15 +240,25 @@ has_failed(struct mesh *mesh, uint32_t number)
     return true;
 }
 
-/* Nobody is left who could load it: because it fails to, if it does, whatever else there is. */
+/* Nobody is left who could load it now: the call waits (R14), unless nobody ever could: because it
+ * fails to, if it does, whatever else there is. */
 static void
-give_up_loading(struct mesh *mesh, uint32_t number, enum place_refusal refusal)
+give_up_loading(struct mesh *mesh, uint32_t number, const struct place_wish *wish)
 {
     const struct model *model = model_at(mesh, call_at(mesh, number)->model);
+    const struct entry *entry = entry_of(mesh, model);
+    if (crowd_join(mesh, number))
+        return;
+    enum place_refusal refusal = place_refusal(&mesh->tables, wish);
+    if (entry != NULL && entry->failed && entry->reason != NAME_NONE) {
+        give_up(mesh, number, MESH_END_LOAD_FAILED,
+                names_text(&mesh->tables.reasons, entry->reason)); /* no record says so yet */
+        return;
+    }
     if (refusal == PLACE_ALL_TRIED && model_fresh_failures(mesh, model) > 0)
         give_up(mesh, number, MESH_END_LOAD_FAILED, failure_text(mesh, model));
     else
-        give_up(mesh, number, MESH_END_FAILED, place_refusal_text(refusal));
+        give_up(mesh, number, MESH_END_FAILED, ensure_refusal_text(mesh, wish, refusal));
 }
 
 static uint32_t
@@ -300,22 +335,26 @@ miss(struct mesh *mesh, uint32_t number)
             give_up(mesh, number, MESH_END_REFUSED, NULL);
         return;
     }
-    struct place_wish wish = place_wish_of(mesh, call);
-    uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
     bool alone = mesh->session == 0 || mesh->tables.instances[INSTANCE_SELF].session == 0;
+    bool behind = mesh->crowd != CALL_NONE && !call->let_go && !alone;
+    if (behind && crowd_join(mesh, number)) {
+        mesh->crowd_due = true; /* R14: those that came before it go first */
+        return;
+    }
+    struct place_wish wish = call_place_wish(mesh, call);
+    uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
     if (there == NAME_NONE && alone) { /* this node's key is not there, or has not been seen yet */
         if (!load_here(mesh, number))  /* the claim waits for it */
             call_answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
     } else if (there == NAME_NONE) {
         if (wait_for_end(mesh, number))
             return;
-        give_up_loading(mesh, number, place_refusal(&mesh->tables, &wish));
+        give_up_loading(mesh, number, &wish);
     } else if (there != INSTANCE_SELF) {
         mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
         forward(mesh, number, there, MESH_HOP_LOAD, 0);
-    } else if (!load_here(mesh, number)) {
-        list(mesh, call, INSTANCE_SELF, MESH_LIST_LOAD, 0);
-        call_route_later(mesh, number);
+    } else {
+        CHECK(load_here(mesh, number));
     }
 }
 
@@ -425,6 +464,18 @@ route_known(struct mesh *mesh, uint32_t number)
         use_own(mesh, number, entry, state); /* a copy that no record shows is one, too */
 }
 
+/* R9, R14: it waits if loads were refused. */
+static void
+give_up_trying(struct mesh *mesh, uint32_t number)
+{
+    const struct call *call = call_at(mesh, number);
+    bool refused = false;
+    for (uint32_t i = 0; i < call->tried_count; i++)
+        refused |= call->tried[i].list == MESH_LIST_LOAD;
+    if (!refused || !crowd_join(mesh, number))
+        give_up(mesh, number, MESH_END_FAILED, "it was tried too often without a result");
+}
+
 void
 call_route(struct mesh *mesh, uint32_t number)
 {
@@ -438,7 +489,7 @@ call_route(struct mesh *mesh, uint32_t number)
     else if (call->create_revision > model->create_revision && !lost_lately(mesh)) /* R7 */
         call_answer(mesh, number, MESH_END_NOT_HERE, NULL);
     else if (call->tries++ >= MESH_TRIES_MAX)
-        give_up(mesh, number, MESH_END_FAILED, "it was tried too often without a result");
+        give_up_trying(mesh, number);
     else
         route_known(mesh, number);
 }
@@ -478,7 +529,8 @@ call_on_call(struct mesh *mesh, const struct mesh_event *event)
     uint32_t model = model_of(mesh, event, &vmodel);
     bool unknown = model == NAME_NONE || (vmodel == NAME_NONE && !model_at(mesh, model)->known);
     if (mesh->whole && unknown && unknown_ask(mesh, event)) {
-        read_tried(mesh, call, event);
+        if (call->state == CALL_ASKING)
+            read_tried(mesh, call, event);
         return;
     }
     if (!mesh->whole || model == NAME_NONE) {
@@ -553,7 +605,10 @@ return_from(struct mesh *mesh, const struct call *call)
         if (entry_serves(entry))
             serve_waiting(mesh, entry);
     } else {
-        mesh->tables.instances[call->there].out--;
+        struct instance *there = &mesh->tables.instances[call->there];
+        there->out--;
+        there->loads_out -= call->there_hop == MESH_HOP_LOAD;
+        mesh->crowd_due |= call->there_hop == MESH_HOP_LOAD;
         names_release(&mesh->tables.instance_names, call->there);
     }
 }
@@ -568,7 +623,11 @@ call_on_cancelled(struct mesh *mesh, uint32_t number)
         stop_waiting(mesh, number);
     else if (call->state == CALL_PARKED)
         follow_cancelled(mesh, number);
-    else if (call->state != CALL_ASKING)
+    else if (call->state == CALL_CROWDED)
+        crowd_cancelled(mesh, number);
+    else if (call->state == CALL_ASKING)
+        unknown_cancelled(mesh, number);
+    else
         return_from(mesh, call);
     finish(mesh, number);
 }
@@ -588,6 +647,8 @@ learn(struct mesh *mesh, struct call *call, const struct mesh_event *event)
         if (which == MESH_LIST_HIT)
             list(mesh, call, instance, MESH_LIST_LOAD, 0);
     }
+    if (event->tried.end == MESH_END_REFUSED && !served)
+        mesh->tables.instances[instance].refused_until_ms = mesh->now_ms + REFUSED_MS;
     call->overloads += event->tried.end == MESH_END_OVERLOADED;
     call->gone |= event->tried.end == MESH_END_NOT_FOUND;
     if (!served || !event->tried.vanished)
@@ -660,8 +721,11 @@ calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why)
             call_answer(mesh, number, why, NULL);
             continue;
         }
-        if (why != MESH_END_OK)
+        if (why != MESH_END_OK) {
             list(mesh, call, INSTANCE_SELF, MESH_LIST_LOAD, 0);
+            call->asked_ms = mesh->now_ms; /* R14: what is larger than was thought claims no more
+                                              than others do */
+        }
         call_route_later(mesh, number);
     }
 }
@@ -675,6 +739,7 @@ call_tick(struct mesh *mesh)
         call_answer(mesh, number, MESH_END_DEADLINE, NULL);
     }
     follow_tick(mesh);
+    crowd_tick(mesh);
     for (uint32_t i = 0; mesh->session == 0 && i < mesh->entry_used; i++) {
         struct entry *entry = &mesh->entries[i];
         if (entry->state == MESH_STATE_CLAIMING && mesh->now_ms - entry->began_ms > CLAIM_MS_MAX)

@@ -23,7 +23,7 @@ drain_tick(struct mesh *mesh)
 {
     if (!mesh->draining || mesh->drained)
         return;
-    bool left = false;
+    bool left = mesh->crowd != CALL_NONE; /* R14: others may have room for them */
     for (uint32_t i = 0; i < mesh->entry_used; i++) {
         const struct entry *entry = &mesh->entries[i];
         left |= entry->state != MESH_STATE_NONE;

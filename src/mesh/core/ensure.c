@@ -15,8 +15,27 @@ ensure_wish(struct mesh *mesh, uint32_t number)
         .churn_ms = load_churn_ms(mesh),
         .fresh_ms = mesh->config.failure_fresh_ms,
         .own = true,
+        .units = mesh->default_units,
         .not_self = model->entry != ENTRY_NONE,
     };
+}
+
+const char *
+ensure_refusal_text(struct mesh *mesh, const struct place_wish *wish, enum place_refusal refusal)
+{
+    if (refusal != PLACE_TOO_LARGE)
+        return place_refusal_text(refusal);
+    char takes[LEDGER_TEXT_BYTES];
+    char has[LEDGER_TEXT_BYTES];
+    ledger_text(wish->units, takes);
+    ledger_text(place_largest(&mesh->tables, wish), has);
+    const char *const parts[] = {place_refusal_text(refusal),
+                                 ": before it is loaded it is assumed to take ",
+                                 takes,
+                                 " (`default_size_mib`), and the largest node has ",
+                                 has,
+                                 " for models (`memory_mib`, less what is kept back)"};
+    return memory_arena_join(&mesh->arena, parts, sizeof(parts) / sizeof(parts[0]));
 }
 
 const char *
@@ -37,7 +56,7 @@ ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms
             return place_refusal_text(PLACE_ALL_FULL);
     }
     if (there == NAME_NONE)
-        return place_refusal_text(place_refusal(&mesh->tables, &wish));
+        return ensure_refusal_text(mesh, &wish, place_refusal(&mesh->tables, &wish));
     ensure_at(mesh, load, there);
     return NULL;
 }

@@ -15,22 +15,6 @@ call_at(struct mesh *mesh, uint32_t number)
     return &mesh->calls[number];
 }
 
-/* What was tried is of another model, or of long ago; what the caller excluded stays so. */
-static void
-forget_tries(struct mesh *mesh, struct call *call)
-{
-    uint8_t kept = 0;
-    for (uint32_t i = 0; i < call->tried_count; i++)
-        if (call->tried[i].list == MESH_LIST_FIXED)
-            call->tried[kept++] = call->tried[i];
-        else
-            names_release(&mesh->tables.instance_names, call->tried[i].instance);
-    call->tried_count = kept;
-    call->tries = 0;
-    call->overloads = 0;
-    call->gone = false;
-}
-
 static bool
 turn_to(struct mesh *mesh, struct call *call, uint32_t model)
 {
@@ -41,7 +25,7 @@ turn_to(struct mesh *mesh, struct call *call, uint32_t model)
     names_keep(&mesh->tables.model_names, model);
     names_release(&mesh->tables.model_names, call->model);
     call->model = model;
-    forget_tries(mesh, call);
+    call_forget_tries(mesh, call);
     return true;
 }
 
@@ -101,7 +85,7 @@ unpark(struct mesh *mesh, uint32_t vmodel, uint32_t model)
         }
         *link = call->next;
         if (!follow_turn(mesh, call))
-            forget_tries(mesh, call);
+            call_forget_tries(mesh, call);
         call_route_later(mesh, number);
     }
 }

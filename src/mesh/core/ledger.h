@@ -66,5 +66,9 @@ ledger_free(const struct ledger *ledger)
     return usable > ledger->committed ? usable - ledger->committed : 0;
 }
 
+enum { LEDGER_TEXT_BYTES = 32 };
+/* "12.5 MiB", rounded up. */
+void ledger_text(uint64_t units, char text[LEDGER_TEXT_BYTES]);
+
 /* P3: below this much room a node counts as full. */
 uint64_t ledger_full_below(uint64_t capacity, uint32_t loaders, uint32_t default_units);

@@ -7,10 +7,12 @@
 
 enum {
     ASSUMED_MS_MIN = 3000,
+    GUESS_SLOWEST = 4,
     CHURN_ASSUMED = 10,
     CHURN_MS_MIN = 1000,
     CLASS_SHIFT = 56,
     CONCURRENCY_MAX = 1 << 20,
+    SAMPLES_FEW = 4, /* R4 */
 };
 
 /* Which states may follow which. */
@@ -32,6 +34,19 @@ commits(enum mesh_state state)
     return state >= MESH_STATE_CLAIMING && state <= MESH_STATE_LOADED;
 }
 
+/* R4: a node that holds few models would not learn for long how quickly they load. */
+static int64_t
+guess_ms(const struct mesh *mesh, uint32_t count, int64_t most)
+{
+    int64_t slowest = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (mesh->samples_ms[i] > slowest)
+            slowest = mesh->samples_ms[i];
+    int64_t guess =
+        GUESS_SLOWEST * slowest > ASSUMED_MS_MIN ? GUESS_SLOWEST * slowest : ASSUMED_MS_MIN;
+    return count == 0 || guess > most ? most : guess;
+}
+
 int64_t
 load_assumed_ms(const struct mesh *mesh)
 {
@@ -39,8 +54,8 @@ load_assumed_ms(const struct mesh *mesh)
     if (least < ASSUMED_MS_MIN)
         least = ASSUMED_MS_MIN;
     uint32_t count = mesh->samples < SAMPLES_MAX ? mesh->samples : SAMPLES_MAX;
-    if (count < 4)
-        return least;
+    if (count < SAMPLES_FEW)
+        return guess_ms(mesh, count, least);
     int64_t sum = 0;
     for (uint32_t i = 0; i < count; i++)
         sum += mesh->samples_ms[i];
@@ -77,12 +92,13 @@ queue_key(const struct entry *entry)
     return (int64_t)entry->class << CLASS_SHIFT | time_ms;
 }
 
-/* E3: since when, or from when on, it may go; INT64_MAX: it may not. */
+/* E3: since when, or from when on, it may go; INT64_MAX: it may not. What a call waits for goes for
+ * nobody's sake, but of all that may not it is the last one to go at any cost. */
 static int64_t
 may_go_ms(const struct mesh *mesh, const struct entry *entry)
 {
     if (entry->state == MESH_STATE_QUEUED)
-        return mesh->now_ms;
+        return entry->class == MESH_CLASS_CALL ? INT64_MAX - 1 : mesh->now_ms;
     if (entry->state != MESH_STATE_LOADED)
         return INT64_MAX;
     return entry->class == MESH_CLASS_ADVANCE ? mesh->now_ms
@@ -122,6 +138,7 @@ load_grow_up(struct mesh *mesh)
         heap_remove(&mesh->young, number);
         heap_set(&mesh->lru, number, mesh->entries[number].used_ms);
         mesh->evictable_units += mesh->entries[number].units;
+        mesh->crowd_due = true;
     }
 }
 
@@ -172,6 +189,8 @@ entry_set(struct mesh *mesh, struct entry *entry, enum mesh_state state)
         mesh->ledger.committed -= entry->units;
     if (commits(state))
         mesh->ledger.committed += entry->units;
+    else
+        mesh->crowd_due = true;
     if (entry->state == MESH_STATE_CLAIMING)
         mesh->ledger.claimed -= entry->units;
     if (state == MESH_STATE_CLAIMING)
@@ -236,7 +255,7 @@ load_lift(struct mesh *mesh, struct entry *entry, enum mesh_class class)
     entry->waited_ms = mesh->now_ms;
     if (entry->state == MESH_STATE_QUEUED)
         heap_set(&mesh->queue, entry_number(mesh, entry), queue_key(entry));
-    if (entry->state == MESH_STATE_LOADED)
+    if (entry->state == MESH_STATE_QUEUED || entry->state == MESH_STATE_LOADED)
         lru_place(mesh, entry);
 }
 
@@ -320,12 +339,23 @@ judge(struct mesh *mesh, const struct load_wish *wish, uint32_t units)
         return LOAD_FAILED_HERE; /* A3 */
     if (units > ledger_usable(&mesh->ledger))
         return LOAD_TOO_LARGE;
+    if (wish->class == MESH_CLASS_ADVANCE && mesh->crowd != CALL_NONE)
+        return LOAD_FULL; /* R14 */
     load_grow_up(mesh);
-    uint64_t room = ledger_free(&mesh->ledger);
-    if (room >= units)
+    uint64_t usable = ledger_usable(&mesh->ledger);
+    uint64_t wanted = mesh->ledger.committed + units; /* A6: other claims will have theirs */
+    if (wanted <= usable)
         return LOAD_BEGUN;
-    bool enough = room + mesh->evictable_units >= units;
+    bool enough = wanted <= usable + mesh->evictable_units;
     return enough && heap_first_key(&mesh->lru) < wish->used_ms ? LOAD_BEGUN : LOAD_FULL;
+}
+
+bool
+load_may_begin(struct mesh *mesh, uint32_t model)
+{
+    const struct load_wish wish = {
+        .model = model, .used_ms = mesh->wall_ms, .class = MESH_CLASS_CALL, .target = 1};
+    return judge(mesh, &wish, mesh->default_units) == LOAD_BEGUN;
 }
 
 static struct entry *
@@ -398,10 +428,38 @@ load_begin(struct mesh *mesh, const struct load_wish *wish)
     return LOAD_BEGUN;
 }
 
+static void
+fail(struct mesh *mesh, struct entry *entry, const char *reason)
+{
+    entry->failed = true;
+    entry->reason = names_hold(&mesh->tables.reasons, reason != NULL ? reason : "");
+    entry->since_ms = mesh->wall_ms > entry->since_ms ? mesh->wall_ms : entry->since_ms;
+}
+
+/* K4 */
+static bool
+fail_if_too_large(struct mesh *mesh, struct entry *entry)
+{
+    uint64_t usable = ledger_usable(&mesh->ledger);
+    if (entry->units <= usable)
+        return false;
+    char takes[LEDGER_TEXT_BYTES];
+    char has[LEDGER_TEXT_BYTES];
+    ledger_text(entry->units, takes);
+    ledger_text(usable, has);
+    const char *const parts[] = {"the model is larger than this node's whole room: it takes ",
+                                 takes, ", and the node has ", has, " for models"};
+    fail(mesh, entry, memory_arena_join(&mesh->arena, parts, sizeof(parts) / sizeof(parts[0])));
+    return true;
+}
+
 void
 entry_admit(struct mesh *mesh, struct entry *entry)
 {
-    if (entry->units <= ledger_usable(&mesh->ledger) && make_room(mesh, entry, ROOM_FOR_OLDER))
+    if (entry->waiting > 0)
+        load_touch(mesh, entry,
+                   mesh->wall_ms); /* what was used since it was claimed is not newer */
+    if (!fail_if_too_large(mesh, entry) && make_room(mesh, entry, ROOM_FOR_OLDER))
         entry_set(mesh, entry, MESH_STATE_QUEUED);
     else
         entry_leave(mesh, entry);
@@ -471,14 +529,6 @@ load_on_size(struct mesh *mesh, uint64_t ticket, uint64_t size_bytes)
 }
 
 static void
-fail(struct mesh *mesh, struct entry *entry, const char *reason)
-{
-    entry->failed = true;
-    entry->reason = names_hold(&mesh->tables.reasons, reason != NULL ? reason : "");
-    entry->since_ms = mesh->wall_ms > entry->since_ms ? mesh->wall_ms : entry->since_ms;
-}
-
-static void
 on_loaded(struct mesh *mesh, struct entry *entry, uint64_t size_bytes, uint32_t concurrency)
 {
     entry->concurrency = concurrency < CONCURRENCY_MAX ? concurrency : CONCURRENCY_MAX;
@@ -486,8 +536,7 @@ on_loaded(struct mesh *mesh, struct entry *entry, uint64_t size_bytes, uint32_t 
     if (size_bytes != 0)
         resize(mesh, entry, ledger_units(size_bytes));
     entry_set(mesh, entry, MESH_STATE_LOADED);
-    if (entry->units > ledger_usable(&mesh->ledger)) { /* K4 */
-        fail(mesh, entry, "the model is larger than this node may load");
+    if (fail_if_too_large(mesh, entry)) {
         entry_leave(mesh, entry);
         return;
     }

@@ -80,3 +80,20 @@ memory_arena_take(struct memory_arena *arena, size_t size)
     chunk->used += size;
     return taken;
 }
+
+const char *
+memory_arena_join(struct memory_arena *arena, const char *const *parts, size_t count)
+{
+    size_t bytes = 1;
+    for (size_t i = 0; i < count; i++)
+        bytes += strlen(parts[i]);
+    char *text = memory_arena_take(arena, bytes);
+    char *at = text;
+    for (size_t i = 0; i < count; i++) {
+        size_t length = strlen(parts[i]);
+        memcpy(at, parts[i], length);
+        at += length;
+    }
+    *at = '\0';
+    return text;
+}

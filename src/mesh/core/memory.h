@@ -26,3 +26,5 @@ void memory_arena_fini(struct memory_arena *arena);
 /* What was taken is gone; one chunk is kept. */
 void memory_arena_reset(struct memory_arena *arena);
 void *memory_arena_take(struct memory_arena *arena, size_t size);
+/* One text of several. */
+const char *memory_arena_join(struct memory_arena *arena, const char *const *parts, size_t count);

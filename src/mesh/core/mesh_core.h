@@ -123,6 +123,7 @@ enum mesh_end {
     MESH_END_FAILED,      /* of calls: everything was tried */
     MESH_END_UNAVAILABLE, /* of calls: this node has not seen the registry, or cannot write it */
     MESH_END_DEADLINE,    /* of calls */
+    MESH_END_FULL,        /* of calls at their entry: nobody had room until the deadline (R14) */
 };
 enum { MESH_ENDS = MESH_END_DEADLINE + 1 };
 

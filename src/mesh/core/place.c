@@ -10,6 +10,7 @@ enum {
     BUSY_PER_MINUTE = 100,   /* P6: nobody is busy below this */
     OLD_TIER = 1 << 20,      /* U3: above all that types_preference says */
     YOUNGER_MS = 20 * 60000, /* G4 */
+    LOADS_OUT_MAX = 4,       /* R14 */
 };
 
 uint64_t
@@ -84,6 +85,13 @@ would_renew(const struct instance *instance, const struct place_wish *wish)
            would_evict(instance, wish);
 }
 
+/* R14: what it is asked already, or has just said, is answer enough for all that wait. */
+static bool
+is_asked(const struct instance *instance, const struct place_wish *wish)
+{
+    return instance->loads_out >= LOADS_OUT_MAX || instance->refused_until_ms > wish->now_ms;
+}
+
 enum offer { OFFER_NONE, OFFER_EVICTS, OFFER_ROOM };
 
 /* P2, P3: whether it takes the model, and into what. */
@@ -93,7 +101,10 @@ offer_of(const struct instance *instance, const struct place_wish *wish, uint64_
     if (wish->ahead_units == 0 && room > 0)
         return OFFER_ROOM;
     if (wish->ahead_units == 0)
-        return !wish->roomy && would_evict(instance, wish) ? OFFER_EVICTS : OFFER_NONE;
+        return !wish->roomy && would_evict(instance, wish) &&
+                       !(wish->patient && is_asked(instance, wish))
+                   ? OFFER_EVICTS
+                   : OFFER_NONE;
     if (instance->ahead_ms > wish->paced_ms)
         return OFFER_NONE; /* G5 */
     if (room > 0 && instance->ahead_units >= wish->ahead_units)
@@ -270,11 +281,72 @@ place_choose(const struct tables *tables, const struct place_wish *wish, uint64_
     return draw(&search, count, rate_min, random);
 }
 
+uint64_t
+place_largest(const struct tables *tables, const struct place_wish *wish)
+{
+    const struct type_rule *rule = tables_rule(tables, wish->model);
+    uint64_t largest = 0;
+    for (uint32_t i = 0; i < tables->instance_names.used; i++) {
+        const struct instance *instance = &tables->instances[i];
+        if (instance->session == 0 || !types_allow(rule, instance->labels))
+            continue;
+        if (instance->figures.capacity_units == 0)
+            return 0;
+        if (instance->figures.capacity_units > largest)
+            largest = instance->figures.capacity_units;
+    }
+    return largest;
+}
+
+static bool
+is_on_list(const struct place_wish *wish, uint32_t number, enum mesh_list list)
+{
+    for (uint32_t i = 0; i < wish->tried_count; i++)
+        if (wish->tried[i].instance == number && wish->tried[i].list == list)
+            return true;
+    return false;
+}
+
+/* Room is not what is missing there: the call excludes it, it fails to load the model, or has it,
+ * and could not serve it. Who refused to load it may say another word next time. */
+static bool
+is_hopeless(const struct place_wish *wish, uint32_t number)
+{
+    const struct place *place = model_place(wish->model, (uint16_t)number);
+    if (is_on_list(wish, number, MESH_LIST_FIXED))
+        return true;
+    if (place == NULL)
+        return false;
+    if (place->kind == MESH_PLACE_FAILED)
+        return failure_is_fresh(place->since_ms, wish->wall_ms, wish->fresh_ms);
+    return place->kind == MESH_PLACE_LOADED && was_in_vain(wish, place) &&
+           !is_on_list(wish, number, MESH_LIST_LOAD);
+}
+
+bool
+place_may_have_room(const struct tables *tables, const struct place_wish *wish)
+{
+    const struct type_rule *rule = tables_rule(tables, wish->model);
+    for (uint32_t i = 0; i < tables->instance_names.used; i++) {
+        const struct instance *instance = &tables->instances[i];
+        uint64_t capacity = instance->figures.capacity_units;
+        bool there = instance->session != 0 && !instance->draining &&
+                     instance->unreachable_until_ms <= wish->now_ms &&
+                     !(wish->not_self && i == INSTANCE_SELF);
+        if (there && types_allow(rule, instance->labels) &&
+            (capacity == 0 || capacity >= wish->units) && !is_hopeless(wish, i))
+            return true;
+    }
+    return false;
+}
+
 enum place_refusal
 place_refusal(const struct tables *tables, const struct place_wish *wish)
 {
-    const char *type = names_text(&tables->type_names, wish->model->type);
-    const struct type_rule *rule = types_rule(&tables->types, type);
+    const struct type_rule *rule = tables_rule(tables, wish->model);
+    uint64_t largest = place_largest(tables, wish);
+    if (largest != 0 && largest < wish->units)
+        return PLACE_TOO_LARGE;
     enum place_refusal refusal = PLACE_NO_LABELS;
     for (uint32_t i = 0; i < tables->instance_names.used; i++) {
         const struct instance *instance = &tables->instances[i];
@@ -293,6 +365,8 @@ place_refusal_text(enum place_refusal refusal)
     switch (refusal) {
     case PLACE_NO_LABELS:
         return "no running instance has the labels that the model's type requires";
+    case PLACE_TOO_LARGE:
+        return "Nowhere available to load: the model is larger than a node's whole room";
     case PLACE_ALL_TRIED:
         return "Nowhere available to load: every instance that may load the model has been tried";
     case PLACE_ALL_FULL:

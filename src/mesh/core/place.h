@@ -27,8 +27,10 @@ struct place_wish {
     int64_t fresh_ms; /* F3 */
     bool own;         /* this node is preferred, if it is as good (P7) */
     bool not_self;    /* this node is none of them */
-    bool again; /* R12: a copy that was tried in vain may be loaded anew, if nobody else can */
-    bool roomy; /* only where there is room (E6) */
+    bool again;     /* R12: a copy that was tried in vain may be loaded anew, if nobody else can */
+    bool roomy;     /* only where there is room (E6) */
+    bool patient;   /* R14: it waits; of full ones only those that may say yes */
+    uint32_t units; /* that it is assumed to take */
     /* G3 to G5: only into what is set aside for loads in advance, so many units, and not where one
      * was begun after `paced_ms`; 0: not in advance. */
     uint64_t ahead_units;
@@ -39,9 +41,14 @@ struct place_wish {
 uint32_t place_choose(const struct tables *tables, const struct place_wish *wish, uint64_t *random);
 
 /* Why nobody: for the caller's error. */
-enum place_refusal { PLACE_NO_LABELS, PLACE_ALL_TRIED, PLACE_ALL_FULL };
+enum place_refusal { PLACE_NO_LABELS, PLACE_TOO_LARGE, PLACE_ALL_TRIED, PLACE_ALL_FULL };
 enum place_refusal place_refusal(const struct tables *tables, const struct place_wish *wish);
 const char *place_refusal_text(enum place_refusal refusal);
+/* The most that anybody may load who may hold the model; 0: not known of one of them. */
+uint64_t place_largest(const struct tables *tables, const struct place_wish *wish);
+
+/* R14: somebody who may hold it, and is within reach, is only full, or said no for a moment. */
+bool place_may_have_room(const struct tables *tables, const struct place_wish *wish);
 
 /* F3: a failure that counts. */
 bool failure_is_fresh(int64_t failed_ms, int64_t wall_ms, int64_t fresh_ms);

@@ -6,6 +6,9 @@
 #include "mesh/core/state.h"
 
 enum {
+    TICK_MS = 1000,
+    ENDLESS_MS = 60000, /* R14, of orders */
+    DAY_MS = 86400000,
     HOUR_MS = 3600000,
     ASK_AGAIN_MS = 5000, /* so long, whoever was asked to load it may say nothing */
     ASKS_MAX = 3,
@@ -140,6 +143,17 @@ ensure_loaded_look(struct mesh *mesh, struct order *order)
     load_look(mesh, order);
 }
 
+/* R14: somebody waits for it, and nothing is missing but room. */
+static bool
+waits_for_room(struct mesh *mesh, const struct order *order)
+{
+    int64_t until_ms = order->said.deadline_ms - mesh->now_ms > DAY_MS
+                           ? order->began_ms + ENDLESS_MS
+                           : order->said.deadline_ms;
+    return order->said.sync && until_ms - mesh->now_ms > TICK_MS &&
+           crowd_may_help(mesh, order->model, NULL);
+}
+
 static void
 ask(struct mesh *mesh, struct order *order)
 {
@@ -163,7 +177,9 @@ ask(struct mesh *mesh, struct order *order)
         .target = 1,
     };
     const char *refusal = ensure_anywhere(mesh, &wish, wish.used_ms);
-    if (refusal != NULL)
+    if (refusal != NULL && waits_for_room(mesh, order))
+        order->asks--; /* nobody was: at the next tick */
+    else if (refusal != NULL)
         order_end_unloaded(mesh, order, refusal);
 }
 

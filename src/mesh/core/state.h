@@ -25,7 +25,9 @@ enum {
     CLAIM_MS_MAX = 30000,  /* a claim that cannot be written; then calls are UNAVAILABLE */
     UNREACHABLE_MS = 2000, /* a peer that did not answer is the last choice for so long */
     HOP_MS = 5,            /* R10 */
+    REFUSED_MS = 250,      /* R14: whoever refused a load is left alone by those that wait */
     SAMPLES_MAX = 20,      /* R4 */
+    QUESTIONS_MAX = 256,   /* R13 */
 };
 
 #define CALL_NONE UINT32_MAX
@@ -79,22 +81,25 @@ enum call_state {
     CALL_WAITING,
     CALL_SERVED,
     CALL_THERE,
-    CALL_PARKED, /* V8: until the mirror shows where its vmodel has gone */
-    CALL_ASKING, /* R13: whether there is a record of what it names */
+    CALL_PARKED,  /* V8: until the mirror shows where its vmodel has gone */
+    CALL_CROWDED, /* R14: until somebody has room */
+    CALL_ASKING,  /* R13: whether there is a record of what it names */
 };
 
 struct call {
     int64_t deadline_ms;
     uint64_t create_revision;
     int64_t there_since_ms;
-    int64_t parked_ms; /* now_ms, when it first was; 0: never */
-    uint64_t txn;      /* ASKING */
-    uint32_t model;    /* ASKING for a vmodel: NAME_NONE */
-    uint32_t vmodel;   /* V7: that it is for; NAME_NONE */
-    uint32_t number;   /* of the last try */
-    uint32_t next;     /* in the list it is on */
-    uint32_t entry;    /* WAITING, SERVED */
-    uint16_t there;    /* THERE */
+    int64_t parked_ms;  /* now_ms, when it first was; 0: never */
+    int64_t crowded_ms; /* R14: now_ms, when it first was */
+    int64_t asked_ms;   /* R14: now_ms, when a load was last tried for it */
+    uint64_t arrival;   /* R14: in which order; 0: it never was */
+    uint32_t model;     /* ASKING for a vmodel: NAME_NONE */
+    uint32_t vmodel;    /* V7: that it is for; NAME_NONE */
+    uint32_t number;    /* of the last try */
+    uint32_t next;      /* in the list it is on */
+    uint32_t entry;     /* WAITING, SERVED */
+    uint16_t there;     /* THERE */
     uint8_t there_hop;
     uint8_t state;
     uint8_t hop;
@@ -104,7 +109,18 @@ struct call {
     uint8_t tried_count;
     uint8_t turns; /* V8: to another model of the vmodel */
     bool gone;     /* another node has seen the model's record go */
+    bool let_go;   /* R14: it is its turn */
     struct tried tried[MESH_TRIED_MAX];
+};
+
+/* R13: what calls of the last second were for, and this node does not know. */
+struct question {
+    uint64_t txn; /* that is out; 0: none */
+    uint32_t model;
+    uint32_t vmodel; /* one of both is NAME_NONE; both: it is free */
+    uint32_t asked;  /* list of calls: the transaction is theirs */
+    uint32_t later;  /* list of calls: those that came since */
+    uint32_t times;  /* it was asked, this second */
 };
 
 struct mesh {
@@ -169,7 +185,12 @@ struct mesh {
     uint32_t routing;      /* list of those to be routed, first in first out */
     uint32_t routing_last;
     uint32_t parked; /* list of those that are */
-    uint32_t asking; /* how many are */
+    uint32_t asking; /* R13: how many are */
+    uint32_t crowd;  /* R14: the same, by arrival */
+    uint32_t crowd_last;
+    bool crowd_due; /* something may have changed for them */
+    uint64_t arrivals;
+    struct question questions[QUESTIONS_MAX]; /* R13 */
     uint64_t sent;
     uint64_t transitions; /* of vmodels, seen in the mirror */
 
@@ -248,6 +269,8 @@ struct load_wish {
 };
 
 enum load_refusal load_begin(struct mesh *mesh, const struct load_wish *wish);
+/* It would be, for a call of now. */
+bool load_may_begin(struct mesh *mesh, uint32_t model);
 void load_run_queue(struct mesh *mesh);
 void load_tick(struct mesh *mesh);
 /* E3: who has become old enough to go may go from now on. */
@@ -348,11 +371,28 @@ void calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why);
 void call_tick(struct mesh *mesh);
 void call_route_later(struct mesh *mesh, uint32_t number);
 
+/* What was tried is of another model, or of long ago; what the caller excluded stays so. */
+void call_forget_tries(struct mesh *mesh, struct call *call);
+struct place_wish call_place_wish(struct mesh *mesh, const struct call *call);
+
 void call_answer(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text);
 
-/* unknown.c: calls for what this node has not heard of (R13). False: it is not asked for. */
+/* crowd.c: calls that no node has room for (R14). False: no waiting would help it. */
+bool crowd_join(struct mesh *mesh, uint32_t call);
+/* Somebody may hold the model, and has not failed to: room is all that is missing. `call`: and it
+ * excludes some; NULL: no call. */
+bool crowd_may_help(struct mesh *mesh, uint32_t model, const struct call *call);
+void crowd_cancelled(struct mesh *mesh, uint32_t call);
+void crowd_on_model(struct mesh *mesh, uint32_t model);
+/* At the end of a step: if room may have come, who can be let go is routed. */
+void crowd_look(struct mesh *mesh);
+void crowd_tick(struct mesh *mesh);
+
+/* unknown.c: calls for what this node has not heard of (R13). False: there is nobody to ask. */
 bool unknown_ask(struct mesh *mesh, const struct mesh_event *event);
-void unknown_on_txn(struct mesh *mesh, uint64_t txn);
+void unknown_on_txn(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end);
+void unknown_cancelled(struct mesh *mesh, uint32_t call);
+void unknown_tick(struct mesh *mesh);
 
 /* ensure.c */
 /* A copy more, at the best place that there is; `used_ms` is what placement goes by (S4). Why
@@ -360,6 +400,9 @@ void unknown_on_txn(struct mesh *mesh, uint64_t txn);
 const char *ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
 /* The same in two: where it may be, and there it is asked for; NAME_NONE: nothing happens. */
 struct place_wish ensure_wish(struct mesh *mesh, uint32_t model);
+/* place_refusal's text, with sizes; of the step's memory. */
+const char *ensure_refusal_text(struct mesh *mesh, const struct place_wish *wish,
+                                enum place_refusal refusal);
 void ensure_at(struct mesh *mesh, const struct load_wish *load, uint32_t there);
 void ensure_on_ensure(struct mesh *mesh, const struct mesh_event *event);
 

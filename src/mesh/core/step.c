@@ -32,6 +32,10 @@ mesh_create(const struct mesh_config *config)
     mesh->entry_free = ENTRY_NONE;
     mesh->routing = CALL_NONE;
     mesh->parked = CALL_NONE;
+    mesh->crowd = CALL_NONE;
+    mesh->crowd_last = CALL_NONE;
+    for (uint32_t i = 0; i < QUESTIONS_MAX; i++)
+        mesh->questions[i] = (struct question){.model = NAME_NONE, .vmodel = NAME_NONE};
     tables_init(&mesh->tables, config);
     vmodels_init(&mesh->vmodels, config);
     return mesh;
@@ -85,6 +89,7 @@ on_record(struct mesh *mesh, uint32_t number)
     orders_on_model(mesh, number);
     promote_on_model(mesh, number);
     follow_on_model(mesh, number);
+    crowd_on_model(mesh, number);
 }
 
 static void
@@ -132,7 +137,7 @@ on_txn_ended(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end)
     case BIDDER_MODEL: settle_on_txn(mesh, txn, end); break;
     case BIDDER_ORDER: orders_on_txn(mesh, txn, end); break;
     case BIDDER_VMODEL: promote_on_txn(mesh, txn); break;
-    case BIDDER_CALL: unknown_on_txn(mesh, txn); break;
+    case BIDDER_CALL: unknown_on_txn(mesh, txn, end); break;
     }
 }
 
@@ -204,6 +209,7 @@ on_instance_put(struct mesh *mesh, const struct mesh_event *event)
     const struct instance *own = &mesh->tables.instances[INSTANCE_SELF];
     if (own->session != before.session)
         settle_all(mesh); /* this node's places count (again) */
+    mesh->crowd_due = true;
     mesh->misplaced |= own->labels != before.labels;
 }
 
@@ -215,6 +221,7 @@ on_figures(struct mesh *mesh, const struct mesh_event *event)
         return; /* of a process that is no more */
     mesh->tables.instances[number].figures = figures_judge(event->figures.figures);
     mesh->tables.instances[number].pending_units = 0;
+    mesh->crowd_due = true;
 }
 
 static void
@@ -228,6 +235,7 @@ on_runtime(struct mesh *mesh, const struct mesh_event *event)
         mesh->default_units = 1;
     ledger_open(&mesh->ledger, event->runtime.capacity_bytes / LEDGER_UNIT_BYTES, mesh->loaders,
                 mesh->default_units);
+    mesh->crowd_due = true;
     settle_all(mesh);
 }
 
@@ -254,6 +262,7 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
         settle_tick(mesh);
         orders_tick(mesh);
         promote_tick(mesh);
+        unknown_tick(mesh);
         call_tick(mesh);
         tables_tell_old(&mesh->tables, mesh->now_ms, mesh->wall_ms);
         load_tick(mesh);
@@ -295,6 +304,7 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
         if (types_set(&mesh->tables.types, event->types.rules, event->types.rule_count)) {
             tables_relabel(&mesh->tables);
             mesh->misplaced = true;
+            mesh->crowd_due = true;
         }
         break;
     case MESH_RATE:
@@ -332,6 +342,9 @@ mesh_step(struct mesh *mesh, const struct mesh_event *event)
     mesh->action_count = 0;
     memory_arena_reset(&mesh->arena);
     on_event(mesh, event);
+    while (work_off_one(mesh))
+        ;
+    crowd_look(mesh);
     while (work_off_one(mesh))
         ;
     load_run_queue(mesh);
@@ -418,6 +431,46 @@ check_calls(const struct mesh *mesh, const struct entry *entry)
         CHECK(entry->concurrency > 0 && entry->in_flight == entry->concurrency);
 }
 
+static uint32_t
+check_list(const struct mesh *mesh, uint32_t first, enum call_state state)
+{
+    uint32_t count = 0;
+    for (uint32_t call = first; call != CALL_NONE; call = mesh->calls[call].next) {
+        CHECK(mesh->calls[call].state == state);
+        count++;
+    }
+    return count;
+}
+
+static void
+check_lists(const struct mesh *mesh)
+{
+    uint32_t asking = 0;
+    uint32_t crowded = 0;
+    for (uint32_t i = 0; i < mesh->call_capacity; i++) {
+        asking += mesh->calls[i].state == CALL_ASKING;
+        crowded += mesh->calls[i].state == CALL_CROWDED;
+    }
+    CHECK(asking == mesh->asking && crowded == check_list(mesh, mesh->crowd, CALL_CROWDED));
+    for (uint32_t i = 0; i < QUESTIONS_MAX; i++) {
+        const struct question *question = &mesh->questions[i];
+        if (question->model == NAME_NONE && question->vmodel == NAME_NONE)
+            continue;
+        asking -= check_list(mesh, question->asked, CALL_ASKING) +
+                  check_list(mesh, question->later, CALL_ASKING);
+        CHECK(question->txn != 0 || (question->asked == CALL_NONE && question->later == CALL_NONE));
+    }
+    CHECK(asking == 0);
+    uint64_t arrival = 0;
+    uint32_t last = CALL_NONE;
+    for (uint32_t call = mesh->crowd; call != CALL_NONE; call = mesh->calls[call].next) {
+        CHECK(mesh->calls[call].arrival > arrival); /* R14 */
+        arrival = mesh->calls[call].arrival;
+        last = call;
+    }
+    CHECK(last == mesh->crowd_last);
+}
+
 void
 mesh_check(const struct mesh *mesh)
 {
@@ -442,10 +495,7 @@ mesh_check(const struct mesh *mesh)
         CHECK(heap_has(&mesh->queue, i) == (entry->state == MESH_STATE_QUEUED));
         check_calls(mesh, entry);
     }
-    uint32_t asking = 0;
-    for (uint32_t i = 0; i < mesh->call_capacity; i++)
-        asking += mesh->calls[i].state == CALL_ASKING;
-    CHECK(asking == mesh->asking);
+    check_lists(mesh);
     for (uint32_t call = mesh->parked; call != CALL_NONE; call = mesh->calls[call].next)
         CHECK(mesh->calls[call].state == CALL_PARKED && mesh->calls[call].vmodel != NAME_NONE);
     for (uint32_t i = 0; i < mesh->orders.under_way_count; i++) {

@@ -52,16 +52,18 @@ struct instance {
     int64_t gone_ms; /* now_ms when its key went, or when it was first heard of without one */
     int64_t unreachable_until_ms;
     struct mesh_figures figures;
-    uint64_t pending_units; /* sent there to be loaded, since the figures (P5) */
-    uint64_t ahead_units;   /* may still be loaded there in advance, into what is free (G3) */
-    uint64_t renew_units;   /* and in the place of what is older (G4) */
-    int64_t ahead_ms;       /* now_ms when something last was (G5) */
-    uint64_t sent;          /* order of the last call sent there */
-    uint64_t labels;        /* bits of `label_set` */
-    uint32_t out;           /* calls that are there from here */
-    uint32_t label_set;     /* in `label_sets`; NAME_NONE */
-    uint32_t generation;    /* U1; NAME_NONE */
-    bool old;               /* U3: the second choice */
+    uint64_t pending_units;   /* sent there to be loaded, since the figures (P5) */
+    int64_t refused_until_ms; /* R14 */
+    uint64_t ahead_units;     /* may still be loaded there in advance, into what is free (G3) */
+    uint64_t renew_units;     /* and in the place of what is older (G4) */
+    int64_t ahead_ms;         /* now_ms when something last was (G5) */
+    uint64_t sent;            /* order of the last call sent there */
+    uint64_t labels;          /* bits of `label_set` */
+    uint32_t out;             /* calls that are there from here */
+    uint32_t loads_out;       /* of them those that it is to load for */
+    uint32_t label_set;       /* in `label_sets`; NAME_NONE */
+    uint32_t generation;      /* U1; NAME_NONE */
+    bool old;                 /* U3: the second choice */
     bool draining;
     bool lost; /* at gone_ms, with all of etcd: it counts until it has had the time to come back */
 };

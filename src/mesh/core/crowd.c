@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The crowd: calls at their entry that find no room anywhere (R14). They stand in the order in
+ * which they first came to wait, and are let go one by one, each routed before the next is looked
+ * at: so whoever is let go sees what those before it have taken, and one place that has come free
+ * is one call's. Nobody here has anything out, in etcd or at another node.
+ */
+#include "base/check.h"
+#include "mesh/core/state.h"
+
+enum {
+    TICK_MS = 1000,
+    AGAIN_MS = 500,     /* whoever refused the call is not asked again for it before */
+    ENDLESS_MS = 60000, /* how long one without a deadline waits */
+    DAY_MS = 86400000,  /* and a deadline so far away is none */
+    LOOKS_MAX = 64,     /* placements of one look in vain, but of the ticks' */
+    TYPES_MAX = 8,
+};
+
+static struct call *
+call_at(struct mesh *mesh, uint32_t number)
+{
+    return &mesh->calls[number];
+}
+
+/* ---- the list ---- */
+
+static uint32_t
+next_of(struct mesh *mesh, uint32_t before)
+{
+    return before == CALL_NONE ? mesh->crowd : call_at(mesh, before)->next;
+}
+
+/* The one after `before`, which is CALL_NONE for the first, leaves the list. */
+static void
+take(struct mesh *mesh, uint32_t before)
+{
+    uint32_t number = next_of(mesh, before);
+    uint32_t next = call_at(mesh, number)->next;
+    if (before == CALL_NONE)
+        mesh->crowd = next;
+    else
+        call_at(mesh, before)->next = next;
+    if (mesh->crowd_last == number)
+        mesh->crowd_last = before;
+}
+
+/* Who comes back stands where it stood; that is near the front. */
+static void
+insert(struct mesh *mesh, uint32_t number)
+{
+    struct call *call = call_at(mesh, number);
+    uint32_t before = mesh->crowd_last;
+    if (before != CALL_NONE && call_at(mesh, before)->arrival > call->arrival) {
+        before = CALL_NONE;
+        while (call_at(mesh, next_of(mesh, before))->arrival < call->arrival)
+            before = next_of(mesh, before);
+    }
+    call->next = next_of(mesh, before);
+    if (before == CALL_NONE)
+        mesh->crowd = number;
+    else
+        call_at(mesh, before)->next = number;
+    if (call->next == CALL_NONE)
+        mesh->crowd_last = number;
+}
+
+/* ---- who waits ---- */
+
+bool
+crowd_may_help(struct mesh *mesh, uint32_t model, const struct call *call)
+{
+    const struct entry *entry = entry_of(mesh, model_at(mesh, model));
+    struct place_wish wish = ensure_wish(mesh, model);
+    wish.not_self =
+        mesh->draining || !mesh->runtime ||
+        (entry != NULL && (entry->failed || entry->doomed || entry->state == MESH_STATE_LOADED));
+    if (call != NULL) {
+        wish.tried = call->tried;
+        wish.tried_count = call->tried_count;
+    }
+    return place_may_have_room(&mesh->tables, &wish);
+}
+
+bool
+crowd_join(struct mesh *mesh, uint32_t number)
+{
+    struct call *call = call_at(mesh, number);
+    if (call->hop != MESH_HOP_ENTRY || call->overloads > 0 || call->gone ||
+        !crowd_may_help(mesh, call->model, call))
+        return false;
+    if (call->arrival == 0) {
+        call->arrival = ++mesh->arrivals;
+        call->crowded_ms = mesh->now_ms;
+    }
+    call->state = CALL_CROWDED;
+    call->let_go = false;
+    insert(mesh, number);
+    return true;
+}
+
+void
+crowd_cancelled(struct mesh *mesh, uint32_t number)
+{
+    uint32_t before = CALL_NONE;
+    while (next_of(mesh, before) != number) {
+        CHECK(next_of(mesh, before) != CALL_NONE);
+        before = next_of(mesh, before);
+    }
+    take(mesh, before);
+}
+
+void
+crowd_on_model(struct mesh *mesh, uint32_t model)
+{
+    uint32_t before = CALL_NONE;
+    while (next_of(mesh, before) != CALL_NONE) {
+        uint32_t number = next_of(mesh, before);
+        struct call *call = call_at(mesh, number);
+        if (call->model != model || call->tries >= MESH_TRIES_MAX) {
+            before = number;
+            continue;
+        }
+        take(mesh, before);
+        call_route_later(mesh, number);
+    }
+}
+
+/* ---- a look ---- */
+
+struct look {
+    bool tick;
+    uint32_t vain;
+    uint32_t types[TYPES_MAX]; /* for which nobody has room for the first that asked */
+    uint32_t type_count;
+};
+
+static bool
+is_known_full(const struct look *look, uint32_t type)
+{
+    for (uint32_t i = 0; i < look->type_count; i++)
+        if (look->types[i] == type)
+            return true;
+    return false;
+}
+
+static bool
+is_loading_here(struct mesh *mesh, const struct model *model)
+{
+    const struct entry *entry = entry_of(mesh, model);
+    return entry != NULL && state_loads((enum mesh_state)entry->state) && !entry->doomed;
+}
+
+static bool
+may_go(struct mesh *mesh, struct look *look, struct call *call)
+{
+    const struct model *model = model_at(mesh, call->model);
+    if (!model->known)
+        return true;
+    if (mesh->session == 0 || mesh->tables.instances[INSTANCE_SELF].session == 0)
+        return false; /* nothing can be claimed, and that may pass */
+    bool tried = call->tried_count > 0 || call->tries > 0;
+    if (look->tick && tried && mesh->now_ms - call->asked_ms >= AGAIN_MS) {
+        call_forget_tries(mesh, call);
+        if (model_copies(&mesh->tables, model) > 0)
+            return true;
+    }
+    if (call->tries >= MESH_TRIES_MAX)
+        return false;
+    if (is_loading_here(mesh, model))
+        return true;
+    if (is_known_full(look, model->type))
+        return false;
+    struct place_wish wish = call_place_wish(mesh, call);
+    if (place_choose(&mesh->tables, &wish, &mesh->random) != NAME_NONE)
+        return true;
+    if (look->tick && !crowd_may_help(mesh, call->model, call))
+        return true; /* and is told why */
+    look->vain++;
+    if (call->tried_count == 0 && model->place_count == 0 && look->type_count < TYPES_MAX)
+        look->types[look->type_count++] = model->type; /* later ones have waited less: they may no
+                                                          more than this one */
+    return false;
+}
+
+static void
+look_at_all(struct mesh *mesh, struct look *look)
+{
+    uint64_t done = 0;
+    uint32_t before = CALL_NONE;
+    while (next_of(mesh, before) != CALL_NONE && (look->tick || look->vain < LOOKS_MAX)) {
+        uint32_t number = next_of(mesh, before);
+        struct call *call = call_at(mesh, number);
+        if (call->arrival <= done || !may_go(mesh, look, call)) {
+            before = number;
+            continue;
+        }
+        done = call->arrival; /* it may come back at once */
+        take(mesh, before);
+        call->let_go = true;
+        call_route(mesh, number);
+    }
+}
+
+void
+crowd_look(struct mesh *mesh)
+{
+    if (mesh->crowd == CALL_NONE)
+        return;
+    load_grow_up(mesh);
+    if (!mesh->crowd_due)
+        return;
+    mesh->crowd_due = false;
+    struct look look = {0};
+    look_at_all(mesh, &look);
+}
+
+/* Its deadline comes before the next tick does. */
+static bool
+is_over(const struct mesh *mesh, const struct call *call)
+{
+    int64_t until_ms = call->deadline_ms - mesh->now_ms > DAY_MS ? call->crowded_ms + ENDLESS_MS
+                                                                 : call->deadline_ms;
+    return until_ms - mesh->now_ms <= TICK_MS;
+}
+
+void
+crowd_tick(struct mesh *mesh)
+{
+    uint32_t before = CALL_NONE;
+    while (next_of(mesh, before) != CALL_NONE) {
+        uint32_t number = next_of(mesh, before);
+        if (!is_over(mesh, call_at(mesh, number))) {
+            before = number;
+            continue;
+        }
+        take(mesh, before);
+        call_answer(mesh, number, MESH_END_FULL, place_refusal_text(PLACE_ALL_FULL));
+    }
+    if (mesh->crowd == CALL_NONE)
+        return;
+    load_grow_up(mesh);
+    mesh->crowd_due = false;
+    struct look look = {.tick = true};
+    look_at_all(mesh, &look);
+}

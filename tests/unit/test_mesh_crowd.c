@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls that find no room: R14 (they wait, in order, and one place is one call's; what becomes of
+ * them at their deadline, cancelled, and when others have room), A6, what E3 says of loads that
+ * calls wait for, what is larger than any room; and R13's limit. One node, mostly full, on a
+ * scripted clock.
+ */
+#include "test_mesh_script_rig.h"
+
+enum { FULL = 9, CHURN_MS = 10 * LOAD_MS };
+
+static const char *
+name(uint32_t number)
+{
+    static char text[4][TEXT];
+    static uint32_t at;
+    at = (at + 1) % 4;
+    snprintf(text[at], TEXT, "m%u", number);
+    return text[at];
+}
+
+static void
+register_all(uint32_t count)
+{
+    for (uint32_t i = 1; i <= count; i++)
+        put(name(i), "");
+}
+
+/* Nine models, each loaded for a call, LOAD_MS after one another: the first is 24 s old. */
+static void
+fill(void)
+{
+    register_all(20);
+    for (uint32_t i = 1; i <= FULL; i++)
+        use(name(i));
+    begin();
+}
+
+/* The model with that number has become old enough to go. */
+static int64_t
+grown_up_ms(uint32_t number)
+{
+    return 100000 + number * (LOAD_MS + 1) + CHURN_MS;
+}
+
+static void
+grow_up(uint32_t number)
+{
+    assert_true(grown_up_ms(number) > now_ms);
+    tick(grown_up_ms(number) - now_ms);
+}
+
+static void
+test_it_waits(void **state)
+{
+    (void)state;
+    fill();
+    call_as(10, "m10", MESH_HOP_ENTRY);
+    assert_int_equal(line_count, 0);
+    for (int i = 0; i < 5; i++) {
+        tick(1000);
+        assert_int_equal(line_count, 0); /* nothing is out for it */
+    }
+    grow_up(1);
+    assert_seen("unload m1", 1);
+    assert_seen("serve 10 m10", 1);
+    assert_seen("answer", 0);
+}
+
+/* It comes between two ticks: with the next event, whatever that is. */
+static void
+test_room_is_seen_at_once(void **state)
+{
+    (void)state;
+    fill();
+    call_as(10, "m10", MESH_HOP_ENTRY);
+    instance("other", 0); /* which is as full */
+    put("m11", "other:loaded");
+    call_as(11, "m11", MESH_HOP_ENTRY);
+    begin();
+    end_call(11, MESH_END_OK, 0);
+    assert_int_equal(line_count, 0);
+    step((struct mesh_event){.kind = MESH_RUNTIME, /* more memory */
+                             .runtime = {.capacity_bytes = UINT64_C(2000) * UNIT,
+                                         .default_bytes = UINT64_C(100) * UNIT,
+                                         .loaders = 1,
+                                         .load_timeout_ms = 9000}});
+    assert_seen("serve 10 m10", 1);
+}
+
+/* One place is one call's, and the first one's; nobody overtakes. */
+static void
+test_in_order(void **state)
+{
+    (void)state;
+    fill();
+    rig_prompt = false;
+    for (uint32_t i = 10; i <= 13; i++)
+        call_as(i, name(i), MESH_HOP_ENTRY);
+    grow_up(1);
+    assert_seen("write m10 self:loading", 1);
+    assert_seen("write", 1);
+    runtime_ends(MESH_SIZE_PREDICTED, "m10");
+    assert_seen("write m1", 1);
+    assert_seen("write", 2); /* m1 goes for it; the others have nothing out */
+    call_as(14, "m14", MESH_HOP_ENTRY);
+    grow_up(2);
+    assert_seen("write m11 self:loading", 1);
+    assert_seen("size", 1);
+    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 12}});
+    grow_up(3);
+    assert_seen("write m13 self:loading", 1);
+    assert_seen("size", 1);
+    grow_up(4);
+    assert_seen("write m14 self:loading", 1);
+    assert_seen("answer", 0);
+}
+
+/* Nor does who comes before anybody has seen that there is room. */
+static void
+test_who_comes_does_not_overtake(void **state)
+{
+    (void)state;
+    fill();
+    rig_prompt = false;
+    call_as(10, "m10", MESH_HOP_ENTRY);
+    now_ms = grown_up_ms(1) + 1;
+    call_as(11, "m11", MESH_HOP_ENTRY);
+    assert_seen("size m10", 1);
+    assert_seen("size", 1);
+}
+
+/* What is loaded, and cannot be reached, is not a matter of room: the caller is told. */
+static void
+test_out_of_reach_is_not_full(void **state)
+{
+    (void)state;
+    put("m1", "");
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    end_call(1, MESH_END_UNREACHABLE, 0);
+    assert_seen("answer 1 failed", 1);
+}
+
+/* Two calls for one model are one load. */
+static void
+test_two_for_one(void **state)
+{
+    (void)state;
+    fill();
+    rig_prompt = false;
+    call_as(10, "m10", MESH_HOP_ENTRY);
+    call_as(11, "m10", MESH_HOP_ENTRY);
+    call_as(12, "m12", MESH_HOP_ENTRY);
+    grow_up(1);
+    assert_seen("size", 1);
+    begin();
+    add_place("m12", "other", MESH_PLACE_LOADED); /* nobody that is there */
+    assert_int_equal(line_count, 0);
+    instance("other", 0);
+    add_place("m12", "other", MESH_PLACE_LOADED); /* somebody else has loaded it */
+    assert_seen("forward 12 m12 other hit", 1);
+}
+
+/* A6, E3: nine loads that calls wait for are not driven away, and no more is claimed than fits. */
+static void
+test_loads_that_wait_stay(void **state)
+{
+    (void)state;
+    register_all(20);
+    rig_prompt = false;
+    for (uint32_t i = 1; i <= FULL + 3; i++)
+        call_as(i, name(i), MESH_HOP_ENTRY);
+    assert_seen("size", FULL);
+    for (uint32_t i = 1; i <= FULL; i++)
+        runtime_ends(MESH_SIZE_PREDICTED, name(i));
+    begin();
+    for (int i = 0; i < 50; i++) { /* longer than the churn age */
+        tick(1000);
+        assert_int_equal(line_count, 0);
+    }
+}
+
+/* At the tick before its deadline; after a minute, if it has none. */
+static void
+test_until_its_deadline(void **state)
+{
+    (void)state;
+    register_all(20);
+    rig_prompt = false;
+    for (uint32_t i = 1; i <= FULL; i++)
+        call_as(i, name(i), MESH_HOP_ENTRY);
+    call_as(10, "m10", MESH_HOP_ENTRY);
+    call_as(11, "m11", MESH_HOP_ENTRY);
+    step((struct mesh_event){
+        .kind = MESH_CALL,
+        .call = {.call = 12, .model = "m12", .deadline_ms = INT64_C(9000000000000)}});
+    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 11}});
+    begin();
+    tick(58000);
+    assert_seen("answer", 0);
+    tick(1000);
+    assert_seen("answer 10 full", 1);
+    assert_seen("answer 12 full", 1);
+    assert_seen("answer", 2);
+    assert_non_null(strstr(answer_text, "Cache churn threshold exceeded"));
+}
+
+static void
+old_and_full(const char *id)
+{
+    instance_with((struct mesh_instance){.id = id,
+                                         .session = 7,
+                                         .figures = {.capacity_units = 1000,
+                                                     .full = true,
+                                                     .oldest_ms = WALL + now_ms - 2 * CHURN_MS}});
+}
+
+/* Four at a time are sent to another node that is full; after a refusal none, for a moment; and the
+ * same call not before a while has passed. */
+static void
+test_others_are_not_flooded(void **state)
+{
+    (void)state;
+    instance("other", 0);
+    fill();
+    for (uint32_t i = 10; i < 20; i++)
+        call_as(i, name(i), MESH_HOP_ENTRY);
+    assert_seen("forward", 0);
+    begin();
+    old_and_full("other");
+    assert_seen("forward", 4);
+    assert_seen("forward 10 m10 other load", 1);
+    assert_seen("forward 13 m13 other load", 1);
+    begin();
+    end_call(11, MESH_END_REFUSED, 0);
+    assert_int_equal(line_count, 0);
+    now_ms += 300;
+    end_call(10, MESH_END_OK, 0);
+    assert_seen("forward", 2); /* the two that came after those four */
+    assert_seen("forward 14 m14 other load", 1);
+    assert_seen("forward 15 m15 other load", 1);
+    for (uint32_t i = 12; i < 20; i++)
+        end_call(i, MESH_END_OK, 0);
+    assert_seen("forward", 6);
+    assert_seen("forward 11", 0);
+    tick(100);
+    assert_seen("forward", 0);
+    tick(200);
+    assert_seen("forward 11 m11 other load", 1);
+    assert_seen("answer", 0);
+}
+
+/* What nobody waits for does not take the room. */
+static void
+test_advance_comes_after(void **state)
+{
+    (void)state;
+    fill();
+    call_as(10, "m10", MESH_HOP_ENTRY);
+    now_ms = grown_up_ms(1);
+    step((struct mesh_event){.kind = MESH_ENSURE,
+                             .ensure = {.model = "m11", .class = MESH_CLASS_ADVANCE}});
+    assert_seen("size m11", 0);
+    assert_seen("serve 10 m10", 1);
+}
+
+/* Nobody else may come: who waits is told when waiting helps no more. */
+static void
+test_a_drain(void **state)
+{
+    (void)state;
+    instance("other", 0);
+    fill();
+    call_as(10, "m10", MESH_HOP_ENTRY);
+    begin();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    assert_seen("drained", 0);
+    old_and_full("other");
+    assert_seen("forward 10 m10 other load", 1);
+    instance("other", 0);
+    call_as(11, "m11", MESH_HOP_ENTRY);
+    begin();
+    instance_with((struct mesh_instance){.id = "other", .session = 7, .draining = true});
+    tick(1000);
+    assert_seen("answer 11 failed", 1);
+}
+
+/* D5: not while somebody waits for another node's room. */
+static void
+test_drained(void **state)
+{
+    (void)state;
+    instance("other", 0);
+    put("m1", "");
+    step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    assert_seen("answer", 0);
+    assert_seen("drained", 0);
+    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 1}});
+    tick(1000);
+    assert_seen("drained", 1);
+}
+
+/* The model is larger than the room of all: said at once, in words. */
+static void
+test_larger_than_any_room(void **state)
+{
+    (void)state;
+    put("m1", "");
+    size_units = 2000;
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    assert_seen("answer 1 load-failed", 1);
+    assert_string_equal(answer_text, "the model is larger than this node's whole room: it takes "
+                                     "15.7 MiB, and the node has 7.5 MiB for models");
+    assert_seen("load", 0);
+    step((struct mesh_event){.kind = MESH_RUNTIME,
+                             .runtime = {.capacity_bytes = UINT64_C(100) * UNIT,
+                                         .default_bytes = UINT64_C(100) * UNIT,
+                                         .loaders = 1,
+                                         .load_timeout_ms = 9000}});
+    put("m2", "");
+    call_as(2, "m2", MESH_HOP_ENTRY);
+    assert_seen("answer 2 failed", 1);
+    assert_non_null(strstr(answer_text, "larger than a node's whole room"));
+    assert_non_null(strstr(answer_text, "0.8 MiB (`default_size_mib`)"));
+    assert_non_null(strstr(answer_text, "has 0.8 MiB for models")); /* 90 of 100 units */
+    instance("other", 0); /* which is large enough, and full */
+    call_as(3, "m2", MESH_HOP_ENTRY);
+    assert_seen("answer", 2);
+}
+
+/* R13: 256 ids a second. Who names more is told to come again. */
+static void
+test_unknown_ids_are_not_many(void **state)
+{
+    (void)state;
+    char id[TEXT];
+    mesh_destroy(mesh);
+    mesh = mesh_create(&(struct mesh_config){
+        .instance = "self", .models_max = 1000, .instances_max = 40, .calls_max = CALLS});
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {session}});
+    instance("self", 900);
+    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    rig_writes = false;
+    begin();
+    for (uint32_t i = 0; i < 256; i++) {
+        snprintf(id, sizeof(id), "u%u", i);
+        call_as(1, id, MESH_HOP_ENTRY);
+        step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 1}});
+    }
+    assert_seen("create", 256);
+    call_as(1, "one-more", MESH_HOP_ENTRY);
+    assert_seen("create", 256);
+    assert_seen("answer 1 unavailable", 1);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_it_waits),
+        TEST(test_room_is_seen_at_once),
+        TEST(test_in_order),
+        TEST(test_who_comes_does_not_overtake),
+        TEST(test_out_of_reach_is_not_full),
+        TEST(test_two_for_one),
+        TEST(test_loads_that_wait_stay),
+        TEST(test_until_its_deadline),
+        TEST(test_others_are_not_flooded),
+        TEST(test_advance_comes_after),
+        TEST(test_a_drain),
+        TEST(test_drained),
+        TEST(test_larger_than_any_room),
+        TEST(test_unknown_ids_are_not_many),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
