@@ -27,6 +27,7 @@ struct mesh_node_options {
     _Atomic uint64_t *counters; /* of the node */
     struct tracer *tracer;      /* NULL: nothing is traced */
     struct share_key share_key;
+    struct rpc_tls *tls; /* between nodes; NULL: none */
 };
 
 /* `*node` is NULL without `mesh` in the configuration, which every function here leaves alone. */

@@ -29,6 +29,7 @@ struct settings {
     char *type, *path, *key, *owner, *expected;
     char *key_read; /* what `key` points to, if it came from a file */
     const char *target;
+    struct client_tls tls;
     int64_t timeout_ms;
     bool load, wait, update, force, auto_delete, json;
 };
@@ -106,7 +107,7 @@ on_option(void *context, size_t index, const char *value, struct error *error)
         {"owner", &settings->owner},
         {"expect", &settings->expected},
     };
-    if (take_flag(settings, name))
+    if (take_flag(settings, name) || client_tls_take(&settings->tls, name, value))
         return STATUS_OK;
     if (strcmp(name, "target") == 0) {
         settings->target = value;
@@ -328,6 +329,7 @@ call_vmodel(const struct settings *settings, struct client *client, bool *good, 
 
 #define COMMON_OPTIONS                                                                             \
     {"target", "ADDRESS", "any node of the mesh; default $SHOAL_TARGET, else 127.0.0.1:8033"},     \
+        CLIENT_TLS_CA, CLIENT_TLS_CERT, CLIENT_TLS_KEY, CLIENT_TLS_NAME,                           \
         {"timeout-ms", "N", "how long to wait; default 60000. What was begun goes on"},            \
     {                                                                                              \
         "json", NULL, "one line of JSON"                                                           \
@@ -462,7 +464,7 @@ run_call(const struct settings *settings)
     bool good = false;
     rpc_init();
     enum ctl_exit code = CTL_UNREACHABLE;
-    enum status status = client_open(&client, settings->target, &error);
+    enum status status = client_open(&client, settings->target, &settings->tls, &error);
     if (status == STATUS_OK)
         status = client_reach(&client, clock_now_ns() + reach_ms * NS_PER_MS, &error);
     if (status == STATUS_OK) {

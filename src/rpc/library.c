@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Start and end of the library, its log, and its kinds of value. */
+#include <grpc/grpc_security_constants.h>
 #include <grpc/support/log.h>
 #include <grpc/support/time.h>
 #include <limits.h>
@@ -151,6 +152,13 @@ rpc_args_add_keepalive(struct rpc_args *args, int64_t time_ns, int64_t timeout_n
     rpc_args_add(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, whole_ms(timeout_ns));
     /* By default the library stops pinging after two pings without data. */
     rpc_args_add(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+}
+
+void
+rpc_args_add_peer_name(struct rpc_args *args, const struct rpc_tls *tls)
+{
+    if (tls != NULL && rpc_tls_peer_name(tls) != NULL)
+        rpc_args_add_string(args, GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, rpc_tls_peer_name(tls));
 }
 
 void
