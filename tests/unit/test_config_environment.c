@@ -337,8 +337,9 @@ test_environment_of_tls(void **state)
     /* the file's, as a whole */
     setenv("MM_TLS_PRIVATE_KEY_PASSPHRASE", "p", 1);
     setenv("MM_ENABLE_SSL", "true", 1);
-    config = rig_good("mesh: {store: 'etcd:e:1', tls: {certificate: a, key: b, ca: c}}\n"
-                      "tls: {certificate: /own.pem, key: own.key}\n" WITH_MODELS);
+    config =
+        rig_good("mesh: {instance: i, store: 'etcd:e:1', tls: {certificate: a, key: b, ca: c}}\n"
+                 "tls: {certificate: /own.pem, key: own.key}\n" WITH_MODELS);
     assert_string_equal(config.tls.certificate, "/own.pem");
     assert_string_equal(strrchr(config.tls.key, '/'), "/own.key");
     assert_null(config.tls.client_auth);
@@ -351,7 +352,7 @@ test_tls(void **state)
     (void)state;
     struct config config = rig_good(
         "tls: {certificate: a.pem, key: /k/a.key, client_ca: c, client_auth: optional}\n"
-        "mesh:\n  store: etcd:e:1\n"
+        "mesh:\n  instance: i\n  store: etcd:e:1\n"
         "  tls: {certificate: n.pem, key: n.key, ca: /c.pem, name: mesh.example}\n" WITH_MODELS);
     assert_string_equal(strrchr(config.tls.certificate, '/'), "/a.pem");
     assert_string_equal(config.tls.key, "/k/a.key");
@@ -372,8 +373,8 @@ test_tls(void **state)
             "without `client_ca`");
     rig_bad("tls: {certificate: a, key: b, client_ca: c, client_auth: yes}\n" PIPELINES, 1,
             "`client_auth` must be a word (required|optional|none)");
-    rig_bad("mesh: {store: 'etcd:e:1', tls: {certificate: a, key: b}}\n" WITH_MODELS, 1,
-            "`ca` is missing: the mesh's `tls` needs it");
+    rig_bad("mesh: {instance: i, store: 'etcd:e:1', tls: {certificate: a, key: b}}\n" WITH_MODELS,
+            1, "`ca` is missing: the mesh's `tls` needs it");
     rig_bad("mesh: {tls: {certificate: a, key: b, ca: c}}\n" WITH_MODELS, 1, "`tls` needs etcd");
 }
 
