@@ -153,8 +153,8 @@ class TestMesh(unittest.TestCase):
         """One that is loaded there alone."""
         for i in range(100):
             model = f"m{i}"
-            nodes.at("node-a").register(model)
-            self.assertEqual(said(nodes.at("node-a").infer(model)), model)
+            nodes.at(name).register(model)
+            self.assertEqual(said(nodes.at(name).infer(model)), model)
             if wait_until(lambda m=model: self.where(nodes.at("node-a"), m), model) == [name]:
                 return model
         raise AssertionError(f"nothing is placed at {name}")
