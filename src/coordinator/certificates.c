@@ -34,7 +34,7 @@ certificates_open(const struct config *config, struct certificates *certificates
                                                           .certificate = peers->certificate,
                                                           .key = peers->key,
                                                           .ca = peers->ca,
-                                                          .peer_name = peers->name,
+                                                          .peer_name = peers->peer_name,
                                                           .clients = RPC_TLS_CLIENTS_REQUIRED},
                                 &certificates->peers, error);
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "%s", config->path);

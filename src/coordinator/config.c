@@ -105,7 +105,7 @@ tls_free(struct config_tls *tls)
     free(tls->key);
     free(tls->ca);
     free(tls->client_auth);
-    free(tls->name);
+    free(tls->peer_name);
 }
 
 static void

@@ -108,7 +108,7 @@ struct config_tls {
     char *key;
     char *ca;          /* who signs the certificates of the other side; NULL: it is not asked */
     char *client_auth; /* of callers: "none", "optional" or "required"; NULL: as `ca` has it */
-    char *name;        /* of peers: in the certificates of all nodes; NULL: their hosts' */
+    char *peer_name;   /* of peers: in the certificates of all nodes; NULL: their hosts' */
     int line;
 };
 

@@ -350,17 +350,18 @@ static void
 test_tls(void **state)
 {
     (void)state;
-    struct config config = rig_good(
-        "tls: {certificate: a.pem, key: /k/a.key, client_ca: c, client_auth: optional}\n"
-        "mesh:\n  instance: i\n  store: etcd:e:1\n"
-        "  tls: {certificate: n.pem, key: n.key, ca: /c.pem, name: mesh.example}\n" WITH_MODELS);
+    struct config config =
+        rig_good("tls: {certificate: a.pem, key: /k/a.key, client_ca: c, client_auth: optional}\n"
+                 "mesh:\n  instance: i\n  store: etcd:e:1\n"
+                 "  tls: {certificate: n.pem, key: n.key, ca: /c.pem, peer_name: "
+                 "mesh.example}\n" WITH_MODELS);
     assert_string_equal(strrchr(config.tls.certificate, '/'), "/a.pem");
     assert_string_equal(config.tls.key, "/k/a.key");
     assert_string_equal(strrchr(config.tls.ca, '/'), "/c");
     assert_string_equal(config.tls.client_auth, "optional");
     assert_string_equal(strrchr(config.mesh.tls.certificate, '/'), "/n.pem");
     assert_string_equal(config.mesh.tls.ca, "/c.pem");
-    assert_string_equal(config.mesh.tls.name, "mesh.example");
+    assert_string_equal(config.mesh.tls.peer_name, "mesh.example");
     config_free(&config);
     config = rig_good(PIPELINES);
     assert_null(config.tls.certificate);
