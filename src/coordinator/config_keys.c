@@ -192,7 +192,8 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MESH_TLS_CA] = {WHERE_MESH_TLS, CONFIG_TEXT, REQUIRED, "ca", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.ca),
     "PEM file of the authority that signs the certificates of the mesh's nodes. Without "
-    "`peer_name` whoever has a certificate of it is taken for a node: it should sign nothing else."},
+    "`peer_name` whoever has a certificate of it is taken for a node: it should sign nothing "
+    "else."},
 [KEY_MESH_TLS_NAME] = {WHERE_MESH_TLS, CONFIG_TEXT, OPTIONAL, "peer_name", 1, 253,
     NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.peer_name),
