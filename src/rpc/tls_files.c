@@ -123,10 +123,10 @@ file_read(const char *path, struct stamp *stamp, char **text, struct error *erro
 static int
 no_password(char *password, int room, int writing, void *context)
 {
-    (void)password;
-    (void)room;
     (void)writing;
     (void)context;
+    if (room > 0)
+        password[0] = '\0';
     return -1;
 }
 
@@ -221,7 +221,7 @@ judge(const struct rpc_tls *tls, char *const *texts, struct error *error)
     if (status == STATUS_OK && texts[PART_CERTIFICATE] != NULL)
         status =
             certificates_judge(paths[PART_CERTIFICATE], texts[PART_CERTIFICATE], &first, error);
-    if (status == STATUS_OK && first != NULL)
+    if (status == STATUS_OK && first != NULL && texts[PART_KEY] != NULL) /* it has: options_check */
         status = pair_judge(paths, texts, first, error);
     if (status == STATUS_OK && first != NULL)
         warn_of_time(tls, first);
