@@ -99,6 +99,16 @@ addresses_free(struct config_addresses *addresses)
 }
 
 static void
+tls_free(struct config_tls *tls)
+{
+    free(tls->certificate);
+    free(tls->key);
+    free(tls->ca);
+    free(tls->client_auth);
+    free(tls->peer_name);
+}
+
+static void
 mesh_free(struct config_mesh *mesh)
 {
     char *const texts[] = {mesh->store,    mesh->store_place,  mesh->prefix,
@@ -109,6 +119,7 @@ mesh_free(struct config_mesh *mesh)
     for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
         free(texts[i]);
     addresses_free(&mesh->peers);
+    tls_free(&mesh->tls);
 }
 
 void
@@ -136,6 +147,7 @@ config_free(struct config *config)
     addresses_free(&config->prestop);
     addresses_free(&config->runtime);
     mesh_free(&config->mesh);
+    tls_free(&config->tls);
     free(config->cpus);
     free(config->counters);
     free(config->log_level);

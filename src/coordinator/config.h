@@ -103,6 +103,16 @@ struct config_addresses {
     uint32_t count;
 };
 
+/* Files of PEM, absolute. */
+struct config_tls {
+    char *certificate; /* NULL: no TLS; the key is there with it */
+    char *key;
+    char *ca;          /* who signs the certificates of the other side; NULL: it is not asked */
+    char *client_auth; /* of callers: "none", "optional" or "required"; NULL: as `ca` has it */
+    char *peer_name;   /* of peers: in the certificates of all nodes; NULL: their hosts' */
+    int line;
+};
+
 /* What keeps a mesh's records. */
 enum config_store {
     CONFIG_STORE_MEMORY,
@@ -128,6 +138,7 @@ struct config_mesh {
     char *type_constraints;        /* absolute path, or JSON; NULL: none */
     struct config_addresses peers; /* where other nodes reach this one */
     char *address;                 /* HOST or HOST:PORT that they are told; NULL: found out */
+    struct config_tls tls;         /* between them */
     uint32_t scaleup_rpm;
     int64_t failure_expiry_ns;
     char *names;        /* "models" or "vmodels": what requests name without metadata */
@@ -162,6 +173,7 @@ struct config {
     char *sandbox;         /* "best_effort" or "required" */
     char *traces;          /* "file:/absolute", or an http or https URL; NULL: none */
     uint64_t trace_sample; /* of calls without a traceparent; of 2^32 */
+    struct config_tls tls; /* of `listen` */
     struct config_pipeline *pipelines;
     uint32_t pipeline_count;
 };

@@ -221,6 +221,7 @@ config_check_top(struct config_reader *reader, const struct config_given *given)
                    config_type_name(CONFIG_PIPELINES));
     check_runtime(reader, given);
     config_check_mesh(reader, given);
+    config_check_tls(reader);
     if (config->counters == NULL)
         return;
     config->counters = config_resolve(config, config->counters);

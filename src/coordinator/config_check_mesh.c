@@ -102,7 +102,7 @@ check_instance(struct config_reader *reader)
 static void
 check_alone(struct config_reader *reader)
 {
-    static const enum config_key_index keys[] = {KEY_MESH_PEERS, KEY_MESH_ADDRESS};
+    static const enum config_key_index keys[] = {KEY_MESH_PEERS, KEY_MESH_ADDRESS, KEY_MESH_TLS};
     if (!is_alone(&reader->config->mesh))
         return;
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)

@@ -5,6 +5,7 @@
  * mesh on; without it and without `mesh` in the file no variable is looked at. What the file gives
  * comes first. Variables that are not in the table are none of ours.
  */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,9 @@ enum form {
     FORM_FALSE,    /* refused, unless it says "false" */
     FORM_BYTES,    /* of `message_mib` */
     FORM_METRICS,  /* "prometheus:port=2112;scheme=http", or "disabled" */
-    FORM_NO_STORE, /* must not be there: another store */
+    FORM_AUTH,     /* "REQUIRE", "OPTIONAL", "NONE", in any case: of `tls: client_auth` */
+    FORM_FILE,     /* a path; several are refused */
+    FORM_UNWANTED, /* must not be there, unless the file has the key */
 };
 
 struct variable {
@@ -37,7 +40,7 @@ struct variable {
 static const struct variable variables[] = {
     {"MM_SERVICE_NAME", FORM_TEXT, KEY_MESH_SERVICE, "turns the mesh on; `mesh: service`"},
     {"KV_STORE", FORM_TEXT, KEY_MESH_STORE, "`mesh: store`"},
-    {"ZOOKEEPER", FORM_NO_STORE, KEY_MESH_STORE, "refused: etcd alone is a store for many nodes"},
+    {"ZOOKEEPER", FORM_UNWANTED, KEY_MESH_STORE, "refused: etcd alone is a store for many nodes"},
     {"MM_KVSTORE_PREFIX", FORM_TEXT, KEY_MESH_PREFIX, "`mesh: prefix`"},
     {"WKUBE_POD_NAME", FORM_POD, KEY_MESH_INSTANCE, "`mesh: instance`, its last 12 characters"},
     {"WKUBE_POD_IPADDR", FORM_TEXT, KEY_MESH_ADDRESS, "`mesh: address`; only with etcd"},
@@ -66,9 +69,20 @@ static const struct variable variables[] = {
     {"MM_METRICS", FORM_METRICS, KEY_METRICS,
      "`metrics`: `prometheus`, with `:port=2112;fq_names=true` behind it, or `disabled`"},
     {"KV_READ_ONLY", FORM_FALSE, KEY_COUNT, "refused, but for `false`"},
-    {"MM_ENABLE_SSL", FORM_FALSE, KEY_COUNT, "refused, but for `false`: no TLS between nodes"},
-    {"MM_TLS_KEY_CERT_PATH", FORM_FALSE, KEY_COUNT, "refused: no TLS for callers"},
-    {"MM_TLS_PRIVATE_KEY_PATH", FORM_FALSE, KEY_COUNT, "likewise"},
+    {"MM_TLS_KEY_CERT_PATH", FORM_TEXT, KEY_TLS_CERTIFICATE, "`tls: certificate`"},
+    {"MM_TLS_PRIVATE_KEY_PATH", FORM_TEXT, KEY_TLS_KEY, "`tls: key`"},
+    {"MM_TLS_PRIVATE_KEY_PASSPHRASE", FORM_UNWANTED, KEY_TLS,
+     "refused: a key without a password is needed"},
+    {"MM_TLS_TRUST_CERT_PATH", FORM_FILE, KEY_TLS_CLIENT_CA,
+     "`tls: client_ca`; one file, with all of them"},
+    {"MM_TLS_CLIENT_AUTH", FORM_AUTH, KEY_TLS_CLIENT_AUTH,
+     "`tls: client_auth`; `REQUIRE`, `OPTIONAL` or `NONE`, which is the default"},
+    {"MM_SVC_GRPC_PRIVATE_KEY_PATH", FORM_UNWANTED, KEY_TLS,
+     "refused: it means TLS between nodes, too. `MM_TLS_…` are for callers, `mesh: tls` is for "
+     "nodes"},
+    {"TAS_SVC_GRPC_PRIVATE_KEY_PATH", FORM_UNWANTED, KEY_TLS, "likewise"},
+    {"MM_ENABLE_SSL", FORM_FALSE, KEY_MESH_TLS,
+     "refused, but for `false`, unless the file has `mesh: tls`, which is TLS between nodes"},
 };
 
 enum { LIST_MAX = 256, ENVIRONMENT_BYTES_MAX = 65536 };
@@ -219,6 +233,24 @@ read_metrics(struct config_reader *reader, const struct variable *variable, char
 }
 
 static void
+read_auth(struct config_reader *reader, const struct variable *variable, char *value)
+{
+    static char required[] = "required";
+    for (char *c = value; *c != '\0'; c++)
+        *c = (char)tolower((unsigned char)*c);
+    read_one(reader, variable, strcmp(value, "require") == 0 ? required : value);
+}
+
+static void
+read_path(struct config_reader *reader, const struct variable *variable, char *value)
+{
+    if (strchr(value, ',') != NULL)
+        report_add(reader->report, 0, "several files: one is taken, with all certificates in it");
+    else
+        read_one(reader, variable, value);
+}
+
+static void
 read_variable(struct config_reader *reader, const struct variable *variable, char *value)
 {
     switch (variable->form) {
@@ -228,11 +260,13 @@ read_variable(struct config_reader *reader, const struct variable *variable, cha
     case FORM_LIST: read_list(reader, variable, value); break;
     case FORM_POD: read_pod(reader, variable, value); break;
     case FORM_BYTES: read_bytes(reader, value); break;
+    case FORM_AUTH: read_auth(reader, variable, value); break;
+    case FORM_FILE: read_path(reader, variable, value); break;
     case FORM_CALLED: read_target(reader, variable, "localhost", value); break;
     case FORM_SOCKET: read_target(reader, variable, "unix", value); break;
     case FORM_FALSE: read_false(reader, variable, value); break;
     case FORM_METRICS: read_metrics(reader, variable, value); break;
-    case FORM_NO_STORE: report_add(reader->report, 0, "%s", variable->help); break;
+    case FORM_UNWANTED: report_add(reader->report, 0, "%s", variable->help); break;
     }
 }
 
@@ -264,6 +298,8 @@ is_given(const struct config_reader *reader, const struct config_given *given,
 {
     if (key == KEY_COUNT)
         return false;
+    if (config_keys[key].where == WHERE_TLS)
+        return given->nodes[KEY_TLS] != NULL; /* one or the other has all of it */
     return config_keys[key].where == WHERE_MESH ? reader->mesh_given.nodes[key] != NULL
                                                 : given->nodes[key] != NULL;
 }

@@ -86,6 +86,10 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_TRACE_SAMPLE] = {WHERE_TOP, CONFIG_DECIMAL, OPTIONAL, "trace_sample", 0, 1, NULL,
     "0", NULL, FIELD_U64, INT64_C(1) << 32, TOP(trace_sample),
     "Share of the requests without a `traceparent` that are traced too. Only with `traces`."},
+[KEY_TLS] = {WHERE_TOP, CONFIG_TLS, OPTIONAL, "tls", 0, 0, NULL,
+    NULL, NULL, FIELD_NONE, 0, 0,
+    "Callers of all addresses of `listen` speak TLS, and may be asked for certificates. Not of "
+    "`http`, `metrics`, `probes`, `prestop` and a `runtime` of its own. Left out: no TLS."},
 [KEY_MESH] = {WHERE_TOP, CONFIG_MESH, OPTIONAL, "mesh", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
     "The node is one of a mesh, which loads and unloads the models of pipelines with `models`, or "
@@ -95,6 +99,22 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_PIPELINES] = {WHERE_TOP, CONFIG_PIPELINES, OPTIONAL, "pipelines", 1, CONFIG_PIPELINES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(pipelines),
     "What is served. Needed, unless `mesh` has a `runtime`."},
+
+[KEY_TLS_CERTIFICATE] = {WHERE_TLS, CONFIG_TEXT, REQUIRED, "certificate", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(tls.certificate),
+    "PEM file, relative to this one: this node's certificate, and behind it those between it and "
+    "its authority. Read again when it changes, as are all of these files."},
+[KEY_TLS_KEY] = {WHERE_TLS, CONFIG_TEXT, REQUIRED, "key", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(tls.key),
+    "PEM file of the certificate's private key, without a password."},
+[KEY_TLS_CLIENT_CA] = {WHERE_TLS, CONFIG_TEXT, OPTIONAL, "client_ca", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(tls.ca),
+    "PEM file of the authorities that sign callers' certificates. Left out: callers are not asked "
+    "who they are."},
+[KEY_TLS_CLIENT_AUTH] = {WHERE_TLS, CONFIG_CHOICE, OPTIONAL, "client_auth", 0, 0, NULL,
+    NULL, "required|optional|none", FIELD_NONE, 0, TOP(tls.client_auth),
+    "Whether callers must show a certificate; `optional`: who shows one must show a good one. Left "
+    "out: `required` if there is `client_ca`."},
 
 [KEY_MESH_STORE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "store", 1, PATH_BYTES_MAX, NULL,
     "memory", NULL, FIELD_NONE, 0, TOP(mesh.store),
@@ -127,6 +147,11 @@ const struct config_key config_keys[KEY_COUNT] = {
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.address),
     "HOST or HOST:PORT under which other nodes reach the first of `peers`. Left out: the address "
     "that this host's name has."},
+[KEY_MESH_TLS] = {WHERE_MESH, CONFIG_TLS, OPTIONAL, "tls", 0, 0, NULL,
+    NULL, NULL, FIELD_NONE, 0, 0,
+    "Nodes call each other over TLS, both sides with certificates. The same at all nodes of the "
+    "mesh: those with it and those without do not call each other. Only with etcd. Left out: no "
+    "TLS."},
 [KEY_MESH_LABELS] = {WHERE_MESH, CONFIG_LABELS, OPTIONAL, "labels", 1, CONFIG_LABELS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.labels),
     "What this node offers, for `type_constraints`."},
@@ -155,6 +180,25 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MESH_ZONE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "zone", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.zone),
     "Its failure domain, likewise."},
+
+[KEY_MESH_TLS_CERTIFICATE] = {WHERE_MESH_TLS, CONFIG_TEXT, REQUIRED, "certificate", 1,
+    PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.certificate),
+    "PEM file, relative to this one: this node's certificate, for a server and for a client. Read "
+    "again when it changes, as are all of these files."},
+[KEY_MESH_TLS_KEY] = {WHERE_MESH_TLS, CONFIG_TEXT, REQUIRED, "key", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.key),
+    "PEM file of the certificate's private key, without a password."},
+[KEY_MESH_TLS_CA] = {WHERE_MESH_TLS, CONFIG_TEXT, REQUIRED, "ca", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.ca),
+    "PEM file of the authority that signs the certificates of the mesh's nodes. Without "
+    "`peer_name` whoever has a certificate of it is taken for a node: it should sign nothing "
+    "else."},
+[KEY_MESH_TLS_NAME] = {WHERE_MESH_TLS, CONFIG_TEXT, OPTIONAL, "peer_name", 1, 253,
+    NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.peer_name),
+    "A DNS name that the certificate of every node has, and of nobody else: asked for on both "
+    "sides. Left out: a node that is called must have one for its host, or address."},
 
 [KEY_PIPELINE_NAME] = {WHERE_PIPELINE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(name),
@@ -302,7 +346,8 @@ const struct config_key config_keys[KEY_COUNT] = {
 };
 
 static const char *const where_names[WHERE_COUNT] = {
-    [WHERE_TOP] = "the top level",   [WHERE_MESH] = "the mesh",
+    [WHERE_TOP] = "the top level",   [WHERE_TLS] = "`tls` at the top",
+    [WHERE_MESH] = "the mesh",       [WHERE_MESH_TLS] = "the mesh's `tls`",
     [WHERE_PIPELINE] = "a pipeline", [WHERE_MODELS] = "a pipeline's models",
     [WHERE_STAGE] = "a stage",       [WHERE_MODEL] = "a stage's model",
 };
@@ -324,6 +369,7 @@ static const char *const type_names[] = {
     [CONFIG_MODELS] = "a map",
     [CONFIG_LABELS] = "a list of labels",
     [CONFIG_MESH] = "a map",
+    [CONFIG_TLS] = "a map",
     [CONFIG_STAGES] = "a list of stages",
     [CONFIG_PIPELINES] = "a list of pipelines",
 };
@@ -420,6 +466,7 @@ config_range_text(const struct config_key *key, char *text, size_t room)
     case CONFIG_TEXT:
     case CONFIG_MODEL:
     case CONFIG_MESH:
+    case CONFIG_TLS:
     case CONFIG_MODELS: text[0] = '\0'; break;
     }
 }

@@ -12,7 +12,9 @@
 /* The maps of a file. */
 enum config_where {
     WHERE_TOP,
+    WHERE_TLS,
     WHERE_MESH,
+    WHERE_MESH_TLS,
     WHERE_PIPELINE,
     WHERE_MODELS,
     WHERE_STAGE,
@@ -37,6 +39,7 @@ enum config_type {
     CONFIG_MODELS,         /* the map WHERE_MODELS, into the same struct */
     CONFIG_LABELS,         /* list of texts without a comma; sorted into one, comma between */
     CONFIG_MESH,           /* the map WHERE_MESH, into the same struct */
+    CONFIG_TLS,            /* the map WHERE_TLS or WHERE_MESH_TLS, into the same struct */
     CONFIG_STAGES,         /* list of WHERE_STAGE */
     CONFIG_PIPELINES,      /* list of WHERE_PIPELINE */
 };
@@ -81,8 +84,13 @@ enum config_key_index {
     KEY_SANDBOX,
     KEY_TRACES,
     KEY_TRACE_SAMPLE,
+    KEY_TLS,
     KEY_MESH,
     KEY_PIPELINES,
+    KEY_TLS_CERTIFICATE,
+    KEY_TLS_KEY,
+    KEY_TLS_CLIENT_CA,
+    KEY_TLS_CLIENT_AUTH,
     KEY_MESH_STORE,
     KEY_MESH_RUNTIME,
     KEY_MESH_CALLS,
@@ -91,6 +99,7 @@ enum config_key_index {
     KEY_MESH_INSTANCE,
     KEY_MESH_PEERS,
     KEY_MESH_ADDRESS,
+    KEY_MESH_TLS,
     KEY_MESH_LABELS,
     KEY_MESH_TYPES,
     KEY_MESH_RPM,
@@ -99,6 +108,10 @@ enum config_key_index {
     KEY_MESH_OWNER,
     KEY_MESH_LOCATION,
     KEY_MESH_ZONE,
+    KEY_MESH_TLS_CERTIFICATE,
+    KEY_MESH_TLS_KEY,
+    KEY_MESH_TLS_CA,
+    KEY_MESH_TLS_NAME,
     KEY_PIPELINE_NAME,
     KEY_METHOD,
     KEY_ID_PATH,

@@ -8,7 +8,9 @@
 
 static const char *const titles[WHERE_COUNT] = {
     [WHERE_TOP] = "At the top",
+    [WHERE_TLS] = "Of `tls`",
     [WHERE_MESH] = "Of `mesh`",
+    [WHERE_MESH_TLS] = "Of the `tls` of `mesh`",
     [WHERE_PIPELINE] = "Of each pipeline",
     [WHERE_MODELS] = "Of a pipeline's `models`",
     [WHERE_STAGE] = "Of each stage",

@@ -442,6 +442,20 @@ read_mesh(struct config_reader *reader, const struct config_key *key, const stru
 }
 
 static void
+read_tls(struct config_reader *reader, const struct config_key *key, const struct node *map)
+{
+    bool of_mesh = key->where == WHERE_MESH;
+    struct config *config = reader->config;
+    struct config_given given;
+    if (map->kind != NODE_MAP) {
+        report_type(reader, key, map);
+        return;
+    }
+    (of_mesh ? &config->mesh.tls : &config->tls)->line = map->line;
+    read_map(reader, of_mesh ? WHERE_MESH_TLS : WHERE_TLS, map, config, &given);
+}
+
+static void
 read_value(struct config_reader *reader, const struct config_key *key, const struct node *node,
            void *base)
 {
@@ -468,6 +482,7 @@ read_value(struct config_reader *reader, const struct config_key *key, const str
         read_labels(reader, key, node, (char **)(void *)((char *)base + key->offset));
         break;
     case CONFIG_MESH: read_mesh(reader, key, node); break;
+    case CONFIG_TLS: read_tls(reader, key, node); break;
     case CONFIG_MODEL:
     case CONFIG_MODELS: read_map_within(reader, key, node, base); break;
     case CONFIG_STAGES:

@@ -120,6 +120,8 @@ void config_check_stage(struct config_reader *reader, const struct config_pipeli
                         struct config_stage *stage, const struct config_given *given);
 /* Of `mesh`, as the file and the environment have it together; part of config_check_top. */
 void config_check_mesh(struct config_reader *reader, const struct config_given *given);
+/* Of `tls` and `mesh: tls`, likewise. */
+void config_check_tls(struct config_reader *reader);
 void config_check_models(struct config_reader *reader, struct config_pipeline *pipeline,
                          const struct config_given *given);
 /* Of an element of such a key: what to listen on, to be freed; NULL: reported. */

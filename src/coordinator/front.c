@@ -581,6 +581,7 @@ server_options(struct front *front)
         .methods = front->methods,
         .method_count = front->method_count,
         .any = mesh_node_takes_any(front->options.mesh) ? &any_method : NULL,
+        .tls = front->options.tls,
         .context = front,
     };
 }

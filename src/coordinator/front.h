@@ -32,6 +32,7 @@ struct front_options {
     _Atomic uint64_t *counters; /* of the node */
     struct tracer *tracer;      /* NULL: nothing is traced */
     struct share_key share_key; /* by which callers are known, whatever way they come */
+    struct rpc_tls *tls;        /* NULL: none */
 };
 
 /* Binds all addresses. Calls are taken from front_start on. */

@@ -9,14 +9,15 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "mesh/edge/peers.h"
 
 /* An address with colons in it stands in brackets before a port. */
 static void
-put(char address[MESH_ADDRESS_BYTES], const char *host, int port)
+put(char address[MESH_ADDRESS_BYTES], const char *before, const char *host, int port)
 {
     bool bare = strchr(host, ':') != NULL && host[0] != '[';
-    snprintf(address, MESH_ADDRESS_BYTES, "%s%s%s:%d", bare ? "[" : "", host, bare ? "]" : "",
-             port);
+    snprintf(address, MESH_ADDRESS_BYTES, "%s%s%s%s:%d", before, bare ? "[" : "", host,
+             bare ? "]" : "", port);
 }
 
 /* Whether `given` ends in a port. */
@@ -56,9 +57,10 @@ mesh_address_find(const struct config_mesh *config, int port, char address[MESH_
                   struct error *error)
 {
     const char *listen = config->peers.items[0];
+    const char *before = config->tls.certificate != NULL ? PEERS_TLS : "";
     char host[NI_MAXHOST];
     if (config->address != NULL && has_port(config->address)) {
-        snprintf(address, MESH_ADDRESS_BYTES, "%s", config->address);
+        snprintf(address, MESH_ADDRESS_BYTES, "%s%s", before, config->address);
         return STATUS_OK;
     }
     if (port == 0)
@@ -66,7 +68,7 @@ mesh_address_find(const struct config_mesh *config, int port, char address[MESH_
                          "mesh: the first of `peers`, %s, is no port: set `address` to HOST:PORT",
                          listen);
     if (config->address != NULL) {
-        put(address, config->address, port);
+        put(address, before, config->address, port);
         return STATUS_OK;
     }
     const char *colon = strrchr(listen, ':');
@@ -77,7 +79,7 @@ mesh_address_find(const struct config_mesh *config, int port, char address[MESH_
         snprintf(host, sizeof(host), "%.*s", (int)bytes, listen);
     else if (host_address(host, error) != STATUS_OK)
         return error->status;
-    put(address, host, port);
+    put(address, before, host, port);
     return STATUS_OK;
 }
 

@@ -14,8 +14,9 @@
 /* A host as long as getnameinfo tells one, brackets, and a port. */
 enum { MESH_ADDRESS_BYTES = NI_MAXHOST + 16 };
 
-/* "host:port", the first of `peers`, which is bound to `port` (0: a unix socket). FAILED_
- * PRECONDITION: no address is found that another machine could call; the text says what to set. */
+/* "host:port", the first of `peers`, which is bound to `port` (0: a unix socket), with PEERS_TLS
+ * before it if there is TLS between the nodes. FAILED_PRECONDITION: no address is found that
+ * another machine could call; the text says what to set. */
 enum status mesh_address_find(const struct config_mesh *config, int port,
                               char address[MESH_ADDRESS_BYTES], struct error *error) WARN_UNUSED;
 

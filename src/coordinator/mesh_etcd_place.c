@@ -35,6 +35,9 @@ etcd_place_fini(struct etcd_place *place)
     free(place->ca_file);
     free(place->cert_file);
     free(place->key_file);
+    free(place->ca_pem);
+    free(place->cert_pem);
+    free(place->key_pem);
     *place = (struct etcd_place){0};
 }
 
@@ -112,11 +115,10 @@ static const struct member members[] = {
     {"certificate_file", offsetof(struct etcd_place, ca_file), true},
     {"client_certificate_file", offsetof(struct etcd_place, cert_file), true},
     {"client_key_file", offsetof(struct etcd_place, key_file), true},
+    {"certificate", offsetof(struct etcd_place, ca_pem), false},
+    {"client_certificate", offsetof(struct etcd_place, cert_pem), false},
+    {"client_key", offsetof(struct etcd_place, key_pem), false},
 };
-
-/* What would be left out without a word, and matters. */
-static const char *const not_taken[] = {"certificate", "client_certificate", "client_key",
-                                        "override_authority"};
 
 static enum status
 read_member(const json_t *file, const struct member *member, const char *path,
@@ -140,12 +142,11 @@ read_member(const json_t *file, const struct member *member, const char *path,
 static enum status
 read_file(const json_t *file, const char *path, struct etcd_place *place, struct error *error)
 {
-    for (size_t i = 0; i < ARRAY_COUNT(not_taken); i++)
-        if (json_object_get(file, not_taken[i]) != NULL)
-            return error_set(error, STATUS_INVALID_ARGUMENT,
-                             "\"%s\" is not taken: name files (certificate_file, "
-                             "client_certificate_file, client_key_file)",
-                             not_taken[i]);
+    /* It would be left out without a word, and matters. */
+    if (json_object_get(file, "override_authority") != NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "\"override_authority\" is not taken: the endpoints must have the names "
+                         "that etcd's certificate has");
     for (size_t i = 0; i < ARRAY_COUNT(members); i++)
         if (read_member(file, &members[i], path, place, error) != STATUS_OK)
             return error->status;
@@ -153,7 +154,8 @@ read_file(const json_t *file, const char *path, struct etcd_place *place, struct
         place->root = copy("");
     const char *mode = json_string_value(json_object_get(file, "tls_mode"));
     bool tls = mode != NULL && strcmp(mode, "TLS") == 0;
-    tls = tls || (place->ca_file != NULL && (mode == NULL || strcmp(mode, "PLAINTEXT") != 0));
+    bool trusts = place->ca_file != NULL || place->ca_pem != NULL;
+    tls = tls || (trusts && (mode == NULL || strcmp(mode, "PLAINTEXT") != 0));
     const char *endpoints = json_string_value(json_object_get(file, "endpoints"));
     if (endpoints == NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT,

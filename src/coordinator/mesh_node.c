@@ -245,6 +245,7 @@ open_peers(struct mesh_node *node, int64_t start_ms, struct error *error)
     struct peer_server_options server = {
         .listen = (const char *const *)config->mesh.peers.items,
         .listen_count = config->mesh.peers.count,
+        .tls = node->options.tls,
         .instance = config->mesh.instance,
         .start_ms = start_ms,
         .message_bytes_max = config->message_bytes_max,
@@ -260,6 +261,7 @@ open_peers(struct mesh_node *node, int64_t start_ms, struct error *error)
         .queue_count = node->queue_count + 1,
         .instance = config->mesh.instance,
         .start_ms = start_ms,
+        .tls = node->options.tls,
         .message_bytes_max = config->message_bytes_max,
     });
     return STATUS_OK;

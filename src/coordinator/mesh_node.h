@@ -34,6 +34,7 @@ struct mesh_node_options {
     /* Loop thread: the registry forbids that new nodes start. */
     void (*on_disabled)(void *context);
     void *context;
+    struct rpc_tls *tls; /* between nodes; NULL: none */
 };
 
 /* `*node` is NULL without `mesh` in the configuration, which every function here leaves alone. */

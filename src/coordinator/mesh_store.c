@@ -18,6 +18,9 @@ connect(struct loop *loop, const struct etcd_place *place, uint64_t seed, struct
         .ca_file = place->ca_file,
         .cert_file = place->cert_file,
         .key_file = place->key_file,
+        .ca_pem = place->ca_pem,
+        .cert_pem = place->cert_pem,
+        .key_pem = place->key_pem,
         .seed = seed,
     };
     return etcd_create(loop_base(loop), &options, etcd, error);

@@ -36,6 +36,9 @@ struct etcd_place {
     char *ca_file;
     char *cert_file;
     char *key_file;
+    char *ca_pem; /* this and the next two: the text itself; a file comes first */
+    char *cert_pem;
+    char *key_pem;
 };
 
 /* "http://a:2379,b:2379;rootPrefix=/x". */

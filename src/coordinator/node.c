@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/assembly.h"
+#include "coordinator/certificates.h"
 #include "coordinator/config.h"
 #include "coordinator/control.h"
 #include "coordinator/drains.h"
@@ -51,6 +52,7 @@ struct node {
     const struct node_options *options;
     struct config_source
         *source; /* of the start: addresses, threads and limits stay as they were */
+    struct certificates certificates;
     struct loop *loop;
     struct assembly assembly;
     struct front *front;
@@ -130,10 +132,17 @@ int
 node_check(const struct node_options *options)
 {
     struct config config = {0};
+    struct certificates certificates = {NULL, NULL};
+    struct error error = ERROR_NONE;
     int code = load_config(options, &config);
+    if (code == EXIT_CLEAN && certificates_open(&config, &certificates, &error) != STATUS_OK) {
+        fprintf(stderr, "%s\n", error.text);
+        code = EXIT_REFUSED;
+    }
     if (code == EXIT_CLEAN)
         printf("%s: configuration is good: %u pipeline%s\n", options->config_path,
                config.pipeline_count, config.pipeline_count == 1 ? "" : "s");
+    certificates_close(&certificates);
     config_free(&config);
     return code;
 }
@@ -540,6 +549,7 @@ create_mesh(struct node *node, struct error *error)
         .log_level = node->log_level,
         .on_disabled = on_mesh_disabled,
         .context = node,
+        .tls = node->certificates.peers,
     };
     return mesh_node_create(&options, &node->mesh, error);
 }
@@ -583,6 +593,7 @@ front_open(struct node *node, struct error *error)
         .counters = counters_values(&node->assembly.counters, 0),
         .tracer = node->tracer,
         .share_key = node->share_key,
+        .tls = node->certificates.callers,
     };
     status = front_create(&front, &node->front, error);
     return status == STATUS_OK ? open_mesh(node, error) : status;
@@ -625,7 +636,9 @@ static enum status
 start(struct node *node, struct error *error)
 {
     const struct node_options *options = node->options;
-    enum status status = loop_create(&node->loop, error);
+    enum status status = certificates_open(&node->source->config, &node->certificates, error);
+    if (status == STATUS_OK)
+        status = loop_create(&node->loop, error);
     if (status == STATUS_OK)
         status = watch_signals(node, error);
     if (status != STATUS_OK)
@@ -705,6 +718,7 @@ finish(struct node *node)
         rpc_shutdown();
         loop_destroy(node->loop);
     }
+    certificates_close(&node->certificates);
     config_source_unref(node->source);
 }
 

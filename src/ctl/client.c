@@ -11,18 +11,50 @@
 
 #define SERVICE "/inference.GRPCInferenceService/"
 
-enum status
-client_open(struct client *client, const char *target, struct error *error)
+bool
+client_tls_take(struct client_tls *tls, const char *option, const char *value)
 {
+    const struct {
+        const char *option;
+        const char **value;
+    } known[] = {{"tls-ca", &tls->ca},
+                 {"tls-cert", &tls->cert},
+                 {"tls-key", &tls->key},
+                 {"tls-name", &tls->name}};
+    for (size_t i = 0; i < ARRAY_COUNT(known); i++)
+        if (strcmp(known[i].option, option) == 0) {
+            *known[i].value = value;
+            return true;
+        }
+    return false;
+}
+
+enum status
+client_open(struct client *client, const char *target, const struct client_tls *tls,
+            struct error *error)
+{
+    enum status status = STATUS_OK;
     *client = (struct client){.target = target};
-    return rpc_channel_create(target, &client->channel, error);
+    if (tls != NULL &&
+        (tls->ca != NULL || tls->cert != NULL || tls->key != NULL || tls->name != NULL))
+        status = rpc_tls_create(&(struct rpc_tls_options){.name = "--tls",
+                                                          .ca = tls->ca,
+                                                          .certificate = tls->cert,
+                                                          .key = tls->key,
+                                                          .peer_name = tls->name},
+                                &client->tls, error);
+    if (status == STATUS_OK)
+        status = rpc_channel_create_tls(target, client->tls, &client->channel, error);
+    return status;
 }
 
 void
 client_close(struct client *client)
 {
     rpc_channel_destroy(client->channel);
+    rpc_tls_destroy(client->tls);
     client->channel = NULL;
+    client->tls = NULL;
 }
 
 enum status
@@ -60,7 +92,8 @@ client_reach(struct client *client, int64_t deadline_ns, struct error *error)
         client_call(client, "ServerLive", &request.base, deadline_ns, &response, &bytes, error);
     free(response);
     if (status == STATUS_DEADLINE_EXCEEDED)
-        return error_set(error, STATUS_UNAVAILABLE, "no node answers at %.200s", client->target);
+        return error_set(error, STATUS_UNAVAILABLE, "no node answers at %.200s%s", client->target,
+                         client->tls != NULL ? " over TLS, with these certificates" : "");
     *error = ERROR_NONE;
     return STATUS_OK;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,13 +13,44 @@
 #include "inference/open_inference.pb-c.h"
 #include "rpc/rpc.h"
 
+/* How a node is spoken to; all NULL: without TLS. */
+struct client_tls {
+    const char *ca; /* NULL: the system's */
+    const char *cert;
+    const char *key;
+    const char *name; /* NULL: the target's */
+};
+
+/* The options that fill it, of every command with a target. */
+#define CLIENT_TLS_CA                                                                              \
+    {                                                                                              \
+        "tls-ca", "FILE", "speak TLS; PEM of who signs the node's certificate"                     \
+    }
+#define CLIENT_TLS_CERT                                                                            \
+    {                                                                                              \
+        "tls-cert", "FILE", "speak TLS; PEM of the certificate to show, with --tls-key"            \
+    }
+#define CLIENT_TLS_KEY                                                                             \
+    {                                                                                              \
+        "tls-key", "FILE", "PEM of its key"                                                        \
+    }
+#define CLIENT_TLS_NAME                                                                            \
+    {                                                                                              \
+        "tls-name", "NAME", "speak TLS; name in the node's certificate; default: the target's"     \
+    }
+
+/* False: it is none of these. */
+bool client_tls_take(struct client_tls *tls, const char *option, const char *value);
+
 struct client {
     const char *target;
     struct rpc_channel *channel;
+    struct rpc_tls *tls; /* NULL: none */
 };
 
-/* Between rpc_init and rpc_shutdown. Does not connect yet. `target` is kept. */
-enum status client_open(struct client *client, const char *target, struct error *error) WARN_UNUSED;
+/* Between rpc_init and rpc_shutdown. Does not connect yet. `target` is kept. `tls` may be NULL. */
+enum status client_open(struct client *client, const char *target, const struct client_tls *tls,
+                        struct error *error) WARN_UNUSED;
 void client_close(struct client *client);
 
 /*

@@ -24,6 +24,10 @@
 
 enum infer_option {
     INFER_TARGET,
+    INFER_TLS_CA,
+    INFER_TLS_CERT,
+    INFER_TLS_KEY,
+    INFER_TLS_NAME,
     INFER_INPUT,
     INFER_OUTPUT,
     INFER_PARAM,
@@ -45,6 +49,10 @@ static const struct ctl_option options[] = {
     [INFER_TARGET] = {"target", "ADDRESS",
                       "unix:/path or host:port; default $SHOAL_TARGET, else "
                       "127.0.0.1:8033"},
+    [INFER_TLS_CA] = CLIENT_TLS_CA,
+    [INFER_TLS_CERT] = CLIENT_TLS_CERT,
+    [INFER_TLS_KEY] = CLIENT_TLS_KEY,
+    [INFER_TLS_NAME] = CLIENT_TLS_NAME,
     [INFER_INPUT] = {"input", "TENSOR", "repeated: one for each tensor of the model; see above"},
     [INFER_OUTPUT] = {"output", "NAME", "repeated: answer with these tensors alone, in this order"},
     [INFER_PARAM] = {"param", "KEY=VALUE",
@@ -69,6 +77,7 @@ static const struct ctl_option options[] = {
 
 struct infer {
     const char *target;
+    struct client_tls tls;
     struct request request;
     const char *inputs[INPUTS_MAX];
     struct input_options csv;
@@ -129,6 +138,10 @@ on_option(void *settings, size_t index, const char *value, struct error *error)
     struct request *request = &infer->request;
     switch ((enum infer_option)index) {
     case INFER_TARGET: infer->target = value; break;
+    case INFER_TLS_CA:
+    case INFER_TLS_CERT:
+    case INFER_TLS_KEY:
+    case INFER_TLS_NAME: client_tls_take(&infer->tls, options[index].name, value); break;
     case INFER_INPUT: return word_add(infer->inputs, &request->input_count, value, error);
     case INFER_OUTPUT:
         if (request->output_count == INPUTS_MAX)
@@ -332,7 +345,7 @@ infer_node(const struct infer *infer, const struct split *split)
     reach_ns = reach_ns > REACH_NS_MIN ? reach_ns : REACH_NS_MIN;
     reach_ns = reach_ns < REACH_NS_MAX ? reach_ns : REACH_NS_MAX;
     rpc_init();
-    enum status status = client_open(&client, infer->target, &error);
+    enum status status = client_open(&client, infer->target, &infer->tls, &error);
     if (status == STATUS_OK)
         status = client_reach(&client, clock_now_ns() + reach_ns, &error);
     if (status != STATUS_OK) {

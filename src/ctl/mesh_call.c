@@ -79,7 +79,7 @@ on_option(void *context, size_t index, const char *value, struct error *error)
         {"owner", &settings->owner},
         {"expect", &settings->expected},
     };
-    if (take_flag(settings, name))
+    if (take_flag(settings, name) || client_tls_take(&settings->tls, name, value))
         return STATUS_OK;
     if (strcmp(name, "target") == 0) {
         settings->target = value;
@@ -113,6 +113,7 @@ on_argument(void *context, const char *value, struct error *error)
 
 #define COMMON_OPTIONS                                                                             \
     {"target", "ADDRESS", "any node of the mesh; default $SHOAL_TARGET, else 127.0.0.1:8033"},     \
+        CLIENT_TLS_CA, CLIENT_TLS_CERT, CLIENT_TLS_KEY, CLIENT_TLS_NAME,                           \
         {"timeout-ms", "N", "how long to wait; default 60000. What was begun goes on"},            \
     {                                                                                              \
         "json", NULL, "one line of JSON"                                                           \
@@ -247,7 +248,7 @@ run_call(const struct mesh_settings *settings)
     bool good = false;
     rpc_init();
     enum ctl_exit code = CTL_UNREACHABLE;
-    enum status status = client_open(&client, settings->target, &error);
+    enum status status = client_open(&client, settings->target, &settings->tls, &error);
     if (status == STATUS_OK)
         status = client_reach(&client, clock_now_ns() + reach_ms * NS_PER_MS, &error);
     if (status == STATUS_OK) {

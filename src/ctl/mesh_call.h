@@ -20,6 +20,7 @@ struct mesh_settings {
     char *type, *path, *key, *owner, *expected;
     char *key_read; /* what `key` points to, if it came from a file */
     const char *target;
+    struct client_tls tls;
     int64_t timeout_ms;
     bool load, wait, update, force, auto_delete, json;
 };

@@ -25,10 +25,24 @@
 
 enum { MODELS_MAX = 1024 };
 
-enum status_option { OPTION_TARGET, OPTION_COUNTERS, OPTION_WAIT, OPTION_TIMEOUT, OPTION_JSON };
+enum status_option {
+    OPTION_TARGET,
+    OPTION_TLS_CA,
+    OPTION_TLS_CERT,
+    OPTION_TLS_KEY,
+    OPTION_TLS_NAME,
+    OPTION_COUNTERS,
+    OPTION_WAIT,
+    OPTION_TIMEOUT,
+    OPTION_JSON
+};
 
 static const struct ctl_option options[] = {
     [OPTION_TARGET] = {"target", "ADDRESS", "ask the node there too: unix:/path or host:port"},
+    [OPTION_TLS_CA] = CLIENT_TLS_CA,
+    [OPTION_TLS_CERT] = CLIENT_TLS_CERT,
+    [OPTION_TLS_KEY] = CLIENT_TLS_KEY,
+    [OPTION_TLS_NAME] = CLIENT_TLS_NAME,
     [OPTION_COUNTERS] = {"counters", "PATH",
                          "the node's counters file; default /run/shoal/counters "
                          "for root, else\n$XDG_RUNTIME_DIR/shoal/counters or "
@@ -40,6 +54,7 @@ static const struct ctl_option options[] = {
 
 struct settings {
     const char *target; /* NULL: do not ask */
+    struct client_tls tls;
     const char
         *counters; /* NULL: the default one, if it is there and the node is on this machine */
     char counters_default[256];
@@ -583,6 +598,10 @@ on_option(void *given, size_t index, const char *value, struct error *error)
     struct settings *settings = given;
     switch ((enum status_option)index) {
     case OPTION_TARGET: settings->target = value; break;
+    case OPTION_TLS_CA:
+    case OPTION_TLS_CERT:
+    case OPTION_TLS_KEY:
+    case OPTION_TLS_NAME: client_tls_take(&settings->tls, options[index].name, value); break;
     case OPTION_COUNTERS: settings->counters = value; break;
     case OPTION_WAIT: return ctl_read_seconds(value, &settings->wait_ns, error);
     case OPTION_TIMEOUT: return ctl_read_whole(value, 1, 86400000, &settings->timeout_ms, error);
@@ -652,7 +671,7 @@ status_run(int argc, char **argv)
         goto out;
     }
     rpc_init();
-    if (client_open(&client, settings->target, &error) == STATUS_OK)
+    if (client_open(&client, settings->target, &settings->tls, &error) == STATUS_OK)
         code = status_show(settings, &client);
     else
         code = ctl_fail(CTL_UNREACHABLE, settings->json, &error);

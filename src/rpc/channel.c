@@ -30,13 +30,21 @@ struct outcome {
 enum status
 rpc_channel_create(const char *target, struct rpc_channel **out, struct error *error)
 {
+    return rpc_channel_create_tls(target, NULL, out, error);
+}
+
+enum status
+rpc_channel_create_tls(const char *target, struct rpc_tls *tls, struct rpc_channel **out,
+                       struct error *error)
+{
     if (target[0] == '\0')
         return error_set(error, STATUS_INVALID_ARGUMENT, "empty address");
     struct rpc_args args = {.count = 0};
     rpc_args_add_connection(&args, RPC_CONNECT_MS);
     rpc_args_add(&args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, -1);
+    rpc_args_add_peer_name(&args, tls);
     grpc_channel_args core_args = {.num_args = args.count, .args = args.items};
-    grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
+    grpc_channel_credentials *credentials = rpc_tls_client(tls);
     struct rpc_channel *channel = rpc_allocate(1, sizeof(*channel));
     channel->core = grpc_channel_create(target, credentials, &core_args);
     grpc_channel_credentials_release(credentials);

@@ -39,8 +39,7 @@ channel_create(const struct rpc_client_options *options)
     rpc_args_add_limit(&args, GRPC_ARG_MAX_METADATA_SIZE, options->metadata_bytes_max);
     rpc_args_add(&args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     rpc_args_add_keepalive(&args, options->keepalive_time_ns, options->keepalive_timeout_ns);
-    if (options->tls != NULL && options->tls->peer_name != NULL)
-        rpc_args_add_string(&args, GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, options->tls->peer_name);
+    rpc_args_add_peer_name(&args, options->tls);
     grpc_channel_args core_args = {.num_args = args.count, .args = args.items};
     grpc_channel_credentials *credentials = rpc_tls_client(options->tls);
     grpc_channel *channel = grpc_channel_create(options->target, credentials, &core_args);
@@ -77,9 +76,6 @@ rpc_client_create(const struct rpc_client_options *options, struct rpc_client **
 {
     if (options->target[0] == '\0')
         return error_set(error, STATUS_INVALID_ARGUMENT, "empty address");
-    enum status status = rpc_tls_check(options->tls, false, error);
-    if (status != STATUS_OK)
-        return status;
     struct rpc_client *client = rpc_allocate(1, sizeof(*client));
     client->queue = options->queue;
     client->watch_tag.event = RPC_EVENT_WATCHED;

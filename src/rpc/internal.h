@@ -154,8 +154,15 @@ struct rpc_queue {
     struct rpc_tag wake_tag;
 };
 
+/* The certificates of one address that is listened on. */
+struct rpc_tls_use {
+    struct rpc_tls *tls; /* NULL: none */
+    uint64_t version;    /* that the library has; under the lock of `tls` */
+};
+
 /* One address that is listened on. */
 struct rpc_listener {
+    struct rpc_tls_use tls;
     int port;
     char path[108]; /* of a unix socket, else "" */
     dev_t device;   /* the file we made, to be unlinked by us only */
@@ -204,14 +211,33 @@ void rpc_args_add_string(struct rpc_args *args, const char *key, const char *val
 void rpc_args_add_limit(struct rpc_args *args, const char *key, size_t limit);
 /* Pings after `time_ns` of silence, with calls or without; 0: none. */
 void rpc_args_add_keepalive(struct rpc_args *args, int64_t time_ns, int64_t timeout_ns);
+/* Whose name a server must have; `tls` NULL: none. */
+void rpc_args_add_peer_name(struct rpc_args *args, const struct rpc_tls *tls);
 /* How a client connects: what rpc_channel and rpc_client have in common. */
 void rpc_args_add_connection(struct rpc_args *args, int connect_ms);
 
+/* ---- tls_files.c ---- */
+
+/* Texts of PEM; NULL: none. */
+struct rpc_pems {
+    const char *ca;
+    const char *certificate;
+    const char *key;
+};
+
+/* What is in use, as it is until the release; looks at the files before. `*version`: as of
+ * rpc_tls_version. */
+const struct rpc_pems *rpc_tls_acquire(struct rpc_tls *tls, uint64_t *version);
+void rpc_tls_release(struct rpc_tls *tls);
+bool rpc_tls_has_certificate(const struct rpc_tls *tls);
+enum rpc_tls_clients rpc_tls_clients(const struct rpc_tls *tls);
+
 /* ---- tls.c: credentials, to be released by the caller; `tls` NULL: none are needed ---- */
 
-enum status rpc_tls_check(const struct rpc_tls *tls, bool server, struct error *error) WARN_UNUSED;
-grpc_channel_credentials *rpc_tls_client(const struct rpc_tls *tls);
-grpc_server_credentials *rpc_tls_server(const struct rpc_tls *tls);
+enum status rpc_tls_check_server(const struct rpc_tls *tls, struct error *error) WARN_UNUSED;
+grpc_channel_credentials *rpc_tls_client(struct rpc_tls *tls);
+/* For one attempt to listen. */
+grpc_server_credentials *rpc_tls_server(struct rpc_tls_use *use);
 
 /* ---- queue.c ---- */
 
@@ -294,10 +320,10 @@ void rpc_stream_end(struct rpc_stream *stream);
 
 /* ---- listen.c ---- */
 
-/* Who listens, and as whom. */
+/* What listens, and as whom. */
 struct rpc_binding {
     grpc_server *server;
-    grpc_server_credentials *credentials;
+    struct rpc_tls *tls; /* NULL: none */
 };
 
 enum status rpc_listener_open(struct rpc_listener *listener, const struct rpc_binding *binding,

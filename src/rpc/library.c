@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Start and end of the library, its log, and its kinds of value. */
+#include <grpc/grpc_security_constants.h>
 #include <grpc/support/log.h>
 #include <grpc/support/time.h>
 #include <limits.h>
@@ -13,16 +14,47 @@
 
 _Thread_local bool rpc_library_log_quiet;
 
+/* Strangers can have the library speak as often as they connect. */
+#define SAY_AGAIN_NS NS_PER_S
+
+static struct {
+    pthread_mutex_t lock;
+    const char *file;
+    int line;
+    int64_t until_ns; /* the same place is not heard again before */
+    uint64_t unheard;
+} said = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Whether a line of that place is to be written; `*unheard`: how many before it were not. */
+static bool
+is_heard(const gpr_log_func_args *line, uint64_t *unheard)
+{
+    int64_t now_ns = clock_now_ns();
+    pthread_mutex_lock(&said.lock);
+    bool again = said.file == line->file && said.line == line->line && now_ns < said.until_ns;
+    *unheard = said.unheard;
+    said.unheard = again ? said.unheard + 1 : 0;
+    if (!again) {
+        said.file = line->file;
+        said.line = line->line;
+        said.until_ns = now_ns + SAY_AGAIN_NS;
+    }
+    pthread_mutex_unlock(&said.lock);
+    return !again;
+}
+
 static void
 on_library_log(gpr_log_func_args *line)
 {
+    uint64_t unheard;
     if (rpc_library_log_quiet || !gpr_should_log(line->severity))
         return;
     const char *slash = strrchr(line->file, '/');
     const char *file = slash != NULL ? slash + 1 : line->file;
-    if (line->severity == GPR_LOG_SEVERITY_ERROR)
-        log_warn("rpc_library place=%s:%d text=\"%s\"", file, line->line, line->message);
-    else
+    if (line->severity == GPR_LOG_SEVERITY_ERROR && is_heard(line, &unheard))
+        log_warn("rpc_library place=%s:%d text=\"%s\" unheard=%llu", file, line->line,
+                 line->message, (unsigned long long)unheard);
+    else if (line->severity != GPR_LOG_SEVERITY_ERROR)
         log_debug("rpc_library place=%s:%d text=\"%s\"", file, line->line, line->message);
 }
 
@@ -151,6 +183,13 @@ rpc_args_add_keepalive(struct rpc_args *args, int64_t time_ns, int64_t timeout_n
     rpc_args_add(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, whole_ms(timeout_ns));
     /* By default the library stops pinging after two pings without data. */
     rpc_args_add(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+}
+
+void
+rpc_args_add_peer_name(struct rpc_args *args, const struct rpc_tls *tls)
+{
+    if (tls != NULL && rpc_tls_peer_name(tls) != NULL)
+        rpc_args_add_string(args, GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, rpc_tls_peer_name(tls));
 }
 
 void

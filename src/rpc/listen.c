@@ -36,15 +36,17 @@ enum {
 _Static_assert(sizeof(((struct rpc_listener *)NULL)->path) == UNIX_PATH_BYTES_MAX + 1, "path");
 
 /* What the library refuses and the system does not. */
-#define CANNOT_LISTEN                                                                              \
-    "%s: cannot listen there; with TLS, the certificate and the key may not belong together"
+#define CANNOT_LISTEN "%s: cannot listen there, and the system does not say why"
 
 static int
-core_listen(const struct rpc_binding *binding, const char *address)
+core_listen(struct rpc_listener *listener, const struct rpc_binding *binding, const char *address)
 {
+    listener->tls.tls = binding->tls;
+    grpc_server_credentials *credentials = rpc_tls_server(&listener->tls);
     rpc_library_log_quiet = true;
-    int port = grpc_server_add_http2_port(binding->server, address, binding->credentials);
+    int port = grpc_server_add_http2_port(binding->server, address, credentials);
     rpc_library_log_quiet = false;
+    grpc_server_credentials_release(credentials);
     return port;
 }
 
@@ -99,15 +101,15 @@ tcp_open(struct rpc_listener *listener, const struct rpc_binding *binding, const
                          "\"unix:/path\" are",
                          address);
     if (parsed.host[0] != '\0') {
-        listener->port = core_listen(binding, address);
+        listener->port = core_listen(listener, binding, address);
     } else {
         /* The first takes IPv4 too; the second is for a kernel without IPv6. */
         char any[32];
         snprintf(any, sizeof(any), "[::]:%s", parsed.port);
-        listener->port = core_listen(binding, any);
+        listener->port = core_listen(listener, binding, any);
         if (listener->port == 0) {
             snprintf(any, sizeof(any), "0.0.0.0:%s", parsed.port);
-            listener->port = core_listen(binding, any);
+            listener->port = core_listen(listener, binding, any);
         }
     }
     return listener->port != 0 ? STATUS_OK : tcp_explain(address, &parsed, error);
@@ -205,7 +207,7 @@ unix_bind(struct rpc_listener *listener, const struct rpc_binding *binding, cons
     snprintf(address, sizeof(address), "unix:%.*s.%d-%u", (int)directory_length(path), path,
              (int)getpid(), number % UNIX_TEMPORARY_COUNT);
     const char *temporary = address + strlen("unix:");
-    if (core_listen(binding, address) == 0)
+    if (core_listen(listener, binding, address) == 0)
         return unix_explain(path, temporary, error);
     struct stat file;
     enum status status = STATUS_OK;

@@ -136,13 +136,45 @@ struct rpc_any {
     void (*on_sent)(void *context, uint64_t tag, size_t waiting);
 };
 
-/* TLS, all in PEM, copied. */
-struct rpc_tls {
-    const char *ca; /* who signs the other side. NULL, client: the system's; server: nobody */
-    const char *certificate; /* our own; a client may have none */
-    const char *key;
-    const char *peer_name; /* client: the name in the server's certificate; NULL: the target's */
+/* ---- TLS ---- */
+
+/*
+ * Who somebody is, and whom they trust, by files of PEM that may be replaced at any time. Who
+ * connects from then on (a second later at the most) meets what is new, if it is good: else what
+ * was there before stays in use, which the log says. Connections that are there go on. Used by any
+ * number of servers and clients, on any thread.
+ */
+struct rpc_tls;
+
+/* Whether callers of a server must show certificates. */
+enum rpc_tls_clients {
+    RPC_TLS_CLIENTS_ANY,      /* they are not asked */
+    RPC_TLS_CLIENTS_OPTIONAL, /* who shows one must show a good one */
+    RPC_TLS_CLIENTS_REQUIRED,
 };
+
+struct rpc_tls_options {
+    const char *name; /* in errors and in the log: what these are the certificates of */
+    /* Path of our own certificate, those between it and its authority behind it in the file. NULL:
+     * none, which a server cannot do without. */
+    const char *certificate;
+    const char *key; /* without a password */
+    const char *ca;  /* who signs the other side. NULL, client: the system's; server: nobody */
+    const char *peer_name; /* client: the name in the server's certificate; NULL: the target's */
+    enum rpc_tls_clients clients; /* server; those but ANY need `ca` */
+};
+
+/* Fails for what cannot be read or does not fit together; an expired certificate is a warning in
+ * the log. Needs no rpc_init. */
+enum status rpc_tls_create(const struct rpc_tls_options *options, struct rpc_tls **tls,
+                           struct error *error) WARN_UNUSED;
+/* When all that use it are gone. NULL is left alone. */
+void rpc_tls_destroy(struct rpc_tls *tls);
+/* Another one than before: clients that are made now have other certificates. Looks at the files,
+ * once a second at most. */
+uint64_t rpc_tls_version(struct rpc_tls *tls);
+/* NULL: the target's. */
+const char *rpc_tls_peer_name(const struct rpc_tls *tls);
 
 struct rpc_server_options {
     /* "port:8033" all interfaces, "127.0.0.1:8033", "[::1]:0", "unix:/path" */
@@ -162,9 +194,8 @@ struct rpc_server_options {
     const struct rpc_method *methods; /* kept, not copied */
     size_t method_count;
     const struct rpc_any *any; /* kept; NULL: other methods get UNIMPLEMENTED */
-    /* NULL: none. With `ca`, clients must show a certificate that it has signed. */
-    const struct rpc_tls *tls;
-    void *context; /* first argument of every callback */
+    struct rpc_tls *tls;       /* NULL: none. Lives longer than the server */
+    void *context;             /* first argument of every callback */
 };
 
 /* Once per process, before the first and after the last use of this module. Signals that the
@@ -243,6 +274,8 @@ bool rpc_call_metadata_walk(const struct rpc_call *call, size_t *position,
  * terminated, cut at `room`; returns its length, 0 if the library does not know. Costs an
  * allocation of the library's. */
 size_t rpc_call_peer(const struct rpc_call *call, char *address, size_t room);
+/* Whether the caller has shown a certificate with this name among its alternative names (DNS). */
+bool rpc_call_caller_is(const struct rpc_call *call, const char *name);
 void rpc_call_set_tag(struct rpc_call *call, uint64_t tag);
 /* A pointer of the user's, for streams; not given to on_cancel. */
 void rpc_call_set_user(struct rpc_call *call, void *user);
@@ -296,6 +329,9 @@ struct rpc_channel;
  * makes no sense fails its calls. */
 enum status rpc_channel_create(const char *target, struct rpc_channel **channel,
                                struct error *error) WARN_UNUSED;
+/* `tls` may be NULL, and lives longer than the channel. */
+enum status rpc_channel_create_tls(const char *target, struct rpc_tls *tls,
+                                   struct rpc_channel **channel, struct error *error) WARN_UNUSED;
 void rpc_channel_destroy(struct rpc_channel *channel);
 
 /*
@@ -325,7 +361,7 @@ struct rpc_client_call;
 struct rpc_client_options {
     struct rpc_queue *queue;   /* on which its callbacks come */
     const char *target;        /* as the library takes it: "unix:/path", "host:port" */
-    const struct rpc_tls *tls; /* NULL: none */
+    struct rpc_tls *tls;       /* NULL: none. Its certificates of this moment */
     size_t message_bytes_max;  /* larger answers: RESOURCE_EXHAUSTED; 0: 4 MiB */
     size_t metadata_bytes_max; /* 0: the library's default, 8 KiB */
     int64_t keepalive_time_ns; /* ping a silent server after this, calls or no calls; 0: never */
@@ -333,8 +369,8 @@ struct rpc_client_options {
     int64_t connect_timeout_ns; /* of one attempt; 0: 1 s */
 };
 
-/* Does not connect yet: the first call does. Fails for an empty target, and for a certificate
- * without its key; what else makes no sense fails its calls. */
+/* Does not connect yet: the first call does. Fails for an empty target; what else makes no sense
+ * fails its calls. */
 enum status rpc_client_create(const struct rpc_client_options *options, struct rpc_client **client,
                               struct error *error) WARN_UNUSED;
 

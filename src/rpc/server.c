@@ -90,14 +90,13 @@ static enum status
 listeners_open(struct rpc_server *server, const struct rpc_server_options *options,
                struct error *error)
 {
-    struct rpc_binding binding = {server->core, rpc_tls_server(options->tls)};
+    const struct rpc_binding binding = {server->core, options->tls};
     enum status status = STATUS_OK;
     for (size_t i = 0; i < options->listen_count && status == STATUS_OK; i++) {
         status = rpc_listener_open(&server->listeners[i], &binding, options->listen[i], error);
         if (status == STATUS_OK)
             server->listener_count++;
     }
-    grpc_server_credentials_release(binding.credentials);
     return status;
 }
 
@@ -116,7 +115,7 @@ rpc_server_create(const struct rpc_server_options *options, struct rpc_server **
                   struct error *error)
 {
     CHECK(options->queue_count > 0 && options->armed_calls > 0 && options->armed_calls_other > 0);
-    enum status status = rpc_tls_check(options->tls, true, error);
+    enum status status = rpc_tls_check_server(options->tls, error);
     if (status != STATUS_OK)
         return status;
     struct rpc_server *server = rpc_allocate(1, sizeof(*server));

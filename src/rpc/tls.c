@@ -1,40 +1,86 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Credentials: none, or those of TLS. The library copies what it is given. */
+/*
+ * Credentials of the library's: none, or those of TLS. A server asks for its certificates whenever
+ * somebody connects; a client has those of the moment in which it was made. The library asks from
+ * where it accepts, which it does for each socket on one thread at a time.
+ */
 #include <grpc/grpc_security.h>
+#include <string.h>
 
 #include "rpc/internal.h"
 
 enum status
-rpc_tls_check(const struct rpc_tls *tls, bool server, struct error *error)
+rpc_tls_check_server(const struct rpc_tls *tls, struct error *error)
 {
-    if (tls == NULL)
-        return STATUS_OK;
-    if ((tls->certificate == NULL) != (tls->key == NULL))
-        return error_set(error, STATUS_INVALID_ARGUMENT, "TLS: %s without %s",
-                         tls->key == NULL ? "a certificate" : "a key",
-                         tls->key == NULL ? "its key" : "its certificate");
-    if (server && tls->certificate == NULL)
+    if (tls != NULL && !rpc_tls_has_certificate(tls))
         return error_set(error, STATUS_INVALID_ARGUMENT, "TLS: a server needs a certificate");
     return STATUS_OK;
 }
 
 grpc_channel_credentials *
-rpc_tls_client(const struct rpc_tls *tls)
+rpc_tls_client(struct rpc_tls *tls)
 {
+    uint64_t version;
     if (tls == NULL)
         return grpc_insecure_credentials_create();
-    grpc_ssl_pem_key_cert_pair pair = {.private_key = tls->key, .cert_chain = tls->certificate};
-    return grpc_ssl_credentials_create(tls->ca, tls->key != NULL ? &pair : NULL, NULL, NULL);
+    const struct rpc_pems *pems = rpc_tls_acquire(tls, &version);
+    grpc_ssl_pem_key_cert_pair pair = {.private_key = pems->key, .cert_chain = pems->certificate};
+    grpc_channel_credentials *credentials =
+        grpc_ssl_credentials_create(pems->ca, pems->key != NULL ? &pair : NULL, NULL, NULL);
+    rpc_tls_release(tls);
+    return credentials;
+}
+
+/* The library copies all of it. Where callers are not asked who they are it wants authorities all
+ * the same, and does not use them. */
+static grpc_ssl_certificate_config_reload_status
+fetch(void *context, grpc_ssl_server_certificate_config **config)
+{
+    struct rpc_tls_use *use = context;
+    uint64_t version;
+    const struct rpc_pems *pems = rpc_tls_acquire(use->tls, &version);
+    bool is_new = version != use->version;
+    if (is_new) {
+        grpc_ssl_pem_key_cert_pair pair = {.private_key = pems->key,
+                                           .cert_chain = pems->certificate};
+        *config = grpc_ssl_server_certificate_config_create(
+            pems->ca != NULL ? pems->ca : pems->certificate, &pair, 1);
+        use->version = version;
+    }
+    rpc_tls_release(use->tls);
+    return is_new ? GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW
+                  : GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
 }
 
 grpc_server_credentials *
-rpc_tls_server(const struct rpc_tls *tls)
+rpc_tls_server(struct rpc_tls_use *use)
 {
-    if (tls == NULL)
+    static const grpc_ssl_client_certificate_request_type whom[] = {
+        [RPC_TLS_CLIENTS_ANY] = GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
+        [RPC_TLS_CLIENTS_OPTIONAL] = GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY,
+        [RPC_TLS_CLIENTS_REQUIRED] = GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY,
+    };
+    if (use->tls == NULL)
         return grpc_insecure_server_credentials_create();
-    grpc_ssl_pem_key_cert_pair pair = {.private_key = tls->key, .cert_chain = tls->certificate};
-    grpc_ssl_client_certificate_request_type whom =
-        tls->ca != NULL ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-                        : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
-    return grpc_ssl_server_credentials_create_ex(tls->ca, &pair, 1, whom, NULL);
+    use->version = 0;
+    return grpc_ssl_server_credentials_create_with_options(
+        grpc_ssl_server_credentials_create_options_using_config_fetcher(
+            whom[rpc_tls_clients(use->tls)], fetch, use));
+}
+
+bool
+rpc_call_caller_is(const struct rpc_call *call, const char *name)
+{
+    grpc_auth_context *context = grpc_call_auth_context(call->core);
+    bool is = false;
+    if (context == NULL)
+        return false;
+    grpc_auth_property_iterator at =
+        grpc_auth_context_find_properties_by_name(context, GRPC_PEER_DNS_PROPERTY_NAME);
+    const grpc_auth_property *property;
+    while (!is && (property = grpc_auth_property_iterator_next(&at)) != NULL)
+        is = property->value_length == strlen(name) &&
+             memcmp(property->value, name, property->value_length) == 0;
+    grpc_auth_context_release(context);
+    return is;
 }

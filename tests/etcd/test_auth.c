@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Users and TLS with real certificates, made here by openssl: tokens are asked for once, and again
+ * Users and TLS with real certificates (certificates.sh): tokens are asked for once, and again
  * when etcd has forgotten them (a restart), also for watches, whose refusal does not say why; users
  * may be switched on while a client runs; what a user may not do is refused, not tried again.
  * With TLS, HTTP/2 is offered by the server and not taken; strangers are refused on both sides, and
  * whoever we trust under another name; and a client certificate with a common name is refused by
  * etcd in words that help.
  */
+#include "../certificates.h"
 #include "proxy.h"
 #include "rig.h"
 
@@ -24,19 +25,12 @@ start(void **state)
              "XXXX");
     assert_non_null(mkdtemp(tls->folder));
     const char *folder = tls->folder;
-    run("cd %s && {"
-        " for ca in ca stranger; do openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=$ca"
-        "  -keyout $ca.key -out $ca.pem -days 2 || exit 1; done;"
-        " printf 'subjectAltName=IP:127.0.0.1' >server.ext;"
-        " printf 'subjectAltName=DNS:other.example' >other.ext;"
-        " printf 'subjectAltName=URI:spiffe://test/node' >client.ext;"
-        " make() { openssl req -newkey rsa:2048 -nodes -subj \"$2\" -keyout $1.key -out $1.csr &&"
-        "  openssl x509 -req -in $1.csr -CA $3.pem -CAkey $3.key -CAcreateserial -days 2"
-        "  -extfile $4.ext -out $1.pem; };"
-        " make server /CN=etcd ca server && make other /CN=127.0.0.1 ca other &&"
-        " make san / ca client && make cn /CN=root ca client &&"
-        " make alien / stranger client; } >openssl.log 2>&1",
-        folder);
+    certificates_make(folder, "authority ca stranger");
+    certificates_make(folder, "certificate server ca /CN=etcd IP:127.0.0.1");
+    certificates_make(folder, "certificate other ca /CN=127.0.0.1 DNS:other.example");
+    certificates_make(folder, "certificate san ca / URI:spiffe://test/node");
+    certificates_make(folder, "certificate cn ca /CN=root URI:spiffe://test/node");
+    certificates_make(folder, "certificate alien stranger / URI:spiffe://test/node");
     return 0;
 }
 

@@ -5,6 +5,7 @@ import base64
 import json
 import pathlib
 import shutil
+import ssl
 import subprocess
 import tempfile
 import urllib.request
@@ -15,12 +16,14 @@ from shoal_registry import Registrar
 
 
 class Etcd:
-    """One member on loopback, its data in a folder that goes with it."""
+    """One member on loopback, its data in a folder that goes with it. `certificates`: with TLS, for
+    who shows one of the authority `etcd`; its own is `member`."""
 
-    def __init__(self):
+    def __init__(self, certificates=None):
+        self.certificates = certificates
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="shoal-etcd."))
         self.port, self.peer_port = free_port(), free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if certificates else 'http'}://127.0.0.1:{self.port}"
         self.process = None
 
     def start(self):
@@ -29,14 +32,30 @@ class Etcd:
             ["setpriv", "--pdeathsig", "KILL", "etcd", "--data-dir", self.folder / "data",
              "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
              "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-             "--initial-cluster", f"default={peer}", "--unsafe-no-fsync"],
+             "--initial-cluster", f"default={peer}", "--unsafe-no-fsync", *self.tls_options()],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(self.answers, "etcd to answer")
         return self
 
+    def tls_options(self):
+        if self.certificates is None:
+            return []
+        pem, key = self.certificates.pem, self.certificates.key
+        return ["--cert-file", pem("member"), "--key-file", key("member"), "--client-cert-auth",
+                "--trusted-ca-file", pem("etcd")]
+
+    def context(self):
+        if self.certificates is None:
+            return None
+        pem, key = self.certificates.pem, self.certificates.key
+        context = ssl.create_default_context(cafile=pem("etcd"))
+        context.load_cert_chain(pem("user"), key("user"))
+        return context
+
     def answers(self):
         try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=10) as answer:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=10,
+                                        context=self.context()) as answer:
                 return json.load(answer)["health"] == "true"
         except OSError:
             return False
@@ -81,9 +100,11 @@ def mesh_node(etcd, name, **keys):
 
 
 class Nodes:
-    """Several nodes of one mesh, up. `each`: what one of them has of its own."""
+    """Several nodes of one mesh, up. `each`: what one of them has of its own; `connect`: how they
+    are reached."""
 
-    def __init__(self, etcd, names, each=None, **keys):
+    def __init__(self, etcd, names, each=None, connect=Registrar, **keys):
+        self.connect = connect
         self.nodes = {name: mesh_node(etcd, name, **{**keys, **(each or {}).get(name, {})})
                       for name in names}
         self.registrars = {}
@@ -102,7 +123,7 @@ class Nodes:
             self.__exit__(None, None, None)
             raise
         for name, node in self.nodes.items():
-            self.registrars[name] = Registrar(node.target)
+            self.registrars[name] = self.connect(node.target)
         return self
 
     def __exit__(self, kind, *more):

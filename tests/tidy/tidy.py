@@ -48,7 +48,7 @@ LIBRARIES = [
                        "src/coordinator/mesh_etcd_place.c",
                        "src/worker/model_key.c", "src/mesh/etcd/json.*",
                        "src/mesh/etcd/answer.c", "src/mesh/record/*"]),
-    (r"<openssl/", ["src/worker/model_files.c"]),
+    (r"<openssl/", ["src/worker/model_files.c", "src/rpc/tls_files.c"]),
     (r"<yaml\.h>", ["src/coordinator/config*.c"]),
     (r"<curl/", ["src/coordinator/trace_http.c", "src/mesh/etcd/exchange.c"]),
     (r"<protobuf-c/|\.pb-c\.h|\"descriptors\.h\"",

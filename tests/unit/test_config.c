@@ -24,6 +24,10 @@ struct frame {
 static const struct frame frames[WHERE_COUNT] = {
     [WHERE_TOP] = {"", "\n" PIPELINES, 1},
     [WHERE_MESH] = {"mesh:\n  instance: i\n  store: etcd:http://e:1\n  ", "\n" WITH_MODELS, 4},
+    [WHERE_TLS] = {"tls:\n  certificate: c\n  key: k\n  client_ca: a\n  ", "\n" PIPELINES, 5},
+    [WHERE_MESH_TLS] = {"mesh:\n  instance: i\n  store: etcd:http://e:1\n  tls:\n"
+                        "    certificate: c\n    key: k\n    ca: a\n    ",
+                        "\n" WITH_MODELS, 8},
     [WHERE_PIPELINE] = {"pipelines:\n- name: p\n  ", "\n" STAGES, 3},
     [WHERE_MODELS] =
         {"pipelines:\n- name: p\n  models:\n    root: r\n    memory_mib: 16777216\n    ",
@@ -41,6 +45,18 @@ static const struct frame required[KEY_COUNT] = {
     [KEY_PIPELINES] = {"log_level: info\n", "\n", 2},
     [KEY_MESH_STORE] = {"mesh:\n  instance: i\n  ", "\n" WITH_MODELS, 3},
     [KEY_MESH_INSTANCE] = {"mesh:\n  ", "\n" WITH_MODELS, 2},
+    [KEY_TLS_CERTIFICATE] = {"tls:\n  key: k\n  ", "\n" PIPELINES, 3},
+    [KEY_TLS_KEY] = {"tls:\n  certificate: c\n  ", "\n" PIPELINES, 3},
+    [KEY_TLS_CLIENT_CA] = {"tls:\n  certificate: c\n  key: k\n  ", "\n" PIPELINES, 4},
+    [KEY_MESH_TLS_CERTIFICATE] = {"mesh:\n  instance: i\n  store: etcd:http://e:1\n  tls:\n"
+                                  "    key: k\n    ca: a\n    ",
+                                  "\n" WITH_MODELS, 7},
+    [KEY_MESH_TLS_KEY] = {"mesh:\n  instance: i\n  store: etcd:http://e:1\n  tls:\n"
+                          "    certificate: c\n    ca: a\n    ",
+                          "\n" WITH_MODELS, 7},
+    [KEY_MESH_TLS_CA] = {"mesh:\n  instance: i\n  store: etcd:http://e:1\n  tls:\n"
+                         "    certificate: c\n    key: k\n    ",
+                         "\n" WITH_MODELS, 7},
     [KEY_PIPELINE_NAME] = {"pipelines:\n- ", "\n" STAGES, 2},
     [KEY_STAGES] = {"pipelines:\n- name: p\n  ", "\n", 3},
     [KEY_MODELS_ROOT] = {"pipelines:\n- name: p\n  models:\n    memory_mib: 1\n    ", "\n" STAGES,
@@ -244,6 +260,8 @@ static const struct {
     {CONFIG_LABELS, "[[a]]", "not a list"},
     {CONFIG_MESH, "memory", "must be a map, not \"memory\""},
     {CONFIG_MESH, "[]", "must be a map, not an empty list"},
+    {CONFIG_TLS, "yes", "must be a map, not \"yes\""},
+    {CONFIG_TLS, "[a]", "must be a map, not a list"},
     {CONFIG_MODELS, "r", "must be a map, not \"r\""},
     {CONFIG_MODELS, "{memory_mib: 5}", "`root` is missing: a pipeline's models needs it (text)"},
     {CONFIG_MODELS, "{root: r}", "`memory_mib` is missing"},
@@ -351,6 +369,8 @@ test_keys(void **state)
          "\"batchsize\" is no key of a stage: did you mean `batch_size`?"},
         {WHERE_STAGE, "param", "did you mean `params`?"},
         {WHERE_STAGE, "\"a\\eb\"", "\"a?b\" is no key"},
+        {WHERE_TLS, "ca", "\"ca\" is no key of `tls` at the top, but of the mesh's `tls`"},
+        {WHERE_MESH_TLS, "client_ca", "but of `tls` at the top"},
         {WHERE_MODELS, "memory_mb", "did you mean `memory_mib`?"},
         {WHERE_MODELS, "slots", "no key of a pipeline's models, but of a pipeline"},
         {WHERE_MODEL, "pat", "\"pat\" is no key of a stage's model: did you mean `path`?"},

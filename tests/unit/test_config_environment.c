@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `mesh` beyond single keys: what the store may be, what does not go with a mesh, where an
- * external runtime may be, and the environment of KServe ModelMesh's container: that it turns a
+ * `mesh` and `tls` beyond single keys: what the store may be, what does not go with a mesh, where
+ * an external runtime may be, and the environment of KServe ModelMesh's container: that it turns a
  * mesh on, that the file comes first, that every variable arrives or is refused by its name, and
  * that without MM_SERVICE_NAME and `mesh` none is looked at.
  */
@@ -42,6 +42,11 @@ static const char *const variables[] = {
     "MM_ENABLE_SSL",
     "MM_TLS_KEY_CERT_PATH",
     "MM_TLS_PRIVATE_KEY_PATH",
+    "MM_TLS_PRIVATE_KEY_PASSPHRASE",
+    "MM_TLS_TRUST_CERT_PATH",
+    "MM_TLS_CLIENT_AUTH",
+    "MM_SVC_GRPC_PRIVATE_KEY_PATH",
+    "TAS_SVC_GRPC_PRIVATE_KEY_PATH",
 };
 
 static int
@@ -328,20 +333,101 @@ test_refused(void **state)
         {"SHUTDOWN_TIMEOUT_MS", "soon", "environment variable SHUTDOWN_TIMEOUT_MS: "},
         {"WKUBE_POD_NAME", "a/b", "environment variable WKUBE_POD_NAME: `instance` must be a name"},
         {"KV_READ_ONLY", "true", "environment variable KV_READ_ONLY: refused"},
-        {"MM_ENABLE_SSL", "true", "no TLS between nodes"},
-        {"MM_TLS_KEY_CERT_PATH", "/c", "no TLS for callers"},
         {"MM_METRICS", "statsd:port=8126", "environment variable MM_METRICS: must be `prometheus`"},
         {"MM_METRICS", "prometheus:port=x", "environment variable MM_METRICS: `metrics`: the port"},
         {"MM_METRICS", "prometheus:scheme=ftp", "\"scheme\": must be port, scheme"},
         {"MM_METRICS", "prometheus:what", "\"what\": must be port"},
         {"MM_METRICS", "prometheus:fq_names=yes", "fq_names: must be `true` or `false`"},
-        {"MM_TLS_PRIVATE_KEY_PATH", "/k", "environment variable MM_TLS_PRIVATE_KEY_PATH: "},
+        {"MM_ENABLE_SSL", "true", "environment variable MM_ENABLE_SSL: refused"},
+        {"MM_TLS_KEY_CERT_PATH", "/c", "but no MM_TLS_PRIVATE_KEY_PATH"},
+        {"MM_TLS_PRIVATE_KEY_PATH", "/k", "but no MM_TLS_KEY_CERT_PATH"},
+        {"MM_TLS_PRIVATE_KEY_PASSPHRASE", "p", "a key without a password is needed"},
+        {"MM_TLS_TRUST_CERT_PATH", "/a,/b", "MM_TLS_TRUST_CERT_PATH: several files"},
+        {"MM_TLS_CLIENT_AUTH", "REQUIRE", "without them there is no TLS"},
+        {"MM_TLS_CLIENT_AUTH", "maybe", "`client_auth` must be a word"},
+        {"MM_SVC_GRPC_PRIVATE_KEY_PATH", "/k", "it means TLS between nodes, too"},
     };
     for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
         setenv(bad[i].name, bad[i].value, 1);
         expect_refused("mesh: {}\n" WITH_MODELS, bad[i].part);
         unsetenv(bad[i].name);
     }
+}
+
+static void
+test_environment_of_tls(void **state)
+{
+    (void)state;
+    setenv("MM_TLS_KEY_CERT_PATH", "/t/tls.crt", 1);
+    setenv("MM_TLS_PRIVATE_KEY_PATH", "/t/tls.key", 1);
+    setenv("MM_ENABLE_SSL", "false", 1);
+    struct config config = rig_good("mesh: {}\n" WITH_MODELS);
+    assert_string_equal(config.tls.certificate, "/t/tls.crt");
+    assert_string_equal(config.tls.key, "/t/tls.key");
+    assert_null(config.tls.ca);
+    assert_string_equal(config.tls.client_auth, "none");
+    config_free(&config);
+    setenv("MM_TLS_TRUST_CERT_PATH", "/t/ca.crt", 1); /* which asks nobody for anything yet */
+    config = rig_good("mesh: {}\n" WITH_MODELS);
+    assert_string_equal(config.tls.ca, "/t/ca.crt");
+    assert_string_equal(config.tls.client_auth, "none");
+    config_free(&config);
+    static const char *const words[][2] = {{"require", "required"},
+                                           {"REQUIRE", "required"},
+                                           {"Optional", "optional"},
+                                           {"NONE", "none"}};
+    for (size_t i = 0; i < ARRAY_COUNT(words); i++) {
+        setenv("MM_TLS_CLIENT_AUTH", words[i][0], 1);
+        config = rig_good("mesh: {}\n" WITH_MODELS);
+        assert_string_equal(config.tls.client_auth, words[i][1]);
+        config_free(&config);
+    }
+    setenv("MM_TLS_CLIENT_AUTH", "REQUIRE", 1);
+    unsetenv("MM_TLS_TRUST_CERT_PATH");
+    expect_refused("mesh: {}\n" WITH_MODELS, "without `client_ca` (MM_TLS_TRUST_CERT_PATH)");
+    /* the file's, as a whole */
+    setenv("MM_TLS_PRIVATE_KEY_PASSPHRASE", "p", 1);
+    setenv("MM_ENABLE_SSL", "true", 1);
+    config =
+        rig_good("mesh: {instance: i, store: 'etcd:e:1', tls: {certificate: a, key: b, ca: c}}\n"
+                 "tls: {certificate: /own.pem, key: own.key}\n" WITH_MODELS);
+    assert_string_equal(config.tls.certificate, "/own.pem");
+    assert_string_equal(strrchr(config.tls.key, '/'), "/own.key");
+    assert_null(config.tls.client_auth);
+    config_free(&config);
+}
+
+static void
+test_tls(void **state)
+{
+    (void)state;
+    struct config config =
+        rig_good("tls: {certificate: a.pem, key: /k/a.key, client_ca: c, client_auth: optional}\n"
+                 "mesh:\n  instance: i\n  store: etcd:e:1\n"
+                 "  tls: {certificate: n.pem, key: n.key, ca: /c.pem, peer_name: "
+                 "mesh.example}\n" WITH_MODELS);
+    assert_string_equal(strrchr(config.tls.certificate, '/'), "/a.pem");
+    assert_string_equal(config.tls.key, "/k/a.key");
+    assert_string_equal(strrchr(config.tls.ca, '/'), "/c");
+    assert_string_equal(config.tls.client_auth, "optional");
+    assert_string_equal(strrchr(config.mesh.tls.certificate, '/'), "/n.pem");
+    assert_string_equal(config.mesh.tls.ca, "/c.pem");
+    assert_string_equal(config.mesh.tls.peer_name, "mesh.example");
+    config_free(&config);
+    config = rig_good(PIPELINES);
+    assert_null(config.tls.certificate);
+    assert_null(config.mesh.tls.certificate);
+    config_free(&config);
+    rig_bad("tls: yes\n" PIPELINES, 1, "`tls` must be a map");
+    rig_bad("tls:\n  certificate: a\n" PIPELINES, 2, "`key` is missing");
+    rig_bad("tls: {certificate: a, key: b, ca: c}\n" PIPELINES, 1, "is no key of `tls` at the top");
+    rig_bad("tls: {certificate: a, key: b, client_auth: required}\n" PIPELINES, 1,
+            "without `client_ca`");
+    rig_bad("tls: {certificate: a, key: b, client_ca: c, client_auth: yes}\n" PIPELINES, 1,
+            "`client_auth` must be a word (required|optional|none)");
+    rig_bad("mesh: {instance: i, store: 'etcd:e:1', tls: {certificate: a, key: b}}\n" WITH_MODELS,
+            1, "`ca` is missing: the mesh's `tls` needs it");
+    rig_bad("mesh: {tls: {certificate: a, key: b, ca: c}}\n" WITH_MODELS, 1, "`tls` needs etcd");
 }
 
 int
@@ -358,6 +444,8 @@ main(void)
         cmocka_unit_test_teardown(test_metrics_of_the_environment, no_environment),
         cmocka_unit_test_teardown(test_the_file_comes_first, no_environment),
         cmocka_unit_test_teardown(test_refused, no_environment),
+        cmocka_unit_test_teardown(test_environment_of_tls, no_environment),
+        cmocka_unit_test_teardown(test_tls, no_environment),
     };
     no_environment(NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);

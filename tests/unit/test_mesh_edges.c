@@ -85,6 +85,16 @@ test_file(void **state)
     assert_string_equal(place.key_file, "/k.pem");
     assert_null(place.cert_file);
     etcd_place_fini(&place);
+    assert_int_equal(load("{\"endpoints\": \"a:1\", \"certificate\": \"-----ca\", "
+                          "\"client_certificate\": \"-----own\", \"client_key\": \"-----key\"}",
+                          &place, &error),
+                     STATUS_OK);
+    assert_string_equal(place.endpoints[0], "https://a:1");
+    assert_string_equal(place.ca_pem, "-----ca");
+    assert_string_equal(place.cert_pem, "-----own");
+    assert_string_equal(place.key_pem, "-----key");
+    assert_null(place.ca_file);
+    etcd_place_fini(&place);
     assert_int_equal(load("{\"endpoints\": \"a:1\", \"tls_mode\": \"TLS\"}", &place, &error),
                      STATUS_OK);
     assert_string_equal(place.endpoints[0], "https://a:1");
@@ -99,7 +109,8 @@ test_file(void **state)
         {"{\"endpoints\": [\"a\"]}", "\"endpoints\" must be a text"},
         {"{\"endpoints\": \"\"}", "an endpoint is empty"},
         {"{\"endpoints\": \"a:1\", \"userid\": 5}", "\"userid\" must be a text"},
-        {"{\"endpoints\": \"a:1\", \"certificate\": \"-----\"}", "\"certificate\" is not taken"},
+        {"{\"endpoints\": \"a:1\", \"override_authority\": \"b\"}",
+         "\"override_authority\" is not taken"},
     };
     for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
         assert_int_equal(load(bad[i].text, &place, &error), STATUS_INVALID_ARGUMENT);

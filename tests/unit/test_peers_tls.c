@@ -1,97 +1,168 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Proves that nodes of a mesh call each other over TLS, each with a certificate of the same
- * authority, made here by openssl, and that one without such a certificate, or without TLS, is not
- * served but unreachable.
+ * Nodes of a mesh call each other over TLS, each with a certificate of the same authority, made by
+ * certificates.sh. Proves that one with another certificate, or without TLS, is not served but
+ * unreachable, and that with a name only who has a certificate with that name is a node; that who
+ * has no TLS does not even try one that has, nor the other way round; and that a node whose
+ * certificate was renewed shows the new one when it connects again.
  *
  * ctest: timeout=120
  */
+#include "../certificates.h"
 #include "test_peer_rig.h"
 
 #include <unistd.h>
 
 static char folder[] = "/tmp/peers-tls-XX"
                        "XXXX";
-static char *ca, *certificate, *key, *strange_certificate, *strange_key;
-
-static char *
-file_read(const char *name)
-{
-    char path[128];
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    char *text = calloc(1, 16384);
-    assert_non_null(text);
-    assert_true(fread(text, 1, 16383, file) > 0);
-    fclose(file);
-    return text;
-}
 
 static int
 setup(void **state)
 {
-    char command[1024];
     rig_group_setup(state);
     assert_non_null(mkdtemp(folder));
-    snprintf(command, sizeof(command),
-             "cd %s && {"
-             " printf 'subjectAltName=IP:127.0.0.1' >node.ext;"
-             " for ca in ca stranger; do openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=$ca"
-             "  -keyout $ca.key -out $ca.pem -days 2 || exit 1; done;"
-             " openssl req -newkey rsa:2048 -nodes -subj /CN=node -keyout node.key -out node.csr &&"
-             " openssl x509 -req -in node.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2"
-             "  -extfile node.ext -out node.pem; } >openssl.log 2>&1",
-             folder);
-    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): a test's own command
-    ca = file_read("ca.pem");
-    certificate = file_read("node.pem");
-    key = file_read("node.key");
-    strange_certificate = file_read("stranger.pem");
-    strange_key = file_read("stranger.key");
+    certificates_make(folder, "authority ca stranger");
+    certificates_make(folder, "certificate node ca / IP:127.0.0.1,DNS:mesh.example");
+    certificates_make(folder, "certificate caller ca / IP:127.0.0.1,DNS:caller.example");
+    certificates_make(folder, "certificate alien stranger / IP:127.0.0.1,DNS:mesh.example");
     return 0;
 }
 
 static int
 teardown(void **state)
 {
-    char command[128];
-    snprintf(command, sizeof(command), "rm -r %s", folder);
-    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): as above
-    free(ca);
-    free(certificate);
-    free(key);
-    free(strange_certificate);
-    free(strange_key);
+    certificates_remove(folder);
     return rig_group_teardown(state);
+}
+
+/* `name`: that nodes must have, or NULL. */
+static struct rpc_tls *
+tls_of(const char *pair, const char *name)
+{
+    struct rpc_tls *tls;
+    struct error error = ERROR_NONE;
+    struct rpc_tls_options options = {.name = "test",
+                                      .ca = certificates_path(folder, "ca", "pem"),
+                                      .certificate = certificates_path(folder, pair, "pem"),
+                                      .key = certificates_path(folder, pair, "key"),
+                                      .peer_name = name,
+                                      .clients = RPC_TLS_CLIENTS_REQUIRED};
+    if (rpc_tls_create(&options, &tls, &error) != STATUS_OK)
+        fail_msg("%s", error.text);
+    return tls;
+}
+
+/* One call of a node with these certificates; how it ended. */
+static enum mesh_end
+ask_as(const char *address, struct rpc_tls *tls)
+{
+    rig_client_tls = tls;
+    struct caller *caller = caller_open(address);
+    struct ask *ask = ask_create("/t.T/Echo", 600000);
+    if (ask_send(caller, ask) == DRIVER_UNDER_WAY)
+        RIG_WAIT(ask->ended == 1);
+    enum mesh_end end = ask->end.end;
+    ask_free(ask);
+    caller_close(caller);
+    return end;
 }
 
 static void
 test_certificates(void **state)
 {
     (void)state;
-    const struct rpc_tls ours = {.ca = ca, .certificate = certificate, .key = key};
-    const struct rpc_tls strange = {
-        .ca = ca, .certificate = strange_certificate, .key = strange_key};
-    const struct rpc_tls *tls[] = {&ours, &strange, NULL};
-    rig_server_tls = &ours;
+    rig_server_tls = tls_of("node", NULL);
+    struct rpc_tls *caller = tls_of("caller", NULL);
+    struct rpc_tls *alien = tls_of("alien", NULL);
     struct house *house = house_open();
-    for (size_t i = 0; i < ARRAY_COUNT(tls); i++) {
-        rig_client_tls = tls[i];
-        struct caller *caller = caller_open(house->address);
-        struct ask *ask = ask_create("/t.T/Echo", 600000);
+    assert_memory_equal(house->address, PEERS_TLS, strlen(PEERS_TLS));
+    assert_int_equal(ask_as(house->address, rig_server_tls), MESH_END_OK);
+    assert_int_equal(ask_as(house->address, caller), MESH_END_OK);
+    assert_int_equal(ask_as(house->address, alien), MESH_END_UNREACHABLE);
+    house_close(house);
+    rpc_tls_destroy(rig_server_tls);
+    rpc_tls_destroy(caller);
+    rpc_tls_destroy(alien);
+}
+
+static void
+test_name(void **state)
+{
+    (void)state;
+    rig_server_tls = tls_of("node", "mesh.example");
+    struct rpc_tls *caller = tls_of("caller", "mesh.example");
+    struct rpc_tls *expects_other = tls_of("node", "caller.example");
+    struct house *house = house_open();
+    assert_int_equal(ask_as(house->address, rig_server_tls), MESH_END_OK);
+    assert_int_equal(ask_as(house->address, caller), MESH_END_UNREACHABLE);
+    assert_int_equal(ask_as(house->address, expects_other), MESH_END_UNREACHABLE);
+    house_close(house);
+    rpc_tls_destroy(rig_server_tls);
+    rpc_tls_destroy(caller);
+    rpc_tls_destroy(expects_other);
+}
+
+static void
+test_with_and_without(void **state)
+{
+    (void)state;
+    struct rpc_tls *tls = tls_of("node", NULL);
+    char address[128];
+    rig_server_tls = tls;
+    struct house *house = house_open();
+    assert_int_equal(ask_as(house->address, NULL), MESH_END_UNREACHABLE);
+    /* nor by one that takes the address for another's */
+    assert_int_equal(ask_as(house->address + strlen(PEERS_TLS), NULL), MESH_END_UNREACHABLE);
+    house_close(house);
+    rig_server_tls = NULL;
+    house = house_open();
+    assert_int_equal(ask_as(house->address, tls), MESH_END_UNREACHABLE);
+    snprintf(address, sizeof(address), PEERS_TLS "%.100s", house->address);
+    assert_int_equal(ask_as(address, tls), MESH_END_UNREACHABLE);
+    assert_int_equal(ask_as(PEERS_TLS, tls), MESH_END_UNREACHABLE);
+    house_close(house);
+    rpc_tls_destroy(tls);
+}
+
+/* It was refused with the certificate that it had; the same node is served with another one. */
+static void
+test_renewed(void **state)
+{
+    (void)state;
+    rig_server_tls = tls_of("node", NULL);
+    struct house *house = house_open();
+    certificates_make(folder, "certificate changing stranger / IP:127.0.0.1");
+    rig_client_tls = tls_of("changing", NULL);
+    struct caller *caller = caller_open(house->address);
+    bool renewed = false;
+    int64_t deadline_ns = clock_now_ns() + PATIENCE_S * NS_PER_S;
+    enum mesh_end end = MESH_END_UNREACHABLE;
+    while (end != MESH_END_OK) {
+        assert_true(clock_now_ns() < deadline_ns);
+        struct ask *ask = ask_create("/t.T/Echo", 10);
         if (ask_send(caller, ask) == DRIVER_UNDER_WAY)
             RIG_WAIT(ask->ended == 1);
-        assert_int_equal(ask->end.end, i == 0 ? MESH_END_OK : MESH_END_UNREACHABLE);
+        end = ask->end.end;
         ask_free(ask);
-        caller_close(caller);
+        assert_true(renewed || end == MESH_END_UNREACHABLE);
+        if (!renewed)
+            certificates_make(folder, "certificate changing ca / IP:127.0.0.1");
+        renewed = true;
     }
+    caller_close(caller);
     house_close(house);
+    rpc_tls_destroy(rig_client_tls);
+    rpc_tls_destroy(rig_server_tls);
 }
 
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_certificates)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_certificates),
+        cmocka_unit_test(test_name),
+        cmocka_unit_test(test_with_and_without),
+        cmocka_unit_test(test_renewed),
+    };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

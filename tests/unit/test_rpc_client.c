@@ -358,12 +358,6 @@ test_bad_options(void **state)
     struct error error = ERROR_NONE;
     assert_int_equal(rpc_client_create(&options, &client, &error), STATUS_INVALID_ARGUMENT);
     assert_string_equal(error.text, "empty address");
-    struct rpc_tls tls = {.certificate = "x"};
-    options.target = "unix:/x";
-    options.tls = &tls;
-    error = ERROR_NONE;
-    assert_int_equal(rpc_client_create(&options, &client, &error), STATUS_INVALID_ARGUMENT);
-    assert_string_equal(error.text, "TLS: a certificate without its key");
     side_stop(side);
 }
 

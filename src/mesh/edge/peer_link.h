@@ -27,7 +27,9 @@ struct link {
     bool has_heard;  /* the peer's hello */
     bool has_warned; /* that it cannot be reached */
     char *instance;
+    char *address;
     struct rpc_client *client;    /* NULL: none was needed yet, or all is over */
+    uint64_t tls_version;         /* of the certificates that it has */
     struct rpc_client_call *call; /* NULL: no stream */
     int64_t start_ms;             /* of the peer's process */
     struct peer_pipe pipe;
@@ -55,7 +57,7 @@ void link_init(struct link *link, struct peers *peers);
 void link_fini(struct link *link);
 
 /* Locked. False: the peer is known not to be reachable. */
-bool link_open(struct link *link, const struct peers_options *options, const char *address);
+bool link_open(struct link *link, const struct peers_options *options);
 
 /* Locked. The request is on its way, or `end` says why it is not. */
 enum driver_begun link_forward(struct link *link, const struct driver_attempt *attempt,

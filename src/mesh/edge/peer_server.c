@@ -92,11 +92,31 @@ place_of(struct peer_server *server, const struct rpc_call *call)
     return NULL;
 }
 
+/* Of its certificate the library has asked who signed it; that is not enough if others than nodes
+ * have one of that authority. */
+static bool
+is_node(const struct peer_server *server, const struct rpc_call *call)
+{
+    const char *name = server->options.tls != NULL ? rpc_tls_peer_name(server->options.tls) : NULL;
+    if (name == NULL || rpc_call_caller_is(call, name))
+        return true;
+    char address[128];
+    int bytes = (int)rpc_call_peer(call, address, sizeof(address));
+    log_warn("peer_stranger address=\"%.*s\" reason=\"its certificate does not have the name %s\"",
+             bytes, address, name);
+    return false;
+}
+
 static void
 on_message(void *context, struct rpc_call *call, const struct rpc_message *message)
 {
     struct peer_server *server = context;
     struct session *session = rpc_call_user(call);
+    if (session == NULL && !is_node(server, call)) {
+        rpc_call_finish(call, STATUS_PERMISSION_DENIED,
+                        "your certificate does not have the name that nodes of this mesh have");
+        return;
+    }
     if (server->house.driver == NULL) {
         rpc_call_finish(call, STATUS_UNAVAILABLE, "the node was not started");
         return;

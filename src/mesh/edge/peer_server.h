@@ -23,10 +23,10 @@ struct peer_server;
 struct peer_server_options {
     const char *const *listen; /* as rpc_server_options has it */
     size_t listen_count;
-    const struct rpc_tls *tls; /* NULL: none */
-    const char *instance;      /* this node's id */
-    int64_t start_ms;          /* as its record says it */
-    size_t message_bytes_max;  /* of a request; larger ones: FAILED */
+    struct rpc_tls *tls;      /* NULL: none. Its peer's name is asked of who calls, too */
+    const char *instance;     /* this node's id */
+    int64_t start_ms;         /* as its record says it */
+    size_t message_bytes_max; /* of a request; larger ones: FAILED */
     /* As driver_call_type's: the model is loaded here. What is to be served is call->request, and
      * its on_ended says how that ended. */
     enum driver_begun (*serve)(void *context, struct driver_call *call,

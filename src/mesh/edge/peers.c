@@ -164,6 +164,7 @@ link_take(struct peers *peers, const struct peer *peer, uint32_t queue)
     }
     pthread_mutex_lock(&link->lock);
     link->instance = copy(peer->instance);
+    link->address = copy(peer->address);
     link->scratch = &peers->scratches[queue];
     link->is_leaving = link->has_warned = false;
     pthread_mutex_unlock(&link->lock);
@@ -177,7 +178,8 @@ peers_link_free(struct peers *peers, struct link *link)
     rpc_client_destroy(link->client);
     link->client = NULL;
     free(link->instance);
-    link->instance = NULL;
+    free(link->address);
+    link->instance = link->address = NULL;
     pthread_mutex_unlock(&link->lock);
     pthread_mutex_lock(&peers->lock);
     link->next_free = peers->free;
@@ -198,7 +200,7 @@ link_to(struct peers *peers, const char *instance, uint32_t queue)
             peer->links[queue] = link_take(peers, peer, queue);
         link = peer->links[queue];
         pthread_mutex_lock(&link->lock);
-        if (!link_open(link, &peers->options, peer->address)) {
+        if (!link_open(link, &peers->options)) {
             pthread_mutex_unlock(&link->lock);
             link = NULL;
         }

@@ -75,13 +75,18 @@ bool peers_pass_on(const struct rpc_metadata *entry);
 
 struct peers;
 
+/* Before the "host:port" of a node that is called over TLS. */
+#define PEERS_TLS "tls:"
+
 struct peers_options {
     struct rpc_queue *const *queues; /* stepped by their threads from now on */
     uint32_t queue_count;
-    const char *instance;      /* this node's id */
-    int64_t start_ms;          /* as its record says it */
-    const struct rpc_tls *tls; /* NULL: none. Kept, as connections are made when they are needed */
-    size_t message_bytes_max;  /* of an answer; larger ones end the try as FAILED */
+    const char *instance; /* this node's id */
+    int64_t start_ms;     /* as its record says it */
+    /* NULL: none. With it, only peers that have it are called, and without it, only those that do
+     * not: the address in their record says so. Lives longer than the peers. */
+    struct rpc_tls *tls;
+    size_t message_bytes_max; /* of an answer; larger ones end the try as FAILED */
 };
 
 struct peers *peers_create(const struct peers_options *options);

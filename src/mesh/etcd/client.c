@@ -18,7 +18,9 @@ or_default(int64_t given, int64_t otherwise)
 static enum status
 options_check(const struct etcd_options *options, struct error *error)
 {
-    if ((options->cert_file == NULL) != (options->key_file == NULL))
+    bool certificate = options->cert_file != NULL || options->cert_pem != NULL;
+    bool key = options->key_file != NULL || options->key_pem != NULL;
+    if (certificate != key)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "etcd: a certificate needs its key, and a key its certificate");
     if ((options->user == NULL) != (options->password == NULL))

@@ -54,6 +54,9 @@ struct etcd_options {
     const char *ca_file;   /* PEM; NULL: the system's authorities */
     const char *cert_file; /* PEM; NULL: no certificate of our own */
     const char *key_file;
+    const char *ca_pem; /* this and the next two: the text itself, where no file is named */
+    const char *cert_pem;
+    const char *key_pem;
     int64_t call_timeout_ns;    /* of calls that say none; 0: 5 s */
     int64_t connect_timeout_ns; /* one endpoint's; 0: 1 s */
     int64_t retry_ns_max;       /* longest pause before an endpoint is tried again; 0: 2 s */

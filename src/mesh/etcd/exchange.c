@@ -28,6 +28,7 @@ struct etcd_wire {
     CURLM *multi;
     struct etcd_timer *timer;
     char *ca_file, *cert_file, *key_file;
+    char *ca_pem, *cert_pem, *key_pem; /* where there is no file */
     int64_t connect_timeout_ns;
     size_t answer_bytes_max;
     struct exchange_list open;
@@ -303,6 +304,9 @@ etcd_wire_create(struct event_base *base, const struct etcd_options *options,
     wire->ca_file = copy_of(options->ca_file);
     wire->cert_file = copy_of(options->cert_file);
     wire->key_file = copy_of(options->key_file);
+    wire->ca_pem = copy_of(options->ca_pem);
+    wire->cert_pem = copy_of(options->cert_pem);
+    wire->key_pem = copy_of(options->key_pem);
     wire->connect_timeout_ns = options->connect_timeout_ns;
     wire->answer_bytes_max = options->answer_bytes_max;
     TAILQ_INIT(&wire->open);
@@ -333,6 +337,9 @@ etcd_wire_destroy(struct etcd_wire *wire)
     free(wire->ca_file);
     free(wire->cert_file);
     free(wire->key_file);
+    free(wire->ca_pem);
+    free(wire->cert_pem);
+    free(wire->key_pem);
     free(wire);
 }
 
@@ -375,6 +382,18 @@ add_headers(struct etcd_exchange *exchange)
     }
 }
 
+/* A file, or else the text itself; neither: nothing. */
+static bool
+set_pem(CURL *easy, CURLoption file_option, const char *file, CURLoption text_option, char *text)
+{
+    if (file != NULL)
+        return curl_easy_setopt(easy, file_option, file) == CURLE_OK;
+    if (text == NULL)
+        return true;
+    struct curl_blob blob = {.data = text, .len = strlen(text), .flags = CURL_BLOB_NOCOPY};
+    return curl_easy_setopt(easy, text_option, &blob) == CURLE_OK;
+}
+
 static bool
 set_security(struct etcd_exchange *exchange)
 {
@@ -383,13 +402,11 @@ set_security(struct etcd_exchange *exchange)
     bool set =
         curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2) == CURLE_OK &&
         curl_easy_setopt(easy, CURLOPT_CA_CACHE_TIMEOUT, (long)CA_CACHE_S) == CURLE_OK;
-    if (set && wire->ca_file != NULL)
-        set = curl_easy_setopt(easy, CURLOPT_CAINFO, wire->ca_file) == CURLE_OK &&
-              curl_easy_setopt(easy, CURLOPT_CAPATH, NULL) == CURLE_OK;
-    if (set && wire->cert_file != NULL)
-        set = curl_easy_setopt(easy, CURLOPT_SSLCERT, wire->cert_file) == CURLE_OK &&
-              curl_easy_setopt(easy, CURLOPT_SSLKEY, wire->key_file) == CURLE_OK;
-    return set;
+    if (wire->ca_file != NULL || wire->ca_pem != NULL)
+        set = set && curl_easy_setopt(easy, CURLOPT_CAPATH, NULL) == CURLE_OK;
+    return set && set_pem(easy, CURLOPT_CAINFO, wire->ca_file, CURLOPT_CAINFO_BLOB, wire->ca_pem) &&
+           set_pem(easy, CURLOPT_SSLCERT, wire->cert_file, CURLOPT_SSLCERT_BLOB, wire->cert_pem) &&
+           set_pem(easy, CURLOPT_SSLKEY, wire->key_file, CURLOPT_SSLKEY_BLOB, wire->key_pem);
 }
 
 static bool

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Certificates as they lie in files, which somebody renews while the node runs. They are looked at
+ * when a connection is about to be made, once in LOOK_NS at most. What has changed is read and
+ * judged as a whole: only what fits together takes the place of what was there, so a certificate
+ * that is replaced a moment before its key, or never completely, does not cut anybody off.
+ *
+ * OpenSSL judges; the library beneath uses what it has judged, and would say less about what is
+ * wrong with it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "rpc/internal.h"
+
+#define LOOK_NS NS_PER_S
+
+enum { FILE_BYTES_MAX = 1 << 20 };
+enum tls_part { PART_CA, PART_CERTIFICATE, PART_KEY, PART_COUNT };
+
+/* Which file it was, and when it was written: another one in its place has another stamp. */
+struct stamp {
+    dev_t device;
+    ino_t inode;
+    off_t bytes;
+    struct timespec written;
+};
+
+struct rpc_tls {
+    char *name;
+    char *paths[PART_COUNT]; /* NULL: none */
+    char *peer_name;
+    enum rpc_tls_clients clients;
+    pthread_mutex_t lock; /* of what follows */
+    int64_t looked_ns;
+    struct stamp stamps[PART_COUNT];
+    char *texts[PART_COUNT];
+    struct rpc_pems pems; /* the same */
+    uint64_t version;     /* from 1 on */
+};
+
+static char *
+copy_of(const char *text)
+{
+    char *copy = text == NULL ? NULL : strdup(text);
+    CHECK(text == NULL || copy != NULL);
+    return copy;
+}
+
+/* ---- reading ---- */
+
+static struct stamp
+stamp_of(const struct stat *file)
+{
+    return (struct stamp){file->st_dev, file->st_ino, file->st_size, file->st_mtim};
+}
+
+static bool
+is_same(const struct stamp *a, const struct stamp *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
+           a->written.tv_sec == b->written.tv_sec && a->written.tv_nsec == b->written.tv_nsec;
+}
+
+static enum status
+fd_read(int fd, const char *path, char **text, struct error *error)
+{
+    size_t used = 0;
+    ssize_t got = 1;
+    *text = rpc_allocate(FILE_BYTES_MAX + 1, 1);
+    while (got > 0 && used <= FILE_BYTES_MAX) {
+        got = read(fd, *text + used, FILE_BYTES_MAX + 1 - used);
+        used += got > 0 ? (size_t)got : 0;
+    }
+    if (got < 0)
+        return error_set_errno(error, "%s", path);
+    if (used > FILE_BYTES_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s has more than %d bytes", path,
+                         FILE_BYTES_MAX);
+    (*text)[used] = '\0';
+    *text = realloc(*text, used + 1);
+    CHECK(*text != NULL);
+    return STATUS_OK;
+}
+
+/* The stamp is that of what is read. */
+static enum status
+file_read(const char *path, struct stamp *stamp, char **text, struct error *error)
+{
+    struct stat file;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return error_set_errno(error, "%s", path);
+    enum status status = STATUS_OK;
+    if (fstat(fd, &file) != 0)
+        status = error_set_errno(error, "%s", path);
+    else if (!S_ISREG(file.st_mode))
+        status = error_set(error, STATUS_INVALID_ARGUMENT, "%s is no file", path);
+    else
+        *stamp = stamp_of(&file);
+    if (status == STATUS_OK)
+        status = fd_read(fd, path, text, error);
+    close(fd);
+    return status;
+}
+
+/* ---- judging ---- */
+
+/* Else OpenSSL would ask at the terminal. */
+static int
+no_password(char *password, int room, int writing, void *context)
+{
+    (void)writing;
+    (void)context;
+    if (room > 0)
+        password[0] = '\0';
+    return -1;
+}
+
+static BIO *
+bio_of(const char *text)
+{
+    BIO *bio = BIO_new_mem_buf(text, -1);
+    CHECK(bio != NULL);
+    return bio;
+}
+
+/* All certificates of the file must be readable. `*first` is to be freed. */
+static enum status
+certificates_judge(const char *path, const char *text, X509 **first, struct error *error)
+{
+    BIO *bio = bio_of(text);
+    X509 *next;
+    *first = NULL;
+    while ((next = PEM_read_bio_X509(bio, NULL, no_password, NULL)) != NULL)
+        if (*first == NULL)
+            *first = next;
+        else
+            X509_free(next);
+    bool at_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+    ERR_clear_error();
+    BIO_free(bio);
+    if (*first == NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s: no certificate in it (PEM)", path);
+    if (!at_end)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s: a certificate in it is broken", path);
+    return STATUS_OK;
+}
+
+static enum status
+key_judge(const char *path, const char *text, EVP_PKEY **key, struct error *error)
+{
+    BIO *bio = bio_of(text);
+    *key = PEM_read_bio_PrivateKey(bio, NULL, no_password, NULL);
+    ERR_clear_error();
+    BIO_free(bio);
+    if (*key != NULL)
+        return STATUS_OK;
+    if (strstr(text, "ENCRYPTED") != NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%s: the key has a password: one without is needed, in a file that others "
+                         "cannot read",
+                         path);
+    return error_set(error, STATUS_INVALID_ARGUMENT, "%s: no private key in it (PEM)", path);
+}
+
+static enum status
+pair_judge(const char *const *paths, char *const *texts, X509 *certificate, struct error *error)
+{
+    EVP_PKEY *key = NULL;
+    enum status status = key_judge(paths[PART_KEY], texts[PART_KEY], &key, error);
+    if (status == STATUS_OK && X509_check_private_key(certificate, key) != 1)
+        status = error_set(error, STATUS_INVALID_ARGUMENT,
+                           "%s is not the key of the certificate %s (the first in that file)",
+                           paths[PART_KEY], paths[PART_CERTIFICATE]);
+    ERR_clear_error();
+    EVP_PKEY_free(key);
+    return status;
+}
+
+static void
+warn_of_time(const struct rpc_tls *tls, const X509 *certificate)
+{
+    bool early = X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0;
+    bool late = X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0;
+    const ASN1_TIME *time =
+        early ? X509_get0_notBefore(certificate) : X509_get0_notAfter(certificate);
+    struct tm parts;
+    char text[32] = "";
+    if ((!early && !late) || ASN1_TIME_to_tm(time, &parts) != 1)
+        return;
+    strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
+    log_warn("tls_expired what=\"%s\" file=\"%s\" %s=%s", tls->name, tls->paths[PART_CERTIFICATE],
+             early ? "valid_from" : "valid_until", text);
+}
+
+/* What is wrong with the texts; and what is only worth a word. */
+static enum status
+judge(const struct rpc_tls *tls, char *const *texts, struct error *error)
+{
+    const char *const *paths = (const char *const *)tls->paths;
+    X509 *first = NULL;
+    enum status status = STATUS_OK;
+    if (texts[PART_CA] != NULL)
+        status = certificates_judge(paths[PART_CA], texts[PART_CA], &first, error);
+    X509_free(first);
+    first = NULL;
+    if (status == STATUS_OK && texts[PART_CERTIFICATE] != NULL)
+        status =
+            certificates_judge(paths[PART_CERTIFICATE], texts[PART_CERTIFICATE], &first, error);
+    if (status == STATUS_OK && first != NULL && texts[PART_KEY] != NULL) /* it has: options_check */
+        status = pair_judge(paths, texts, first, error);
+    if (status == STATUS_OK && first != NULL)
+        warn_of_time(tls, first);
+    X509_free(first);
+    return status;
+}
+
+/* ---- what is there now ---- */
+
+static void
+texts_free(char **texts)
+{
+    for (size_t i = 0; i < PART_COUNT; i++) {
+        if (texts[i] != NULL)
+            explicit_bzero(texts[i], strlen(texts[i]));
+        free(texts[i]);
+        texts[i] = NULL;
+    }
+}
+
+/* Locked, or not yet shown to anybody. */
+static enum status
+load(struct rpc_tls *tls, struct error *error)
+{
+    char *texts[PART_COUNT] = {NULL};
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < PART_COUNT && status == STATUS_OK; i++)
+        if (tls->paths[i] != NULL)
+            status = file_read(tls->paths[i], &tls->stamps[i], &texts[i], error);
+    if (status == STATUS_OK)
+        status = judge(tls, texts, error);
+    if (status != STATUS_OK) {
+        texts_free(texts);
+        return status;
+    }
+    texts_free(tls->texts);
+    memcpy(tls->texts, texts, sizeof(texts));
+    tls->pems = (struct rpc_pems){texts[PART_CA], texts[PART_CERTIFICATE], texts[PART_KEY]};
+    tls->version++;
+    return STATUS_OK;
+}
+
+/* Locked. A file that is away for a moment, as some ways to replace one have it, is no change. What
+ * is seen is noted, good or bad: what is bad is told once, until it changes again. */
+static bool
+has_changed(struct rpc_tls *tls)
+{
+    struct stamp stamps[PART_COUNT] = {{0}};
+    bool changed = false;
+    for (size_t i = 0; i < PART_COUNT; i++) {
+        struct stat file;
+        if (tls->paths[i] == NULL)
+            continue;
+        if (stat(tls->paths[i], &file) != 0)
+            return false;
+        stamps[i] = stamp_of(&file);
+        changed = changed || !is_same(&stamps[i], &tls->stamps[i]);
+    }
+    memcpy(tls->stamps, stamps, sizeof(stamps));
+    return changed;
+}
+
+/* Locked. */
+static void
+look(struct rpc_tls *tls)
+{
+    int64_t now_ns = clock_now_ns();
+    if (now_ns < tls->looked_ns + LOOK_NS)
+        return;
+    tls->looked_ns = now_ns;
+    if (!has_changed(tls))
+        return;
+    struct error error = ERROR_NONE;
+    if (load(tls, &error) == STATUS_OK)
+        log_info("tls_renewed what=\"%s\"", tls->name);
+    else
+        log_warn("tls_kept what=\"%s\" error=\"%s\" action=\"the former certificates stay in use\"",
+                 tls->name, error.text);
+}
+
+const struct rpc_pems *
+rpc_tls_acquire(struct rpc_tls *tls, uint64_t *version)
+{
+    pthread_mutex_lock(&tls->lock);
+    look(tls);
+    *version = tls->version;
+    return &tls->pems;
+}
+
+void
+rpc_tls_release(struct rpc_tls *tls)
+{
+    pthread_mutex_unlock(&tls->lock);
+}
+
+uint64_t
+rpc_tls_version(struct rpc_tls *tls)
+{
+    uint64_t version;
+    rpc_tls_acquire(tls, &version);
+    rpc_tls_release(tls);
+    return version;
+}
+
+bool
+rpc_tls_has_certificate(const struct rpc_tls *tls)
+{
+    return tls->paths[PART_CERTIFICATE] != NULL;
+}
+
+const char *
+rpc_tls_peer_name(const struct rpc_tls *tls)
+{
+    return tls->peer_name;
+}
+
+enum rpc_tls_clients
+rpc_tls_clients(const struct rpc_tls *tls)
+{
+    return tls->clients;
+}
+
+/* ---- life ---- */
+
+static enum status
+options_check(const struct rpc_tls_options *options, struct error *error)
+{
+    if ((options->certificate == NULL) != (options->key == NULL))
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s without %s",
+                         options->key == NULL ? "a certificate" : "a key",
+                         options->key == NULL ? "its key" : "its certificate");
+    if (options->clients != RPC_TLS_CLIENTS_ANY && options->ca == NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "certificates of callers, but no authority that signs them");
+    return STATUS_OK;
+}
+
+enum status
+rpc_tls_create(const struct rpc_tls_options *options, struct rpc_tls **created, struct error *error)
+{
+    *created = NULL;
+    if (options_check(options, error) != STATUS_OK)
+        return error_prefix(error, "%s", options->name);
+    struct rpc_tls *tls = rpc_allocate(1, sizeof(*tls));
+    tls->name = copy_of(options->name);
+    tls->paths[PART_CA] = copy_of(options->ca);
+    tls->paths[PART_CERTIFICATE] = copy_of(options->certificate);
+    tls->paths[PART_KEY] = copy_of(options->key);
+    tls->peer_name = copy_of(options->peer_name);
+    tls->clients = options->clients;
+    tls->looked_ns = clock_now_ns();
+    CHECK(pthread_mutex_init(&tls->lock, NULL) == 0);
+    if (load(tls, error) != STATUS_OK) {
+        rpc_tls_destroy(tls);
+        return error_prefix(error, "%s", options->name);
+    }
+    *created = tls;
+    return STATUS_OK;
+}
+
+void
+rpc_tls_destroy(struct rpc_tls *tls)
+{
+    if (tls == NULL)
+        return;
+    texts_free(tls->texts);
+    for (size_t i = 0; i < PART_COUNT; i++)
+        free(tls->paths[i]);
+    pthread_mutex_destroy(&tls->lock);
+    free(tls->peer_name);
+    free(tls->name);
+    free(tls);
+}
