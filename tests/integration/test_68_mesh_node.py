@@ -486,6 +486,7 @@ class Nodes(Rig, unittest.TestCase):
         with self.shoald as shoald, Registrar(shoald.target) as registrar:
             registrar.register("m", key=key(load="held"))
             calls = [registrar.start_infer("m") for _ in range(8)]
+            calls.append(registrar.start_infer(metadata=[("mm-model-id", "m")] * 3))
             order = registrar.start("ensureLoaded", modelId="m", sync=True)
             self.wait_held("held")
             shoald.signal(15)

@@ -4,6 +4,7 @@
  * with its words, and that a mistake leaves the former one in force; and the file that it may be
  * in: when it counts as changed, however it is replaced.
  */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -232,6 +233,10 @@ test_a_file_that_changes(void **state)
     expect_text(&file, "one");
     write_file("config", "longer");
     expect_text(&file, "longer");
+    write_file("config", "LONGER"); /* as long as it was, in place: its times tell */
+    const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    assert_int_equal(utimensat(AT_FDCWD, "config", times, 0), 0);
+    expect_text(&file, "LONGER");
     write_file("other", "renamed");
     assert_int_equal(rename("other", "config"), 0);
     expect_text(&file, "renamed");
