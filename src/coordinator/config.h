@@ -128,6 +128,7 @@ struct config_mesh {
     enum config_store store_kind;
     char *store_place;   /* absolute path of a file; endpoints; NULL: memory */
     char *runtime;       /* "unix:/path" or "host:port"; NULL: models are those of pipelines */
+    char *runtime_else;  /* where it may be as well, if nobody has said where it is; else NULL */
     char *runtime_calls; /* where it is called for models; NULL: the same */
     char *prefix;        /* of the keys, before the service's name */
     char *service;
@@ -136,6 +137,7 @@ struct config_mesh {
     char *location;
     char *zone;
     char *type_constraints;        /* absolute path, or JSON; NULL: none */
+    char *dataplane;               /* likewise */
     struct config_addresses peers; /* where other nodes reach this one */
     char *address;                 /* HOST or HOST:PORT that they are told; NULL: found out */
     struct config_tls tls;         /* between them */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/tcp_address.h"
 #include "coordinator/config_tree.h"
 
@@ -222,6 +223,8 @@ config_check_mesh(struct config_reader *reader, const struct config_given *given
     check_instance(reader);
     if (mesh->labels == NULL)
         mesh->labels = must_copy("");
-    if (mesh->type_constraints != NULL && mesh->type_constraints[0] != '{')
-        mesh->type_constraints = config_resolve(reader->config, mesh->type_constraints);
+    char **files[] = {&mesh->type_constraints, &mesh->dataplane}; /* or their JSON */
+    for (size_t i = 0; i < ARRAY_COUNT(files); i++)
+        if (*files[i] != NULL && (*files[i])[0] != '{')
+            *files[i] = config_resolve(reader->config, *files[i]);
 }

@@ -38,7 +38,9 @@ struct variable {
 
 /* The first that is set counts, where several are of one key. */
 static const struct variable variables[] = {
-    {"MM_SERVICE_NAME", FORM_TEXT, KEY_MESH_SERVICE, "turns the mesh on; `mesh: service`"},
+    {"MM_SERVICE_NAME", FORM_TEXT, KEY_MESH_SERVICE,
+     "turns the mesh on; `mesh: service`. Without pipelines with `models`, and if nothing says "
+     "where a runtime is, it is looked for at `unix:/tmp/mmesh/grpc.sock` and `localhost:8085`"},
     {"KV_STORE", FORM_TEXT, KEY_MESH_STORE, "`mesh: store`"},
     {"ZOOKEEPER", FORM_UNWANTED, KEY_MESH_STORE, "refused: etcd alone is a store for many nodes"},
     {"MM_KVSTORE_PREFIX", FORM_TEXT, KEY_MESH_PREFIX, "`mesh: prefix`"},
@@ -55,6 +57,8 @@ static const struct variable variables[] = {
     {"MM_ZONE", FORM_TEXT, KEY_MESH_ZONE, "`mesh: zone`"},
     {"MM_TYPE_CONSTRAINTS", FORM_TEXT, KEY_MESH_TYPES, "`mesh: type_constraints`, as JSON"},
     {"MM_TYPE_CONSTRAINTS_PATH", FORM_TEXT, KEY_MESH_TYPES, "`mesh: type_constraints`, a file"},
+    {"MM_DATAPLANE_CONFIG", FORM_TEXT, KEY_MESH_DATAPLANE, "`mesh: dataplane`, as JSON"},
+    {"MM_DATAPLANE_CONFIG_PATH", FORM_TEXT, KEY_MESH_DATAPLANE, "`mesh: dataplane`, a file"},
     {"MM_SCALEUP_RPM_THRESHOLD", FORM_TEXT, KEY_MESH_RPM, "`mesh: scaleup_rpm`"},
     {"MM_LOAD_FAILURE_EXPIRY_TIME_MS", FORM_TEXT, KEY_MESH_FAILURE_EXPIRY,
      "`mesh: failure_expiry_ms`"},
@@ -311,6 +315,21 @@ fallback_of(const struct variable *variable)
     return variable->key == KEY_PROBES ? "8089" : variable->key == KEY_PRESTOP ? "8090" : NULL;
 }
 
+/* Where that container looks for its runtime if nothing is said: both, in turn. */
+static void
+find_runtime(struct config_reader *reader)
+{
+    const char *service = getenv(variables[0].name);
+    struct config *config = reader->config;
+    if (service == NULL || service[0] == '\0' || config->mesh.runtime != NULL)
+        return;
+    for (uint32_t i = 0; i < config->pipeline_count; i++)
+        if (config->pipelines[i].models.root != NULL)
+            return;
+    config->mesh.runtime = must_copy("unix:/tmp/mmesh/grpc.sock");
+    config->mesh.runtime_else = must_copy("localhost:8085");
+}
+
 void
 config_read_environment(struct config_reader *reader, struct config_given *given)
 {
@@ -335,6 +354,9 @@ config_read_environment(struct config_reader *reader, struct config_given *given
         taken[variable->key] = true;
         take(reader, variable, value);
     }
+    if (!taken[KEY_MESH_RUNTIME] && reader->mesh_given.nodes[KEY_MESH_RUNTIME] == NULL &&
+        !given->refused[KEY_PIPELINES])
+        find_runtime(reader);
 }
 
 /* ---- the manual ---- */

@@ -160,6 +160,12 @@ const struct config_key config_keys[KEY_COUNT] = {
     "File, relative to this one, that says which labels models of a type need or prefer, or the "
     "JSON itself: `{\"TYPE\": {\"required\": [LABEL…], \"preferred\": [LABEL…]}, \"_default\": "
     "…}`."},
+[KEY_MESH_DATAPLANE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "dataplane", 1, 65536, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.dataplane),
+    "File, relative to this one, that says which methods callers may call and which field of a "
+    "request has the model's id, or the JSON itself: `{\"rpcConfigs\": "
+    "{\"package.Service/Method\": {\"idExtractionPath\": [1], \"vModelId\": true}, …}, "
+    "\"allowOtherRpcs\": true}`. Read again when it changes. Left out: all may be called."},
 [KEY_MESH_RPM] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "scaleup_rpm", 10, 10000000,
     "calls a minute", "2000", NULL, FIELD_U32, 1, TOP(mesh.scaleup_rpm),
     "A copy of a model that answers more gets company on another node."},

@@ -153,10 +153,9 @@ priority_of_call(const struct rpc_call *call, enum priority *priority, struct er
 /* A pipeline of this node, and the model in it; or `elsewhere`: a model or vmodel of the mesh
  * that is not to be had here. */
 struct meant {
-    struct target_id id;
+    struct mesh_named named; /* without a mesh its id alone */
     struct target target;
     bool elsewhere;
-    enum driver_name name;
 };
 
 static enum status
@@ -164,34 +163,53 @@ find_meant(struct front *front, const struct bound *bound, const struct submissi
            struct meant *meant, struct error *error)
 {
     struct pipeline *pipeline = bound == NULL ? NULL : bound->pipeline;
-    enum status status = find_id(bound, submission->call, submission->message, &meant->id, error);
-    return status == STATUS_OK
-               ? target_find(&front->scope, pipeline, &meant->id, &meant->target, error)
-               : status;
+    struct target_id *id = &meant->named.id;
+    enum status status = find_id(bound, submission->call, submission->message, id, error);
+    return status == STATUS_OK ? target_find(&front->scope, pipeline, id, &meant->target, error)
+                               : status;
 }
 
-/* In a mesh: what the metadata name, else the name in the request, which may be a pipeline's. A
- * vmodel, and a model that is not loaded here, is elsewhere. */
+/* What a call of a mesh names: in the request where the data-plane configuration says, else by
+ * metadata; where it says nothing, also by the name that the request has. That in the request may
+ * be a pipeline's. */
+static enum status
+name_in_mesh(const struct front *front, const struct bound *bound,
+             const struct submission *submission, struct mesh_named *named, struct error *error)
+{
+    struct dataplane_rule rule;
+    const struct rpc_call *call = submission->call;
+    bool vmodels = front->options.config->mesh.names[0] == 'v';
+    enum status status =
+        mesh_node_permits(front->options.mesh, rpc_call_method(call), &rule, error);
+    if (status == STATUS_OK)
+        status = mesh_id_find(call, submission->message, &rule, named, error);
+    if (status != STATUS_OK || named->count > 0)
+        return status;
+    if (rule.depth > 0)
+        vmodels = rule.name == DRIVER_NAME_VMODEL;
+    else
+        status = find_id_in_message(bound, submission->message, &named->id, error);
+    bool is_vmodel = vmodels && named->id.bytes > 0 && target_is_model(&front->scope, &named->id);
+    named->name = is_vmodel ? DRIVER_NAME_VMODEL : DRIVER_NAME_MODEL;
+    return status;
+}
+
+/* A vmodel, a model that is not loaded here, and several of either are elsewhere. */
 static enum status
 find_in_mesh(struct front *front, const struct bound *bound, const struct submission *submission,
              struct meant *meant, struct error *error)
 {
-    enum status status = mesh_id_of_call(submission->call, &meant->id, &meant->name, error);
-    bool named = meant->id.bytes > 0;
-    if (status == STATUS_OK && !named)
-        status = find_id_in_message(bound, submission->message, &meant->id, error);
+    struct mesh_named *named = &meant->named;
+    enum status status = name_in_mesh(front, bound, submission, named, error);
     if (status != STATUS_OK)
         return status;
     struct pipeline *pipeline = bound == NULL ? NULL : bound->pipeline;
-    if (meant->id.bytes == 0 && (pipeline == NULL || pipeline->catalog != NULL))
+    if (named->id.bytes == 0 && (pipeline == NULL || pipeline->catalog != NULL))
         return error_set(error, STATUS_INVALID_ARGUMENT, "must include mm-model-id header");
-    bool vmodels = front->options.config->mesh.names[0] == 'v';
-    if (!named && vmodels && target_is_model(&front->scope, &meant->id))
-        meant->name = DRIVER_NAME_VMODEL;
-    meant->elsewhere = meant->name == DRIVER_NAME_VMODEL;
+    meant->elsewhere = named->name == DRIVER_NAME_VMODEL || named->count > 1;
     if (meant->elsewhere)
         return STATUS_OK;
-    status = target_find(&front->scope, pipeline, &meant->id, &meant->target, error);
+    status = target_find(&front->scope, pipeline, &named->id, &meant->target, error);
     meant->elsewhere = status == STATUS_NOT_FOUND;
     return meant->elsewhere ? STATUS_OK : status;
 }
@@ -217,12 +235,12 @@ infer_elsewhere(struct front *front, const struct meant *meant, struct submissio
     const struct mesh_call_start start = {
         .call = submission->call,
         .message = submission->message,
-        .id = meant->id.text,
-        .name = meant->name,
+        .id = meant->named.id.text,
+        .name = meant->named.name,
         .queue = current_thread->queue,
         .origin = {caller_of(front, submission->call), submission->trace},
     };
-    mesh_node_infer(front->options.mesh, &start);
+    mesh_node_infer(front->options.mesh, &start, &meant->named);
 }
 
 /* What this node cannot take now another one may. */
@@ -310,9 +328,10 @@ on_bound(void *context, struct rpc_call *call, const struct rpc_message *message
 static void
 on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
 {
+    static const struct bound none = {.pipeline = NULL}; /* it has no place for an id either */
     struct front *front = context;
-    struct target_id id;
-    enum driver_name name;
+    struct submission submission = {.call = call, .message = message};
+    struct meant meant = {.elsewhere = true};
     struct error error;
     error_clear(&error);
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
@@ -323,8 +342,8 @@ on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
         strncmp(path, "/grpc.", strlen("/grpc.")) == 0)
         status = error_set(&error, STATUS_UNIMPLEMENTED, "no such method: %.200s", path);
     if (status == STATUS_OK)
-        status = mesh_id_of_call(call, &id, &name, &error);
-    if (status == STATUS_OK && id.bytes == 0)
+        status = name_in_mesh(front, &none, &submission, &meant.named, &error);
+    if (status == STATUS_OK && meant.named.id.bytes == 0)
         status = error_set(&error, STATUS_INVALID_ARGUMENT, "must include mm-model-id header");
     if (status != STATUS_OK) {
         counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
@@ -332,15 +351,7 @@ on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
         rpc_call_finish(call, error.status, error.text);
         return;
     }
-    const struct mesh_call_start start = {
-        .call = call,
-        .message = message,
-        .id = id.text,
-        .name = name,
-        .queue = current_thread->queue,
-        .origin = {.caller = caller_of(front, call)},
-    };
-    mesh_node_infer(front->options.mesh, &start);
+    infer_elsewhere(front, &meant, &submission);
 }
 
 /* Of one that sent nothing: no more than one message is ever asked for. */
@@ -388,20 +399,25 @@ describe_model(void *context, const char *name, struct oip_model_info *info, boo
 }
 
 /* A question about a model of the mesh that is not loaded here goes where it is, or is going to be.
- */
+ * Of one that is here `id` is what it is about. What is wrong with the others is said in the words
+ * of their own method, unless that may not be called. */
 static bool
-ask_elsewhere(struct front *front, struct rpc_call *call, const struct rpc_message *message)
+ask_elsewhere(struct front *front, struct rpc_call *call, const struct rpc_message *message,
+              struct target_id *id, struct error *error)
 {
     struct submission submission = {.call = call, .message = message};
     struct meant meant = {.elsewhere = false};
-    struct error error;
-    error_clear(&error);
     /* both requests have the name where a ModelInferRequest has it */
-    if (find_in_mesh(front, NULL, &submission, &meant, &error) != STATUS_OK)
-        return false; /* it will be refused in the words of its own method */
+    enum status status = find_in_mesh(front, NULL, &submission, &meant, error);
+    if (status != STATUS_OK && status != STATUS_UNIMPLEMENTED)
+        error_clear(error);
+    if (status != STATUS_OK)
+        return false;
     target_leave(&meant.target);
     if (meant.elsewhere)
         infer_elsewhere(front, &meant, &submission);
+    else
+        *id = meant.named.id;
     return meant.elsewhere;
 }
 
@@ -410,15 +426,18 @@ answer(struct front *front, enum oip_method method, struct rpc_call *call,
        const struct rpc_message *message)
 {
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
+    struct error error = ERROR_NONE;
+    struct inquiry inquiry = {.front = front};
     bool of_model = method == OIP_MODEL_READY || method == OIP_MODEL_METADATA;
-    if (of_model && front->options.mesh != NULL && ask_elsewhere(front, call, message))
+    if (of_model && front->options.mesh != NULL &&
+        ask_elsewhere(front, call, message, &inquiry.id, &error))
         return;
     void *response = NULL;
     size_t response_bytes = 0;
-    struct error error = ERROR_NONE;
-    struct inquiry inquiry = {.front = front};
     struct oip_node node = {node_is_ready, describe_model, &inquiry};
-    enum status status = target_id_of_call(call, &inquiry.id, &error);
+    enum status status = error.status;
+    if (status == STATUS_OK && inquiry.id.bytes == 0)
+        status = target_id_of_call(call, &inquiry.id, &error);
     if (status == STATUS_OK)
         status = oip_answer(method, &node, message, &response, &response_bytes, &error);
     target_forget(&inquiry.told);

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "coordinator/mesh_answer.h"
 #include "coordinator/meters.h"
+#include "coordinator/mesh_many.h"
 #include "coordinator/tracer.h"
 #include "shm/counters.h"
 
@@ -33,6 +34,8 @@ struct mesh_call {
     struct mesh_calls *calls;
     struct rpc_call *call;
     int64_t begun_ns;
+    struct mesh_many *many; /* the caller, if it is a part of that; then `call` is not touched */
+    uint32_t part;
     struct native_origin origin; /* its trace until it is served; guarded by the driver's lock */
     struct rpc_kept *kept;
     struct rpc_piece piece; /* all of it */
@@ -119,9 +122,15 @@ refuse(struct mesh_call *call, const struct error *error, uint32_t retry_ms)
 {
     if (!claim(call))
         return;
+    end_trace(call, error->status, error->text);
+    if (call->many != NULL) {
+        const struct rpc_answer answer = {.status = error->status,
+                                          .text = {error->text, strlen(error->text)}};
+        mesh_many_ended(call->many, call->part, &answer, retry_ms);
+        return;
+    }
     counter_add_shared(call->calls->options.counters, NODE_CALLS_REFUSED, 1);
     meter(call, error->status, NULL);
-    end_trace(call, error->status, error->text);
     const char *text = error->text[0] != '\0' ? error->text : NULL;
     if (retry_ms > 0)
         rpc_call_refuse(call->call, error->status, text, retry_ms);
@@ -196,8 +205,12 @@ on_ended(struct peer_request *request, uint32_t number, const struct driver_end 
     struct driver *driver = call->calls->driver;
     if (answer != NULL && claim(call)) {
         end_trace(call, answer->status, ""); /* what a pipeline took of it has ended */
-        meter(call, answer->status, answer);
-        rpc_call_answer(call->call, answer);
+        if (call->many != NULL) {
+            mesh_many_ended(call->many, call->part, answer, 0);
+        } else {
+            meter(call, answer->status, answer);
+            rpc_call_answer(call->call, answer);
+        }
     } else if (answer != NULL) { /* the caller went while it was abandoned */
         give_back(answer);
     }
@@ -309,6 +322,8 @@ call_create(struct mesh_calls *calls, const struct mesh_call_start *start)
     call->calls = calls;
     call->call = start->call;
     call->begun_ns = clock_now_ns();
+    call->many = start->many;
+    call->part = start->part;
     call->origin = start->origin;
     call->kept = rpc_message_keep(start->message);
     call->piece = rpc_kept_piece(call->kept);
@@ -327,19 +342,27 @@ call_create(struct mesh_calls *calls, const struct mesh_call_start *start)
     return call;
 }
 
+/* With the owner's reference, and in the table. On failure it is for call_destroy. */
+static uint64_t
+call_list(struct mesh_call *call, struct error *error)
+{
+    uint64_t tag = 0;
+    if (!copy_metadata(call))
+        (void)error_set(error, STATUS_INVALID_ARGUMENT,
+                        "more than %d entries of metadata: a mesh does not pass on so many",
+                        PEERS_METADATA_MAX);
+    else if ((tag = pending_add(call->calls->options.pending, &call->item)) == 0)
+        (void)error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                        "too many calls of this node wait for models");
+    return tag;
+}
+
 void
 mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start)
 {
     struct mesh_call *call = call_create(calls, start);
     struct error error = ERROR_NONE;
-    uint64_t tag = 0;
-    if (!copy_metadata(call))
-        (void)error_set(&error, STATUS_INVALID_ARGUMENT,
-                        "more than %d entries of metadata: a mesh does not pass on so many",
-                        PEERS_METADATA_MAX);
-    else if ((tag = pending_add(calls->options.pending, &call->item)) == 0)
-        (void)error_set(&error, STATUS_RESOURCE_EXHAUSTED,
-                        "too many calls of this node wait for models");
+    uint64_t tag = call_list(call, &error);
     if (tag == 0) {
         refuse(call, &error, 0);
         call_destroy(&call->item);
@@ -347,6 +370,59 @@ mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start)
     }
     rpc_call_set_tag(start->call, tag);
     driver_call(calls->driver, &call->driver);
+}
+
+/* ---- parts ---- */
+
+struct mesh_call *
+mesh_call_prepare(struct mesh_calls *calls, const struct mesh_call_start *start,
+                  struct error *error)
+{
+    struct mesh_call *call = call_create(calls, start);
+    if (call_list(call, error) == 0) {
+        call_destroy(&call->item);
+        return NULL;
+    }
+    pending_ref(&call->item);
+    return call;
+}
+
+void
+mesh_call_go(struct mesh_call *call)
+{
+    driver_call(call->calls->driver, &call->driver);
+}
+
+void
+mesh_call_drop(struct mesh_call *call)
+{
+    refuse(call, &caller_gone, 0);
+    call_over(call);
+}
+
+void
+mesh_call_discard(struct mesh_call *call)
+{
+    call_over(call);
+}
+
+void
+mesh_call_cancel(struct mesh_call *call)
+{
+    if (!atomic_load(&call->over))
+        on_cancel(&call->item);
+}
+
+const char *
+mesh_call_id(const struct mesh_call *call)
+{
+    return call->texts;
+}
+
+void
+mesh_call_unref(struct mesh_call *call)
+{
+    pending_unref(&call->item);
 }
 
 /* ---- life ---- */
@@ -371,4 +447,10 @@ mesh_calls_bind(struct mesh_calls *calls, struct driver *driver, struct external
 {
     calls->driver = driver;
     calls->external = external;
+}
+
+const struct mesh_calls_options *
+mesh_calls_options(const struct mesh_calls *calls)
+{
+    return &calls->options;
 }

@@ -9,20 +9,25 @@
  */
 #pragma once
 
+#include "coordinator/loop.h"
 #include "coordinator/mesh_native.h"
 #include "coordinator/mesh_pending.h"
 #include "mesh/edge/external.h"
 
+struct mesh_call;
 struct mesh_calls;
 struct meters;
+struct mesh_many;
 struct tracer;
 
 struct mesh_calls_options {
+    struct loop *loop;
     struct pending *pending;
     struct native *native;
     struct meters *meters;      /* NULL: none are kept */
     struct tracer *tracer;      /* NULL: nothing is traced */
     _Atomic uint64_t *counters; /* of the node */
+    size_t message_bytes_max;
 };
 
 struct mesh_calls *mesh_calls_create(const struct mesh_calls_options *options);
@@ -39,7 +44,28 @@ struct mesh_call_start {
     enum driver_name name;
     uint32_t queue; /* of the front thread */
     struct native_origin origin;
+    struct mesh_many *many; /* which of its parts it is: that is told, not the caller; NULL: none */
+    uint32_t part;
 };
 
 /* It is answered, now or later. */
 void mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start);
+
+/* ---- parts of a call for several (mesh_many.h) ---- */
+
+const struct mesh_calls_options *mesh_calls_options(const struct mesh_calls *calls);
+
+/*
+ * One that is still to begin, within the same callback; its owner has a reference. NULL: it cannot
+ * be, which nobody was told yet. It is ended by one of the next three, once.
+ */
+struct mesh_call *mesh_call_prepare(struct mesh_calls *calls, const struct mesh_call_start *start,
+                                    struct error *error) WARN_UNUSED;
+void mesh_call_go(struct mesh_call *call);
+void mesh_call_drop(struct mesh_call *call);    /* as if it was cancelled: its `many` is told */
+void mesh_call_discard(struct mesh_call *call); /* nobody is told */
+
+/* Nobody waits for it; it ends, or has. Not before it has begun or was dropped. */
+void mesh_call_cancel(struct mesh_call *call);
+const char *mesh_call_id(const struct mesh_call *call);
+void mesh_call_unref(struct mesh_call *call);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/mesh_node.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -11,6 +10,8 @@
 #include "coordinator/mesh_address.h"
 #include "coordinator/mesh_report.h"
 #include "coordinator/mesh_counters.h"
+#include "coordinator/mesh_file.h"
+#include "coordinator/mesh_many.h"
 #include "coordinator/mesh_store.h"
 #include "coordinator/meters.h"
 #include "coordinator/pipeline.h"
@@ -20,10 +21,10 @@
 enum {
     PENDING_MAX = 1 << 17, /* calls and orders; the driver has a limit of its own for either */
     QUEUES_MAX = 17,       /* of the front, and of the server for other nodes */
-    TYPES_BYTES_MAX = 1 << 20,
 };
 
 #define EXTERNAL_START_NS (INT64_MAX / 4)
+#define FILES_LOOK_NS NS_PER_S /* how soon a file that has changed is read */
 
 struct mesh_node {
     struct mesh_node_options options;
@@ -41,6 +42,10 @@ struct mesh_node {
     struct peer_server *server;           /* this and the next: NULL: the mesh has no other nodes */
     struct peers *peers;
     uint32_t queue_count; /* of the front */
+    struct mesh_file types_file;
+    struct mesh_file dataplane_file;
+    struct loop_timer *files_timer;
+    struct dataplane *dataplane; /* NULL: everything may be called, and no path is known */
     bool started;
     bool drained;
     bool stopped;
@@ -49,9 +54,23 @@ struct mesh_node {
 /* ---- calls ---- */
 
 void
-mesh_node_infer(struct mesh_node *node, const struct mesh_call_start *start)
+mesh_node_infer(struct mesh_node *node, const struct mesh_call_start *start,
+                const struct mesh_named *named)
 {
-    mesh_call_begin(node->calls, start);
+    if (named->count > 1)
+        mesh_many_begin(node->calls, start, named);
+    else
+        mesh_call_begin(node->calls, start);
+}
+
+enum status
+mesh_node_permits(const struct mesh_node *node, const char *method, struct dataplane_rule *rule,
+                  struct error *error)
+{
+    if (node->dataplane != NULL)
+        return dataplane_find(node->dataplane, method, rule, error);
+    rule->depth = 0;
+    return STATUS_OK;
 }
 
 void
@@ -90,53 +109,81 @@ on_peer_cancel(void *context, struct driver_call *call)
         native_cancel(node->native, call->request);
 }
 
-/* ---- type constraints ---- */
-
-static enum status
-read_file(const char *path, char **text, size_t *bytes, struct error *error)
-{
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return error_set_errno(error, "%s", path);
-    *text = malloc(TYPES_BYTES_MAX + 1);
-    CHECK(*text != NULL);
-    *bytes = fread(*text, 1, TYPES_BYTES_MAX + 1, file);
-    fclose(file);
-    if (*bytes <= TYPES_BYTES_MAX)
-        return STATUS_OK;
-    return error_set(error, STATUS_INVALID_ARGUMENT, "%s has more than %d bytes", path,
-                     TYPES_BYTES_MAX);
-}
+/* ---- files that are read again ---- */
 
 static enum status
 set_types(struct mesh_node *node, struct error *error)
 {
-    const char *given = node->config->type_constraints;
-    if (given == NULL)
-        return STATUS_OK;
-    char *text = NULL;
-    size_t bytes = strlen(given);
+    char *text;
+    size_t bytes;
     struct record_types *types = NULL;
-    enum status status = STATUS_OK;
-    if (given[0] != '{')
-        status = read_file(given, &text, &bytes, error);
+    if (node->types_file.given == NULL)
+        return STATUS_OK;
+    enum status status = mesh_file_read(&node->types_file, &text, &bytes, error);
     if (status == STATUS_OK)
-        status = record_types_read(text != NULL ? text : given, bytes, &types, error);
-    if (status == STATUS_OK)
+        status = record_types_read(text, bytes, &types, error);
+    if (status == STATUS_OK) {
         driver_types(node->driver, types->rules, types->rule_count);
+        log_info("mesh_types_read types=%u", types->rule_count);
+    }
     free(types);
     free(text);
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "mesh: type_constraints");
 }
 
+static enum status
+set_dataplane(struct mesh_node *node, struct error *error)
+{
+    char *text;
+    size_t bytes;
+    struct dataplane_size size;
+    if (node->dataplane == NULL)
+        return STATUS_OK;
+    enum status status = mesh_file_read(&node->dataplane_file, &text, &bytes, error);
+    if (status == STATUS_OK)
+        status = dataplane_set(node->dataplane, text, bytes, &size, error);
+    free(text);
+    if (status != STATUS_OK)
+        return error_prefix(error, "mesh: dataplane");
+    log_info("mesh_dataplane_read methods=%u others=%s", size.methods,
+             size.others ? "permitted" : "refused");
+    return STATUS_OK;
+}
+
+static void
+reload_types(struct mesh_node *node)
+{
+    struct error error = ERROR_NONE;
+    if (set_types(node, &error) != STATUS_OK)
+        log_error("mesh_types_failed error=\"%s\" action=\"the former ones hold\"", error.text);
+}
+
+static void
+reload_dataplane(struct mesh_node *node)
+{
+    struct error error = ERROR_NONE;
+    if (set_dataplane(node, &error) != STATUS_OK)
+        log_error("mesh_dataplane_failed error=\"%s\" action=\"the former one holds\"", error.text);
+}
+
 void
 mesh_node_reload(struct mesh_node *node)
 {
-    struct error error = ERROR_NONE;
     if (node == NULL || node->stopped)
         return;
-    if (set_types(node, &error) != STATUS_OK)
-        log_error("mesh_types_failed error=\"%s\" action=\"the former ones hold\"", error.text);
+    reload_types(node);
+    reload_dataplane(node);
+}
+
+static void
+on_files_look(void *context)
+{
+    struct mesh_node *node = context;
+    if (mesh_file_changed(&node->types_file))
+        reload_types(node);
+    if (mesh_file_changed(&node->dataplane_file))
+        reload_dataplane(node);
+    loop_timer_set(node->files_timer, FILES_LOOK_NS);
 }
 
 static bool
@@ -215,10 +262,15 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
     *created = node;
     node->options = *options;
     node->config = &config->mesh;
+    node->files_timer = loop_timer_create(options->loop, on_files_look, node);
     if (getrandom(&node->seed, sizeof(node->seed), 0) != sizeof(node->seed))
         return error_set_errno(error, "getrandom");
     if (config->metrics.count > 0)
         set_meters(node);
+    node->types_file.given = config->mesh.type_constraints;
+    node->dataplane_file.given = config->mesh.dataplane;
+    if (config->mesh.dataplane != NULL)
+        node->dataplane = dataplane_create();
     node->pending = pending_create(PENDING_MAX);
     node->native = native_create(&(struct native_options){
         .loop = options->loop,
@@ -229,10 +281,12 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
         .share_key = options->share_key,
     });
     node->calls = mesh_calls_create(&(struct mesh_calls_options){
+        .loop = options->loop,
         .pending = node->pending,
         .native = node->native,
         .counters = options->counters,
         .meters = node->meters,
+        .message_bytes_max = config->message_bytes_max,
     });
     node->manage = mesh_manage_create(node->pending, config->mesh.vmodel_owner);
     return STATUS_OK;
@@ -281,10 +335,10 @@ static enum status
 open_external(struct mesh_node *node, struct error *error)
 {
     const struct config_mesh *config = node->config;
-    const char *target = config->runtime;
+    const char *const targets[] = {config->runtime, config->runtime_else};
     struct external_options options = {
-        .targets = &target,
-        .target_count = 1,
+        .targets = targets,
+        .target_count = config->runtime_else != NULL ? 2 : 1,
         .serving = config->runtime_calls,
         .queues = node->queues,
         .queue_count = node->queue_count + (node->server != NULL ? 1 : 0),
@@ -293,7 +347,7 @@ open_external(struct mesh_node *node, struct error *error)
         .on_served = on_served,
         .context = node,
     };
-    if (target == NULL)
+    if (config->runtime == NULL)
         return STATUS_OK;
     enum status status = external_create(&options, &node->external, error);
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "mesh: runtime");
@@ -367,6 +421,8 @@ mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t
         return status;
     create_driver(node, address, start_ms);
     status = set_types(node, error);
+    if (status == STATUS_OK)
+        status = set_dataplane(node, error);
     struct store_events events = driver_events(node->driver);
     if (status == STATUS_OK)
         status = mesh_store_open(node->config, node->options.loop, &events, node->seed,
@@ -392,6 +448,8 @@ mesh_node_start(struct mesh_node *node)
     if (node == NULL)
         return;
     node->started = true;
+    if (node->types_file.given != NULL || node->dataplane_file.given != NULL)
+        loop_timer_set(node->files_timer, FILES_LOOK_NS);
     if (node->server != NULL)
         peer_server_start(node->server, node->driver, node->queue_count);
     if (node->external != NULL)
@@ -484,6 +542,7 @@ mesh_node_stop(struct mesh_node *node)
     if (node == NULL || node->stopped)
         return;
     node->stopped = true;
+    loop_timer_clear(node->files_timer);
     if (node->driver != NULL)
         driver_close(node->driver);
     if (node->store.store != NULL)
@@ -521,5 +580,7 @@ mesh_node_destroy(struct mesh_node *node)
     native_destroy(node->native);
     pending_destroy(node->pending);
     meters_destroy(node->meters);
+    loop_timer_destroy(node->files_timer);
+    dataplane_destroy(node->dataplane);
     free(node);
 }

@@ -3,7 +3,7 @@
  * The node as one of a mesh: what src/mesh/edge and src/mesh/store need of it, put together from
  * the configuration. DESIGN-mesh.md.
  *
- * Loop thread, but for mesh_node_infer, mesh_node_cancel and mesh_node_manage (front threads).
+ * Loop thread, but for mesh_node_permits and calls (front threads).
  */
 #pragma once
 
@@ -13,6 +13,7 @@
 #include "coordinator/control.h"
 #include "coordinator/loop.h"
 #include "coordinator/mesh_call.h"
+#include "coordinator/mesh_id.h"
 #include "coordinator/mesh_manage.h"
 #include "coordinator/share.h"
 #include "rpc/rpc.h"
@@ -66,7 +67,7 @@ bool mesh_node_is_ready(struct mesh_node *node);
 void mesh_node_report(struct mesh_node *node, const struct control_request *request,
                       struct control_call *call);
 
-/* The file of type constraints is read again. */
+/* The files of type constraints and of the data plane are read again. */
 void mesh_node_reload(struct mesh_node *node);
 
 /* Models move to other nodes, calls go on; where there are none, what waits for loads is waited
@@ -85,9 +86,15 @@ void mesh_node_destroy(struct mesh_node *node);
  * have them. False without a mesh. Any thread. */
 bool mesh_node_takes_any(const struct mesh_node *node);
 
+/* What the data-plane configuration says of a method ("/package.Service/Method"); UNIMPLEMENTED. */
+enum status mesh_node_permits(const struct mesh_node *node, const char *method,
+                              struct dataplane_rule *rule, struct error *error) WARN_UNUSED;
+
 /* ---- calls ---- */
 
-void mesh_node_infer(struct mesh_node *node, const struct mesh_call_start *start);
+/* For `start`, or for all that `named` names, if they are several. */
+void mesh_node_infer(struct mesh_node *node, const struct mesh_call_start *start,
+                     const struct mesh_named *named);
 void mesh_node_manage(struct mesh_node *node, struct rpc_call *call,
                       const struct rpc_message *message);
 /* Nobody waits for the call of that tag. */

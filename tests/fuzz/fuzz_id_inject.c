@@ -2,7 +2,8 @@
 /*
  * Any bytes as a message that an id is put into, cut into spans of any length: where there was a
  * place for it, it is found there afterwards, every other byte of the fields beside it is as it
- * was, and putting it there once more changes nothing.
+ * was, and putting it there once more changes nothing. For several models the one message that came
+ * gets each one's id: that is the same as to put it where another's is.
  *
  * The first bytes: depth and numbers of the path, length of the spans, length of the id.
  */
@@ -57,12 +58,32 @@ build(const struct id_inject *plan, const uint8_t *old, size_t old_bytes, const 
     return out;
 }
 
+/* `old` with the id of another model, and `out`, which is `old` with that of one, with it. */
+static void
+check_another(const struct rpc_message *old_message, const uint8_t *old, const uint32_t *numbers,
+              uint32_t depth, const uint8_t *out, size_t out_bytes, const char *id)
+{
+    struct rpc_span span = {out, out_bytes};
+    struct rpc_message message = {&span, 1, out_bytes};
+    struct id_inject plan;
+    struct error error = ERROR_NONE;
+    size_t bytes, over_bytes;
+    CHECK(id_inject_plan(old_message, numbers, depth, strlen(id), &plan, &error) == STATUS_OK);
+    uint8_t *other = build(&plan, old, old_message->bytes, id, &bytes);
+    CHECK(id_inject_plan(&message, numbers, depth, strlen(id), &plan, &error) == STATUS_OK);
+    uint8_t *over = build(&plan, out, out_bytes, id, &over_bytes);
+    CHECK(bytes == over_bytes && memcmp(other, over, bytes) == 0);
+    free(other);
+    free(over);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct rpc_span spans[SPANS_MAX];
     char id[ID_BYTES_MAX + 1];
     char found_id[ID_BYTES_MAX + 1];
+    char another[ID_BYTES_MAX + 1];
     uint32_t numbers[FIELD_PATH_MAX];
     if (size < HEAD_BYTES)
         return 0;
@@ -96,6 +117,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CHECK(id_inject_plan(&made, numbers, depth, strlen(id), &plan, &error) == STATUS_OK);
     uint8_t *again = build(&plan, out, bytes, id, &again_bytes);
     CHECK(again_bytes == bytes && memcmp(again, out, bytes) == 0);
+    memset(another, 'j', sizeof(another));
+    another[data[1]] = '\0';
+    check_another(&message, old, numbers, depth, out, bytes, another);
     free(again);
     free(out);
     return 0;

@@ -237,6 +237,22 @@ class Calls(OneNode):
         self.check_infer_fails(Code.NOT_FOUND, "vmodel not found",
                                metadata=[("mm-vmodel-id", "nobody")])
 
+    def test_several_in_one_call(self):
+        """The answers are one message, in the order of the ids; pipelines' names are no models."""
+        names = [self.registered(f"-{i}") for i in range(3)]
+        ids = [names[2], names[0], "nobody", "pupil", names[1], names[0]]
+        found = [ids[0], ids[1], ids[4], ids[5]]
+        metadata = [("mm-model-id", one) for one in ids]
+        for _ in range(2): # loaded nowhere, and here
+            answer = self.registrar.infer(metadata=metadata)
+            self.assertEqual([one[4:].decode() for one in answer.raw_output_contents[::2]], found)
+            self.assertEqual(len(answer.outputs), 2 * len(found))
+        self.check_infer_fails(Code.NOT_FOUND, "nobody: model not found",
+                               metadata=[*metadata, ("mm-required", "all")])
+        ready = self.registrar.start_ready(metadata=metadata).result()
+        self.assertTrue(ready.ready)
+        self.shoald.wait_all_returned("pupil")
+
     def test_many_wait_for_one_load(self):
         name = self.registered(key=key(load=self.name()))
         calls = [self.registrar.start_infer(name) for _ in range(24)]
@@ -486,6 +502,7 @@ class Nodes(Rig, unittest.TestCase):
         with self.shoald as shoald, Registrar(shoald.target) as registrar:
             registrar.register("m", key=key(load="held"))
             calls = [registrar.start_infer("m") for _ in range(8)]
+            calls.append(registrar.start_infer(metadata=[("mm-model-id", "m")] * 3))
             order = registrar.start("ensureLoaded", modelId="m", sync=True)
             self.wait_held("held")
             shoald.signal(15)

@@ -5,16 +5,20 @@ Python that note what they were asked (shoal_runtime.py), or another shoald.
 What is proved: what is registered is loaded there and called there, by any method that the runtime
 permits, with its id where the runtime wants it; that the node waits for a runtime that is not there,
 and goes on with one that comes back; that nobody's call is lost when one of two runtimes ends; that
-what cannot be passed on is refused.
+what cannot be passed on is refused; that a call for several models is one for each, all at once, and
+one answer; that the data-plane configuration says who is meant and what may be called.
 ctest: timeout=240
 """
 
+import json
+import threading
 import unittest
 
 import grpc
 
 from shoal_client import failure
-from shoal_fixture import WAIT_SECONDS, Shoald, free_port, main, node, pipeline, stage, wait_until
+from shoal_fixture import (WAIT_SECONDS, Shoald, free_port, main, node, pipeline, run_shoald, stage,
+                           wait_until)
 from shoal_mesh import INFER, OIP
 from shoal_meshes import Etcd
 from shoal_metrics import Scrape, metrics_port
@@ -145,6 +149,241 @@ class OneNode(unittest.TestCase):
             self.assertEqual([request.modelId for request in second.requests("loadModel")], ["m"])
 
 
+class Several(unittest.TestCase):
+    """One call for several models: who is asked, what the caller gets, and that it is over for all."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.runtime = cls.enterClassContext(Runtime())
+        cls.runtime.methods = {"x.Y/Z": [], INFER: [1]}
+        cls.shoald = cls.enterClassContext(node_of(cls.runtime.address))
+        cls.registrar = cls.enterClassContext(Registrar(cls.shoald.target))
+        for model in "abc":
+            cls.registrar.register(model)
+        for vmodel, model in (("v", "a"), ("w", "b")):
+            cls.registrar.call("setVModel", vModelId=vmodel, targetModelId=model)
+
+    def setUp(self):
+        self.under_way = threading.Semaphore(0)
+        self.over = threading.Semaphore(0)
+        self.runtime.says.clear()
+
+    def say(self, what):
+        """What the runtime says, by the model that it is asked for."""
+        def answer(request, context):
+            return what(dict(context.invocation_metadata())["mm-model-id"], request, context)
+        self.runtime.says["x.Y/Z"] = answer
+
+    def hold(self, context):
+        """Until nobody waits any more."""
+        ended = threading.Event()
+        context.add_callback(ended.set)
+        self.under_way.release()
+        if ended.wait(WAIT_SECONDS):
+            self.over.release()
+        return b"late"
+
+    def wait(self, semaphore, count):
+        for _ in range(count):
+            self.assertTrue(semaphore.acquire(timeout=WAIT_SECONDS))
+
+    def start(self, *ids, key="mm-model-id", more=(), timeout=WAIT_SECONDS):
+        metadata = [(key, one) for one in ids]
+        return self.registrar.channel.unary_unary(ANY).future(
+            b"hello", timeout=timeout, metadata=(*metadata, *more))
+
+    def test_all_at_once_in_the_order_of_the_ids(self):
+        all_there = threading.Barrier(4, timeout=WAIT_SECONDS)
+
+        def what(model, request, context):
+            self.assertLess(0, context.time_remaining())
+            self.assertLess(context.time_remaining(), 2 * WAIT_SECONDS)
+            all_there.wait()
+            if model == "c":
+                self.wait(self.under_way, 3)  # the others answer before
+            else:
+                self.under_way.release()
+            return f"{model}:{request.decode()};".encode()
+        self.say(what)
+        self.assertEqual(self.start("c", "a", "b", "a").result(),
+                         b"c:hello;a:hello;b:hello;a:hello;")
+
+    def test_each_with_its_id_in_the_message(self):
+        message = OIP["ModelInferRequest"](model_name="not-this")
+        message.raw_input_contents.append(b"7" * 100000)
+        answer = self.registrar.channel.unary_unary(f"/{INFER}")(
+            message.SerializeToString(), timeout=WAIT_SECONDS,
+            metadata=[("mm-model-id", one) for one in "abc"])
+        for part, model in zip(answer.split(b"answer:")[1:], "abc", strict=True):
+            message.model_name = model
+            self.assertEqual(OIP["ModelInferRequest"].FromString(part), message)
+
+    def test_metadata_of_all(self):
+        future = self.start("a", "b", "nobody")
+        self.assertEqual(future.result(), 2 * b"answer:hello")
+        for entries, entry in ((future.initial_metadata(), ("x-first", "one")),
+                               (future.trailing_metadata(), ("x-last", "two"))):
+            self.assertEqual([tuple(one) for one in entries].count(entry), 2)
+
+    def test_what_is_not_found(self):
+        self.assertEqual(self.start("nobody", "a", "none").result(), b"answer:hello")
+        self.assertEqual(self.start("nobody", "a", more=[("mm-required", "any")]).result(),
+                         b"answer:hello")
+        for word in ("all", "ALL"):
+            self.assertEqual(failure(self.start("a", "nobody", more=[("mm-required", word)])),
+                             (Code.NOT_FOUND, "nobody: model not found"))
+        self.assertEqual(self.start("a", "b", more=[("mm-required", "all")]).result(),
+                         2 * b"answer:hello")
+        self.assertEqual(failure(self.start("nobody", "none")),
+                         (Code.NOT_FOUND, "none of the requested models were found"))
+        self.assertEqual(failure(self.start("nobody", "none", key="mm-vmodel-id")),
+                         (Code.NOT_FOUND, "none of the requested models were found"))
+
+    def test_keys(self):
+        self.say(lambda model, _request, _context: model.encode())
+        for wanted, key, ids, more in (
+                (b"ab", "mm-model-id-bin", (b"a", b"b"), ()),
+                (b"ab", "mm-model-id", ("a", "b"), [("mm-model-id-bin", b"c")]),
+                (b"ba", "mm-vmodel-id", ("w", "v"), ()),
+                (b"ba", "mm-vmodel-id-bin", (b"w", b"v"), ()),
+                (b"ac", "tas-model-id", ("a", "c"), ()),
+                (b"a", "mm-model-id", ("a",), [("tas-model-id", "c")] * 2),
+                (b"a" * 64, "mm-model-id", ("a",) * 64, ())):
+            self.assertEqual(self.start(*ids, key=key, more=more).result(), wanted)
+
+    def test_what_is_refused(self):
+        for ids, more, text in (
+                (("a", ""), (), "provided model-id header must be non-empty"),
+                (("a", "b"), [("mm-vmodel-id", "v")],
+                 "must include only one of model id and vmodel id"),
+                (("a",) * 65, (), "metadata mm-model-id comes more than 64 times: a call is for so "
+                                  "many models at most"),
+                (("a", "b"), [("x-many", str(i)) for i in range(65)],
+                 "more than 64 entries of metadata: a mesh does not pass on so many")):
+            self.assertEqual(failure(self.start(*ids, more=more)), (Code.INVALID_ARGUMENT, text))
+
+    def test_one_fails(self):
+        """That is the answer, at once; the others need not go on."""
+        def what(model, _request, context):
+            if model != "b":
+                return self.hold(context)
+            self.wait(self.under_way, 2)
+            raise Refusal(Code.FAILED_PRECONDITION, "no good")
+        self.say(what)
+        self.assertEqual(failure(self.start("a", "b", "c")),
+                         (Code.FAILED_PRECONDITION, "b: x.Y/Z: FAILED_PRECONDITION: no good"))
+        self.wait(self.over, 2)
+
+    def test_the_caller_goes(self):
+        self.say(lambda _model, _request, context: self.hold(context))
+        future = self.start("a", "b", "c")
+        self.wait(self.under_way, 3)
+        future.cancel()
+        self.wait(self.over, 3)
+
+    def test_answers_that_are_too_much_together(self):
+        self.say(lambda _model, _request, _context: b"." * 600000)
+        self.assertEqual(len(self.start("a", "nobody").result()), 600000)
+        self.assertEqual(failure(self.start("a", "b")),
+                         (Code.RESOURCE_EXHAUSTED, "the answers of 2 models have more than 1048576 "
+                                                   "bytes together (message_mib)"))
+
+
+def varint_field(number, content):
+    """A short string or message as a field of one."""
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+class Dataplane(unittest.TestCase):
+    """Which methods callers may call, and where the id is that they mean."""
+
+    rules = {"rpcConfigs": {"x.Y/Z": {"idExtractionPath": [1, 2]},
+                            "x.Y/V": {"idExtractionPath": [3], "vModelId": True},
+                            "x.Y/H": {}, "x.Y/N": {},
+                            INFER: {"idExtractionPath": [1], "vModelId": True}}}
+
+    def setUp(self):
+        self.runtime = self.enterContext(Runtime())
+        self.runtime.methods = {name: [] for name in ("x.Y/Z", "x.Y/V", "x.Y/H", "x.Y/O", INFER)}
+        self.shoald = node_of(self.runtime.address, dataplane="dataplane.json",
+                              type_constraints="types.json")
+        (self.shoald.folder / "types.json").write_text("{}")
+        self.file = self.shoald.folder / "dataplane.json"
+        self.file.write_text(json.dumps(self.rules))
+        self.enterContext(self.shoald)
+        self.registrar = self.enterContext(Registrar(self.shoald.target))
+        for model in "ab":
+            self.registrar.register(model)
+        self.registrar.call("setVModel", vModelId="v", targetModelId="b")
+
+    def start(self, method, message, *metadata):
+        return self.registrar.channel.unary_unary(f"/{method}").future(
+            message, timeout=WAIT_SECONDS, metadata=metadata)
+
+    def check(self, wanted, method, message, *metadata):
+        """Which model the runtime is asked for."""
+        self.assertEqual(self.start(method, message, *metadata).result(), b"answer:" + message)
+        self.assertEqual(self.runtime.metadata[-1]["mm-model-id"], wanted)
+
+    def check_refused(self, code, text, *call):
+        self.assertEqual(failure(self.start(*call)), (code, text))
+
+    def test_who_is_meant(self):
+        nested = varint_field(1, varint_field(2, b"a"))
+        other = varint_field(2, b"b")
+        self.check("a", "x.Y/Z", other + nested)
+        self.check("a", "x.Y/Z", nested, ("mm-model-id", "b"))  # the request's comes first
+        self.check("a", "x.Y/Z", nested, ("mm-vmodel-id", "v"), ("mm-model-id", "b"))
+        self.check("b", "x.Y/Z", other, ("mm-model-id", "b"))
+        self.check("b", "x.Y/Z", varint_field(1, other[:0]), ("mm-vmodel-id", "v"))
+        self.check("b", "x.Y/V", varint_field(3, b"v"))
+        self.check("b", "x.Y/V", b"", ("mm-model-id", "b"))
+        self.check("a", "x.Y/H", b"any bytes", ("mm-model-id", "a"))
+        self.check("b", INFER, OIP["ModelInferRequest"](model_name="v").SerializeToString())
+        nobody = Code.INVALID_ARGUMENT, "must include mm-model-id header"
+        for method in ("x.Y/Z", "x.Y/V", "x.Y/H", INFER):
+            self.check_refused(*nobody, method, b"")
+        self.check_refused(Code.NOT_FOUND, "model not found", "x.Y/Z",
+                           varint_field(1, varint_field(2, b"v")))
+        self.check_refused(Code.NOT_FOUND, "vmodel not found", "x.Y/V", varint_field(3, b"a"))
+        self.check_refused(Code.INVALID_ARGUMENT, "looking for the model's id in the request: "
+                           "malformed, or cut short", "x.Y/Z", b"\x0a\x7f", ("mm-model-id", "a"))
+
+    def test_what_may_be_called(self):
+        """The file and the runtime must both permit a method; the file is read again when it changes."""
+        metadata = ("mm-model-id", "a")
+        ready = "inference.GRPCInferenceService/ModelReady"
+        for method in ("x.Y/N", "x.Y/O", ready):
+            self.check_refused(Code.UNIMPLEMENTED, f"Method not found or not permitted: {method}",
+                               method, b"", metadata)
+        self.assertIsNotNone(self.start("inference.GRPCInferenceService/ServerLive", b"").result())
+        self.file.write_text(json.dumps({**self.rules, "allowOtherRpcs": True}))
+        self.shoald.wait_log("mesh_dataplane_read methods=5 others=permitted")
+        self.check("a", "x.Y/O", b"", metadata)
+        self.check("b", "x.Y/V", varint_field(3, b"v"))
+        self.check_refused(Code.UNIMPLEMENTED, "Method not found or not permitted: x.Y/N", "x.Y/N",
+                           b"", metadata)
+        self.file.write_text('{"rpcConfigs": {"x.Y/Z": {"idExtractionPaths": [1]}}}')
+        self.shoald.wait_log(r'mesh_dataplane_failed error="mesh: dataplane: rpcConfigs: .*'
+                             'idExtractionPaths.* is no member')
+        self.check("a", "x.Y/O", b"", metadata)
+        (self.shoald.folder / "types.json").write_text('{"pupil": {"required": ["none-has-it"]}}')
+        self.shoald.wait_log("mesh_types_read types=1")
+        self.registrar.register("c")
+        code, text = failure(self.start("x.Y/H", b"", ("mm-model-id", "c")))
+        self.assertEqual(code, Code.INTERNAL)
+        self.assertIn("labels that the model's type requires", text)
+        self.file.unlink()
+        self.shoald.wait_log("mesh_dataplane_failed .*No such file")
+        self.check("a", "x.Y/O", b"", metadata)
+
+    def test_a_mistake_at_the_start(self):
+        config = {"mesh": {"runtime": self.runtime.address, "dataplane": '{"rpcConfigs": 1}'}}
+        code, output = run_shoald(config)
+        self.assertNotEqual(code, 0)
+        self.assertIn("mesh: dataplane: rpcConfigs: an object is wanted, not a number", output)
+
+
 class LateRuntime(unittest.TestCase):
     def test_not_there_at_the_start(self):
         """The node is not ready before, whatever its pipelines are."""
@@ -231,6 +470,10 @@ class TwoNodes(unittest.TestCase):
             self.nodes[at].wait_log("external_ready", count=2)
             for registrar in self.registrars.values():
                 self.assertEqual(call(registrar, "m"), b"answer:hello")
+            first.register("n")
+            for registrar in self.registrars.values(): # for both at once, wherever either is
+                self.assertEqual(call(registrar, "m", more=(("mm-model-id", "n"),)),
+                                 2 * b"answer:hello")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ LIBRARIES = [
                    "src/mesh/etcd/exchange.c", "src/mesh/edge/wake.c"]),
     (r"<jansson\.h>", ["src/coordinator/oip_json*.c", "src/coordinator/trace_json.c",
                        "src/coordinator/model_look.c", "src/coordinator/runtime_request.c",
-                       "src/coordinator/mesh_etcd_place.c",
+                       "src/coordinator/mesh_etcd_place.c", "src/coordinator/mesh_dataplane.c",
                        "src/worker/model_key.c", "src/mesh/etcd/json.*",
                        "src/mesh/etcd/answer.c", "src/mesh/record/*"]),
     (r"<openssl/", ["src/worker/model_files.c", "src/rpc/tls_files.c"]),
@@ -94,7 +94,7 @@ EXCEPTIONS = [
         "model", "model_wait", "models", "oldest",
         "pipeline", "rest", "roster", "seat", "share", "staff")],
      "front, gather and loop threads of the one process hand state to each other without a lock"),
-    ("atomics", [f"src/coordinator/mesh_{name}.*" for name in ("call", "manage", "node", "pending")],
+    ("atomics", [f"src/coordinator/mesh_{name}.*" for name in ("call", "manage", "many", "node", "pending")],
      "who answers a caller of the mesh, and who is the last to look at its call, is decided between "
      "threads"),
     ("atomics", ["src/coordinator/mesh_counters.*"], "the counters that it writes"),

@@ -28,6 +28,8 @@ static const char *const variables[] = {
     "MM_ZONE",
     "MM_TYPE_CONSTRAINTS",
     "MM_TYPE_CONSTRAINTS_PATH",
+    "MM_DATAPLANE_CONFIG",
+    "MM_DATAPLANE_CONFIG_PATH",
     "MM_SCALEUP_RPM_THRESHOLD",
     "MM_LOAD_FAILURE_EXPIRY_TIME_MS",
     "MM_DEFAULT_VMODEL_OWNER",
@@ -166,8 +168,9 @@ test_what_excludes_what(void **state)
             4, "`watch: yes` and `mesh` exclude");
     rig_bad("mesh: {store: memory, peers: [\"port:1\"]}\n" WITH_MODELS, 1, "`peers` needs etcd");
     rig_bad("mesh: {address: a}\n" WITH_MODELS, 1, "`address` needs etcd");
-    struct config config =
-        rig_good("mesh: {labels: [b, 'a:1|x', b], type_constraints: t}\n" WITH_MODELS);
+    struct config config = rig_good(
+        "mesh: {labels: [b, 'a:1|x', b], type_constraints: t, dataplane: d}\n" WITH_MODELS);
+    assert_string_equal(strrchr(config.mesh.dataplane, '/'), "/d");
     assert_string_equal(config.mesh.labels, "a:1|x,b");
     assert_string_equal(strrchr(config.mesh.type_constraints, '/'), "/t");
     config_free(&config);
@@ -213,6 +216,34 @@ test_environment_of_a_runtime(void **state)
     expect_refused("front_threads: 2\n", "localhost:none");
 }
 
+/* Where that container looks if nothing is said, and only if nothing else could load models. */
+static void
+test_a_runtime_that_nobody_has_named(void **state)
+{
+    (void)state;
+    setenv("MM_SERVICE_NAME", "mine", 1);
+    struct config config = rig_good("front_threads: 2\n");
+    assert_string_equal(config.mesh.runtime, "unix:/tmp/mmesh/grpc.sock");
+    assert_string_equal(config.mesh.runtime_else, "localhost:8085");
+    assert_null(config.mesh.runtime_calls);
+    config_free(&config);
+    setenv("INTERNAL_SERVING_GRPC_PORT", "8001", 1);
+    config = rig_good("mesh: {service: ours}\n");
+    assert_string_equal(config.mesh.runtime, "unix:/tmp/mmesh/grpc.sock");
+    assert_string_equal(config.mesh.runtime_calls, "localhost:8001");
+    config_free(&config);
+    unsetenv("INTERNAL_SERVING_GRPC_PORT");
+    config = rig_good(WITH_MODELS);
+    assert_null(config.mesh.runtime);
+    config_free(&config);
+    config = rig_good("mesh: {runtime: 'h:1'}\n");
+    assert_string_equal(config.mesh.runtime, "h:1");
+    assert_null(config.mesh.runtime_else);
+    config_free(&config);
+    unsetenv("MM_SERVICE_NAME");
+    rig_bad("mesh: {}\n" PIPELINES, 1, "`mesh`, but no pipeline has `models`");
+}
+
 static void
 test_environment_alone(void **state)
 {
@@ -226,6 +257,7 @@ test_environment_alone(void **state)
     setenv("MM_LOCATION", "here", 1);
     setenv("MM_ZONE", "z", 1);
     setenv("MM_TYPE_CONSTRAINTS", "{\"t\": {}}", 1);
+    setenv("MM_DATAPLANE_CONFIG_PATH", "/d", 1);
     setenv("MM_SCALEUP_RPM_THRESHOLD", "77", 1);
     setenv("MM_LOAD_FAILURE_EXPIRY_TIME_MS", "5000", 1);
     setenv("MM_DEFAULT_VMODEL_OWNER", "me", 1);
@@ -248,6 +280,7 @@ test_environment_alone(void **state)
     assert_string_equal(mesh->location, "here");
     assert_string_equal(mesh->zone, "z");
     assert_string_equal(mesh->type_constraints, "{\"t\": {}}");
+    assert_string_equal(mesh->dataplane, "/d");
     assert_int_equal(mesh->scaleup_rpm, 77);
     assert_int_equal(mesh->failure_expiry_ns, 5 * NS_PER_S);
     assert_string_equal(mesh->vmodel_owner, "me");
@@ -440,6 +473,7 @@ main(void)
         cmocka_unit_test_teardown(test_what_excludes_what, no_environment),
         cmocka_unit_test_teardown(test_external_runtime, no_environment),
         cmocka_unit_test_teardown(test_environment_of_a_runtime, no_environment),
+        cmocka_unit_test_teardown(test_a_runtime_that_nobody_has_named, no_environment),
         cmocka_unit_test_teardown(test_environment_alone, no_environment),
         cmocka_unit_test_teardown(test_metrics_of_the_environment, no_environment),
         cmocka_unit_test_teardown(test_the_file_comes_first, no_environment),
