@@ -139,6 +139,12 @@ test_out_of_reach_is_not_full(void **state)
     call_as(1, "m1", MESH_HOP_ENTRY);
     end_call(1, MESH_END_UNREACHABLE, 0);
     assert_seen("answer 1 failed", 1);
+    step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    instance("other", 0);
+    put("m2", "other:loaded");
+    call_as(2, "m2", MESH_HOP_ENTRY);
+    end_call(2, MESH_END_NOT_HERE, 0);
+    assert_seen("answer 2 failed", 1);
 }
 
 /* R4: a node that holds three models knows after one of them how long a load may take: its churn
