@@ -2,8 +2,8 @@
 /*
  * Calls that find no room: R14 (they wait, in order, and one place is one call's; what becomes of
  * them at their deadline, cancelled, and when others have room), A6, what E3 says of loads that
- * calls wait for, what is larger than any room; and R13's limit. One node, mostly full, on a
- * scripted clock.
+ * calls wait for, R4 for few loads, what is larger than any room; and R13's limit. One node, mostly
+ * full, on a scripted clock.
  */
 #include "test_mesh_script_rig.h"
 
@@ -139,6 +139,35 @@ test_out_of_reach_is_not_full(void **state)
     call_as(1, "m1", MESH_HOP_ENTRY);
     end_call(1, MESH_END_UNREACHABLE, 0);
     assert_seen("answer 1 failed", 1);
+    step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    instance("other", 0);
+    put("m2", "other:loaded");
+    call_as(2, "m2", MESH_HOP_ENTRY);
+    end_call(2, MESH_END_NOT_HERE, 0);
+    assert_seen("answer 2 failed", 1);
+}
+
+/* R4: a node that holds three models knows after one of them how long a load may take: its churn
+ * age is ten times four times that, not ten times a third of the time-out. */
+static void
+test_a_small_node_learns(void **state)
+{
+    (void)state;
+    register_all(4);
+    step((struct mesh_event){.kind = MESH_RUNTIME,
+                             .runtime = {.capacity_bytes = UINT64_C(350) * UNIT,
+                                         .default_bytes = UINT64_C(100) * UNIT,
+                                         .loaders = 1,
+                                         .load_timeout_ms = 90000}});
+    for (uint32_t i = 1; i <= 3; i++)
+        use(name(i));
+    step((struct mesh_event){.kind = MESH_CALL,
+                             .call = {.call = 4, .model = "m4", .deadline_ms = now_ms + 400000}});
+    const int64_t may_go_ms = 100000 + LOAD_MS + 1 + 4 * CHURN_MS;
+    tick(may_go_ms - 1000 - now_ms);
+    assert_int_equal(line_count, 0);
+    tick(1000);
+    assert_seen("serve 4 m4", 1);
 }
 
 /* Two calls for one model are one load. */
@@ -364,6 +393,7 @@ main(void)
         TEST(test_in_order),
         TEST(test_who_comes_does_not_overtake),
         TEST(test_out_of_reach_is_not_full),
+        TEST(test_a_small_node_learns),
         TEST(test_two_for_one),
         TEST(test_loads_that_wait_stay),
         TEST(test_until_its_deadline),
