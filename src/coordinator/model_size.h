@@ -31,9 +31,9 @@ struct model_hints {
 };
 
 uint64_t model_size_predict(const struct model_sizes *sizes, const struct model_hints *hints);
-/* How much is to be kept free for it: where models like it have differed, the most that any took and
- * a sixteenth, because what turns out larger than was reserved is beyond the budget until others
- * have gone. */
+/* How much is to be kept free for it: where models like it have differed, the most that any took
+ * and a sixteenth, because what turns out larger than was reserved is beyond the budget until
+ * others have gone. */
 uint64_t model_size_reserve(const struct model_sizes *sizes, const struct model_hints *hints);
 /* It took so much. */
 void model_size_learn(struct model_sizes *sizes, const struct model_hints *hints, uint64_t bytes);
