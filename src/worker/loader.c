@@ -34,7 +34,8 @@ answer(struct loader *loader, enum handshake_model_event event)
     struct pollfd room = {.fd = HANDSHAKE_FD_MODELS, .events = POLLOUT};
     struct error error = ERROR_NONE;
     said->event = event;
-    while (handshake_send(HANDSHAKE_FD_MODELS, said, sizeof(*said), &error) ==
+    said->header.bytes = handshake_model_said_bytes(said);
+    while (handshake_send(HANDSHAKE_FD_MODELS, said, said->header.bytes, &error) ==
            STATUS_DEADLINE_EXCEEDED)
         (void)poll(&room, 1, -1);
 }
