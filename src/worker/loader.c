@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "worker/model_pages.h"
 
 enum {
     LOADER_NICE = 10, /* a tenth of a CPU that `run` wants all of */
@@ -216,6 +217,7 @@ obey(struct loader *loader)
     case MODEL_UNLOAD: on_unload(loader); break;
     default: on_predict(loader); break;
     }
+    seat_gauge(loader->seat, WORKER_MODELS_KEPT, model_pages_kept());
 }
 
 static void
