@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "booster_file.h"
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -116,11 +117,27 @@ ubjson_size(unsigned char type)
     }
 }
 
+/* A length in 8 bytes, as XGBoost writes all of them: two for each array of each tree, which is
+ * most of what there is to be looked at. False: it is none of those. */
+static bool
+ubjson_usual_length(struct scan *scan, uint64_t *length)
+{
+    const unsigned char *bytes = scan->bytes + scan->at;
+    if (scan->size - scan->at <= sizeof *length || bytes[0] != 'L' || bytes[1] >= 0x80)
+        return false;
+    memcpy(length, bytes + 1, sizeof *length);
+    *length = be64toh(*length);
+    scan->at += 1 + sizeof *length;
+    return true;
+}
+
 /* Numbers are big-endian; a negative length is none. */
 static bool
 ubjson_length(struct scan *scan, uint64_t *length)
 {
     unsigned char type;
+    if (ubjson_usual_length(scan, length))
+        return true;
     if (!next(scan, &type))
         return false;
     int size = ubjson_size(type);

@@ -168,7 +168,9 @@ send_order(struct holder *holder, struct order *order)
     struct shm_worker *worker =
         region_worker(&seat->roster->lane->region, seat->stage, seat->index);
     atomic_fetch_add(&worker->models_told, 1);
-    doorbell_ring(&worker->bell);
+    /* else a thread of its own sleeps on the socket, and who runs need not wake up */
+    if ((seat_staff(seat)->abilities & SHOAL_RUN_DURING_LOAD) == 0)
+        doorbell_ring(&worker->bell);
     return true;
 }
 

@@ -16,7 +16,7 @@ terminated(const char *string, size_t room)
     return strnlen(string, room) < room;
 }
 
-/* A message of a type has one size; 0 for what is no type. */
+/* A whole message of a type; 0 for what is no type. */
 static uint32_t
 message_bytes(uint32_t type)
 {
@@ -31,12 +31,29 @@ message_bytes(uint32_t type)
     }
 }
 
+/* Of a message of that type so much is sent at least. */
+static uint32_t
+message_bytes_least(uint32_t type)
+{
+    return type == HANDSHAKE_MODEL_SAID ? offsetof(struct handshake_model_said, inputs)
+                                        : message_bytes(type);
+}
+
+uint32_t
+handshake_model_said_bytes(const struct handshake_model_said *said)
+{
+    const void *end = said->output_count > 0 ? &said->outputs[said->output_count]
+                                             : &said->inputs[said->input_count];
+    return (uint32_t)((const char *)end - (const char *)said);
+}
+
 enum status
 handshake_send(int fd, const void *message, uint32_t bytes, struct error *error)
 {
     const struct handshake_header *header = message;
     CHECK(header->version == HANDSHAKE_VERSION);
-    CHECK(header->bytes == bytes && bytes == message_bytes(header->type));
+    CHECK(header->bytes == bytes && bytes >= message_bytes_least(header->type) &&
+          bytes <= message_bytes(header->type));
     ssize_t sent;
     do
         sent = send(fd, message, bytes, MSG_NOSIGNAL);
@@ -98,6 +115,20 @@ receive_failed(struct error *error)
     return error_set_errno(error, "handshake: receiving");
 }
 
+/* What was not sent of it. */
+static enum status
+message_complete(void *message, uint32_t room, uint32_t whole, struct handshake_header *header,
+                 struct error *error)
+{
+    if (whole > room)
+        return error_set(error, STATUS_DATA_LOSS, "handshake: message type %u, room for %u bytes",
+                         header->type, room);
+    memset((char *)message + header->bytes, 0, whole - header->bytes);
+    header->bytes = whole;
+    memcpy(message, header, sizeof(*header));
+    return STATUS_OK;
+}
+
 enum status
 handshake_receive(int fd, void *message, uint32_t room, struct error *error)
 {
@@ -124,11 +155,12 @@ handshake_receive(int fd, void *message, uint32_t room, struct error *error)
     if (expected == 0)
         return error_set(error, STATUS_DATA_LOSS, "handshake: message type %u does not exist",
                          header.type);
-    if (header.bytes != expected || (size_t)received != expected)
+    if (header.bytes != received || header.bytes < message_bytes_least(header.type) ||
+        header.bytes > expected)
         return error_set(error, STATUS_DATA_LOSS,
                          "handshake: message type %u has %u bytes, not %zd (it says %u)",
                          header.type, expected, received, header.bytes);
-    return STATUS_OK;
+    return message_complete(message, room, expected, &header, error);
 }
 
 /* `which` is "input" or "output". */

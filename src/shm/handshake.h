@@ -40,7 +40,7 @@ enum {
     HANDSHAKE_FD_MODELS = 6, /* only with serves_models */
 };
 
-#define HANDSHAKE_VERSION 3u
+#define HANDSHAKE_VERSION 4u
 
 /* With this exit code a worker says that it met what cannot be in the region. */
 enum { HANDSHAKE_EXIT_CORRUPT = 3 };
@@ -66,7 +66,7 @@ enum {
 struct handshake_header {
     uint32_t version;
     uint32_t type;
-    uint32_t bytes; /* of the whole message: the struct's size */
+    uint32_t bytes; /* of the whole message: the struct's size, or what is sent of it */
     uint32_t reserved;
 };
 
@@ -208,6 +208,10 @@ enum status handshake_model_validate(const struct handshake_model *model,
 enum status handshake_model_said_validate(const struct handshake_model_said *said,
                                           struct error *error) WARN_UNUSED;
 
+/* How much of one need be sent: up to the last tensor that counts. A load would else cost as much
+ * for 26 KB of nothing as a small model's load does. */
+uint32_t handshake_model_said_bytes(const struct handshake_model_said *said);
+
 /* Sends one, with the guest's region if `region_fd` is not -1. Never waits: DEADLINE_EXCEEDED when
  * there is no room. */
 enum status handshake_send_guest(int fd, const struct handshake_guest *message, int region_fd,
@@ -224,7 +228,8 @@ enum status handshake_send(int fd, const void *message, uint32_t bytes,
                            struct error *error) WARN_UNUSED;
 
 /* Receives one packet of at most `room` bytes into `message`, which starts with a handshake_header,
- * and checks version and length. UNAVAILABLE: the other side closed. */
+ * and checks version and length. What was not sent of it is zero, and its length then that of the
+ * struct. UNAVAILABLE: the other side closed. */
 enum status handshake_receive(int fd, void *message, uint32_t room,
                               struct error *error) WARN_UNUSED;
 

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "worker/model_pages.h"
 
 enum {
     LOADER_NICE = 10, /* a tenth of a CPU that `run` wants all of */
@@ -34,7 +35,8 @@ answer(struct loader *loader, enum handshake_model_event event)
     struct pollfd room = {.fd = HANDSHAKE_FD_MODELS, .events = POLLOUT};
     struct error error = ERROR_NONE;
     said->event = event;
-    while (handshake_send(HANDSHAKE_FD_MODELS, said, sizeof(*said), &error) ==
+    said->header.bytes = handshake_model_said_bytes(said);
+    while (handshake_send(HANDSHAKE_FD_MODELS, said, said->header.bytes, &error) ==
            STATUS_DEADLINE_EXCEEDED)
         (void)poll(&room, 1, -1);
 }
@@ -215,6 +217,7 @@ obey(struct loader *loader)
     case MODEL_UNLOAD: on_unload(loader); break;
     default: on_predict(loader); break;
     }
+    seat_gauge(loader->seat, WORKER_MODELS_KEPT, model_pages_kept());
 }
 
 static void

@@ -9,6 +9,11 @@
 #include "base/log.h"
 #include "worker/worker.h"
 
+/* jemalloc reads this if it is there. Under `retain`, its default, the heaps of models could not
+ * hand pages on to each other: model_heap.c. */
+extern const char *malloc_conf;
+const char *malloc_conf = "retain:false";
+
 /* To the coordinator, whose log is the one place for it; to stderr if that fails. */
 static void
 refuse(const struct error *error)

@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "worker/model_pages.h"
+
 /* jemalloc's, and the sanitizers': which of them is in the process is the linker's business. */
-__attribute__((weak)) int mallctl(const char *name, void *old, size_t *old_bytes, void *new,
-                                  size_t new_bytes);
+__attribute__((weak)) __typeof__(mallctl) mallctl;
 __attribute__((weak)) size_t __sanitizer_get_current_allocated_bytes(void); /* NOLINT: its name */
 
 struct heap {
@@ -35,11 +36,17 @@ control_one(const char *of, unsigned index, const char *what, void *old, size_t 
     return control(name, old, bytes);
 }
 
+static void
+flush(void)
+{
+    (void)mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
+}
+
 void
 heap_flush(void)
 {
     if (mallctl != NULL)
-        (void)mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
+        flush();
 }
 
 static uint64_t
@@ -59,6 +66,20 @@ look_again(void)
     return mallctl("epoch", &epoch, &bytes, &epoch, sizeof(epoch)) == 0;
 }
 
+/* One whose pages come from those that models have given up; not with `retain`, under which
+ * jemalloc believes that what lies behind a piece of an arena is the same arena's. */
+static bool
+heap_make(struct heap *heap)
+{
+    extent_hooks_t *hooks = &model_pages_hooks;
+    size_t bytes = sizeof(heap->index);
+    bool retains = true;
+    if (!control("opt.retain", &retains, sizeof(retains)) || retains)
+        return control("arenas.create", &heap->index, sizeof(heap->index));
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): a pointer is what is told */
+    return mallctl("arenas.create", &heap->index, &bytes, &hooks, sizeof(hooks)) == 0;
+}
+
 /* Some at once, a quarter of what there are: to look again takes 20 µs for each that there is. */
 static bool
 heaps_grow(struct heaps *heaps)
@@ -68,8 +89,7 @@ heaps_grow(struct heaps *heaps)
     uint32_t to = from + GROWTH_LEAST + from / 4;
     uint32_t made = from;
     for (; made < to && made < HEAPS_MAX; made++) {
-        struct heap *heap = &heaps->states[made];
-        if (!control("arenas.create", &heap->index, sizeof(heap->index)))
+        if (!heap_make(&heaps->states[made]))
             break;
     }
     if (made == from || !look_again())
@@ -178,7 +198,7 @@ heap_enter(struct heaps *heaps, int32_t heap)
 {
     if (heap == HEAP_NONE)
         return;
-    heap_flush(); /* or allocations would be served by what was cached of another arena */
+    flush(); /* or allocations would be served by what was cached of another arena */
     unsigned index = heaps->states[heap].index;
     size_t bytes = sizeof(heaps->outside);
     (void)mallctl("thread.arena", &heaps->outside, &bytes, &index, sizeof(index));
@@ -189,7 +209,7 @@ heap_leave(const struct heaps *heaps, int32_t heap)
 {
     if (heap == HEAP_NONE)
         return;
-    heap_flush();
+    flush();
     unsigned outside = heaps->outside;
     (void)mallctl("thread.arena", NULL, NULL, &outside, sizeof(outside));
     heap_purge(&heaps->states[heap]);

@@ -3,7 +3,8 @@
  * The messages between coordinator and worker: what was sent arrives whole, and nothing else is
  * taken for one, whatever its version, type or length; a ready message is believed only when every
  * string in it ends and every count, type, rank and dimension is within its limits, and so are
- * orders for models and words of them. Each case spoils one thing of a message that is right.
+ * orders for models and words of them, of which no more is sent than counts. Each case spoils one
+ * thing of a message that is right.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -338,6 +339,57 @@ test_words_of_models(void **state)
     said_refused("no such datatype");
 }
 
+/* Sends as much of `said` as need be, over something else that was there before. */
+static void
+assert_said_arrives(uint32_t bytes)
+{
+    int ends[2];
+    struct error error = ERROR_NONE;
+    static struct handshake_model_said heard;
+    pair_open(ends);
+    memset(&heard, 0xee, sizeof(heard));
+    said.header.bytes = handshake_model_said_bytes(&said);
+    assert_int_equal(said.header.bytes, bytes);
+    assert_int_equal(handshake_send(ends[0], &said, bytes, &error), STATUS_OK);
+    assert_int_equal(handshake_receive(ends[1], &heard, sizeof(heard), &error), STATUS_OK);
+    said.header.bytes = sizeof(said);
+    assert_memory_equal(&heard, &said, sizeof(said));
+    assert_int_equal(handshake_model_said_validate(&heard, &error), STATUS_OK);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void
+test_words_of_models_are_cut(void **state)
+{
+    (void)state;
+    enum {
+        LEAST = offsetof(struct handshake_model_said, inputs),
+        ONE = sizeof(struct handshake_tensor),
+        ALL = sizeof(struct handshake_model_said),
+    };
+    said_right();
+    assert_said_arrives(LEAST + ONE);
+    said.output_count = SHOAL_TENSORS_MAX;
+    for (uint32_t i = 0; i < SHOAL_TENSORS_MAX; i++)
+        snprintf(said.outputs[i].name, sizeof(said.outputs[i].name), "y%u", i);
+    assert_said_arrives(ALL);
+    said.output_count = 1;
+    memset(&said.outputs[1], 0, ALL - offsetof(struct handshake_model_said, outputs) - ONE);
+    assert_said_arrives(ALL - (SHOAL_TENSORS_MAX - 1) * ONE);
+    said_right()->event = MODEL_UNLOADED;
+    said.input_count = 0;
+    said.inputs[0].name[0] = '\0';
+    assert_said_arrives(LEAST);
+    /* less than that, another length than it says, and where there is no room for what was cut */
+    message_begin(HANDSHAKE_MODEL_SAID, LEAST - 1);
+    assert_not_taken(LEAST - 1, sizeof(received), STATUS_DATA_LOSS, "has");
+    message_begin(HANDSHAKE_MODEL_SAID, LEAST + 1);
+    assert_not_taken(LEAST, sizeof(received), STATUS_DATA_LOSS, "it says");
+    message_begin(HANDSHAKE_MODEL_SAID, LEAST);
+    assert_not_taken(LEAST, ALL - 1, STATUS_DATA_LOSS, "room for");
+}
+
 /* A coordinator never waits: a worker that does not read is found out. */
 static void
 test_no_room(void **state)
@@ -368,6 +420,7 @@ main(void)
         cmocka_unit_test(test_ready_wrong),
         cmocka_unit_test(test_orders),
         cmocka_unit_test(test_words_of_models),
+        cmocka_unit_test(test_words_of_models_are_cut),
         cmocka_unit_test(test_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,15 +2,18 @@
 /*
  * What models take of memory, as a real worker says it: what is allocated in `load` and what is
  * mapped is their size; workers that map one file share its pages; after an unload all is free, and
- * what is not is told as a leak, and is not the next model's. The same of the examples' engines,
- * whose models are loaded and run.
+ * what is not is told as a leak, and is not the next model's; of what a model has freed so much
+ * stays in memory for the next, which has it without a page fault. The same of the examples'
+ * engines, whose models are loaded and run.
  *
  * Without jemalloc in the worker (builds with a sanitizer) leaks are not measured, and what
  * concerns them is left out.
  *
- * ctest: timeout=120
+ * ctest: timeout=120 release
  */
 #include "test_worker_model_rig.h"
+
+#include "worker/page_pool.h"
 
 static const struct rig_stage SHELF = {.modelet = "shelf"};
 
@@ -86,6 +89,67 @@ test_nothing_left(void **state)
         }
         assert_between(smaps(rig->workers[0][0].pid, "", "Rss"), 0, rss + 2 * MIB);
         assert_int_equal(rig_counter(rig, 0, WORKER_MODELS_LEAKED), 0);
+    }
+    rig_stop(rig);
+}
+
+/* Of a process, those that needed no disk. */
+static uint64_t
+page_faults(pid_t pid)
+{
+    char path[64];
+    char line[1024];
+    unsigned long long faults = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof(line), file));
+    fclose(file);
+    const char *behind_name = strrchr(line, ')');
+    assert_non_null(behind_name);
+    assert_int_equal(sscanf(behind_name + 1, " %*c %*d %*d %*d %*d %*d %*u %llu", &faults), 1);
+    return faults;
+}
+
+static void
+test_next_has_its_pages(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start_models(SHELF);
+    enum { BYTES = 4 * MIB, PAGES = BYTES / 4096 };
+    for (uint32_t i = 0; i < 4 && has_jemalloc(rig); i++) {
+        uint64_t before = page_faults(rig->workers[0][0].pid);
+        rig_load(rig, 2 * i + 1, NULL, "heap=4194304");
+        uint64_t faults = page_faults(rig->workers[0][0].pid) - before;
+        assert_int_equal(rig_unload(rig, 2 * i + 1)->leaked_bytes, 0);
+        rig_load(rig, 2 * i + 2, NULL, "heap=1000"); /* has its heap: the next gets another */
+        assert_between(faults, i == 0 ? PAGES : 0, i == 0 ? 2 * PAGES : PAGES / 4);
+    }
+    rig_stop(rig);
+}
+
+static void
+test_rest_goes_back(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start_models(SHELF);
+    enum { MODELS = 40 };
+    if (has_jemalloc(rig)) {
+        pid_t pid = rig->workers[0][0].pid;
+        rig_load(rig, 1, NULL, "heap=1000");
+        uint64_t rss = smaps(pid, "", "Rss");
+        for (uint32_t i = 2; i <= MODELS; i++)
+            rig_load(rig, i, NULL, "heap=1048576");
+        rig_load(rig, MODELS + 1, NULL, "heap=67108864");
+        assert_between(smaps(pid, "", "Rss"), rss + (MODELS - 1 + 64) * MIB, UINT64_MAX);
+        for (uint32_t i = 2; i <= MODELS + 1; i++)
+            rig_unload(rig, i);
+        rig_unload(rig, MODELS + 2); /* of none, whose answer says that the last gauge is there */
+        assert_between(rig_counter(rig, 0, WORKER_MODELS_KEPT), PAGE_POOL_BYTES_MAX / 2,
+                       PAGE_POOL_BYTES_MAX);
+        /* and each heap's own */
+        assert_between(smaps(pid, "", "Rss"), rss + PAGE_POOL_BYTES_MAX / 2,
+                       rss + PAGE_POOL_BYTES_MAX + MODELS * (128 << 10));
     }
     rig_stop(rig);
 }
@@ -261,6 +325,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_heap),
         cmocka_unit_test(test_nothing_left),
+        cmocka_unit_test(test_next_has_its_pages),
+        cmocka_unit_test(test_rest_goes_back),
         cmocka_unit_test(test_freed_by_run),
         cmocka_unit_test(test_leak),
         cmocka_unit_test(test_mapped_pages_are_shared),
