@@ -37,6 +37,7 @@ static const struct invariant *const ALL[] = {
     &L5_one_leader,
     &H1_labels,
     &S6_seats,
+    &W1_nothing_forgotten,
 };
 
 /* An invariant's own memory. */

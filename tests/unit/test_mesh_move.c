@@ -2,6 +2,7 @@
 /*
  * How copies get to other nodes: H3 (new constraints, or other labels of this node), what D2 and D3
  * do when several copies leave at once, and E6 (what was evicted is loaded where there is room).
+ * And A6: a copy that is asked for before the record of its model has come.
  */
 #include "test_mesh_script_rig.h"
 
@@ -298,15 +299,70 @@ test_evicted_for_good(void **state)
     assert_seen("ensure", 0);
 }
 
+static void
+ask_for(const char *model)
+{
+    step((struct mesh_event){.kind = MESH_ENSURE,
+                             .ensure = {.model = model,
+                                        .used_ms = WALL + now_ms,
+                                        .class = MESH_CLASS_COPY,
+                                        .where = MESH_HERE}});
+}
+
+/* A6 */
+static void
+test_asked_for_too_early(void **state)
+{
+    (void)state;
+    ask_for("m1");
+    ask_for("m1"); /* is one */
+    assert_seen("write", 0);
+    put("m1", "");
+    assert_seen("load m1", 1);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+    ask_for("m3");
+    tick(10000);
+    put("m3", "");
+    assert_seen("load", 0); /* that was long ago */
+    ask_for("m4");
+    step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {"m4", ++revision}});
+    put("m4", ""); /* it was deleted, and is registered again */
+    assert_seen("load m4", 1);
+}
+
+/* No more than so many; and it lets go of the names. */
+static void
+test_asked_for_much_too_early(void **state)
+{
+    (void)state;
+    char id[TEXT];
+    size_units = 1;
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 70; i++) {
+            snprintf(id, sizeof(id), "r%d-%d", round, i);
+            ask_for(id);
+        }
+        if (round == 0)
+            tick(10000);
+    }
+    begin();
+    for (int i = 0; i < 70; i++) {
+        snprintf(id, sizeof(id), "r1-%d", i);
+        put(id, "");
+    }
+    assert_seen("load", 64);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_constraints),        TEST(test_nobody_can_take_it),
-        TEST(test_other_labels),       TEST(test_without_a_key),
-        TEST(test_the_others_go),      TEST(test_two_drain),
-        TEST(test_the_only_other_one), TEST(test_evicted),
-        TEST(test_all_drain),          TEST(test_evicted_for_good),
+        TEST(test_constraints),         TEST(test_nobody_can_take_it),
+        TEST(test_other_labels),        TEST(test_without_a_key),
+        TEST(test_the_others_go),       TEST(test_two_drain),
+        TEST(test_the_only_other_one),  TEST(test_evicted),
+        TEST(test_all_drain),           TEST(test_evicted_for_good),
+        TEST(test_asked_for_too_early), TEST(test_asked_for_much_too_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,11 +231,10 @@ test_asking_for_copies(void **state)
     }
 }
 
-/* W1: the leader writes anew what it knows. */
+/* W1 */
 static void
-test_an_emptied_etcd(void **state)
+is_emptied(bool leads)
 {
-    (void)state;
     lead(true);
     instance("x", 7, 900);
     step((struct mesh_event){.kind = MESH_DRAIN});
@@ -251,13 +250,39 @@ test_an_emptied_etcd(void **state)
     instance("self", 5, 900);
     instance("x", 7, 900);
     step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    lead(leads);
     assert_string_equal(mesh_resolve(mesh, "v"), "a");
     assert_false(order(SET("v", "c"))->came); /* not before that */
+}
+
+/* The leader writes anew what it knows. */
+static void
+test_an_emptied_etcd(void **state)
+{
+    (void)state;
+    is_emptied(true);
     for (int i = 0; i < 12; i++)
         tick(1000);
     assert_string_equal(vmodel_at("v")->owner, "me");
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
     check_vmodel("v", "a", "c");
+    check_references();
+}
+
+/* And whoever does not lead: what the leader does not know. */
+static void
+test_a_leader_that_knows_nothing(void **state)
+{
+    (void)state;
+    is_emptied(false);
+    for (int i = 0; i < 19; i++)
+        tick(1000);
+    assert_int_equal(vmodel_at("v")->revision, 0);
+    for (int i = 0; i < 4; i++)
+        tick(1000);
+    assert_string_equal(vmodel_at("v")->owner, "me");
+    assert_string_equal(vmodel_at("v")->active, "a");
+    assert_string_equal(vmodel_at("v")->target, "c"); /* by the order that waited */
     check_references();
 }
 
@@ -620,6 +645,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_promotion_counts_the_living, fresh, drop),
         cmocka_unit_test_setup_teardown(test_asking_for_copies, fresh, drop),
         cmocka_unit_test_setup_teardown(test_an_emptied_etcd, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_a_leader_that_knows_nothing, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_target_that_fails, fresh, drop),
         cmocka_unit_test_setup_teardown(test_calls_resolve, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_switch_not_seen_yet, fresh, drop),

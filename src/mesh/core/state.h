@@ -26,6 +26,7 @@ enum {
     UNREACHABLE_MS = 2000, /* a peer that did not answer is the last choice for so long */
     HOP_MS = 5,            /* R10 */
     SAMPLES_MAX = 20,      /* R4 */
+    EARLY_MAX = 64,        /* strangers' names that are kept */
 };
 
 #define CALL_NONE UINT32_MAX
@@ -72,6 +73,14 @@ struct entry {
     bool offered; /* E6: evicted, and loaded elsewhere if there is room */
 };
 
+struct load_wish {
+    uint32_t model;
+    int64_t used_ms;
+    enum mesh_class class;
+    uint32_t target;
+    uint32_t units; /* 0: not known */
+};
+
 enum call_state {
     CALL_FREE,
     CALL_ROUTING,
@@ -104,6 +113,13 @@ struct call {
     uint8_t turns; /* V8: to another model of the vmodel */
     bool gone;     /* another node has seen the model's record go */
     struct tried tried[MESH_TRIED_MAX];
+};
+
+/* A copy that was asked for before the model's record came. */
+struct early {
+    struct load_wish load; /* with a reference to the model */
+    int64_t came_ms;
+    enum mesh_where where;
 };
 
 struct mesh {
@@ -170,6 +186,9 @@ struct mesh {
     uint32_t asking; /* how many are */
     uint64_t sent;
 
+    struct early early[EARLY_MAX];
+    uint32_t early_count;
+
     /* transactions */
     struct heap retries; /* models, by now_ms */
     struct heap graves;  /* models without a record, by the revision of its end (T6) */
@@ -234,14 +253,6 @@ enum load_refusal {
     LOAD_FAILED_HERE,
     LOAD_TOO_LARGE,
     LOAD_FULL
-};
-
-struct load_wish {
-    uint32_t model;
-    int64_t used_ms;
-    enum mesh_class class;
-    uint32_t target;
-    uint32_t units; /* 0: not known */
 };
 
 enum load_refusal load_begin(struct mesh *mesh, const struct load_wish *wish);
@@ -323,6 +334,8 @@ enum lost { LOST_NOT, LOST_SAME, LOST_OTHER };
 enum lost lost_judge(const struct mesh *mesh, const struct mesh_model *record);
 /* It has been put: what is held here is held for it, or for none. */
 void lost_ends(struct mesh *mesh, uint32_t model, enum lost lost);
+/* What nobody else has an entry of is written anew by this node now, if nobody has done so. */
+bool lost_is_mine(const struct mesh *mesh);
 /* One record more may be written anew now; what calls wait for is not counted. */
 bool lost_may_write(struct mesh *mesh);
 /* Others may still speak in revisions from before. */
@@ -355,10 +368,15 @@ void unknown_on_txn(struct mesh *mesh, uint64_t txn);
 /* A copy more, at the best place that there is; `used_ms` is what placement goes by (S4). Why
  * nobody takes it; NULL: somebody may, or there are enough. */
 const char *ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
-/* The same in two: where it may be, and there it is asked for; NAME_NONE: nothing happens. */
+/* As many as are missing of `target`, each at another node. */
+void ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
+/* The first in two: where it may be, and there it is asked for; NAME_NONE: nothing happens. */
 struct place_wish ensure_wish(struct mesh *mesh, uint32_t model);
 void ensure_at(struct mesh *mesh, const struct load_wish *load, uint32_t there);
 void ensure_on_ensure(struct mesh *mesh, const struct mesh_event *event);
+/* Its record has changed: a copy may have been asked for before there was one. */
+void ensure_on_model(struct mesh *mesh, uint32_t model);
+void ensure_tick(struct mesh *mesh);
 
 /* follow.c: calls for vmodels (V7, V8). */
 /* The call is not over: it is routed to another model, or waits until the mirror has seen more. */

@@ -85,6 +85,7 @@ on_record(struct mesh *mesh, uint32_t number)
     orders_on_model(mesh, number);
     promote_on_model(mesh, number);
     follow_on_model(mesh, number);
+    ensure_on_model(mesh, number);
 }
 
 static void
@@ -252,6 +253,7 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
         orders_tick(mesh);
         promote_tick(mesh);
         call_tick(mesh);
+        ensure_tick(mesh);
         tables_tell_old(&mesh->tables, mesh->now_ms, mesh->wall_ms);
         load_tick(mesh);
         copies_tick(mesh);
