@@ -330,27 +330,31 @@ test_asked_for_too_early(void **state)
     assert_seen("load m4", 1);
 }
 
-/* No more than so many; and it lets go of the names. */
+/* No more than so many, one for each model; and it lets go of the names. */
 static void
 test_asked_for_much_too_early(void **state)
 {
     (void)state;
-    char id[TEXT];
+    enum { ASKED = 70, KEPT = 64, ROUNDS = 20 };
+    char id[2 * TEXT];
     size_units = 1;
-    for (int round = 0; round < 2; round++) {
-        for (int i = 0; i < 70; i++) {
+    for (int round = 0; round < ROUNDS; round++) {
+        tick(10000);
+        for (int i = 0; i < ASKED; i++)
+            ask_for("often");
+        for (int i = 1; i < ASKED; i++) {
             snprintf(id, sizeof(id), "r%d-%d", round, i);
             ask_for(id);
         }
-        if (round == 0)
-            tick(10000);
     }
     begin();
-    for (int i = 0; i < 70; i++) {
-        snprintf(id, sizeof(id), "r1-%d", i);
+    put("often", "");
+    for (int i = 1; i < ASKED; i++) {
+        snprintf(id, sizeof(id), "r%d-%d", ROUNDS - 1, i);
         put(id, "");
     }
-    assert_seen("load", 64);
+    assert_seen("load", KEPT);
+    assert_seen("load often", 1);
 }
 
 int
