@@ -257,7 +257,7 @@ on_many_put(void *context, const struct etcd_answer *answer)
 static void
 put_many(void)
 {
-    char keys[MANY_AT_ONCE][24];
+    char keys[MANY_AT_ONCE][32];
     char value[200];
     struct etcd_op ops[MANY_AT_ONCE];
     memset(value, 'v', sizeof(value));

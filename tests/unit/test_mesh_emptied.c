@@ -2,8 +2,8 @@
 /*
  * W1: etcd comes back without its data. Calls go on by what is known; who holds a copy writes its
  * record anew, and only where there is none; the leader writes the others, and then everybody what
- * is still missing; what was deleted before stays deleted; who does not come back is not counted for
- * long.
+ * is still missing; what was deleted before stays deleted; who does not come back is not counted
+ * for long.
  */
 #include "test_mesh_script_rig.h"
 
