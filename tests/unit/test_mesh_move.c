@@ -187,7 +187,6 @@ test_two_drain(void **state)
     assert_seen("ensure m1 third migration 3", 1);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
     add_place("m1", "third", MESH_PLACE_LOADED);
-    tick(1000);
     assert_seen("unload m1", 1);
 }
 
@@ -299,6 +298,32 @@ test_evicted_for_good(void **state)
     assert_seen("ensure", 0);
 }
 
+/* D2: the next one is asked for when one is there, and not a second later. */
+static void
+test_drains_without_pauses(void **state)
+{
+    (void)state;
+    char id[TEXT];
+    size_units = 1;
+    instance("other", 5000);
+    for (int i = 0; i < 9; i++) {
+        snprintf(id, sizeof(id), "m%d", i);
+        put(id, "");
+        call_as(0, id, MESH_HOP_LOAD);
+        end_call(0, MESH_END_OK, 0);
+        now_ms++;
+    }
+    begin();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    assert_seen("ensure", 4); /* twice as many as there are nodes */
+    for (int i = 8; i >= 0; i--) {
+        snprintf(id, sizeof(id), "m%d", i); /* what was used last goes first */
+        add_place(id, "other", MESH_PLACE_LOADED);
+        assert_seen("unload", (uint32_t)(9 - i));
+        assert_seen("ensure", i > 4 ? (uint32_t)(13 - i) : 9);
+    }
+}
+
 static void
 ask_for(const char *model)
 {
@@ -361,12 +386,19 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_constraints),         TEST(test_nobody_can_take_it),
-        TEST(test_other_labels),        TEST(test_without_a_key),
-        TEST(test_the_others_go),       TEST(test_two_drain),
-        TEST(test_the_only_other_one),  TEST(test_evicted),
-        TEST(test_all_drain),           TEST(test_evicted_for_good),
-        TEST(test_asked_for_too_early), TEST(test_asked_for_much_too_early),
+        TEST(test_constraints),
+        TEST(test_nobody_can_take_it),
+        TEST(test_other_labels),
+        TEST(test_without_a_key),
+        TEST(test_the_others_go),
+        TEST(test_two_drain),
+        TEST(test_the_only_other_one),
+        TEST(test_evicted),
+        TEST(test_all_drain),
+        TEST(test_evicted_for_good),
+        TEST(test_drains_without_pauses),
+        TEST(test_asked_for_too_early),
+        TEST(test_asked_for_much_too_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

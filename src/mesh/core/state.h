@@ -136,7 +136,8 @@ struct mesh {
     bool whole;       /* the mirror is */
     uint64_t seen;    /* up to this revision it was, the last time */
     bool draining;
-    bool drained; /* and it has been said */
+    bool drained;     /* and it has been said */
+    int64_t drain_ms; /* now_ms of its last look */
     bool leader;
     bool runtime;         /* there is one */
     uint32_t rate;        /* calls served here a minute, at the last look */
@@ -314,6 +315,8 @@ void move_evicted(struct mesh *mesh, struct entry *entry);
 /* drain.c */
 void drain_begin(struct mesh *mesh);
 void drain_tick(struct mesh *mesh);
+/* Its record has changed. */
+void drain_on_model(struct mesh *mesh, uint32_t model);
 
 /* janitor.c */
 void janitor_tick(struct mesh *mesh);

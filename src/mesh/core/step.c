@@ -86,6 +86,7 @@ on_record(struct mesh *mesh, uint32_t number)
     promote_on_model(mesh, number);
     follow_on_model(mesh, number);
     ensure_on_model(mesh, number);
+    drain_on_model(mesh, number);
 }
 
 static void
