@@ -6,6 +6,7 @@ import signal
 import tempfile
 import time
 
+import networks
 import shoal_boosters
 from rig import percentile
 from shoal_cluster import MIB, Call, Cluster, Etcds, Traffic, models_config, zipf
@@ -220,12 +221,13 @@ def etcd_cut_off(etcds, traffic, amount):
 
 HARMS = (("stopped", etcd_away, 1), ("compacted", etcd_compacted, 1), ("emptied", etcd_emptied, 1),
          ("a member of three cut off", etcd_cut_off, 3))
+PARTINGS = (("peers",), ("peers", "clients"))
 
 
 def etcd(report, amount, draw):
     """The store is harmed; what is loaded must not notice."""
     count = amount["models"]
-    with folder_of_models(count + len(HARMS)) as root:
+    with folder_of_models(count + max(len(HARMS), 3 * len(PARTINGS))) as root:
         for i, (name, harm, members) in enumerate(HARMS):
             with Etcds(members) as etcds, Cluster(etcds, root) as cluster:
                 cluster.register(range(count), loadNow=True)
@@ -238,6 +240,30 @@ def etcd(report, amount, draw):
                     traffic.go_on(amount["calls"])
             report.say(name)
             judge(report, traffic)
+        refusal = networks.refusal()
+        if amount["parted_seconds"] and refusal is not None:
+            report.say(f"a member parted from others: skipped: {refusal}")
+        elif amount["parted_seconds"]:
+            etcd_parted(report, amount, draw, root)
+
+
+def etcd_parted(report, amount, draw, root):
+    """Each member in turn, the leader among them, is lost to its peers, or to everybody. The others go
+    on, so the registry does: also for a node that has been talking to the one that is lost."""
+    count = amount["models"]
+    with networks.PartedEtcds() as etcds, Cluster(etcds, root) as cluster:
+        cluster.register(range(count), loadNow=True)
+        cluster.wait_loaded(range(count))
+        with Traffic(cluster, zipf(count, draw), draw) as traffic:
+            for i, (member, bridges) in enumerate(zip(etcds.members * 2, PARTINGS * 3)):
+                etcds.set_links(member, bridges, "down")
+                pause(traffic, amount["parted_seconds"])
+                works(report, cluster, count + i, count)
+                etcds.set_links(member, bridges, "up")
+                etcds.wait_answers(member.url)
+                traffic.go_on(amount["calls"])
+    report.say("a member parted from others")
+    judge(report, traffic)
 
 
 # ---- size ----

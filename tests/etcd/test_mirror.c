@@ -3,12 +3,13 @@
  * A mirror is what etcd holds, at the revision that it claims, whatever happens to both: random
  * writes while the connection is cut, etcd is killed, its history is compacted, and once all of its
  * data is lost. What it tells is applied to a table here; told twice, told in the wrong order or
- * not told, it would differ from a listing.
+ * not told, it would differ from a listing. However much there is to list, the watch after it opens
+ * at the first try.
  */
 #include "proxy.h"
 #include "rig.h"
 
-enum { TABLE_MAX = 4096, KEYS = 40 };
+enum { TABLE_MAX = 4096, KEYS = 40, MANY = 3500, MANY_AT_ONCE = 100 };
 
 struct row {
     size_t range_index;
@@ -109,13 +110,13 @@ static const struct etcd_range ranges[2] = {
 };
 
 static void
-mirror_open(struct table *table, struct etcd *client, int64_t page_keys)
+mirror_open_with(struct table *table, struct etcd *client, struct etcd_mirror_options given)
 {
     *table = (struct table){0};
     struct etcd_mirror_options options = {
-        .ranges = ranges,
-        .range_count = 2,
-        .page_keys = page_keys,
+        .ranges = given.ranges,
+        .range_count = given.range_count,
+        .page_keys = given.page_keys,
         .progress_ns = 10 * NS_PER_S, /* a busy machine is no silent server */
         .on_put = on_put,
         .on_delete = on_delete,
@@ -125,6 +126,14 @@ mirror_open(struct table *table, struct etcd *client, int64_t page_keys)
     };
     struct error error = ERROR_NONE;
     assert_int_equal(etcd_mirror_open(client, &options, &table->mirror, &error), STATUS_OK);
+}
+
+static void
+mirror_open(struct table *table, struct etcd *client, int64_t page_keys)
+{
+    mirror_open_with(
+        table, client,
+        (struct etcd_mirror_options){.ranges = ranges, .range_count = 2, .page_keys = page_keys});
 }
 
 /* All of etcd in the ranges, as of one revision, is in the table, and nothing else. */
@@ -236,6 +245,69 @@ lists_and_follows(void **state)
     assert_int_equal(paged.puts, paged.count);
     etcd_mirror_close(paged.mirror);
     etcd_mirror_close(table.mirror);
+}
+
+static void
+on_many_put(void *context, const struct etcd_answer *answer)
+{
+    assert_int_equal(answer->fate, ETCD_DONE);
+    (*(size_t *)context)++;
+}
+
+static void
+put_many(void)
+{
+    char keys[MANY_AT_ONCE][32];
+    char value[200];
+    struct etcd_op ops[MANY_AT_ONCE];
+    memset(value, 'v', sizeof(value));
+    for (size_t i = 0; i < MANY; i += MANY_AT_ONCE) {
+        size_t answers = 0;
+        for (size_t k = 0; k < MANY_AT_ONCE; k++) {
+            int length = snprintf(keys[k], sizeof(keys[k]), "m/many%zu", i + k);
+            ops[k] = (struct etcd_op){.kind = ETCD_PUT,
+                                      .range = {.key = {keys[k], (size_t)length}},
+                                      .value = {value, sizeof(value)}};
+        }
+        const struct etcd_txn txn = {.success = ops, .success_count = MANY_AT_ONCE};
+        etcd_txn(direct, &txn, (struct etcd_reply){.on_answer = on_many_put, .context = &answers});
+        WAIT_UNTIL(answers == 1);
+    }
+}
+
+/* As many ranges as a mesh has; some have nothing. A watch that does not open at once would be seen
+ * by its trouble, and by a second stream. */
+static void
+opens_at_once(void **state)
+{
+    (void)state;
+    static struct table table;
+    static const struct etcd_range many[] = {
+        {.span = ETCD_PREFIX, .key = {"m/", 2}},
+        {.span = ETCD_PREFIX, .key = {"n/", 2}},
+        {.span = ETCD_PREFIX, .key = {"instances/", 10}},
+        {.span = ETCD_PREFIX, .key = {"config/", 7}},
+        {.span = ETCD_PREFIX, .key = {"leaders/", 8}},
+    };
+    put_many();
+    for (int i = 0; i < 5; i++) {
+        struct etcd *client =
+            rig_client(&cluster, (struct etcd_options){.call_timeout_ns = 30 * NS_PER_S});
+        mirror_open_with(
+            &table, client,
+            (struct etcd_mirror_options){.ranges = many, .range_count = ARRAY_COUNT(many)});
+        WAIT_UNTIL(table.synced);
+        assert_int_equal(table.count, MANY);
+        char key[24];
+        snprintf(key, sizeof(key), "leaders/%d", i);
+        done(do_put(direct, key, "1")); /* of the last range: who sees it has opened all */
+        WAIT_UNTIL(table.troubles > 0 || table.count > MANY);
+        assert_int_equal(table.troubles, 0);
+        assert_int_equal(etcd_figures(client)->streams, 1);
+        done(do_delete(direct, key));
+        etcd_mirror_close(table.mirror);
+        etcd_destroy(client);
+    }
 }
 
 static void
@@ -512,6 +584,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(lists_and_follows, clean),
+        cmocka_unit_test_setup(opens_at_once, clean),
         cmocka_unit_test_setup(survives, clean),
         cmocka_unit_test_setup(compacted_while_listing, clean),
         cmocka_unit_test_setup(compacted_always, clean),

@@ -2,6 +2,7 @@
 /*
  * A watch goes on by itself: over connections that are cut, servers that are killed, that do not
  * answer, that fall silent; each event is shown once, in order. It ends when it is behind for good.
+ * Its first stream is enough, however long its request is.
  * Closing it closes the server's watchers.
  */
 #include "proxy.h"
@@ -371,6 +372,49 @@ closing_cancels(void **state)
 }
 
 static void
+count_events(void *context, size_t range_index, const struct etcd_event *events, size_t count)
+{
+    struct seen *seen = context;
+    (void)events;
+    assert_in_range(range_index, 0, ETCD_RANGES_MAX - 1);
+    seen->events += count;
+}
+
+/* The server answers the first range before it has read the last one's. */
+static void
+long_request(void **state)
+{
+    (void)state;
+    enum { KEY_BYTES = 3000 };
+    static char keys[ETCD_RANGES_MAX][KEY_BYTES + 1];
+    struct etcd_range ranges[ETCD_RANGES_MAX];
+    for (int i = 0; i < ETCD_RANGES_MAX; i++) {
+        memset(keys[i], 'a' + i, KEY_BYTES);
+        ranges[i] = (struct etcd_range){.key = {keys[i], KEY_BYTES}};
+    }
+    struct seen seen = {.number = 0};
+    const struct etcd_watch_options options = {
+        .ranges = ranges,
+        .range_count = ETCD_RANGES_MAX,
+        .on_events = count_events,
+        .on_open = on_open,
+        .on_trouble = on_trouble,
+        .on_end = on_end,
+        .context = &seen,
+    };
+    struct error error = ERROR_NONE;
+    assert_int_equal(etcd_watch_open(etcd, &options, &seen.watch, &error), STATUS_OK);
+    opened[0] = seen.watch;
+    WAIT_UNTIL(seen.opens == 1 || seen.troubles > 0);
+    assert_int_equal(seen.troubles, 0);
+    assert_int_equal(etcd_figures(etcd)->streams, 1);
+    for (int i = 0; i < ETCD_RANGES_MAX; i++)
+        done(do_put(direct, keys[i], "1"));
+    WAIT_UNTIL(seen.events == ETCD_RANGES_MAX);
+    unwatch(&seen);
+}
+
+static void
 wrong_options(void **state)
 {
     (void)state;
@@ -397,7 +441,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST(connection_is_cut),   TEST(server_is_killed),    TEST(server_does_not_open),
         TEST(server_falls_silent), TEST(compacted_meanwhile), TEST(future),
-        TEST(closing_cancels),     TEST(wrong_options),       TEST(much_has_happened),
+        TEST(closing_cancels),     TEST(long_request),        TEST(wrong_options),
+        TEST(much_has_happened),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -43,16 +43,19 @@ class Member:
         self.data = folder / self.name
         self.url = f"http://127.0.0.1:{free_port()}"
         self.peer = f"http://127.0.0.1:{free_port()}"
+        self.enter = []
         self.process = None
 
 
 class Etcds:
-    """A cluster of etcd on loopback; its data is in a folder that goes with it."""
+    """A cluster of etcd on loopback; its data is in a folder that goes with it. `enter`: a command
+    that runs another one where it can be reached."""
+
+    enter = ()
 
     def __init__(self, count=1):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="shoal-etcds."))
         self.members = [Member(self.folder, i) for i in range(count)]
-        self.cluster = ",".join(f"{one.name}={one.peer}" for one in self.members)
 
     @property
     def urls(self):
@@ -61,12 +64,13 @@ class Etcds:
     def start_member(self, member, url=None):
         """`url`: another place for clients than the usual."""
         url = url or member.url
+        cluster = ",".join(f"{one.name}={one.peer}" for one in self.members)
         with (self.folder / f"{member.name}.log").open("ab") as log:
             member.process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "etcd", "--name", member.name,
+                ["setpriv", "--pdeathsig", "KILL", *member.enter, "etcd", "--name", member.name,
                  "--data-dir", member.data, "--listen-client-urls", url,
                  "--advertise-client-urls", url, "--listen-peer-urls", member.peer,
-                 "--initial-advertise-peer-urls", member.peer, "--initial-cluster", self.cluster],
+                 "--initial-advertise-peer-urls", member.peer, "--initial-cluster", cluster],
                 stdout=log, stderr=log)
 
     def start(self):
@@ -143,14 +147,15 @@ def boosters(root, memory_mib, slots):
 class ClusterNode:
     """One daemon. `life` counts its lives: a call that began in an older one may have died with it."""
 
-    def __init__(self, urls, name, root, memory_mib, slots, keys):
+    def __init__(self, etcds, name, root, memory_mib, slots, keys):
         self.name = name
         self.life = 0
         self.asked = False  # whether callers shall ask it
-        mesh = {"store": f"etcd:{urls}", "service": "cluster", "instance": name,
+        mesh = {"store": f"etcd:{etcds.urls}", "service": "cluster", "instance": name,
                 "peers": ["127.0.0.1:0"]}
         self.shoald = Shoald(node(boosters(root, memory_mib, slots), mesh=mesh, message_mib=1,
                                   **keys))
+        self.shoald.command = [*etcds.enter, *self.shoald.command]
 
     def start(self):
         self.shoald.start()
@@ -179,7 +184,7 @@ class Cluster:
 
     def __init__(self, etcds, root, names=("node-a", "node-b", "node-c"), memory_mib=64,
                  slots=256, **keys):
-        self.nodes = [ClusterNode(etcds.urls, name, root, memory_mib, slots, keys)
+        self.nodes = [ClusterNode(etcds, name, root, memory_mib, slots, keys)
                       for name in names]
 
     def __enter__(self):

@@ -155,12 +155,21 @@ compact(struct world *world)
     fake_etcd_compact(world->etcd, revision);
 }
 
+/* It may be away for a while before it comes back with nothing; and who begins anew meanwhile may
+ * be the first there, and lead, and knows nothing. */
 static void
 empty(struct world *world)
 {
     trouble(world, NODE_NONE);
+    observe(world, (struct sight){.kind = SAW_EMPTIED});
     world->emptied++;
     fake_etcd_empty(world->etcd);
+    if (any(world, 2))
+        return;
+    etcd_is_not(world, FAKE_SILENT, 1 + any(world, OUTAGE_MS_MAX));
+    uint32_t node = any(world, world->options.nodes);
+    if (world->options.faults.kills > 0 && node_is_up(world, node))
+        kill_one(world, node);
 }
 
 /* ---- those who run it ---- */

@@ -38,6 +38,7 @@ static const struct invariant *const ALL[] = {
     &H1_labels,
     &S6_seats,
     &R14_room,
+    &W1_nothing_forgotten,
 };
 
 /* An invariant's own memory. */

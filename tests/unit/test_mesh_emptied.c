@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * W1: etcd comes back without its data. Calls go on by what is known; who holds a copy writes its
- * record anew, and only where there is none; the leader writes the others; what was deleted before
- * stays deleted; who does not come back is not counted for long.
+ * record anew, and only where there is none; the leader writes the others, and then everybody what
+ * is still missing; what was deleted before stays deleted; who does not come back is not counted
+ * for long.
  */
 #include "test_mesh_script_rig.h"
 
@@ -212,6 +213,31 @@ test_the_leader(void **state)
     assert_seen("create", 0); /* once */
 }
 
+/* The leader may not have known them. */
+static void
+test_everybody(void **state)
+{
+    (void)state;
+    put("m1", "");
+    put("m2", "other:loaded");
+    put("m3", "");
+    empty();
+    come_back();
+    put("m3", ""); /* somebody has written it */
+    for (int i = 0; i < 19; i++) {
+        tick(1000);
+        assert_seen("create", 0);
+    }
+    tick(1000);
+    assert_seen("create m1", 1);
+    assert_seen("create m2 other:loaded", 1);
+    assert_seen("create", 2);
+    for (int i = 0; i < 19; i++) {
+        tick(1000);
+        assert_seen("create", 0); /* once */
+    }
+}
+
 /* What was being loaded is loaded; what was on its way out goes. */
 static void
 test_halfway(void **state)
@@ -296,10 +322,15 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_holders_write_anew), TEST(test_somebody_was_quicker),
-        TEST(test_another_model),      TEST(test_the_leader),
-        TEST(test_so_many_a_second),   TEST(test_a_model_before_that),
-        TEST(test_nothing_is_left),    TEST(test_halfway),
+        TEST(test_holders_write_anew),
+        TEST(test_somebody_was_quicker),
+        TEST(test_another_model),
+        TEST(test_the_leader),
+        TEST(test_everybody),
+        TEST(test_so_many_a_second),
+        TEST(test_a_model_before_that),
+        TEST(test_nothing_is_left),
+        TEST(test_halfway),
         TEST(test_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

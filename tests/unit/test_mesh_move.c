@@ -2,6 +2,7 @@
 /*
  * How copies get to other nodes: H3 (new constraints, or other labels of this node), what D2 and D3
  * do when several copies leave at once, and E6 (what was evicted is loaded where there is room).
+ * And A7: a copy that is asked for before the record of its model has come.
  */
 #include "test_mesh_script_rig.h"
 
@@ -186,7 +187,6 @@ test_two_drain(void **state)
     assert_seen("ensure m1 third migration 3", 1);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
     add_place("m1", "third", MESH_PLACE_LOADED);
-    tick(1000);
     assert_seen("unload m1", 1);
 }
 
@@ -300,15 +300,107 @@ test_evicted_for_good(void **state)
     assert_seen("ensure", 0);
 }
 
+/* D2: the next one is asked for when one is there, and not a second later. */
+static void
+test_drains_without_pauses(void **state)
+{
+    (void)state;
+    char id[TEXT];
+    size_units = 1;
+    instance("other", 5000);
+    for (int i = 0; i < 9; i++) {
+        snprintf(id, sizeof(id), "m%d", i);
+        put(id, "");
+        call_as(0, id, MESH_HOP_LOAD);
+        end_call(0, MESH_END_OK, 0);
+        now_ms++;
+    }
+    begin();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    assert_seen("ensure", 4); /* twice as many as there are nodes */
+    for (int i = 8; i >= 0; i--) {
+        snprintf(id, sizeof(id), "m%d", i); /* what was used last goes first */
+        add_place(id, "other", MESH_PLACE_LOADED);
+        assert_seen("unload", (uint32_t)(9 - i));
+        assert_seen("ensure", i > 4 ? (uint32_t)(13 - i) : 9);
+    }
+}
+
+static void
+ask_for(const char *model)
+{
+    step((struct mesh_event){.kind = MESH_ENSURE,
+                             .ensure = {.model = model,
+                                        .used_ms = WALL + now_ms,
+                                        .class = MESH_CLASS_COPY,
+                                        .where = MESH_HERE}});
+}
+
+/* A7 */
+static void
+test_asked_for_too_early(void **state)
+{
+    (void)state;
+    ask_for("m1");
+    ask_for("m1"); /* is one */
+    assert_seen("write", 0);
+    put("m1", "");
+    assert_seen("load m1", 1);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+    ask_for("m3");
+    tick(10000);
+    put("m3", "");
+    assert_seen("load", 0); /* that was long ago */
+    ask_for("m4");
+    step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {"m4", ++revision}});
+    put("m4", ""); /* it was deleted, and is registered again */
+    assert_seen("load m4", 1);
+}
+
+/* No more than so many, one for each model; and it lets go of the names. */
+static void
+test_asked_for_much_too_early(void **state)
+{
+    (void)state;
+    enum { ASKED = 70, KEPT = 64, ROUNDS = 20 };
+    char id[2 * TEXT];
+    size_units = 1;
+    for (int round = 0; round < ROUNDS; round++) {
+        tick(10000);
+        for (int i = 0; i < ASKED; i++)
+            ask_for("often");
+        for (int i = 1; i < ASKED; i++) {
+            snprintf(id, sizeof(id), "r%d-%d", round, i);
+            ask_for(id);
+        }
+    }
+    begin();
+    put("often", "");
+    for (int i = 1; i < ASKED; i++) {
+        snprintf(id, sizeof(id), "r%d-%d", ROUNDS - 1, i);
+        put(id, "");
+    }
+    assert_seen("load", KEPT);
+    assert_seen("load often", 1);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_constraints),        TEST(test_nobody_can_take_it),
-        TEST(test_other_labels),       TEST(test_without_a_key),
-        TEST(test_the_others_go),      TEST(test_two_drain),
-        TEST(test_the_only_other_one), TEST(test_evicted),
-        TEST(test_all_drain),          TEST(test_evicted_for_good),
+        TEST(test_constraints),
+        TEST(test_nobody_can_take_it),
+        TEST(test_other_labels),
+        TEST(test_without_a_key),
+        TEST(test_the_others_go),
+        TEST(test_two_drain),
+        TEST(test_the_only_other_one),
+        TEST(test_evicted),
+        TEST(test_all_drain),
+        TEST(test_evicted_for_good),
+        TEST(test_drains_without_pauses),
+        TEST(test_asked_for_too_early),
+        TEST(test_asked_for_much_too_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -620,7 +620,6 @@ test_drain(void **state)
     assert_null(seen(MESH_DO_UNLOAD));
     both[1].kind = MESH_PLACE_LOADED;
     put("m1", both, 2);
-    tick(1000);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_NONE);
     tick(1000);
     assert_non_null(seen(MESH_DO_DRAINED));

@@ -231,11 +231,46 @@ test_asking_for_copies(void **state)
     }
 }
 
-/* W1: the leader writes anew what it knows. */
+/* V3: as many as the active one has, each of another node, and any of them may be the first. */
 static void
-test_an_emptied_etcd(void **state)
+test_asking_for_several(void **state)
 {
     (void)state;
+    lead(true);
+    instance("x", 7, 900);
+    instance("y", 8, 900);
+    instance("z", 9, 900);
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    place("a", "x", MESH_PLACE_LOADED, now_ms);
+    place_and_tell("a", "y", MESH_PLACE_LOADED);
+    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
+    assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
+    for (int round = 0; round < 8; round++) {
+        const char *asked[2] = {"", ""};
+        uint32_t count = 0;
+        for (uint32_t i = 0; i < kept_count; i++) {
+            if (kept[i].kind != MESH_DO_ENSURE)
+                continue;
+            assert_int_equal(kept[i].ensure.target, 2);
+            assert_in_range(count, 0, 1);
+            asked[count++] = kept_ids[i][1];
+        }
+        assert_int_equal(count, 2);
+        assert_string_not_equal(asked[0], asked[1]);
+        begin();
+        tick(10000);
+    }
+    place_and_tell("b", "z", MESH_PLACE_LOADED);
+    begin();
+    tick(10000);
+    assert_int_equal(count_seen(MESH_DO_ENSURE), 1); /* one is missing */
+    assert_string_not_equal(seen_id(MESH_DO_ENSURE, 1), "z");
+}
+
+/* W1 */
+static void
+is_emptied(bool leads)
+{
     lead(true);
     instance("x", 7, 900);
     step((struct mesh_event){.kind = MESH_DRAIN});
@@ -251,13 +286,39 @@ test_an_emptied_etcd(void **state)
     instance("self", 5, 900);
     instance("x", 7, 900);
     step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    lead(leads);
     assert_string_equal(mesh_resolve(mesh, "v"), "a");
     assert_false(order(SET("v", "c"))->came); /* not before that */
+}
+
+/* The leader writes anew what it knows. */
+static void
+test_an_emptied_etcd(void **state)
+{
+    (void)state;
+    is_emptied(true);
     for (int i = 0; i < 12; i++)
         tick(1000);
     assert_string_equal(vmodel_at("v")->owner, "me");
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
     check_vmodel("v", "a", "c");
+    check_references();
+}
+
+/* And whoever does not lead: what the leader does not know. */
+static void
+test_a_leader_that_knows_nothing(void **state)
+{
+    (void)state;
+    is_emptied(false);
+    for (int i = 0; i < 19; i++)
+        tick(1000);
+    assert_int_equal(vmodel_at("v")->revision, 0);
+    for (int i = 0; i < 4; i++)
+        tick(1000);
+    assert_string_equal(vmodel_at("v")->owner, "me");
+    assert_string_equal(vmodel_at("v")->active, "a");
+    assert_string_equal(vmodel_at("v")->target, "c"); /* by the order that waited */
     check_references();
 }
 
@@ -685,7 +746,9 @@ main(void)
         cmocka_unit_test_setup_teardown(test_promotion_is_the_leaders, fresh, drop),
         cmocka_unit_test_setup_teardown(test_promotion_counts_the_living, fresh, drop),
         cmocka_unit_test_setup_teardown(test_asking_for_copies, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_asking_for_several, fresh, drop),
         cmocka_unit_test_setup_teardown(test_an_emptied_etcd, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_a_leader_that_knows_nothing, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_target_that_fails, fresh, drop),
         cmocka_unit_test_setup_teardown(test_calls_resolve, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_switch_not_seen_yet, fresh, drop),

@@ -111,15 +111,14 @@ look_at(struct mesh *mesh, struct entry *entry)
     bool by_rate = wanted > copies;
     if (!by_rate && copies == 1 && mesh->tables.live > 1 && wants_second(mesh, model, entry))
         wanted = 2;
-    struct load_wish wish = {
+    const struct load_wish wish = {
         .model = entry->model,
         .used_ms = entry->used_ms,
         .class = MESH_CLASS_COPY,
-        .target = copies + 1,
+        .target = wanted,
         .units = entry->units,
     };
-    for (; wish.target <= wanted; wish.target++)
-        (void)ensure_anywhere(mesh, &wish, by_rate ? mesh->wall_ms + BUSIER_MS : entry->used_ms);
+    ensure_copies(mesh, &wish, by_rate ? mesh->wall_ms + BUSIER_MS : entry->used_ms);
 }
 
 void

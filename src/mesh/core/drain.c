@@ -4,6 +4,8 @@
  */
 #include "mesh/core/state.h"
 
+enum { ENTRIES_PER_MS = 256 }; /* a look is at all entries: that costs some percent of the time */
+
 void
 drain_begin(struct mesh *mesh)
 {
@@ -24,6 +26,7 @@ drain_tick(struct mesh *mesh)
     if (!mesh->draining || mesh->drained)
         return;
     bool left = mesh->crowd != CALL_NONE; /* R14: others may have room for them */
+    mesh->drain_ms = mesh->now_ms;
     for (uint32_t i = 0; i < mesh->entry_used; i++) {
         const struct entry *entry = &mesh->entries[i];
         left |= entry->state != MESH_STATE_NONE;
@@ -35,4 +38,14 @@ drain_tick(struct mesh *mesh)
         return;
     mesh->drained = true; /* D5 */
     act(mesh, MESH_DO_DRAINED);
+}
+
+/* D2: another copy has come, maybe; to wait for the tick would be a second for each few models. */
+void
+drain_on_model(struct mesh *mesh, uint32_t number)
+{
+    const struct entry *entry = entry_of(mesh, model_at(mesh, number));
+    if (mesh->draining && entry != NULL && entry->asked &&
+        mesh->now_ms - mesh->drain_ms >= mesh->entry_used / ENTRIES_PER_MS)
+        drain_tick(mesh);
 }

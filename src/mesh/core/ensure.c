@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A copy is wanted, without a call: here, or at the best place that there is. */
+/*
+ * A copy is wanted, without a call: here, or at the best place that there is. Who asks may have
+ * seen the model's record before this node: then that is waited for. To forget it would cost ten
+ * seconds, until it is asked for again (V3).
+ */
 #include "mesh/core/state.h"
+
+enum { EARLY_MS_MAX = 10000 }; /* V3 asks again by then */
 
 struct place_wish
 ensure_wish(struct mesh *mesh, uint32_t number)
@@ -61,6 +67,30 @@ ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms
     return NULL;
 }
 
+/* Asked one by one, two might be asked of one node, or the one that is to be the first copy come
+ * after the second, and have no claim: all are asked for as any of so many. */
+void
+ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms)
+{
+    struct tried asked[MESH_TRIED_MAX];
+    struct place_wish wish = ensure_wish(mesh, load->model);
+    uint32_t copies = model_copies(&mesh->tables, wish.model);
+    wish.used_ms = used_ms;
+    wish.tried = asked;
+    while (copies < load->target && wish.tried_count < MESH_TRIED_MAX) {
+        uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
+        if (there == NAME_NONE)
+            return;
+        asked[wish.tried_count++] =
+            (struct tried){.instance = (uint16_t)there, .list = MESH_LIST_LOAD};
+        if (there == INSTANCE_SELF && load_begin(mesh, load) != LOAD_BEGUN)
+            continue; /* it knows better than its figures say */
+        if (there != INSTANCE_SELF)
+            ensure_at(mesh, load, there);
+        copies++;
+    }
+}
+
 void
 ensure_at(struct mesh *mesh, const struct load_wish *load, uint32_t there)
 {
@@ -78,28 +108,88 @@ ensure_at(struct mesh *mesh, const struct load_wish *load, uint32_t there)
     action->ensure.size_bytes = (uint64_t)load->units * LEDGER_UNIT_BYTES;
 }
 
-/* A copy is wanted, without a call. */
+static void
+begin(struct mesh *mesh, const struct load_wish *load, enum mesh_where where)
+{
+    struct entry *entry = entry_of(mesh, model_at(mesh, load->model));
+    if (entry != NULL)
+        load_touch(mesh, entry, load->used_ms);
+    if (where == MESH_HERE)
+        (void)load_begin(mesh, load); /* who asked looks at the record, and asks again */
+    else
+        (void)ensure_anywhere(mesh, load, load->used_ms);
+}
+
+/* ---- before there is a record ---- */
+
+static struct early *
+early_of(struct mesh *mesh, uint32_t model)
+{
+    for (uint32_t i = 0; i < mesh->early_count; i++)
+        if (mesh->early[i].load.model == model)
+            return &mesh->early[i];
+    return NULL;
+}
+
+static void
+keep_early(struct mesh *mesh, const struct load_wish *load, const struct mesh_event *event)
+{
+    uint32_t number = tables_hold_model(&mesh->tables, event->ensure.model);
+    if (number == NAME_NONE)
+        return;
+    struct early *early = early_of(mesh, number);
+    if (early == NULL && mesh->early_count < EARLY_MAX)
+        early = &mesh->early[mesh->early_count++];
+    else /* it has a reference already; or it is asked for again, when there may be room */
+        names_release(&mesh->tables.model_names, number);
+    if (early == NULL)
+        return;
+    *early = (struct early){.load = *load, .came_ms = mesh->now_ms, .where = event->ensure.where};
+    early->load.model = number;
+}
+
+static struct early
+take_early(struct mesh *mesh, struct early *early)
+{
+    struct early taken = *early;
+    *early = mesh->early[--mesh->early_count];
+    names_release(&mesh->tables.model_names, taken.load.model);
+    return taken;
+}
+
+void
+ensure_on_model(struct mesh *mesh, uint32_t model)
+{
+    struct early *early = early_of(mesh, model);
+    if (early == NULL || !model_at(mesh, model)->known)
+        return;
+    struct early taken = take_early(mesh, early);
+    begin(mesh, &taken.load, taken.where);
+}
+
+void
+ensure_tick(struct mesh *mesh)
+{
+    for (uint32_t i = mesh->early_count; i-- > 0;)
+        if (mesh->now_ms - mesh->early[i].came_ms >= EARLY_MS_MAX)
+            (void)take_early(mesh, &mesh->early[i]);
+}
+
 void
 ensure_on_ensure(struct mesh *mesh, const struct mesh_event *event)
 {
     uint32_t number = tables_model(&mesh->tables, event->ensure.model);
-    if (!mesh->whole || number == NAME_NONE || !model_at(mesh, number)->known)
+    if (!mesh->whole)
         return;
-    struct model *model = model_at(mesh, number);
-    int64_t used_ms = event->ensure.used_ms == 0 ? mesh->wall_ms : event->ensure.used_ms;
     const struct load_wish load = {
         .model = number,
-        .used_ms = used_ms,
+        .used_ms = event->ensure.used_ms == 0 ? mesh->wall_ms : event->ensure.used_ms,
         .class = event->ensure.class,
         .target = event->ensure.target == 0 ? 1 : event->ensure.target,
         .units = event->ensure.size_bytes == 0 ? 0 : ledger_units(event->ensure.size_bytes),
     };
-    struct entry *entry = entry_of(mesh, model);
-    if (entry != NULL)
-        load_touch(mesh, entry, used_ms);
-    if (event->ensure.where == MESH_HERE) {
-        (void)load_begin(mesh, &load); /* who asked looks at the record, and asks again */
-        return;
-    }
-    (void)ensure_anywhere(mesh, &load, used_ms);
+    if (number != NAME_NONE && model_at(mesh, number)->known)
+        begin(mesh, &load, event->ensure.where);
+    else
+        keep_early(mesh, &load, event);
 }

@@ -2,8 +2,9 @@
 /*
  * An etcd that was emptied: rule W1. What this node knows of models and instances is all that is
  * left of them, so it stays: routing goes on by it, and the records are written anew, only where
- * there is none, by whoever holds a copy, and those that nobody holds by the leader, so many a
- * second. A model whose record was lost has revision 0.
+ * there is none, by whoever holds a copy; those that nobody holds, and vmodels, by the leader, and
+ * then by everybody: the leader may not have seen them, or have begun after etcd was emptied. So
+ * many a second each. A model whose record was lost has revision 0.
  */
 #include <string.h>
 
@@ -12,6 +13,7 @@
 enum {
     BACK_MS = 60000,   /* so long an instance may take to write its key again */
     OTHERS_MS = 10000, /* so long the leader leaves records to those that hold copies */
+    LEADER_MS = 20000, /* so long everybody leaves them to the leader */
     MODELS_PER_TICK = 20000,
     WRITES_PER_TICK = 128,
 };
@@ -39,7 +41,9 @@ lost_on_emptied(struct mesh *mesh)
     mesh->emptied_ms = mesh->now_ms;
     mesh->lost = true;
     mesh->lost_seen = true;
-    mesh->lost_at = 0;
+    /* Anywhere: not all nodes are to write the same. This sweep's beginning is in the next one. */
+    uint32_t used = mesh->tables.model_names.used;
+    mesh->lost_at = used == 0 ? 0 : (uint32_t)(random_next(&mesh->random) % used);
     mesh->lost_writes = WRITES_PER_TICK;
     for (uint32_t i = 0; i < mesh->tables.model_names.used; i++)
         if (names_text(&mesh->tables.model_names, i) != NULL)
@@ -84,6 +88,12 @@ lost_lately(const struct mesh *mesh)
 }
 
 bool
+lost_is_mine(const struct mesh *mesh)
+{
+    return mesh->now_ms - mesh->emptied_ms >= (mesh->leader ? OTHERS_MS : LEADER_MS);
+}
+
+bool
 lost_may_write(struct mesh *mesh)
 {
     if (mesh->lost_writes == 0)
@@ -120,7 +130,7 @@ write_anew(struct mesh *mesh, uint32_t number)
         return;
     if (model->entry != ENTRY_NONE)
         settle(mesh, number);
-    else if (mesh->leader && mesh->now_ms - mesh->emptied_ms >= OTHERS_MS && lost_may_write(mesh))
+    else if (lost_is_mine(mesh) && lost_may_write(mesh))
         settle_anew(mesh, number);
 }
 

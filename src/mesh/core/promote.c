@@ -3,7 +3,7 @@
 
 #include "mesh/core/state.h"
 
-enum { ASK_AGAIN_MS = 10000, ASKS_GENTLE = 2, ANEW_MS = 10000, ANEW_PER_TICK = 128 };
+enum { ASK_AGAIN_MS = 10000, ASKS_GENTLE = 2, ANEW_PER_TICK = 128 };
 
 /* Loaded, and alive. */
 static uint32_t
@@ -117,12 +117,14 @@ ask(struct mesh *mesh, struct vmodel *vmodel)
     vmodel->asks += vmodel->asks <= ASKS_GENTLE;
     const struct model *active = record_of(mesh, vmodel->active);
     const struct model *target = record_of(mesh, vmodel->target);
-    uint32_t wanted = wanted_copies(mesh, active, target);
     int64_t used = used_ms(mesh, vmodel, active);
-    struct load_wish wish = {.model = vmodel->target, .used_ms = used, .class = MESH_CLASS_COPY};
-    for (wish.target = model_copies(&mesh->tables, target) + 1; wish.target <= wanted;
-         wish.target++)
-        (void)ensure_anywhere(mesh, &wish, used);
+    const struct load_wish wish = {
+        .model = vmodel->target,
+        .used_ms = used,
+        .class = MESH_CLASS_COPY,
+        .target = wanted_copies(mesh, active, target),
+    };
+    ensure_copies(mesh, &wish, used);
 }
 
 static void
@@ -173,21 +175,24 @@ promote_on_txn(struct mesh *mesh, uint64_t txn)
         look(mesh, number);
 }
 
-/* W1 */
+/* W1. They begin anywhere: when all nodes write what the leader has not, each takes others. */
 static void
 write_anew(struct mesh *mesh)
 {
     struct vmodels *vmodels = &mesh->vmodels;
+    uint32_t used = vmodels->names.used;
+    uint64_t first = random_next(&mesh->random);
     uint32_t writes = 0;
-    for (uint32_t i = 0; i < vmodels->names.used && writes < ANEW_PER_TICK; i++) {
-        const struct vmodel *vmodel = &vmodels->at[i];
+    for (uint32_t i = 0; i < used && writes < ANEW_PER_TICK; i++) {
+        uint32_t number = (uint32_t)((first + i) % used);
+        struct vmodel *vmodel = &vmodels->at[number];
         if (!vmodel_is_lost(vmodel))
             continue;
         struct batch batch = {0};
         const struct moved_vmodel same = {
             .active = vmodel->active, .target = vmodel->target, .failed = vmodel->failed};
-        batch_move(mesh, &batch, i, &same);
-        bid_send(mesh, &vmodels->at[i].bid, &batch, BIDDER_VMODEL, i);
+        batch_move(mesh, &batch, number, &same);
+        bid_send(mesh, &vmodel->bid, &batch, BIDDER_VMODEL, number);
         writes++;
     }
     vmodels->lost = writes > 0;
@@ -196,8 +201,7 @@ write_anew(struct mesh *mesh)
 void
 promote_tick(struct mesh *mesh)
 {
-    if (mesh->leader && mesh->vmodels.lost && mesh->session != 0 &&
-        mesh->now_ms - mesh->emptied_ms >= ANEW_MS)
+    if (mesh->vmodels.lost && mesh->session != 0 && lost_is_mine(mesh))
         write_anew(mesh);
     const struct heap *moving = &mesh->vmodels.moving;
     for (uint32_t i = 0; mesh->leader && i < moving->count; i++)

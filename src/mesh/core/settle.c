@@ -341,7 +341,7 @@ settle_lost(struct mesh *mesh, struct entry *entry, const struct place *own)
         break;
     case MESH_STATE_EMPTYING:
     case MESH_STATE_NONE:
-    case MESH_STATE_UNLOADING: break; /* the leader's */
+    case MESH_STATE_UNLOADING: break; /* lost_tick writes it */
     }
 }
 
@@ -393,7 +393,7 @@ settle(struct mesh *mesh, uint32_t number)
     else if (entry != NULL)
         settle_entry(mesh, entry, own);
     else if (model_is_lost(model))
-        return; /* W1: the leader's */
+        return; /* W1: lost_tick writes it */
     else if (own != NULL && own->kind != MESH_PLACE_FAILED)
         write_record(mesh, number, NULL, SAY_NOTHING); /* J1 */
 }

@@ -28,6 +28,7 @@ enum {
     REFUSED_MS = 250,      /* R14: whoever refused a load is left alone by those that wait */
     SAMPLES_MAX = 20,      /* R4 */
     QUESTIONS_MAX = 256,   /* R13 */
+    EARLY_MAX = 64,        /* strangers' names that are kept */
 };
 
 #define CALL_NONE UINT32_MAX
@@ -73,6 +74,14 @@ struct entry {
     bool asked;   /* at asked_ms: there was somebody who could */
     bool offered; /* E6: evicted, and loaded elsewhere if there is room */
     bool evicted; /* from memory, for room: it is told with the unload */
+};
+
+struct load_wish {
+    uint32_t model;
+    int64_t used_ms;
+    enum mesh_class class;
+    uint32_t target;
+    uint32_t units; /* 0: not known */
 };
 
 enum call_state {
@@ -123,6 +132,13 @@ struct question {
     uint32_t times;  /* it was asked, this second */
 };
 
+/* A copy that was asked for before the model's record came. */
+struct early {
+    struct load_wish load; /* with a reference to the model */
+    int64_t came_ms;
+    enum mesh_where where;
+};
+
 struct mesh {
     struct tables tables;
     struct vmodels vmodels;
@@ -137,7 +153,8 @@ struct mesh {
     bool whole;       /* the mirror is */
     uint64_t seen;    /* up to this revision it was, the last time */
     bool draining;
-    bool drained; /* and it has been said */
+    bool drained;     /* and it has been said */
+    int64_t drain_ms; /* now_ms of its last look */
     bool leader;
     bool runtime;         /* there is one */
     uint32_t rate;        /* calls served here a minute, at the last look */
@@ -193,6 +210,9 @@ struct mesh {
     struct question questions[QUESTIONS_MAX]; /* R13 */
     uint64_t sent;
     uint64_t transitions; /* of vmodels, seen in the mirror */
+
+    struct early early[EARLY_MAX];
+    uint32_t early_count;
 
     /* transactions */
     struct heap retries; /* models, by now_ms */
@@ -260,14 +280,6 @@ enum load_refusal {
     LOAD_FULL
 };
 
-struct load_wish {
-    uint32_t model;
-    int64_t used_ms;
-    enum mesh_class class;
-    uint32_t target;
-    uint32_t units; /* 0: not known */
-};
-
 enum load_refusal load_begin(struct mesh *mesh, const struct load_wish *wish);
 /* It would be, for a call of now. */
 bool load_may_begin(struct mesh *mesh, uint32_t model);
@@ -329,6 +341,8 @@ void move_evicted(struct mesh *mesh, struct entry *entry);
 /* drain.c */
 void drain_begin(struct mesh *mesh);
 void drain_tick(struct mesh *mesh);
+/* Its record has changed. */
+void drain_on_model(struct mesh *mesh, uint32_t model);
 
 /* janitor.c */
 void janitor_tick(struct mesh *mesh);
@@ -349,6 +363,8 @@ enum lost { LOST_NOT, LOST_SAME, LOST_OTHER };
 enum lost lost_judge(const struct mesh *mesh, const struct mesh_model *record);
 /* It has been put: what is held here is held for it, or for none. */
 void lost_ends(struct mesh *mesh, uint32_t model, enum lost lost);
+/* What nobody else has an entry of is written anew by this node now, if nobody has done so. */
+bool lost_is_mine(const struct mesh *mesh);
 /* One record more may be written anew now; what calls wait for is not counted. */
 bool lost_may_write(struct mesh *mesh);
 /* Others may still speak in revisions from before. */
@@ -398,13 +414,18 @@ void unknown_tick(struct mesh *mesh);
 /* A copy more, at the best place that there is; `used_ms` is what placement goes by (S4). Why
  * nobody takes it; NULL: somebody may, or there are enough. */
 const char *ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
-/* The same in two: where it may be, and there it is asked for; NAME_NONE: nothing happens. */
+/* As many as are missing of `target`, each at another node. */
+void ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
+/* The first in two: where it may be, and there it is asked for; NAME_NONE: nothing happens. */
 struct place_wish ensure_wish(struct mesh *mesh, uint32_t model);
 /* place_refusal's text, with sizes; of the step's memory. */
 const char *ensure_refusal_text(struct mesh *mesh, const struct place_wish *wish,
                                 enum place_refusal refusal);
 void ensure_at(struct mesh *mesh, const struct load_wish *load, uint32_t there);
 void ensure_on_ensure(struct mesh *mesh, const struct mesh_event *event);
+/* Its record has changed: a copy may have been asked for before there was one. */
+void ensure_on_model(struct mesh *mesh, uint32_t model);
+void ensure_tick(struct mesh *mesh);
 
 /* follow.c: calls for vmodels (V7, V8). */
 /* The call is not over: it is routed to another model, or waits until the mirror has seen more. */

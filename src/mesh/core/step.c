@@ -90,6 +90,8 @@ on_record(struct mesh *mesh, uint32_t number)
     promote_on_model(mesh, number);
     follow_on_model(mesh, number);
     crowd_on_model(mesh, number);
+    ensure_on_model(mesh, number);
+    drain_on_model(mesh, number);
 }
 
 static void
@@ -264,6 +266,7 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
         promote_tick(mesh);
         unknown_tick(mesh);
         call_tick(mesh);
+        ensure_tick(mesh);
         tables_tell_old(&mesh->tables, mesh->now_ms, mesh->wall_ms);
         load_tick(mesh);
         copies_tick(mesh);

@@ -369,6 +369,11 @@ add_headers(struct etcd_exchange *exchange)
     /* Refuse at once, and end a watch, while there is no leader: else calls hang for 7 s, and a
      * watch on a member that is cut off goes on reporting progress. */
     add_header(exchange, "Grpc-Metadata-hasleader: true");
+    /* Go's server throws away what it has not read of a request when it begins to answer, to use
+     * the connection again; the gateway reads a watch's body range by range, and answers the first
+     * at once. Whoever wants the connection closed keeps all of it. */
+    if (exchange->request.form == ETCD_ANSWER_LINES)
+        add_header(exchange, "Connection: close");
     if (exchange->request.timeout_ns > 0) {
         char line[64];
         snprintf(line, sizeof(line), "Grpc-Timeout: %ldm", to_ms(exchange->request.timeout_ns));

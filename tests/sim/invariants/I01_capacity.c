@@ -7,14 +7,22 @@
 #include "../invariants.h"
 #include "mesh/core/state.h"
 
+/* Besides what has just been loaded: that stays, whatever its size. */
+static bool
+could_evict(const struct mesh *mesh, const struct mesh_event *event)
+{
+    uint32_t loaded = (uint32_t)event->loaded.ticket;
+    uint32_t itself = heap_has(&mesh->lru, loaded) + heap_has(&mesh->young, loaded);
+    return mesh->lru.count + mesh->young.count > itself;
+}
+
 static void
 see(struct world *world, const struct sight *sight)
 {
     const struct node *node = &world->nodes[sight->node];
     if (sight->kind == SAW_STEP) {
         const struct mesh *mesh = node->mesh;
-        bool could = mesh->lru.count + mesh->young.count > 0;
-        if (sight->event->kind == MESH_LOAD_ENDED && could &&
+        if (sight->event->kind == MESH_LOAD_ENDED && could_evict(mesh, sight->event) &&
             ledger_excess_admitted(&mesh->ledger) > 0)
             broken(world, &I01_capacity, "n%u has %llu units too many, and evicts nobody",
                    sight->node, (unsigned long long)ledger_excess_admitted(&mesh->ledger));
