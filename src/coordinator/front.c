@@ -304,12 +304,27 @@ on_bound(void *context, struct rpc_call *call, const struct rpc_message *message
     take_request(front, bound, &bound->origin, call, message);
 }
 
+/* Services of ours have no other methods, but for one that other servers of the protocol have. */
+static bool
+is_of_nobody(const char *path)
+{
+    if (strcmp(path, "/" INFERENCE "/ModelStreamInfer") == 0)
+        return false;
+    return strncmp(path, "/" INFERENCE "/", strlen("/" INFERENCE "/")) == 0 ||
+           strncmp(path, "/mmesh.", strlen("/mmesh.")) == 0 ||
+           strncmp(path, "/grpc.", strlen("/grpc.")) == 0;
+}
+
 /* Methods that are no pipeline's of this node: another one's may be bound to it, or an external
  * runtime may have it. */
 static void
 on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
 {
     struct front *front = context;
+    if (rpc_call_user(call) != NULL) {
+        mesh_node_more(front->options.mesh, call, message);
+        return;
+    }
     struct target_id id;
     enum driver_name name;
     struct error error;
@@ -317,9 +332,7 @@ on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
     const char *path = rpc_call_method(call);
     enum status status = STATUS_OK;
-    if (strncmp(path, "/" INFERENCE "/", strlen("/" INFERENCE "/")) == 0 ||
-        strncmp(path, "/mmesh.", strlen("/mmesh.")) == 0 ||
-        strncmp(path, "/grpc.", strlen("/grpc.")) == 0)
+    if (is_of_nobody(path))
         status = error_set(&error, STATUS_UNIMPLEMENTED, "no such method: %.200s", path);
     if (status == STATUS_OK)
         status = mesh_id_of_call(call, &id, &name, &error);
@@ -336,17 +349,29 @@ on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
         .id = id.text,
         .name = name,
         .queue = current_thread->queue,
+        .flow_queue = rpc_server_queue(front->server, current_thread->queue),
         .origin = {.caller = caller_of(front, call)},
     };
     mesh_node_infer(front->options.mesh, &start);
 }
 
-/* Of one that sent nothing: no more than one message is ever asked for. */
+/* One that sent nothing has no call to end. */
 static void
 on_any_half_close(void *context, struct rpc_call *call)
 {
-    (void)context;
-    rpc_call_finish(call, STATUS_INTERNAL, "Half-closed without a request");
+    struct front *front = context;
+    if (rpc_call_user(call) != NULL)
+        mesh_node_more(front->options.mesh, call, NULL);
+    else
+        rpc_call_finish(call, STATUS_INTERNAL, "Half-closed without a request");
+}
+
+static void
+on_any_sent(void *context, uint64_t tag, size_t waiting)
+{
+    struct front *front = context;
+    (void)waiting;
+    mesh_node_sent(front->options.mesh, tag);
 }
 
 static void
@@ -558,7 +583,11 @@ front_main(void *context)
 /* ---- life ---- */
 
 static const struct rpc_any any_method = {
-    .on_message = on_any, .on_half_close = on_any_half_close, .on_cancel = on_infer_cancel};
+    .on_message = on_any,
+    .on_half_close = on_any_half_close,
+    .on_cancel = on_infer_cancel,
+    .on_sent = on_any_sent,
+};
 
 static struct rpc_server_options
 server_options(struct front *front)

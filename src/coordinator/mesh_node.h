@@ -65,6 +65,9 @@ bool mesh_node_takes_any(const struct mesh_node *node);
 /* ---- calls ---- */
 
 void mesh_node_infer(struct mesh_node *node, const struct mesh_call_start *start);
+void mesh_node_more(struct mesh_node *node, const struct rpc_call *call,
+                    const struct rpc_message *message);
+void mesh_node_sent(struct mesh_node *node, uint64_t tag);
 void mesh_node_manage(struct mesh_node *node, struct rpc_call *call,
                       const struct rpc_message *message);
 /* Nobody waits for the call of that tag. */

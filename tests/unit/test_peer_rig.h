@@ -497,7 +497,8 @@ ask_release(struct peer_request *request)
     pthread_mutex_unlock(&rig_lock);
 }
 
-static const struct peer_request_type ask_type = {ask_ended, ask_hold, ask_release};
+static const struct peer_request_type ask_type = {
+    .on_ended = ask_ended, .hold = ask_hold, .release = ask_release};
 
 /* With a message of so many bytes. */
 static inline struct ask *

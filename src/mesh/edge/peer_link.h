@@ -34,7 +34,8 @@ struct link {
     struct slot *slots;
     uint32_t slot_count;
     uint32_t used_count;
-    uint32_t free_slot; /* index + 1; 0: none */
+    uint32_t flow_count; /* of these, that have a flow */
+    uint32_t free_slot;  /* index + 1; 0: none */
 };
 
 /* What a frame is read into, on one thread. */
