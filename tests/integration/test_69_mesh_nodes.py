@@ -198,8 +198,8 @@ class MeshOfThree(Rig, unittest.TestCase):
         self.assertIn("is called by", words)
 
     def one_message_each_way(self, method):
-        """A pipeline has no second message, whoever has sent it on: it came while the model was loaded."""
-        for name in ("node-a", "node-b"):
+        """A pipeline has no second message: it comes here from another node, while the model is loaded."""
+        for name in ("node-a", "node-c"):
             cue = f"load-{name}"
             self.nodes.at("node-a").register(cue, kind="learns", key=key(load=cue))
             channel = self.nodes.at(name).channel

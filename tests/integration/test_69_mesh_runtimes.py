@@ -91,12 +91,14 @@ class OneNode(unittest.TestCase):
         self.registrar.call("setVModel", vModelId="v", targetModelId="m",
                             modelInfo={"type": "t", "path": "p"})
         self.runtime.streams[STREAM[1:]] = lambda requests, _: requests
-        requests = [OIP["ModelInferRequest"](model_name="v", id=str(i)) for i in range(5)]
+        requests = [OIP["ModelInferRequest"](model_name="v", raw_input_contents=[b"%d" % i])
+                    for i in range(5)]
         stream = self.registrar.channel.stream_stream(
             STREAM, OIP["ModelInferRequest"].SerializeToString, OIP["ModelInferRequest"].FromString)
         answers = list(stream(iter(requests), timeout=WAIT_SECONDS, metadata=(("mm-vmodel-id", "v"),)))
-        self.assertEqual([(answer.model_name, answer.id) for answer in answers],
-                         [("m", str(i)) for i in range(5)])
+        for request in requests:
+            request.model_name = "m"
+        self.assertEqual(answers, requests)
         raw = self.registrar.channel.stream_stream(STREAM)
         answers = raw(iter([requests[0].SerializeToString(), b"\xff"]), timeout=WAIT_SECONDS,
                       metadata=(("mm-model-id", "m"),))
