@@ -234,16 +234,17 @@ on_message(void *context, const struct rpc_message *message)
         at_end_of_step(flow);
 }
 
-void
+bool
 external_flow_end(struct served_flow *flow, struct rpc_answer *answer)
 {
     rpc_later_drop(&flow->later);
     answer->initial = flow->initial;
     answer->initial_count = flow->initial_count;
-    if (flow->held == NULL)
-        return;
-    answer->pieces = &flow->held_piece;
-    answer->piece_count = 1;
+    if (flow->held != NULL) {
+        answer->pieces = &flow->held_piece;
+        answer->piece_count = 1;
+    }
+    return flow->is_streaming;
 }
 
 static const struct rpc_client_events events = {
