@@ -44,6 +44,28 @@ def call(registrar, model, **keys):
     return start_call(registrar, model, **keys).result()
 
 
+class Talk:
+    """The requests of a stream, as a test says them; None ends them."""
+
+    def __init__(self):
+        self.queue = queue.SimpleQueue()
+        self.taken = 0
+
+    def say(self, *messages):
+        for message in messages:
+            self.queue.put(message)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        message = self.queue.get(timeout=WAIT_SECONDS)
+        if message is None:
+            raise StopIteration
+        self.taken += 1
+        return message
+
+
 class OneNode(unittest.TestCase):
     def setUp(self):
         self.runtime = self.enterContext(Runtime())
@@ -106,6 +128,24 @@ class OneNode(unittest.TestCase):
             list(answers)
         self.assertIs(answers.code(), Code.INVALID_ARGUMENT)
         self.assertIn("no place for the model's id", answers.details())
+
+    def test_a_stream_that_has_not_got_far_is_tried_again(self):
+        """The runtime has forgotten the model; of the caller there is one message, and perhaps more to come."""
+        self.registrar.register("m")
+        self.assertEqual(call(self.registrar, "m"), b"answer:hello")
+        self.runtime.streams[STREAM[1:]] = lambda requests, _: requests
+        self.runtime.held.clear()
+        talk = Talk()
+        message = OIP["ModelInferRequest"](model_name="m").SerializeToString()
+        stream = self.registrar.channel.stream_stream(STREAM)(
+            talk, timeout=WAIT_SECONDS, metadata=(("mm-model-id", "m"),))
+        for _ in range(3):
+            talk.say(message)
+            self.assertEqual(next(stream), message)
+        talk.say(None)
+        self.assertEqual(list(stream), [])
+        self.assertEqual(self.runtime.count("loadModel"), 2)
+        self.assertEqual(self.runtime.count(STREAM[1:]), 2)
 
     def test_what_is_refused(self):
         self.registrar.register("m")
@@ -255,28 +295,6 @@ class TwoNodes(Pair):
 def echo(requests, _context):
     for request in requests:
         yield b"answer:" + request
-
-
-class Talk:
-    """The requests of a stream, as a test says them; None ends them."""
-
-    def __init__(self):
-        self.queue = queue.SimpleQueue()
-        self.taken = 0
-
-    def say(self, *messages):
-        for message in messages:
-            self.queue.put(message)
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        message = self.queue.get(timeout=WAIT_SECONDS)
-        if message is None:
-            raise StopIteration
-        self.taken += 1
-        return message
 
 
 class Streams(Pair):

@@ -300,6 +300,7 @@ static bool
 give_up(struct link *link, struct slot *slot, struct peer_frame *frame, struct slot *taken)
 {
     static const char text[] = "a message of the answer is larger than this node takes";
+    peer_pipe_drop(&link->pipe, slot->number);
     send_cancel(link, slot->number);
     *taken = *slot;
     slot_free(link, slot);
