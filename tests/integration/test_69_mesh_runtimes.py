@@ -3,10 +3,10 @@
 Python that note what they were asked (shoal_runtime.py), or another shoald.
 
 What is proved: what is registered is loaded there and called there, by any method that the runtime
-permits, with its id where the runtime wants it, streams of any kind included, here and over another
-node, with back-pressure, cancellation and a node that is killed in the middle; that the node waits for a runtime that is not there,
-and goes on with one that comes back; that nobody's call is lost when one of two runtimes ends; that
-what cannot be passed on is refused.
+permits, with its id where the runtime wants it; that streams of any kind go through, here and over
+another node, with back-pressure, cancellation and a node that is killed in the middle; that the node
+waits for a runtime that is not there, and goes on with one that comes back; that nobody's call is
+lost when one of two runtimes ends; that what cannot be passed on is refused.
 ctest: timeout=240
 """
 

@@ -83,7 +83,8 @@ void external_on_end(void *context, const struct rpc_client_end *ended);
 /* Locked. Starts the request as a stream, and sends what waited for it. */
 void external_flow_start(struct served *served, struct rpc_client *client,
                          struct rpc_client_request *request, const char *model);
-/* The call has ended: what is held of the answer goes into the last word. True: some went before. */
+/* The call has ended: what is held of the answer goes into the last word. True: some went before
+ * it. */
 bool external_flow_end(struct served_flow *flow, struct rpc_answer *answer);
 void external_flow_free(struct served_flow *flow); /* NULL: nothing */
 
