@@ -461,6 +461,7 @@ class Streams(Pair):
                        "the stream was cut off: the node or the runtime that had it was lost")
         talk.say(None)
         self.runtimes[self.other].streams[STREAM[1:]] = echo
+        self.assertEqual(call(self.registrars[self.other], "m"), b"answer:hello")  # loaded there
         again = self.stream(self.registrars[self.other], iter([b"x", b"y"]))
         self.assertEqual(list(again), [b"answer:x", b"answer:y"])
 
