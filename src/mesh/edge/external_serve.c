@@ -116,7 +116,7 @@ external_on_end(void *context, const struct rpc_client_end *ended)
         answer.piece_count = 1;
     }
     if (served->flow != NULL && external_flow_end(served->flow, &answer))
-        end.took_us = 0; /* a stream lasts as long as it likes */
+        end.took_us = 0;                       /* a stream lasts as long as it likes */
     if (served->refusal.status != STATUS_OK) { /* of a message behind the first */
         end = (struct driver_end){.end = MESH_END_OK};
         answer = (struct rpc_answer){
