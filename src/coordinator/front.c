@@ -230,7 +230,8 @@ submit(struct front *front, const struct bound *bound, const struct target *targ
 }
 
 static void
-infer_elsewhere(struct front *front, const struct meant *meant, struct submission *submission)
+infer_elsewhere(struct front *front, const struct meant *meant, struct submission *submission,
+                struct rpc_queue *flow_queue)
 {
     const struct mesh_call_start start = {
         .call = submission->call,
@@ -238,6 +239,7 @@ infer_elsewhere(struct front *front, const struct meant *meant, struct submissio
         .id = meant->named.id.text,
         .name = meant->named.name,
         .queue = current_thread->queue,
+        .flow_queue = flow_queue,
         .origin = {caller_of(front, submission->call), submission->trace},
     };
     mesh_node_infer(front->options.mesh, &start, &meant->named);
@@ -270,7 +272,7 @@ infer(struct front *front, const struct bound *bound, struct submission *submiss
     }
     if (!meant.elsewhere)
         return status;
-    infer_elsewhere(front, &meant, submission);
+    infer_elsewhere(front, &meant, submission, NULL);
     return STATUS_OK;
 }
 
@@ -323,6 +325,17 @@ on_bound(void *context, struct rpc_call *call, const struct rpc_message *message
     take_request(front, bound, &bound->origin, call, message);
 }
 
+/* Services of ours have no other methods, but for one that other servers of the protocol have. */
+static bool
+is_of_nobody(const char *path)
+{
+    if (strcmp(path, "/" INFERENCE "/ModelStreamInfer") == 0)
+        return false;
+    return strncmp(path, "/" INFERENCE "/", strlen("/" INFERENCE "/")) == 0 ||
+           strncmp(path, "/mmesh.", strlen("/mmesh.")) == 0 ||
+           strncmp(path, "/grpc.", strlen("/grpc.")) == 0;
+}
+
 /* Methods that are no pipeline's of this node: another one's may be bound to it, or an external
  * runtime may have it. */
 static void
@@ -333,13 +346,15 @@ on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
     struct submission submission = {.call = call, .message = message};
     struct meant meant = {.elsewhere = true};
     struct error error;
+    if (rpc_call_user(call) != NULL) {
+        mesh_node_more(front->options.mesh, call, message);
+        return;
+    }
     error_clear(&error);
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
     const char *path = rpc_call_method(call);
     enum status status = STATUS_OK;
-    if (strncmp(path, "/" INFERENCE "/", strlen("/" INFERENCE "/")) == 0 ||
-        strncmp(path, "/mmesh.", strlen("/mmesh.")) == 0 ||
-        strncmp(path, "/grpc.", strlen("/grpc.")) == 0)
+    if (is_of_nobody(path))
         status = error_set(&error, STATUS_UNIMPLEMENTED, "no such method: %.200s", path);
     if (status == STATUS_OK)
         status = name_in_mesh(front, &none, &submission, &meant.named, &error);
@@ -351,15 +366,27 @@ on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
         rpc_call_finish(call, error.status, error.text);
         return;
     }
-    infer_elsewhere(front, &meant, &submission);
+    struct rpc_queue *queue = rpc_server_queue(front->server, current_thread->queue);
+    infer_elsewhere(front, &meant, &submission, meant.named.count <= 1 ? queue : NULL);
 }
 
-/* Of one that sent nothing: no more than one message is ever asked for. */
+/* One that sent nothing has no call to end. */
 static void
 on_any_half_close(void *context, struct rpc_call *call)
 {
-    (void)context;
-    rpc_call_finish(call, STATUS_INTERNAL, "Half-closed without a request");
+    struct front *front = context;
+    if (rpc_call_user(call) != NULL)
+        mesh_node_more(front->options.mesh, call, NULL);
+    else
+        rpc_call_finish(call, STATUS_INTERNAL, "Half-closed without a request");
+}
+
+static void
+on_any_sent(void *context, uint64_t tag, size_t waiting)
+{
+    struct front *front = context;
+    (void)waiting;
+    mesh_node_sent(front->options.mesh, tag);
 }
 
 static void
@@ -415,7 +442,7 @@ ask_elsewhere(struct front *front, struct rpc_call *call, const struct rpc_messa
         return false;
     target_leave(&meant.target);
     if (meant.elsewhere)
-        infer_elsewhere(front, &meant, &submission);
+        infer_elsewhere(front, &meant, &submission, NULL);
     else
         *id = meant.named.id;
     return meant.elsewhere;
@@ -579,7 +606,11 @@ front_main(void *context)
 /* ---- life ---- */
 
 static const struct rpc_any any_method = {
-    .on_message = on_any, .on_half_close = on_any_half_close, .on_cancel = on_infer_cancel};
+    .on_message = on_any,
+    .on_half_close = on_any_half_close,
+    .on_cancel = on_infer_cancel,
+    .on_sent = on_any_sent,
+};
 
 static struct rpc_server_options
 server_options(struct front *front)

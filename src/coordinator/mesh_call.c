@@ -18,6 +18,7 @@
 #include "coordinator/mesh_answer.h"
 #include "coordinator/meters.h"
 #include "coordinator/mesh_many.h"
+#include "coordinator/mesh_flow.h"
 #include "coordinator/tracer.h"
 #include "shm/counters.h"
 
@@ -40,6 +41,7 @@ struct mesh_call {
     struct rpc_kept *kept;
     struct rpc_piece piece; /* all of it */
     struct rpc_metadata *metadata;
+    struct mesh_flow *flow;        /* NULL: one message each way */
     struct native_refusal refusal; /* of this node, the last; guarded by the driver's lock */
     bool was_refused;
     _Atomic bool gone;
@@ -72,6 +74,7 @@ static void
 call_destroy(struct pending_item *item)
 {
     struct mesh_call *call = call_of_item(item);
+    mesh_flow_destroy(call->flow);
     rpc_kept_release(call->kept);
     free(call->metadata);
     free(call);
@@ -91,7 +94,10 @@ call_over(struct mesh_call *call)
 static bool
 claim(struct mesh_call *call)
 {
-    return !atomic_exchange(&call->answered, true);
+    bool is_first = !atomic_exchange(&call->answered, true);
+    if (call->flow != NULL)
+        (void)mesh_flow_claim(call->flow);
+    return is_first;
 }
 
 static void
@@ -198,10 +204,14 @@ give_back(const struct rpc_answer *answer)
 }
 
 static void
-on_ended(struct peer_request *request, uint32_t number, const struct driver_end *end,
-         const struct rpc_answer *answer)
+on_ended(struct peer_request *request, uint32_t number, const struct driver_end *ended,
+         const struct rpc_answer *given)
 {
     struct mesh_call *call = call_of_request(request);
+    struct peer_flow_end as_told;
+    peer_flow_detach(request->flow, ended, given, &as_told);
+    const struct driver_end *end = &as_told.end;
+    const struct rpc_answer *answer = as_told.answer;
     struct driver *driver = call->calls->driver;
     if (answer != NULL && claim(call)) {
         end_trace(call, answer->status, ""); /* what a pipeline took of it has ended */
@@ -238,7 +248,20 @@ request_release(struct peer_request *request)
     pending_unref(&call_of_request(request)->item);
 }
 
-static const struct peer_request_type request_type = {on_ended, request_hold, request_release};
+static void
+on_part(struct peer_request *request, const struct rpc_answer *part)
+{
+    mesh_flow_part(call_of_request(request)->flow, part);
+}
+
+static void
+on_room(struct peer_request *request, uint64_t cost)
+{
+    mesh_flow_room(call_of_request(request)->flow, cost);
+}
+
+static const struct peer_request_type request_type = {on_ended, request_hold, request_release,
+                                                      on_part, on_room};
 
 /* ---- the caller goes ---- */
 
@@ -247,7 +270,8 @@ on_cancel(struct pending_item *item)
 {
     struct mesh_call *call = call_of_item(item);
     atomic_store(&call->gone, true);
-    if (!driver_call_cancelled(call->calls->driver, &call->driver)) {
+    bool has_begun = call->flow == NULL || !mesh_flow_stop(call->flow);
+    if (has_begun && !driver_call_cancelled(call->calls->driver, &call->driver)) {
         if (call->calls->external != NULL)
             external_cancel(call->calls->external, &call->request);
         else
@@ -357,6 +381,13 @@ call_list(struct mesh_call *call, struct error *error)
     return tag;
 }
 
+static void
+on_flow_begin(void *context)
+{
+    struct mesh_call *call = context;
+    driver_call(call->calls->driver, &call->driver);
+}
+
 void
 mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start)
 {
@@ -369,7 +400,45 @@ mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start)
         return;
     }
     rpc_call_set_tag(start->call, tag);
-    driver_call(calls->driver, &call->driver);
+    if (start->flow_queue == NULL) {
+        driver_call(calls->driver, &call->driver);
+        return;
+    }
+    rpc_call_set_user(start->call, (void *)(uintptr_t)tag); /* not the call: it may end meanwhile */
+    call->flow = mesh_flow_create(&(struct mesh_flow_options){.request = &call->request,
+                                                              .call = start->call,
+                                                              .queue = start->flow_queue,
+                                                              .begin = on_flow_begin,
+                                                              .context = call});
+}
+
+void
+mesh_call_more(struct mesh_calls *calls, const struct rpc_call *rpc,
+               const struct rpc_message *message)
+{
+    uint64_t tag = (uint64_t)(uintptr_t)rpc_call_user(rpc);
+    struct pending_item *item = pending_hold(calls->options.pending, tag);
+    if (item == NULL)
+        return;
+    struct mesh_call *call = call_of_item(item);
+    struct error error = ERROR_NONE;
+    enum status status = message != NULL ? mesh_flow_message(call->flow, message, &error)
+                                         : mesh_flow_half_close(call->flow, &error);
+    if (status != STATUS_OK) {
+        refuse(call, &error, 0);
+        on_cancel(item); /* what it began is left */
+    }
+    pending_unref(item);
+}
+
+void
+mesh_call_sent(struct mesh_calls *calls, uint64_t tag)
+{
+    struct pending_item *item = pending_hold(calls->options.pending, tag);
+    if (item == NULL)
+        return;
+    mesh_flow_sent(call_of_item(item)->flow);
+    pending_unref(item);
 }
 
 /* ---- parts ---- */

@@ -42,7 +42,8 @@ struct mesh_call_start {
     const struct rpc_message *message;
     const char *id;
     enum driver_name name;
-    uint32_t queue; /* of the front thread */
+    uint32_t queue;               /* of the front thread */
+    struct rpc_queue *flow_queue; /* that queue, of a call of rpc_any; NULL: one message each way */
     struct native_origin origin;
     struct mesh_many *many; /* which of its parts it is: that is told, not the caller; NULL: none */
     uint32_t part;
@@ -50,6 +51,11 @@ struct mesh_call_start {
 
 /* It is answered, now or later. */
 void mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start);
+/* A call with a flow_queue, on its thread: another message, or NULL: it sends no more. */
+void mesh_call_more(struct mesh_calls *calls, const struct rpc_call *call,
+                    const struct rpc_message *message);
+/* The transport has taken a message of the answer. */
+void mesh_call_sent(struct mesh_calls *calls, uint64_t tag);
 
 /* ---- parts of a call for several (mesh_many.h) ---- */
 

@@ -18,6 +18,7 @@
 #include "coordinator/oip.h"
 #include "coordinator/pipeline.h"
 #include "coordinator/priority.h"
+#include "mesh/edge/peer_flow.h"
 
 #define OIP "/inference.GRPCInferenceService/"
 #define INFER OIP "ModelInfer"
@@ -345,6 +346,44 @@ tell_of(struct native_try *tried, enum oip_method method, const char *id)
     return DRIVER_UNDER_WAY;
 }
 
+/* ---- a pipeline has one message each way ---- */
+
+#define ONE_MESSAGE "a pipeline takes one message for a call, and this call has more"
+
+static enum status
+sink_send(void *context, const struct rpc_piece *pieces, size_t piece_count, bool last,
+          struct error *error)
+{
+    (void)context;
+    (void)piece_count;
+    (void)last;
+    return pieces == NULL ? STATUS_OK : error_set(error, STATUS_INVALID_ARGUMENT, ONE_MESSAGE);
+}
+
+/* Nothing comes back ahead of the end. */
+static void
+sink_taken(void *context, uint64_t cost)
+{
+    (void)context;
+    (void)cost;
+}
+
+static const struct peer_flow_sink one_message = {sink_send, sink_taken};
+
+/* A request with a flow: what waits behind its first message is too much, and so is what comes. */
+static enum status
+take_flow(const struct peer_request *request, struct error *error)
+{
+    bool closed;
+    struct peer_flow_kept *kept =
+        request->flow == NULL ? NULL : peer_flow_attach(request->flow, &one_message, NULL, &closed);
+    if (kept == NULL)
+        return STATUS_OK;
+    while (kept != NULL)
+        kept = peer_flow_kept_free(kept);
+    return error_set(error, STATUS_INVALID_ARGUMENT, ONE_MESSAGE);
+}
+
 enum driver_begun
 native_serve(struct native *native, struct peer_request *request,
              const struct driver_attempt *attempt, struct native_origin *origin,
@@ -365,7 +404,8 @@ native_serve(struct native *native, struct peer_request *request,
         model_leave_loaded(model);
         return tell_of(tried, small, attempt->model);
     }
-    if (check_way(pipeline, request, attempt->model, &refusal->error) != STATUS_OK) {
+    if (check_way(pipeline, request, attempt->model, &refusal->error) != STATUS_OK ||
+        take_flow(request, &refusal->error) != STATUS_OK) {
         model_leave_loaded(model);
         return judge(tried, &refusal->error, end);
     }
@@ -379,7 +419,10 @@ native_serve(struct native *native, struct peer_request *request,
         .model_held = true,
         .unwatched = true,
     };
-    return begin(tried, pipeline, &submission, origin, end, refusal);
+    enum driver_begun begun = begin(tried, pipeline, &submission, origin, end, refusal);
+    if (begun == DRIVER_ENDED) /* another try may take more */
+        peer_flow_detach(request->flow, end, NULL, &(struct peer_flow_end){.answer = NULL});
+    return begun;
 }
 
 void

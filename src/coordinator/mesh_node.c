@@ -74,6 +74,19 @@ mesh_node_permits(const struct mesh_node *node, const char *method, struct datap
 }
 
 void
+mesh_node_more(struct mesh_node *node, const struct rpc_call *call,
+               const struct rpc_message *message)
+{
+    mesh_call_more(node->calls, call, message);
+}
+
+void
+mesh_node_sent(struct mesh_node *node, uint64_t tag)
+{
+    mesh_call_sent(node->calls, tag);
+}
+
+void
 mesh_node_manage(struct mesh_node *node, struct rpc_call *call, const struct rpc_message *message)
 {
     mesh_manage_on_message(node->manage, call, message);

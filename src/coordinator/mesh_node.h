@@ -95,6 +95,9 @@ enum status mesh_node_permits(const struct mesh_node *node, const char *method,
 /* For `start`, or for all that `named` names, if they are several. */
 void mesh_node_infer(struct mesh_node *node, const struct mesh_call_start *start,
                      const struct mesh_named *named);
+void mesh_node_more(struct mesh_node *node, const struct rpc_call *call,
+                    const struct rpc_message *message);
+void mesh_node_sent(struct mesh_node *node, uint64_t tag);
 void mesh_node_manage(struct mesh_node *node, struct rpc_call *call,
                       const struct rpc_message *message);
 /* Nobody waits for the call of that tag. */

@@ -86,12 +86,12 @@ pending_remove(struct pending_item *item)
     pthread_mutex_unlock(&table->lock);
 }
 
-void
-pending_cancel(struct pending *table, uint64_t tag)
+struct pending_item *
+pending_hold(struct pending *table, uint64_t tag)
 {
     uint32_t index = (uint32_t)(tag & (PENDING_TAG - 1));
     if (!tag_is_pending(tag) || index >= table->count_max)
-        return;
+        return NULL;
     pthread_mutex_lock(&table->lock);
     struct pending_item *item = table->places[index].item;
     if (item != NULL && item->generation == (uint32_t)(tag >> 32))
@@ -99,6 +99,13 @@ pending_cancel(struct pending *table, uint64_t tag)
     else
         item = NULL;
     pthread_mutex_unlock(&table->lock);
+    return item;
+}
+
+void
+pending_cancel(struct pending *table, uint64_t tag)
+{
+    struct pending_item *item = pending_hold(table, tag);
     if (item == NULL)
         return;
     item->on_cancel(item);

@@ -45,6 +45,8 @@ void pending_destroy(struct pending *table);
 uint64_t pending_add(struct pending *table, struct pending_item *item);
 /* Takes it out: its tag means nothing any more. Once more is harmless. */
 void pending_remove(struct pending_item *item);
+/* Who is there, with one more reference; NULL: nobody. */
+struct pending_item *pending_hold(struct pending *table, uint64_t tag);
 /* Who is there, if anybody is, is told. */
 void pending_cancel(struct pending *table, uint64_t tag);
 

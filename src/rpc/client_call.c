@@ -32,8 +32,9 @@ struct rpc_client_call {
     atomic_uint references;
     atomic_uint pending; /* batches whose event is still to come */
     pthread_mutex_t lock;
-    bool over;    /* under `lock`: STATUS has come */
-    bool reading; /* under `lock`: a message was asked for, or none will come any more */
+    bool over;         /* under `lock`: STATUS has come */
+    bool reading;      /* under `lock`: a message was asked for, or none will come any more */
+    bool initial_late; /* the initial metadata have not been told, and will be with what comes */
     grpc_call *core;
     grpc_metadata_array initial;
     grpc_metadata_array trailing;
@@ -172,7 +173,8 @@ unary_start(struct rpc_client_call *call, const struct rpc_client_request *reque
 static void
 stream_start(struct rpc_client_call *call, const struct rpc_client_request *request)
 {
-    bool initial_alone = call->events->on_initial != NULL;
+    call->initial_late = call->events->on_initial != NULL && request->initial_late;
+    bool initial_alone = call->events->on_initial != NULL && !request->initial_late;
     grpc_byte_buffer *message = NULL;
     if (request->pieces != NULL)
         message = rpc_message_to_core(request->pieces, request->piece_count);
@@ -282,13 +284,19 @@ call_start_receive(struct rpc_client_call *call)
 }
 
 static void
-call_on_initial(struct rpc_client_call *call)
+call_tell_initial(struct rpc_client_call *call)
 {
     static const grpc_metadata_array none;
     const struct rpc_metadata *initial;
     const struct rpc_metadata *ignored;
     rpc_headers_from_core(call->client->queue, &call->initial, &none, &initial, &ignored);
     call->events->on_initial(call->context, initial, call->initial.count);
+}
+
+static void
+call_on_initial(struct rpc_client_call *call)
+{
+    call_tell_initial(call);
     if (call->over)
         return;
     atomic_fetch_add_explicit(&call->pending, 1, memory_order_relaxed);
@@ -298,6 +306,10 @@ call_on_initial(struct rpc_client_call *call)
 static void
 call_on_received(struct rpc_client_call *call)
 {
+    if (call->initial_late) {
+        call->initial_late = false;
+        call_tell_initial(call);
+    }
     if (call->received == NULL)
         return; /* STATUS says why; `reading` stays set */
     struct rpc_delivery delivery;

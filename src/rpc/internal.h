@@ -134,14 +134,16 @@ struct rpc_queue {
     struct rpc_server *server; /* NULL: a queue of rpc_queue_create */
     grpc_completion_queue *core;
     struct rpc_call *free;
-    size_t call_count;        /* call objects that exist */
-    size_t live;              /* of these, armed or under way */
-    atomic_uint handed_over;  /* rpc_queue_hand_over */
-    atomic_bool stopped;      /* nothing but clients keeps it from its end */
-    atomic_uint client_count; /* clients bound to it */
-    bool closing;             /* the completion queue was told to shut down */
-    bool closed;              /* and has done so */
-    struct rpc_span *spans;   /* of the message being delivered; grown as needed */
+    size_t call_count;             /* call objects that exist */
+    size_t live;                   /* of these, armed or under way */
+    atomic_uint handed_over;       /* rpc_queue_hand_over */
+    atomic_bool stopped;           /* nothing but clients keeps it from its end */
+    atomic_uint client_count;      /* clients bound to it */
+    bool closing;                  /* the completion queue was told to shut down */
+    bool closed;                   /* and has done so */
+    struct rpc_later *later;       /* to be run at the end of this step */
+    struct rpc_later *later_still; /* noted in a step that was full: after the next one */
+    struct rpc_span *spans;        /* of the message being delivered; grown as needed */
     size_t span_capacity;
     struct rpc_metadata *entries; /* of the metadata being delivered; grown as needed */
     size_t entry_capacity;

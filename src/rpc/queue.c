@@ -78,6 +78,63 @@ queue_on_wake(struct rpc_queue *queue)
         close_leaving_clients(queue);
 }
 
+/* ---- the end of a step ---- */
+
+static void
+later_note(struct rpc_later **list, struct rpc_later *later)
+{
+    later->next = *list;
+    later->link = list;
+    if (later->next != NULL)
+        later->next->link = &later->next;
+    *list = later;
+}
+
+void
+rpc_queue_later(struct rpc_queue *queue, struct rpc_later *later)
+{
+    CHECK(later->link == NULL);
+    later_note(&queue->later, later);
+}
+
+void
+rpc_later_drop(struct rpc_later *later)
+{
+    if (later->link == NULL)
+        return;
+    *later->link = later->next;
+    if (later->next != NULL)
+        later->next->link = later->link;
+    later->link = NULL;
+}
+
+static void
+later_run(struct rpc_later **list)
+{
+    while (*list != NULL) {
+        struct rpc_later *later = *list;
+        rpc_later_drop(later);
+        later->run(later);
+    }
+}
+
+/* A full step says nothing of what is still to come, so what was noted in it waits for one more;
+ * not for longer, however many events there are. */
+static void
+queue_end_step(struct rpc_queue *queue, bool is_full)
+{
+    later_run(&queue->later_still);
+    if (!is_full) {
+        later_run(&queue->later);
+        return;
+    }
+    while (queue->later != NULL) {
+        struct rpc_later *later = queue->later;
+        rpc_later_drop(later);
+        later_note(&queue->later_still, later);
+    }
+}
+
 /* ---- step ---- */
 
 static void
@@ -130,7 +187,8 @@ rpc_queue_step(struct rpc_queue *queue, int64_t deadline_ns)
         return -1;
     gpr_timespec deadline = rpc_time_to_core(deadline_ns);
     int handled = 0;
-    for (int i = 0; i < RPC_STEP_EVENTS_MAX; i++) {
+    int i = 0;
+    for (; i < RPC_STEP_EVENTS_MAX; i++) {
         grpc_event event = grpc_completion_queue_next(queue->core, deadline, NULL);
         if (event.type == GRPC_QUEUE_TIMEOUT)
             break;
@@ -141,6 +199,8 @@ rpc_queue_step(struct rpc_queue *queue, int64_t deadline_ns)
         handled += queue_on_event(queue, &event);
         deadline = gpr_inf_past(GPR_CLOCK_MONOTONIC);
     }
+    if (queue->later != NULL || queue->later_still != NULL)
+        queue_end_step(queue, i == RPC_STEP_EVENTS_MAX);
     queue_close_if_done(queue);
     return handled;
 }

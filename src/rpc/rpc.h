@@ -349,6 +349,22 @@ struct rpc_queue *rpc_queue_create(void);
 /* As rpc_server_step and rpc_server_wake, which are these. */
 int rpc_queue_step(struct rpc_queue *queue, int64_t deadline_ns);
 void rpc_queue_wake(struct rpc_queue *queue);
+
+/* Something that is to be done when a step has handled all that had happened: what belongs together
+ * has then come, like a message and the end behind it. */
+struct rpc_later {
+    /* On the stepping thread. It is no longer noted then, and may be noted again, or freed. */
+    void (*run)(struct rpc_later *later);
+    /* The queue's. */
+    struct rpc_later *next;
+    struct rpc_later **link; /* NULL: it is not noted */
+};
+
+/* Within a callback of that queue. Run at the end of this step, or, if this one has handled as much
+ * as a step does, of the next. */
+void rpc_queue_later(struct rpc_queue *queue, struct rpc_later *later);
+/* The same thread: it is not run. Harmless if it is not noted. */
+void rpc_later_drop(struct rpc_later *later);
 /* Only a queue of rpc_queue_create, when rpc_client_destroy was called for each of its clients, by
  * the thread that steps it: handles what is still to come, and frees it. */
 void rpc_queue_destroy(struct rpc_queue *queue);
@@ -430,6 +446,8 @@ struct rpc_client_request {
     const struct rpc_piece *pieces;
     size_t piece_count;
     bool last; /* stream: the first message is the only one, as rpc_client_half_close would say */
+    /* Stream: on_initial comes with the first message, or with the end: one event less. */
+    bool initial_late;
     const struct rpc_client_events *events; /* kept */
     void *context; /* of the callbacks; must live until on_end has returned */
 };

@@ -40,7 +40,8 @@ check_call(const struct peer_call *call, const Shoal__Peer__Call *theirs)
     check_text(call->method, PEER_METHOD_BYTES_MAX);
     check_text(call->model, MESH_ID_BYTES_MAX);
     CHECK(call->hop <= MESH_HOP_HIT && call->tried_count <= MESH_TRIED_MAX &&
-          call->metadata_count <= PEER_METADATA_MAX);
+          call->metadata_count <= PEER_METADATA_MAX && call->shape <= PEER_FLOW_OPEN &&
+          (int)theirs->shape == (int)call->shape);
     CHECK(theirs->number == call->number && strcmp(theirs->method, call->method) == 0 &&
           strcmp(theirs->model, call->model) == 0 && theirs->left_us == call->left_us &&
           theirs->create_revision == call->create_revision &&
@@ -74,6 +75,17 @@ check_answer(const struct peer_answer *answer, const Shoal__Peer__Answer *theirs
 }
 
 static void
+check_message(const struct peer_message *message, const Shoal__Peer__Message *theirs)
+{
+    CHECK(message->initial_count <= PEER_METADATA_MAX);
+    CHECK(theirs->number == message->number && theirs->has_message == message->has_message &&
+          theirs->is_last == message->is_last && theirs->message_bytes == message->message_bytes &&
+          theirs->n_initial == message->initial_count);
+    for (uint32_t i = 0; i < message->initial_count; i++)
+        CHECK(theirs->initial[i]->value.len == message->initial[i].value.bytes);
+}
+
+static void
 check_theirs(const struct peer_frame *frame, const unsigned char *head, size_t bytes)
 {
     Shoal__Peer__Frame *theirs = shoal__peer__frame__unpack(NULL, bytes, head);
@@ -82,6 +94,11 @@ check_theirs(const struct peer_frame *frame, const unsigned char *head, size_t b
         check_call(&frame->call, theirs->call);
     else if (frame->kind == PEER_ANSWER)
         check_answer(&frame->answer, theirs->answer);
+    else if (frame->kind == PEER_MESSAGE)
+        check_message(&frame->message, theirs->message);
+    else if (frame->kind == PEER_CREDIT)
+        CHECK(theirs->credit->number == frame->credit.number &&
+              theirs->credit->cost == frame->credit.cost);
     else if (frame->kind == PEER_ENSURE)
         CHECK(strcmp(theirs->ensure->model, frame->ensure.model) == 0 &&
               theirs->ensure->used_ms == frame->ensure.used_ms &&

@@ -19,6 +19,8 @@ PAIR = run(1, b"x-key") + run(2, b"value")
 TRIED = run(1, b"node-b") + number(2, 1700000000000) + number(3, 1)
 CALL = (number(1, 1 << 14) + run(2, b"/x.Y/Z") + run(3, b"model") + number(4, 77) + number(5, 2) +
         number(6, 2000000) + number(7, 5) + run(8, TRIED) + run(8, TRIED) + run(9, PAIR))
+OPEN = CALL + number(10, 2)
+MESSAGE = number(1, 1 << 14) + number(2, 1) + number(4, 5)
 FIGURES = (number(1, 131072) + number(2, 4096) + number(3, (1 << 63) - 1) + number(4, 3) +
            number(5, 1) + number(6, 2000) + number(7, 1))
 ANSWER = (number(1, 1 << 14) + number(2, 1) + number(3, 13) + run(4, b"why") + number(5, 1) +
@@ -33,6 +35,12 @@ PEER = {
     "cancel": b"\0" + run(5, number(1, 1 << 14)),
     "ensure": b"\0" + run(6, run(1, b"model") + number(2, 42) + number(3, 2) + number(4, 3) +
                           number(5, 1 << 40)),
+    "call-open": b"\0" + run(2, OPEN) + run(15, b"hello"),
+    "message": b"\0" + run(7, MESSAGE + number(3, 1)) + run(15, b"hello"),
+    "message-initial": b"\4" + run(7, MESSAGE + run(5, PAIR) + run(5, PAIR)) + run(15, b"hello"),
+    "half-close": b"\0" + run(7, number(1, 1 << 14) + number(3, 1)),
+    "credit": b"\0" + run(8, number(1, 1 << 14) + number(2, 131072)),
+    "shape-beyond": b"\0" + run(2, number(10, 3)),
     "two-kinds": b"\0" + run(5, b"") + run(3, b""),
     "no-kind": b"\0" + run(15, b"hello"),
     "hop-beyond": b"\0" + run(2, number(5, 3)),

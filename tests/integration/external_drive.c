@@ -166,7 +166,8 @@ on_release(struct peer_request *request)
     pthread_mutex_unlock(&lock);
 }
 
-static const struct peer_request_type request_type = {on_ended, on_hold, on_release};
+static const struct peer_request_type request_type = {
+    .on_ended = on_ended, .hold = on_hold, .release = on_release};
 
 static enum driver_begun
 on_serve(struct driver_call *call, const struct driver_attempt *attempt, struct driver_end *end)

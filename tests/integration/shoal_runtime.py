@@ -34,6 +34,7 @@ class Runtime(grpc.GenericRpcHandler):
                        "defaultModelSizeInBytes": MIB, "runtimeVersion": "v1", **status}
         self.methods = {}
         self.says = {}  # by method: a function of the request and the context
+        self.streams = {}  # by method: a function of the requests and the context, which yields answers
         self.cancelled = threading.Event()
         self.server = grpc.server(futures.ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0)])
         self.server.add_generic_rpc_handlers((self,))
@@ -65,8 +66,23 @@ class Runtime(grpc.GenericRpcHandler):
                 lambda request, context: self.answer(method, request, context),
                 request_deserializer=MMESH[f"{method[0].upper()}{method[1:]}Request"].FromString,
                 response_serializer=lambda response: response.SerializeToString())
+        if details.method[1:] in self.streams:
+            return grpc.stream_stream_rpc_method_handler(
+                lambda requests, context: self.stream(details.method[1:], requests, context))
         return grpc.unary_unary_rpc_method_handler(
             lambda request, context: self.answer(details.method[1:], request, context))
+
+    def stream(self, method, requests, context):
+        """As infer, for any number of messages."""
+        self.asked.append((method, None))
+        context.add_callback(self.cancelled.set)  # of its end, whatever that is
+        metadata = dict(context.invocation_metadata())
+        self.metadata.append(metadata)
+        if metadata["mm-model-id-bin"].decode() not in self.held:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such model")
+        context.send_initial_metadata((("x-first", "one"),))
+        context.set_trailing_metadata((("x-last", "two"),))
+        yield from self.streams[method](requests, context)
 
     def answer(self, method, request, context):
         self.asked.append((method, request))

@@ -193,10 +193,29 @@ class MeshOfThree(Rig, unittest.TestCase):
         stream = nodes.at("node-a").channel.stream_unary(method)
         self.assertEqual(failure(stream.future(iter(()), timeout=60)),
                          (Code.INTERNAL, "Half-closed without a request"))
+        self.one_message_each_way(method)
         nodes.at("node-a").register("elsewhere", kind="learns-not")
         found, words = failure(learn("node-a", "/test.Pupil/Else", **{"mm-model-id": "elsewhere"}))
         self.assertEqual(found, Code.INVALID_ARGUMENT, words)
         self.assertIn("is called by", words)
+
+    def one_message_each_way(self, method):
+        """A pipeline has no second message: it comes here from another node, while the model is loaded."""
+        for name in ("node-a", "node-c"):
+            cue = f"load-{name}"
+            self.nodes.at("node-a").register(cue, kind="learns", key=key(load=cue))
+            channel = self.nodes.at(name).channel
+            stream = channel.stream_stream(method)(
+                iter((b"one", b"two")), timeout=60, metadata=(("mm-model-id", cue),))
+            wait_until((self.nodes["node-b"].folder / f"{cue}.held").exists, f"{cue} to be held")
+            whole = channel.unary_unary(method)
+            self.assertEqual(whole(b"x", timeout=60, metadata=(("mm-model-id", "m"),)), b"m")
+            (self.nodes["node-b"].folder / f"{cue}.go").touch()
+            with self.assertRaises(grpc.RpcError):
+                next(stream)
+            self.assertEqual((stream.code(), stream.details()),
+                             (Code.INVALID_ARGUMENT,
+                              "a pipeline takes one message for a call, and this call has more"))
 
     # ---- nodes come and go ----
 

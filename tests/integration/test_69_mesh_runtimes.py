@@ -3,14 +3,17 @@
 Python that note what they were asked (shoal_runtime.py), or another shoald.
 
 What is proved: what is registered is loaded there and called there, by any method that the runtime
-permits, with its id where the runtime wants it; that the node waits for a runtime that is not there,
-and goes on with one that comes back; that nobody's call is lost when one of two runtimes ends; that
-what cannot be passed on is refused; that a call for several models is one for each, all at once, and
-one answer; that the data-plane configuration says who is meant and what may be called.
+permits, with its id where the runtime wants it; that streams of any kind go through, here and over
+another node, with back-pressure, cancellation and a node that is killed in the middle; that the node
+waits for a runtime that is not there, and goes on with one that comes back; that nobody's call is
+lost when one of two runtimes ends; that what cannot be passed on is refused; that a call for several
+models is one for each, all at once, and one answer; that the data-plane configuration says who is
+meant and what may be called.
 ctest: timeout=240
 """
 
 import json
+import queue
 import threading
 import unittest
 
@@ -28,6 +31,9 @@ from shoal_runtime import Refusal, Runtime
 
 Code = grpc.StatusCode
 ANY = "/x.Y/Z"
+STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
+LARGE = 64 << 10
+MANY = 1000  # of LARGE: more than what all windows on the way take
 
 
 def node_of(runtime, name="node-1", **mesh):
@@ -44,10 +50,32 @@ def call(registrar, model, **keys):
     return start_call(registrar, model, **keys).result()
 
 
+class Talk:
+    """The requests of a stream, as a test says them; None ends them."""
+
+    def __init__(self):
+        self.queue = queue.SimpleQueue()
+        self.taken = 0
+
+    def say(self, *messages):
+        for message in messages:
+            self.queue.put(message)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        message = self.queue.get(timeout=WAIT_SECONDS)
+        if message is None:
+            raise StopIteration
+        self.taken += 1
+        return message
+
+
 class OneNode(unittest.TestCase):
     def setUp(self):
         self.runtime = self.enterContext(Runtime())
-        self.runtime.methods = {"x.Y/Z": [], INFER: [1]}
+        self.runtime.methods = {"x.Y/Z": [], INFER: [1], STREAM[1:]: [1]}
         self.shoald = self.enterContext(node_of(self.runtime.address))
         self.registrar = self.enterContext(Registrar(self.shoald.target))
 
@@ -93,6 +121,44 @@ class OneNode(unittest.TestCase):
         message.model_name = "m"
         self.assertEqual(OIP["ModelInferRequest"].FromString(answer.removeprefix(b"answer:")),
                          message)
+
+    def test_id_in_each_message(self):
+        self.registrar.call("setVModel", vModelId="v", targetModelId="m",
+                            modelInfo={"type": "t", "path": "p"})
+        self.runtime.streams[STREAM[1:]] = lambda requests, _: requests
+        requests = [OIP["ModelInferRequest"](model_name="v", raw_input_contents=[b"%d" % i])
+                    for i in range(5)]
+        stream = self.registrar.channel.stream_stream(
+            STREAM, OIP["ModelInferRequest"].SerializeToString, OIP["ModelInferRequest"].FromString)
+        answers = list(stream(iter(requests), timeout=WAIT_SECONDS, metadata=(("mm-vmodel-id", "v"),)))
+        for request in requests:
+            request.model_name = "m"
+        self.assertEqual(answers, requests)
+        raw = self.registrar.channel.stream_stream(STREAM)
+        answers = raw(iter([requests[0].SerializeToString(), b"\xff"]), timeout=WAIT_SECONDS,
+                      metadata=(("mm-model-id", "m"),))
+        with self.assertRaises(grpc.RpcError):
+            list(answers)
+        self.assertIs(answers.code(), Code.INVALID_ARGUMENT)
+        self.assertIn("no place for the model's id", answers.details())
+
+    def test_a_stream_that_has_not_got_far_is_tried_again(self):
+        """The runtime has forgotten the model; of the caller there is one message, and perhaps more to come."""
+        self.registrar.register("m")
+        self.assertEqual(call(self.registrar, "m"), b"answer:hello")
+        self.runtime.streams[STREAM[1:]] = lambda requests, _: requests
+        self.runtime.held.clear()
+        talk = Talk()
+        message = OIP["ModelInferRequest"](model_name="m").SerializeToString()
+        stream = self.registrar.channel.stream_stream(STREAM)(
+            talk, timeout=WAIT_SECONDS, metadata=(("mm-model-id", "m"),))
+        for _ in range(3):
+            talk.say(message)
+            self.assertEqual(next(stream), message)
+        talk.say(None)
+        self.assertEqual(list(stream), [])
+        self.assertEqual(self.runtime.count("loadModel"), 2)
+        self.assertEqual(self.runtime.count(STREAM[1:]), 2)
 
     def test_what_is_refused(self):
         self.registrar.register("m")
@@ -439,8 +505,8 @@ class ShoalAsRuntime(unittest.TestCase):
             self.assertEqual(said(registrar.infer("m")), "m")
 
 
-class TwoNodes(unittest.TestCase):
-    """Of one mesh, each with a runtime of its own."""
+class Pair(unittest.TestCase):
+    """Two nodes of one mesh, each with a runtime of its own."""
 
     def setUp(self):
         self.etcd = self.enterContext(Etcd())
@@ -452,6 +518,8 @@ class TwoNodes(unittest.TestCase):
                 peers=["127.0.0.1:0"], address="127.0.0.1"))
             self.registrars[name] = self.enterContext(Registrar(self.nodes[name].target))
 
+
+class TwoNodes(Pair):
     def test_one_runtime_ends(self):
         first = self.registrars["node-a"]
         first.register("m")
@@ -474,6 +542,180 @@ class TwoNodes(unittest.TestCase):
             for registrar in self.registrars.values(): # for both at once, wherever either is
                 self.assertEqual(call(registrar, "m", more=(("mm-model-id", "n"),)),
                                  2 * b"answer:hello")
+
+
+def echo(requests, _context):
+    for request in requests:
+        yield b"answer:" + request
+
+
+class Streams(Pair):
+    """Each is asked of the node that has the model, and of the other one."""
+
+    def setUp(self):
+        super().setUp()
+        first = self.registrars["node-a"]
+        first.register("m")
+        first.ensure("m", sync=True)
+        self.at, = {copy.location for copy in first.wait_status("m", LOADED).modelCopyInfos}
+        self.other, = set(self.nodes) - {self.at}
+        self.runtime = self.runtimes[self.at]
+        self.runtime.streams[STREAM[1:]] = echo
+        self.ways = [self.registrars[self.at], self.registrars[self.other]]
+        for registrar in self.ways:  # the other has heard of the copy
+            self.assertEqual(call(registrar, "m"), b"answer:hello")
+
+    def stream(self, registrar, requests, method=STREAM, model="m", more=()):
+        return registrar.channel.stream_stream(method)(
+            requests, timeout=WAIT_SECONDS, metadata=(("mm-model-id", model), *more))
+
+    def check_end(self, stream, code, text=""):
+        self.assertEqual((stream.code(), stream.details()), (code, text))
+
+    def wait_still(self, count):
+        """Until it has not changed while other calls came and went."""
+        last = [None]
+
+        def is_still():
+            before, last[0] = last[0], count()
+            for registrar in self.ways * 20:
+                call(registrar, "m")
+            return before == last[0]
+        wait_until(is_still, lambda: f"a standstill, {count()}")
+
+    def test_streams(self):
+        for registrar in self.ways:
+            with self.subTest("talk"):
+                self.talk(registrar)
+            with self.subTest("many"):
+                self.many(registrar)
+            with self.subTest("one way"):
+                self.one_way(registrar)
+            with self.subTest("failures"):
+                self.failures(registrar)
+            with self.subTest("cancelled"):
+                self.cancelled(registrar)
+
+    def talk(self, registrar):
+        """Each message is answered before the next is said, whatever its size."""
+        talk = Talk()
+        stream = self.stream(registrar, talk, more=(("x-own", "mine"),))
+        for size in (3, 0, 1, LARGE, 900_000, 262_144, 5):
+            message = bytes([size % 251]) * size
+            talk.say(message)
+            self.assertEqual(next(stream), b"answer:" + message)
+            self.assertIn(("x-first", "one"), stream.initial_metadata())
+        talk.say(None)
+        with self.assertRaises(StopIteration):
+            next(stream)
+        self.check_end(stream, Code.OK)
+        self.assertIn(("x-last", "two"), stream.trailing_metadata())
+        self.assertEqual(self.runtime.metadata[-1]["mm-model-id"], "m")
+        self.assertEqual(self.runtime.metadata[-1]["x-own"], "mine")
+
+    def many(self, registrar):
+        """Small and large ones, in their order, as fast as they go."""
+        messages = [b"%d" % i + bytes(i % 7 // 6 * 400_000) for i in range(300)]
+        answers = list(self.stream(registrar, iter(messages)))
+        self.assertEqual(answers, [b"answer:" + message for message in messages])
+
+    def one_way(self, registrar):
+        self.runtime.streams["s/Down"] = lambda requests, _: (b"%d" % i for i in range(int(next(requests))))
+        self.runtime.streams["s/Up"] = lambda requests, _: iter((b"%d" % sum(map(int, requests)),))
+        keys = {"timeout": WAIT_SECONDS, "metadata": (("mm-model-id", "m"),)}
+        for count in (0, 1, 2, 500):
+            down = registrar.channel.unary_stream("/s/Down")(b"%d" % count, **keys)
+            self.assertEqual(list(down), [b"%d" % i for i in range(count)])
+            up = registrar.channel.stream_unary("/s/Up")
+            numbers = (b"%d" % i for i in range(count + 1))
+            self.assertEqual(up(numbers, **keys), b"%d" % (count * (count + 1) // 2))
+
+    def failures(self, registrar):
+        def fail(requests, context):
+            yield from echo(requests, context)
+            context.abort(Code.ABORTED, "enough")
+        self.runtime.streams["s/Fail"] = fail
+        for count in (1, 5):
+            stream = self.stream(registrar, iter([b"x"] * count), "/s/Fail")
+            self.assertEqual([next(stream) for _ in range(count)], [b"answer:x"] * count)
+            with self.assertRaises(grpc.RpcError):
+                next(stream)
+            self.check_end(stream, Code.ABORTED, "s/Fail: ABORTED: enough")
+            self.assertIn(("x-last", "two"), stream.trailing_metadata())
+        talk = Talk()
+        stream = self.stream(registrar, talk)
+        talk.say(b"one")
+        self.assertEqual(next(stream), b"answer:one")
+        talk.say(bytes(2 << 20))  # more than a message may have
+        with self.assertRaises(grpc.RpcError):
+            next(stream)
+        self.assertIs(stream.code(), Code.RESOURCE_EXHAUSTED)
+        talk.say(None)
+        with self.assertRaises(grpc.RpcError) as nobody:
+            next(self.stream(registrar, iter([b"x", b"y"]), model="nobody"))
+        self.assertIs(nobody.exception.code(), Code.NOT_FOUND)
+
+    def cancelled(self, registrar):
+        self.runtime.cancelled.clear()
+        talk = Talk()
+        stream = self.stream(registrar, talk)
+        talk.say(b"one")
+        self.assertEqual(next(stream), b"answer:one")
+        self.assertFalse(self.runtime.cancelled.is_set())
+        stream.cancel()
+        self.assertTrue(self.runtime.cancelled.wait(WAIT_SECONDS))
+        talk.say(None)
+
+    def test_who_does_not_read_stops_who_writes(self):
+        sent = []
+
+        def pour(_requests, _context):
+            for i in range(MANY):
+                sent.append(i)
+                yield b"%d " % i + bytes(LARGE)
+        self.runtime.streams["s/Pour"] = pour
+        for registrar in self.ways:
+            sent.clear()
+            stream = self.stream(registrar, iter([b"go"]), "/s/Pour")
+            self.assertEqual(next(stream)[:2], b"0 ")
+            self.wait_still(lambda: len(sent))
+            self.assertLess(len(sent), MANY // 2)
+            for i in range(1, MANY):
+                self.assertEqual(int(next(stream).partition(b" ")[0]), i)
+            self.assertEqual(list(stream), [])
+
+    def test_a_runtime_that_does_not_read(self):
+        go = queue.SimpleQueue()
+
+        def soak(requests, _context):
+            next(requests)
+            go.get(timeout=WAIT_SECONDS)
+            yield b"%d" % sum(len(request) for request in requests)
+        self.runtime.streams["s/Soak"] = soak
+        for registrar in self.ways:
+            talk = Talk()
+            talk.say(*[bytes(LARGE)] * (MANY + 1), None)
+            stream = self.stream(registrar, talk, "/s/Soak")
+            self.wait_still(lambda: talk.taken)
+            self.assertLess(talk.taken, MANY // 2)
+            go.put(None)
+            self.assertEqual(list(stream), [b"%d" % (MANY * LARGE)])
+
+    def test_the_node_that_serves_is_killed(self):
+        talk = Talk()
+        stream = self.stream(self.registrars[self.other], talk)
+        talk.say(b"one")
+        self.assertEqual(next(stream), b"answer:one")
+        self.nodes[self.at].kill()
+        with self.assertRaises(grpc.RpcError):
+            next(stream)
+        self.check_end(stream, Code.UNAVAILABLE,
+                       "the stream was cut off: the node or the runtime that had it was lost")
+        talk.say(None)
+        self.runtimes[self.other].streams[STREAM[1:]] = echo
+        self.assertEqual(call(self.registrars[self.other], "m"), b"answer:hello")  # loaded there
+        again = self.stream(self.registrars[self.other], iter([b"x", b"y"]))
+        self.assertEqual(list(again), [b"answer:x", b"answer:y"])
 
 
 if __name__ == "__main__":

@@ -244,6 +244,68 @@ test_dropped(void **state)
     check_sent(before + 2, PEER_ANSWER, 5001, PEER_PART_BYTES_MAX);
 }
 
+/* A message of a flow, and whatever comes of that call, behind its former ones in parts. */
+static void
+put_behind(uint32_t number, enum peer_kind kind, size_t bytes)
+{
+    static struct peer_frame frame;
+    memset(&frame, 0, sizeof(frame));
+    frame.kind = kind;
+    if (kind == PEER_ANSWER)
+        frame.answer.number = number;
+    else
+        frame.message.number = number;
+    struct rpc_piece piece = lend(bytes, (unsigned char)number);
+    assert_int_equal(peer_pipe_put_behind(&pipe_, &frame, &piece, 1, bytes), STATUS_OK);
+}
+
+static void
+test_flows_keep_their_order(void **state)
+{
+    (void)state;
+    const uint64_t part = PEER_PART_BYTES_MAX;
+    pipe_.window = 1; /* is not theirs */
+    put_behind(1, PEER_MESSAGE, 3 * part);
+    put_behind(1, PEER_MESSAGE, 10);
+    put_behind(1, PEER_MESSAGE, 2 * part);
+    put_behind(1, PEER_MESSAGE, 20);
+    put_behind(1, PEER_ANSWER, 0);
+    put_behind(2, PEER_MESSAGE, 30); /* another call's: it waits for nobody */
+    check_sent(2, PEER_MESSAGE, 2, 30);
+    while (pipe_.out > 0)
+        peer_pipe_on_sent(&pipe_);
+    assert_int_equal(sent_count, 9);
+    check_sent(3, PEER_PART, 1, part);
+    check_sent(4, PEER_MESSAGE, 1, 10);
+    check_sent(5, PEER_MESSAGE, 1, part);
+    check_sent(6, PEER_PART, 1, part);
+    check_sent(7, PEER_MESSAGE, 1, 20);
+    check_sent(8, PEER_ANSWER, 1, 0);
+    assert_int_equal(pipe_.bytes, 0);
+}
+
+/* With all that is behind it. */
+static void
+test_a_flow_is_dropped(void **state)
+{
+    (void)state;
+    const uint64_t part = PEER_PART_BYTES_MAX;
+    for (uint32_t number = 1; number <= 2; number++) {
+        put_behind(number, PEER_MESSAGE, 6 * part);
+        put_behind(number, PEER_MESSAGE, 2 * part);
+        put_behind(number, PEER_MESSAGE, 10);
+    }
+    peer_pipe_drop(&pipe_, 1);
+    unsigned before = sent_count;
+    while (pipe_.out > 0)
+        peer_pipe_on_sent(&pipe_);
+    for (unsigned i = before; i < sent_count; i++)
+        assert_int_equal(sent[i].number, 2);
+    assert_int_equal(pipe_.bytes, 0);
+    put_behind(3, PEER_MESSAGE, 6 * part);
+    put_behind(3, PEER_MESSAGE, 10); /* tear_down has them given back */
+}
+
 static void
 test_window(void **state)
 {
@@ -357,6 +419,8 @@ main(void)
         PIPE_TEST(test_small_overtakes_large),
         PIPE_TEST(test_large_is_not_starved),
         PIPE_TEST(test_dropped),
+        PIPE_TEST(test_flows_keep_their_order),
+        PIPE_TEST(test_a_flow_is_dropped),
         PIPE_TEST(test_window),
         PIPE_TEST(test_broken),
         PIPE_TEST(test_random),

@@ -99,6 +99,10 @@ house_load_ended(void *context, struct driver_load *load, const struct driver_mo
     driver_load_ended(house->driver, load, &(struct driver_load_end){.size_bytes = 1 << 20});
 }
 
+/* Who serves requests with a flow, on the server's thread; NULL: no test has any. */
+static void (*rig_flow_serve)(struct peer_request *request, uint32_t number);
+static void (*rig_flow_cancel)(struct peer_request *request);
+
 static inline bool
 house_holds(const struct peer_request *request)
 {
@@ -113,6 +117,10 @@ house_serve(void *context, struct driver_call *call, const struct driver_attempt
     struct peer_request *request = call->request;
     (void)end;
     request->type->hold(request);
+    if (request->flow != NULL && rig_flow_serve != NULL) {
+        rig_flow_serve(request, attempt->number);
+        return DRIVER_UNDER_WAY;
+    }
     pthread_mutex_lock(&rig_lock);
     CHECK(house->job_count < JOBS_MAX);
     house->jobs[house->job_count++] = (struct job){request, attempt->number};
@@ -127,8 +135,9 @@ static inline void
 house_cancel(void *context, struct driver_call *call)
 {
     struct house *house = context;
-    (void)call;
     rig_count(&house->cancelled);
+    if (call->request->flow != NULL && rig_flow_cancel != NULL)
+        rig_flow_cancel(call->request);
 }
 
 static inline struct rpc_span
@@ -497,7 +506,8 @@ ask_release(struct peer_request *request)
     pthread_mutex_unlock(&rig_lock);
 }
 
-static const struct peer_request_type ask_type = {ask_ended, ask_hold, ask_release};
+static const struct peer_request_type ask_type = {
+    .on_ended = ask_ended, .hold = ask_hold, .release = ask_release};
 
 /* With a message of so many bytes. */
 static inline struct ask *

@@ -439,6 +439,7 @@ static const struct rpc_client_events hostile_events = {.on_message = hostile_me
                                                         .on_end = hostile_end};
 
 static const char *hostile_to = "b";
+static enum peer_flow_shape hostile_shape = PEER_FLOW_UNARY;
 
 static size_t
 hostile_frame(enum peer_kind kind, uint32_t number, unsigned char *head)
@@ -453,6 +454,12 @@ hostile_frame(enum peer_kind kind, uint32_t number, unsigned char *head)
         frame.call.method = "/t.T/Hold";
         frame.call.model = "m";
         frame.call.hop = MESH_HOP_LOAD;
+        frame.call.shape = hostile_shape;
+    } else if (kind == PEER_MESSAGE) {
+        frame.message.number = number;
+        frame.message.has_message = hostile_shape != PEER_FLOW_OPEN; /* nothing, and not the end */
+    } else if (kind == PEER_CREDIT) {
+        frame.credit = (struct peer_credit){number, 1};
     } else {
         frame.about.number = number;
     }
@@ -515,6 +522,12 @@ test_refused(void **state)
     check_refused(caller, house->address, PEER_CALL, PEER_CALL); /* the same number twice */
     check_refused(caller, house->address, PEER_CALL, PEER_PART); /* more than was said */
     check_refused(caller, house->address, PEER_CALL, 0);         /* no frame */
+    for (int shape = PEER_FLOW_UNARY; shape <= PEER_FLOW_OPEN; shape++) {
+        hostile_shape = (enum peer_flow_shape)shape;
+        check_refused(caller, house->address, PEER_CALL, PEER_MESSAGE);
+        check_refused(caller, house->address, PEER_CALL, PEER_CREDIT); /* for nothing */
+        check_refused(caller, house->address, PEER_CALL, PEER_PART);
+    }
     hostile_to = "c";
     check_ends(caller, house->address, PEER_CANCEL, PEER_CANCEL, STATUS_FAILED_PRECONDITION);
     hostile_to = "b";

@@ -59,6 +59,7 @@ test_echoes(void **state)
             probe_request(&probes[i], methods[i % 2], RPC_BIDI_STREAM);
         if (i % 4 >= 2)
             request.events = &probe_plain_stream;
+        request.initial_late = i % 16 >= 8;
         if (i % 8 >= 4) { /* the first message with the opening */
             request.pieces = &first_piece;
             request.piece_count = 1;
@@ -106,6 +107,74 @@ test_one_and_last(void **state)
     assert_int_equal(probe.messages, 10);
     assert_int_equal(probe.bytes, 30);
     stage_stop(&stage);
+}
+
+/* What each message has noted is done when the step ends, once; what was dropped is not. */
+struct noting {
+    struct probe probe; /* first */
+    struct rpc_later done;
+    struct rpc_later dropped;
+    unsigned noted;
+    unsigned ran;
+    unsigned wrong;
+};
+
+static void
+noting_done(struct rpc_later *later)
+{
+    struct noting *noting =
+        (struct noting *)(void *)((char *)later - offsetof(struct noting, done));
+    pthread_mutex_lock(&noting->probe.side->lock);
+    noting->ran++;
+    noting->wrong += later->link != NULL;
+    pthread_cond_broadcast(&noting->probe.side->changed);
+    pthread_mutex_unlock(&noting->probe.side->lock);
+}
+
+static void
+noting_dropped(struct rpc_later *later)
+{
+    (void)later;
+    fail();
+}
+
+static void
+noting_on_message(void *context, const struct rpc_message *message)
+{
+    struct noting *noting = context;
+    rpc_later_drop(&noting->dropped);
+    if (noting->done.link == NULL) {
+        rpc_queue_later(noting->probe.side->queue, &noting->dropped);
+        rpc_queue_later(noting->probe.side->queue, &noting->done);
+        rpc_later_drop(&noting->dropped);
+        noting->noted++;
+    }
+    probe_on_message(context, message);
+}
+
+static void
+test_at_the_end_of_a_step(void **state)
+{
+    (void)state;
+    static const struct rpc_client_events events = {NULL, noting_on_message, NULL, probe_on_end};
+    struct stage stage = stage_start();
+    struct noting noting = {.probe = {.side = stage.side, .greedy = true},
+                            .done.run = noting_done,
+                            .dropped.run = noting_dropped};
+    struct rpc_client_request request = probe_request(&noting.probe, "/t.T/Chat", RPC_BIDI_STREAM);
+    request.events = &events;
+    rpc_client_start(stage.client, &request, &noting.probe.call);
+    for (unsigned i = 1; i <= 50; i++) {
+        assert_int_equal(send_bytes(&noting.probe, big, 1), STATUS_OK);
+        if (i % 10 == 0)
+            probe_wait(&noting.probe, &noting.probe.messages, i);
+    }
+    rpc_client_half_close(noting.probe.call);
+    assert_int_equal(probe_end(&noting.probe), STATUS_OK);
+    stage_stop(&stage);
+    assert_true(noting.noted >= 5);
+    assert_int_equal(noting.ran, noting.noted);
+    assert_int_equal(noting.wrong, 0);
 }
 
 /* ---- back-pressure ---- */
@@ -338,6 +407,7 @@ main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_echoes),
         cmocka_unit_test(test_one_and_last),
+        cmocka_unit_test(test_at_the_end_of_a_step),
         cmocka_unit_test(test_sending_is_bounded),
         cmocka_unit_test(test_what_waits_is_released),
         cmocka_unit_test(test_reading_is_asked_for),

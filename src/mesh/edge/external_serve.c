@@ -10,21 +10,8 @@
 
 #include "base/check.h"
 #include "mesh/edge/external_state.h"
-#include "mesh/edge/id_inject.h"
 
-enum { PIECES_AT_HAND = 24, TEXT_BYTES_MAX = 1024 };
-
-/* A call that the runtime has. */
-struct served {
-    struct served *next; /* of those that were refused */
-    struct external *external;
-    struct peer_request *request;
-    struct rpc_client_call *call;
-    uint32_t number;
-    int64_t begun_ns;
-    int64_t deadline_ns;
-    struct error refusal; /* STATUS_OK: it was sent */
-};
+enum { TEXT_BYTES_MAX = 1024 };
 
 /* ---- how it ended ---- */
 
@@ -36,6 +23,7 @@ served_end(struct served *served, const struct driver_end *end, const struct rpc
     request->type->release(request);
     if (served->call != NULL)
         rpc_client_release(served->call);
+    external_flow_free(served->flow);
     free(served);
 }
 
@@ -100,8 +88,8 @@ took_us(const struct served *served)
     return (uint64_t)(clock_now_ns() - served->begun_ns) / NS_PER_US;
 }
 
-static void
-on_end(void *context, const struct rpc_client_end *ended)
+void
+external_on_end(void *context, const struct rpc_client_end *ended)
 {
     struct served *served = context;
     struct external *external = served->external;
@@ -130,11 +118,20 @@ on_end(void *context, const struct rpc_client_end *ended)
         answer.pieces = &piece;
         answer.piece_count = 1;
     }
+    if (served->flow != NULL && external_flow_end(served->flow, &answer))
+        end.took_us = 0;                       /* a stream lasts as long as it likes */
+    if (served->refusal.status != STATUS_OK) { /* of a message behind the first */
+        end = (struct driver_end){.end = MESH_END_OK};
+        answer = (struct rpc_answer){
+            .status = served->refusal.status,
+            .text = {served->refusal.text, strlen(served->refusal.text)},
+        };
+    }
     served_end(served, &end, end.end == MESH_END_OK ? &answer : NULL);
     rpc_kept_release(kept);
 }
 
-static const struct rpc_client_events events = {.on_end = on_end};
+static const struct rpc_client_events events = {.on_end = external_on_end};
 
 void
 external_answer_refused(struct external *external)
@@ -157,16 +154,8 @@ external_answer_refused(struct external *external)
 
 /* ---- the message ---- */
 
-/* Pieces to be sent: at hand, unless they are many. */
-struct list {
-    struct rpc_piece at_hand[PIECES_AT_HAND];
-    struct rpc_piece *at;
-    size_t count;
-    size_t room;
-};
-
 static void
-list_put(struct list *list, struct rpc_piece piece)
+list_put(struct external_list *list, struct rpc_piece piece)
 {
     if (list->count == list->room) {
         list->room *= 2;
@@ -180,20 +169,26 @@ list_put(struct list *list, struct rpc_piece piece)
     list->at[list->count++] = piece;
 }
 
-static void
-list_fini(struct list *list)
+void
+external_list_fini(struct external_list *list)
 {
     if (list->at != list->at_hand)
         free(list->at);
 }
 
-/* Bytes of the request's message. */
+/* Kept pieces. */
+struct pieces {
+    const struct rpc_piece *at;
+    size_t count;
+};
+
+/* Bytes of the message. */
 static void
-list_put_range(struct list *list, const struct peer_request *request, struct id_range range)
+list_put_range(struct external_list *list, const struct pieces *whole, struct id_range range)
 {
     uint64_t at = 0;
-    for (size_t i = 0; i < request->piece_count && at < range.to; i++) {
-        const struct rpc_piece *piece = &request->pieces[i];
+    for (size_t i = 0; i < whole->count && at < range.to; i++) {
+        const struct rpc_piece *piece = &whole->at[i];
         uint64_t from = at < range.from ? range.from - at : 0;
         uint64_t to = at + piece->bytes < range.to ? piece->bytes : range.to - at;
         at += piece->bytes;
@@ -235,26 +230,26 @@ spans_put(struct spans *spans, const struct rpc_piece *piece)
 }
 
 static struct spans
-spans_of(const struct peer_request *request)
+spans_of(const struct pieces *from)
 {
     size_t count = 1;
-    for (size_t i = 0; i < request->piece_count; i++)
-        count += rpc_kept_message(request->pieces[i].kept)->span_count;
+    for (size_t i = 0; i < from->count; i++)
+        count += rpc_kept_message(from->at[i].kept)->span_count;
     struct spans spans = {.at = malloc(count * sizeof(struct rpc_span))}; /* one for each block that
                                                                               was received */
     CHECK(spans.at != NULL);
-    for (size_t i = 0; i < request->piece_count; i++)
-        spans_put(&spans, &request->pieces[i]);
+    for (size_t i = 0; i < from->count; i++)
+        spans_put(&spans, &from->at[i]);
     return spans;
 }
 
 /* The message with the id in it; `plan` and `model` must stay until it was sent. */
 static enum status
-message_inject(struct list *list, const struct peer_request *request,
+message_inject(struct external_list *list, const struct pieces *from,
                const struct external_method *method, const char *model, struct id_inject *plan,
                struct error *error)
 {
-    struct spans spans = spans_of(request);
+    struct spans spans = spans_of(from);
     struct rpc_message message = {spans.at, spans.count, spans.bytes};
     size_t id_bytes = strlen(model);
     enum status status =
@@ -264,13 +259,28 @@ message_inject(struct list *list, const struct peer_request *request,
         return error_prefix(error, "request: no place for the model's id");
     const unsigned char *head = plan->heads;
     for (uint32_t i = 0; i < plan->range_count; i++) {
-        list_put_range(list, request, plan->ranges[i]);
+        list_put_range(list, from, plan->ranges[i]);
         if (plan->head_bytes[i] > 0)
             list_put(list, (struct rpc_piece){.data = head, .bytes = plan->head_bytes[i]});
         head += plan->head_bytes[i];
         if (i + 2 == plan->range_count)
             list_put(list, (struct rpc_piece){.data = model, .bytes = id_bytes});
     }
+    return STATUS_OK;
+}
+
+enum status
+external_list_make(struct external_list *list, const struct external_method *method,
+                   const struct rpc_piece *pieces, size_t piece_count, const char *model,
+                   struct id_inject *plan, struct error *error)
+{
+    const struct pieces from = {pieces, piece_count};
+    list->at = list->at_hand;
+    list->count = 0;
+    list->room = ARRAY_COUNT(list->at_hand);
+    if (method != NULL && method->depth > 0)
+        return message_inject(list, &from, method, model, plan, error);
+    list_put_range(list, &from, (struct id_range){0, UINT64_MAX});
     return STATUS_OK;
 }
 
@@ -293,7 +303,8 @@ entry_of(const char *key, const char *value)
 
 /* Locked. */
 static void
-send(struct served *served, const struct driver_attempt *attempt, const struct list *message)
+send(struct served *served, const struct driver_attempt *attempt,
+     const struct external_list *message)
 {
     const struct peer_request *from = served->request;
     struct rpc_metadata metadata[PEERS_METADATA_MAX + 2];
@@ -315,7 +326,11 @@ send(struct served *served, const struct driver_attempt *attempt, const struct l
         .events = &events,
         .context = served,
     };
-    rpc_client_start(served->external->serving[from->queue], &request, &served->call);
+    struct rpc_client *client = served->external->serving[from->queue];
+    if (from->flow != NULL)
+        external_flow_start(served, client, &request, attempt->model);
+    else
+        rpc_client_start(client, &request, &served->call);
 }
 
 static struct served *
@@ -328,6 +343,7 @@ served_create(struct external *external, struct peer_request *request,
     served->external = external;
     served->request = request;
     served->call = NULL;
+    served->flow = NULL;
     served->number = attempt->number;
     served->begun_ns = clock_now_ns();
     served->deadline_ns = attempt->deadline_ns;
@@ -354,15 +370,15 @@ serve(struct served *served, const struct driver_attempt *attempt)
     const struct peer_request *request = served->request;
     const struct external_method *method;
     struct id_inject plan;
-    struct list list = {.at = list.at_hand, .room = PIECES_AT_HAND};
+    struct external_list list;
     enum status status = permits(served->external, request->method, &method, &served->refusal);
-    if (status == STATUS_OK && method != NULL && method->depth > 0)
-        status = message_inject(&list, request, method, attempt->model, &plan, &served->refusal);
-    else if (status == STATUS_OK)
-        list_put_range(&list, request, (struct id_range){0, UINT64_MAX});
+    if (status != STATUS_OK)
+        return status;
+    status = external_list_make(&list, method, request->pieces, request->piece_count,
+                                attempt->model, &plan, &served->refusal);
     if (status == STATUS_OK)
         send(served, attempt, &list);
-    list_fini(&list);
+    external_list_fini(&list);
     return status;
 }
 

@@ -7,9 +7,24 @@
 
 #include "mesh/edge/external.h"
 #include "mesh/edge/external_wire.h"
+#include "mesh/edge/id_inject.h"
+#include "mesh/edge/peer_flow.h"
 
 struct ask;
-struct served;
+struct served_flow;
+
+/* A call that the runtime has. */
+struct served {
+    struct served *next; /* of those that were refused */
+    struct external *external;
+    struct peer_request *request;
+    struct rpc_client_call *call;
+    struct served_flow *flow; /* NULL: one message each way */
+    uint32_t number;
+    int64_t begun_ns;
+    int64_t deadline_ns;
+    struct error refusal; /* STATUS_OK: it was sent */
+};
 
 struct external {
     struct external_options options;
@@ -44,5 +59,34 @@ struct external {
     struct served *refused;        /* to be answered by the thread */
 };
 
-/* external_serve.c: the thread answers those that were refused. */
+/* Pieces to be sent: at hand, unless they are many. */
+struct external_list {
+    struct rpc_piece at_hand[24];
+    struct rpc_piece *at;
+    size_t count;
+    size_t room;
+};
+
+/* ---- external_serve.c ---- */
+
+/* Locked. A message of that request as the runtime wants it; `plan` and `model` must stay until it
+ * was sent. The list is to be finished in any case. */
+enum status external_list_make(struct external_list *list, const struct external_method *method,
+                               const struct rpc_piece *pieces, size_t piece_count,
+                               const char *model, struct id_inject *plan,
+                               struct error *error) WARN_UNUSED;
+void external_list_fini(struct external_list *list);
+void external_on_end(void *context, const struct rpc_client_end *ended);
+
+/* ---- external_flow.c: calls with a flow ---- */
+
+/* Locked. Starts the request as a stream, and sends what waited for it. */
+void external_flow_start(struct served *served, struct rpc_client *client,
+                         struct rpc_client_request *request, const char *model);
+/* The call has ended: what is held of the answer goes into the last word. True: some went before
+ * it. */
+bool external_flow_end(struct served_flow *flow, struct rpc_answer *answer);
+void external_flow_free(struct served_flow *flow); /* NULL: nothing */
+
+/* The thread answers those that were refused. */
 void external_answer_refused(struct external *external);

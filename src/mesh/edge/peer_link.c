@@ -29,6 +29,11 @@ struct slot {
     uint32_t piece_capacity;
     uint64_t received;
     uint64_t expected;
+    bool is_message; /* of a flow, and not the last word */
+    /* Of a flow, as peer_flow_cost counts: */
+    uint64_t in;     /* that came and was not taken */
+    uint64_t credit; /* that was taken, and the peer not told */
+    uint64_t out;    /* that was sent, and the peer has not taken */
 };
 
 /* ---- slots ---- */
@@ -50,6 +55,8 @@ slots_grow(struct link *link)
 static struct slot *
 slot_take(struct link *link, struct peer_request *request, uint32_t attempt)
 {
+    if (request->flow != NULL && link->flow_count == PEERS_FLOWS_MAX)
+        return NULL;
     if (link->free_slot == 0) {
         if (link->slot_count == PEERS_CALLS_MAX)
             return NULL;
@@ -58,6 +65,7 @@ slot_take(struct link *link, struct peer_request *request, uint32_t attempt)
     struct slot *slot = &link->slots[link->free_slot - 1];
     link->free_slot = slot->next_free;
     link->used_count++;
+    link->flow_count += request->flow != NULL;
     *slot = (struct slot){
         .request = request, .number = slot->number + (1 << PLACE_BITS), .attempt = attempt};
     return slot;
@@ -82,6 +90,7 @@ answer_drop(struct slot *slot)
 static void
 slot_free(struct link *link, struct slot *slot)
 {
+    link->flow_count -= slot->request->flow != NULL;
     slot->request = NULL;
     slot->next_free = link->free_slot;
     link->free_slot = (slot->number & PLACE_MASK) + 1;
@@ -142,6 +151,29 @@ deliver(const struct link *link, const struct slot *slot, const struct peer_answ
     try_end(slot->request, slot->attempt, &end, end.end == MESH_END_OK ? &answer : NULL);
 }
 
+/* What concerns a flow, and is not its end. The request is held once for it. */
+static void
+deliver_flow(const struct slot *slot, const struct peer_frame *frame)
+{
+    static const struct rpc_piece nothing[1];
+    struct peer_request *request = slot->request;
+    const struct peer_message *told = &frame->message;
+    if (frame->kind == PEER_CREDIT) {
+        request->type->on_room(request, frame->credit.cost);
+    } else {
+        const struct rpc_answer part = {
+            .pieces = !told->has_message       ? NULL
+                      : slot->piece_count == 0 ? nothing
+                                               : slot->pieces,
+            .piece_count = slot->piece_count,
+            .initial = told->initial,
+            .initial_count = told->initial_count,
+        };
+        peer_flow_part(request->flow, &part);
+    }
+    request->type->release(request);
+}
+
 /* ---- what the peer says ---- */
 
 /* Locked. The peer has broken the protocol: on_end follows. */
@@ -170,6 +202,19 @@ piece_add(struct slot *slot, const struct rpc_message *message, const struct pee
     };
 }
 
+/* Locked. A message of a flow, and a reference of its request; the slot is ready for the next. */
+static void
+take_message(struct slot *slot, struct slot *taken)
+{
+    *taken = *slot;
+    taken->request->type->hold(taken->request);
+    slot->first = NULL;
+    slot->pieces = NULL;
+    slot->piece_count = slot->piece_capacity = 0;
+    slot->received = slot->expected = 0;
+    slot->is_message = false;
+}
+
 /* Locked. True: `*taken` is complete, and no longer the link's. */
 static bool
 take_if_whole(struct link *link, struct slot *slot, struct slot *taken)
@@ -177,6 +222,10 @@ take_if_whole(struct link *link, struct slot *slot, struct slot *taken)
     if (slot->received < slot->expected)
         return false;
     link->received_bytes += slot->received;
+    if (slot->is_message) {
+        take_message(slot, taken);
+        return true;
+    }
     *taken = *slot;
     slot_free(link, slot);
     return true;
@@ -226,6 +275,90 @@ on_part(struct link *link, const struct rpc_message *message, const struct peer_
     return take_if_whole(link, slot, taken);
 }
 
+/* Locked. What the pipe could not hand over ends the stream, which on_end will tell. */
+static void
+check_pipe(struct link *link)
+{
+    if (link->pipe.is_broken)
+        rpc_client_cancel(link->call);
+}
+
+/* Locked. */
+static void
+send_cancel(struct link *link, uint32_t number)
+{
+    struct peer_frame frame = {.kind = PEER_CANCEL};
+    frame.about.number = number;
+    uint64_t window = link->pipe.window;
+    link->pipe.window = UINT64_MAX; /* it makes room */
+    (void)!peer_pipe_put(&link->pipe, &frame, NULL, 0, 0);
+    link->pipe.window = window;
+    check_pipe(link);
+}
+
+/* Locked. The flow cannot go on: the peer is told, and the call ends with that. */
+static bool
+give_up(struct link *link, struct slot *slot, struct peer_frame *frame, struct slot *taken)
+{
+    static const char text[] = "a message of the answer is larger than this node takes";
+    peer_pipe_drop(&link->pipe, slot->number);
+    send_cancel(link, slot->number);
+    *taken = *slot;
+    slot_free(link, slot);
+    frame->kind = PEER_ANSWER;
+    frame->answer.end = MESH_END_OK;
+    frame->answer.status = STATUS_RESOURCE_EXHAUSTED;
+    frame->answer.text = (struct rpc_span){text, sizeof(text) - 1};
+    frame->answer.has_message = frame->answer.has_figures = false;
+    frame->answer.initial_count = frame->answer.trailing_count = 0;
+    return true;
+}
+
+/* Locked. */
+static bool
+on_flow_message(struct link *link, const struct rpc_message *message, struct peer_frame *frame,
+                struct slot *taken)
+{
+    const struct peer_message *told = &frame->message;
+    struct slot *slot = slot_find(link, told->number);
+    if (slot == NULL)
+        return false;
+    bool is_empty = !told->has_message || told->message_bytes == 0;
+    if (slot->request->flow == NULL || slot->first != NULL || slot->in >= PEER_FLOW_WINDOW_BYTES ||
+        frame->payload_bytes > told->message_bytes || (frame->payload_bytes == 0) != is_empty) {
+        refuse(link, "a message that is none of a flow's, or too many at once");
+        return false;
+    }
+    if (told->message_bytes > peers_options_of(link->peers)->message_bytes_max)
+        return give_up(link, slot, frame, taken);
+    if (told->has_message)
+        slot->in += peer_flow_cost(told->message_bytes);
+    slot->is_message = true;
+    slot->expected = told->message_bytes;
+    piece_add(slot, message, frame);
+    if (take_if_whole(link, slot, taken))
+        return true;
+    slot->first = rpc_message_keep(message);
+    return false;
+}
+
+/* Locked. */
+static bool
+on_credit(struct link *link, const struct peer_credit *credit, struct slot *taken)
+{
+    struct slot *slot = slot_find(link, credit->number);
+    if (slot == NULL)
+        return false;
+    if (slot->request->flow == NULL || credit->cost > slot->out) {
+        refuse(link, "credit for more than it was sent");
+        return false;
+    }
+    slot->out -= credit->cost;
+    *taken = (struct slot){.request = slot->request};
+    taken->request->type->hold(taken->request);
+    return true;
+}
+
 /* Locked. */
 static void
 on_hello(struct link *link, const struct peer_hello *hello)
@@ -240,7 +373,7 @@ on_hello(struct link *link, const struct peer_hello *hello)
     link->start_ms = hello->start_ms;
 }
 
-/* Locked. True: an answer is complete. */
+/* Locked. True: something is complete, and taken. */
 static bool
 on_frame(struct link *link, const struct rpc_message *message, struct peer_frame *frame,
          struct slot *taken)
@@ -260,6 +393,10 @@ on_frame(struct link *link, const struct rpc_message *message, struct peer_frame
         return on_answer(link, message, frame, taken);
     else if (frame->kind == PEER_PART)
         return on_part(link, message, frame, taken);
+    else if (frame->kind == PEER_MESSAGE)
+        return on_flow_message(link, message, frame, taken);
+    else if (frame->kind == PEER_CREDIT)
+        return on_credit(link, &frame->credit, taken);
     else
         refuse(link, "a frame that is not for who calls");
     return false;
@@ -291,21 +428,16 @@ on_message(void *context, const struct rpc_message *message)
               peer_frame_read(frame, scratch->texts, &error) == STATUS_OK);
     }
     if (whole) {
-        deliver(link, &taken, &frame->answer, start_ms);
+        if (frame->kind == PEER_ANSWER)
+            deliver(link, &taken, &frame->answer, start_ms);
+        else
+            deliver_flow(&taken, frame);
         answer_drop(&taken);
     }
     pthread_mutex_lock(&link->lock);
     if (link->call != NULL)
         rpc_client_read(link->call);
     pthread_mutex_unlock(&link->lock);
-}
-
-/* Locked. What the pipe could not hand over ends the stream, which on_end will tell. */
-static void
-check_pipe(struct link *link)
-{
-    if (link->pipe.is_broken)
-        rpc_client_cancel(link->call);
 }
 
 static void
@@ -351,7 +483,7 @@ on_end(void *context, const struct rpc_client_end *end)
     link->call = NULL;
     link->has_heard = false;
     link->slots = NULL;
-    link->slot_count = link->used_count = link->free_slot = 0;
+    link->slot_count = link->used_count = link->flow_count = link->free_slot = 0;
     peer_pipe_fini(&link->pipe);
     bool is_leaving = link->is_leaving;
     pthread_mutex_unlock(&link->lock);
@@ -493,6 +625,87 @@ left_us(int64_t deadline_ns, bool *is_late)
     return *is_late ? 0 : (uint64_t)left_ns / NS_PER_US;
 }
 
+/* ---- as the sink of a flow ---- */
+
+/* Locked. */
+static void
+put_message(struct link *link, struct slot *slot, const struct rpc_piece *pieces,
+            size_t piece_count, bool last)
+{
+    struct peer_frame frame = {.kind = PEER_MESSAGE};
+    uint64_t bytes = peer_pieces_bytes(pieces, piece_count);
+    frame.message.number = slot->number;
+    frame.message.has_message = pieces != NULL;
+    frame.message.is_last = last;
+    frame.message.message_bytes = bytes;
+    if (pieces != NULL)
+        slot->out += peer_flow_cost(bytes);
+    (void)!peer_pipe_put_behind(&link->pipe, &frame, pieces, piece_count, bytes);
+    check_pipe(link);
+}
+
+/* Locked. NULL: it is not the link's any more. */
+static struct slot *
+slot_of(struct link *link, const struct peer_request *request)
+{
+    struct slot *slot = slot_find(link, request->number);
+    return slot != NULL && slot->request == request ? slot : NULL;
+}
+
+static enum status
+flow_send(void *context, const struct rpc_piece *pieces, size_t piece_count, bool last,
+          struct error *error)
+{
+    const struct peer_request *request = context;
+    struct link *link = request->link;
+    (void)error;
+    pthread_mutex_lock(&link->lock);
+    struct slot *slot = slot_of(link, request);
+    if (slot != NULL)
+        put_message(link, slot, pieces, piece_count, last);
+    pthread_mutex_unlock(&link->lock);
+    return STATUS_OK;
+}
+
+static void
+flow_taken(void *context, uint64_t cost)
+{
+    const struct peer_request *request = context;
+    struct link *link = request->link;
+    pthread_mutex_lock(&link->lock);
+    struct slot *slot = slot_of(link, request);
+    if (slot != NULL) {
+        CHECK(cost <= slot->in);
+        slot->in -= cost;
+        slot->credit += cost;
+    }
+    if (slot != NULL && slot->credit >= PEER_FLOW_WINDOW_BYTES / 2) {
+        struct peer_frame frame = {.kind = PEER_CREDIT};
+        frame.credit = (struct peer_credit){slot->number, slot->credit};
+        slot->credit = 0;
+        (void)!peer_pipe_put_behind(&link->pipe, &frame, NULL, 0, 0);
+        check_pipe(link);
+    }
+    pthread_mutex_unlock(&link->lock);
+}
+
+static const struct peer_flow_sink flow_sink = {flow_send, flow_taken};
+
+/* Locked. What waited for the try goes behind the call. */
+static void
+flow_begin(struct link *link, struct slot *slot, enum peer_flow_shape shape)
+{
+    bool closed;
+    struct peer_request *request = slot->request;
+    struct peer_flow_kept *kept = peer_flow_attach(request->flow, &flow_sink, request, &closed);
+    if (closed && kept == NULL && shape == PEER_FLOW_OPEN)
+        put_message(link, slot, NULL, 0, true);
+    while (kept != NULL) {
+        put_message(link, slot, kept->pieces, kept->piece_count, closed && kept->next == NULL);
+        kept = peer_flow_kept_free(kept);
+    }
+}
+
 static uint64_t
 frame_fill(struct peer_frame *frame, const struct driver_attempt *attempt,
            const struct peer_request *request)
@@ -504,6 +717,7 @@ frame_fill(struct peer_frame *frame, const struct driver_attempt *attempt,
     call->model = attempt->model;
     call->create_revision = attempt->create_revision;
     call->hop = attempt->hop;
+    call->shape = peer_flow_shape(request->flow);
     call->message_bytes = 0;
     for (size_t i = 0; i < request->piece_count; i++)
         call->message_bytes += request->pieces[i].bytes;
@@ -553,6 +767,8 @@ link_forward(struct link *link, const struct driver_attempt *attempt, struct pee
     request->type->hold(request);
     request->link = link;
     request->number = slot->number;
+    if (frame.call.shape != PEER_FLOW_UNARY)
+        flow_begin(link, slot, frame.call.shape);
     return DRIVER_UNDER_WAY;
 }
 
@@ -566,18 +782,6 @@ link_ensure(struct link *link, const struct driver_ensure *ensure)
                                         .target = ensure->target,
                                         .size_bytes = ensure->size_bytes};
     (void)!peer_pipe_put(&link->pipe, &frame, NULL, 0, 0); /* lost: the core asks again */
-    check_pipe(link);
-}
-
-static void
-send_cancel(struct link *link, uint32_t number)
-{
-    struct peer_frame frame = {.kind = PEER_CANCEL};
-    frame.about.number = number;
-    uint64_t window = link->pipe.window;
-    link->pipe.window = UINT64_MAX; /* it makes room */
-    (void)!peer_pipe_put(&link->pipe, &frame, NULL, 0, 0);
-    link->pipe.window = window;
     check_pipe(link);
 }
 

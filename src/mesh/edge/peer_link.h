@@ -36,7 +36,8 @@ struct link {
     struct slot *slots;
     uint32_t slot_count;
     uint32_t used_count;
-    uint32_t free_slot; /* index + 1; 0: none */
+    uint32_t flow_count; /* of these, that have a flow */
+    uint32_t free_slot;  /* index + 1; 0: none */
     /* Since the memory was made, for whatever peers. */
     uint64_t sent_bytes; /* messages of calls, that were put into the pipe */
     uint64_t received_bytes;

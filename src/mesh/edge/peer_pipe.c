@@ -12,7 +12,8 @@ enum { PIECES_AT_HAND = 16 };
 /* A frame that waits, or a message in parts. The pieces are its own: copied ones point into it. */
 struct peer_item {
     struct peer_item *next;
-    struct peer_item *rest; /* of a first part: the message, which then joins the ring */
+    struct peer_item *rest;   /* of a first part: the message, which then joins the ring */
+    struct peer_item *behind; /* of such a message: what must not go out before it has */
     uint32_t number;
     uint64_t bytes; /* of the pieces */
     uint64_t sent;  /* of these */
@@ -156,6 +157,11 @@ item_free(struct peer_item *item, enum pieces pieces)
             piece_release(&item->pieces[i]);
     if (item->rest != NULL)
         item_free(item->rest, PIECES_THERE);
+    while (item->behind != NULL) {
+        struct peer_item *behind = item->behind;
+        item->behind = behind->next;
+        item_free(behind, PIECES_THERE);
+    }
     free(item);
 }
 
@@ -223,6 +229,30 @@ ring_take(struct peer_pipe *pipe)
 }
 
 static void
+queue_append(struct peer_pipe *pipe, struct peer_item *item)
+{
+    item->next = NULL;
+    *pipe->last = item;
+    pipe->last = &item->next;
+}
+
+/* What was behind a message that is out: as far as to the next one in parts, behind which the
+ * others are then. */
+static void
+let_behind_go(struct peer_pipe *pipe, struct peer_item *item)
+{
+    while (item->behind != NULL) {
+        struct peer_item *next = item->behind;
+        item->behind = next->next;
+        if (next->rest != NULL) {
+            next->rest->behind = item->behind;
+            item->behind = NULL;
+        }
+        queue_append(pipe, next);
+    }
+}
+
+static void
 pump_part(struct peer_pipe *pipe)
 {
     struct peer_item *item = ring_take(pipe);
@@ -232,10 +262,12 @@ pump_part(struct peer_pipe *pipe)
     size_t head_bytes = peer_frame_write(&frame, head);
     pipe->since_part = 0;
     send_part(pipe, item, head, head_bytes, frame.payload_bytes);
-    if (item->sent < item->bytes)
+    if (item->sent < item->bytes) {
         ring_append(pipe, item);
-    else
-        item_free(item, PIECES_THERE);
+        return;
+    }
+    let_behind_go(pipe, item);
+    item_free(item, PIECES_THERE);
 }
 
 static void
@@ -318,29 +350,59 @@ number_of(const struct peer_frame *frame)
     case PEER_ANSWER: return frame->answer.number;
     case PEER_PART:
     case PEER_CANCEL: return frame->about.number;
+    case PEER_MESSAGE: return frame->message.number;
+    case PEER_CREDIT: return frame->credit.number;
     case PEER_HELLO:
     case PEER_ENSURE: return 0;
     }
     UNREACHABLE();
 }
 
-enum status
-peer_pipe_put(struct peer_pipe *pipe, struct peer_frame *frame, const struct rpc_piece *pieces,
-              size_t piece_count, uint64_t bytes)
+/* The last message in parts of that call that is not out; NULL: there is none. */
+static struct peer_item *
+last_in_parts(const struct peer_pipe *pipe, uint32_t number)
+{
+    struct peer_item *found = NULL;
+    for (struct peer_item *item = pipe->ring; item != NULL; item = item->next)
+        if (item->number == number)
+            found = item;
+    for (struct peer_item *item = pipe->first; item != NULL; item = item->next)
+        if (item->rest != NULL && item->number == number)
+            found = item->rest;
+    return found;
+}
+
+static void
+append_behind(struct peer_item *before, struct peer_item *item)
+{
+    struct peer_item **at = &before->behind;
+    while (*at != NULL)
+        at = &(*at)->next;
+    item->next = NULL;
+    *at = item;
+}
+
+enum order { OVERTAKES, BEHIND };
+
+static enum status
+put(struct peer_pipe *pipe, struct peer_frame *frame, const struct rpc_piece *pieces,
+    size_t piece_count, uint64_t bytes, enum order order)
 {
     unsigned char head[PEER_HEAD_BYTES_MAX];
     bool cut = bytes > PEER_PART_BYTES_MAX;
     frame->payload_bytes = cut ? PEER_PART_BYTES_MAX : bytes;
     size_t head_bytes = peer_frame_write(frame, head);
-    enum status status = pipe->is_broken               ? STATUS_CANCELLED
-                         : head_bytes == 0             ? STATUS_INVALID_ARGUMENT
-                         : pipe->bytes >= pipe->window ? STATUS_RESOURCE_EXHAUSTED
-                                                       : STATUS_OK;
+    enum status status = pipe->is_broken   ? STATUS_CANCELLED
+                         : head_bytes == 0 ? STATUS_INVALID_ARGUMENT
+                         : order == OVERTAKES && pipe->bytes >= pipe->window
+                             ? STATUS_RESOURCE_EXHAUSTED
+                             : STATUS_OK;
     if (status != STATUS_OK) {
         peer_pieces_give_back(pieces, piece_count);
         return status;
     }
-    if (!cut && pipe->first == NULL && pipe->out < PEER_PIPE_OUT_MAX) {
+    struct peer_item *before = order == BEHIND ? last_in_parts(pipe, number_of(frame)) : NULL;
+    if (!cut && before == NULL && pipe->first == NULL && pipe->out < PEER_PIPE_OUT_MAX) {
         pipe->since_part++;
         return send_frame(pipe, head, head_bytes, pieces, piece_count);
     }
@@ -350,10 +412,36 @@ peer_pipe_put(struct peer_pipe *pipe, struct peer_frame *frame, const struct rpc
     if (cut)
         item->rest = item_create(number, NULL, 0, pieces, piece_count, CUT);
     pipe->bytes += head_bytes + bytes;
-    *pipe->last = item;
-    pipe->last = &item->next;
+    if (before != NULL)
+        append_behind(before, item);
+    else
+        queue_append(pipe, item);
     pump(pipe);
     return pipe->is_broken ? STATUS_CANCELLED : STATUS_OK;
+}
+
+enum status
+peer_pipe_put(struct peer_pipe *pipe, struct peer_frame *frame, const struct rpc_piece *pieces,
+              size_t piece_count, uint64_t bytes)
+{
+    return put(pipe, frame, pieces, piece_count, bytes, OVERTAKES);
+}
+
+enum status
+peer_pipe_put_behind(struct peer_pipe *pipe, struct peer_frame *frame,
+                     const struct rpc_piece *pieces, size_t piece_count, uint64_t bytes)
+{
+    return put(pipe, frame, pieces, piece_count, bytes, BEHIND);
+}
+
+/* Of a message that is dropped, and of what is behind it. */
+static uint64_t
+waiting_bytes(const struct peer_item *item)
+{
+    uint64_t bytes = item->bytes - item->sent;
+    for (const struct peer_item *next = item->behind; next != NULL; next = next->next)
+        bytes += next->head_bytes + next->bytes + (next->rest != NULL ? next->rest->bytes : 0);
+    return bytes;
 }
 
 void
@@ -365,7 +453,7 @@ peer_pipe_drop(struct peer_pipe *pipe, uint32_t number)
             at = &item->next;
             continue;
         }
-        pipe->bytes -= item->head_bytes + item->rest->bytes;
+        pipe->bytes -= item->head_bytes + waiting_bytes(item->rest);
         *at = item->next;
         if (item->next == NULL)
             pipe->last = at;
@@ -377,7 +465,7 @@ peer_pipe_drop(struct peer_pipe *pipe, uint32_t number)
             at = &item->next;
             continue;
         }
-        pipe->bytes -= item->bytes - item->sent;
+        pipe->bytes -= waiting_bytes(item);
         *at = item->next;
         if (item->next == NULL)
             pipe->ring_last = at;

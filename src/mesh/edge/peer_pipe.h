@@ -52,6 +52,13 @@ enum status peer_pipe_put(struct peer_pipe *pipe, struct peer_frame *frame,
                           const struct rpc_piece *pieces, size_t piece_count,
                           uint64_t bytes) WARN_UNUSED;
 
+/* The same for a frame of a stream, of which more than one message may be on its way: it goes out
+ * behind what is still to be sent of that call, in full. Its own flow bounds what waits: the window
+ * does not. */
+enum status peer_pipe_put_behind(struct peer_pipe *pipe, struct peer_frame *frame,
+                                 const struct rpc_piece *pieces, size_t piece_count,
+                                 uint64_t bytes) WARN_UNUSED;
+
 /* What is still to be sent of the message of that call, by its number, is not. */
 void peer_pipe_drop(struct peer_pipe *pipe, uint32_t number);
 

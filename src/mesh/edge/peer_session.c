@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mesh/edge/peer_session.h"
+#include "mesh/edge/peer_incoming.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,34 +7,40 @@
 #include "base/check.h"
 #include "base/log.h"
 
-enum {
-    PLACE_MASK = PEERS_CALLS_MAX - 1,
-    PLACES_FIRST = 64,
-};
+enum { PLACES_FIRST = 64 };
 
 #define FIGURES_NS (NS_PER_S / 20)
 
-/*
- * A call of the peer's. Who is over first decides: it is out of the session's table from the moment
- * that it is answered or cancelled, and the driver's reference goes once, with `is_over`.
- */
-struct incoming {
-    struct driver_call call;
-    struct peer_request request;
-    struct session *session;
-    uint32_t number;
-    unsigned references; /* the session's lock: the table's, the driver's, those of who holds it */
-    bool is_called;
-    bool is_cancelled;
-    bool is_over;
-    uint64_t held; /* counted by the session: its message and its memory */
-    uint64_t expected;
-    uint64_t received;
-    struct rpc_piece *pieces; /* kept; references of ours */
-    size_t piece_capacity;
-    struct peer_frame frame; /* the call's; its texts: */
-    char texts[];
-};
+/* ---- messages in parts ---- */
+
+void
+gathered_add(struct gathered *gathered, const struct rpc_message *message,
+             const struct peer_frame *frame)
+{
+    if (frame->payload_bytes == 0)
+        return;
+    if (gathered->count == gathered->capacity) {
+        gathered->capacity = gathered->capacity == 0 ? 1 : gathered->capacity * 2;
+        gathered->pieces =
+            realloc(gathered->pieces, gathered->capacity * sizeof(*gathered->pieces));
+        CHECK(gathered->pieces != NULL);
+    }
+    gathered->received += frame->payload_bytes;
+    gathered->pieces[gathered->count++] = (struct rpc_piece){
+        .kept = rpc_message_keep(message),
+        .offset = (size_t)frame->payload_offset,
+        .bytes = (size_t)frame->payload_bytes,
+    };
+}
+
+void
+gathered_release(struct gathered *gathered)
+{
+    for (size_t i = 0; i < gathered->count; i++)
+        rpc_kept_release((struct rpc_kept *)(uintptr_t)gathered->pieces[i].kept);
+    free(gathered->pieces);
+    *gathered = (struct gathered){.pieces = NULL};
+}
 
 /* ---- references ---- */
 
@@ -60,7 +66,7 @@ incoming_hold(struct incoming *incoming)
     pthread_mutex_unlock(&incoming->session->lock);
 }
 
-static void
+void
 incoming_release(struct incoming *incoming)
 {
     struct session *session = incoming->session;
@@ -71,9 +77,10 @@ incoming_release(struct incoming *incoming)
     pthread_mutex_unlock(&session->lock);
     if (left > 0)
         return;
-    for (size_t i = 0; i < incoming->request.piece_count; i++)
-        rpc_kept_release((struct rpc_kept *)(uintptr_t)incoming->pieces[i].kept);
-    free(incoming->pieces);
+    gathered_release(&incoming->first);
+    gathered_release(&incoming->more);
+    if (incoming->request.flow != NULL)
+        peer_flow_fini(&incoming->flow);
     free(incoming);
     session_release(session);
 }
@@ -92,36 +99,48 @@ over(struct incoming *incoming)
 
 /* ---- answers ---- */
 
-/* Locked. */
-static void
-broke(struct session *session)
+void
+session_broke(struct session *session)
 {
     session->is_broken = true;
     session->house->on_broken(session->house->context);
+}
+
+static struct incoming **
+place_of(const struct incoming *incoming)
+{
+    return &incoming->session->incoming[incoming->number & SESSION_PLACE_MASK];
+}
+
+bool
+incoming_is_there(const struct incoming *incoming)
+{
+    return *place_of(incoming) == incoming;
 }
 
 /* Locked. Whether it was still there: who takes it has the table's reference. */
 static bool
 table_take(struct incoming *incoming)
 {
-    struct incoming **place = &incoming->session->incoming[incoming->number & PLACE_MASK];
-    if (*place != incoming)
+    if (!incoming_is_there(incoming))
         return false;
-    *place = NULL;
+    *place_of(incoming) = NULL;
     return true;
 }
 
-/* Locked. `frame` is an answer. */
+/* Locked. `frame` is an answer; of a flow, it comes behind its messages. */
 static void
 send_answer(struct session *session, struct peer_frame *frame, const struct rpc_piece *pieces,
-            size_t piece_count)
+            size_t piece_count, const struct peer_flow *flow)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < piece_count; i++)
         bytes += pieces[i].bytes;
     frame->kind = PEER_ANSWER;
     frame->answer.message_bytes = bytes;
-    enum status status = peer_pipe_put(&session->pipe, frame, pieces, piece_count, bytes);
+    enum status status =
+        flow != NULL ? peer_pipe_put_behind(&session->pipe, frame, pieces, piece_count, bytes)
+                     : peer_pipe_put(&session->pipe, frame, pieces, piece_count, bytes);
     if (status == STATUS_INVALID_ARGUMENT) {
         static const char text[] = "the answer's metadata are too long to be passed on";
         struct peer_answer *answer = &frame->answer;
@@ -130,10 +149,10 @@ send_answer(struct session *session, struct peer_frame *frame, const struct rpc_
         answer->initial_count = answer->trailing_count = 0;
         answer->has_message = false;
         answer->message_bytes = 0;
-        status = peer_pipe_put(&session->pipe, frame, NULL, 0, 0);
+        status = peer_pipe_put_behind(&session->pipe, frame, NULL, 0, 0);
     }
     if (status != STATUS_OK)
-        broke(session);
+        session_broke(session);
 }
 
 static uint32_t
@@ -167,7 +186,7 @@ answer(struct incoming *incoming, struct peer_frame *frame, const struct rpc_pie
     bool was_there = table_take(incoming);
     frame->answer.number = incoming->number;
     if (was_there && session->call != NULL)
-        send_answer(session, frame, pieces, piece_count);
+        send_answer(session, frame, pieces, piece_count, incoming->request.flow);
     else
         peer_pieces_give_back(pieces, piece_count);
     return was_there;
@@ -226,21 +245,24 @@ pass_back(struct incoming *incoming, const struct rpc_answer *given)
         incoming_release(incoming);
 }
 
-static struct incoming *
+struct incoming *
 incoming_of(struct peer_request *request)
 {
     return (struct incoming *)((char *)request - offsetof(struct incoming, request));
 }
 
 static void
-on_ended(struct peer_request *request, uint32_t number, const struct driver_end *end,
+on_ended(struct peer_request *request, uint32_t number, const struct driver_end *ended,
          const struct rpc_answer *given)
 {
+    struct peer_flow_end as_told;
+    peer_flow_detach(request->flow, ended, given, &as_told);
+    const struct driver_end *end = &as_told.end;
     struct incoming *incoming = incoming_of(request);
     struct session *session = incoming->session;
     struct driver *driver = session->house->driver;
     if (end->end == MESH_END_OK)
-        pass_back(incoming, given);
+        pass_back(incoming, as_told.answer);
     driver_try_ended(driver, &incoming->call, number, end);
     pthread_mutex_lock(&session->lock);
     bool is_cancelled = incoming->is_cancelled;
@@ -263,7 +285,12 @@ on_release(struct peer_request *request)
 }
 
 static const struct peer_request_type request_type = {
-    .on_ended = on_ended, .hold = on_hold, .release = on_release};
+    .on_ended = on_ended,
+    .hold = on_hold,
+    .release = on_release,
+    .on_part = incoming_on_part,
+    .on_room = incoming_on_room,
+};
 
 static enum driver_begun
 on_serve(struct driver_call *call, const struct driver_attempt *attempt, struct driver_end *end)
@@ -288,30 +315,8 @@ refuse_call(struct session *session, uint32_t number, enum mesh_end end, const c
     frame.answer.has_message = frame.answer.has_figures = false;
     frame.answer.initial_count = frame.answer.trailing_count = 0;
     pthread_mutex_lock(&session->lock);
-    send_answer(session, &frame, NULL, 0);
+    send_answer(session, &frame, NULL, 0, NULL);
     pthread_mutex_unlock(&session->lock);
-}
-
-static void
-piece_add(struct incoming *incoming, const struct rpc_message *message,
-          const struct peer_frame *frame)
-{
-    struct peer_request *request = &incoming->request;
-    if (frame->payload_bytes == 0)
-        return;
-    if (request->piece_count == incoming->piece_capacity) {
-        incoming->piece_capacity = incoming->piece_capacity == 0 ? 1 : incoming->piece_capacity * 2;
-        incoming->pieces =
-            realloc(incoming->pieces, incoming->piece_capacity * sizeof(*incoming->pieces));
-        CHECK(incoming->pieces != NULL);
-        request->pieces = incoming->pieces;
-    }
-    incoming->received += frame->payload_bytes;
-    incoming->pieces[request->piece_count++] = (struct rpc_piece){
-        .kept = rpc_message_keep(message),
-        .offset = (size_t)frame->payload_offset,
-        .bytes = (size_t)frame->payload_bytes,
-    };
 }
 
 static int64_t
@@ -333,6 +338,8 @@ begin(struct incoming *incoming)
     incoming->request.metadata = told->metadata;
     incoming->request.metadata_count = told->metadata_count;
     incoming->request.queue = incoming->session->house->queue;
+    incoming->request.pieces = incoming->first.pieces;
+    incoming->request.piece_count = incoming->first.count;
     incoming->call = (struct driver_call){
         .type = &call_type,
         .request = &incoming->request,
@@ -373,10 +380,17 @@ incoming_create(struct session *session, uint32_t head_bytes)
     incoming->session = session;
     incoming->references = 1; /* the table's */
     incoming->is_called = incoming->is_cancelled = incoming->is_over = false;
-    incoming->received = incoming->expected = 0;
-    incoming->pieces = NULL;
-    incoming->piece_capacity = 0;
+    incoming->first = incoming->more = (struct gathered){.pieces = NULL};
+    incoming->is_gathering = incoming->is_last = false;
+    incoming->in = incoming->credit = incoming->out = 0;
     return incoming;
+}
+
+/* What is counted for a call: its message, and what may come behind it. */
+static uint64_t
+held_of(const struct peer_call *told)
+{
+    return told->message_bytes + (told->shape == PEER_FLOW_OPEN ? PEER_FLOW_WINDOW_BYTES : 0);
 }
 
 /* What a call that can be read asks too much of; NULL: nothing. */
@@ -387,7 +401,7 @@ refusal(const struct session *session, const struct peer_call *told, enum mesh_e
     if (told->message_bytes > session->house->options->message_bytes_max)
         return "the message is larger than this node takes";
     *end = MESH_END_OVERLOADED;
-    if (session->held_bytes + told->message_bytes > PEER_SERVER_HELD_BYTES)
+    if (session->held_bytes + held_of(told) > PEER_SERVER_HELD_BYTES)
         return "too many bytes of requests wait here";
     return NULL;
 }
@@ -396,7 +410,7 @@ static enum status
 check_call(const struct session *session, const struct peer_frame *frame, struct error *error)
 {
     const struct peer_call *told = &frame->call;
-    uint32_t place = told->number & PLACE_MASK;
+    uint32_t place = told->number & SESSION_PLACE_MASK;
     if (place < session->place_count && session->incoming[place] != NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: its place is in use",
                          told->number);
@@ -410,6 +424,14 @@ check_call(const struct session *session, const struct peer_frame *frame, struct
         return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: a part without bytes",
                          told->number);
     return STATUS_OK;
+}
+
+/* A request that is whole is known to be. */
+static void
+flow_begin(struct incoming *incoming)
+{
+    peer_flow_init(&incoming->flow, &incoming->request);
+    incoming->flow.is_closed = incoming->is_last = incoming->frame.call.shape == PEER_FLOW_CLOSED;
 }
 
 static enum status
@@ -433,15 +455,17 @@ on_call(struct session *session, const struct rpc_message *message, const struct
     if (status == STATUS_OK)
         why = refusal(session, told, &end);
     if (status == STATUS_OK && why == NULL) {
-        uint32_t place = told->number & PLACE_MASK;
+        uint32_t place = told->number & SESSION_PLACE_MASK;
         if (place >= session->place_count)
             table_grow(session, place);
         session->incoming[place] = incoming;
         incoming->number = told->number;
-        incoming->expected = told->message_bytes;
-        incoming->held = told->message_bytes + sizeof(*incoming) + frame->head_bytes;
+        incoming->first.expected = told->message_bytes;
+        incoming->held = held_of(told) + sizeof(*incoming) + frame->head_bytes;
         session->held_bytes += incoming->held;
         session->references++;
+        if (told->shape != PEER_FLOW_UNARY)
+            flow_begin(incoming);
     }
     pthread_mutex_unlock(&session->lock);
     if (status != STATUS_OK || why != NULL) {
@@ -450,8 +474,8 @@ on_call(struct session *session, const struct rpc_message *message, const struct
         free(incoming);
         return status;
     }
-    piece_add(incoming, message, frame);
-    if (incoming->received == incoming->expected)
+    gathered_add(&incoming->first, message, frame);
+    if (incoming->first.received == incoming->first.expected)
         begin(incoming);
     return STATUS_OK;
 }
@@ -460,31 +484,47 @@ on_call(struct session *session, const struct rpc_message *message, const struct
 static struct incoming *
 find(const struct session *session, uint32_t number)
 {
-    uint32_t place = number & PLACE_MASK;
+    uint32_t place = number & SESSION_PLACE_MASK;
     struct incoming *incoming = place < session->place_count ? session->incoming[place] : NULL;
     return incoming != NULL && incoming->number == number ? incoming : NULL;
+}
+
+struct incoming *
+session_find(struct session *session, uint32_t number)
+{
+    pthread_mutex_lock(&session->lock);
+    struct incoming *incoming = find(session, number);
+    if (incoming != NULL)
+        incoming->references++;
+    pthread_mutex_unlock(&session->lock);
+    return incoming;
+}
+
+static enum status
+on_first_part(struct incoming *incoming, const struct rpc_message *message,
+              const struct peer_frame *frame, struct error *error)
+{
+    struct gathered *first = &incoming->first;
+    if (frame->payload_bytes == 0 || frame->payload_bytes > first->expected - first->received)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: a part of a wrong length",
+                         incoming->number);
+    gathered_add(first, message, frame);
+    if (first->received == first->expected)
+        begin(incoming);
+    return STATUS_OK;
 }
 
 static enum status
 on_part(struct session *session, const struct rpc_message *message, const struct peer_frame *frame,
         struct error *error)
 {
-    uint32_t number = frame->about.number;
-    pthread_mutex_lock(&session->lock);
-    struct incoming *incoming = find(session, number);
-    bool is_called = incoming != NULL && incoming->is_called;
-    pthread_mutex_unlock(&session->lock);
+    struct incoming *incoming = session_find(session, frame->about.number);
     if (incoming == NULL)
         return STATUS_OK; /* it was answered before it was whole */
-    if (is_called)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: a part too many", number);
-    if (frame->payload_bytes == 0 || frame->payload_bytes > incoming->expected - incoming->received)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: a part of a wrong length",
-                         number);
-    piece_add(incoming, message, frame);
-    if (incoming->received == incoming->expected)
-        begin(incoming);
-    return STATUS_OK;
+    enum status status = incoming->is_called ? session_on_flow_part(incoming, message, frame, error)
+                                             : on_first_part(incoming, message, frame, error);
+    incoming_release(incoming);
+    return status;
 }
 
 /* Not in the table any more; the table's reference is ours. */
@@ -509,6 +549,25 @@ take_to_cancel(struct incoming *incoming)
         return NULL;
     incoming->is_cancelled = true;
     return incoming;
+}
+
+void
+incoming_refuse(struct incoming *incoming, const struct error *error)
+{
+    struct session *session = incoming->session;
+    const struct rpc_answer given = {
+        .status = error->status,
+        .text = {error->text, strlen(error->text)},
+    };
+    struct peer_frame frame;
+    frame_of_answer(&frame.answer, &given);
+    frame.answer.has_figures = false;
+    pthread_mutex_lock(&session->lock);
+    incoming->is_cancelled = true;
+    bool was_there = answer(incoming, &frame, NULL, 0);
+    pthread_mutex_unlock(&session->lock);
+    if (was_there)
+        cancel(incoming);
 }
 
 static void
@@ -546,7 +605,7 @@ on_hello(struct session *session, const struct peer_hello *hello, struct error *
     pthread_mutex_lock(&session->lock);
     session->has_heard = true;
     if (peer_pipe_put(&session->pipe, &frame, NULL, 0, 0) != STATUS_OK)
-        broke(session);
+        session_broke(session);
     pthread_mutex_unlock(&session->lock);
     return STATUS_OK;
 }
@@ -584,6 +643,8 @@ on_frame(struct session *session, const struct rpc_message *message, struct erro
     case PEER_PART: return on_part(session, message, frame, error);
     case PEER_CANCEL: on_cancel(session, frame->about.number); return STATUS_OK;
     case PEER_ENSURE: on_ensure(session, &frame->ensure); return STATUS_OK;
+    case PEER_MESSAGE: return session_on_flow_message(session, message, frame, error);
+    case PEER_CREDIT: return session_on_credit(session, &frame->credit, error);
     default: return error_set(error, STATUS_INVALID_ARGUMENT, "a frame that is for who calls");
     }
 }
@@ -628,7 +689,7 @@ session_on_sent(struct session *session)
     pthread_mutex_lock(&session->lock);
     peer_pipe_on_sent(&session->pipe);
     if (session->pipe.is_broken)
-        broke(session);
+        session_broke(session);
     pthread_mutex_unlock(&session->lock);
 }
 

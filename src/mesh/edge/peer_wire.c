@@ -56,7 +56,7 @@ struct shape {
 /* Enumerations are read and written as what the compiler makes of them. */
 _Static_assert(sizeof(enum mesh_hop) == 4 && sizeof(enum mesh_end) == 4 &&
                    sizeof(enum mesh_list) == 4 && sizeof(enum mesh_class) == 4 &&
-                   sizeof(enum status) == 4,
+                   sizeof(enum status) == 4 && sizeof(enum peer_flow_shape) == 4,
                "an enumeration takes four bytes");
 
 static const struct member hello_members[] = {
@@ -90,6 +90,7 @@ static const struct member call_members[] = {
     PLAIN(peer_call, NUMBER_64, 7, message_bytes, 0),
     INNER(peer_call, MANY, 8, tried, tried_count, MESH_TRIED_MAX, &tried_shape),
     INNER(peer_call, MANY, 9, metadata, metadata_count, PEER_METADATA_MAX, &pair_shape),
+    PLAIN(peer_call, CHOICE, 10, shape, PEER_FLOW_OPEN),
 };
 static const struct shape call_shape = SHAPE(peer_call, call_members);
 
@@ -129,12 +130,28 @@ static const struct member ensure_members[] = {
 };
 static const struct shape ensure_shape = SHAPE(peer_ensure, ensure_members);
 
+static const struct member message_members[] = {
+    PLAIN(peer_message, NUMBER_32, 1, number, 0),
+    PLAIN(peer_message, FLAG, 2, has_message, 0),
+    PLAIN(peer_message, FLAG, 3, is_last, 0),
+    PLAIN(peer_message, NUMBER_64, 4, message_bytes, 0),
+    INNER(peer_message, MANY, 5, initial, initial_count, PEER_METADATA_MAX, &pair_shape),
+};
+static const struct shape message_shape = SHAPE(peer_message, message_members);
+
+static const struct member credit_members[] = {
+    PLAIN(peer_credit, NUMBER_32, 1, number, 0),
+    PLAIN(peer_credit, NUMBER_64, 2, cost, 0),
+};
+static const struct shape credit_shape = SHAPE(peer_credit, credit_members);
+
 enum { FIELD_PAYLOAD = 15 };
 
 /* By the number of the kind; all lie at the same place, the union's. */
 static const struct shape *const shapes[] = {
-    [PEER_HELLO] = &hello_shape,   [PEER_CALL] = &call_shape,    [PEER_PART] = &about_shape,
-    [PEER_ANSWER] = &answer_shape, [PEER_CANCEL] = &about_shape, [PEER_ENSURE] = &ensure_shape,
+    [PEER_HELLO] = &hello_shape,     [PEER_CALL] = &call_shape,     [PEER_PART] = &about_shape,
+    [PEER_ANSWER] = &answer_shape,   [PEER_CANCEL] = &about_shape,  [PEER_ENSURE] = &ensure_shape,
+    [PEER_MESSAGE] = &message_shape, [PEER_CREDIT] = &credit_shape,
 };
 _Static_assert(offsetof(struct peer_frame, hello) == offsetof(struct peer_frame, answer) &&
                    offsetof(struct peer_frame, hello) == offsetof(struct peer_frame, call),

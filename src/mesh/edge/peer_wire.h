@@ -11,6 +11,7 @@
 #pragma once
 
 #include "mesh/core/mesh_core.h"
+#include "mesh/edge/peer_flow.h"
 #include "rpc/rpc.h"
 #include "rpc/wire.h"
 
@@ -38,6 +39,7 @@ struct peer_call {
     enum mesh_hop hop;
     uint64_t left_us;
     uint64_t message_bytes;
+    enum peer_flow_shape shape;
     uint32_t tried_count;
     uint32_t metadata_count;
     struct mesh_tried tried[MESH_TRIED_MAX];
@@ -57,6 +59,22 @@ struct peer_answer {
     struct rpc_metadata initial[PEER_METADATA_MAX];
     struct rpc_metadata trailing[PEER_METADATA_MAX];
     struct mesh_figures figures;
+};
+
+/* A message behind the first of a call, or ahead of the end of its answer. */
+struct peer_message {
+    uint32_t number;
+    bool has_message; /* else it is the end alone, or the initial metadata alone */
+    bool is_last;     /* to the node that is called: no more follow */
+    uint64_t message_bytes;
+    uint32_t initial_count; /* to the caller */
+    struct rpc_metadata initial[PEER_METADATA_MAX];
+};
+
+/* So much of what was sent in such messages was taken, as peer_flow_cost counts. */
+struct peer_credit {
+    uint32_t number;
+    uint64_t cost;
 };
 
 /* A part, or a cancellation. */
@@ -80,6 +98,8 @@ enum peer_kind {
     PEER_ANSWER = 4,
     PEER_CANCEL = 5,
     PEER_ENSURE = 6,
+    PEER_MESSAGE = 7,
+    PEER_CREDIT = 8,
 };
 
 /* Of those that are not the frame's kind, nothing is valid. */
@@ -95,6 +115,8 @@ struct peer_frame {
         struct peer_about about; /* PART, CANCEL */
         struct peer_answer answer;
         struct peer_ensure ensure;
+        struct peer_message message;
+        struct peer_credit credit;
     };
 };
 

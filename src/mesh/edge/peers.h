@@ -28,11 +28,13 @@
 enum {
     PEERS_METADATA_MAX = 64, /* entries passed on with a request, and with each part of an answer */
     PEERS_CALLS_MAX = 1 << 14,     /* under way on one stream; more: OVERLOADED */
+    PEERS_FLOWS_MAX = 1 << 9,      /* of these, that have a flow; more: OVERLOADED */
     PEERS_WINDOW_BYTES = 64 << 20, /* that wait for one stream to take them; more: OVERLOADED */
 };
 
 /* ---- what is passed on ---- */
 
+struct peer_flow;
 struct peer_request;
 
 /* By the request's owner. */
@@ -49,6 +51,12 @@ struct peer_request_type {
      * A try that is abandoned may still hold it for as long as on_ended runs. */
     void (*hold)(struct peer_request *request);
     void (*release)(struct peer_request *request);
+    /* Of requests with a flow (peer_flow.h); on the thread of the request's queue. A message of the
+     * answer that is not the last word, with the initial metadata if it is the first; without
+     * pieces, these alone. Its cost is given back by peer_flow_taken. */
+    void (*on_part)(struct peer_request *request, const struct rpc_answer *part);
+    /* Of the messages behind the first, so much was taken: there is room for as much. */
+    void (*on_room)(struct peer_request *request, uint64_t cost);
 };
 
 /* The owner's, as it was set until the last one has let go of it. */
@@ -59,7 +67,8 @@ struct peer_request {
     size_t piece_count;
     const struct rpc_metadata *metadata; /* those of peers_pass_on */
     size_t metadata_count;               /* at most PEERS_METADATA_MAX */
-    uint32_t queue; /* index of the queue on whose thread the answer is to come */
+    uint32_t queue;         /* index of the queue on whose thread the answer is to come */
+    struct peer_flow *flow; /* NULL: one message each way */
 
     /* Of who has the try: NULL before the first. */
     void *link;

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls of models with a flow. The first that comes back is held until the end of the step: what
+ * answers one message has by then said so, and its answer goes out as one, as that of a call that
+ * was known to be unary. What is left then is passed on message by message; the next is asked for
+ * while there is room.
+ *
+ * Threads. `costs` is written by who begins the try, too, and so under the external's lock; all
+ * else is the queue's thread's.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "mesh/edge/external_state.h"
+
+/* The first message, and as many as may be on their way. */
+enum { COSTS_MAX = PEER_FLOW_WINDOW_BYTES / PEER_FLOW_MESSAGE_BYTES + 2 };
+
+struct served_flow {
+    struct served *served;
+    struct rpc_later later;
+    struct rpc_kept *held;        /* of the answer; NULL: none */
+    struct rpc_piece held_piece;  /* all of it */
+    struct rpc_metadata *initial; /* that were not passed on; NULL: none */
+    size_t initial_count;
+    bool is_streaming;         /* a message was passed on */
+    bool waits_for_room;       /* the next is not asked for */
+    uint64_t out;              /* that was passed on, and not taken */
+    uint64_t costs[COSTS_MAX]; /* of messages that the transport has not taken, in their order */
+    uint32_t cost_first;
+    uint32_t cost_count;
+    char model[];
+};
+
+static struct served_flow *
+flow_create(struct served *served, const char *model)
+{
+    size_t bytes = strlen(model) + 1;
+    struct served_flow *flow = calloc(1, sizeof(*flow) + bytes);
+    CHECK(flow != NULL);
+    flow->served = served;
+    memcpy(flow->model, model, bytes);
+    flow->cost_count = 1; /* the first message, which costs nothing */
+    return flow;
+}
+
+void
+external_flow_free(struct served_flow *flow)
+{
+    if (flow == NULL)
+        return;
+    rpc_later_drop(&flow->later);
+    rpc_kept_release(flow->held);
+    free(flow->initial);
+    free(flow);
+}
+
+/* ---- towards the runtime ---- */
+
+/* Locked. */
+static void
+cost_push(struct served_flow *flow, uint64_t cost)
+{
+    CHECK(flow->cost_count < COSTS_MAX);
+    flow->costs[(flow->cost_first + flow->cost_count++) % COSTS_MAX] = cost;
+}
+
+/* Locked. */
+static uint64_t
+cost_pop(struct served_flow *flow)
+{
+    CHECK(flow->cost_count > 0);
+    uint64_t cost = flow->costs[flow->cost_first];
+    flow->cost_first = (flow->cost_first + 1) % COSTS_MAX;
+    flow->cost_count--;
+    return cost;
+}
+
+/* Locked. What is not taken any more is of a call that is over, of which the end is told. */
+static enum status
+send(struct served *served, const struct rpc_piece *pieces, size_t piece_count, bool last,
+     struct error *error)
+{
+    struct served_flow *flow = served->flow;
+    const struct external_method *method;
+    struct id_inject plan;
+    struct external_list list;
+    if (pieces != NULL) {
+        (void)external_status_permits(&served->external->status, served->request->method, &method);
+        enum status status =
+            external_list_make(&list, method, pieces, piece_count, flow->model, &plan, error);
+        if (status == STATUS_OK && rpc_client_send(served->call, list.at, list.count) == STATUS_OK)
+            cost_push(flow, peer_flow_cost(peer_pieces_bytes(pieces, piece_count)));
+        external_list_fini(&list);
+        if (status != STATUS_OK)
+            return status;
+    }
+    if (last)
+        rpc_client_half_close(served->call);
+    return STATUS_OK;
+}
+
+static enum status
+sink_send(void *context, const struct rpc_piece *pieces, size_t piece_count, bool last,
+          struct error *error)
+{
+    struct served *served = context;
+    pthread_mutex_lock(&served->external->lock);
+    enum status status = send(served, pieces, piece_count, last, error);
+    pthread_mutex_unlock(&served->external->lock);
+    return status;
+}
+
+static void
+read_if_room(struct served_flow *flow)
+{
+    flow->waits_for_room = flow->out >= PEER_FLOW_WINDOW_BYTES;
+    if (!flow->waits_for_room)
+        rpc_client_read(flow->served->call);
+}
+
+static void
+sink_taken(void *context, uint64_t cost)
+{
+    struct served_flow *flow = ((struct served *)context)->flow;
+    CHECK(cost <= flow->out);
+    flow->out -= cost;
+    if (flow->waits_for_room)
+        read_if_room(flow);
+}
+
+static const struct peer_flow_sink sink = {sink_send, sink_taken};
+
+static void
+on_sent(void *context, size_t waiting)
+{
+    struct served *served = context;
+    struct peer_request *request = served->request;
+    (void)waiting;
+    pthread_mutex_lock(&served->external->lock);
+    uint64_t cost = cost_pop(served->flow);
+    pthread_mutex_unlock(&served->external->lock);
+    if (cost > 0)
+        request->type->on_room(request, cost);
+}
+
+/* ---- from the runtime ---- */
+
+static struct rpc_span
+copy_span(const struct rpc_span *span, char **room)
+{
+    struct rpc_span copy = {*room, span->bytes};
+    if (span->bytes > 0)
+        memcpy(*room, span->data, span->bytes);
+    *room += span->bytes;
+    return copy;
+}
+
+/* In one block. */
+static struct rpc_metadata *
+copy_metadata(const struct rpc_metadata *from, size_t count)
+{
+    size_t bytes = count * sizeof(*from);
+    for (size_t i = 0; i < count; i++)
+        bytes += from[i].key.bytes + from[i].value.bytes;
+    struct rpc_metadata *to = malloc(bytes);
+    CHECK(to != NULL);
+    char *room = (char *)(to + count);
+    for (size_t i = 0; i < count; i++)
+        to[i] =
+            (struct rpc_metadata){copy_span(&from[i].key, &room), copy_span(&from[i].value, &room)};
+    return to;
+}
+
+/* What is held, as a part. */
+static void
+pass_on(struct rpc_later *later)
+{
+    struct served_flow *flow =
+        (struct served_flow *)(void *)((char *)later - offsetof(struct served_flow, later));
+    struct rpc_metadata *initial = flow->initial;
+    struct rpc_kept *held = flow->held;
+    const struct rpc_answer part = {
+        .pieces = held == NULL ? NULL : &flow->held_piece,
+        .piece_count = held != NULL,
+        .initial = initial,
+        .initial_count = flow->initial_count,
+    };
+    flow->initial = NULL;
+    flow->initial_count = 0;
+    flow->held = NULL;
+    if (held != NULL) {
+        flow->is_streaming = true;
+        flow->out += peer_flow_cost(flow->held_piece.bytes);
+    }
+    peer_flow_part(flow->served->request->flow, &part);
+    if (held != NULL)
+        read_if_room(flow);
+    rpc_kept_release(held);
+    free(initial);
+}
+
+static void
+at_end_of_step(struct served_flow *flow)
+{
+    const struct served *served = flow->served;
+    if (flow->later.link == NULL) {
+        flow->later.run = pass_on;
+        rpc_queue_later(served->external->options.queues[served->request->queue], &flow->later);
+    }
+}
+
+static void
+on_initial(void *context, const struct rpc_metadata *initial, size_t initial_count)
+{
+    struct served_flow *flow = ((struct served *)context)->flow;
+    if (initial_count == 0)
+        return;
+    flow->initial = copy_metadata(initial, initial_count);
+    flow->initial_count = initial_count;
+    at_end_of_step(flow);
+}
+
+static void
+on_message(void *context, const struct rpc_message *message)
+{
+    struct served_flow *flow = ((struct served *)context)->flow;
+    flow->held = rpc_message_keep(message);
+    flow->held_piece = rpc_kept_piece(flow->held);
+    if (flow->is_streaming)
+        pass_on(&flow->later);
+    else
+        at_end_of_step(flow);
+}
+
+bool
+external_flow_end(struct served_flow *flow, struct rpc_answer *answer)
+{
+    rpc_later_drop(&flow->later);
+    answer->initial = flow->initial;
+    answer->initial_count = flow->initial_count;
+    if (flow->held != NULL) {
+        answer->pieces = &flow->held_piece;
+        answer->piece_count = 1;
+    }
+    return flow->is_streaming;
+}
+
+static const struct rpc_client_events events = {
+    .on_initial = on_initial,
+    .on_message = on_message,
+    .on_sent = on_sent,
+    .on_end = external_on_end,
+};
+
+/* ---- the beginning ---- */
+
+/* The driver's lock is held, so nothing can be refused here: it is the end of the call. */
+static void
+send_kept(struct served *served, struct peer_flow_kept *kept, bool closed)
+{
+    while (kept != NULL) {
+        bool last = closed && kept->next == NULL;
+        if (served->refusal.status == STATUS_OK &&
+            send(served, kept->pieces, kept->piece_count, last, &served->refusal) != STATUS_OK)
+            rpc_client_cancel(served->call);
+        kept = peer_flow_kept_free(kept);
+    }
+}
+
+/* Attached first: what comes back at once finds the sink, and who has more to send waits for the
+ * lock. */
+void
+external_flow_start(struct served *served, struct rpc_client *client,
+                    struct rpc_client_request *request, const char *model)
+{
+    bool closed;
+    served->flow = flow_create(served, model);
+    struct peer_flow_kept *kept = peer_flow_attach(served->request->flow, &sink, served, &closed);
+    request->kind = RPC_BIDI_STREAM;
+    request->events = &events;
+    request->last = request->initial_late = closed && kept == NULL;
+    rpc_client_start(client, request, &served->call);
+    send_kept(served, kept, closed);
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/edge/peer_flow.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+uint64_t
+peer_pieces_bytes(const struct rpc_piece *pieces, size_t piece_count)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < piece_count; i++)
+        bytes += pieces[i].bytes;
+    return bytes;
+}
+
+/* ---- what waits ---- */
+
+static struct peer_flow_kept *
+kept_create(const struct rpc_piece *pieces, size_t piece_count)
+{
+    struct peer_flow_kept *kept = malloc(sizeof(*kept) + piece_count * sizeof(*pieces));
+    CHECK(kept != NULL);
+    *kept = (struct peer_flow_kept){.piece_count = piece_count};
+    for (size_t i = 0; i < piece_count; i++) {
+        kept->pieces[i] = pieces[i];
+        rpc_kept_acquire((struct rpc_kept *)(uintptr_t)pieces[i].kept);
+    }
+    return kept;
+}
+
+struct peer_flow_kept *
+peer_flow_kept_free(struct peer_flow_kept *kept)
+{
+    struct peer_flow_kept *next = kept->next;
+    for (size_t i = 0; i < kept->piece_count; i++)
+        rpc_kept_release((struct rpc_kept *)(uintptr_t)kept->pieces[i].kept);
+    free(kept);
+    return next;
+}
+
+/* ---- the owner's ---- */
+
+void
+peer_flow_init(struct peer_flow *flow, struct peer_request *request)
+{
+    *flow = (struct peer_flow){.request = request};
+    flow->last = &flow->first;
+    request->flow = flow;
+    CHECK(pthread_mutex_init(&flow->lock, NULL) == 0);
+}
+
+void
+peer_flow_fini(struct peer_flow *flow)
+{
+    while (flow->first != NULL)
+        flow->first = peer_flow_kept_free(flow->first);
+    pthread_mutex_destroy(&flow->lock);
+}
+
+enum status
+peer_flow_send(struct peer_flow *flow, const struct rpc_piece *pieces, size_t piece_count,
+               bool last, struct error *error)
+{
+    pthread_mutex_lock(&flow->lock);
+    const struct peer_flow_sink *sink = flow->sink;
+    void *context = flow->sink_context;
+    flow->is_closed = flow->is_closed || last;
+    if (sink != NULL && pieces != NULL) {
+        flow->is_committed = true;
+    } else if (pieces != NULL) {
+        struct peer_flow_kept *kept = kept_create(pieces, piece_count);
+        *flow->last = kept;
+        flow->last = &kept->next;
+    }
+    pthread_mutex_unlock(&flow->lock);
+    return sink == NULL ? STATUS_OK : sink->send(context, pieces, piece_count, last, error);
+}
+
+void
+peer_flow_taken(struct peer_flow *flow, uint64_t cost)
+{
+    pthread_mutex_lock(&flow->lock);
+    const struct peer_flow_sink *sink = flow->sink;
+    void *context = flow->sink_context;
+    pthread_mutex_unlock(&flow->lock);
+    if (sink != NULL)
+        sink->taken(context, cost);
+}
+
+/* Why a call cannot go on that cannot be tried again. */
+static const char *
+reason(enum mesh_end end)
+{
+    switch (end) {
+    case MESH_END_DEADLINE: return "the deadline has passed";
+    case MESH_END_NOT_HERE: return "the stream was cut off: its model is no longer there";
+    case MESH_END_OVERLOADED: return "the stream was cut off: the node that has it is overloaded";
+    case MESH_END_UNAVAILABLE:
+        return "the stream was cut off: the node that has it is about to end";
+    default: return "the stream was cut off: the node or the runtime that had it was lost";
+    }
+}
+
+void
+peer_flow_detach(struct peer_flow *flow, const struct driver_end *end,
+                 const struct rpc_answer *answer, struct peer_flow_end *out)
+{
+    out->end = *end;
+    out->answer = answer;
+    if (flow == NULL)
+        return;
+    pthread_mutex_lock(&flow->lock);
+    flow->sink = NULL;
+    bool is_committed = flow->is_committed;
+    pthread_mutex_unlock(&flow->lock);
+    if (end->end == MESH_END_OK || !is_committed)
+        return;
+    const char *text = reason(end->end);
+    out->made = (struct rpc_answer){
+        .status = end->end == MESH_END_DEADLINE ? STATUS_DEADLINE_EXCEEDED : STATUS_UNAVAILABLE,
+        .text = {text, strlen(text)},
+    };
+    out->end.end = MESH_END_OK;
+    out->end.vanished = false;
+    out->answer = &out->made;
+}
+
+/* ---- the sink's ---- */
+
+enum peer_flow_shape
+peer_flow_shape(struct peer_flow *flow)
+{
+    if (flow == NULL)
+        return PEER_FLOW_UNARY;
+    pthread_mutex_lock(&flow->lock);
+    bool is_open = !flow->is_closed || flow->first != NULL;
+    pthread_mutex_unlock(&flow->lock);
+    return is_open ? PEER_FLOW_OPEN : PEER_FLOW_CLOSED;
+}
+
+struct peer_flow_kept *
+peer_flow_attach(struct peer_flow *flow, const struct peer_flow_sink *sink, void *context,
+                 bool *closed)
+{
+    pthread_mutex_lock(&flow->lock);
+    struct peer_flow_kept *first = flow->first;
+    flow->sink = sink;
+    flow->sink_context = context;
+    flow->first = NULL;
+    flow->last = &flow->first;
+    flow->is_committed = flow->is_committed || first != NULL;
+    *closed = flow->is_closed;
+    pthread_mutex_unlock(&flow->lock);
+    return first;
+}
+
+void
+peer_flow_part(struct peer_flow *flow, const struct rpc_answer *part)
+{
+    struct peer_request *request = flow->request;
+    pthread_mutex_lock(&flow->lock);
+    flow->is_committed = true;
+    pthread_mutex_unlock(&flow->lock);
+    request->type->on_part(request, part);
+}

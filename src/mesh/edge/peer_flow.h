@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A call with any number of messages each way, while it is passed on: what stands between the owner
+ * of its request (who has the caller: a front, or a session of a peer) and the one who has its try
+ * (an external runtime, or the link to a peer). The request's own message is the first; what comes
+ * behind it goes through here, and so does what is answered ahead of the end.
+ *
+ * Either side may have a window's worth on its way that the other has not taken, and one message
+ * that is larger: so a reader that is slow stops the writer, with bounded memory at each hop.
+ * A message costs its bytes and a bit more, so many small ones are bounded, too.
+ *
+ * A try may be repeated as long as nothing of its answer was passed on and no message behind the
+ * first was sent on: until then the flow keeps what it has. After that it is COMMITTED, and a try
+ * that fails is the end of the call.
+ *
+ * Threads. All on the thread of the request's queue, but for peer_flow_attach and _shape, which
+ * come with a try, UNDER THE LOCK of the driver, on any thread. A sink's functions are called
+ * without a lock of the flow's; sinks lock before they attach, so what is sent meanwhile comes
+ * behind.
+ */
+#pragma once
+
+#include <pthread.h>
+
+#include "mesh/edge/peers.h"
+
+enum {
+    PEER_FLOW_WINDOW_BYTES = 256 << 10,
+    PEER_FLOW_MESSAGE_BYTES = 4 << 10, /* what a message costs beside its bytes: 64 fill a window */
+};
+
+/* Who has the try. */
+struct peer_flow_sink {
+    /* A message; `last`: and no more, NULL pieces: that alone. A status other than OK, with the
+     * text for the caller, is the end of the call: the owner ends it. */
+    enum status (*send)(void *context, const struct rpc_piece *pieces, size_t piece_count,
+                        bool last, struct error *error);
+    /* The owner is done with so much of the answer. */
+    void (*taken)(void *context, uint64_t cost);
+};
+
+/* A message that waits for a try. */
+struct peer_flow_kept {
+    struct peer_flow_kept *next;
+    size_t piece_count;
+    struct rpc_piece pieces[]; /* kept; references of ours */
+};
+
+struct peer_flow {
+    struct peer_request *request;
+    pthread_mutex_t lock;              /* of what follows */
+    const struct peer_flow_sink *sink; /* NULL: there is no try */
+    void *sink_context;
+    struct peer_flow_kept *first; /* that were not sent on */
+    struct peer_flow_kept **last;
+    bool is_closed; /* the caller sends no more */
+    bool is_committed;
+};
+
+static inline uint64_t
+peer_flow_cost(uint64_t bytes)
+{
+    return bytes + PEER_FLOW_MESSAGE_BYTES;
+}
+
+uint64_t peer_pieces_bytes(const struct rpc_piece *pieces, size_t piece_count);
+
+/* ---- the owner's ---- */
+
+void peer_flow_init(struct peer_flow *flow, struct peer_request *request);
+/* With the request. */
+void peer_flow_fini(struct peer_flow *flow);
+/* What the caller says behind the first message, as the sink takes it; kept pieces, of which it
+ * takes references. */
+enum status peer_flow_send(struct peer_flow *flow, const struct rpc_piece *pieces,
+                           size_t piece_count, bool last, struct error *error) WARN_UNUSED;
+/* On with the answer. */
+void peer_flow_taken(struct peer_flow *flow, uint64_t cost);
+
+/* What became of a try, as its owner passes it on. */
+struct peer_flow_end {
+    struct driver_end end;
+    const struct rpc_answer *answer;
+    struct rpc_answer made;
+};
+
+/* Within on_ended, first: there is no try any more. If it may not be repeated, whatever ended it is
+ * told the caller as an answer. Any thread. A flow of NULL: nothing is changed. */
+void peer_flow_detach(struct peer_flow *flow, const struct driver_end *end,
+                      const struct rpc_answer *answer, struct peer_flow_end *out);
+
+/* ---- the sink's ---- */
+
+enum peer_flow_shape {
+    PEER_FLOW_UNARY,  /* no flow */
+    PEER_FLOW_CLOSED, /* the request is whole, its answer may be any number */
+    PEER_FLOW_OPEN,   /* more of the request may come */
+};
+
+/* As what a try is to begin. */
+enum peer_flow_shape peer_flow_shape(struct peer_flow *flow);
+/* The try has begun, as OPEN or CLOSED. What waits is to be sent by the sink now, in order, and is
+ * its; `*closed`: and nothing comes behind. */
+struct peer_flow_kept *peer_flow_attach(struct peer_flow *flow, const struct peer_flow_sink *sink,
+                                        void *context, bool *closed);
+/* Frees it; returns the one behind. */
+struct peer_flow_kept *peer_flow_kept_free(struct peer_flow_kept *kept);
+/* A part of the answer, for on_part. */
+void peer_flow_part(struct peer_flow *flow, const struct rpc_answer *part);

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/edge/peer_incoming.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+/* ---- towards the peer ---- */
+
+/* Locked. */
+static void
+put(struct session *session, struct peer_frame *frame, const struct rpc_piece *pieces,
+    size_t piece_count, uint64_t bytes)
+{
+    if (peer_pipe_put_behind(&session->pipe, frame, pieces, piece_count, bytes) != STATUS_OK)
+        session_broke(session);
+}
+
+void
+incoming_on_part(struct peer_request *request, const struct rpc_answer *part)
+{
+    struct incoming *incoming = incoming_of(request);
+    struct session *session = incoming->session;
+    struct peer_frame frame = {.kind = PEER_MESSAGE};
+    struct peer_message *told = &frame.message;
+    uint64_t bytes = peer_pieces_bytes(part->pieces, part->piece_count);
+    told->number = incoming->number;
+    told->has_message = part->pieces != NULL;
+    told->message_bytes = bytes;
+    told->initial_count = (uint32_t)(part->initial_count < PEER_METADATA_MAX ? part->initial_count
+                                                                             : PEER_METADATA_MAX);
+    if (told->initial_count > 0)
+        memcpy(told->initial, part->initial, told->initial_count * sizeof(*told->initial));
+    pthread_mutex_lock(&session->lock);
+    if (incoming_is_there(incoming) && session->call != NULL) {
+        if (told->has_message)
+            incoming->out += peer_flow_cost(bytes);
+        put(session, &frame, part->pieces, part->piece_count, bytes);
+    } else {
+        peer_pieces_give_back(part->pieces, part->piece_count);
+    }
+    pthread_mutex_unlock(&session->lock);
+}
+
+void
+incoming_on_room(struct peer_request *request, uint64_t cost)
+{
+    struct incoming *incoming = incoming_of(request);
+    struct session *session = incoming->session;
+    CHECK(cost <= incoming->in);
+    incoming->in -= cost;
+    incoming->credit += cost;
+    if (incoming->credit < PEER_FLOW_WINDOW_BYTES / 2)
+        return;
+    struct peer_frame frame = {.kind = PEER_CREDIT};
+    frame.credit = (struct peer_credit){incoming->number, incoming->credit};
+    incoming->credit = 0;
+    pthread_mutex_lock(&session->lock);
+    if (incoming_is_there(incoming) && session->call != NULL)
+        put(session, &frame, NULL, 0, 0);
+    pthread_mutex_unlock(&session->lock);
+}
+
+/* ---- from the peer ---- */
+
+/* The message is whole, or there is none. */
+static void
+pass_on(struct incoming *incoming, bool has_message)
+{
+    static const struct rpc_piece nothing[1];
+    const struct gathered *more = &incoming->more;
+    const struct rpc_piece *pieces = more->count == 0 ? nothing : more->pieces;
+    struct error error = ERROR_NONE;
+    enum status status = peer_flow_send(&incoming->flow, has_message ? pieces : NULL, more->count,
+                                        incoming->is_last, &error);
+    gathered_release(&incoming->more);
+    incoming->is_gathering = false;
+    if (status != STATUS_OK)
+        incoming_refuse(incoming, &error);
+}
+
+static enum status
+check(const struct incoming *incoming, const struct peer_frame *frame, struct error *error)
+{
+    const struct peer_message *told = &frame->message;
+    bool is_empty = !told->has_message || told->message_bytes == 0;
+    const char *wrong = NULL;
+    if (incoming->request.flow == NULL || !incoming->is_called || incoming->is_gathering ||
+        incoming->is_last)
+        wrong = "a message that may not follow";
+    else if (incoming->in >= PEER_FLOW_WINDOW_BYTES)
+        wrong = "more than its window";
+    else if (frame->payload_bytes > told->message_bytes ||
+             (frame->payload_bytes == 0) != is_empty || (!told->has_message && !told->is_last))
+        wrong = "a message of a wrong length";
+    if (wrong == NULL)
+        return STATUS_OK;
+    return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: %s", told->number, wrong);
+}
+
+static void
+begin(struct incoming *incoming, const struct rpc_message *message, const struct peer_frame *frame)
+{
+    const struct peer_message *told = &frame->message;
+    struct error error = ERROR_NONE;
+    if (told->message_bytes > incoming->session->house->options->message_bytes_max) {
+        (void)error_set(&error, STATUS_RESOURCE_EXHAUSTED,
+                        "a message of %llu bytes is larger than the node takes that serves it",
+                        (unsigned long long)told->message_bytes);
+        incoming_refuse(incoming, &error);
+        return;
+    }
+    incoming->is_last = told->is_last;
+    incoming->is_gathering = true;
+    if (told->has_message)
+        incoming->in += peer_flow_cost(told->message_bytes);
+    incoming->more.expected = told->message_bytes;
+    gathered_add(&incoming->more, message, frame);
+    if (incoming->more.received == incoming->more.expected)
+        pass_on(incoming, told->has_message);
+}
+
+enum status
+session_on_flow_message(struct session *session, const struct rpc_message *message,
+                        const struct peer_frame *frame, struct error *error)
+{
+    struct incoming *incoming = session_find(session, frame->message.number);
+    if (incoming == NULL)
+        return STATUS_OK;
+    enum status status = check(incoming, frame, error);
+    if (status == STATUS_OK)
+        begin(incoming, message, frame);
+    incoming_release(incoming);
+    return status;
+}
+
+enum status
+session_on_flow_part(struct incoming *incoming, const struct rpc_message *message,
+                     const struct peer_frame *frame, struct error *error)
+{
+    struct gathered *more = &incoming->more;
+    if (!incoming->is_gathering || frame->payload_bytes == 0 ||
+        frame->payload_bytes > more->expected - more->received)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: a part too many",
+                         incoming->number);
+    gathered_add(more, message, frame);
+    if (more->received == more->expected)
+        pass_on(incoming, true);
+    return STATUS_OK;
+}
+
+enum status
+session_on_credit(struct session *session, const struct peer_credit *credit, struct error *error)
+{
+    struct incoming *incoming = session_find(session, credit->number);
+    if (incoming == NULL)
+        return STATUS_OK;
+    pthread_mutex_lock(&session->lock);
+    bool is_right = incoming->request.flow != NULL && credit->cost <= incoming->out;
+    if (is_right)
+        incoming->out -= credit->cost;
+    pthread_mutex_unlock(&session->lock);
+    if (is_right)
+        peer_flow_taken(&incoming->flow, credit->cost);
+    incoming_release(incoming);
+    return is_right ? STATUS_OK
+                    : error_set(error, STATUS_INVALID_ARGUMENT,
+                                "call %u: credit for more than it was sent", credit->number);
+}
