@@ -57,6 +57,10 @@ void link_init(struct link *link, struct peers *peers);
 /* When its queue has ended. */
 void link_fini(struct link *link);
 
+/* peer_client.c. Locked, without a stream: it has a client, with the certificates of now. False: it
+ * cannot have one, which is logged. */
+bool link_client(struct link *link, const struct peers_options *options);
+
 /* Locked. False: the peer is known not to be reachable. */
 bool link_open(struct link *link, const struct peers_options *options);
 
