@@ -61,6 +61,8 @@ roster_guest_plan(const struct roster *roster, const struct guest_wish *wish,
 static void
 take_pages_out(const struct lane_guest *guest)
 {
+    if (guest->keeps_pages)
+        return;
     if (fallocate(guest->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)guest->bytes) !=
         0)
         log_warn("guest_memory_kept bytes=%llu", (unsigned long long)guest->bytes);
@@ -243,8 +245,9 @@ roster_guest_admit(struct roster *roster, const struct guest_wish *wish,
 }
 
 void
-roster_guest_dismiss(struct roster *roster, uint32_t number)
+roster_guest_dismiss(struct roster *roster, uint32_t number, bool keeps_pages)
 {
+    roster->guests[number].keeps_pages = keeps_pages;
     leave(roster, number);
 }
 

@@ -128,12 +128,13 @@ session_count(const struct session *session, enum counter counter)
         counter_add(session->pipeline->counters, counter, 1);
 }
 
-/* Its region is served no more, and its pages are gone. */
+/* Its region is served no more, and its pages are gone, unless the node stops and the client has left
+ * for that. */
 static void
 session_end(struct session *session)
 {
     if (session->roster != NULL)
-        roster_guest_dismiss(session->roster, session->number);
+        roster_guest_dismiss(session->roster, session->number, session->drains);
     session_close(session);
 }
 

@@ -50,6 +50,7 @@ set_calls(_Atomic uint64_t *counters, const struct driver_view *view)
                                      refused(own, MESH_END_REFUSED) +
                                      refused(own, MESH_END_UNREACHABLE)},
         {NODE_MESH_CALLS_OVERLOADED, refused(own, MESH_END_OVERLOADED)},
+        {NODE_MESH_CALLS_FULL, refused(own, MESH_END_FULL)},
         {NODE_MESH_CALLS_UNAVAILABLE, refused(own, MESH_END_UNAVAILABLE)},
         {NODE_MESH_CALLS_DEADLINE, refused(own, MESH_END_DEADLINE)},
         {NODE_MESH_PEER_CALLS_HERE, theirs[DRIVER_HERE]},

@@ -115,7 +115,7 @@ class OneNode(Rig, unittest.TestCase):
         self.assertGreaterEqual(len(evicted), 3)
         for name, value in {
                 "mesh_on": 1, "mesh_calls_waited": 1 + 8, "mesh_calls_elsewhere": 0,
-                "mesh_calls_not_found": 1, "mesh_calls_overloaded": 0, "mesh_calls_unavailable": 0,
+                "mesh_calls_not_found": 1, "mesh_calls_full": 0, "mesh_calls_overloaded": 0, "mesh_calls_unavailable": 0,
                 "mesh_calls_deadline": 0, "mesh_calls_cancelled": 1, "mesh_peer_calls_here": 0,
                 "mesh_peer_calls_waited": 0, "mesh_peer_calls_elsewhere": 0,
                 "mesh_peer_calls_returned": 0, "mesh_peer_calls_cancelled": 0, "mesh_under_way": 0,

@@ -124,7 +124,7 @@ static void
 test_start_messages_that_are_wrong(void **state)
 {
     (void)state;
-    assert_start_refused(spoil_version, "version 4");
+    assert_start_refused(spoil_version, "version 5");
     assert_start_refused(spoil_type, "type 9");
     assert_start_refused(spoil_length, "it says");
     assert_start_refused(spoil_parent, "is gone");

@@ -125,7 +125,7 @@ enum mesh_end {
     MESH_END_DEADLINE,    /* of calls */
     MESH_END_FULL,        /* of calls at their entry: nobody had room until the deadline (R14) */
 };
-enum { MESH_ENDS = MESH_END_DEADLINE + 1 };
+enum { MESH_ENDS = MESH_END_FULL + 1 };
 
 enum mesh_balance { MESH_BALANCE_NONE, MESH_BALANCE_CALLER };
 

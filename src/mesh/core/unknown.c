@@ -121,7 +121,7 @@ static void
 say_busy(struct mesh *mesh, uint32_t number)
 {
     call_answer(mesh, number, MESH_END_UNAVAILABLE,
-                "it is not known here, and the registry cannot be asked for it now: try again");
+                "it is not known here, and could not be read from the registry: try again");
 }
 
 /* What has come of it, by what is known now: an answer that does not come says nothing (T4). */
