@@ -45,7 +45,7 @@ enum guest_state {
 struct lane_guest {
     enum guest_state state;
     bool keeps_pages; /* LEAVING: its client still reads what it was answered */
-    uint32_t stage; /* ENDING: the first that some worker may still be at work for */
+    uint32_t stage;   /* ENDING: the first that some worker may still be at work for */
     int fd;
     uint64_t bytes;
     uint64_t serial;
@@ -68,8 +68,8 @@ enum status roster_guest_plan(const struct roster *roster, const struct guest_wi
 enum status roster_guest_admit(struct roster *roster, const struct guest_wish *wish,
                                const struct guest_owner *owner, struct made_region *region,
                                uint32_t *number, struct error *error) WARN_UNUSED;
-/* Its client has gone, or, with `keeps_pages`, has said that it needs nothing any more of a node that
- * stops, and may be about to read its last answers: memory that goes with the last of both. */
+/* Its client has gone, or, with `keeps_pages`, has left a node that stops, and may be about to read
+ * its last answers: then the memory goes with the later of both. */
 void roster_guest_dismiss(struct roster *roster, uint32_t number, bool keeps_pages);
 /* The lane ends, or has a successor: each owner is told when no worker is in its guest any more. */
 void roster_guests_end(struct roster *roster);

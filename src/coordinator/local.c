@@ -128,8 +128,8 @@ session_count(const struct session *session, enum counter counter)
         counter_add(session->pipeline->counters, counter, 1);
 }
 
-/* Its region is served no more, and its pages are gone, unless the node stops and the client has left
- * for that. */
+/* Its region is served no more, and its pages are gone, unless the node stops and the client has
+ * left for that. */
 static void
 session_end(struct session *session)
 {
