@@ -84,8 +84,11 @@ class TestPage(unittest.TestCase):
 
     def test_commands(self):
         setup, three, calls, down = self.commands
+        # all three have heard of each other, which takes a moment
+        met = ("until shoalctl mesh nodes --counters a.counters > nodes && grep -q '^3 nodes' nodes && "
+               "grep -q leads nodes; do true; done; cat nodes\n")
         said = self.run_shell(f"{setup}cat > a.yaml <<'END'\n{self.one}END\nshoald --check a.yaml\n"
-                              f"cat > a.yaml <<'END'\n{self.three}END\n{three}{calls}{down}")
+                              f"cat > a.yaml <<'END'\n{self.three}END\n{three}{met}{calls}{down}")
         self.assertIn("configuration is good: 1 pipeline", said)
         self.assertRegex(said, r"(?m)^  [abc] .*leads")
         self.assertRegex(said, r"(?m)^m1: LOADED\n  at [abc]: LOADED since ")

@@ -307,10 +307,8 @@ class Pages(unittest.TestCase):
         there = {name.lower() for name in re.findall(r"COUNTER\(NODE, (MESH_\w+)", table)}
         said_there = set(re.findall(r"^\| (`mesh_.*?) \|", page, re.M))
         named = {name for row in said_there for name in re.findall(r"`(mesh_\w+)`", row)}
-        events = {"mesh_types_failed", "mesh_metrics_differ", "mesh_store_trouble",
-                  "mesh_session_lost", "mesh_registry_emptied", "mesh_record_skipped",
-                  "mesh_record_refused", "mesh_instance_refused", "mesh_registry_read",
-                  "mesh_leader"}
+        code = "".join(path.read_text() for path in (SOURCE / "src").rglob("*.c"))
+        events = set(re.findall(r'log_\w+\(\s*"(mesh_\w+)', code))
         self.assertEqual(named - events, there)
 
 
