@@ -158,8 +158,20 @@ read_key_of(int fd, char *key, struct error *error)
     return check_key(key, used, error);
 }
 
+/* It may have been cut to be written anew when its directory was looked at already. By the time of
+ * its inode's change, which nobody sets. */
+static bool
+is_being_written(int fd, int64_t now_unix_ns)
+{
+    struct stat stat;
+    if (now_unix_ns == 0 || fstat(fd, &stat) != 0)
+        return false;
+    int64_t age_ns = now_unix_ns - (stat.st_ctim.tv_sec * NS_PER_S + stat.st_ctim.tv_nsec);
+    return age_ns < LOOK_SETTLED_NS && age_ns > -LOOK_SETTLED_NS;
+}
+
 static enum look_result
-read_key(int root_fd, const char *name, char *key, struct error *error)
+read_key(int root_fd, const char *name, int64_t now_unix_ns, char *key, struct error *error)
 {
     char path[SHOAL_NAME_BYTES_MAX + sizeof("/" LOOK_KEY_NAME)];
     snprintf(path, sizeof(path), "%s/" LOOK_KEY_NAME, name);
@@ -171,9 +183,11 @@ read_key(int root_fd, const char *name, char *key, struct error *error)
         error_set_errno(error, LOOK_KEY_NAME);
         return LOOK_UNFIT;
     }
-    enum status status = read_key_of(fd, key, error);
+    enum look_result result = LOOK_MODEL;
+    if (read_key_of(fd, key, error) != STATUS_OK)
+        result = is_being_written(fd, now_unix_ns) ? LOOK_UNSETTLED : LOOK_UNFIT;
     close(fd);
-    return status == STATUS_OK ? LOOK_MODEL : LOOK_UNFIT;
+    return result;
 }
 
 /* ---- the whole ---- */
@@ -206,5 +220,5 @@ look_at_model(int root_fd, const char *name, int64_t now_unix_ns, struct look *l
     else
         result = read_version(fd, now_unix_ns, &look->version, error);
     close(fd);
-    return result == LOOK_MODEL ? read_key(root_fd, name, look->key, error) : result;
+    return result == LOOK_MODEL ? read_key(root_fd, name, now_unix_ns, look->key, error) : result;
 }
