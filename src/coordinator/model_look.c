@@ -101,6 +101,8 @@ read_version(int fd, int64_t now_unix_ns, uint64_t *version, struct error *error
     struct stat stat;
     struct tally tally = {.sum = 0};
     if (fstat(fd, &stat) != 0 || tally_directory(&tally, fd) != 0) {
+        if (errno == ENOENT) /* removed since it was opened */
+            return LOOK_NO_MODEL;
         error_set_errno(error, "reading it");
         return LOOK_UNSURE;
     }
@@ -179,6 +181,8 @@ read_key(int root_fd, const char *name, int64_t now_unix_ns, char *key, struct e
     key[0] = '\0';
     if (fd < 0 && errno == ENOENT)
         return LOOK_MODEL;
+    if (fd < 0 && errno == EAGAIN) /* a link that goes upwards, while something was renamed */
+        return LOOK_UNSETTLED;
     if (fd < 0) {
         error_set_errno(error, LOOK_KEY_NAME);
         return LOOK_UNFIT;
@@ -198,6 +202,7 @@ could_not_open(struct error *error)
     switch (errno) {
     case ENOENT:
     case ENOTDIR: return LOOK_NO_MODEL;
+    case EAGAIN: return LOOK_UNSETTLED; /* as in read_key */
     case EXDEV:
         error_set(error, STATUS_INVALID_ARGUMENT, "it is a link that leads out of the root");
         return LOOK_UNFIT;

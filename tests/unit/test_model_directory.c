@@ -16,6 +16,8 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -256,6 +258,21 @@ lines_logged(const char *text)
     return count;
 }
 
+/* Of those that are, the first is shown. */
+static void
+nothing_was_complained_of(void)
+{
+    char line[2048];
+    const char *complaint = "";
+    FILE *file = fopen(rig.log_path, "r");
+    assert_non_null(file);
+    while (*complaint == '\0' && fgets(line, sizeof(line), file) != NULL)
+        if (strstr(line, "model_not_listed") != NULL)
+            complaint = line;
+    fclose(file);
+    assert_string_equal(complaint, "");
+}
+
 /* ---- set-up ---- */
 
 /* Before it, what is to be there at the start. */
@@ -333,7 +350,7 @@ test_what_is_there_is_listed(void **state)
     assert_string_equal(find("keyed")->key, "{\"sha256\": \"00\"}");
     assert_true(is_listed("Zwölf Boote"));
     assert_true(is_listed("empty")); /* what it lacks, the modelet says */
-    assert_int_equal(lines_logged("model_not_listed"), 0);
+    nothing_was_complained_of();
 }
 
 static void
@@ -620,7 +637,7 @@ test_random_changes(void **state)
             wait_for(as_expected);
     }
     wait_for(as_expected);
-    assert_int_equal(lines_logged("model_not_listed"), 0);
+    nothing_was_complained_of();
 }
 
 /* ---- the end ---- */
@@ -678,11 +695,51 @@ test_half_written(void **state)
     close(root);
 }
 
+static void *
+come_and_go(void *context)
+{
+    atomic_bool *ends = context;
+    while (!atomic_load(ends)) {
+        make_model("m", "{}");
+        remove_model("m");
+    }
+    return NULL;
+}
+
+/* At every instant of its coming and going it is there or not: it is never complained of. */
+static void
+test_comes_and_goes_beneath_the_look(void **state)
+{
+    (void)state;
+    enum { LOOKS = 50000 };
+    static struct look seen;
+    struct error error = ERROR_NONE;
+    atomic_bool ends = false;
+    pthread_t thread;
+    uint32_t found = 0;
+    int root = open(rig.root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(root >= 0);
+    assert_int_equal(pthread_create(&thread, NULL, come_and_go, &ends), 0);
+    enum look_result result = LOOK_NO_MODEL;
+    for (int i = 0; i < LOOKS && result != LOOK_UNFIT && result != LOOK_UNSURE; i++) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        result = look_at_model(root, "m", now.tv_sec * NS_PER_S + now.tv_nsec, &seen, &error);
+        found += result != LOOK_NO_MODEL;
+    }
+    atomic_store(&ends, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    close(root);
+    assert_string_equal(error.text, "");
+    assert_true(found > 0);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_half_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_comes_and_goes_beneath_the_look, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_is_there_is_listed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_cannot_be_listed_is_said_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_coming_and_going, setup, teardown),
