@@ -17,8 +17,8 @@ static const unsigned char identity[] =
     "B\x02\x10\x11";                                         /* version 17 of the operators */
 
 /* A process can make its environment once: Debian's library registers its operators with another
- * one, which stays, and refuses to do so again. So it stays as well, and is told whose log is its
- * log. */
+ * one, which stays, and refuses to do so again. So it stays as well, with the threads of whoever
+ * was first, and is told whose log is its log. */
 static OrtEnv *environment;
 static const struct shoal_host *log_host;
 
@@ -73,13 +73,11 @@ engine_session_options(const struct engine *engine, struct shoal_error *error)
         return NULL;
     ExecutionMode mode = options->inter_threads > 1 ? ORT_PARALLEL : ORT_SEQUENTIAL;
     /* Without its arenas memory that a run takes is given back after it, and what a model holds is
-     * what it allocated while it was loaded. Threads that spin would take the worker's core. */
-    OrtStatus *status = api->SetIntraOpNumThreads(made, options->intra_threads);
+     * what it allocated while it was loaded. */
+    OrtStatus *status = api->DisablePerSessionThreads(made);
     /* Warnings of a session come with every run. */
     if (status == NULL)
         status = api->SetSessionLogSeverityLevel(made, ORT_LOGGING_LEVEL_ERROR);
-    if (status == NULL)
-        status = api->SetInterOpNumThreads(made, options->inter_threads);
     if (status == NULL)
         status = api->SetSessionExecutionMode(made, mode);
     if (status == NULL)
@@ -88,10 +86,6 @@ engine_session_options(const struct engine *engine, struct shoal_error *error)
         status = api->DisableCpuMemArena(made);
     if (status == NULL)
         status = api->DisableMemPattern(made);
-    if (status == NULL)
-        status = api->AddSessionConfigEntry(made, "session.intra_op.allow_spinning", "0");
-    if (status == NULL)
-        status = api->AddSessionConfigEntry(made, "session.inter_op.allow_spinning", "0");
     if (status == NULL && !options->prepacking)
         status = api->AddSessionConfigEntry(made, "session.disable_prepacking", "1");
     if (engine_status(engine, status, error) == SHOAL_OK)
@@ -119,6 +113,28 @@ warm_up(struct engine *engine, struct shoal_error *error)
     return engine_status(engine, status, error);
 }
 
+/* All models' runs share its threads: those that a session would start while a model is loaded had
+ * the loader's place and urgency, which is the least there is. Threads that spin would take the
+ * worker's core. */
+static OrtStatus *
+make_environment(const OrtApi *api, const struct engine_options *options)
+{
+    OrtThreadingOptions *threads = NULL;
+    OrtStatus *status = api->CreateThreadingOptions(&threads);
+    if (status == NULL)
+        status = api->SetGlobalIntraOpNumThreads(threads, options->intra_threads);
+    if (status == NULL)
+        status = api->SetGlobalInterOpNumThreads(threads, options->inter_threads);
+    if (status == NULL)
+        status = api->SetGlobalSpinControl(threads, 0);
+    if (status == NULL)
+        status = api->CreateEnvWithCustomLoggerAndGlobalThreadPools(
+            log_line, NULL, ORT_LOGGING_LEVEL_WARNING, "shoal", threads, &environment);
+    if (threads != NULL)
+        api->ReleaseThreadingOptions(threads);
+    return status;
+}
+
 int
 engine_open(struct engine *engine, const struct engine_options *options,
             const struct shoal_host *host, struct shoal_error *error)
@@ -136,8 +152,7 @@ engine_open(struct engine *engine, const struct engine_options *options,
     OrtStatus *status = NULL;
     log_host = host;
     if (environment == NULL)
-        status = api->CreateEnvWithCustomLogger(log_line, NULL, ORT_LOGGING_LEVEL_WARNING, "shoal",
-                                                &environment);
+        status = make_environment(api, options);
     engine->env = environment;
     if (status == NULL)
         status = api->DisableTelemetryEvents(engine->env);

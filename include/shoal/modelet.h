@@ -33,7 +33,9 @@
  * `describe_model`, `size` and `max_concurrency`, then `run` with its items, and `unload` when no
  * item of it is left. A batch holds items of one model. What `load` allocates with malloc, and maps
  * with the host's `map_file`, is measured as the model's size, unless `size` says better (threads
- * that an engine starts for itself allocate where that cannot be seen).
+ * that an engine starts for itself allocate where that cannot be seen). The second thread takes
+ * what the node's CPUs have left, in Linux's idle class, and threads that it starts inherit that:
+ * start those that `run` needs in `open`.
  *
  * Ownership. What the host passes in belongs to the host and is valid until the function returns,
  * unless it is said to live longer. What the modelet creates belongs to the modelet: `*instance`

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "coordinator/idle_class.h"
 #include "coordinator/model.h"
 #include "coordinator/pipeline.h"
 #include "coordinator/seat.h"
@@ -42,7 +43,8 @@ struct holder {
     uint32_t room;
     struct order unsent, sent; /* heads of lists */
     uint32_t sent_count;
-    int64_t head_since_ns; /* since when it is at the oldest that was sent */
+    int64_t head_since_ns;  /* since when it is at the oldest that was sent */
+    struct idle_watch idle; /* since then */
     uint64_t leaked_bytes;
 };
 
@@ -174,6 +176,13 @@ send_order(struct holder *holder, struct order *order)
     return true;
 }
 
+static void
+begin_head(struct holder *holder)
+{
+    holder->head_since_ns = clock_now_ns();
+    holder->idle = (struct idle_watch){.looked_ns = 0};
+}
+
 /* Sends what may be sent. What finds no room is sent after the next answer, or at the next tick of
  * the catalog. */
 static void
@@ -185,7 +194,7 @@ pump(struct holder *holder)
             return;
         take_out(order);
         if (holder->sent_count++ == 0)
-            holder->head_since_ns = clock_now_ns();
+            begin_head(holder);
         insert_before(&holder->sent, order);
         if (order->holding != NULL)
             order->holding->state =
@@ -314,7 +323,7 @@ hear(struct holder *holder, const struct handshake_model_said *said)
     struct order *order = holder->sent.next;
     take_out(order);
     holder->sent_count--;
-    holder->head_since_ns = clock_now_ns();
+    begin_head(holder);
     struct holding *holding = order->holding;
     if (order->event == MODEL_PREDICT) {
         end_prediction(order, said->bytes);
@@ -376,9 +385,25 @@ on_readable(void *context)
     seat_kill(holder->seat, KILL_NONSENSE);
 }
 
+/* What has taken long may be starved. */
+static void
+look_after_load(struct holder *holder)
+{
+    const struct seat *seat = holder->seat;
+    int64_t now_ns = clock_now_ns();
+    if (holder->sent_count == 0 || now_ns - holder->head_since_ns < IDLE_LOOK_NS ||
+        !idle_class_can_be_left() || !idle_watch_look(&holder->idle, seat->process.pid, now_ns))
+        return;
+    log_info("load_starved pipeline=%s stage=%s worker=%u pid=%d ms=%lld",
+             holder->catalog->pipeline->name, stage_config(seat->roster, seat->stage)->name,
+             seat->index, (int)seat->process.pid,
+             (long long)((now_ns - holder->head_since_ns) / NS_PER_MS));
+}
+
 void
 holder_go_on(struct holder *holder)
 {
+    look_after_load(holder);
     pump(holder);
 }
 

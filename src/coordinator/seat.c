@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/catalog.h"
+#include "coordinator/idle_class.h"
 #include "coordinator/lane.h"
 #include "coordinator/pipeline.h"
 #include "shm/handshake.h"
@@ -63,6 +64,7 @@ fill_start(const struct seat *seat, struct handshake_start *start)
         .sandbox_need = sandbox_need(&options->source->config), /* the node's */
         .param_count = stage->param_count,
         .serves_models = seat->roster->pipeline->catalog != NULL,
+        .loads_idle = seat->roster->pipeline->catalog != NULL && idle_class_can_be_left(),
     };
     copy_text(start->models_root, sizeof(start->models_root),
               catalog_root(seat->roster->pipeline->catalog));

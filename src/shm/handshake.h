@@ -75,6 +75,10 @@ struct handshake_param {
     char value[HANDSHAKE_VALUE_BYTES];
 };
 
+/* Of a worker's thread that loads, outside the idle class: a tenth of a CPU that a thread of nice 0
+ * wants all of. */
+enum { LOADER_NICE = 10 };
+
 struct handshake_start {
     struct handshake_header header;
     int32_t coordinator_pid; /* the parent that the worker must still have */
@@ -95,7 +99,7 @@ struct handshake_start {
     uint32_t sandbox_need;  /* enum sandbox_need */
     uint32_t wait_adaptive; /* 1: batch_wait_ns is the most, and the worker decides; or 0 */
     uint32_t serves_models; /* 1: models come and go over HANDSHAKE_FD_MODELS */
-    uint32_t reserved;
+    uint32_t loads_idle;    /* 1: loads may be of the kernel's idle class; or 0 */
     char pipeline[HANDSHAKE_NAME_BYTES];
     char stage[HANDSHAKE_NAME_BYTES];
     char modelet_path[HANDSHAKE_PATH_BYTES];

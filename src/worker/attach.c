@@ -153,11 +153,15 @@ name_process(const struct handshake_start *start)
 }
 
 static enum status
-pin_process(int32_t cpu, struct error *error)
+pin_process(struct worker *worker, struct error *error)
 {
+    int32_t cpu = worker->start.cpu;
+    cpu_set_t cpus;
+    CPU_ZERO(&worker->cpus);
     if (cpu == CPU_NONE)
         return STATUS_OK;
-    cpu_set_t cpus;
+    if (sched_getaffinity(0, sizeof(worker->cpus), &worker->cpus) != 0)
+        return error_set_errno(error, "asking for our CPUs");
     CPU_ZERO(&cpus);
     if (cpu >= 0 && cpu < CPU_SETSIZE)
         CPU_SET((size_t)cpu, &cpus);
@@ -206,6 +210,9 @@ seat_check(const struct worker *worker, struct error *error)
     if (start->serves_models > 1)
         return error_set(error, STATUS_DATA_LOSS, "handshake_start.serves_models is %u",
                          start->serves_models);
+    if (start->loads_idle > 1)
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start.loads_idle is %u",
+                         start->loads_idle);
     if (start->counters_table != counters_table_hash())
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "the coordinator counts by another table: it and the worker are of "
@@ -239,7 +246,7 @@ worker_attach(struct worker *worker, struct error *error)
     if (start->serves_models == 0)
         close(HANDSHAKE_FD_MODELS); /* whatever was inherited there */
     name_process(start);
-    status = pin_process(start->cpu, error);
+    status = pin_process(worker, error);
     if (status != STATUS_OK)
         return status;
     status = region_attach_closed(&worker->region, error);

@@ -4,12 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,10 +18,7 @@
 #include "base/log.h"
 #include "worker/model_pages.h"
 
-enum {
-    LOADER_NICE = 10, /* a tenth of a CPU that `run` wants all of */
-    STOP_PATIENCE_S = 1,
-};
+enum { STOP_PATIENCE_S = 1 };
 
 /* Longer than a main thread that is not in a run needs to look after itself. */
 static const int64_t SETTLE_NS_MAX = 20 * (int64_t)NS_PER_MS;
@@ -257,6 +255,30 @@ loader_hear(struct loader *loader)
 
 /* ---- the thread ---- */
 
+/* What it allocates is for `run`, which stays where it is: on this CPU's memory, if the kernel
+ * knows of several. */
+static void
+stay_near(void)
+{
+    enum { MPOL_PREFERRED = 1, NODES_MAX = 1024, BITS = 8 * sizeof(unsigned long) };
+    unsigned long nodes[NODES_MAX / BITS] = {0};
+    unsigned node;
+    if (getcpu(NULL, &node) != 0 || node >= NODES_MAX)
+        return;
+    nodes[node / BITS] = 1ul << node % BITS;
+    (void)syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes, NODES_MAX + 1);
+}
+
+/* From the worker's CPU to all that the node was given: the loader takes what they have left. */
+static void
+spread(const cpu_set_t *cpus)
+{
+    if (CPU_COUNT(cpus) == 0)
+        return;
+    stay_near();
+    (void)sched_setaffinity(0, sizeof(*cpus), cpus);
+}
+
 static void *
 loader_run(void *context)
 {
@@ -265,7 +287,8 @@ loader_run(void *context)
                            {.fd = loader->stop_fd, .events = POLLIN}};
     bool closed = false;
     pthread_setname_np(pthread_self(), "shoal:loader");
-    (void)setpriority(PRIO_PROCESS, 0, LOADER_NICE);
+    spread(&loader->cpus);
+    pacer_follow(&loader->pacer);
     while (!closed) {
         fds[1].revents = 0;
         if (poll(fds, 2, -1) < 0 && errno != EINTR)
@@ -290,14 +313,14 @@ block_signals(sigset_t *before)
 }
 
 static enum status
-thread_start(struct loader *loader, struct error *error)
+thread_start(struct loader *loader, bool may_idle, struct error *error)
 {
     loader->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (loader->stop_fd < 0)
         return error_set_errno(error, "the loader's end");
     sigset_t before;
     block_signals(&before);
-    enum status status = pacer_start(&loader->pacer, error);
+    enum status status = pacer_start(&loader->pacer, may_idle, error);
     int code = pthread_create(&loader->thread, NULL, loader_run, loader);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     loader->started = code == 0;
@@ -312,8 +335,9 @@ thread_start(struct loader *loader, struct error *error)
 
 enum status
 loader_start(struct loader *loader, const struct modelet *modelet, const struct seat *seat,
-             const struct handshake_start *start, struct error *error)
+             const struct handshake_start *start, const cpu_set_t *cpus, struct error *error)
 {
+    loader->cpus = *cpus;
     loader->modelet = modelet;
     loader->seat = seat;
     loader->stop_fd = -1;
@@ -329,7 +353,7 @@ loader_start(struct loader *loader, const struct modelet *modelet, const struct 
     model_files_prepare();
     if (!model_table_init(&loader->table) || !heaps_init(&loader->heaps))
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory for the table of models");
-    return loader->has_thread ? thread_start(loader, error) : STATUS_OK;
+    return loader->has_thread ? thread_start(loader, start->loads_idle != 0, error) : STATUS_OK;
 }
 
 /* Joins it. False: it is still in the modelet. */

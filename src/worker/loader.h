@@ -7,13 +7,15 @@
  * A load that fails leaves nothing: what it mapped is unmapped, what it allocated and did not give
  * back counts as a leak. A model is unloaded when no run has it any more (model_table.h).
  *
- * Threads: loader_start, loader_hear and loader_stop are the main thread's. The thread takes no
- * signal, and has less of the CPU than `run`, with which it shares it, in short turns (pacer.h).
+ * Threads: loader_start, loader_hear and loader_stop are the main thread's. The loader's thread
+ * takes no signal that is for others, may run on all CPUs that the node was given, and keeps out of
+ * the way of those that serve there (pacer.h).
  */
 #pragma once
 
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -44,16 +46,17 @@ struct loader {
     bool started; /* the thread */
     pthread_t thread;
     struct pacer pacer;
-    int stop_fd;   /* readable: the thread is to end */
-    uint32_t told; /* of the coordinator's words, those that were heard: without a thread */
+    cpu_set_t cpus; /* where the thread may run; none: where it starts */
+    int stop_fd;    /* readable: the thread is to end */
+    uint32_t told;  /* of the coordinator's words, those that were heard: without a thread */
     struct handshake_model order;
     struct handshake_model_said said;
 };
 
-/* When the sandbox is in force and the modelet is open. */
+/* When the sandbox is in force and the modelet is open. `cpus`: as in struct loader. */
 enum status loader_start(struct loader *loader, const struct modelet *modelet,
                          const struct seat *seat, const struct handshake_start *start,
-                         struct error *error) WARN_UNUSED;
+                         const cpu_set_t *cpus, struct error *error) WARN_UNUSED;
 
 /* Without a thread: whether there is something to hear. One load. */
 static inline bool

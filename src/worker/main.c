@@ -66,8 +66,8 @@ make_ready(struct worker *worker, struct handshake_ready *ready, struct error *e
     }
     status = sandbox_narrow(&worker->sandbox, error);
     if (status == STATUS_OK && worker->start.serves_models != 0)
-        status =
-            loader_start(&worker->loader, &worker->modelet, &worker->seat, &worker->start, error);
+        status = loader_start(&worker->loader, &worker->modelet, &worker->seat, &worker->start,
+                              &worker->cpus, error);
     if (status == STATUS_OK)
         show_sandbox(worker);
     else

@@ -2,17 +2,48 @@
 #include "worker/pacer.h"
 
 #include <errno.h>
+#include <sched.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "shm/handshake.h"
 
 /* Half of it helped nobody: DESIGN.md. */
 static const struct timespec turn = {.tv_nsec = NS_PER_MS / 2};
+
+/* ---- the class ---- */
+
+static void
+set_class(const struct pacer *pacer, int class)
+{
+    const struct sched_param none = {.sched_priority = 0};
+    if (pacer->may_idle)
+        (void)sched_setscheduler(0, class, &none);
+}
+
+/* ---- where it runs ---- */
+
+/* To where the other is, of those CPUs that there are; `*here`: where this thread was put last. */
+static void
+go_where(uint32_t cpu, uint32_t *here)
+{
+    cpu_set_t cpus;
+    if (cpu == *here || cpu >= CPU_SETSIZE)
+        return;
+    CPU_ZERO(&cpus);
+    CPU_SET(cpu, &cpus);
+    (void)sched_setaffinity(0, sizeof(cpus), &cpus);
+    *here = cpu;
+}
+
+/* ---- the thread ---- */
 
 static void *
 pacer_run(void *context)
 {
     struct pacer *pacer = context;
+    uint32_t here = UINT32_MAX;
     pthread_setname_np(pthread_self(), "shoal:pacer");
     pthread_mutex_lock(&pacer->lock);
     while (!pacer->ended) {
@@ -20,7 +51,9 @@ pacer_run(void *context)
             pthread_cond_wait(&pacer->changed, &pacer->lock);
             continue;
         }
+        uint32_t cpu = running_cpu_read(pacer->loader_cpu);
         pthread_mutex_unlock(&pacer->lock);
+        go_where(cpu, &here);
         nanosleep(&turn, NULL);
         pthread_mutex_lock(&pacer->lock);
         pacer->wakes++;
@@ -30,9 +63,9 @@ pacer_run(void *context)
 }
 
 enum status
-pacer_start(struct pacer *pacer, struct error *error)
+pacer_start(struct pacer *pacer, bool may_idle, struct error *error)
 {
-    *pacer = (struct pacer){.started = false};
+    *pacer = (struct pacer){.may_idle = may_idle};
     pthread_mutex_init(&pacer->lock, NULL);
     pthread_cond_init(&pacer->changed, NULL);
     int code = pthread_create(&pacer->thread, NULL, pacer_run, pacer);
@@ -44,39 +77,56 @@ pacer_start(struct pacer *pacer, struct error *error)
     return STATUS_OK;
 }
 
-static void
-tell(struct pacer *pacer, bool *word, bool value)
+void
+pacer_stop(struct pacer *pacer)
 {
     if (!pacer->started)
         return;
     pthread_mutex_lock(&pacer->lock);
-    *word = value;
+    pacer->ended = true;
     pthread_cond_signal(&pacer->changed);
     pthread_mutex_unlock(&pacer->lock);
-}
-
-void
-pacer_stop(struct pacer *pacer)
-{
-    tell(pacer, &pacer->ended, true);
-    if (!pacer->started)
-        return;
     pthread_join(pacer->thread, NULL);
     pacer->started = false;
     pthread_cond_destroy(&pacer->changed);
     pthread_mutex_destroy(&pacer->lock);
 }
 
+/* ---- the thread that loads ---- */
+
 void
-pacer_begin(struct pacer *pacer)
+pacer_follow(struct pacer *pacer)
 {
-    tell(pacer, &pacer->wanted, true);
+    (void)setpriority(PRIO_PROCESS, 0, LOADER_NICE); /* of this thread alone */
+    pacer->loader_cpu = running_cpu_own();
+}
+
+static void
+tell(struct pacer *pacer, bool wanted)
+{
+    pthread_mutex_lock(&pacer->lock);
+    pacer->wanted = wanted;
+    pthread_cond_signal(&pacer->changed);
+    pthread_mutex_unlock(&pacer->lock);
 }
 
 void
+pacer_begin(struct pacer *pacer)
+{
+    if (!pacer->started)
+        return;
+    tell(pacer, true);
+    set_class(pacer, SCHED_IDLE);
+}
+
+/* What waits for the next thing to load is ordinary: in the idle class it might not hear of it. */
+void
 pacer_end(struct pacer *pacer)
 {
-    tell(pacer, &pacer->wanted, false);
+    if (!pacer->started)
+        return;
+    set_class(pacer, SCHED_OTHER);
+    tell(pacer, false);
 }
 
 uint64_t

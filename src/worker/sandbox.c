@@ -109,8 +109,8 @@ limits_enter(void)
         rlim_t most; /* RLIM_INFINITY: as it is */
     } limits[] = {
         {RLIMIT_CORE, 0}, /* a core file would hold other callers' requests */
-        {RLIMIT_NOFILE, 1024}, {RLIMIT_MEMLOCK, 1 << 20}, {RLIMIT_MSGQUEUE, 0},
-        {RLIMIT_RTPRIO, 0},    {RLIMIT_NICE, 0},          {RLIMIT_NPROC, RLIM_INFINITY},
+        {RLIMIT_NOFILE, 1024}, {RLIMIT_MEMLOCK, 1 << 20},       {RLIMIT_MSGQUEUE, 0},
+        {RLIMIT_RTPRIO, 0},    {RLIMIT_NICE, 20 - LOADER_NICE}, {RLIMIT_NPROC, RLIM_INFINITY},
     };
     for (size_t i = 0; i < ARRAY_COUNT(limits); i++) {
         struct rlimit limit;

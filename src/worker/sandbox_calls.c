@@ -405,7 +405,7 @@ static const struct condition {
      SANDBOX_SERVES_MODELS},
 
     {SCMP_SYS(prlimit64), 2, WHOLE_IS(0), ALWAYS, ALWAYS}, /* to ask, not to set */
-    {SCMP_SYS(sched_setaffinity), 0, INT_IS(0), ALWAYS, NEVER},
+    {SCMP_SYS(sched_setaffinity), 0, INT_IS(0), ALWAYS, SANDBOX_SERVES_MODELS}, /* the pacer */
 };
 
 /* And those of which two arguments are looked at. */
@@ -423,6 +423,12 @@ static const struct condition_pair {
     {{SCMP_SYS(setpriority), 0, INT_IS(PRIO_PROCESS), SANDBOX_SERVES_MODELS, SANDBOX_SERVES_MODELS},
      1,
      INT_IS(0)},
+    {{SCMP_SYS(sched_setscheduler), 0, INT_IS(0), SANDBOX_SERVES_MODELS, SANDBOX_SERVES_MODELS},
+     1,
+     INT_IS(SCHED_IDLE)},
+    {{SCMP_SYS(sched_setscheduler), 0, INT_IS(0), SANDBOX_SERVES_MODELS, SANDBOX_SERVES_MODELS},
+     1,
+     INT_IS(SCHED_NORMAL)},
 };
 
 /* Signals, to itself: abort() and raise() do that. */

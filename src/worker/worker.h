@@ -38,6 +38,7 @@ struct worker {
     struct region region;                /* the lane's */
     struct counters counters;
     struct seat seat;
+    cpu_set_t cpus; /* that it was started with, before it was pinned; none: it was not */
     struct sandbox sandbox;
     struct modelet modelet;
     const struct shoal_host *host;

@@ -8,11 +8,14 @@ ctest: timeout=60
 import contextlib
 import os
 import pathlib
+import subprocess
+import sys
+import tempfile
 import unittest
 
 import shoal_fixture
 from shoal_client import Client
-from shoal_fixture import Shoald, node, pipeline, read_proc, stage
+from shoal_fixture import BIN, Shoald, node, pipeline, read_proc, stage, wait_until
 
 CPUS = sorted(os.sched_getaffinity(0))
 FIRST, LAST = CPUS[0], CPUS[-1]  # the same on a machine with one
@@ -25,6 +28,18 @@ def allowed(pid):
         with contextlib.suppress(ProcessLookupError):  # gRPC's threads come and go
             found.add(frozenset(os.sched_getaffinity(int(task.name))))
     return found
+
+
+def classes(pid):
+    """Scheduling classes of its threads."""
+    return {os.sched_getscheduler(int(task.name)) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()}
+
+
+def may_leave_idle_class():
+    """As the coordinator tries it."""
+    tries = "import os; os.nice(10); [os.sched_setscheduler(0, c, os.sched_param(0)) for c in ({}, {})]"
+    return subprocess.run([sys.executable, "-c", tries.format(os.SCHED_IDLE, os.SCHED_OTHER)],
+                          stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 class TestPinning(unittest.TestCase):
@@ -48,6 +63,28 @@ class TestPinning(unittest.TestCase):
         self.assertEqual(allowed(shoald.pid), {frozenset([FIRST])})
         self.check_pinned(shoald, "one", [LAST])
         self.check_pinned(shoald, "two", [FIRST, LAST, LAST])
+
+    def test_loads_run_where_there_is_room(self):
+        """Of the idle class, if that can be left; a load that has too little of the CPU leaves it."""
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-test.")))
+        (folder / "models").mkdir()
+        (folder / "models" / "m").write_text("1")
+        gate = folder / "models" / "gate"
+        models = {"root": "models", "memory_mib": 64, "watch": "no"}
+        shoald = self.enterContext(Shoald(node(
+            pipeline("shelf", stage("libshelf.so", cpus=[LAST]), models=models, slots=8),
+            cpus=[FIRST]), folder=folder))
+        worker = shoald.workers()[0]
+        self.assertEqual(allowed(worker.pid), {frozenset(CPUS), frozenset([LAST])})
+        self.assertEqual(classes(worker.pid), {os.SCHED_OTHER})
+        with subprocess.Popen([BIN / "shoalctl", "model", "load", "--counters", shoald.counters, "m", "m",
+                               "--key", f"gate={gate}"]) as load:
+            if may_leave_idle_class():
+                wait_until(lambda: os.SCHED_IDLE in classes(worker.pid), "a load in the idle class")
+                shoald.wait_log("load_starved")
+            wait_until(lambda: classes(worker.pid) == {os.SCHED_OTHER}, "the ordinary class")
+            gate.touch()
+            self.assertEqual(load.wait(shoal_fixture.WAIT_SECONDS), 0)
 
     def test_pinned_workers_of_a_free_coordinator(self):
         shoald = self.serve(node(pipeline("echo", stage("libecho.so", "one", cpus=[LAST]),
