@@ -35,8 +35,7 @@ see(struct world *world, const struct sight *sight)
         const struct entry *entry = &mesh->entries[i];
         if (entry->state == MESH_STATE_NONE)
             continue;
-        struct loaded *loaded =
-            of_pair(world, &I16_churn, sight->node, entry_model(mesh, entry));
+        struct loaded *loaded = of_pair(world, &I16_churn, sight->node, entry_model(mesh, entry));
         if (loaded->stays && entry->state == MESH_STATE_WITHDRAWING)
             judge(world, sight->node, entry, loaded);
         loaded->stays = entry->state == MESH_STATE_LOADED;

@@ -5,7 +5,8 @@
 #include "../invariants.h"
 #include "mesh/core/state.h"
 
-/* Whether the entry, that is WITHDRAWING since this step and was LOADED before it, goes for room. */
+/* Whether the entry, that is WITHDRAWING since this step and was LOADED before it, goes for room.
+ */
 bool evicted_for_room(struct world *world, uint32_t node, const struct entry *entry);
 
 /* The simulator's number of the entry's model. */
