@@ -116,9 +116,10 @@ struct call {
     uint8_t tries;
     uint8_t overloads;
     uint8_t tried_count;
-    uint8_t turns; /* V8: to another model of the vmodel */
-    bool gone;     /* another node has seen the model's record go */
-    bool let_go;   /* R14: it is its turn */
+    uint8_t turns;   /* V8: to another model of the vmodel */
+    bool gone : 1;   /* another node has seen the model's record go */
+    bool let_go : 1; /* R14: it is its turn */
+    bool once : 1;   /* R15 */
     struct tried tried[MESH_TRIED_MAX];
 };
 
@@ -389,9 +390,18 @@ void call_route_later(struct mesh *mesh, uint32_t number);
 
 /* What was tried is of another model, or of long ago; what the caller excluded stays so. */
 void call_forget_tries(struct mesh *mesh, struct call *call);
+/* R9 */
+void call_list(struct mesh *mesh, struct call *call, uint32_t instance, enum mesh_list which,
+               int64_t since_ms);
 struct place_wish call_place_wish(struct mesh *mesh, const struct call *call);
 
 void call_answer(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text);
+
+/* once.c: calls of which a try may not be repeated (R15). */
+/* Copies that are out of reach count as tried. */
+void once_pass_over(struct mesh *mesh, struct call *call);
+/* They do not any more, and the call is routed again. False: there were none. */
+bool once_turn_back(struct mesh *mesh, uint32_t call);
 
 /* crowd.c: calls that no node has room for (R14). False: no waiting would help it. */
 bool crowd_join(struct mesh *mesh, uint32_t call);

@@ -122,8 +122,7 @@ peer_flow_detach(struct peer_flow *flow, const struct driver_end *end,
         .status = end->end == MESH_END_DEADLINE ? STATUS_DEADLINE_EXCEEDED : STATUS_UNAVAILABLE,
         .text = {text, strlen(text)},
     };
-    out->end.end = MESH_END_OK;
-    out->end.vanished = false;
+    out->end.is_answered = true;
     out->answer = &out->made;
 }
 

@@ -85,7 +85,8 @@ struct peer_flow_end {
 };
 
 /* Within on_ended, first: there is no try any more. If it may not be repeated, whatever ended it is
- * told the caller as an answer. Any thread. A flow of NULL: nothing is changed. */
+ * told the caller as an answer, and the driver as what it was, answered. Any thread. A flow of
+ * NULL: nothing is changed. */
 void peer_flow_detach(struct peer_flow *flow, const struct driver_end *end,
                       const struct rpc_answer *answer, struct peer_flow_end *out);
 

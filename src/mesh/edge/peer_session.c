@@ -261,14 +261,15 @@ on_ended(struct peer_request *request, uint32_t number, const struct driver_end 
     struct incoming *incoming = incoming_of(request);
     struct session *session = incoming->session;
     struct driver *driver = session->house->driver;
-    if (end->end == MESH_END_OK)
+    bool is_last = driver_end_is_last(end);
+    if (is_last)
         pass_back(incoming, as_told.answer);
     driver_try_ended(driver, &incoming->call, number, end);
     pthread_mutex_lock(&session->lock);
     bool is_cancelled = incoming->is_cancelled;
     pthread_mutex_unlock(&session->lock);
     /* Cancelled: whether this was the last that the driver had to hear of it, the driver knows. */
-    if (end->end == MESH_END_OK || (is_cancelled && driver_call_cancelled(driver, &incoming->call)))
+    if (is_last || (is_cancelled && driver_call_cancelled(driver, &incoming->call)))
         over(incoming);
 }
 
