@@ -355,6 +355,7 @@ call_create(struct mesh_calls *calls, const struct mesh_call_start *start)
                                           .method = call->texts + bytes,
                                           .pieces = &call->piece,
                                           .piece_count = 1,
+                                          .is_empty = start->is_empty,
                                           .queue = start->queue};
     call->driver = (struct driver_call){.type = &call_type,
                                         .request = &call->request,

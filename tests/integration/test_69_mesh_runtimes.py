@@ -629,6 +629,21 @@ class Streams(Pair):
             up = registrar.channel.stream_unary("/s/Up")
             numbers = (b"%d" % i for i in range(count + 1))
             self.assertEqual(up(numbers, **keys), b"%d" % (count * (count + 1) // 2))
+        self.nothing(registrar)
+
+    def nothing(self, registrar):
+        """A caller that ends without any message: what that means the runtime says."""
+        self.assertEqual(list(self.stream(registrar, iter(()))), [])
+        none = registrar.channel.stream_unary("/s/Up")
+        self.assertEqual(none(iter(()), timeout=WAIT_SECONDS, metadata=(("mm-model-id", "m"),)), b"0")
+        with self.assertRaises(grpc.RpcError) as nobody:
+            next(self.stream(registrar, iter(()), model="nobody"))
+        self.assertIs(nobody.exception.code(), Code.NOT_FOUND)
+        with self.assertRaises(grpc.RpcError) as several:
+            next(self.stream(registrar, iter(()), more=(("mm-model-id", "n"),)))
+        self.assertEqual((several.exception.code(), several.exception.details()),
+                         (Code.INVALID_ARGUMENT,
+                          "a call for several models has one message, and this one has none"))
 
     def failures(self, registrar):
         def fail(requests, context):

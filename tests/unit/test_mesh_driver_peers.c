@@ -218,7 +218,7 @@ a_try_that_fails_with_an_answer_is_over(void **state)
     driver_try_ended(node->driver, &asker->call, there.attempt.number,
                      &(struct driver_end){.end = MESH_END_UNREACHABLE, .is_answered = true});
     assert_false(asker->over);
-    const struct driver_look look = node_look(node);
+    const struct driver_view look = node_look(node);
     assert_int_equal(look.calls, 0);
     assert_int_equal(look.counts.forwarded, 1);
     assert_int_equal(look.counts.tried[MESH_END_UNREACHABLE], 1);

@@ -133,6 +133,8 @@ peer_flow_shape(struct peer_flow *flow)
 {
     if (flow == NULL)
         return PEER_FLOW_UNARY;
+    if (flow->request->is_empty)
+        return PEER_FLOW_EMPTY;
     pthread_mutex_lock(&flow->lock);
     bool is_open = !flow->is_closed || flow->first != NULL;
     pthread_mutex_unlock(&flow->lock);

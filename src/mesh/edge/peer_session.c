@@ -418,7 +418,8 @@ check_call(const struct session *session, const struct peer_frame *frame, struct
     if (told->hop == MESH_HOP_ENTRY || told->model[0] == '\0' || told->method[0] != '/')
         return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: no hop, model or method",
                          told->number);
-    if (frame->payload_bytes > told->message_bytes)
+    if (frame->payload_bytes > told->message_bytes ||
+        (told->shape == PEER_FLOW_EMPTY && told->message_bytes > 0))
         return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: more bytes than it said",
                          told->number);
     if (frame->payload_bytes < told->message_bytes && frame->payload_bytes == 0)
@@ -431,8 +432,10 @@ check_call(const struct session *session, const struct peer_frame *frame, struct
 static void
 flow_begin(struct incoming *incoming)
 {
+    enum peer_flow_shape shape = incoming->frame.call.shape;
     peer_flow_init(&incoming->flow, &incoming->request);
-    incoming->flow.is_closed = incoming->is_last = incoming->frame.call.shape == PEER_FLOW_CLOSED;
+    incoming->flow.is_closed = incoming->is_last = shape != PEER_FLOW_OPEN;
+    incoming->request.is_empty = shape == PEER_FLOW_EMPTY;
 }
 
 static enum status
