@@ -168,6 +168,9 @@ struct mesh {
     struct heap unloaded; /* models without a copy that the reaper has come to, by last use */
     struct heap ahead;    /* those to be loaded in advance, latest used first */
     int64_t emptied_ms;   /* now_ms when etcd last was (W1) */
+    int64_t contact_ms; /* now_ms when something of etcd's was last heard, or a session was there */
+    int64_t ticked_ms;  /* now_ms of the last tick */
+    int64_t lost_wait_ms; /* since it was emptied: as what is known was old then */
     bool lost;            /* and something may still have to be written anew */
     uint32_t lost_writes; /* that may still go out this second */
     bool lost_seen;       /* on this sweep */
@@ -358,6 +361,8 @@ void ahead_tick(struct mesh *mesh);
 
 /* lost.c */
 void lost_on_emptied(struct mesh *mesh);
+/* Something of etcd's has come. */
+void lost_on_contact(struct mesh *mesh);
 void lost_tick(struct mesh *mesh);
 /* A record that is about to be put: of a model whose record was lost, or another under its name. */
 enum lost { LOST_NOT, LOST_SAME, LOST_OTHER };
