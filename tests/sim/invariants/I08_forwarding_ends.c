@@ -10,7 +10,7 @@
 
 enum { HOPS_MAX = 2, AGAIN_MS = 500, NODES_FIRST = 4 };
 
-/* Where the call has stood since. */
+/* Where the call has stood since; the last of these that it did. */
 enum stood { NOWHERE, FOR_ROOM, FOR_THE_MIRROR };
 
 struct ask {
@@ -35,7 +35,8 @@ stands(struct world *world, uint32_t node, uint32_t number, enum stood where)
     if (slot->origin != ORIGIN_CLIENT || asks == NULL)
         return;
     for (uint32_t i = 0; i < asks->count; i++)
-        asks->at[i].stood = where;
+        if (asks->at[i].stood < where)
+            asks->at[i].stood = where;
 }
 
 static void
