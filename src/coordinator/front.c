@@ -229,9 +229,11 @@ submit(struct front *front, const struct bound *bound, const struct target *targ
     return status == STATUS_OK ? pipeline_submit(target->pipeline, submission, error) : status;
 }
 
+enum any_message { ANY_MESSAGE, ANY_NO_MESSAGE };
+
 static void
 infer_elsewhere(struct front *front, const struct meant *meant, struct submission *submission,
-                struct rpc_queue *flow_queue)
+                struct rpc_queue *flow_queue, enum any_message is)
 {
     const struct mesh_call_start start = {
         .call = submission->call,
@@ -240,6 +242,7 @@ infer_elsewhere(struct front *front, const struct meant *meant, struct submissio
         .name = meant->named.name,
         .queue = current_thread->queue,
         .flow_queue = flow_queue,
+        .is_empty = is == ANY_NO_MESSAGE,
         .origin = {caller_of(front, submission->call), submission->trace},
     };
     mesh_node_infer(front->options.mesh, &start, &meant->named);
@@ -272,7 +275,7 @@ infer(struct front *front, const struct bound *bound, struct submission *submiss
     }
     if (!meant.elsewhere)
         return status;
-    infer_elsewhere(front, &meant, submission, NULL);
+    infer_elsewhere(front, &meant, submission, NULL, ANY_MESSAGE);
     return STATUS_OK;
 }
 
@@ -339,17 +342,13 @@ is_of_nobody(const char *path)
 /* Methods that are no pipeline's of this node: another one's may be bound to it, or an external
  * runtime may have it. */
 static void
-on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
+take_any(struct front *front, struct rpc_call *call, const struct rpc_message *message,
+         enum any_message is)
 {
     static const struct bound none = {.pipeline = NULL}; /* it has no place for an id either */
-    struct front *front = context;
     struct submission submission = {.call = call, .message = message};
     struct meant meant = {.elsewhere = true};
     struct error error;
-    if (rpc_call_user(call) != NULL) {
-        mesh_node_more(front->options.mesh, call, message);
-        return;
-    }
     error_clear(&error);
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
     const char *path = rpc_call_method(call);
@@ -360,6 +359,9 @@ on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
         status = name_in_mesh(front, &none, &submission, &meant.named, &error);
     if (status == STATUS_OK && meant.named.id.bytes == 0)
         status = error_set(&error, STATUS_INVALID_ARGUMENT, "must include mm-model-id header");
+    if (status == STATUS_OK && is == ANY_NO_MESSAGE && meant.named.count > 1)
+        status = error_set(&error, STATUS_INVALID_ARGUMENT,
+                           "a call for several models has one message, and this one has none");
     if (status != STATUS_OK) {
         counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
         mesh_node_refused(front->options.mesh, path, error.status, message->bytes);
@@ -367,18 +369,29 @@ on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
         return;
     }
     struct rpc_queue *queue = rpc_server_queue(front->server, current_thread->queue);
-    infer_elsewhere(front, &meant, &submission, meant.named.count <= 1 ? queue : NULL);
+    infer_elsewhere(front, &meant, &submission, meant.named.count <= 1 ? queue : NULL, is);
 }
 
-/* One that sent nothing has no call to end. */
+static void
+on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
+{
+    struct front *front = context;
+    if (rpc_call_user(call) != NULL)
+        mesh_node_more(front->options.mesh, call, message);
+    else
+        take_any(front, call, message, ANY_MESSAGE);
+}
+
+/* One that has sent nothing begins with its end: whether it may do so its runtime says. */
 static void
 on_any_half_close(void *context, struct rpc_call *call)
 {
+    static const struct rpc_message nothing;
     struct front *front = context;
     if (rpc_call_user(call) != NULL)
         mesh_node_more(front->options.mesh, call, NULL);
     else
-        rpc_call_finish(call, STATUS_INTERNAL, "Half-closed without a request");
+        take_any(front, call, &nothing, ANY_NO_MESSAGE);
 }
 
 static void
@@ -442,7 +455,7 @@ ask_elsewhere(struct front *front, struct rpc_call *call, const struct rpc_messa
         return false;
     target_leave(&meant.target);
     if (meant.elsewhere)
-        infer_elsewhere(front, &meant, &submission, NULL);
+        infer_elsewhere(front, &meant, &submission, NULL, ANY_MESSAGE);
     else
         *id = meant.named.id;
     return meant.elsewhere;

@@ -226,7 +226,7 @@ on_ended(struct peer_request *request, uint32_t number, const struct driver_end 
     }
     pending_ref(&call->item);
     driver_try_ended(driver, &call->driver, number, end);
-    bool over = end->end == MESH_END_OK;
+    bool over = driver_end_is_last(end);
     if (!over && atomic_load(&call->gone))
         over = driver_call_cancelled(driver, &call->driver);
     if (over) {
@@ -355,6 +355,7 @@ call_create(struct mesh_calls *calls, const struct mesh_call_start *start)
                                           .method = call->texts + bytes,
                                           .pieces = &call->piece,
                                           .piece_count = 1,
+                                          .is_empty = start->is_empty,
                                           .queue = start->queue};
     call->driver = (struct driver_call){.type = &call_type,
                                         .request = &call->request,
@@ -385,6 +386,7 @@ static void
 on_flow_begin(void *context)
 {
     struct mesh_call *call = context;
+    call->driver.is_once = peer_flow_shape(call->request.flow) == PEER_FLOW_OPEN;
     driver_call(call->calls->driver, &call->driver);
 }
 

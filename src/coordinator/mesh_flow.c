@@ -142,8 +142,10 @@ mesh_flow_create(const struct mesh_flow_options *options)
     flow->later.run = at_end_of_step;
     CHECK(pthread_mutex_init(&flow->lock, NULL) == 0);
     peer_flow_init(&flow->flow, options->request);
+    flow->flow.is_closed = options->request->is_empty;
     rpc_queue_later(options->queue, &flow->later);
-    rpc_call_read(options->call);
+    if (!options->request->is_empty)
+        rpc_call_read(options->call);
     return flow;
 }
 

@@ -3,7 +3,8 @@
  * The caller's side of a call of the mesh with any number of messages each way: between rpc_any and
  * a peer_flow. The call begins when its first message is there and the step in which it came has
  * ended, or before, if what follows has come: so a caller with one message is known to have no
- * more, and costs the mesh nothing beyond that. DESIGN-mesh.md.
+ * more, and costs the mesh nothing beyond that. One that ends without any message begins at the end
+ * of that step, too. DESIGN-mesh.md.
  *
  * Threads. mesh_flow_claim on any, the rest on the thread of the call's queue.
  */
@@ -14,14 +15,14 @@
 struct mesh_flow;
 
 struct mesh_flow_options {
-    struct peer_request *request; /* gets the flow */
+    struct peer_request *request; /* gets the flow; may be is_empty */
     struct rpc_call *call;
     struct rpc_queue *queue;      /* of the call */
     void (*begin)(void *context); /* once, unless mesh_flow_stop was first */
     void *context;
 };
 
-/* Within the callback with the first message. */
+/* Within the callback with the first message, or with the end. */
 struct mesh_flow *mesh_flow_create(const struct mesh_flow_options *options);
 /* With the request. NULL is left alone. */
 void mesh_flow_destroy(struct mesh_flow *flow);

@@ -349,6 +349,8 @@ tell_of(struct native_try *tried, enum oip_method method, const char *id)
 /* ---- a pipeline has one message each way ---- */
 
 #define ONE_MESSAGE "a pipeline takes one message for a call, and this call has more"
+#define NO_MESSAGE                                                                                 \
+    "a pipeline takes one message for a call, and this call has ended without any: send one"
 
 static enum status
 sink_send(void *context, const struct rpc_piece *pieces, size_t piece_count, bool last,
@@ -375,6 +377,8 @@ static enum status
 take_flow(const struct peer_request *request, struct error *error)
 {
     bool closed;
+    if (request->is_empty)
+        return error_set(error, STATUS_INVALID_ARGUMENT, NO_MESSAGE);
     struct peer_flow_kept *kept =
         request->flow == NULL ? NULL : peer_flow_attach(request->flow, &one_message, NULL, &closed);
     if (kept == NULL)

@@ -191,8 +191,12 @@ class MeshOfThree(Rig, unittest.TestCase):
             self.assertEqual(failure(learn("node-a", path, **{"mm-model-id": "m"}))[0],
                              Code.UNIMPLEMENTED)
         stream = nodes.at("node-a").channel.stream_unary(method)
-        self.assertEqual(failure(stream.future(iter(()), timeout=60)),
-                         (Code.INTERNAL, "Half-closed without a request"))
+        for metadata, text in (
+                ((), "must include mm-model-id header"),
+                ((("mm-model-id", "m"),), "a pipeline takes one message for a call, and this call has "
+                                          "ended without any: send one")):
+            self.assertEqual(failure(stream.future(iter(()), timeout=60, metadata=metadata)),
+                             (Code.INVALID_ARGUMENT, text))
         self.one_message_each_way(method)
         nodes.at("node-a").register("elsewhere", kind="learns-not")
         found, words = failure(learn("node-a", "/test.Pupil/Else", **{"mm-model-id": "elsewhere"}))

@@ -629,6 +629,21 @@ class Streams(Pair):
             up = registrar.channel.stream_unary("/s/Up")
             numbers = (b"%d" % i for i in range(count + 1))
             self.assertEqual(up(numbers, **keys), b"%d" % (count * (count + 1) // 2))
+        self.nothing(registrar)
+
+    def nothing(self, registrar):
+        """A caller that ends without any message: what that means the runtime says."""
+        self.assertEqual(list(self.stream(registrar, iter(()))), [])
+        none = registrar.channel.stream_unary("/s/Up")
+        self.assertEqual(none(iter(()), timeout=WAIT_SECONDS, metadata=(("mm-model-id", "m"),)), b"0")
+        with self.assertRaises(grpc.RpcError) as nobody:
+            next(self.stream(registrar, iter(()), model="nobody"))
+        self.assertIs(nobody.exception.code(), Code.NOT_FOUND)
+        with self.assertRaises(grpc.RpcError) as several:
+            next(self.stream(registrar, iter(()), more=(("mm-model-id", "n"),)))
+        self.assertEqual((several.exception.code(), several.exception.details()),
+                         (Code.INVALID_ARGUMENT,
+                          "a call for several models has one message, and this one has none"))
 
     def failures(self, registrar):
         def fail(requests, context):
@@ -713,9 +728,15 @@ class Streams(Pair):
                        "the stream was cut off: the node or the runtime that had it was lost")
         talk.say(None)
         self.runtimes[self.other].streams[STREAM[1:]] = echo
-        self.assertEqual(call(self.registrars[self.other], "m"), b"answer:hello")  # loaded there
-        again = self.stream(self.registrars[self.other], iter([b"x", b"y"]))
-        self.assertEqual(list(again), [b"answer:x", b"answer:y"])
+
+        def goes_elsewhere():  # at once, if the other's end is not two seconds ago
+            again = self.stream(self.registrars[self.other], iter([b"x", b"y"]))
+            try:
+                return list(again) == [b"answer:x", b"answer:y"]
+            except grpc.RpcError as error:
+                self.assertIs(error.code(), Code.UNAVAILABLE)
+                return False
+        wait_until(goes_elsewhere, "a stream that is served")
 
 
 if __name__ == "__main__":

@@ -180,6 +180,7 @@ struct client_call {
     bool open;
     bool lost; /* its entry died, or it cancelled */
     enum mesh_end end;
+    struct asks *asks; /* of the invariant I8 */
 };
 
 /* A record's creation, and which registration of its model it is of. */

@@ -2,8 +2,8 @@
 /*
  * Calls that find no room: R14 (they wait, in order, and one place is one call's; what becomes of
  * them at their deadline, cancelled, and when others have room), A6, what E3 says of loads that
- * calls wait for, R4 for few loads, what is larger than any room; and R13's limit. One node, mostly
- * full, on a scripted clock.
+ * calls wait for, R4 for few loads, what is larger than any room, or than was said (K4); and R13's
+ * limit. One node, mostly full, on a scripted clock.
  */
 #include "test_mesh_script_rig.h"
 
@@ -359,6 +359,62 @@ test_larger_than_any_room(void **state)
     assert_seen("answer", 2);
 }
 
+/* Eight of the nine places are taken by models that may go. One that was used before all of them
+ * is loaded in the ninth, and turns out to take 300 units. */
+static void
+load_a_large_old_one(enum mesh_class class, bool deleted_meanwhile)
+{
+    for (uint32_t i = 0; i < 8; i++) {
+        put(name(i), "");
+        use(name(i));
+    }
+    tick(60000);
+    put("large", "");
+    rig_prompt = false;
+    step((struct mesh_event){
+        .kind = MESH_ENSURE,
+        .ensure = {.model = "large", .used_ms = 1, .class = class, .where = MESH_HERE}});
+    runtime_ends(MESH_SIZE_PREDICTED, "large");
+    assert_seen("load large", 1);
+    rig_prompt = true;
+    if (deleted_meanwhile)
+        step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {"large", ++revision}});
+    begin();
+    size_units = 300;
+    runtime_ends(MESH_LOAD_ENDED, "large");
+}
+
+/* K4: nobody asked for it, and it is the oldest. */
+static void
+test_larger_than_said_in_advance(void **state)
+{
+    (void)state;
+    load_a_large_old_one(MESH_CLASS_ADVANCE, false);
+    assert_seen("unload", 1);
+    assert_seen("unload large", 1);
+}
+
+/* Somebody asked for it. */
+static void
+test_larger_than_said(void **state)
+{
+    (void)state;
+    load_a_large_old_one(MESH_CLASS_COPY, false);
+    assert_seen("unload", 2);
+    assert_seen("unload m0", 1);
+    assert_seen("unload m1", 1);
+}
+
+/* It has to go in any case. */
+static void
+test_larger_than_said_and_deleted(void **state)
+{
+    (void)state;
+    load_a_large_old_one(MESH_CLASS_COPY, true);
+    assert_seen("unload", 1);
+    assert_seen("unload large", 1);
+}
+
 /* R13: 256 ids a second. Who names more is told to come again. */
 static void
 test_unknown_ids_are_not_many(void **state)
@@ -402,6 +458,9 @@ main(void)
         TEST(test_a_drain),
         TEST(test_drained),
         TEST(test_larger_than_any_room),
+        TEST(test_larger_than_said_in_advance),
+        TEST(test_larger_than_said),
+        TEST(test_larger_than_said_and_deleted),
         TEST(test_unknown_ids_are_not_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

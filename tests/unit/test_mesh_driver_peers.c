@@ -209,6 +209,22 @@ a_try_that_fails_is_routed_on(void **state)
     assert_int_equal(counts.entered[DRIVER_WAITED], 1);
 }
 
+/* A stream that is cut off: its caller has been told, by its owner. */
+static void
+a_try_that_fails_with_an_answer_is_over(void **state)
+{
+    (void)state;
+    struct asker *asker = ask(node, "m");
+    driver_try_ended(node->driver, &asker->call, there.attempt.number,
+                     &(struct driver_end){.end = MESH_END_UNREACHABLE, .is_answered = true});
+    assert_false(asker->over);
+    const struct driver_view look = node_look(node);
+    assert_int_equal(look.calls, 0);
+    assert_int_equal(look.counts.forwarded, 1);
+    assert_int_equal(look.counts.tried[MESH_END_UNREACHABLE], 1);
+    assert_int_equal(look.counts.entered[DRIVER_ELSEWHERE], 1);
+}
+
 static void
 an_abandoned_try_is_over(void **state)
 {
@@ -344,11 +360,17 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_address_book_is_kept),     TEST(a_call_goes_to_the_copy_and_its_answer_ends_it),
-        TEST(figures_of_replies_are_taken), TEST(a_try_that_fails_is_routed_on),
-        TEST(an_abandoned_try_is_over),     TEST(an_end_that_is_coming_is_waited_for),
-        TEST(a_hit_is_served_or_not_here),  TEST(a_load_is_loaded_here),
-        TEST(what_was_tried_counts),        TEST(an_ensure_loads_here),
+        TEST(the_address_book_is_kept),
+        TEST(a_call_goes_to_the_copy_and_its_answer_ends_it),
+        TEST(figures_of_replies_are_taken),
+        TEST(a_try_that_fails_is_routed_on),
+        TEST(a_try_that_fails_with_an_answer_is_over),
+        TEST(an_abandoned_try_is_over),
+        TEST(an_end_that_is_coming_is_waited_for),
+        TEST(a_hit_is_served_or_not_here),
+        TEST(a_load_is_loaded_here),
+        TEST(what_was_tried_counts),
+        TEST(an_ensure_loads_here),
         TEST(a_drain_asks_the_peer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

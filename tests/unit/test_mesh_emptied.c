@@ -2,8 +2,8 @@
 /*
  * W1: etcd comes back without its data. Calls go on by what is known; who holds a copy writes its
  * record anew, and only where there is none; the leader writes the others, and then everybody what
- * is still missing; what was deleted before stays deleted; who does not come back is not counted
- * for long.
+ * is still missing; who had not seen etcd for a while comes after those who had; what was deleted
+ * before stays deleted; who does not come back is not counted for long.
  */
 #include "test_mesh_script_rig.h"
 
@@ -16,6 +16,13 @@ empty(void)
     revision = 1;
     step((struct mesh_event){.kind = MESH_EMPTIED});
     step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+}
+
+static void
+step_tick(void)
+{
+    now_ms += 1000;
+    step((struct mesh_event){.kind = MESH_TICK});
 }
 
 static void
@@ -318,6 +325,60 @@ test_the_others(void **state)
     assert_seen("forward 3 m3 other hit", 1); /* it did come back */
 }
 
+/* This node holds m1 and leads, and has not heard of etcd for 100 s when it learns that etcd was
+ * emptied. Others write m2 in the meantime, as it became while this node was away. */
+static void
+check_that_it_waits(void)
+{
+    empty();
+    come_back();
+    step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
+    begin();
+    for (int i = 0; i < 29; i++)
+        step_tick();
+    assert_seen("create", 0);
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    assert_seen("serve 1 m1", 1); /* that goes on */
+    end_call(1, MESH_END_OK, 0);
+    step_tick();
+    assert_seen("create m1 self:loaded", 1);
+    put("m2", "other:loaded");
+    for (int i = 0; i < 9; i++)
+        step_tick();
+    assert_seen("create", 1);
+    step_tick();
+    assert_seen("create m3", 1);
+    assert_seen("create", 2);
+    assert_seen("write m2", 0);
+}
+
+static void
+test_who_was_away(void **state)
+{
+    (void)state;
+    for (int i = 1; i < 4; i++)
+        put(i == 1 ? "m1" : i == 2 ? "m2" : "m3", "");
+    use("m1");
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {0}});
+    for (int i = 0; i < 100; i++)
+        step_tick();
+    check_that_it_waits();
+}
+
+/* Its process was stopped; its session has ended, but what it hears first is the clock. */
+static void
+test_who_stood_still(void **state)
+{
+    (void)state;
+    for (int i = 1; i < 4; i++)
+        put(i == 1 ? "m1" : i == 2 ? "m2" : "m3", "");
+    use("m1");
+    now_ms += 100000;
+    step_tick();
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {0}});
+    check_that_it_waits();
+}
+
 int
 main(void)
 {
@@ -332,6 +393,8 @@ main(void)
         TEST(test_nothing_is_left),
         TEST(test_halfway),
         TEST(test_the_others),
+        TEST(test_who_was_away),
+        TEST(test_who_stood_still),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -267,7 +267,8 @@ static void
 check_cut_off(struct talk *talk)
 {
     RIG_WAIT(talk->ask->ended == 1);
-    assert_int_equal(talk->ask->end.end, MESH_END_OK); /* it is not to be tried again */
+    assert_int_equal(talk->ask->end.end, MESH_END_UNREACHABLE);
+    assert_true(talk->ask->end.is_answered); /* it is not to be tried again */
     assert_int_equal(talk->ask->status, STATUS_UNAVAILABLE);
     assert_string_equal(talk->ask->text,
                         "the stream was cut off: the node or the runtime that had it was lost");

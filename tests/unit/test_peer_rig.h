@@ -473,7 +473,7 @@ ask_ended(struct peer_request *request, uint32_t number, const struct driver_end
         ask->figures = *end->figures;
         snprintf(ask->instance, sizeof(ask->instance), "%s", end->instance);
     }
-    CHECK((end->end == MESH_END_OK) == (answer != NULL));
+    CHECK(driver_end_is_last(end) == (answer != NULL));
     if (answer != NULL) {
         ask->status = answer->status;
         snprintf(ask->text, sizeof(ask->text), "%.*s", (int)answer->text.bytes,

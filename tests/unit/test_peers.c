@@ -522,7 +522,7 @@ test_refused(void **state)
     check_refused(caller, house->address, PEER_CALL, PEER_CALL); /* the same number twice */
     check_refused(caller, house->address, PEER_CALL, PEER_PART); /* more than was said */
     check_refused(caller, house->address, PEER_CALL, 0);         /* no frame */
-    for (int shape = PEER_FLOW_UNARY; shape <= PEER_FLOW_OPEN; shape++) {
+    for (int shape = PEER_FLOW_UNARY; shape <= PEER_FLOW_EMPTY; shape++) {
         hostile_shape = (enum peer_flow_shape)shape;
         check_refused(caller, house->address, PEER_CALL, PEER_MESSAGE);
         check_refused(caller, house->address, PEER_CALL, PEER_CREDIT); /* for nothing */

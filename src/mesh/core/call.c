@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call while this node answers it: rules R1 to R12, R14. It is routed, waits here, is served
+ * A call while this node answers it: rules R1 to R12, R14, R15. It is routed, waits here, is served
  * here, or is at another node; whatever comes back from there is an end or puts a name on one of
  * its lists, and it is routed again.
  */
@@ -77,9 +77,9 @@ call_forget_tries(struct mesh *mesh, struct call *call)
 }
 
 /* R9. A list that is full ends the call at its next routing. */
-static void
-list(struct mesh *mesh, struct call *call, uint32_t instance, enum mesh_list which,
-     int64_t since_ms)
+void
+call_list(struct mesh *mesh, struct call *call, uint32_t instance, enum mesh_list which,
+          int64_t since_ms)
 {
     if (call->tried_count == MESH_TRIED_MAX) {
         call->tries = MESH_TRIES_MAX;
@@ -207,7 +207,7 @@ call_place_wish(struct mesh *mesh, const struct call *call)
 static void
 give_up(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text)
 {
-    if (follow_vmodel(mesh, number))
+    if (once_turn_back(mesh, number) || follow_vmodel(mesh, number))
         return;
     if (call_at(mesh, number)->overloads > 0)
         call_answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
@@ -343,6 +343,8 @@ miss(struct mesh *mesh, uint32_t number)
     }
     struct place_wish wish = call_place_wish(mesh, call);
     uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
+    if (there == NAME_NONE && once_turn_back(mesh, number))
+        return;
     if (there == NAME_NONE && alone) { /* this node's key is not there, or has not been seen yet */
         if (!load_here(mesh, number))  /* the claim waits for it */
             call_answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
@@ -399,7 +401,7 @@ static void
 turn_away(struct mesh *mesh, uint32_t number, const struct entry *entry)
 {
     struct call *call = call_at(mesh, number);
-    list(mesh, call, INSTANCE_SELF, MESH_LIST_HIT, entry->since_ms);
+    call_list(mesh, call, INSTANCE_SELF, MESH_LIST_HIT, entry->since_ms);
     call->overloads++;
     if (call->overloads >= OVERLOADS_MAX || call->hop == MESH_HOP_HIT)
         call_answer(mesh, number, MESH_END_OVERLOADED, OVERLOADED_TEXT);
@@ -439,6 +441,8 @@ route_known(struct mesh *mesh, uint32_t number)
 {
     struct call *call = call_at(mesh, number);
     struct model *model = model_at(mesh, call->model);
+    if (call->once)
+        once_pass_over(mesh, call);
     struct entry *entry = entry_of(mesh, model);
     enum mesh_state state = own_state(call, model, entry);
     if (call->hop == MESH_HOP_HIT) {
@@ -503,7 +507,7 @@ read_tried(struct mesh *mesh, struct call *call, const struct mesh_event *event)
         const struct mesh_tried *tried = &event->call.tried[i];
         uint32_t instance = tables_instance(&mesh->tables, tried->instance);
         if (instance != NAME_NONE) /* nobody we know: nobody we would try */
-            list(mesh, call, instance, tried->list, tried->since_ms);
+            call_list(mesh, call, instance, tried->list, tried->since_ms);
     }
 }
 
@@ -556,6 +560,7 @@ call_on_call(struct mesh *mesh, const struct mesh_event *event)
         .number = call->number,
         .hop = (uint8_t)event->call.hop,
         .balance = (uint8_t)event->call.balance,
+        .once = event->call.once,
     };
     read_tried(mesh, call, event);
     call_route_later(mesh, number);
@@ -641,11 +646,11 @@ learn(struct mesh *mesh, struct call *call, const struct mesh_event *event)
     enum mesh_list which =
         !served && call->there_hop == MESH_HOP_LOAD ? MESH_LIST_LOAD : MESH_LIST_HIT;
     int64_t since_ms = served ? mesh->entries[call->entry].since_ms : call->there_since_ms;
-    list(mesh, call, instance, which, since_ms);
+    call_list(mesh, call, instance, which, since_ms);
     if (event->tried.end == MESH_END_UNREACHABLE && !served) {
         mesh->tables.instances[instance].unreachable_until_ms = mesh->now_ms + UNREACHABLE_MS;
         if (which == MESH_LIST_HIT)
-            list(mesh, call, instance, MESH_LIST_LOAD, 0);
+            call_list(mesh, call, instance, MESH_LIST_LOAD, 0);
     }
     if (event->tried.end == MESH_END_REFUSED && !served)
         mesh->tables.instances[instance].refused_until_ms = mesh->now_ms + REFUSED_MS;
@@ -679,7 +684,7 @@ call_on_try(struct mesh *mesh, const struct mesh_event *event)
     if (event->tried.end != MESH_END_OK && event->tried.end != MESH_END_DEADLINE)
         learn(mesh, call, event);
     return_from(mesh, call);
-    if (event->tried.end == MESH_END_OK)
+    if (event->tried.end == MESH_END_OK || event->tried.answered)
         finish(mesh, number);
     else if (event->tried.end == MESH_END_DEADLINE)
         call_answer(mesh, number, MESH_END_DEADLINE, NULL);
@@ -722,7 +727,7 @@ calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why)
             continue;
         }
         if (why != MESH_END_OK) {
-            list(mesh, call, INSTANCE_SELF, MESH_LIST_LOAD, 0);
+            call_list(mesh, call, INSTANCE_SELF, MESH_LIST_LOAD, 0);
             call->asked_ms = mesh->now_ms; /* R14: what is larger than was thought claims no more
                                               than others do */
         }

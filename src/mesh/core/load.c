@@ -264,7 +264,8 @@ load_lift(struct mesh *mesh, struct entry *entry, enum mesh_class class)
 enum room { ROOM_FOR_OLDER, ROOM_AT_ANY_COST };
 
 /* E2, E4, E5: either enough victims are found, and leave, or nobody does. Over the capacity whoever
- * is found leaves, though it may not be enough yet. No newcomer: NULL. */
+ * is found leaves, though it may not be enough yet; the newcomer, too, if it is the oldest of those
+ * that may go (K4). No newcomer: NULL. */
 static bool
 make_room(struct mesh *mesh, struct entry *newcomer, enum room room)
 {
@@ -284,7 +285,7 @@ make_room(struct mesh *mesh, struct entry *newcomer, enum room room)
         if (room == ROOM_FOR_OLDER && victim->used_ms >= newcomer->used_ms)
             break;
         lru_remove(mesh, number);
-        if (victim == newcomer)
+        if (victim == newcomer && heap == &mesh->young)
             continue;
         memory_grow((void **)&mesh->victims, &mesh->victim_capacity, count + 1,
                     sizeof(*mesh->victims));
@@ -536,16 +537,11 @@ on_loaded(struct mesh *mesh, struct entry *entry, uint64_t size_bytes, uint32_t 
     if (size_bytes != 0)
         resize(mesh, entry, ledger_units(size_bytes));
     entry_set(mesh, entry, MESH_STATE_LOADED);
-    if (fail_if_too_large(mesh, entry)) {
-        entry_leave(mesh, entry);
-        return;
-    }
+    if (fail_if_too_large(mesh, entry) || entry->doomed)
+        entry_leave(mesh, entry); /* before anybody goes for its sake */
     make_room(mesh, entry, ROOM_AT_ANY_COST);
-    if (entry->doomed) {
-        entry_leave(mesh, entry);
-        return;
-    }
-    calls_serve(mesh, entry);
+    if (entry_serves(entry))
+        calls_serve(mesh, entry);
     settle_later(mesh, entry->model);
 }
 

@@ -5,6 +5,9 @@
  * there is none, by whoever holds a copy; those that nobody holds, and vmodels, by the leader, and
  * then by everybody: the leader may not have seen them, or have begun after etcd was emptied. So
  * many a second each. A model whose record was lost has revision 0.
+ *
+ * A node that had not heard of etcd for a while knows what was, and not what became of it. So
+ * whoever writes waits for half of the age that its knowledge had: who saw etcd last goes first.
  */
 #include <string.h>
 
@@ -16,6 +19,8 @@ enum {
     LEADER_MS = 20000, /* so long everybody leaves them to the leader */
     MODELS_PER_TICK = 20000,
     WRITES_PER_TICK = 128,
+    WAIT_MS_MAX = 30000, /* for those who know what is old */
+    TICK_LATE_MS = 5000, /* this process stood still */
 };
 
 static void
@@ -33,8 +38,16 @@ lose_model(struct mesh *mesh, uint32_t number)
 }
 
 void
+lost_on_contact(struct mesh *mesh)
+{
+    mesh->contact_ms = mesh->now_ms;
+}
+
+void
 lost_on_emptied(struct mesh *mesh)
 {
+    int64_t wait_ms = (mesh->now_ms - mesh->contact_ms) / 2;
+    mesh->lost_wait_ms = wait_ms < WAIT_MS_MAX ? wait_ms : WAIT_MS_MAX;
     mesh->session = 0;
     mesh->seen = 0;
     vmodels_lose(&mesh->vmodels);
@@ -90,13 +103,14 @@ lost_lately(const struct mesh *mesh)
 bool
 lost_is_mine(const struct mesh *mesh)
 {
-    return mesh->now_ms - mesh->emptied_ms >= (mesh->leader ? OTHERS_MS : LEADER_MS);
+    return mesh->now_ms - mesh->emptied_ms >=
+           mesh->lost_wait_ms + (mesh->leader ? OTHERS_MS : LEADER_MS);
 }
 
 bool
 lost_may_write(struct mesh *mesh)
 {
-    if (mesh->lost_writes == 0)
+    if (mesh->lost_writes == 0 || mesh->now_ms - mesh->emptied_ms < mesh->lost_wait_ms)
         return false;
     mesh->lost_writes--;
     return true;
@@ -137,6 +151,9 @@ write_anew(struct mesh *mesh, uint32_t number)
 void
 lost_tick(struct mesh *mesh)
 {
+    if (mesh->session != 0 && mesh->now_ms - mesh->ticked_ms < TICK_LATE_MS)
+        lost_on_contact(mesh); /* who has been still for long may not know yet that it is over */
+    mesh->ticked_ms = mesh->now_ms;
     if (!mesh->lost)
         return;
     bool waits = drop_instances(mesh);

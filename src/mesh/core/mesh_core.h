@@ -294,6 +294,7 @@ struct mesh_event {
             const char *vmodel; /* V7: the call is for it, and `model` is nothing; NULL: none */
             enum mesh_hop hop;
             enum mesh_balance balance;
+            bool once;                /* at the entry: a try may not be repeated (R15) */
             int64_t deadline_ms;      /* on the clock of now_ms */
             uint64_t create_revision; /* of the sender's record; 0 at the entry */
             const struct mesh_tried *tried;
@@ -304,6 +305,7 @@ struct mesh_event {
             uint32_t call;
             uint32_t number; /* that DO_SERVE or DO_FORWARD said */
             enum mesh_end end;
+            bool answered;    /* whatever the end: the caller has been told, the call is over */
             bool vanished;    /* served here: the runtime does not know the model */
             uint64_t took_us; /* served here: by the runtime (S5); 0: not measured */
         } tried;

@@ -14,6 +14,7 @@ struct tried {
     int64_t since_ms; /* of MESH_LIST_HIT */
     uint16_t instance;
     uint8_t list; /* enum mesh_list */
+    bool passed;  /* R15: it was not tried */
 };
 
 struct place_wish {

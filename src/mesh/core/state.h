@@ -116,9 +116,10 @@ struct call {
     uint8_t tries;
     uint8_t overloads;
     uint8_t tried_count;
-    uint8_t turns; /* V8: to another model of the vmodel */
-    bool gone;     /* another node has seen the model's record go */
-    bool let_go;   /* R14: it is its turn */
+    uint8_t turns;   /* V8: to another model of the vmodel */
+    bool gone : 1;   /* another node has seen the model's record go */
+    bool let_go : 1; /* R14: it is its turn */
+    bool once : 1;   /* R15 */
     struct tried tried[MESH_TRIED_MAX];
 };
 
@@ -167,6 +168,9 @@ struct mesh {
     struct heap unloaded; /* models without a copy that the reaper has come to, by last use */
     struct heap ahead;    /* those to be loaded in advance, latest used first */
     int64_t emptied_ms;   /* now_ms when etcd last was (W1) */
+    int64_t contact_ms; /* now_ms when something of etcd's was last heard, or a session was there */
+    int64_t ticked_ms;  /* now_ms of the last tick */
+    int64_t lost_wait_ms; /* since it was emptied: as what is known was old then */
     bool lost;            /* and something may still have to be written anew */
     uint32_t lost_writes; /* that may still go out this second */
     bool lost_seen;       /* on this sweep */
@@ -357,6 +361,8 @@ void ahead_tick(struct mesh *mesh);
 
 /* lost.c */
 void lost_on_emptied(struct mesh *mesh);
+/* Something of etcd's has come. */
+void lost_on_contact(struct mesh *mesh);
 void lost_tick(struct mesh *mesh);
 /* A record that is about to be put: of a model whose record was lost, or another under its name. */
 enum lost { LOST_NOT, LOST_SAME, LOST_OTHER };
@@ -389,9 +395,18 @@ void call_route_later(struct mesh *mesh, uint32_t number);
 
 /* What was tried is of another model, or of long ago; what the caller excluded stays so. */
 void call_forget_tries(struct mesh *mesh, struct call *call);
+/* R9 */
+void call_list(struct mesh *mesh, struct call *call, uint32_t instance, enum mesh_list which,
+               int64_t since_ms);
 struct place_wish call_place_wish(struct mesh *mesh, const struct call *call);
 
 void call_answer(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text);
+
+/* once.c: calls of which a try may not be repeated (R15). */
+/* Copies that are out of reach count as tried. */
+void once_pass_over(struct mesh *mesh, struct call *call);
+/* They do not any more, and the call is routed again. False: there were none. */
+bool once_turn_back(struct mesh *mesh, uint32_t call);
 
 /* crowd.c: calls that no node has room for (R14). False: no waiting would help it. */
 bool crowd_join(struct mesh *mesh, uint32_t call);

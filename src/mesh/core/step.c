@@ -157,6 +157,7 @@ static void
 on_model_put(struct mesh *mesh, const struct mesh_event *event)
 {
     uint32_t number = tables_model(&mesh->tables, event->model.id);
+    lost_on_contact(mesh);
     bool known = number != NAME_NONE && mesh->tables.models[number].known;
     if (is_passed(mesh, known, event->model.revision))
         return;
@@ -187,6 +188,7 @@ on_whole(struct mesh *mesh, uint64_t revision)
     bool was = mesh->whole;
     mesh->whole = true;
     mesh->seen = revision;
+    lost_on_contact(mesh);
     dig_up(mesh, revision);
     vmodels_dig_up(&mesh->vmodels, revision);
     if (!was)
@@ -198,6 +200,8 @@ on_session(struct mesh *mesh, uint64_t revision)
 {
     bool is_new = revision != mesh->session;
     mesh->session = revision;
+    if (revision != 0)
+        lost_on_contact(mesh);
     if (is_new && revision != 0)
         settle_all(mesh);
 }

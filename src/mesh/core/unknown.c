@@ -167,6 +167,7 @@ unknown_ask(struct mesh *mesh, const struct mesh_event *event)
     struct call asks = {.deadline_ms = event->call.deadline_ms,
                         .number = call_at(mesh, number)->number,
                         .balance = (uint8_t)event->call.balance,
+                        .once = event->call.once,
                         .state = CALL_ASKING};
     if (event->call.hop != MESH_HOP_ENTRY || mesh->session == 0 || !hold_named(mesh, event, &asks))
         return false;

@@ -61,11 +61,18 @@ struct driver_attempt {
 /* How a try ended. MESH_END_OK: the caller has its answer, whatever that says; the call is over. */
 struct driver_end {
     enum mesh_end end;
-    bool vanished;                        /* served here: the runtime does not know the model */
-    uint64_t took_us;                     /* served here: by the runtime; 0: not measured */
+    bool is_answered; /* of another end: so it is all the same, as the try may not be repeated */
+    bool vanished;    /* served here: the runtime does not know the model */
+    uint64_t took_us; /* served here: by the runtime; 0: not measured */
     const struct driver_figures *figures; /* forwarded: of who answered; NULL: none came */
     const char *instance;                 /* whose figures they are */
 };
+
+static inline bool
+driver_end_is_last(const struct driver_end *end)
+{
+    return end->end == MESH_END_OK || end->is_answered;
+}
 
 /* UNDER_WAY: driver_try_ended will be called. ENDED: it ended at once, `*end` is filled in. */
 enum driver_begun { DRIVER_UNDER_WAY, DRIVER_ENDED };
@@ -94,8 +101,10 @@ struct driver_call {
     struct peer_request *request; /* what is passed on: peers.h; the driver does not look at it */
     const char *model;            /* or the vmodel: */
     enum driver_name name;
-    enum mesh_hop hop; /* ENTRY, or as the peer's frame says; then the next four, too */
+    enum mesh_hop
+        hop; /* ENTRY, or as the peer's frame says; then the revision and the tried, too */
     enum mesh_balance balance;
+    bool is_once; /* at the entry: a try of it may not be repeated */
     uint64_t create_revision;
     const struct mesh_tried *tried; /* these two are read only during driver_call */
     uint32_t tried_count;

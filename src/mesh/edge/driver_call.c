@@ -81,7 +81,7 @@ attempt_of(const struct driver_call *call, const struct mesh_action *action, enu
 static void
 end_later(struct driver *driver, const struct driver_call *call, const struct driver_end *end)
 {
-    CHECK(end->end != MESH_END_OK);
+    CHECK(!driver_end_is_last(end));
     if (driver->ended_count == driver->ended_capacity) {
         driver->ended_capacity = driver->ended_capacity == 0 ? 16 : 2 * driver->ended_capacity;
         driver->ended = realloc(driver->ended, driver->ended_capacity * sizeof(*driver->ended));
@@ -136,12 +136,13 @@ driver_call_end(struct driver *driver, const struct ended *ended)
     struct driver_call *call = call_at(driver, ended->call);
     call->state = CALL_WAITING;
     driver->counts.tried[ended->end.end]++;
-    if (ended->end.end != MESH_END_OK)
+    if (!driver_end_is_last(&ended->end))
         ask(driver, call);
     return (struct mesh_event){.kind = MESH_TRY_ENDED,
                                .tried = {.call = ended->call,
                                          .number = ended->number,
                                          .end = ended->end.end,
+                                         .answered = ended->end.is_answered,
                                          .vanished = ended->end.vanished,
                                          .took_us = ended->end.took_us}};
 }
@@ -160,6 +161,7 @@ begin(struct driver *driver, struct driver_call *call)
                                      .vmodel = vmodel ? call->model : NULL,
                                      .hop = call->hop,
                                      .balance = call->balance,
+                                     .once = call->is_once,
                                      .deadline_ms = driver_deadline_ms(call->deadline_ns),
                                      .create_revision = call->create_revision,
                                      .tried = call->tried,
@@ -227,7 +229,7 @@ try_ended(struct driver *driver, struct driver_call *call, const struct driver_e
         end_quietly(driver, call);
         return;
     }
-    if (driver->closed && end->end != MESH_END_OK) {
+    if (driver->closed && !driver_end_is_last(end)) {
         end_quietly(driver, call);
         answer(driver, call, MESH_END_UNAVAILABLE, "this node is about to end");
         return;
@@ -237,7 +239,7 @@ try_ended(struct driver *driver, struct driver_call *call, const struct driver_e
                           : call->waited                ? DRIVER_WAITED
                                                         : DRIVER_HERE;
     driver_step(driver, driver_call_end(driver, &ended));
-    if (end->end == MESH_END_OK) {
+    if (driver_end_is_last(end)) {
         count(driver, call, way);
         release(driver, call); /* the core has no action for that */
     }

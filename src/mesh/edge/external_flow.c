@@ -41,7 +41,7 @@ flow_create(struct served *served, const char *model)
     CHECK(flow != NULL);
     flow->served = served;
     memcpy(flow->model, model, bytes);
-    flow->cost_count = 1; /* the first message, which costs nothing */
+    flow->cost_count = !served->request->is_empty; /* the first message, which costs nothing */
     return flow;
 }
 

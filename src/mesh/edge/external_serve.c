@@ -321,7 +321,7 @@ send(struct served *served, const struct driver_attempt *attempt,
         .deadline_ns = attempt->deadline_ns,
         .metadata = metadata,
         .metadata_count = count,
-        .pieces = message->at,
+        .pieces = from->is_empty ? NULL : message->at,
         .piece_count = message->count,
         .events = &events,
         .context = served,
@@ -374,8 +374,8 @@ serve(struct served *served, const struct driver_attempt *attempt)
     enum status status = permits(served->external, request->method, &method, &served->refusal);
     if (status != STATUS_OK)
         return status;
-    status = external_list_make(&list, method, request->pieces, request->piece_count,
-                                attempt->model, &plan, &served->refusal);
+    status = external_list_make(&list, request->is_empty ? NULL : method, request->pieces,
+                                request->piece_count, attempt->model, &plan, &served->refusal);
     if (status == STATUS_OK)
         send(served, attempt, &list);
     external_list_fini(&list);

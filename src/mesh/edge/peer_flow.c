@@ -122,8 +122,7 @@ peer_flow_detach(struct peer_flow *flow, const struct driver_end *end,
         .status = end->end == MESH_END_DEADLINE ? STATUS_DEADLINE_EXCEEDED : STATUS_UNAVAILABLE,
         .text = {text, strlen(text)},
     };
-    out->end.end = MESH_END_OK;
-    out->end.vanished = false;
+    out->end.is_answered = true;
     out->answer = &out->made;
 }
 
@@ -134,6 +133,8 @@ peer_flow_shape(struct peer_flow *flow)
 {
     if (flow == NULL)
         return PEER_FLOW_UNARY;
+    if (flow->request->is_empty)
+        return PEER_FLOW_EMPTY;
     pthread_mutex_lock(&flow->lock);
     bool is_open = !flow->is_closed || flow->first != NULL;
     pthread_mutex_unlock(&flow->lock);

@@ -85,7 +85,8 @@ struct peer_flow_end {
 };
 
 /* Within on_ended, first: there is no try any more. If it may not be repeated, whatever ended it is
- * told the caller as an answer. Any thread. A flow of NULL: nothing is changed. */
+ * told the caller as an answer, and the driver as what it was, answered. Any thread. A flow of
+ * NULL: nothing is changed. */
 void peer_flow_detach(struct peer_flow *flow, const struct driver_end *end,
                       const struct rpc_answer *answer, struct peer_flow_end *out);
 
@@ -95,12 +96,13 @@ enum peer_flow_shape {
     PEER_FLOW_UNARY,  /* no flow */
     PEER_FLOW_CLOSED, /* the request is whole, its answer may be any number */
     PEER_FLOW_OPEN,   /* more of the request may come */
+    PEER_FLOW_EMPTY,  /* the request is whole, and has no message at all */
 };
 
 /* As what a try is to begin. */
 enum peer_flow_shape peer_flow_shape(struct peer_flow *flow);
-/* The try has begun, as OPEN or CLOSED. What waits is to be sent by the sink now, in order, and is
- * its; `*closed`: and nothing comes behind. */
+/* The try has begun, as one of the last three. What waits is to be sent by the sink now, in order,
+ * and is its; `*closed`: and nothing comes behind. */
 struct peer_flow_kept *peer_flow_attach(struct peer_flow *flow, const struct peer_flow_sink *sink,
                                         void *context, bool *closed);
 /* Frees it; returns the one behind. */

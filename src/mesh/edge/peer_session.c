@@ -261,14 +261,15 @@ on_ended(struct peer_request *request, uint32_t number, const struct driver_end 
     struct incoming *incoming = incoming_of(request);
     struct session *session = incoming->session;
     struct driver *driver = session->house->driver;
-    if (end->end == MESH_END_OK)
+    bool is_last = driver_end_is_last(end);
+    if (is_last)
         pass_back(incoming, as_told.answer);
     driver_try_ended(driver, &incoming->call, number, end);
     pthread_mutex_lock(&session->lock);
     bool is_cancelled = incoming->is_cancelled;
     pthread_mutex_unlock(&session->lock);
     /* Cancelled: whether this was the last that the driver had to hear of it, the driver knows. */
-    if (end->end == MESH_END_OK || (is_cancelled && driver_call_cancelled(driver, &incoming->call)))
+    if (is_last || (is_cancelled && driver_call_cancelled(driver, &incoming->call)))
         over(incoming);
 }
 
@@ -417,7 +418,8 @@ check_call(const struct session *session, const struct peer_frame *frame, struct
     if (told->hop == MESH_HOP_ENTRY || told->model[0] == '\0' || told->method[0] != '/')
         return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: no hop, model or method",
                          told->number);
-    if (frame->payload_bytes > told->message_bytes)
+    if (frame->payload_bytes > told->message_bytes ||
+        (told->shape == PEER_FLOW_EMPTY && told->message_bytes > 0))
         return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: more bytes than it said",
                          told->number);
     if (frame->payload_bytes < told->message_bytes && frame->payload_bytes == 0)
@@ -430,8 +432,10 @@ check_call(const struct session *session, const struct peer_frame *frame, struct
 static void
 flow_begin(struct incoming *incoming)
 {
+    enum peer_flow_shape shape = incoming->frame.call.shape;
     peer_flow_init(&incoming->flow, &incoming->request);
-    incoming->flow.is_closed = incoming->is_last = incoming->frame.call.shape == PEER_FLOW_CLOSED;
+    incoming->flow.is_closed = incoming->is_last = shape != PEER_FLOW_OPEN;
+    incoming->request.is_empty = shape == PEER_FLOW_EMPTY;
 }
 
 static enum status

@@ -65,6 +65,8 @@ struct peer_request {
     const char *method;             /* "/package.Service/Method" */
     const struct rpc_piece *pieces; /* of the message, each kept: it may be sent several times */
     size_t piece_count;
+    bool
+        is_empty; /* there is no message, the pieces are nothing's: a stream that has ended; flow */
     const struct rpc_metadata *metadata; /* those of peers_pass_on */
     size_t metadata_count;               /* at most PEERS_METADATA_MAX */
     uint32_t queue;         /* index of the queue on whose thread the answer is to come */

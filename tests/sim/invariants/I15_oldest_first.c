@@ -1,15 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* I15. What goes for another's sake was used before all that might have gone instead. */
+/*
+ * I15. What goes for another's sake was used before all that might have gone instead. What was
+ * CLAIMING before the step could not go when the step chose (E3), though it may now.
+ */
 #include "evictions.h"
 
-/* Of those that may go and stay, the oldest one's last use. */
-static int64_t
-oldest_ms(const struct mesh *mesh)
+struct before {
+    uint8_t state; /* after the last step */
+};
+
+static struct before *
+before_of(struct world *world, uint32_t node, const struct entry *entry)
 {
+    return of_pair(world, &I15_oldest_first, node, entry_model(world->nodes[node].mesh, entry));
+}
+
+/* Of those that could go and stay, the oldest one's last use. */
+static int64_t
+oldest_ms(struct world *world, uint32_t node)
+{
+    const struct mesh *mesh = world->nodes[node].mesh;
     int64_t oldest_ms = INT64_MAX;
-    for (uint32_t i = 0; i < mesh->entry_used; i++)
-        if (heap_has(&mesh->lru, i) && mesh->entries[i].used_ms < oldest_ms)
-            oldest_ms = mesh->entries[i].used_ms;
+    for (uint32_t i = 0; i < mesh->entry_used; i++) {
+        const struct entry *entry = &mesh->entries[i];
+        if (heap_has(&mesh->lru, i) && entry->used_ms < oldest_ms &&
+            before_of(world, node, entry)->state != MESH_STATE_CLAIMING)
+            oldest_ms = entry->used_ms;
+    }
     return oldest_ms;
 }
 
@@ -17,15 +34,23 @@ static void
 see(struct world *world, const struct sight *sight)
 {
     const struct mesh *mesh = world->nodes[sight->node].mesh;
-    for (uint32_t i = 0; i < sight->actions->count; i++) {
-        const struct entry *entry = evicted_by(world, sight->node, &sight->actions->at[i]);
-        if (entry != NULL && oldest_ms(mesh) < entry->used_ms)
+    for (uint32_t i = 0; i < mesh->entry_used; i++) {
+        const struct entry *entry = &mesh->entries[i];
+        if (entry->state == MESH_STATE_WITHDRAWING &&
+            before_of(world, sight->node, entry)->state == MESH_STATE_LOADED &&
+            evicted_for_room(world, sight->node, entry) &&
+            oldest_ms(world, sight->node) < entry->used_ms)
             broken(world, &I15_oldest_first,
-                   "n%u evicts %s, which was used %lld ms after another that may go", sight->node,
-                   sight->actions->at[i].txn.writes[0].model.id,
-                   (long long)(entry->used_ms - oldest_ms(mesh)));
+                   "n%u evicts m%u, which was used %lld ms after another that may go", sight->node,
+                   entry_model(mesh, entry),
+                   (long long)(entry->used_ms - oldest_ms(world, sight->node)));
     }
+    for (uint32_t i = 0; i < mesh->entry_used; i++)
+        if (mesh->entries[i].state != MESH_STATE_NONE)
+            before_of(world, sight->node, &mesh->entries[i])->state = mesh->entries[i].state;
 }
 
-const struct invariant I15_oldest_first = {
-    .name = "I15 oldest first", .sees = SEES(STEP), .see = see};
+const struct invariant I15_oldest_first = {.name = "I15 oldest first",
+                                           .sees = SEES(STEP),
+                                           .pair_bytes = sizeof(struct before),
+                                           .see = see};

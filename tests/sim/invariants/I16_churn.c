@@ -7,7 +7,18 @@
 
 struct loaded {
     int64_t at_ms;
+    bool stays; /* it was loaded after the last step */
 };
+
+static void
+judge(struct world *world, uint32_t node, const struct entry *entry, const struct loaded *loaded)
+{
+    if (entry->class != MESH_CLASS_ADVANCE && world->now_ms - loaded->at_ms < 1000 &&
+        evicted_for_room(world, node, entry))
+        broken(world, &I16_churn, "n%u evicts m%u, %lld ms after it was loaded", node,
+               entry_model(world->nodes[node].mesh, entry),
+               (long long)(world->now_ms - loaded->at_ms));
+}
 
 static void
 see(struct world *world, const struct sight *sight)
@@ -19,16 +30,15 @@ see(struct world *world, const struct sight *sight)
     }
     if (world->options.faults.size_lies + world->options.faults.keeps > 0)
         return;
-    for (uint32_t i = 0; i < sight->actions->count; i++) {
-        const struct mesh_action *action = &sight->actions->at[i];
-        const struct entry *entry = evicted_by(world, sight->node, action);
-        if (entry == NULL || entry->class == MESH_CLASS_ADVANCE)
+    const struct mesh *mesh = world->nodes[sight->node].mesh;
+    for (uint32_t i = 0; i < mesh->entry_used; i++) {
+        const struct entry *entry = &mesh->entries[i];
+        if (entry->state == MESH_STATE_NONE)
             continue;
-        const struct loaded *loaded =
-            of_pair(world, &I16_churn, sight->node, number_of(action->txn.writes[0].model.id));
-        if (world->now_ms - loaded->at_ms < 1000)
-            broken(world, &I16_churn, "n%u evicts %s, %lld ms after it was loaded", sight->node,
-                   action->txn.writes[0].model.id, (long long)(world->now_ms - loaded->at_ms));
+        struct loaded *loaded = of_pair(world, &I16_churn, sight->node, entry_model(mesh, entry));
+        if (loaded->stays && entry->state == MESH_STATE_WITHDRAWING)
+            judge(world, sight->node, entry, loaded);
+        loaded->stays = entry->state == MESH_STATE_LOADED;
     }
 }
 

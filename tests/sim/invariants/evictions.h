@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of a step's writes withdraw a model to make room: shared by I15 and I16. */
+/* Which of a node's entries a step takes to make room: shared by I15 and I16. */
 #pragma once
 
 #include "../invariants.h"
 #include "mesh/core/state.h"
 
-/* The entry that goes for room by this action, in this step; NULL: the action is another. */
-const struct entry *evicted_by(struct world *world, uint32_t node,
-                               const struct mesh_action *action);
+/* Whether the entry, that is WITHDRAWING since this step and was LOADED before it, goes for room.
+ */
+bool evicted_for_room(struct world *world, uint32_t node, const struct entry *entry);
+
+/* The simulator's number of the entry's model. */
+uint32_t entry_model(const struct mesh *mesh, const struct entry *entry);

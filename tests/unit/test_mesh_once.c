@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Streams that are cut off: a try that ends with an answer, whatever its end, is the end of its
+ * call, and teaches what a lost unary call's teaches; and R15 (calls of which a try may not be
+ * repeated pass over who is out of reach). One node on a scripted clock.
+ */
+#include "test_mesh_script_rig.h"
+
+static void
+begin_stream(uint32_t call, const char *model)
+{
+    begin();
+    step((struct mesh_event){.kind = MESH_CALL,
+                             .call = {.call = call,
+                                      .model = model,
+                                      .hop = MESH_HOP_ENTRY,
+                                      .once = true,
+                                      .deadline_ms = now_ms + 60000}});
+}
+
+/* Its caller has been told; nothing is done about it any more. */
+static void
+cut_off(uint32_t call, enum mesh_end end, bool vanished)
+{
+    begin();
+    step((struct mesh_event){.kind = MESH_TRY_ENDED,
+                             .tried = {.call = call,
+                                       .number = numbers[call],
+                                       .end = end,
+                                       .answered = true,
+                                       .vanished = vanished}});
+    assert_seen("answer", 0);
+    assert_seen("serve", 0);
+    assert_seen("forward", 0);
+}
+
+/* R3: the other copy comes first, for any call; and this one is not routed again. */
+static void
+test_the_peer_is_out_of_reach(void **state)
+{
+    (void)state;
+    instance("a", 500);
+    instance("b", 500);
+    put("m1", "a:loaded b:loaded");
+    begin_stream(1, "m1");
+    bool at_a = seen("forward 1 m1 a hit") > 0;
+    cut_off(1, MESH_END_UNREACHABLE, false);
+    for (uint32_t call = 1; call < 4; call++) { /* the number is free, and few calls are there */
+        begin();
+        call_as(call, "m1", MESH_HOP_ENTRY);
+        assert_int_equal(seen("forward"), 1);
+        assert_int_equal(strstr(lines[0], at_a ? " b hit" : " a hit") != NULL, 1);
+    }
+}
+
+/* R15: the only copy is there. A stream is loaded here; another call tries it there first. */
+static void
+test_the_only_copy_is_out_of_reach(void **state)
+{
+    (void)state;
+    instance("a", 500);
+    put("m1", "a:loaded");
+    begin_stream(1, "m1");
+    assert_seen("forward 1 m1 a hit", 1);
+    cut_off(1, MESH_END_UNREACHABLE, false);
+    begin();
+    call_as(2, "m1", MESH_HOP_ENTRY);
+    assert_seen("forward 2 m1 a hit", 1);
+    begin_stream(3, "m1");
+    assert_seen("forward", 0);
+    assert_seen("load m1", 1);
+    assert_seen("serve 3 m1", 1);
+}
+
+/* After two seconds nothing is known any more. */
+static void
+test_it_is_forgotten(void **state)
+{
+    (void)state;
+    instance("a", 500);
+    put("m1", "a:loaded");
+    begin_stream(1, "m1");
+    cut_off(1, MESH_END_UNREACHABLE, false);
+    now_ms += 2000;
+    begin_stream(1, "m1");
+    assert_seen("forward 1 m1 a hit", 1);
+    cut_off(1, MESH_END_DEADLINE, false); /* which says nothing of the peer */
+    begin_stream(1, "m1");
+    assert_seen("forward 1 m1 a hit", 1);
+}
+
+/* R15: this node may not load it, and nobody else is there: better the peer than nobody. */
+static void
+test_nobody_else_can(void **state)
+{
+    (void)state;
+    static const char *const gpu[] = {"gpu"};
+    const struct mesh_type_rule rule = {.type = "t", .required = gpu, .required_count = 1};
+    step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = &rule, .rule_count = 1}});
+    instance_with((struct mesh_instance){.id = "a",
+                                         .labels = "gpu",
+                                         .session = 7,
+                                         .figures = {.capacity_units = 1000, .free_units = 500}});
+    put("m1", "a:loaded");
+    begin_stream(1, "m1");
+    cut_off(1, MESH_END_UNREACHABLE, false);
+    begin_stream(1, "m1");
+    assert_seen("forward 1 m1 a hit", 1);
+}
+
+/* The runtime here has forgotten the model in the middle: it is loaded again for the next one. */
+static void
+test_the_runtime_forgets(void **state)
+{
+    (void)state;
+    put("m1", "");
+    use("m1");
+    begin_stream(1, "m1");
+    assert_seen("serve 1 m1", 1);
+    cut_off(1, MESH_END_NOT_HERE, true);
+    assert_seen("unload", 0); /* of what it does not have */
+    begin_stream(1, "m1");
+    assert_seen("load m1", 1);
+    assert_seen("serve 1 m1", 1);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_the_peer_is_out_of_reach), TEST(test_the_only_copy_is_out_of_reach),
+        TEST(test_it_is_forgotten),          TEST(test_nobody_else_can),
+        TEST(test_the_runtime_forgets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
