@@ -8,7 +8,7 @@ oldest_ms(const struct mesh *mesh)
 {
     int64_t oldest_ms = INT64_MAX;
     for (uint32_t i = 0; i < mesh->entry_used; i++)
-        if (heap_has(&mesh->lru, i) && mesh->entries[i].used_ms < oldest_ms)
+        if (heap_has(&mesh->pools[0].lru, i) && mesh->entries[i].used_ms < oldest_ms)
             oldest_ms = mesh->entries[i].used_ms;
     return oldest_ms;
 }
