@@ -13,7 +13,9 @@ ctest: timeout=240
 """
 
 import json
+import os
 import queue
+import signal
 import threading
 import unittest
 
@@ -566,9 +568,12 @@ class Both(unittest.TestCase):
         return [line.split()[0] for line in lines if line.split()[1] == model]
 
     def at(self, model):
-        """The only node that has it, and the other."""
-        at, = {copy.location for copy in
-               self.registrars["node-a"].wait_status(model, LOADED).modelCopyInfos}
+        """The only node that has it, when all agree, and the other."""
+        def look():
+            found = [{copy.location for copy in registrar.status(model).modelCopyInfos}
+                     for registrar in self.registrars.values()]
+            return found[0] if len(found[0]) == 1 and found[0] == found[1] else None
+        at, = wait_until(look, f"one copy of {model}")
         other, = set(self.nodes) - {at}
         return at, other
 
@@ -599,6 +604,39 @@ class Both(unittest.TestCase):
         with self.subTest("a drain"):
             self.drain()
 
+    def test_each_without_the_other(self):
+        """The pipeline serves before the runtime has come, and the runtime goes on without its worker."""
+        address = f"127.0.0.1:{free_port()}"
+        shoald = prepare(pupil(models={"types": ["pupil"]}),
+                         mesh={"instance": "node-1", "runtime": address}).start()
+        self.addCleanup(shoald.discard)
+        with Registrar(shoald.target) as registrar:
+            shoald.wait_log("external_not_ready")
+            wait_until(shoald.workers, "the pupil")
+            registrar.register("mine", key=key())
+            registrar.register("theirs", kind="kind")
+            self.assertEqual(said(registrar.infer("mine")), "mine")
+            self.assertEqual(failure(start_call(registrar, "theirs")),
+                             (Code.UNAVAILABLE, "the runtime of this node is not ready, and no other "
+                                                "node can serve the model: try again"))
+            self.assertNotIn(" ready pipelines=", shoald.stderr)
+            runtime = self.enterContext(Runtime(address))
+            shoald.wait_ready()
+            self.call_all(registrar)
+            self.assertEqual(failure(start_call(registrar, "mine")),
+                             (Code.INVALID_ARGUMENT, f'model "mine" is called by /{INFER}, not by {ANY}'))
+            worker, = shoald.workers()
+            os.kill(worker.pid, signal.SIGKILL)
+            shoald.wait_successor(worker)
+            wait_until(lambda: not registrar.start_infer("mine").exception(), "the pupil to be back")
+            self.call_all(registrar)
+            self.assertEqual(runtime.count("loadModel"), 1)
+            registrar.unregister("mine")
+            registrar.unregister("theirs")
+            wait_until(lambda: runtime.count("unloadModel") == 1, "unloadModel")
+            self.assertEqual(runtime.requests("unloadModel")[0].modelId, "theirs")
+        self.assertEqual(shoald.terminate(), 0)
+
     def whose_it_is(self, registrar):
         copies = shoalctl("mesh", "copies", "theirs", "--json", "--counters",
                           self.nodes[self.at("theirs")[0]].counters).json_lines
@@ -618,6 +656,8 @@ class Both(unittest.TestCase):
             self.assertEqual(said(one.infer(metadata=(name,))), "mine")
         registrar.call("setVModel", vModelId="v", targetModelId="theirs", sync=True)
         for one in self.registrars.values():
+            wait_until(lambda: one.call("getVModelStatus", vModelId="v").activeModelId == "theirs",
+                       "the vmodel to be seen")
             answer = one.channel.unary_unary(ANY)(b"x", timeout=WAIT_SECONDS, metadata=(name,))
             self.assertEqual(answer, b"answer:x")
         registrar.call("deleteVModel", vModelId="v")
