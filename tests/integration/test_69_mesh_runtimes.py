@@ -548,9 +548,9 @@ class TwoNodes(Pair):
 
 
 class Both(unittest.TestCase):
-    """Two nodes of one mesh, each with a pipeline for the pupil's models and a runtime for the others."""
+    """Nodes with a pipeline for the pupil's models and a runtime for all others."""
 
-    def setUp(self):
+    def start_both(self):
         self.etcd = self.enterContext(Etcd())
         self.runtimes, self.nodes, self.registrars = {}, {}, {}
         for name in ("node-a", "node-b"):
@@ -587,6 +587,7 @@ class Both(unittest.TestCase):
             self.assertEqual(answer, b"answer:" + message)
 
     def test_both(self):
+        self.start_both()
         first = self.registrars["node-a"]
         first.register("mine", key=key())
         first.register("theirs", kind="kind")
@@ -607,6 +608,7 @@ class Both(unittest.TestCase):
     def test_each_without_the_other(self):
         """The pipeline serves before the runtime has come, and the runtime goes on without its worker."""
         address = f"127.0.0.1:{free_port()}"
+        self.cancelled = threading.Event()
         shoald = prepare(pupil(models={"types": ["pupil"]}),
                          mesh={"instance": "node-1", "runtime": address}).start()
         self.addCleanup(shoald.discard)
@@ -631,11 +633,21 @@ class Both(unittest.TestCase):
             wait_until(lambda: not registrar.start_infer("mine").exception(), "the pupil to be back")
             self.call_all(registrar)
             self.assertEqual(runtime.count("loadModel"), 1)
+            runtime.says["x.Y/Z"] = lambda _, context: self.until_cancelled(context)
+            future = start_call(registrar, "theirs", message=b"gone")
+            wait_until(lambda: (ANY[1:], b"gone") in runtime.asked, "the call")
+            future.cancel()
+            self.assertTrue(self.cancelled.wait(WAIT_SECONDS))
             registrar.unregister("mine")
             registrar.unregister("theirs")
             wait_until(lambda: runtime.count("unloadModel") == 1, "unloadModel")
             self.assertEqual(runtime.requests("unloadModel")[0].modelId, "theirs")
         self.assertEqual(shoald.terminate(), 0)
+
+    def until_cancelled(self, context):
+        context.add_callback(self.cancelled.set)
+        self.cancelled.wait(WAIT_SECONDS)
+        return b"late"
 
     def whose_it_is(self, registrar):
         copies = shoalctl("mesh", "copies", "theirs", "--json", "--counters",
