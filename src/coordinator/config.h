@@ -130,6 +130,7 @@ struct config_mesh {
     char *runtime;       /* "unix:/path" or "host:port"; NULL: models are those of pipelines */
     char *runtime_else;  /* where it may be as well, if nobody has said where it is; else NULL */
     char *runtime_calls; /* where it is called for models; NULL: the same */
+    char *runtime_types; /* sorted, comma between; NULL: all that no pipeline has */
     char *prefix;        /* of the keys, before the service's name */
     char *service;
     char *instance; /* this node's id */

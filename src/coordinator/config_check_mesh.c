@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/tcp_address.h"
 #include "coordinator/config_tree.h"
+#include "coordinator/mesh_types.h"
 
 enum { SOCKET_PATH_BYTES_MAX = 107 };
 
@@ -140,21 +141,56 @@ check_target(struct config_reader *reader, enum config_key_index key, char **tar
     }
 }
 
+/* Names of `runtime_types` that a pipeline has, too. */
 static void
-check_runtime(struct config_reader *reader)
+check_runtime_types(struct config_reader *reader, const struct config_models *models)
+{
+    const char *types = reader->config->mesh.runtime_types;
+    for (uint32_t i = 0; i < models->type_count && types != NULL; i++)
+        if (mesh_types_lists(types, models->types[i]))
+            report_add(reader->report, line_of(reader, KEY_MESH_RUNTIME_TYPES),
+                       "`runtime_types`: \"%s\" is in the `types` of a pipeline, too: one of them "
+                       "must load it",
+                       models->types[i]);
+}
+
+/* Whose a model is must be plain from its type. */
+static void
+check_shared(struct config_reader *reader)
+{
+    const struct config *config = reader->config;
+    for (uint32_t i = 0; i < config->pipeline_count; i++) {
+        const struct config_pipeline *pipeline = &config->pipelines[i];
+        if (pipeline->models.root == NULL)
+            continue;
+        if (pipeline->models.type_count == 0)
+            report_add(reader->report, pipeline->line,
+                       "a pipeline with `models` beside `mesh: runtime` needs `types`: all others "
+                       "go to that runtime");
+        check_runtime_types(reader, &pipeline->models);
+    }
+}
+
+static void
+check_runtime(struct config_reader *reader, const struct config_given *given)
 {
     struct config *config = reader->config;
     struct config_mesh *mesh = &config->mesh;
+    bool shared = mesh_types_are_shared(config);
+    const bool *refused = reader->mesh_given.refused;
+    bool is_known = !given->refused[KEY_PIPELINES] && !refused[KEY_MESH_RUNTIME] &&
+                    !refused[KEY_MESH_RUNTIME_TYPES];
     check_target(reader, KEY_MESH_RUNTIME, &mesh->runtime);
     check_target(reader, KEY_MESH_CALLS, &mesh->runtime_calls);
     if (mesh->runtime == NULL && mesh->runtime_calls != NULL)
         report_add(reader->report, line_of(reader, KEY_MESH_CALLS),
                    "`runtime_calls`, but no `runtime`: who is to load the models?");
-    for (uint32_t i = 0; i < config->pipeline_count && mesh->runtime != NULL; i++)
-        if (config->pipelines[i].models.root != NULL)
-            report_add(reader->report, line_of(reader, KEY_MESH_RUNTIME),
-                       "`mesh: runtime` and pipelines with `models` exclude each other: two would "
-                       "load the mesh's models on this node");
+    if (!shared && is_known && mesh->runtime_types != NULL)
+        report_add(reader->report, line_of(reader, KEY_MESH_RUNTIME_TYPES),
+                   "`runtime_types` is for a node that has `runtime` and pipelines with `models`: "
+                   "one of them alone loads all that it can");
+    if (shared)
+        check_shared(reader);
 }
 
 /* What a catalog would do by itself the mesh decides. */
@@ -217,7 +253,7 @@ config_check_mesh(struct config_reader *reader, const struct config_given *given
     if (mesh->store != NULL)
         check_store(reader);
     check_alone(reader);
-    check_runtime(reader);
+    check_runtime(reader, given);
     check_beside(reader, given);
     check_sizes(reader);
     check_instance(reader);

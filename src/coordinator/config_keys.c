@@ -92,7 +92,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "`http`, `metrics`, `probes`, `prestop` and a `runtime` of its own. Left out: no TLS."},
 [KEY_MESH] = {WHERE_TOP, CONFIG_MESH, OPTIONAL, "mesh", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
-    "The node is one of a mesh, which loads and unloads the models of pipelines with `models`, or "
+    "The node is one of a mesh, which loads and unloads the models of pipelines with `models`, and "
     "those of another process (its own key `runtime`), and answers `mmesh.ModelMesh`; `mesh: {}` "
     "is a mesh of one. Not together with `runtime` at the top. Left out: no mesh, unless the "
     "environment asks for one."},
@@ -126,10 +126,16 @@ const struct config_key config_keys[KEY_COUNT] = {
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime),
     "Another process that loads and serves the mesh's models for this node, by "
     "`mmesh.ModelRuntime`: `unix:PATH`, relative to this file, or `HOST:PORT`. Pipelines with "
-    "`models` are not together with it. Left out: those pipelines do."},
+    "`models` beside it load what they have in their `types`, and must have some. Left out: those "
+    "pipelines load all."},
 [KEY_MESH_CALLS] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "runtime_calls", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime_calls),
     "Where that process is called for the models, likewise. Left out: as `runtime` says."},
+[KEY_MESH_RUNTIME_TYPES] = {WHERE_MESH, CONFIG_LABELS, OPTIONAL, "runtime_types", 1,
+    CONFIG_LABELS_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime_types),
+    "Types of models that `runtime` loads, named as in the pipelines' `types`, where both do. What "
+    "neither names is refused. Left out: all that no pipeline has in its `types`."},
 [KEY_MESH_PREFIX] = {WHERE_MESH, CONFIG_NAME, OPTIONAL, "prefix", 1, CONFIG_NAME_BYTES_MAX, NULL,
     "tas-runtime", NULL, FIELD_NONE, 0, TOP(mesh.prefix),
     "Second part of all keys in etcd, after the root prefix."},
@@ -276,7 +282,7 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MODELS_TYPES] = {WHERE_MODELS, CONFIG_NAMES, OPTIONAL, "types", 1, CONFIG_TYPES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(models.types),
     "Types of models that it takes, by the key's `model_type.name`, where several pipelines have "
-    "`models`. No two may name the same."},
+    "`models`, or `mesh` has a `runtime`. No two may name the same."},
 [KEY_MODELS_WATCH] = {WHERE_MODELS, CONFIG_CHOICE, OPTIONAL, "watch", 0, 0, NULL,
     "yes", "yes|no", FIELD_NONE, 0, PIPELINE(models.watch),
     "Whether each sub-directory of `root` is a model of that name, loaded when it is asked for."},

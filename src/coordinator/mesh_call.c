@@ -146,13 +146,19 @@ refuse(struct mesh_call *call, const struct error *error, uint32_t retry_ms)
 
 /* ---- as the driver's call ---- */
 
+static bool
+is_external(const struct mesh_calls *calls, uint32_t pool)
+{
+    return calls->external != NULL && pool == external_pool(calls->external);
+}
+
 /* The end of a call that nobody else could serve, while the runtime that should is away: it may be
  * tried again. */
 static bool
 runtime_is_away(const struct mesh_call *call, const struct driver_answer *answer)
 {
     struct external_view view;
-    if (call->calls->external == NULL || answer->end != MESH_END_FAILED)
+    if (!is_external(call->calls, answer->pool) || answer->end != MESH_END_FAILED)
         return false;
     external_look(call->calls->external, &view);
     return !view.is_ready;
@@ -162,7 +168,7 @@ static enum driver_begun
 on_serve(struct driver_call *driver, const struct driver_attempt *attempt, struct driver_end *end)
 {
     struct mesh_call *call = call_of_driver(driver);
-    if (call->calls->external != NULL)
+    if (is_external(call->calls, attempt->pool))
         return external_serve(call->calls->external, driver, attempt, end);
     enum driver_begun begun = native_serve(call->calls->options.native, &call->request, attempt,
                                            &call->origin, end, &call->refusal);
@@ -272,10 +278,9 @@ on_cancel(struct pending_item *item)
     atomic_store(&call->gone, true);
     bool has_begun = call->flow == NULL || !mesh_flow_stop(call->flow);
     if (has_begun && !driver_call_cancelled(call->calls->driver, &call->driver)) {
-        if (call->calls->external != NULL)
+        if (call->calls->external != NULL) /* who serves it, if anybody does, may just change */
             external_cancel(call->calls->external, &call->request);
-        else
-            native_cancel(call->calls->options.native, &call->request);
+        native_cancel(call->calls->options.native, &call->request);
         return;
     }
     refuse(call, &caller_gone, 0);

@@ -33,7 +33,8 @@ struct mesh_calls_options {
 struct mesh_calls *mesh_calls_create(const struct mesh_calls_options *options);
 /* When no call is left. NULL is left alone. */
 void mesh_calls_destroy(struct mesh_calls *calls);
-/* Before the first. `external`: who serves what is loaded here; NULL: `native` does. */
+/* Before the first. `external`: who serves what is loaded into its pool; all else `native` does.
+ * NULL: there is none. */
 void mesh_calls_bind(struct mesh_calls *calls, struct driver *driver, struct external *external);
 
 /* What is known of a call when it begins. */

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "coordinator/mesh_types.h"
 #include "coordinator/pipeline.h"
 #include "coordinator/runtime_answer.h"
 #include "coordinator/runtime_request.h"
@@ -15,6 +16,7 @@ struct mesh_loads {
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
     struct registry *registry;
+    const struct config *shared;
     struct driver *driver;
 };
 
@@ -26,26 +28,34 @@ struct wait {
 
 /* ---- which pipeline ---- */
 
-/* Types of those who come from KServe: "mt:sklearn:1.2|pv:grpc-v2" is a format, with a version and
- * a protocol, "rt:name" a runtime. */
-static void
-name_of_type(const char *type, char name[CONFIG_NAME_BYTES_MAX + 1])
-{
-    bool format = strncmp(type, "mt:", 3) == 0;
-    if (format || strncmp(type, "rt:", 3) == 0)
-        type += 3;
-    size_t bytes = strcspn(type, format ? ":|" : "|");
-    bool fits = bytes <= CONFIG_NAME_BYTES_MAX;
-    memcpy(name, type, fits ? bytes : 0);
-    name[fits ? bytes : 0] = '\0';
-}
-
 static bool
 take_text(const char *given, char *text, size_t room, uint64_t *bytes)
 {
     *bytes = given == NULL ? 0 : strlen(given);
     memcpy(text, given == NULL ? "" : given, *bytes < room ? *bytes + 1 : 0);
     return *bytes < room;
+}
+
+static struct catalog *
+refuse(const char *type, const char *why, struct error *error)
+{
+    error_set(error, STATUS_INVALID_ARGUMENT, "models of type \"%s\" are loaded by %s", type, why);
+    return NULL;
+}
+
+/* Beside an external runtime a pipeline has what it names, be it the only one or not. */
+static struct catalog *
+catalog_of_type(const struct mesh_loads *loads, const char *type, struct error *error)
+{
+    if (loads->shared != NULL && !mesh_types_has_pipeline(loads->shared, type))
+        return refuse(type,
+                      "nobody on this node: no pipeline has it in its `types`, and `mesh` not in "
+                      "its `runtime_types`",
+                      error);
+    struct catalog *catalog = models_catalog_for(loads->pipelines, loads->pipeline_count, type);
+    return catalog != NULL
+               ? catalog
+               : refuse(type, "no pipeline of this node: none has it in its `types`", error);
 }
 
 /* The key's type counts, as it does for who drives mmesh.ModelRuntime; the mesh's own, if the key
@@ -61,13 +71,8 @@ find_catalog(const struct mesh_loads *loads, const struct driver_model *model, s
     (void)take_text(model->key, request->key, sizeof(request->key), &request->key_bytes);
     if (runtime_request_check(request, error) == STATUS_OK) {
         if (request->type[0] == '\0' && model->type != NULL)
-            name_of_type(model->type, request->type);
-        catalog = models_catalog_for(loads->pipelines, loads->pipeline_count, request->type);
-        if (catalog == NULL)
-            error_set(error, STATUS_INVALID_ARGUMENT,
-                      "models of type \"%s\" are loaded by no pipeline of this node: none has it "
-                      "in its `types`",
-                      request->type);
+            mesh_types_name(model->type, request->type);
+        catalog = catalog_of_type(loads, request->type, error);
     }
     free(request);
     return catalog;
@@ -190,11 +195,11 @@ harvest(void *context, struct driver *driver)
 
 struct mesh_loads *
 mesh_loads_create(struct pipeline *const *pipelines, uint32_t pipeline_count,
-                  struct registry *registry)
+                  struct registry *registry, const struct config *shared)
 {
     struct mesh_loads *loads = calloc(1, sizeof(*loads));
     CHECK(loads != NULL);
-    *loads = (struct mesh_loads){pipelines, pipeline_count, registry, NULL};
+    *loads = (struct mesh_loads){pipelines, pipeline_count, registry, shared, NULL};
     return loads;
 }
 

@@ -8,10 +8,12 @@
 #include "coordinator/models.h"
 #include "mesh/edge/driver.h"
 
+struct config;
 struct mesh_loads;
 
+/* `shared`: an external runtime loads models, too (mesh_types.h); NULL: none does. */
 struct mesh_loads *mesh_loads_create(struct pipeline *const *pipelines, uint32_t pipeline_count,
-                                     struct registry *registry);
+                                     struct registry *registry, const struct config *shared);
 /* When every pipeline is gone, and with them whoever may still tell how a load went. */
 void mesh_loads_destroy(struct mesh_loads *loads);
 

@@ -471,8 +471,8 @@ native_create(const struct native_options *options)
     struct native *native = calloc(1, sizeof(*native));
     CHECK(native != NULL);
     native->options = *options;
-    native->loads =
-        mesh_loads_create(options->pipelines, options->pipeline_count, options->registry);
+    native->loads = mesh_loads_create(options->pipelines, options->pipeline_count,
+                                      options->registry, options->shared);
     return native;
 }
 

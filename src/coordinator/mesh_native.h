@@ -15,6 +15,7 @@
 #include "coordinator/share.h"
 #include "mesh/edge/peers.h"
 
+struct config;
 struct native;
 struct trace;
 
@@ -25,6 +26,7 @@ struct native_options {
     struct registry *registry;
     const char *caller_metadata; /* by which callers say who they are */
     struct share_key share_key;
+    const struct config *shared; /* mesh_loads.h */
 };
 
 struct native *native_create(const struct native_options *options);

@@ -13,6 +13,7 @@
 #include "coordinator/mesh_file.h"
 #include "coordinator/mesh_many.h"
 #include "coordinator/mesh_store.h"
+#include "coordinator/mesh_types.h"
 #include "coordinator/meters.h"
 #include "coordinator/pipeline.h"
 #include "mesh/edge/peer_server.h"
@@ -37,7 +38,8 @@ struct mesh_node {
     struct meters *meters; /* NULL: nobody can ask for them */
     struct mesh_store store;
     struct driver *driver;
-    struct external *external;            /* NULL: models are loaded into pipelines */
+    bool shared;                          /* models are loaded into pipelines, too */
+    struct external *external;            /* NULL: into them alone */
     struct rpc_queue *queues[QUEUES_MAX]; /* those of the front, then the server's */
     struct peer_server *server;           /* this and the next: NULL: the mesh has no other nodes */
     struct peers *peers;
@@ -105,7 +107,7 @@ on_peer_serve(void *context, struct driver_call *call, const struct driver_attem
               struct driver_end *end)
 {
     struct mesh_node *node = context;
-    if (node->external != NULL)
+    if (node->external != NULL && attempt->pool == external_pool(node->external))
         return external_serve(node->external, call, attempt, end);
     struct native_refusal refusal;
     struct native_origin origin = {0};
@@ -118,8 +120,7 @@ on_peer_cancel(void *context, struct driver_call *call)
     struct mesh_node *node = context;
     if (node->external != NULL)
         external_cancel(node->external, call->request);
-    else
-        native_cancel(node->native, call->request);
+    native_cancel(node->native, call->request);
 }
 
 /* ---- files that are read again ---- */
@@ -275,6 +276,7 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
     *created = node;
     node->options = *options;
     node->config = &config->mesh;
+    node->shared = mesh_types_are_shared(config);
     node->files_timer = loop_timer_create(options->loop, on_files_look, node);
     if (getrandom(&node->seed, sizeof(node->seed), 0) != sizeof(node->seed))
         return error_set_errno(error, "getrandom");
@@ -292,6 +294,7 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
         .registry = options->registry,
         .caller_metadata = config->caller_metadata,
         .share_key = options->share_key,
+        .shared = node->shared ? config : NULL,
     });
     node->calls = mesh_calls_create(&(struct mesh_calls_options){
         .loop = options->loop,
@@ -343,6 +346,14 @@ on_served(void *context, const char *method, enum status status, int64_t took_ns
     meters_record(node->meters, METER_SERVED, &call);
 }
 
+static uint32_t
+external_pool_of(const struct mesh_node *node)
+{
+    if (node->config->runtime == NULL)
+        return POOL_NONE;
+    return node->shared ? MESH_POOL_EXTERNAL : 0;
+}
+
 /* It is waited for as long as it takes: pods start in any order. */
 static enum status
 open_external(struct mesh_node *node, struct error *error)
@@ -353,6 +364,7 @@ open_external(struct mesh_node *node, struct error *error)
         .targets = targets,
         .target_count = config->runtime_else != NULL ? 2 : 1,
         .serving = config->runtime_calls,
+        .pool = external_pool_of(node),
         .queues = node->queues,
         .queue_count = node->queue_count + (node->server != NULL ? 1 : 0),
         .message_bytes_max = node->options.config->message_bytes_max,
@@ -404,6 +416,12 @@ create_driver(struct mesh_node *node, const char *address, int64_t start_ms)
         .on_measure = on_measure,
         .context = node,
     };
+    if (node->shared) {
+        options.runtime = native_for_driver(node->native);
+        options.second = external_for_driver(node->external);
+        options.pool_of = mesh_types_pool;
+        options.pool_context = node->options.config;
+    }
     if (node->peers != NULL)
         options.peers = peers_for_driver(node->peers);
     node->driver = driver_create(&options);
@@ -499,7 +517,8 @@ mesh_node_publish(struct mesh_node *node)
 void
 mesh_node_update(struct mesh_node *node)
 {
-    if (node != NULL && node->driver != NULL && !node->stopped && node->external == NULL)
+    if (node != NULL && node->driver != NULL && !node->stopped &&
+        (node->external == NULL || node->shared))
         native_update(node->native);
 }
 
@@ -523,8 +542,10 @@ mesh_node_report(struct mesh_node *node, const struct control_request *request,
         control_answer(call, &error, NULL);
         return;
     }
-    const struct mesh_report_source source = {
-        .driver = node->driver, .store = node->store.store, .instance = node->config->instance};
+    const struct mesh_report_source source = {.driver = node->driver,
+                                              .store = node->store.store,
+                                              .instance = node->config->instance,
+                                              .external_pool = external_pool_of(node)};
     mesh_report_answer(&source, request, call);
 }
 

@@ -221,6 +221,15 @@ see_models(struct report *report, uint64_t from, uint32_t count)
 
 /* ---- copies of one model ---- */
 
+/* Whose it is, if anything is here. */
+static const char *
+by_word(const struct report *report, const struct mesh_sight *sight)
+{
+    if (sight->here == MESH_STATE_NONE)
+        return "";
+    return sight->pool == report->source->external_pool ? "runtime" : "pipelines";
+}
+
 static void
 see_copies_of(void *context, const struct mesh_sight *sight)
 {
@@ -238,7 +247,8 @@ see_copies_of(void *context, const struct mesh_sight *sight)
                        .texts = {[CONTROL_COPY_NODE] = place->instance,
                                  [CONTROL_COPY_STATE] = place_word(place->kind),
                                  [CONTROL_COPY_HERE] = is_self ? here_word(sight->here) : "",
-                                 [CONTROL_COPY_ERROR] = place->reason},
+                                 [CONTROL_COPY_ERROR] = place->reason,
+                                 [CONTROL_COPY_BY] = is_self ? by_word(report, sight) : ""},
                    });
     }
     if (told || sight->here == MESH_STATE_NONE)
@@ -247,7 +257,8 @@ see_copies_of(void *context, const struct mesh_sight *sight)
     report_row(report, &(struct row){.kind = CONTROL_ROW_COPY,
                                      .texts = {[CONTROL_COPY_NODE] = report->source->instance,
                                                [CONTROL_COPY_STATE] = here_word(sight->here),
-                                               [CONTROL_COPY_HERE] = here_word(sight->here)}});
+                                               [CONTROL_COPY_HERE] = here_word(sight->here),
+                                               [CONTROL_COPY_BY] = by_word(report, sight)}});
 }
 
 /* ---- vmodels ---- */

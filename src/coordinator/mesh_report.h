@@ -10,10 +10,13 @@
 #include "mesh/edge/driver.h"
 #include "mesh/store/store.h"
 
+#define POOL_NONE UINT32_MAX
+
 struct mesh_report_source {
     struct driver *driver;
     struct store *store;
-    const char *instance; /* this node's */
+    const char *instance;   /* this node's */
+    uint32_t external_pool; /* of an external runtime; POOL_NONE: it has none */
 };
 
 void mesh_report_answer(const struct mesh_report_source *source,

@@ -70,7 +70,7 @@ check_length(const char *name, uint64_t bytes, size_t room, struct error *error)
 /* Adapters of the incumbents take a plain text for the type as well. A longer one than a pipeline
  * can have in its `types` is none of them. */
 static enum status
-take_type(const json_t *key, struct runtime_request *request, struct error *error)
+take_type(const json_t *key, char taken[CONFIG_NAME_BYTES_MAX + 1], struct error *error)
 {
     const json_t *type = json_object_get(key, "model_type");
     if (json_is_object(type))
@@ -81,11 +81,11 @@ take_type(const json_t *key, struct runtime_request *request, struct error *erro
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "modelKey: \"model_type\" must be an object whose \"name\" is a text");
     size_t bytes = json_string_length(type);
-    if (bytes >= sizeof(request->type))
+    if (bytes > CONFIG_NAME_BYTES_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "modelKey: a \"model_type\" of %zu bytes: must be at most %zu", bytes,
-                         sizeof(request->type) - 1);
-    memcpy(request->type, json_string_value(type), bytes + 1);
+                         "modelKey: a \"model_type\" of %zu bytes: must be at most %d", bytes,
+                         CONFIG_NAME_BYTES_MAX);
+    memcpy(taken, json_string_value(type), bytes + 1);
     return STATUS_OK;
 }
 
@@ -105,7 +105,7 @@ check_key(struct runtime_request *request, struct error *error)
     else if (!json_is_object(key))
         status = error_set(error, STATUS_INVALID_ARGUMENT, "modelKey is no JSON object");
     else
-        status = take_type(key, request, error);
+        status = take_type(key, request->type, error);
     json_decref(key);
     return status;
 }
@@ -117,4 +117,18 @@ runtime_request_check(struct runtime_request *request, struct error *error)
     if (status == STATUS_OK)
         status = check_length("modelPath", request->path_bytes, sizeof(request->path), error);
     return status == STATUS_OK ? check_key(request, error) : status;
+}
+
+void
+runtime_key_type(const char *text, char type[CONFIG_NAME_BYTES_MAX + 1])
+{
+    struct error error = ERROR_NONE;
+    size_t bytes = strlen(text);
+    type[0] = '\0';
+    if (bytes == 0 || bytes >= HANDSHAKE_KEY_BYTES)
+        return;
+    json_t *key = json_loadb(text, bytes, 0, NULL);
+    if (json_is_object(key))
+        (void)take_type(key, type, &error); /* a pipeline that is to load it says what is wrong */
+    json_decref(key);
 }

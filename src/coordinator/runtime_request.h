@@ -30,3 +30,6 @@ enum status runtime_request_read(const struct rpc_message *message, struct runti
 /* Of loads and predictions: that id and path are there and fit, that the key is none or a JSON
  * object. Fills `type`. INVALID_ARGUMENT says which field and what is wrong with it. */
 enum status runtime_request_check(struct runtime_request *request, struct error *error) WARN_UNUSED;
+
+/* `type` of a key alone; "" also of a key that the above would refuse. */
+void runtime_key_type(const char *key, char type[CONFIG_NAME_BYTES_MAX + 1]);

@@ -78,10 +78,9 @@ static void
 copy_json(struct json *json, const struct mesh_row *row)
 {
     static const char *const texts[CONTROL_TEXTS] = {
-        [CONTROL_COPY_NODE] = "node",
-        [CONTROL_COPY_STATE] = "state",
-        [CONTROL_COPY_HERE] = "here",
-        [CONTROL_COPY_ERROR] = "error",
+        [CONTROL_COPY_NODE] = "node", [CONTROL_COPY_STATE] = "state",
+        [CONTROL_COPY_HERE] = "here", [CONTROL_COPY_ERROR] = "error",
+        [CONTROL_COPY_BY] = "by",
     };
     static const char *const numbers[CONTROL_NUMBERS] = {[CONTROL_COPY_SINCE_MS] = "since_ms"};
     texts_json(json, row, texts);
@@ -209,6 +208,7 @@ copy_row(struct table *table, const struct mesh_row *row)
     add_text(table, row->texts[CONTROL_COPY_NODE]);
     add_text(table, row->texts[CONTROL_COPY_STATE]);
     add_text(table, row->texts[CONTROL_COPY_HERE]);
+    add_text(table, row->texts[CONTROL_COPY_BY]);
     add_age(table, row->row->numbers[CONTROL_COPY_SINCE_MS]);
 }
 
@@ -243,14 +243,14 @@ layout_of(enum control_verb verb)
                                         "OLDEST", "UP",      "VERSION", NULL};
     static const char *const models[] = {"MODEL",   "STATE",  "TYPE",    "PATH",   "HERE", "COPIES",
                                          "LOADING", "FAILED", "VMODELS", "UNUSED", NULL};
-    static const char *const copies[] = {"NODE", "STATE", "HERE", "FOR", NULL};
+    static const char *const copies[] = {"NODE", "STATE", "HERE", "BY", "FOR", NULL};
     static const char *const vmodels[] = {"VMODEL", "STATE",  "OWNER",     "MODEL", "TARGET",
                                           "IT IS",  "COPIES", "OF TARGET", NULL};
     static const struct layout of_nodes = {CONTROL_ROW_NODE, 5, nodes, node_row, 0, -1};
     static const struct layout of_models = {
         CONTROL_ROW_MODEL, 5, models, model_row, CONTROL_MODEL_ID, CONTROL_MODEL_ERROR};
     static const struct layout of_copies = {
-        CONTROL_ROW_COPY, 3, copies, copy_row, CONTROL_COPY_NODE, CONTROL_COPY_ERROR};
+        CONTROL_ROW_COPY, 4, copies, copy_row, CONTROL_COPY_NODE, CONTROL_COPY_ERROR};
     static const struct layout of_vmodels = {CONTROL_ROW_VMODEL, 6, vmodels, vmodel_row, 0, -1};
     switch (verb) {
     case CONTROL_MESH_NODES: return &of_nodes;

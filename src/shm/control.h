@@ -160,6 +160,7 @@ enum control_copy_text {
     CONTROL_COPY_STATE,
     CONTROL_COPY_HERE, /* the same, if it is this node's, to the step */
     CONTROL_COPY_ERROR,
+    CONTROL_COPY_BY, /* whose it is, if it is this node's: "pipelines" or "runtime" */
 };
 
 enum control_vmodel_number {

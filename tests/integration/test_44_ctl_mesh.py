@@ -205,11 +205,11 @@ class TestLists(Case):
     def test_copies(self):
         self.register("where", "--wait")
         self.assertRegex(self.list("copies", "where").out,
-                         r"^where: loaded\n  NODE .*\n  the-node +loaded +loaded +\S.*\n1 place\n$")
+                         r"^where: loaded\n  NODE .*\n  the-node +loaded +loaded +pipelines +\S.*\n1 place\n$")
         model, copy = self.rows("copies", "where")
         self.assertEqual((model["id"], model["state"], model["here"]), ("where", "loaded", "loaded"))
-        self.assertEqual((copy["node"], copy["state"], copy["here"], copy["error"]),
-                         ("the-node", "loaded", "loaded", ""))
+        self.assertEqual((copy["node"], copy["state"], copy["here"], copy["by"], copy["error"]),
+                         ("the-node", "loaded", "loaded", "pipelines", ""))
         self.assertGreater(copy["since_ms"], 1_600_000_000_000)
         self.register("where-held", "--load", "--key", key(load="where-held"))
         self.registrar.wait_status("where-held", 2)

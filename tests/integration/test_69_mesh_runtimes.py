@@ -13,7 +13,9 @@ ctest: timeout=240
 """
 
 import json
+import os
 import queue
+import signal
 import threading
 import unittest
 
@@ -23,7 +25,8 @@ from shoal_client import failure
 from shoal_fixture import (WAIT_SECONDS, Shoald, free_port, main, node, pipeline, run_shoald, stage,
                            wait_until)
 from shoal_mesh import INFER, OIP
-from shoal_meshes import Etcd
+from shoal_ctl import shoalctl
+from shoal_meshes import Etcd, mesh_node
 from shoal_metrics import Scrape, metrics_port
 from shoal_pupil import key, prepare, pupil, said
 from shoal_registry import LOADED, LOADING_FAILED, Registrar
@@ -542,6 +545,155 @@ class TwoNodes(Pair):
             for registrar in self.registrars.values(): # for both at once, wherever either is
                 self.assertEqual(call(registrar, "m", more=(("mm-model-id", "n"),)),
                                  2 * b"answer:hello")
+
+
+class Both(unittest.TestCase):
+    """Nodes with a pipeline for the pupil's models and a runtime for all others."""
+
+    def start_both(self):
+        self.etcd = self.enterContext(Etcd())
+        self.runtimes, self.nodes, self.registrars = {}, {}, {}
+        for name in ("node-a", "node-b"):
+            self.runtimes[name] = self.enterContext(Runtime())
+            self.nodes[name] = self.enterContext(mesh_node(
+                self.etcd, name, models={"types": ["pupil"]},
+                mesh={"runtime": self.runtimes[name].address, "runtime_types": ["kind"],
+                      "address": "127.0.0.1"}))
+            self.registrars[name] = self.enterContext(Registrar(self.nodes[name].target))
+
+    def lessons(self, model):
+        """What the pupils of all nodes have done with it."""
+        files = [node.folder / "lessons" for node in self.nodes.values()]
+        lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
+        return [line.split()[0] for line in lines if line.split()[1] == model]
+
+    def at(self, model):
+        """The only node that has it, when all agree, and the other."""
+        def look():
+            found = [{copy.location for copy in registrar.status(model).modelCopyInfos}
+                     for registrar in self.registrars.values()]
+            return found[0] if len(found[0]) == 1 and found[0] == found[1] else None
+        at, = wait_until(look, f"one copy of {model}")
+        other, = set(self.nodes) - {at}
+        return at, other
+
+    def call_all(self, *registrars):
+        """The pupil's, and the runtime's, by the method that both have, and a vmodel."""
+        for registrar in registrars or self.registrars.values():
+            self.assertEqual(said(registrar.infer("mine")), "mine")
+            self.assertEqual(call(registrar, "theirs"), b"answer:hello")
+            message = OIP["ModelInferRequest"](model_name="theirs").SerializeToString()
+            answer = registrar.channel.unary_unary(f"/{INFER}")(message, timeout=WAIT_SECONDS)
+            self.assertEqual(answer, b"answer:" + message)
+
+    def test_both(self):
+        self.start_both()
+        first = self.registrars["node-a"]
+        first.register("mine", key=key())
+        first.register("theirs", kind="kind")
+        self.call_all()
+        self.call_all()
+        self.assertEqual(self.lessons("mine"), ["load"])
+        self.assertEqual([request.modelId for runtime in self.runtimes.values()
+                          for request in runtime.requests("loadModel")], ["theirs"])
+        self.whose_it_is(first)
+        with self.subTest("a vmodel goes over"):
+            self.vmodel(first)
+        at, other = self.at("theirs")
+        with self.subTest("the runtime ends, and is back"):
+            self.runtime_ends(at, other)
+        with self.subTest("a drain"):
+            self.drain()
+
+    def test_each_without_the_other(self):
+        """The pipeline serves before the runtime has come, and the runtime goes on without its worker."""
+        address = f"127.0.0.1:{free_port()}"
+        self.cancelled = threading.Event()
+        shoald = prepare(pupil(models={"types": ["pupil"]}),
+                         mesh={"instance": "node-1", "runtime": address}).start()
+        self.addCleanup(shoald.discard)
+        with Registrar(shoald.target) as registrar:
+            shoald.wait_log("external_not_ready")
+            wait_until(shoald.workers, "the pupil")
+            registrar.register("mine", key=key())
+            registrar.register("theirs", kind="kind")
+            self.assertEqual(said(registrar.infer("mine")), "mine")
+            self.assertEqual(failure(start_call(registrar, "theirs")),
+                             (Code.UNAVAILABLE, "the runtime of this node is not ready, and no other "
+                                                "node can serve the model: try again"))
+            self.assertNotIn(" ready pipelines=", shoald.stderr)
+            runtime = self.enterContext(Runtime(address))
+            shoald.wait_ready()
+            self.call_all(registrar)
+            self.assertEqual(failure(start_call(registrar, "mine")),
+                             (Code.INVALID_ARGUMENT, f'model "mine" is called by /{INFER}, not by {ANY}'))
+            worker, = shoald.workers()
+            os.kill(worker.pid, signal.SIGKILL)
+            shoald.wait_successor(worker)
+            wait_until(lambda: not registrar.start_infer("mine").exception(), "the pupil to be back")
+            self.call_all(registrar)
+            self.assertEqual(runtime.count("loadModel"), 1)
+            runtime.says["x.Y/Z"] = lambda _, context: self.until_cancelled(context)
+            future = start_call(registrar, "theirs", message=b"gone")
+            wait_until(lambda: (ANY[1:], b"gone") in runtime.asked, "the call")
+            future.cancel()
+            self.assertTrue(self.cancelled.wait(WAIT_SECONDS))
+            registrar.unregister("mine")
+            registrar.unregister("theirs")
+            wait_until(lambda: runtime.count("unloadModel") == 1, "unloadModel")
+            self.assertEqual(runtime.requests("unloadModel")[0].modelId, "theirs")
+        self.assertEqual(shoald.terminate(), 0)
+
+    def until_cancelled(self, context):
+        context.add_callback(self.cancelled.set)
+        self.cancelled.wait(WAIT_SECONDS)
+        return b"late"
+
+    def whose_it_is(self, registrar):
+        copies = shoalctl("mesh", "copies", "theirs", "--json", "--counters",
+                          self.nodes[self.at("theirs")[0]].counters).json_lines
+        self.assertEqual([row["by"] for row in copies if "by" in row and row["by"]], ["runtime"])
+        copies = shoalctl("mesh", "copies", "mine", "--json", "--counters",
+                          self.nodes[self.at("mine")[0]].counters).json_lines
+        self.assertEqual([row["by"] for row in copies if "by" in row and row["by"]], ["pipelines"])
+        registrar.register("nobodys", kind="other")
+        status = registrar.ensure("nobodys", sync=True)
+        self.assertEqual(status.status, LOADING_FAILED)
+        self.assertIn('models of type "other" are loaded by nobody on this node', status.errors[0])
+
+    def vmodel(self, registrar):
+        registrar.call("setVModel", vModelId="v", targetModelId="mine")
+        name = ("mm-vmodel-id", "v")
+        for one in self.registrars.values():
+            self.assertEqual(said(one.infer(metadata=(name,))), "mine")
+        registrar.call("setVModel", vModelId="v", targetModelId="theirs", sync=True)
+        for one in self.registrars.values():
+            wait_until(lambda: one.call("getVModelStatus", vModelId="v").activeModelId == "theirs",
+                       "the vmodel to be seen")
+            answer = one.channel.unary_unary(ANY)(b"x", timeout=WAIT_SECONDS, metadata=(name,))
+            self.assertEqual(answer, b"answer:x")
+        registrar.call("deleteVModel", vModelId="v")
+
+    def runtime_ends(self, at, other):
+        self.runtimes[at].stop()
+        self.nodes[at].wait_log("external_lost")
+        self.call_all()
+        self.assertEqual(self.at("theirs"), (other, at))
+        self.assertEqual(self.lessons("mine"), ["load"])
+        self.runtimes[at] = self.enterContext(Runtime(self.runtimes[at].address))
+        self.nodes[at].wait_log("external_ready", count=2)
+        self.call_all()
+
+    def drain(self):
+        at, other = self.at("theirs")
+        first = self.registrars[at]
+        first.register("more", key=key())
+        first.ensure("more", sync=True)
+        self.nodes[at].drain()
+        self.nodes[at].check_end()
+        self.call_all(self.registrars[other])
+        self.assertEqual(said(self.registrars[other].infer("more")), "more")
+        self.assertEqual(self.runtimes[other].held, {"theirs"})
 
 
 def echo(requests, _context):

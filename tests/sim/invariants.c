@@ -111,14 +111,14 @@ print_nodes(const struct world *world)
         if (node->mesh == NULL)
             continue;
         struct mesh_figures figures = mesh_figures(node->mesh);
+        const struct pool *pool = &node->mesh->pools[0];
         fprintf(stderr,
                 "n%u: session %llu, revision %lld, draining %d, paused until %lld ms, runtime life "
                 "%u, %llu units free of %llu, %u may go, %u are young, %u load, %u queue\n",
                 i, (unsigned long long)node->registry.session, (long long)node->registry.revision,
                 node->draining, (long long)node->paused_until_ms, node->runtime,
                 (unsigned long long)figures.free_units, (unsigned long long)figures.capacity_units,
-                node->mesh->lru.count, node->mesh->young.count, node->mesh->loading,
-                node->mesh->queue.count);
+                pool->lru.count, pool->young.count, pool->loading, pool->queue.count);
     }
 }
 

@@ -12,6 +12,10 @@
     "pipelines:\n- name: p\n  models: {root: r, memory_mib: 99}\n"                                 \
     "  stages: [{name: s, modelet: ./m.so}]\n"
 
+#define WITH_TYPES                                                                                 \
+    "pipelines:\n- name: p\n  models: {root: r, memory_mib: 99, types: [t, b]}\n"                  \
+    "  stages: [{name: s, modelet: ./m.so}]\n"
+
 static const char *const variables[] = {
     "MM_SERVICE_NAME",
     "KV_STORE",
@@ -192,12 +196,21 @@ test_external_runtime(void **state)
     snprintf(text, sizeof(text), "mesh: {runtime: \"unix:/%0120d\"}\n", 1);
     rig_bad(text, 1, "the path of a socket must have at most");
     rig_bad("mesh: {runtime_calls: \"h:1\"}\n" WITH_MODELS, 1, "`runtime_calls`, but no `runtime`");
-    rig_bad("mesh: {runtime: \"h:1\"}\n" WITH_MODELS, 1, "and pipelines with `models` exclude");
+    rig_bad("mesh: {runtime: \"h:1\"}\n" WITH_MODELS, 3, "beside `mesh: runtime` needs `types`");
+    rig_bad("mesh: {runtime: \"h:1\", runtime_types: [a]}\n", 1,
+            "is for a node that has `runtime` and");
+    rig_bad("mesh: {runtime_types: [a]}\n" WITH_MODELS, 1, "is for a node that has `runtime` and");
+    rig_bad("mesh: {runtime: \"h:1\", runtime_types: [a, b, c]}\n" WITH_TYPES, 1,
+            "\"b\" is in the `types` of a pipeline, too");
     struct config config = rig_good("mesh: {runtime: \"[::1]:8085\", runtime_calls: unix:a}\n");
     assert_int_equal(config.pipeline_count, 0);
     assert_string_equal(config.mesh.runtime, "[::1]:8085");
     assert_memory_equal(config.mesh.runtime_calls, "unix:/", 6);
     assert_string_equal(strrchr(config.mesh.runtime_calls, '/'), "/a");
+    assert_null(config.mesh.runtime_types);
+    config_free(&config);
+    config = rig_good("mesh: {runtime: \"h:1\", runtime_types: [e, d, e]}\n" WITH_TYPES);
+    assert_string_equal(config.mesh.runtime_types, "d,e");
     config_free(&config);
 }
 

@@ -370,7 +370,7 @@ a_runtime_is_lost_and_comes_back(void **state)
     struct node *node = node_ready(0, "one");
     node_register(node, "m");
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
-    driver_runtime_lost(node->driver);
+    driver_runtime_lost(node->driver, 0);
     assert_false(driver_is_ready(node->driver));
     memset(node->held, 0, sizeof(node->held));
     NODES_WAIT(driver_state(node->driver, "m") == MESH_STATE_NONE);
@@ -444,7 +444,7 @@ its_record_says_what_it_is(void **state)
     assert_non_null(strstr(seen.self, "\"startTime\":"));
     assert_null(strstr(seen.self, "shutdown"));
     assert_null(strstr(seen.self, "\"full\":true"));
-    driver_runtime_lost(node->driver); /* room for nothing */
+    driver_runtime_lost(node->driver, 0); /* room for nothing */
     NODES_WAIT(strstr(seen.self, "\"full\":true") != NULL);
     driver_drain(node->driver);
     NODES_WAIT(strstr(seen.self, "\"shutdown\":true") != NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Small parts of a mesh's node, each by itself: where etcd is, as text and as file; which address
- * others are told; tags of calls that wait, also used by several threads at once.
+ * others are told; whose a model is, by its type; tags of calls that wait, also used by several
+ * threads at once.
  *
  * ctest: tsan
  */
@@ -21,6 +22,7 @@
 #include "coordinator/mesh_address.h"
 #include "coordinator/mesh_pending.h"
 #include "coordinator/mesh_store.h"
+#include "coordinator/mesh_types.h"
 
 /* ---- where etcd is ---- */
 
@@ -276,13 +278,76 @@ test_tags_at_once(void **state)
     pending_destroy(table);
 }
 
+/* ---- types ---- */
+
+static char root[] = "/r";
+static char tree[] = "tree";
+static char forest[] = "forest";
+static char text[] = "text";
+static char nothing[] = "no-models";
+static char address[] = "h:1";
+static char named[] = "onnx,plan";
+static char *of_first[] = {tree, forest};
+static char *of_second[] = {text};
+static struct config_pipeline pipelines[] = {
+    {.models = {.root = root, .types = of_first, .type_count = 2}},
+    {.name = nothing},
+    {.models = {.root = root, .types = of_second, .type_count = 1}},
+};
+
+static void
+test_whose_a_type_is(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type;
+        const char *key;
+        enum mesh_pool all;   /* without `runtime_types` */
+        enum mesh_pool named; /* with */
+    } cases[] = {
+        {"tree", "", MESH_POOL_PIPELINES, MESH_POOL_PIPELINES},
+        {"text", "", MESH_POOL_PIPELINES, MESH_POOL_PIPELINES},
+        {"mt:forest:1.2|pv:grpc-v2", "{}", MESH_POOL_PIPELINES, MESH_POOL_PIPELINES},
+        {"rt:text", "", MESH_POOL_PIPELINES, MESH_POOL_PIPELINES},
+        {"onnx", "", MESH_POOL_EXTERNAL, MESH_POOL_EXTERNAL},
+        {"mt:onnx:2", "", MESH_POOL_EXTERNAL, MESH_POOL_EXTERNAL},
+        {"onn", "", MESH_POOL_EXTERNAL, MESH_POOL_PIPELINES}, /* nobody's: refused there */
+        {"plan,onnx", "", MESH_POOL_EXTERNAL, MESH_POOL_PIPELINES},
+        {"", "", MESH_POOL_EXTERNAL, MESH_POOL_PIPELINES},
+        {"tre", "", MESH_POOL_EXTERNAL, MESH_POOL_PIPELINES},
+        {"onnx", "{\"model_type\": {\"name\": \"tree\"}}", MESH_POOL_PIPELINES,
+         MESH_POOL_PIPELINES}, /* the key's counts */
+        {"tree", "{\"model_type\": \"plan\"}", MESH_POOL_EXTERNAL, MESH_POOL_EXTERNAL},
+        {"tree", "not JSON", MESH_POOL_PIPELINES, MESH_POOL_PIPELINES},
+        {"onnx", "[1]", MESH_POOL_EXTERNAL, MESH_POOL_EXTERNAL},
+        {"onnx", "{\"model_type\": 7}", MESH_POOL_EXTERNAL, MESH_POOL_EXTERNAL},
+    };
+    struct config config = {.pipelines = pipelines, .pipeline_count = 3};
+    assert_false(mesh_types_are_shared(&config));
+    config.mesh.runtime = address;
+    assert_true(mesh_types_are_shared(&config));
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        config.mesh.runtime_types = NULL;
+        assert_int_equal(mesh_types_pool(&config, cases[i].type, cases[i].key), cases[i].all);
+        config.mesh.runtime_types = named;
+        assert_int_equal(mesh_types_pool(&config, cases[i].type, cases[i].key), cases[i].named);
+    }
+    config.pipelines = &pipelines[1];
+    config.pipeline_count = 1;
+    assert_false(mesh_types_are_shared(&config));
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_endpoints), cmocka_unit_test(test_file),
-        cmocka_unit_test(test_addresses), cmocka_unit_test(test_versions),
-        cmocka_unit_test(test_tags),      cmocka_unit_test(test_tags_at_once),
+        cmocka_unit_test(test_endpoints),
+        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_tags),
+        cmocka_unit_test(test_tags_at_once),
+        cmocka_unit_test(test_whose_a_type_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -147,7 +147,7 @@ put_as(const char *id, const char *type, const char *text, int64_t used_ms)
     tell(record);
 }
 
-static void
+static inline void
 put(const char *id, const char *text)
 {
     put_as(id, "t", text, WALL + now_ms);

@@ -43,6 +43,10 @@ mean_units(const struct mesh *mesh)
 {
     uint64_t units = 0;
     uint64_t copies = 0;
+    uint64_t mean = 0;
+    for (uint32_t i = 0; i < mesh->pool_count; i++)
+        if (mesh->pools[i].default_units > mean)
+            mean = mesh->pools[i].default_units;
     for (uint32_t i = 0; i < mesh->tables.instance_names.used; i++) {
         const struct instance *instance = &mesh->tables.instances[i];
         if (instance->session == 0)
@@ -50,7 +54,8 @@ mean_units(const struct mesh *mesh)
         units += instance->figures.capacity_units - instance->figures.free_units;
         copies += instance->figures.copies;
     }
-    uint64_t mean = copies == 0 ? mesh->default_units : units / copies;
+    if (copies > 0)
+        mean = units / copies;
     return mean == 0 ? 1 : mean < UINT32_MAX ? (uint32_t)mean : UINT32_MAX;
 }
 

@@ -58,6 +58,8 @@ call_answer(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *t
     action->answer.call = number;
     action->answer.end = end;
     action->answer.text = text;
+    uint32_t model = call_at(mesh, number)->model;
+    action->answer.pool = model == NAME_NONE ? 0 : pool_number(mesh, model_at(mesh, model));
     finish(mesh, number);
 }
 
@@ -116,6 +118,7 @@ serve(struct mesh *mesh, uint32_t number, struct entry *entry)
     action->attempt.model = names_text(&mesh->tables.model_names, call->model);
     action->attempt.create_revision = entry->create_revision;
     action->attempt.deadline_ms = call->deadline_ms;
+    action->attempt.pool = entry->pool;
 }
 
 static void
@@ -353,7 +356,7 @@ miss(struct mesh *mesh, uint32_t number)
             return;
         give_up_loading(mesh, number, &wish);
     } else if (there != INSTANCE_SELF) {
-        mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
+        mesh->tables.instances[there].pending_units += wish.units; /* P5 */
         forward(mesh, number, there, MESH_HOP_LOAD, 0);
     } else {
         CHECK(load_here(mesh, number));
@@ -661,7 +664,7 @@ learn(struct mesh *mesh, struct call *call, const struct mesh_event *event)
     struct entry *entry = &mesh->entries[call->entry]; /* the runtime has forgotten it */
     if (!entry_serves(entry))
         return;
-    mesh->ledger.resident -= entry->units;
+    pool_of(mesh, entry)->ledger.resident -= entry->units;
     entry->resident = false;
     if (entry->state == MESH_STATE_LOADED)
         entry_leave(mesh, entry);

@@ -106,6 +106,7 @@ static void
 look_at(struct mesh *mesh, struct entry *entry)
 {
     const struct model *model = model_at(mesh, entry->model);
+    mesh->tables.instances[INSTANCE_SELF].figures = pool_figures(mesh, pool_of(mesh, entry));
     uint32_t copies = model_copies(&mesh->tables, model);
     uint32_t wanted = wanted_by_rate(mesh, model, entry, copies);
     bool by_rate = wanted > copies;
@@ -128,7 +129,6 @@ copies_tick(struct mesh *mesh)
     if (passed_ms < RATES_MS || mesh->draining)
         return;
     mesh->rates_ms = mesh->now_ms;
-    mesh->tables.instances[INSTANCE_SELF].figures = mesh_figures(mesh);
     uint64_t served = 0;
     for (uint32_t i = 0; i < mesh->entry_used; i++) {
         struct entry *entry = &mesh->entries[i];

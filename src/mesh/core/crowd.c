@@ -73,7 +73,7 @@ crowd_may_help(struct mesh *mesh, uint32_t model, const struct call *call)
     const struct entry *entry = entry_of(mesh, model_at(mesh, model));
     struct place_wish wish = ensure_wish(mesh, model);
     wish.not_self =
-        mesh->draining || !mesh->runtime ||
+        mesh->draining || !pool_for(mesh, model_at(mesh, model))->runtime ||
         (entry != NULL && (entry->failed || entry->doomed || entry->state == MESH_STATE_LOADED));
     if (call != NULL) {
         wish.tried = call->tried;

@@ -12,7 +12,8 @@ struct place_wish
 ensure_wish(struct mesh *mesh, uint32_t number)
 {
     struct model *model = model_at(mesh, number);
-    mesh->tables.instances[INSTANCE_SELF].figures = mesh_figures(mesh);
+    const struct pool *pool = pool_for(mesh, model);
+    mesh->tables.instances[INSTANCE_SELF].figures = pool_figures(mesh, pool);
     return (struct place_wish){
         .model = model,
         .now_ms = mesh->now_ms,
@@ -21,7 +22,7 @@ ensure_wish(struct mesh *mesh, uint32_t number)
         .churn_ms = load_churn_ms(mesh),
         .fresh_ms = mesh->config.failure_fresh_ms,
         .own = true,
-        .units = mesh->default_units,
+        .units = pool->default_units,
         .not_self = model->entry != ENTRY_NONE,
     };
 }
@@ -98,7 +99,8 @@ ensure_at(struct mesh *mesh, const struct load_wish *load, uint32_t there)
         (void)load_begin(mesh, load);
     if (there == INSTANCE_SELF || there == NAME_NONE)
         return;
-    mesh->tables.instances[there].pending_units += mesh->default_units; /* P5 */
+    mesh->tables.instances[there].pending_units +=
+        pool_for(mesh, model_at(mesh, load->model))->default_units; /* P5 */
     struct mesh_action *action = act(mesh, MESH_DO_ENSURE);
     action->ensure.instance = names_text(&mesh->tables.instance_names, there);
     action->ensure.model = names_text(&mesh->tables.model_names, load->model);

@@ -65,15 +65,15 @@ is_one_too_many(struct mesh *mesh, const struct entry *entry, int64_t cache_age_
 }
 
 static void
-shrink(struct mesh *mesh)
+shrink(struct mesh *mesh, uint32_t number)
 {
-    struct mesh_figures figures = mesh_figures(mesh);
+    struct mesh_figures figures = pool_figures(mesh, &mesh->pools[number]);
     if (figures.free_units > figures.capacity_units / 20)
         return; /* nobody needs the room */
     int64_t cache_age_ms = mesh->wall_ms - figures.oldest_ms;
     uint64_t budget = figures.capacity_units / 20;
     for (uint32_t i = 0; i < mesh->entry_used; i++)
-        if (mesh->entries[i].state == MESH_STATE_LOADED)
+        if (mesh->entries[i].state == MESH_STATE_LOADED && mesh->entries[i].pool == number)
             heap_set(&mesh->order, i, mesh->entries[i].used_ms);
     while (heap_first(&mesh->order) != HEAP_NONE) {
         struct entry *entry = &mesh->entries[heap_first(&mesh->order)];
@@ -110,5 +110,6 @@ janitor_tick(struct mesh *mesh)
     mesh->cleaned_ms = mesh->now_ms;
     settle_all(mesh); /* J2: nothing is expected of it, and it would repair what no rule foresees */
     refresh(mesh);
-    shrink(mesh);
+    for (uint32_t i = 0; i < mesh->pool_count; i++)
+        shrink(mesh, i);
 }

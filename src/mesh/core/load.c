@@ -108,38 +108,47 @@ may_go_ms(const struct mesh *mesh, const struct entry *entry)
 static void
 lru_remove(struct mesh *mesh, uint32_t number)
 {
-    if (heap_has(&mesh->lru, number))
-        mesh->evictable_units -= mesh->entries[number].units;
-    heap_remove(&mesh->lru, number);
-    heap_remove(&mesh->young, number);
+    struct pool *pool = pool_of(mesh, &mesh->entries[number]);
+    if (heap_has(&pool->lru, number))
+        pool->evictable_units -= mesh->entries[number].units;
+    heap_remove(&pool->lru, number);
+    heap_remove(&pool->young, number);
 }
 
 static void
 lru_place(struct mesh *mesh, const struct entry *entry)
 {
     uint32_t number = entry_number(mesh, entry);
+    struct pool *pool = pool_of(mesh, entry);
     lru_remove(mesh, number);
     int64_t when = may_go_ms(mesh, entry);
     if (when == INT64_MAX)
         return;
     if (when > mesh->now_ms) {
-        heap_set(&mesh->young, number, when);
+        heap_set(&pool->young, number, when);
         return;
     }
-    heap_set(&mesh->lru, number, entry->used_ms);
-    mesh->evictable_units += entry->units;
+    heap_set(&pool->lru, number, entry->used_ms);
+    pool->evictable_units += entry->units;
+}
+
+static void
+grow_up(struct mesh *mesh, struct pool *pool)
+{
+    while (heap_first_key(&pool->young) <= mesh->now_ms) {
+        uint32_t number = heap_first(&pool->young);
+        heap_remove(&pool->young, number);
+        heap_set(&pool->lru, number, mesh->entries[number].used_ms);
+        pool->evictable_units += mesh->entries[number].units;
+        mesh->crowd_due = true;
+    }
 }
 
 void
 load_grow_up(struct mesh *mesh)
 {
-    while (heap_first_key(&mesh->young) <= mesh->now_ms) {
-        uint32_t number = heap_first(&mesh->young);
-        heap_remove(&mesh->young, number);
-        heap_set(&mesh->lru, number, mesh->entries[number].used_ms);
-        mesh->evictable_units += mesh->entries[number].units;
-        mesh->crowd_due = true;
-    }
+    for (uint32_t i = 0; i < mesh->pool_count; i++)
+        grow_up(mesh, &mesh->pools[i]);
 }
 
 /* F2: nobody waited who would look further; so this node does. */
@@ -167,7 +176,7 @@ release(struct mesh *mesh, struct entry *entry)
     CHECK(entry->in_flight == 0);
     calls_reroute(mesh, entry, MESH_END_OK); /* R12 */
     if (entry->resident)
-        mesh->ledger.resident -= entry->units;
+        pool_of(mesh, entry)->ledger.resident -= entry->units;
     if (entry->reason != NAME_NONE)
         names_release(&mesh->tables.reasons, entry->reason);
     model_at(mesh, model)->entry = ENTRY_NONE;
@@ -184,32 +193,33 @@ release(struct mesh *mesh, struct entry *entry)
 void
 entry_set(struct mesh *mesh, struct entry *entry, enum mesh_state state)
 {
+    struct pool *pool = pool_of(mesh, entry);
     CHECK(EDGES[entry->state] & 1u << state);
     if (commits(entry->state))
-        mesh->ledger.committed -= entry->units;
+        pool->ledger.committed -= entry->units;
     if (commits(state))
-        mesh->ledger.committed += entry->units;
+        pool->ledger.committed += entry->units;
     else
         mesh->crowd_due = true;
     if (entry->state == MESH_STATE_CLAIMING)
-        mesh->ledger.claimed -= entry->units;
+        pool->ledger.claimed -= entry->units;
     if (state == MESH_STATE_CLAIMING)
-        mesh->ledger.claimed += entry->units;
+        pool->ledger.claimed += entry->units;
     mesh->loaded -= entry->state == MESH_STATE_LOADED;
     mesh->loaded += state == MESH_STATE_LOADED;
-    mesh->loading -= entry->state == MESH_STATE_LOADING;
-    mesh->loading += state == MESH_STATE_LOADING;
+    pool->loading -= entry->state == MESH_STATE_LOADING;
+    pool->loading += state == MESH_STATE_LOADING;
     if (state == MESH_STATE_LOADING) {
         entry->resident = true;
-        mesh->ledger.resident += entry->units;
+        pool->ledger.resident += entry->units;
     }
     entry->state = (uint8_t)state;
     entry->began_ms = mesh->now_ms;
     lru_place(mesh, entry);
     if (state == MESH_STATE_QUEUED)
-        heap_set(&mesh->queue, entry_number(mesh, entry), queue_key(entry));
+        heap_set(&pool->queue, entry_number(mesh, entry), queue_key(entry));
     else
-        heap_remove(&mesh->queue, entry_number(mesh, entry));
+        heap_remove(&pool->queue, entry_number(mesh, entry));
     if (state == MESH_STATE_EMPTYING)
         calls_reroute(mesh, entry, MESH_END_OK); /* S6: they wait for a seat that does not come */
     if (state == MESH_STATE_NONE)
@@ -220,14 +230,15 @@ static void
 resize(struct mesh *mesh, struct entry *entry, uint32_t units)
 {
     uint32_t number = entry_number(mesh, entry);
+    struct pool *pool = pool_of(mesh, entry);
     if (commits(entry->state))
-        mesh->ledger.committed = mesh->ledger.committed - entry->units + units;
+        pool->ledger.committed = pool->ledger.committed - entry->units + units;
     if (entry->state == MESH_STATE_CLAIMING)
-        mesh->ledger.claimed = mesh->ledger.claimed - entry->units + units;
+        pool->ledger.claimed = pool->ledger.claimed - entry->units + units;
     if (entry->resident)
-        mesh->ledger.resident = mesh->ledger.resident - entry->units + units;
-    if (heap_has(&mesh->lru, number))
-        mesh->evictable_units = mesh->evictable_units - entry->units + units;
+        pool->ledger.resident = pool->ledger.resident - entry->units + units;
+    if (heap_has(&pool->lru, number))
+        pool->evictable_units = pool->evictable_units - entry->units + units;
     entry->units = units;
 }
 
@@ -240,10 +251,11 @@ load_touch(struct mesh *mesh, struct entry *entry, int64_t used_ms)
         return;
     entry->used_ms = used_ms;
     uint32_t number = entry_number(mesh, entry);
-    if (heap_has(&mesh->lru, number))
-        heap_set(&mesh->lru, number, used_ms);
-    if (heap_has(&mesh->queue, number))
-        heap_set(&mesh->queue, number, queue_key(entry));
+    struct pool *pool = pool_of(mesh, entry);
+    if (heap_has(&pool->lru, number))
+        heap_set(&pool->lru, number, used_ms);
+    if (heap_has(&pool->queue, number))
+        heap_set(&pool->queue, number, queue_key(entry));
 }
 
 void
@@ -254,7 +266,7 @@ load_lift(struct mesh *mesh, struct entry *entry, enum mesh_class class)
     entry->class = (uint8_t) class;
     entry->waited_ms = mesh->now_ms;
     if (entry->state == MESH_STATE_QUEUED)
-        heap_set(&mesh->queue, entry_number(mesh, entry), queue_key(entry));
+        heap_set(&pool_of(mesh, entry)->queue, entry_number(mesh, entry), queue_key(entry));
     if (entry->state == MESH_STATE_QUEUED || entry->state == MESH_STATE_LOADED)
         lru_place(mesh, entry);
 }
@@ -267,17 +279,17 @@ enum room { ROOM_FOR_OLDER, ROOM_AT_ANY_COST };
  * is found leaves, though it may not be enough yet; the newcomer, too, if it is the oldest of those
  * that may go (K4). No newcomer: NULL. */
 static bool
-make_room(struct mesh *mesh, struct entry *newcomer, enum room room)
+make_room(struct mesh *mesh, struct pool *pool, struct entry *newcomer, enum room room)
 {
-    uint64_t excess = room == ROOM_FOR_OLDER ? ledger_excess(&mesh->ledger)
-                                             : ledger_excess_admitted(&mesh->ledger);
+    uint64_t excess = room == ROOM_FOR_OLDER ? ledger_excess(&pool->ledger)
+                                             : ledger_excess_admitted(&pool->ledger);
     uint64_t found = 0;
     uint32_t count = 0;
     load_grow_up(mesh);
     while (found < excess) {
-        struct heap *heap = heap_first(&mesh->lru) != HEAP_NONE || room == ROOM_FOR_OLDER
-                                ? &mesh->lru
-                                : &mesh->young; /* I16: measured over the capacity */
+        struct heap *heap = heap_first(&pool->lru) != HEAP_NONE || room == ROOM_FOR_OLDER
+                                ? &pool->lru
+                                : &pool->young; /* I16: measured over the capacity */
         uint32_t number = heap_first(heap);
         if (number == HEAP_NONE)
             break;
@@ -296,7 +308,7 @@ make_room(struct mesh *mesh, struct entry *newcomer, enum room room)
         struct entry *victim = &mesh->entries[mesh->victims[i]];
         if (found >= excess || room == ROOM_AT_ANY_COST) {
             victim->offered = victim->state == MESH_STATE_LOADED && /* E6 */
-                              mesh->now_ms - victim->began_ms > 2 * mesh->load_timeout_ms;
+                              mesh->now_ms - victim->began_ms > 2 * pool->load_timeout_ms;
             victim->evicted = victim->state == MESH_STATE_LOADED;
             entry_leave(mesh, victim);
         } else {
@@ -326,29 +338,29 @@ may_be_here(const struct mesh *mesh, const struct model *model)
 }
 
 static enum load_refusal
-judge(struct mesh *mesh, const struct load_wish *wish, uint32_t units)
+judge(struct mesh *mesh, const struct pool *pool, const struct load_wish *wish, uint32_t units)
 {
     const struct model *model = model_at(mesh, wish->model);
     if (model->entry != ENTRY_NONE) {
         const struct entry *entry = &mesh->entries[model->entry];
         return state_loads(entry->state) && !entry->doomed ? LOAD_BEGUN : LOAD_LEAVING;
     }
-    if (mesh->draining || !mesh->runtime || !mesh->whole || !model->known ||
+    if (mesh->draining || !pool->runtime || !mesh->whole || !model->known ||
         !may_be_here(mesh, model))
         return LOAD_NOT_HERE;
     if (has_fresh_failure(mesh, model) || model_fresh_failures(mesh, model) >= MESH_FAILURES_MAX)
         return LOAD_FAILED_HERE; /* A3 */
-    if (units > ledger_usable(&mesh->ledger))
+    if (units > ledger_usable(&pool->ledger))
         return LOAD_TOO_LARGE;
     if (wish->class == MESH_CLASS_ADVANCE && mesh->crowd != CALL_NONE)
         return LOAD_FULL; /* R14 */
     load_grow_up(mesh);
-    uint64_t usable = ledger_usable(&mesh->ledger);
-    uint64_t wanted = mesh->ledger.committed + units; /* A6: other claims will have theirs */
+    uint64_t usable = ledger_usable(&pool->ledger);
+    uint64_t wanted = pool->ledger.committed + units; /* A6: other claims will have theirs */
     if (wanted <= usable)
         return LOAD_BEGUN;
-    bool enough = wanted <= usable + mesh->evictable_units;
-    return enough && heap_first_key(&mesh->lru) < wish->used_ms ? LOAD_BEGUN : LOAD_FULL;
+    bool enough = wanted <= usable + pool->evictable_units;
+    return enough && heap_first_key(&pool->lru) < wish->used_ms ? LOAD_BEGUN : LOAD_FULL;
 }
 
 bool
@@ -356,7 +368,8 @@ load_may_begin(struct mesh *mesh, uint32_t model)
 {
     const struct load_wish wish = {
         .model = model, .used_ms = mesh->wall_ms, .class = MESH_CLASS_CALL, .target = 1};
-    return judge(mesh, &wish, mesh->default_units) == LOAD_BEGUN;
+    const struct pool *pool = pool_for(mesh, model_at(mesh, model));
+    return judge(mesh, pool, &wish, pool->default_units) == LOAD_BEGUN;
 }
 
 static struct entry *
@@ -379,6 +392,7 @@ act_on_model(struct mesh *mesh, enum mesh_action_kind kind, const struct entry *
     struct mesh_action *action = act(mesh, kind);
     action->load.ticket = (uint64_t)entry->serial << 32 | entry_number(mesh, entry);
     action->load.model = names_text(&mesh->tables.model_names, entry->model);
+    action->load.pool = entry->pool;
     action->load.evicted = entry->evicted;
     action->load.unused_ms = mesh->wall_ms > entry->used_ms ? mesh->wall_ms - entry->used_ms : 0;
     if (!model->known)
@@ -392,8 +406,10 @@ enum load_refusal
 load_begin(struct mesh *mesh, const struct load_wish *wish)
 {
     struct model *model = model_at(mesh, wish->model);
-    uint32_t units = wish->units != 0 ? wish->units : mesh->default_units;
-    enum load_refusal refusal = judge(mesh, wish, units);
+    uint32_t number = pool_number(mesh, model);
+    const struct pool *pool = &mesh->pools[number];
+    uint32_t units = wish->units != 0 ? wish->units : pool->default_units;
+    enum load_refusal refusal = judge(mesh, pool, wish, units);
     if (refusal != LOAD_BEGUN)
         return refusal;
     if (model->entry != ENTRY_NONE) {
@@ -419,6 +435,7 @@ load_begin(struct mesh *mesh, const struct load_wish *wish)
         .reason = NAME_NONE,
         .class = (uint8_t)wish->class,
         .sized = wish->units != 0,
+        .pool = (uint8_t)number,
     };
     names_keep(&mesh->tables.model_names, wish->model);
     model->entry = entry_number(mesh, entry);
@@ -441,7 +458,7 @@ fail(struct mesh *mesh, struct entry *entry, const char *reason)
 static bool
 fail_if_too_large(struct mesh *mesh, struct entry *entry)
 {
-    uint64_t usable = ledger_usable(&mesh->ledger);
+    uint64_t usable = ledger_usable(&pool_of(mesh, entry)->ledger);
     if (entry->units <= usable)
         return false;
     char takes[LEDGER_TEXT_BYTES];
@@ -460,7 +477,8 @@ entry_admit(struct mesh *mesh, struct entry *entry)
     if (entry->waiting > 0)
         load_touch(mesh, entry,
                    mesh->wall_ms); /* what was used since it was claimed is not newer */
-    if (!fail_if_too_large(mesh, entry) && make_room(mesh, entry, ROOM_FOR_OLDER))
+    if (!fail_if_too_large(mesh, entry) &&
+        make_room(mesh, pool_of(mesh, entry), entry, ROOM_FOR_OLDER))
         entry_set(mesh, entry, MESH_STATE_QUEUED);
     else
         entry_leave(mesh, entry);
@@ -485,25 +503,33 @@ entry_leave(struct mesh *mesh, struct entry *entry)
 void
 load_tick(struct mesh *mesh)
 {
-    if (ledger_excess_admitted(&mesh->ledger) > 0) /* K4: what could not go then */
-        make_room(mesh, NULL, ROOM_AT_ANY_COST);
+    for (uint32_t i = 0; i < mesh->pool_count; i++)
+        if (ledger_excess_admitted(&mesh->pools[i].ledger) > 0) /* K4: what could not go then */
+            make_room(mesh, &mesh->pools[i], NULL, ROOM_AT_ANY_COST);
 }
 
-void
-load_run_queue(struct mesh *mesh)
+static void
+run_queue(struct mesh *mesh, struct pool *pool)
 {
-    while (mesh->loading < mesh->loaders) {
-        uint32_t number = heap_first(&mesh->queue);
+    while (pool->loading < pool->loaders) {
+        uint32_t number = heap_first(&pool->queue);
         if (number == HEAP_NONE)
             return;
         struct entry *entry = &mesh->entries[number];
-        if (!ledger_fits(&mesh->ledger, entry->units)) /* K3, Q4 */
+        if (!ledger_fits(&pool->ledger, entry->units)) /* K3, Q4 */
             return;
         int64_t queued_ms = mesh->now_ms - entry->began_ms;
         entry_set(mesh, entry, MESH_STATE_LOADING);
         act_on_model(mesh, MESH_DO_LOAD, entry);
         mesh->actions[mesh->action_count - 1].load.queued_ms = queued_ms;
     }
+}
+
+void
+load_run_queue(struct mesh *mesh)
+{
+    for (uint32_t i = 0; i < mesh->pool_count; i++)
+        run_queue(mesh, &mesh->pools[i]);
 }
 
 /* ---- what the runtime says ---- */
@@ -524,7 +550,8 @@ load_on_size(struct mesh *mesh, uint64_t ticket, uint64_t size_bytes)
     struct entry *entry = entry_at(mesh, ticket, MESH_STATE_CLAIMING);
     if (entry == NULL || entry->sized)
         return;
-    resize(mesh, entry, size_bytes == 0 ? mesh->default_units : ledger_units(size_bytes));
+    resize(mesh, entry,
+           size_bytes == 0 ? pool_of(mesh, entry)->default_units : ledger_units(size_bytes));
     entry->sized = true;
     settle_later(mesh, entry->model);
 }
@@ -539,7 +566,7 @@ on_loaded(struct mesh *mesh, struct entry *entry, uint64_t size_bytes, uint32_t 
     entry_set(mesh, entry, MESH_STATE_LOADED);
     if (fail_if_too_large(mesh, entry) || entry->doomed)
         entry_leave(mesh, entry); /* before anybody goes for its sake */
-    make_room(mesh, entry, ROOM_AT_ANY_COST);
+    make_room(mesh, pool_of(mesh, entry), entry, ROOM_AT_ANY_COST);
     if (entry_serves(entry))
         calls_serve(mesh, entry);
     settle_later(mesh, entry->model);
@@ -558,7 +585,7 @@ load_on_load(struct mesh *mesh, const struct mesh_event *event)
     fail(mesh, entry, event->loaded.reason);
     entry->doomed = true;
     if (event->loaded.end == MESH_LOAD_NOT_ATTEMPTED) { /* F1: nothing to be unloaded */
-        mesh->ledger.resident -= entry->units;
+        pool_of(mesh, entry)->ledger.resident -= entry->units;
         entry->resident = false;
     }
     entry_leave(mesh, entry);
@@ -571,24 +598,25 @@ load_on_unload(struct mesh *mesh, uint64_t ticket, bool freed)
     if (entry == NULL)
         return;
     if (!freed) { /* K5 */
-        mesh->ledger.lost += entry->units;
+        pool_of(mesh, entry)->ledger.lost += entry->units;
         entry->resident = false;
     }
     entry_set(mesh, entry, MESH_STATE_NONE);
 }
 
 void
-load_on_runtime_lost(struct mesh *mesh)
+load_on_runtime_lost(struct mesh *mesh, uint32_t number)
 {
-    mesh->runtime = false;
-    mesh->ledger.resident -= mesh->ledger.lost;
-    mesh->ledger.lost = 0;
+    struct pool *pool = &mesh->pools[number];
+    pool->runtime = false;
+    pool->ledger.resident -= pool->ledger.lost;
+    pool->ledger.lost = 0;
     for (uint32_t i = 0; i < mesh->entry_used; i++) {
         struct entry *entry = &mesh->entries[i];
-        if (entry->state == MESH_STATE_NONE)
+        if (entry->state == MESH_STATE_NONE || entry->pool != number)
             continue;
         if (entry->resident)
-            mesh->ledger.resident -= entry->units;
+            pool->ledger.resident -= entry->units;
         entry->resident = false;
         entry->doomed = true;
         if (entry->state == MESH_STATE_UNLOADING)

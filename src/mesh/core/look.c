@@ -79,6 +79,7 @@ sight_of(struct mesh *mesh, uint32_t number)
         .model = model_of(mesh, number),
         .status = status_of(mesh, number),
         .here = entry == NULL ? MESH_STATE_NONE : (enum mesh_state)entry->state,
+        .pool = entry == NULL ? 0 : entry->pool,
     };
 }
 

@@ -24,6 +24,7 @@ enum {
     MESH_PLACES_MAX = 4096, /* of one record; what is beyond is not looked at */
     MESH_ID_BYTES_MAX = 1024,
     MESH_INSTANCES_MAX = 65535,
+    MESH_POOLS_MAX = 2,
     MESH_WRITES_MAX = 4, /* a vmodel, what it leaves, and what it comes to */
 };
 
@@ -38,6 +39,10 @@ struct mesh_config {
     int64_t failure_fresh_ms; /* F3; 0: 15 minutes */
     int64_t gone_ms;          /* G1; 0: 10 minutes */
     uint32_t rate_for_more;   /* S3, calls a minute; 0: 2,000 */
+    /* K6: to which pool models of that type and key belong: always the same. NULL: there is one
+     * pool; else MESH_POOLS_MAX. */
+    uint32_t (*pool_of)(const void *context, const char *type, const char *key);
+    const void *pool_context;
 };
 
 /* ---- records ---- */
@@ -268,7 +273,11 @@ struct mesh_event {
             uint64_t default_bytes;
             uint32_t loaders;
             int64_t load_timeout_ms;
+            uint32_t pool;
         } runtime;
+        struct {
+            uint32_t pool;
+        } lost; /* RUNTIME_LOST */
         struct {
             uint64_t revision;
         } session, whole;
@@ -392,6 +401,7 @@ struct mesh_action {
             uint32_t number;
             const char *model;
             uint64_t create_revision;
+            uint32_t pool;        /* SERVE: that has it */
             const char *instance; /* FORWARD */
             enum mesh_hop hop;
             int64_t deadline_ms;
@@ -402,6 +412,7 @@ struct mesh_action {
             uint32_t call;
             enum mesh_end end;
             const char *text; /* for people; NULL: none */
+            uint32_t pool;    /* that the model belongs to, if that is known; else the first */
         } answer;
         struct {
             uint32_t order;
@@ -423,6 +434,7 @@ struct mesh_action {
             const char *type; /* this and the next: NULL for UNLOAD, if the record has gone */
             const char *path;
             const char *key;
+            uint32_t pool;     /* that is to have it, or has */
             int64_t queued_ms; /* LOAD: how long it was QUEUED */
             bool evicted;      /* UNLOAD: it makes room for others, and */
             int64_t unused_ms; /* was not used for so long */
@@ -508,6 +520,7 @@ struct mesh_sight {
     struct mesh_model model;
     struct mesh_status status;
     enum mesh_state here;
+    uint32_t pool; /* that has it, if anything is here */
 };
 
 /* The same for people: of `count` names that are looked at, those that begin with `prefix` are

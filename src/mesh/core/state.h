@@ -74,6 +74,21 @@ struct entry {
     bool asked;   /* at asked_ms: there was somebody who could */
     bool offered; /* E6: evicted, and loaded elsewhere if there is room */
     bool evicted; /* from memory, for room: it is told with the unload */
+    uint8_t pool;
+};
+
+/* Models that share memory and loaders, and are lost together (K6). */
+struct pool {
+    bool runtime; /* there is one */
+    struct ledger ledger;
+    uint32_t loaders;
+    uint32_t loading;
+    uint32_t default_units;
+    int64_t load_timeout_ms;
+    struct heap lru;   /* may be evicted, by last use (E1) */
+    struct heap young; /* may be, from that now_ms on (E3) */
+    struct heap queue; /* Q */
+    uint64_t evictable_units;
 };
 
 struct load_wish {
@@ -157,7 +172,6 @@ struct mesh {
     bool drained;     /* and it has been said */
     int64_t drain_ms; /* now_ms of its last look */
     bool leader;
-    bool runtime;         /* there is one */
     uint32_t rate;        /* calls served here a minute, at the last look */
     int64_t rates_ms;     /* now_ms of the last look at the rates */
     int64_t cleaned_ms;   /* of the janitor */
@@ -175,10 +189,9 @@ struct mesh {
     uint32_t lost_writes; /* that may still go out this second */
     bool lost_seen;       /* on this sweep */
     uint32_t lost_at;     /* the model that it has come to */
-    struct ledger ledger;
-    uint32_t loaders;
-    uint32_t default_units;
-    int64_t load_timeout_ms;
+    struct pool pools[MESH_POOLS_MAX];
+    uint32_t pool_count;
+    int64_t load_timeout_ms;         /* the longest of theirs */
     int64_t samples_ms[SAMPLES_MAX]; /* how long loads took, the last ones */
     uint32_t samples;
 
@@ -188,12 +201,7 @@ struct mesh {
     uint32_t entry_used;
     uint32_t entry_free;
     uint32_t loaded;
-    uint32_t loading;
     uint32_t serials;
-    struct heap lru;   /* may be evicted, by last use (E1) */
-    struct heap young; /* may be, from that now_ms on (E3) */
-    struct heap queue; /* Q */
-    uint64_t evictable_units;
     int64_t last_since_ms;
     struct heap order; /* scratch: entries, for who goes through them in an order */
     uint32_t *victims;
@@ -264,12 +272,31 @@ state_serves(enum mesh_state state)
     return state == MESH_STATE_LOADED || state == MESH_STATE_WITHDRAWING;
 }
 
+static inline struct pool *
+pool_of(struct mesh *mesh, const struct entry *entry)
+{
+    return &mesh->pools[entry->pool];
+}
+
 /* It is in memory, and calls are given to it. */
 static inline bool
 entry_serves(const struct entry *entry)
 {
     return state_serves((enum mesh_state)entry->state) && entry->resident && !entry->failed;
 }
+
+/* pools.c */
+/* Which one a model of that record belongs to; one without a record: the first. */
+uint32_t pool_number(const struct mesh *mesh, struct model *model);
+static inline struct pool *
+pool_for(struct mesh *mesh, struct model *model)
+{
+    return &mesh->pools[pool_number(mesh, model)];
+}
+void pool_open(struct mesh *mesh, const struct mesh_event *event);
+/* Of one alone: what a model that belongs to it finds here. */
+struct mesh_figures pool_figures(struct mesh *mesh, const struct pool *pool);
+void pools_fini(struct mesh *mesh);
 
 /* step.c */
 struct mesh_action *act(struct mesh *mesh, enum mesh_action_kind kind);
@@ -305,7 +332,7 @@ void load_on_load(struct mesh *mesh, const struct mesh_event *event);
 void load_on_unload(struct mesh *mesh, uint64_t ticket, bool freed);
 /* SIZE, LOAD or UNLOAD. */
 void act_on_model(struct mesh *mesh, enum mesh_action_kind kind, const struct entry *entry);
-void load_on_runtime_lost(struct mesh *mesh);
+void load_on_runtime_lost(struct mesh *mesh, uint32_t pool);
 int64_t load_assumed_ms(const struct mesh *mesh); /* R4 */
 int64_t load_churn_ms(const struct mesh *mesh);   /* E3 */
 

@@ -27,6 +27,7 @@ mesh_create(const struct mesh_config *config)
         mesh->config.gone_ms = GONE_MS;
     if (config->rate_for_more == 0)
         mesh->config.rate_for_more = RATE_FOR_MORE;
+    mesh->pool_count = config->pool_of == NULL ? 1 : MESH_POOLS_MAX;
     mesh->reap_at = UINT32_MAX;
     mesh->random = config->seed;
     mesh->entry_free = ENTRY_NONE;
@@ -47,9 +48,7 @@ mesh_destroy(struct mesh *mesh)
     orders_fini(&mesh->orders);
     vmodels_fini(&mesh->vmodels);
     tables_fini(&mesh->tables);
-    heap_fini(&mesh->lru);
-    heap_fini(&mesh->young);
-    heap_fini(&mesh->queue);
+    pools_fini(mesh);
     heap_fini(&mesh->deadlines);
     heap_fini(&mesh->retries);
     heap_fini(&mesh->graves);
@@ -233,14 +232,8 @@ on_figures(struct mesh *mesh, const struct mesh_event *event)
 static void
 on_runtime(struct mesh *mesh, const struct mesh_event *event)
 {
-    mesh->runtime = true;
-    mesh->loaders = event->runtime.loaders;
-    mesh->load_timeout_ms = event->runtime.load_timeout_ms;
-    mesh->default_units = ledger_units(event->runtime.default_bytes);
-    if (mesh->default_units == 0)
-        mesh->default_units = 1;
-    ledger_open(&mesh->ledger, event->runtime.capacity_bytes / LEDGER_UNIT_BYTES, mesh->loaders,
-                mesh->default_units);
+    CHECK(event->runtime.pool < mesh->pool_count);
+    pool_open(mesh, event);
     mesh->crowd_due = true;
     settle_all(mesh);
 }
@@ -282,7 +275,10 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
         lost_tick(mesh);
         break;
     case MESH_RUNTIME: on_runtime(mesh, event); break;
-    case MESH_RUNTIME_LOST: load_on_runtime_lost(mesh); break;
+    case MESH_RUNTIME_LOST:
+        CHECK(event->lost.pool < mesh->pool_count);
+        load_on_runtime_lost(mesh, event->lost.pool);
+        break;
     case MESH_SESSION: on_session(mesh, event->session.revision); break;
     case MESH_WHOLE: on_whole(mesh, event->whole.revision); break;
     case MESH_EMPTIED: lost_on_emptied(mesh); break;
@@ -377,49 +373,6 @@ mesh_resolve(const struct mesh *mesh, const char *id)
     return model == NAME_NONE ? NULL : names_text(&mesh->tables.model_names, model);
 }
 
-struct mesh_figures
-mesh_figures(struct mesh *mesh)
-{
-    load_grow_up(mesh);
-    const struct ledger *ledger = &mesh->ledger;
-    uint64_t room = ledger_free(ledger);
-    uint32_t oldest = heap_first(&mesh->lru);
-    uint32_t young = heap_first(&mesh->young);
-    int64_t oldest_ms = STAMP_MAX;
-    if (oldest != HEAP_NONE)
-        oldest_ms = mesh->entries[oldest].used_ms;
-    else if (young != HEAP_NONE)
-        oldest_ms = mesh->wall_ms;
-    return (struct mesh_figures){
-        .capacity_units = ledger_usable(ledger),
-        .free_units = room,
-        .oldest_ms = oldest_ms,
-        .copies = mesh->lru.count + mesh->young.count,
-        .loading = mesh->loading + mesh->queue.count,
-        .calls_per_minute = mesh->rate,
-        .full = room < ledger_full_below(ledger->capacity, mesh->loaders, mesh->default_units),
-    };
-}
-
-struct mesh_sums
-mesh_sums(const struct mesh *mesh)
-{
-    const struct ledger *ledger = &mesh->ledger;
-    return (struct mesh_sums){
-        .capacity_units = ledger_usable(ledger),
-        .reserve_units = ledger->reserve,
-        .lost_units = ledger->lost,
-        .resident_units = ledger->resident,
-        .loaded = mesh->loaded,
-        .loading = mesh->loading,
-        .queued = mesh->queue.count,
-        .models_held = mesh->tables.held,
-        .models_failed = mesh->tables.failed,
-        .vmodels_moving = mesh->vmodels.moving.count,
-        .transitions = mesh->transitions,
-    };
-}
-
 static void
 check_calls(const struct mesh *mesh, const struct entry *entry)
 {
@@ -478,30 +431,50 @@ check_lists(const struct mesh *mesh)
     CHECK(last == mesh->crowd_last);
 }
 
+static void
+check_pool(const struct mesh *mesh, uint32_t number)
+{
+    const struct pool *pool = &mesh->pools[number];
+    uint64_t committed = 0;
+    uint64_t claimed = 0;
+    uint64_t resident = pool->ledger.lost;
+    uint64_t evictable = 0;
+    uint32_t loading = 0;
+    for (uint32_t i = 0; i < mesh->entry_used; i++) {
+        const struct entry *entry = &mesh->entries[i];
+        bool belongs = entry->state != MESH_STATE_NONE && entry->pool == number;
+        CHECK(heap_has(&pool->queue, i) == (belongs && entry->state == MESH_STATE_QUEUED));
+        CHECK(belongs || !(heap_has(&pool->lru, i) || heap_has(&pool->young, i)));
+        if (!belongs)
+            continue;
+        bool commits = entry->state <= MESH_STATE_LOADED;
+        committed += commits ? entry->units : 0;
+        claimed += entry->state == MESH_STATE_CLAIMING ? entry->units : 0;
+        resident += entry->resident ? entry->units : 0;
+        evictable += heap_has(&pool->lru, i) ? entry->units : 0;
+        loading += entry->state == MESH_STATE_LOADING;
+    }
+    CHECK(committed == pool->ledger.committed && resident == pool->ledger.resident);
+    CHECK(claimed == pool->ledger.claimed);
+    CHECK(evictable == pool->evictable_units && loading == pool->loading);
+    CHECK(pool->loading <= pool->loaders || !pool->runtime);
+}
+
 void
 mesh_check(const struct mesh *mesh)
 {
-    uint64_t committed = 0;
-    uint64_t claimed = 0;
-    uint64_t resident = mesh->ledger.lost;
-    uint64_t evictable = 0;
     uint32_t loaded = 0;
-    uint32_t loading = 0;
     for (uint32_t i = 0; i < mesh->entry_used; i++) {
         const struct entry *entry = &mesh->entries[i];
         if (entry->state == MESH_STATE_NONE)
             continue;
         CHECK(mesh->tables.models[entry->model].entry == i);
-        bool commits = entry->state <= MESH_STATE_LOADED;
-        committed += commits ? entry->units : 0;
-        claimed += entry->state == MESH_STATE_CLAIMING ? entry->units : 0;
-        resident += entry->resident ? entry->units : 0;
-        evictable += heap_has(&mesh->lru, i) ? entry->units : 0;
         loaded += entry->state == MESH_STATE_LOADED;
-        loading += entry->state == MESH_STATE_LOADING;
-        CHECK(heap_has(&mesh->queue, i) == (entry->state == MESH_STATE_QUEUED));
         check_calls(mesh, entry);
     }
+    CHECK(loaded == mesh->loaded);
+    for (uint32_t i = 0; i < mesh->pool_count; i++)
+        check_pool(mesh, i);
     check_lists(mesh);
     for (uint32_t call = mesh->parked; call != CALL_NONE; call = mesh->calls[call].next)
         CHECK(mesh->calls[call].state == CALL_PARKED && mesh->calls[call].vmodel != NAME_NONE);
@@ -509,8 +482,4 @@ mesh_check(const struct mesh *mesh)
         const struct order *order = &mesh->orders.at[mesh->orders.under_way[i]];
         CHECK(order->stage != ORDER_FREE && order->at == i && !order->due);
     }
-    CHECK(committed == mesh->ledger.committed && resident == mesh->ledger.resident);
-    CHECK(claimed == mesh->ledger.claimed);
-    CHECK(evictable == mesh->evictable_units && loading == mesh->loading && loaded == mesh->loaded);
-    CHECK(mesh->loading <= mesh->loaders || !mesh->runtime);
 }

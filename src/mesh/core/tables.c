@@ -181,6 +181,12 @@ path_and_key(const struct mesh_model *record)
     return both;
 }
 
+static const char *
+key_of(const struct model *model)
+{
+    return model->path + strlen(model->path) + 1;
+}
+
 bool
 tables_put_model(struct tables *tables, const struct mesh_model *record, uint32_t *number)
 {
@@ -215,6 +221,8 @@ tables_put_model(struct tables *tables, const struct mesh_model *record, uint32_
     model->unloaded_ms = stamp_judge(record->unloaded_ms);
     model->references = record->references;
     model->auto_delete = record->auto_delete;
+    if (!former.known || former.type != type || strcmp(key_of(&former), key_of(model)) != 0)
+        model->pool = 0;
     read_places(tables, model, record);
     count_places(tables, model, 1);
     clear_record(tables, &former);

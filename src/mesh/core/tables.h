@@ -41,6 +41,7 @@ struct model {
     bool known;  /* there is a record; else the revision is that of its deletion */
     bool listed; /* the table holds a reference to the id */
     bool auto_delete;
+    uint8_t pool; /* K6: its number and 1; 0: not asked yet */
     struct place few[PLACES_INLINE];
 };
 

@@ -99,6 +99,8 @@ driver_create(const struct driver_options *options)
         .orders_max = driver->options.orders_max,
         .failure_fresh_ms = options->failure_fresh_ms,
         .rate_for_more = driver->options.rate_for_more,
+        .pool_of = options->pool_of,
+        .pool_context = options->pool_context,
     });
     return driver;
 }
@@ -117,9 +119,10 @@ static void
 on_tick(void *context)
 {
     struct driver *driver = context;
-    const struct driver_runtime *runtime = &driver->options.runtime;
-    if (runtime->harvest != NULL)
-        runtime->harvest(runtime->context, driver);
+    const struct driver_runtime *runtimes[] = {&driver->options.runtime, &driver->options.second};
+    for (size_t i = 0; i < ARRAY_COUNT(runtimes); i++)
+        if (runtimes[i]->harvest != NULL)
+            runtimes[i]->harvest(runtimes[i]->context, driver);
     driver_lock(driver);
     driver_load_tick(driver);
     driver_step(driver, (struct mesh_event){.kind = MESH_TICK});
@@ -151,32 +154,53 @@ full_below_units(const struct driver_capacity *capacity)
     return larger(usual, smaller(usual * capacity->loaders, whole / 20));
 }
 
+bool
+driver_has_runtime(const struct driver *driver)
+{
+    bool has = false;
+    for (uint32_t i = 0; i < driver_pools(driver); i++)
+        has = has || driver->runtime[i];
+    return has;
+}
+
+static void
+set_capacity(struct driver *driver, const struct driver_capacity *capacity)
+{
+    driver->capacity[capacity->pool] = *capacity;
+    driver->full_below_units = 0;
+    for (uint32_t i = 0; i < driver_pools(driver); i++)
+        driver->full_below_units =
+            larger(driver->full_below_units, full_below_units(&driver->capacity[i]));
+    driver->runtime[capacity->pool] = driver->was_ready[capacity->pool] = driver->member = true;
+}
+
 void
 driver_runtime_ready(struct driver *driver, const struct driver_capacity *capacity)
 {
     driver_lock(driver);
     if (!driver->closed) {
-        driver->capacity = *capacity;
-        driver->full_below_units = full_below_units(capacity);
-        driver->runtime = driver->member = true;
+        CHECK(capacity->pool < driver_pools(driver));
+        set_capacity(driver, capacity);
         driver_step(driver,
                     (struct mesh_event){.kind = MESH_RUNTIME,
                                         .runtime = {.capacity_bytes = capacity->capacity_bytes,
                                                     .default_bytes = capacity->default_bytes,
                                                     .loaders = capacity->loaders,
-                                                    .load_timeout_ms = capacity->load_timeout_ms}});
+                                                    .load_timeout_ms = capacity->load_timeout_ms,
+                                                    .pool = capacity->pool}});
         driver_work_publish(driver);
     }
     driver_unlock(driver);
 }
 
 void
-driver_runtime_lost(struct driver *driver)
+driver_runtime_lost(struct driver *driver, uint32_t pool)
 {
     driver_lock(driver);
-    if (!driver->closed && driver->runtime) {
-        driver->runtime = false;
-        driver_step(driver, (struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    CHECK(pool < driver_pools(driver));
+    if (!driver->closed && driver->runtime[pool]) {
+        driver->runtime[pool] = false;
+        driver_step(driver, (struct mesh_event){.kind = MESH_RUNTIME_LOST, .lost = {.pool = pool}});
         driver_work_publish(driver);
     }
     driver_unlock(driver);
@@ -209,7 +233,9 @@ bool
 driver_is_ready(struct driver *driver)
 {
     driver_lock(driver);
-    bool is_ready = driver->whole && driver->runtime && !driver->closed;
+    bool is_ready = driver->whole && driver_has_runtime(driver) && !driver->closed;
+    for (uint32_t i = 0; i < driver_pools(driver); i++)
+        is_ready = is_ready && driver->was_ready[i];
     driver_unlock(driver);
     return is_ready;
 }

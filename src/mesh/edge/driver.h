@@ -56,6 +56,7 @@ struct driver_attempt {
     int64_t deadline_ns;
     const struct mesh_tried *tried; /* forward: travel with it */
     uint32_t tried_count;
+    uint32_t pool; /* serve: that has the model */
 };
 
 /* How a try ended. MESH_END_OK: the caller has its answer, whatever that says; the call is over. */
@@ -82,6 +83,7 @@ struct driver_answer {
     enum mesh_end end;
     const char *text;              /* for people; NULL: none */
     struct driver_figures figures; /* this node's, for a peer's reply */
+    uint32_t pool;                 /* that the model belongs to, if that is known; else 0 */
 };
 
 /* What becomes of a call, by its owner. UNDER THE LOCK, on any thread. */
@@ -191,13 +193,14 @@ struct driver_peers {
 /* Any thread: a peer's ensure has arrived. `instance` in it is not looked at. */
 void driver_ensure(struct driver *driver, const struct driver_ensure *ensure);
 
-/* ---- the runtime of this node ---- */
+/* ---- the runtimes of this node: one, or one for each of two pools (K6 of the core) ---- */
 
 struct driver_model {
     const char *id;
     const char *type; /* this and the next: NULL for unload, if the record has gone */
     const char *path;
     const char *key;
+    uint32_t pool;
 };
 
 /* Loop thread, without the lock. Each is answered once by the function below, which may be called
@@ -229,12 +232,14 @@ struct driver_capacity {
     uint64_t default_bytes; /* of a model of which nothing is known */
     uint32_t loaders;
     int64_t load_timeout_ms;
+    uint32_t pool;
 };
 
-/* Any thread. From the first time on this node is a member: its instance is published. */
+/* Any thread. From the first time of any pool on this node is a member: its instance is published.
+ */
 void driver_runtime_ready(struct driver *driver, const struct driver_capacity *capacity);
-/* Any thread. All that it held is gone; what was asked of it is still to be answered. */
-void driver_runtime_lost(struct driver *driver);
+/* Any thread. All that the pool held is gone; what was asked of it is still to be answered. */
+void driver_runtime_lost(struct driver *driver, uint32_t pool);
 
 /* ---- management ---- */
 
@@ -285,16 +290,20 @@ struct driver_options {
     const char *labels; /* sorted, comma between */
     int64_t version;
     uint64_t seed;
-    int64_t start_ms;         /* of this process, as its record says it; 0: now */
-    uint32_t calls_max;       /* 0: 65,536; what is more is answered OVERLOADED at once */
-    uint32_t orders_max;      /* 0: 4,096; what is more ends UNAVAILABLE at once */
-    uint32_t vmodels_max;     /* 0: 1,000,000 */
-    uint32_t models_max;      /* 0: 4,000,000 */
-    uint32_t instances_max;   /* 0: 4,096 */
-    uint32_t rate_for_more;   /* S3; 0: 2,000 a minute */
-    int64_t failure_fresh_ms; /* F3; 0: 15 minutes */
-    int64_t tick_ms;          /* 0: 1,000 */
-    struct driver_runtime runtime;
+    int64_t start_ms;              /* of this process, as its record says it; 0: now */
+    uint32_t calls_max;            /* 0: 65,536; what is more is answered OVERLOADED at once */
+    uint32_t orders_max;           /* 0: 4,096; what is more ends UNAVAILABLE at once */
+    uint32_t vmodels_max;          /* 0: 1,000,000 */
+    uint32_t models_max;           /* 0: 4,000,000 */
+    uint32_t instances_max;        /* 0: 4,096 */
+    uint32_t rate_for_more;        /* S3; 0: 2,000 a minute */
+    int64_t failure_fresh_ms;      /* F3; 0: 15 minutes */
+    int64_t tick_ms;               /* 0: 1,000 */
+    struct driver_runtime runtime; /* of pool 0 */
+    struct driver_runtime second;  /* of pool 1: only with */
+    /* K6: as in mesh_core.h. UNDER THE LOCK, any thread. NULL: there is one pool. */
+    uint32_t (*pool_of)(const void *context, const char *type, const char *key);
+    const void *pool_context;
     struct driver_peers peers; /* all NULL: no other nodes */
     /* Loop thread, without the lock; NULL: nobody asks. Nothing is left that a drain waits for
      * (driver_close may be called from there, driver_destroy not): */
@@ -324,7 +333,8 @@ void driver_types(struct driver *driver, const struct mesh_type_rule *rules, uin
 /* Any thread: this node takes no more loads, and moves what it has. It does not end. */
 void driver_drain(struct driver *driver);
 
-/* Any thread: the registry was read as a whole, and a runtime is ready. */
+/* Any thread: the registry was read as a whole, the runtime of each pool was ready once, and one
+ * is. */
 bool driver_is_ready(struct driver *driver);
 
 /*

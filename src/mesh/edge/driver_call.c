@@ -51,11 +51,19 @@ ask(struct driver *driver, struct driver_call *call)
 }
 
 static void
-answer(struct driver *driver, struct driver_call *call, enum mesh_end end, const char *text)
+answer_of_pool(struct driver *driver, struct driver_call *call, enum mesh_end end, const char *text,
+               uint32_t pool)
 {
     count(driver, call, (enum driver_way)(DRIVER_REFUSED + (int)end));
-    const struct driver_answer made = {.end = end, .text = text, .figures = figures(driver)};
+    const struct driver_answer made = {
+        .end = end, .text = text, .figures = figures(driver), .pool = pool};
     call->type->answer(call, &made);
+}
+
+static void
+answer(struct driver *driver, struct driver_call *call, enum mesh_end end, const char *text)
+{
+    answer_of_pool(driver, call, end, text, 0);
 }
 
 /* ---- what the core says ---- */
@@ -75,6 +83,7 @@ attempt_of(const struct driver_call *call, const struct mesh_action *action, enu
             endless || !there ? call->deadline_ns : action->attempt.deadline_ms * NS_PER_MS,
         .tried = action->attempt.tried,
         .tried_count = action->attempt.tried_count,
+        .pool = action->attempt.pool,
     };
 }
 
@@ -127,7 +136,7 @@ driver_call_do_answer(struct driver *driver, const struct mesh_action *action)
 {
     struct driver_call *call = call_at(driver, action->answer.call);
     release(driver, call);
-    answer(driver, call, action->answer.end, action->answer.text);
+    answer_of_pool(driver, call, action->answer.end, action->answer.text, action->answer.pool);
 }
 
 struct mesh_event

@@ -105,7 +105,7 @@ struct driver {
     struct link loads[LOAD_KINDS]; /* by deadline, as each kind has one time-out */
     struct link given_up;          /* loads that still owe an answer */
     struct link txns;              /* that the store has */
-    struct driver_capacity capacity;
+    struct driver_capacity capacity[MESH_POOLS_MAX];
     struct driver_counts counts;
     uint64_t session;
     uint64_t full_below_units; /* P3, of records that do not say it */
@@ -113,8 +113,9 @@ struct driver {
     int64_t heard_ms;          /* wall clock: the store's last word */
     int64_t bad_ns;            /* when a bad record was logged last */
     uint64_t bad_unsaid;
-    bool member;  /* a runtime was ready once: this node has a record */
-    bool runtime; /* is ready */
+    bool member;                  /* a runtime was ready once: this node has a record */
+    bool runtime[MESH_POOLS_MAX]; /* is ready */
+    bool was_ready[MESH_POOLS_MAX];
     bool whole;
     bool leads;
     bool draining;
@@ -138,6 +139,17 @@ void driver_measure(struct driver *driver, enum driver_measure measure, uint64_t
 
 int64_t driver_wall_ms(void);
 int64_t driver_deadline_ms(int64_t deadline_ns);
+
+/* ---- driver.c: locked ---- */
+
+static inline uint32_t
+driver_pools(const struct driver *driver)
+{
+    return driver->options.pool_of == NULL ? 1 : MESH_POOLS_MAX;
+}
+
+/* Of any pool. */
+bool driver_has_runtime(const struct driver *driver);
 
 /* ---- driver_work.c ---- */
 

@@ -40,9 +40,9 @@ load_of(struct link *link)
 
 /* A load's is the runtime's own, which it should keep itself, and a margin. */
 static int64_t
-timeout_ms(const struct driver *driver, enum load_kind kind)
+timeout_ms(const struct driver *driver, enum load_kind kind, uint32_t pool)
 {
-    int64_t load_ms = driver->capacity.load_timeout_ms;
+    int64_t load_ms = driver->capacity[pool].load_timeout_ms;
     switch (kind) {
     case LOAD_SIZE: return SIZE_MS;
     case LOAD_LOAD: return load_ms + (load_ms < LOAD_MARGIN_MS_MAX ? load_ms : LOAD_MARGIN_MS_MAX);
@@ -56,7 +56,8 @@ static void
 run(struct driver *driver, struct work *work)
 {
     struct driver_load *load = (struct driver_load *)work;
-    const struct driver_runtime *runtime = &driver->options.runtime;
+    const struct driver_runtime *runtime =
+        load->model.pool == 0 ? &driver->options.runtime : &driver->options.second;
     if (driver->store == NULL)
         return; /* closed while this was about to run; it goes with the driver */
     switch (load->kind) {
@@ -108,13 +109,14 @@ driver_load_do(struct driver *driver, const struct mesh_action *action, enum loa
     load->work.run = run;
     load->ticket = action->load.ticket;
     load->kind = kind;
-    load->timeout_ms = timeout_ms(driver, kind);
+    load->timeout_ms = timeout_ms(driver, kind, action->load.pool);
     load->begun_ns = clock_now_ns();
     load->deadline_ns = load->begun_ns + load->timeout_ms * NS_PER_MS;
     load->model.id = put(&to, action->load.model);
     load->model.type = put(&to, action->load.type);
     load->model.path = put(&to, action->load.path);
     load->model.key = put(&to, action->load.key);
+    load->model.pool = action->load.pool;
     link_add_last(&driver->loads[kind], &load->link);
     driver->counts.loads += kind == LOAD_LOAD;
     driver->counts.unloads += kind == LOAD_UNLOAD;

@@ -13,10 +13,10 @@
 static struct publish
 self_now(struct driver *driver)
 {
-    struct publish now = {.figures = mesh_figures(driver->mesh),
-                          .loaders = driver->capacity.loaders,
-                          .draining = driver->draining};
-    if (!driver->runtime) {
+    struct publish now = {.figures = mesh_figures(driver->mesh), .draining = driver->draining};
+    for (uint32_t i = 0; i < driver_pools(driver); i++)
+        now.loaders += driver->capacity[i].loaders;
+    if (!driver_has_runtime(driver)) {
         now.figures.free_units = 0;
         now.figures.full = true;
     }

@@ -284,6 +284,12 @@ external_for_driver(struct external *external)
         .context = external, .size = size, .load = load, .unload = unload};
 }
 
+uint32_t
+external_pool(const struct external *external)
+{
+    return external->options.pool;
+}
+
 /* ---- its life: its thread ---- */
 
 static const char *
@@ -339,6 +345,7 @@ become_ready(struct external *external, struct external_status *told)
         .default_bytes = told->default_bytes,
         .loaders = told->loaders,
         .load_timeout_ms = told->load_timeout_ms,
+        .pool = external->options.pool,
     };
     struct error error = ERROR_NONE;
     pthread_mutex_lock(&external->lock);
@@ -501,7 +508,7 @@ watch(struct external *external)
         return;
     log_warn("external_lost target=\"%s\"", target_of(external));
     external->poll_at_ns = clock_now_ns();
-    driver_runtime_lost(external->driver);
+    driver_runtime_lost(external->driver, external->options.pool);
 }
 
 static bool

@@ -27,6 +27,7 @@ struct external_options {
     struct rpc_queue *const *queues; /* as those of peers.h */
     uint32_t queue_count;
     size_t message_bytes_max;
+    uint32_t pool;    /* of the driver, that it is */
     int64_t poll_ns;  /* 0: 2 s */
     int64_t start_ns; /* how long the first READY may take; 0: 180 s */
     /* Its thread, once: it has not become READY in time, or says that it never will, or what it
@@ -40,8 +41,9 @@ struct external_options {
 enum status external_create(const struct external_options *options, struct external **external,
                             struct error *error) WARN_UNUSED;
 
-/* What the driver is to be given. */
+/* What the driver is to be given, as that pool's. */
 struct driver_runtime external_for_driver(struct external *external);
+uint32_t external_pool(const struct external *external);
 
 /* Begins to ask for the status, and tells the driver from then on. */
 void external_start(struct external *external, struct driver *driver);

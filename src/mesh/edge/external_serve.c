@@ -94,7 +94,7 @@ external_on_end(void *context, const struct rpc_client_end *ended)
     struct served *served = context;
     struct external *external = served->external;
     pthread_mutex_lock(&external->lock); /* who has begun it is done with it */
-    served->request->served = NULL;
+    served->request->external = NULL;
     pthread_mutex_unlock(&external->lock);
     struct driver_end end = {.end = end_of(served, ended), .took_us = took_us(served)};
     if (external->options.on_served != NULL)
@@ -396,7 +396,7 @@ external_serve(struct external *external, struct driver_call *call,
     CHECK(request->queue < external->options.queue_count);
     struct served *served = served_create(external, request, attempt);
     if (serve(served, attempt) == STATUS_OK) {
-        request->served = served;
+        request->external = served;
     } else {
         served->next = external->refused;
         external->refused = served;
@@ -410,7 +410,7 @@ void
 external_cancel(struct external *external, struct peer_request *request)
 {
     pthread_mutex_lock(&external->lock);
-    const struct served *served = request->served;
+    const struct served *served = request->external;
     if (served != NULL)
         rpc_client_cancel(served->call);
     pthread_mutex_unlock(&external->lock);

@@ -76,6 +76,7 @@ struct peer_request {
     void *link;
     uint32_t number;
     void *served;
+    void *external; /* external.h: that it serves it, apart: who cancels knows not which does */
 };
 
 /* Whether an entry of a caller's metadata goes on to runtimes: not ids, which are added anew, not

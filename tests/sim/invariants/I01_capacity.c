@@ -11,9 +11,10 @@
 static bool
 could_evict(const struct mesh *mesh, const struct mesh_event *event)
 {
+    const struct pool *pool = &mesh->pools[0];
     uint32_t loaded = (uint32_t)event->loaded.ticket;
-    uint32_t itself = heap_has(&mesh->lru, loaded) + heap_has(&mesh->young, loaded);
-    return mesh->lru.count + mesh->young.count > itself;
+    uint32_t itself = heap_has(&pool->lru, loaded) + heap_has(&pool->young, loaded);
+    return pool->lru.count + pool->young.count > itself;
 }
 
 static void
@@ -23,9 +24,9 @@ see(struct world *world, const struct sight *sight)
     if (sight->kind == SAW_STEP) {
         const struct mesh *mesh = node->mesh;
         if (sight->event->kind == MESH_LOAD_ENDED && could_evict(mesh, sight->event) &&
-            ledger_excess_admitted(&mesh->ledger) > 0)
+            ledger_excess_admitted(&mesh->pools[0].ledger) > 0)
             broken(world, &I01_capacity, "n%u has %llu units too many, and evicts nobody",
-                   sight->node, (unsigned long long)ledger_excess_admitted(&mesh->ledger));
+                   sight->node, (unsigned long long)ledger_excess_admitted(&mesh->pools[0].ledger));
         return;
     }
     uint64_t used = node->kept_bytes + runtime_reserved(world, sight->node, sight->model);

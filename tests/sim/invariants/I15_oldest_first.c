@@ -23,7 +23,7 @@ oldest_ms(struct world *world, uint32_t node)
     int64_t oldest_ms = INT64_MAX;
     for (uint32_t i = 0; i < mesh->entry_used; i++) {
         const struct entry *entry = &mesh->entries[i];
-        if (heap_has(&mesh->lru, i) && entry->used_ms < oldest_ms &&
+        if (heap_has(&mesh->pools[0].lru, i) && entry->used_ms < oldest_ms &&
             before_of(world, node, entry)->state != MESH_STATE_CLAIMING)
             oldest_ms = entry->used_ms;
     }

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pools: what of this node's models shares memory and loaders (K6). Each has its ledger, its order
+ * of eviction and its queue; all else of a node is one.
+ */
+#include "base/check.h"
+#include "mesh/core/state.h"
+
+uint32_t
+pool_number(const struct mesh *mesh, struct model *model)
+{
+    if (mesh->pool_count == 1 || !model->known)
+        return 0;
+    if (model->pool == 0) { /* a key is read for it: once for each record */
+        const char *type = names_text(&mesh->tables.type_names, model->type);
+        const char *key = model->path + __builtin_strlen(model->path) + 1;
+        uint32_t number = mesh->config.pool_of(mesh->config.pool_context, type, key);
+        CHECK(number < mesh->pool_count);
+        model->pool = (uint8_t)(number + 1);
+    }
+    return model->pool - 1u;
+}
+
+void
+pool_open(struct mesh *mesh, const struct mesh_event *event)
+{
+    struct pool *pool = &mesh->pools[event->runtime.pool];
+    pool->runtime = true;
+    pool->loaders = event->runtime.loaders;
+    pool->load_timeout_ms = event->runtime.load_timeout_ms;
+    pool->default_units = ledger_units(event->runtime.default_bytes);
+    if (pool->default_units == 0)
+        pool->default_units = 1;
+    ledger_open(&pool->ledger, event->runtime.capacity_bytes / LEDGER_UNIT_BYTES, pool->loaders,
+                pool->default_units);
+    mesh->load_timeout_ms = 0;
+    for (uint32_t i = 0; i < mesh->pool_count; i++)
+        if (mesh->pools[i].load_timeout_ms > mesh->load_timeout_ms)
+            mesh->load_timeout_ms = mesh->pools[i].load_timeout_ms;
+}
+
+void
+pools_fini(struct mesh *mesh)
+{
+    for (uint32_t i = 0; i < mesh->pool_count; i++) {
+        heap_fini(&mesh->pools[i].lru);
+        heap_fini(&mesh->pools[i].young);
+        heap_fini(&mesh->pools[i].queue);
+    }
+}
+
+/* ---- looking at them ---- */
+
+struct mesh_figures
+pool_figures(struct mesh *mesh, const struct pool *pool)
+{
+    load_grow_up(mesh);
+    const struct ledger *ledger = &pool->ledger;
+    uint64_t room = ledger_free(ledger);
+    uint32_t oldest = heap_first(&pool->lru);
+    uint32_t young = heap_first(&pool->young);
+    int64_t oldest_ms = STAMP_MAX;
+    if (oldest != HEAP_NONE)
+        oldest_ms = mesh->entries[oldest].used_ms;
+    else if (young != HEAP_NONE)
+        oldest_ms = mesh->wall_ms;
+    return (struct mesh_figures){
+        .capacity_units = ledger_usable(ledger),
+        .free_units = room,
+        .oldest_ms = oldest_ms,
+        .copies = pool->lru.count + pool->young.count,
+        .loading = pool->loading + pool->queue.count,
+        .calls_per_minute = mesh->rate,
+        .full = room < ledger_full_below(ledger->capacity, pool->loaders, pool->default_units),
+    };
+}
+
+/* One without a runtime says nothing, as long as another has one. */
+static bool
+says_something(const struct mesh *mesh, const struct pool *pool)
+{
+    bool any = pool->runtime;
+    for (uint32_t i = 0; i < mesh->pool_count && !any; i++)
+        any = mesh->pools[i].runtime;
+    return pool->runtime || !any;
+}
+
+struct mesh_figures
+mesh_figures(struct mesh *mesh)
+{
+    struct mesh_figures sum = {
+        .oldest_ms = STAMP_MAX, .calls_per_minute = mesh->rate, .full = true};
+    for (uint32_t i = 0; i < mesh->pool_count; i++) {
+        if (!says_something(mesh, &mesh->pools[i]))
+            continue;
+        struct mesh_figures one = pool_figures(mesh, &mesh->pools[i]);
+        sum.capacity_units += one.capacity_units;
+        sum.free_units += one.free_units;
+        sum.oldest_ms = one.oldest_ms < sum.oldest_ms ? one.oldest_ms : sum.oldest_ms;
+        sum.copies += one.copies;
+        sum.loading += one.loading;
+        sum.full = sum.full && one.full;
+    }
+    return sum;
+}
+
+struct mesh_sums
+mesh_sums(const struct mesh *mesh)
+{
+    struct mesh_sums sums = {
+        .loaded = mesh->loaded,
+        .models_held = mesh->tables.held,
+        .models_failed = mesh->tables.failed,
+        .vmodels_moving = mesh->vmodels.moving.count,
+        .transitions = mesh->transitions,
+    };
+    for (uint32_t i = 0; i < mesh->pool_count; i++) {
+        const struct pool *pool = &mesh->pools[i];
+        if (says_something(mesh, pool))
+            sums.capacity_units += ledger_usable(&pool->ledger);
+        sums.reserve_units += pool->ledger.reserve;
+        sums.lost_units += pool->ledger.lost;
+        sums.resident_units += pool->ledger.resident;
+        sums.loading += pool->loading;
+        sums.queued += pool->queue.count;
+    }
+    return sums;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A node with two runtimes (K6), on a scripted clock: models of type "x" belong to the second,
+ * which has room for three; all others to the first, which has room for nine. What goes for what,
+ * which queue moves, what is lost with a runtime, and what others are told of the room.
+ */
+#include "test_mesh_script_rig.h"
+
+static uint32_t asked;
+
+static uint32_t
+pool_of(const void *context, const char *type, const char *key)
+{
+    assert_ptr_equal(context, records);
+    assert_string_equal(key, "");
+    asked++;
+    return type[0] == 'x';
+}
+
+static void
+runtime(uint32_t pool, uint32_t units)
+{
+    step((struct mesh_event){.kind = MESH_RUNTIME,
+                             .runtime = {.capacity_bytes = (uint64_t)units * UNIT,
+                                         .default_bytes = UINT64_C(100) * UNIT,
+                                         .loaders = 1,
+                                         .load_timeout_ms = 9000,
+                                         .pool = pool}});
+}
+
+static void
+lose(uint32_t pool)
+{
+    step((struct mesh_event){.kind = MESH_RUNTIME_LOST, .lost = {.pool = pool}});
+}
+
+static int
+fresh_pools(void **state)
+{
+    fresh(state);
+    mesh_destroy(mesh);
+    mesh = mesh_create(&(struct mesh_config){.instance = "self",
+                                             .models_max = RECORDS,
+                                             .instances_max = 40,
+                                             .calls_max = CALLS,
+                                             .pool_of = pool_of,
+                                             .pool_context = records});
+    runtime(0, 1000);
+    runtime(1, 400);
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {session}});
+    instance("self", 900);
+    for (int i = 0; i < 12; i++) {
+        char id[TEXT];
+        snprintf(id, sizeof(id), "m%d", i);
+        put_as(id, "t", "", WALL + now_ms);
+        id[0] = 'x';
+        put_as(id, "x", "", WALL + now_ms);
+    }
+    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    begin();
+    return 0;
+}
+
+#define POOLS(function) cmocka_unit_test_setup_teardown(function, fresh_pools, drop)
+
+static uint32_t seen_pool;
+
+static void
+see(void *context, const struct mesh_sight *sight)
+{
+    (void)context;
+    seen_pool = sight->pool;
+}
+
+static void
+test_each_evicts_for_itself(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        char id[TEXT];
+        snprintf(id, sizeof(id), "m%d", i);
+        use(id);
+    }
+    use("x0"); /* the first is full by now, and this one is not its */
+    use("x1");
+    use("x2");
+    assert_seen("unload m0", 0);
+    tick(10 * MINUTE); /* none is young any more */
+    begin();
+    use("x3");
+    assert_seen("unload x0", 1); /* though all of the others were used longer ago */
+    assert_seen("unload m0", 0);
+    use("m9");
+    assert_seen("unload m0", 1);
+    assert_seen("unload x1", 0);
+    assert_int_equal(asked, 14); /* once for each model, however often its record is written */
+    assert_true(mesh_see_model(mesh, "x3", see, NULL));
+    assert_int_equal(seen_pool, 1);
+}
+
+/* What there is room for together, and in neither alone. */
+static void
+test_too_large_for_its_own(void **state)
+{
+    (void)state;
+    size_units = 500;
+    call_as(1, "x0", MESH_HOP_ENTRY);
+    assert_seen("load x0", 0);
+    assert_seen("answer 1 load-failed", 1);
+    assert_seen("write x0 self:failed", 1);
+    call_as(2, "m0", MESH_HOP_ENTRY);
+    assert_seen("serve 2 m0", 1);
+}
+
+static void
+test_each_has_its_queue(void **state)
+{
+    (void)state;
+    rig_prompt = false;
+    static const char *const models[] = {"m0", "m1", "x0", "x1"};
+    for (uint32_t i = 0; i < 4; i++) {
+        call_as(i, models[i], MESH_HOP_ENTRY);
+        runtime_ends(MESH_SIZE_PREDICTED, models[i]);
+    }
+    assert_seen("load m0", 1);
+    assert_seen("load x0", 1); /* beside it */
+    assert_seen("load m1", 0);
+    assert_seen("load x1", 0);
+    runtime_ends(MESH_LOAD_ENDED, "x0");
+    assert_seen("load x1", 1);
+    assert_seen("load m1", 0);
+}
+
+static void
+test_one_is_lost(void **state)
+{
+    (void)state;
+    use("m0");
+    use("x0");
+    struct mesh_figures before = mesh_figures(mesh);
+    assert_int_equal(before.capacity_units, 950 + 360);
+    assert_int_equal(before.copies, 2);
+    begin();
+    lose(1);
+    assert_int_equal(mesh_state(mesh, "m0"), MESH_STATE_LOADED);
+    assert_int_equal(mesh_state(mesh, "x0"), MESH_STATE_NONE);
+    assert_seen("unload x0", 0); /* nothing is there any more */
+    assert_seen("write x0", 1);
+    assert_int_equal(mesh_figures(mesh).capacity_units, 950); /* it has nothing to offer */
+    assert_int_equal(mesh_figures(mesh).copies, 1);
+    call_as(1, "m0", MESH_HOP_ENTRY);
+    assert_seen("serve 1 m0", 1);
+    end_call(1, MESH_END_OK, 0);
+    use("m1");
+    call_as(2, "x0", MESH_HOP_ENTRY);
+    assert_seen("answer 2 failed", 1);
+    instance("other", 900); /* has room for it */
+    call_as(3, "x1", MESH_HOP_ENTRY);
+    assert_seen("forward 3 x1 other load", 1);
+    end_call(3, MESH_END_OK, 0);
+    runtime(1, 400);
+    step((struct mesh_event){.kind = MESH_INSTANCE_GONE, .gone = {"other", ++revision}});
+    use("x0");
+    lose(0);
+    assert_int_equal(mesh_state(mesh, "m0"), MESH_STATE_NONE);
+    assert_int_equal(mesh_state(mesh, "x0"), MESH_STATE_LOADED);
+}
+
+static void
+test_full_is_when_both_are(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        char id[TEXT];
+        snprintf(id, sizeof(id), "x%d", i);
+        use(id);
+    }
+    assert_false(mesh_figures(mesh).full);
+    begin();
+    call_as(1, "x3",
+            MESH_HOP_LOAD); /* others see that there is room, and are told that there is none
+                             */
+    assert_seen("answer 1 refused", 1);
+    call_as(2, "m0", MESH_HOP_LOAD);
+    assert_seen("serve 2 m0", 1);
+}
+
+static void
+test_a_drain_moves_both(void **state)
+{
+    (void)state;
+    use("m0");
+    use("x0");
+    instance("other", 900);
+    begin();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    tick(1000);
+    tick(1000);
+    assert_int_equal(seen("drained"), 0);
+    add_place("m0", "other", MESH_PLACE_LOADED);
+    add_place("x0", "other", MESH_PLACE_LOADED);
+    assert_seen("unload m0", 1);
+    assert_seen("unload x0", 1);
+    tick(1000);
+    assert_seen("drained", 1);
+}
+
+/* Another record under its name may be another type's. */
+static void
+test_a_model_that_changes_its_type(void **state)
+{
+    (void)state;
+    use("m0");
+    struct rig_record *record = record_of("m0");
+    step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {"m0", ++revision}});
+    record->revision = record->create_revision = 0;
+    put_as("m0", "x", "", WALL + now_ms);
+    begin();
+    lose(0);
+    use("m0");
+    assert_true(mesh_see_model(mesh, "m0", see, NULL));
+    assert_int_equal(seen_pool, 1);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        POOLS(test_each_evicts_for_itself),
+        POOLS(test_too_large_for_its_own),
+        POOLS(test_each_has_its_queue),
+        POOLS(test_one_is_lost),
+        POOLS(test_full_is_when_both_are),
+        POOLS(test_a_drain_moves_both),
+        POOLS(test_a_model_that_changes_its_type),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
