@@ -436,9 +436,9 @@ class Dataplane(unittest.TestCase):
         (self.shoald.folder / "types.json").write_text('{"pupil": {"required": ["none-has-it"]}}')
         self.shoald.wait_log("mesh_types_read types=1")
         self.registrar.register("c")
-        code, text = failure(self.start("x.Y/H", b"", ("mm-model-id", "c")))
-        self.assertEqual(code, Code.INTERNAL)
-        self.assertIn("labels that the model's type requires", text)
+        self.check_refused(Code.INTERNAL, "There are no running instances that meet the label "
+                           "requirements of type pupil: [none-has-it]", "x.Y/H", b"",
+                           ("mm-model-id", "c"))
         self.file.unlink()
         self.shoald.wait_log("mesh_dataplane_failed .*No such file")
         self.check("a", "x.Y/O", b"", metadata)

@@ -364,7 +364,7 @@ place_refusal_text(enum place_refusal refusal)
 {
     switch (refusal) {
     case PLACE_NO_LABELS:
-        return "no running instance has the labels that the model's type requires";
+        return "There are no running instances that meet the label requirements";
     case PLACE_TOO_LARGE:
         return "Nowhere available to load: the model is larger than a node's whole room";
     case PLACE_ALL_TRIED:
