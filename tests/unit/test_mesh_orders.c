@@ -268,8 +268,8 @@ use_all(void)
     }
 }
 
-/* The words that a controller knows, and the labels at their end, by which it tells a type that has no
- * runtime at all. */
+/* The words that a controller knows, and the labels at their end, by which it tells a type that has
+ * no runtime at all. */
 static void
 test_nobody_may_load_it(void **state)
 {
