@@ -170,20 +170,20 @@ on_serve(struct driver_call *driver, const struct driver_attempt *attempt, struc
     return begun;
 }
 
-/* What this node's own pipeline has said is worth more than that nobody could. */
+/* What this node's own pipeline or runtime has said is worth more than that nobody could. */
 static void
 on_answer(struct driver_call *driver, const struct driver_answer *answer)
 {
     struct mesh_call *call = call_of_driver(driver);
     struct error error = ERROR_NONE;
-    if (call->was_refused &&
-        (answer->end == MESH_END_FAILED || answer->end == MESH_END_OVERLOADED)) {
-        refuse(call, &call->refusal.error, call->refusal.retry_ms);
-    } else if (runtime_is_away(call, answer)) {
+    if (runtime_is_away(call, answer)) {
         (void)error_set(&error, STATUS_UNAVAILABLE,
                         "the runtime of this node is not ready, and no other node can serve the "
                         "model: try again");
         refuse(call, &error, 0);
+    } else if (call->was_refused &&
+               (answer->end == MESH_END_FAILED || answer->end == MESH_END_OVERLOADED)) {
+        refuse(call, &call->refusal.error, call->refusal.retry_ms);
     } else {
         (void)mesh_answer_call(driver->name, answer, &error);
         refuse(call, &error, 0);
@@ -201,6 +201,19 @@ give_back(const struct rpc_answer *answer)
     for (size_t i = 0; i < answer->piece_count; i++)
         if (answer->pieces[i].release != NULL)
             answer->pieces[i].release(answer->pieces[i].release_context);
+}
+
+/* In the words that clients know, INTERNAL and not UNAVAILABLE: nobody else could serve it. Whoever
+ * has the try may write the refusal: the driver has not been told of its end. */
+static void
+keep_refusal(struct mesh_call *call, const struct driver_end *end)
+{
+    if (end->said == NULL)
+        return;
+    (void)error_set(&call->refusal.error, STATUS_INTERNAL, "ModelRuntime UNAVAILABLE: %s",
+                    end->said);
+    call->refusal.retry_ms = 0;
+    call->was_refused = true;
 }
 
 static void
@@ -225,6 +238,7 @@ on_ended(struct peer_request *request, uint32_t number, const struct driver_end 
         give_back(answer);
     }
     pending_ref(&call->item);
+    keep_refusal(call, end);
     driver_try_ended(driver, &call->driver, number, end);
     bool over = end->end == MESH_END_OK;
     if (!over && atomic_load(&call->gone))
