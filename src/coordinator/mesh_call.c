@@ -108,6 +108,7 @@ end_trace(struct mesh_call *call, enum status status, const char *text)
     call->origin.trace = NULL;
 }
 
+/* Of a call that was claimed. */
 static void
 meter(const struct mesh_call *call, enum status status, const struct rpc_answer *answer)
 {
@@ -118,6 +119,11 @@ meter(const struct mesh_call *call, enum status status, const struct rpc_answer 
                                .request_bytes = call->piece.bytes};
     for (size_t i = 0; answer != NULL && i < answer->piece_count; i++)
         told.response_bytes += answer->pieces[i].bytes;
+    if (call->flow != NULL) { /* a unary call of a method that is not known to be, too */
+        struct mesh_flow_bytes bytes = mesh_flow_bytes(call->flow);
+        told.request_bytes += bytes.there;
+        told.response_bytes += bytes.back;
+    }
     meters_record(meters, METER_REQUEST, &told);
 }
 

@@ -134,6 +134,11 @@ class OneNode(unittest.TestCase):
         for request in requests:
             request.model_name = "m"
         self.assertEqual(answers, requests)
+        scrape, labels = Scrape(metrics_port(self.shoald)), {"method": "ModelStreamInfer", "code": "OK"}
+        came = 5 * len(OIP["ModelInferRequest"](model_name="v", raw_input_contents=[b"0"])
+                       .SerializeToString())
+        for name in ("request_size_bytes", "response_size_bytes"):  # all of its messages together
+            self.assertEqual(scrape[f"modelmesh_{name}_sum", labels], came, name)
         raw = self.registrar.channel.stream_stream(STREAM)
         answers = raw(iter([requests[0].SerializeToString(), b"\xff"]), timeout=WAIT_SECONDS,
                       metadata=(("mm-model-id", "m"),))

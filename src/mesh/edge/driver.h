@@ -63,8 +63,7 @@ struct driver_end {
     enum mesh_end end;
     bool vanished;                        /* served here: the runtime does not know the model */
     uint64_t took_us;                     /* served here: by the runtime; 0: not measured */
-    const char *said;                     /* served here, UNREACHABLE: by the runtime; NULL: nothing.
-                                             For on_ended alone */
+    const char *said;                     /* served here, UNREACHABLE: by it; for on_ended alone */
     const struct driver_figures *figures; /* forwarded: of who answered; NULL: none came */
     const char *instance;                 /* whose figures they are */
 };
