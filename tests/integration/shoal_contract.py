@@ -158,7 +158,7 @@ class File:
         pool = descriptor_pool.DescriptorPool()
         pool.AddSerializedFile(self.proto.SerializeToString())
         found = {name: pool.FindMessageTypeByName(f"{self.package}.{name}")
-                 for name in self.messages}
+                 for name, message in self.messages.items() if not message.options.map_entry}
         if hasattr(message_factory, "GetMessageClass"):
             return {name: message_factory.GetMessageClass(one) for name, one in found.items()}
         factory = message_factory.MessageFactory(pool)

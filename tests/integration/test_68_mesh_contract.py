@@ -10,7 +10,7 @@ What the incumbent says when it refuses, and where that is proved:
   no id, an empty one, both kinds of them                  test_texts_of_calls
   model not found, vmodel not found                        the same
   a message too few                                        the same (one too many: streams, 69_mesh_runtimes)
-  a method that is not permitted                           the same; 69_mesh_runtimes: by the data-plane configuration
+  a method that is not permitted                           test_status_of_the_runtime, and 69_mesh_runtimes
   the load failed, nobody has the labels                   the same
   the runtime's errors                                     the same (NOT_FOUND: it is loaded anew, 68_external_runtime)
   Model queue overload                                     test_concurrency
@@ -65,7 +65,7 @@ READY_BYTES = (b"\x08\x01"              # status: READY
                b"\x42\x09\x0a\x05x.Y/Z\x12\x00"                  # methodInfos: no path
                b"\x42\x0d\x0a\x05x.Y/N\x12\x04\x0a\x02\x03\x02"  # … 3, 2
                b"\x48\x01"              # limitModelConcurrency
-               b"\x50\x01"              # allowAnyMethod
+               b"\x50\x00"              # allowAnyMethod: no
                + UNKNOWN_FIELDS)
 
 
@@ -131,7 +131,7 @@ class Wire:
 
 class Incumbents(Runtime):
     """A runtime whose answers are bytes, and whose models do as their paths say: FAIL_…, HOLD_…, ASK (for the
-    size), ONE (call at a time)."""
+    size), TWO (calls at a time)."""
 
     def __init__(self):
         super().__init__()
@@ -171,7 +171,7 @@ class Incumbents(Runtime):
             self.gate(path).wait(WAIT_SECONDS)
         self.held.add(request.modelId)
         size = b"" if path == "ASK" else b"\x08\x80\x80\x80\x01"  # 2 MiB
-        return size + (b"\x10\x01" if path == "ONE" else b"\x10\x80\x08") + UNKNOWN_FIELDS
+        return size + (b"\x10\x02" if path == "TWO" else b"\x10\x80\x08") + UNKNOWN_FIELDS
 
     def modelSize(self, _request, _context):
         return b"\x08\x80\x80\xc0\x02" + UNKNOWN_FIELDS  # 5 MiB
@@ -520,6 +520,7 @@ class Managed(Wire, unittest.TestCase):
         wanted = b"\x0a\x03raw" b"\x12\x04kind" b"\x1a\x03p/q" b"\x22\x01k"
         self.assertEqual(self.asked("predictModelSize", "raw"), [wanted])
         self.assertEqual(self.asked("loadModel", "raw"), [wanted])
+        self.assertEqual(self.asked("modelSize", "raw"), [])  # the load's answer has it
         wait_until(lambda: self.asked("unloadModel", "raw"), "unloadModel")
         self.assertEqual(self.asked("unloadModel", "raw"), [raw])
         self.check_bytes("registerModel", b"\x0a\x03bad" b"\x12\x0d\x0a\x03any\x12\x06FAIL_x" + now,
@@ -571,15 +572,16 @@ class Managed(Wire, unittest.TestCase):
         self.assertEqual((instance["cap"], instance["lThreads"]), ((64 * MIB - reserve) // 8192, 3))
         model, _ = self.register(loadNow=True, sync=True)
         self.assertLess(abs(self.runtime.left[-1] - 20), 20)
-        for method, message in (("x.Y/N", b"\x08\x01" b"\x1a\x04" b"\x12\x02me"),
-                                ("x.Y/Other", b"anything")):
-            answer = self.infer(("mm-model-id", model), message=message, method=method).result()
-            wanted = b"\x08\x01\x1a%c\x12%c" % (len(model) + 2, len(model)) + model.encode()
-            self.assertEqual(answer, b"answer:" + (wanted if method == "x.Y/N" else message))
+        answer = self.infer(("mm-model-id", model), message=b"\x08\x01" b"\x1a\x04" b"\x12\x02me",
+                            method="x.Y/N").result()
+        inner = b"\x12%c" % len(model) + model.encode()
+        self.assertEqual(answer, b"answer:\x08\x01" b"\x1a%c" % len(inner) + inner)
+        self.assertEqual(failure(self.infer(("mm-model-id", model), method="x.Y/Other")),
+                         (Code.UNIMPLEMENTED, "Method not found or not permitted: x.Y/Other"))
 
     def test_concurrency(self):
-        """One call at a time, because the load said so; sixteen wait, and who comes then is told."""
-        model, _ = self.register(path="ONE", loadNow=True, sync=True)
+        """Two calls at a time, because the load said so; sixteen wait, and who comes then is told."""
+        model, _ = self.register(path="TWO", loadNow=True, sync=True)
         go = threading.Event()
         self.addCleanup(self.runtime.says.pop, ANY)
 
@@ -588,10 +590,10 @@ class Managed(Wire, unittest.TestCase):
             return self.runtime.infer(request, context)
         self.runtime.says[ANY] = say
         calls = [self.infer(("mm-model-id", model)) for _ in range(20)]
-        wait_until(lambda: sum(call.done() for call in calls) == 3, "those that are too many")
+        wait_until(lambda: sum(call.done() for call in calls) == 2, "those that are too many")
         go.set()
         ends = [(call.code(), call.details()) for call in calls]
-        self.assertEqual(sum(code is Code.OK for code, _ in ends), 17)
+        self.assertEqual(sum(code is Code.OK for code, _ in ends), 18)
         for code, text in ends:
             if code is not Code.OK:
                 self.assertEqual((code, text[:20]), (Code.RESOURCE_EXHAUSTED, "Model queue overload"))
