@@ -34,7 +34,6 @@ class Mesh:
     def __init__(self, management, data):
         self.management = connect(management)
         self.data = self.management if data == management else connect(data)
-        self.runtime = Stub(self.management, SERVICE)
 
     def __enter__(self):
         return self
@@ -47,7 +46,7 @@ class Mesh:
 
     def start(self, method, **keys):
         """A call of mmesh.ModelRuntime as a future."""
-        return self.runtime.start(method, **keys)
+        return Stub(self.management, SERVICE).start(method, **keys)
 
     def status(self, **keys):
         return self.start("runtimeStatus", **keys).result()
