@@ -74,7 +74,8 @@ tell(const struct mesh_status *status, struct told *told)
         if (place->kind == MESH_PLACE_FAILED)
             add_error(told, place->reason);
     }
-    add_error(told, status->error);
+    if (told->info.n_errors == 0) /* that nobody else can, either, is no error of a copy */
+        add_error(told, status->error);
     told->info.status = model_status(status->state);
     told->info.modelcopyinfos = told->copy_list;
     told->info.n_modelcopyinfos = count;

@@ -108,6 +108,7 @@ end_trace(struct mesh_call *call, enum status status, const char *text)
     call->origin.trace = NULL;
 }
 
+/* Of a call that was claimed. */
 static void
 meter(const struct mesh_call *call, enum status status, const struct rpc_answer *answer)
 {
@@ -118,6 +119,11 @@ meter(const struct mesh_call *call, enum status status, const struct rpc_answer 
                                .request_bytes = call->piece.bytes};
     for (size_t i = 0; answer != NULL && i < answer->piece_count; i++)
         told.response_bytes += answer->pieces[i].bytes;
+    if (call->flow != NULL) { /* a unary call of a method that is not known to be, too */
+        struct mesh_flow_bytes bytes = mesh_flow_bytes(call->flow);
+        told.request_bytes += bytes.there;
+        told.response_bytes += bytes.back;
+    }
     meters_record(meters, METER_REQUEST, &told);
 }
 
@@ -176,20 +182,20 @@ on_serve(struct driver_call *driver, const struct driver_attempt *attempt, struc
     return begun;
 }
 
-/* What this node's own pipeline has said is worth more than that nobody could. */
+/* What this node's own pipeline or runtime has said is worth more than that nobody could. */
 static void
 on_answer(struct driver_call *driver, const struct driver_answer *answer)
 {
     struct mesh_call *call = call_of_driver(driver);
     struct error error = ERROR_NONE;
-    if (call->was_refused &&
-        (answer->end == MESH_END_FAILED || answer->end == MESH_END_OVERLOADED)) {
-        refuse(call, &call->refusal.error, call->refusal.retry_ms);
-    } else if (runtime_is_away(call, answer)) {
+    if (runtime_is_away(call, answer)) {
         (void)error_set(&error, STATUS_UNAVAILABLE,
                         "the runtime of this node is not ready, and no other node can serve the "
                         "model: try again");
         refuse(call, &error, 0);
+    } else if (call->was_refused &&
+               (answer->end == MESH_END_FAILED || answer->end == MESH_END_OVERLOADED)) {
+        refuse(call, &call->refusal.error, call->refusal.retry_ms);
     } else {
         (void)mesh_answer_call(driver->name, answer, &error);
         refuse(call, &error, 0);
@@ -207,6 +213,19 @@ give_back(const struct rpc_answer *answer)
     for (size_t i = 0; i < answer->piece_count; i++)
         if (answer->pieces[i].release != NULL)
             answer->pieces[i].release(answer->pieces[i].release_context);
+}
+
+/* In the words that clients know, INTERNAL and not UNAVAILABLE: nobody else could serve it. Whoever
+ * has the try may write the refusal: the driver has not been told of its end. */
+static void
+keep_refusal(struct mesh_call *call, const struct driver_end *end)
+{
+    if (end->said == NULL)
+        return;
+    (void)error_set(&call->refusal.error, STATUS_INTERNAL, "ModelRuntime UNAVAILABLE: %s",
+                    end->said);
+    call->refusal.retry_ms = 0;
+    call->was_refused = true;
 }
 
 static void
@@ -231,6 +250,7 @@ on_ended(struct peer_request *request, uint32_t number, const struct driver_end 
         give_back(answer);
     }
     pending_ref(&call->item);
+    keep_refusal(call, end);
     driver_try_ended(driver, &call->driver, number, end);
     bool over = driver_end_is_last(end);
     if (!over && atomic_load(&call->gone))

@@ -20,6 +20,7 @@ struct mesh_flow {
     uint32_t cost_count;
     pthread_mutex_t lock; /* of the next, and held while the call is used */
     bool is_claimed;
+    struct mesh_flow_bytes bytes;
 };
 
 static void
@@ -40,10 +41,13 @@ at_end_of_step(struct rpc_later *later)
 
 /* ---- the request ---- */
 
+/* After a message of so many bytes, or after room was made. */
 static void
-read_if_room(struct mesh_flow *flow)
+read_if_room(struct mesh_flow *flow, size_t bytes)
 {
     pthread_mutex_lock(&flow->lock);
+    if (!flow->is_claimed)
+        flow->bytes.there += bytes;
     flow->waits_for_room = flow->out >= PEER_FLOW_WINDOW_BYTES;
     if (!flow->waits_for_room && !flow->is_claimed)
         rpc_call_read(flow->options.call);
@@ -60,7 +64,7 @@ mesh_flow_message(struct mesh_flow *flow, const struct rpc_message *message, str
     rpc_kept_release(kept);
     begin(flow);
     if (status == STATUS_OK)
-        read_if_room(flow);
+        read_if_room(flow, piece.bytes);
     return status;
 }
 
@@ -78,7 +82,7 @@ mesh_flow_room(struct mesh_flow *flow, uint64_t cost)
     CHECK(cost <= flow->out);
     flow->out -= cost;
     if (flow->waits_for_room)
-        read_if_room(flow);
+        read_if_room(flow, 0);
 }
 
 /* ---- the answer ---- */
@@ -96,10 +100,17 @@ mesh_flow_part(struct mesh_flow *flow, const struct rpc_answer *part)
     if (is_open && part->pieces != NULL &&
         rpc_call_send(call, part->pieces, part->piece_count) == STATUS_OK) {
         CHECK(flow->cost_count < COSTS_MAX);
-        flow->costs[(flow->cost_first + flow->cost_count++) % COSTS_MAX] =
-            peer_flow_cost(peer_pieces_bytes(part->pieces, part->piece_count));
+        uint64_t bytes = peer_pieces_bytes(part->pieces, part->piece_count);
+        flow->bytes.back += bytes;
+        flow->costs[(flow->cost_first + flow->cost_count++) % COSTS_MAX] = peer_flow_cost(bytes);
     }
     pthread_mutex_unlock(&flow->lock);
+}
+
+struct mesh_flow_bytes
+mesh_flow_bytes(const struct mesh_flow *flow)
+{
+    return flow->bytes;
 }
 
 void

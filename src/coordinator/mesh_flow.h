@@ -38,6 +38,14 @@ enum status mesh_flow_message(struct mesh_flow *flow, const struct rpc_message *
 enum status mesh_flow_half_close(struct mesh_flow *flow, struct error *error) WARN_UNUSED;
 void mesh_flow_sent(struct mesh_flow *flow);
 
+/* Messages behind the caller's first, and those passed back before the last word. */
+struct mesh_flow_bytes {
+    uint64_t there;
+    uint64_t back;
+};
+/* To who has claimed it: it counts no more. */
+struct mesh_flow_bytes mesh_flow_bytes(const struct mesh_flow *flow);
+
 /* What the request's type is told. */
 void mesh_flow_part(struct mesh_flow *flow, const struct rpc_answer *part);
 void mesh_flow_room(struct mesh_flow *flow, uint64_t cost);

@@ -58,6 +58,6 @@ class SecureRegistrar(Registrar):
     """The same over TLS."""
 
     def __init__(self, target, credentials):
-        self.channel = grpc.secure_channel(
+        super().__init__(target, grpc.secure_channel(
             target, credentials, options=[("grpc.use_local_subchannel_pool", 1),
-                                          ("grpc.ssl_target_name_override", NAME)])
+                                          ("grpc.ssl_target_name_override", NAME)]))

@@ -100,8 +100,7 @@ class Runtime(grpc.GenericRpcHandler):
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         status = MMESH["RuntimeStatusResponse"](status=state, **self.fields)
         for name, path in self.methods.items():
-            entry = status.methodInfos.add(key=name)
-            entry.value.idInjectionPath.extend(path)
+            status.methodInfos[name].idInjectionPath.extend(path)
         return status
 
     def predictModelSize(self, _request, _context):

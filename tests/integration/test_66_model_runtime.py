@@ -95,7 +95,8 @@ class Contract(Rig):
         self.assertEqual(status.runtimeVersion, subprocess.run(
             [BUILD / "bin" / "shoald", "--version"], capture_output=True, text=True,
             check=True).stdout.split()[1])
-        methods = {entry.key: list(entry.value.idInjectionPath) for entry in status.methodInfos}
+        methods = {name: list(info.idInjectionPath)
+                   for name, info in status.methodInfos.items()}
         self.assertEqual(methods, {f"{INFERENCE}/{method}": [1] for method in
                                    ("ModelInfer", "ModelReady", "ModelMetadata")})
         self.assertFalse(status.limitModelConcurrency)

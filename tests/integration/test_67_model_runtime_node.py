@@ -101,7 +101,7 @@ class TestNode(Rig, unittest.TestCase):
                          models={"types": ["pupil"]}),
                    pupil("other", method="/school.Pupil/Other", models={"types": ["other"]}))
         status = self.mesh.status()
-        paths = {entry.key: list(entry.value.idInjectionPath) for entry in status.methodInfos}
+        paths = {name: list(info.idInjectionPath) for name, info in status.methodInfos.items()}
         self.assertEqual(paths, {"school.Pupil/Learn": [2, 1], "school.Pupil/Other": [],
                                  f"{INFERENCE}/ModelReady": [1],
                                  f"{INFERENCE}/ModelMetadata": [1]})

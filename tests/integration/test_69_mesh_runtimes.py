@@ -137,6 +137,11 @@ class OneNode(unittest.TestCase):
         for request in requests:
             request.model_name = "m"
         self.assertEqual(answers, requests)
+        scrape, labels = Scrape(metrics_port(self.shoald)), {"method": "ModelStreamInfer", "code": "OK"}
+        came = 5 * len(OIP["ModelInferRequest"](model_name="v", raw_input_contents=[b"0"])
+                       .SerializeToString())
+        for name in ("request_size_bytes", "response_size_bytes"):  # all of its messages together
+            self.assertEqual(scrape[f"modelmesh_{name}_sum", labels], came, name)
         raw = self.registrar.channel.stream_stream(STREAM)
         answers = raw(iter([requests[0].SerializeToString(), b"\xff"]), timeout=WAIT_SECONDS,
                       metadata=(("mm-model-id", "m"),))
@@ -439,9 +444,9 @@ class Dataplane(unittest.TestCase):
         (self.shoald.folder / "types.json").write_text('{"pupil": {"required": ["none-has-it"]}}')
         self.shoald.wait_log("mesh_types_read types=1")
         self.registrar.register("c")
-        code, text = failure(self.start("x.Y/H", b"", ("mm-model-id", "c")))
-        self.assertEqual(code, Code.INTERNAL)
-        self.assertIn("labels that the model's type requires", text)
+        self.check_refused(Code.INTERNAL, "There are no running instances that meet the label "
+                           "requirements of type pupil: [none-has-it]", "x.Y/H", b"",
+                           ("mm-model-id", "c"))
         self.file.unlink()
         self.shoald.wait_log("mesh_dataplane_failed .*No such file")
         self.check("a", "x.Y/O", b"", metadata)

@@ -52,7 +52,7 @@ struct kept_reply {
     enum mesh_model_state model;
     uint32_t copies;
     char first[TEXT];
-    char error[TEXT];
+    char error[4 * TEXT];
     enum mesh_vmodel_state vmodel;
     char owner[TEXT], active[TEXT], target[TEXT];
     enum mesh_model_state active_state, target_state;
@@ -333,7 +333,7 @@ keep_reply(const struct mesh_action *action)
                                  .target_state = vmodel->target_status.state};
     if (status->place_count > 0)
         set_text(reply->first, status->places[0].instance);
-    set_text(reply->error, status->error);
+    snprintf(reply->error, sizeof(reply->error), "%s", status->error == NULL ? "" : status->error);
     set_text(reply->owner, vmodel->owner);
     set_text(reply->active, vmodel->active);
     set_text(reply->target, vmodel->target);

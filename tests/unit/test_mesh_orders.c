@@ -5,6 +5,8 @@
  */
 #include "mesh_rig.h"
 
+#define NO_LABELS "There are no running instances that meet the label requirements of type "
+
 static void
 test_registering(void **state)
 {
@@ -266,6 +268,25 @@ use_all(void)
     }
 }
 
+/* The words that a controller knows, and the labels at their end, by which it tells a type that has
+ * no runtime at all. */
+static void
+test_nobody_may_load_it(void **state)
+{
+    (void)state;
+    static const char *const both[] = {"mt:onnx", "pv:v2"}, *const none[] = {"_no_runtime"};
+    const struct mesh_type_rule rules[] = {
+        {.type = "t", .required = both, .required_count = 2},
+        {.type = "_default", .required = none, .required_count = 1}};
+    step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = rules, .rule_count = 2}});
+    const struct kept_reply *reply = order(REGISTER("m", "t", .load_now = true, .sync = true));
+    assert_int_equal(reply->model, MESH_MODEL_FAILED);
+    assert_string_equal(reply->error, NO_LABELS "t: [mt:onnx, pv:v2]");
+    reply = order(REGISTER("n", "u", .load_now = true));
+    assert_int_equal(reply->model, MESH_MODEL_FAILED);
+    assert_string_equal(reply->error, NO_LABELS "u: [_no_runtime]");
+}
+
 /* R14, of orders: with sync somebody waits; without, the answer is that there is no room. */
 static void
 test_room_is_waited_for(void **state)
@@ -356,6 +377,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_loading_is_waited_for, fresh, drop),
         cmocka_unit_test_setup_teardown(test_loads_that_fail, fresh, drop),
         cmocka_unit_test_setup_teardown(test_nobody_loads_it, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_nobody_may_load_it, fresh, drop),
         cmocka_unit_test_setup_teardown(test_room_is_waited_for, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_copy_elsewhere_is_used, fresh, drop),
         cmocka_unit_test_setup_teardown(test_status, fresh, drop),

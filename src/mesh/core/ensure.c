@@ -4,6 +4,7 @@
  * seen the model's record before this node: then that is waited for. To forget it would cost ten
  * seconds, until it is asked for again (V3).
  */
+#include "base/check.h"
 #include "mesh/core/state.h"
 
 enum { EARLY_MS_MAX = 10000 }; /* V3 asks again by then */
@@ -27,22 +28,54 @@ ensure_wish(struct mesh *mesh, uint32_t number)
     };
 }
 
-const char *
-ensure_refusal_text(struct mesh *mesh, const struct place_wish *wish, enum place_refusal refusal)
+static const char *
+too_large_text(struct mesh *mesh, const struct place_wish *wish)
 {
-    if (refusal != PLACE_TOO_LARGE)
-        return place_refusal_text(refusal);
     char takes[LEDGER_TEXT_BYTES];
     char has[LEDGER_TEXT_BYTES];
     ledger_text(wish->units, takes);
     ledger_text(place_largest(&mesh->tables, wish), has);
-    const char *const parts[] = {place_refusal_text(refusal),
+    const char *const parts[] = {place_refusal_text(PLACE_TOO_LARGE),
                                  ": before it is loaded it is assumed to take ",
                                  takes,
                                  " (`default_size_mib`), and the largest node has ",
                                  has,
                                  " for models (`memory_mib`, less what is kept back)"};
     return memory_arena_join(&mesh->arena, parts, sizeof(parts) / sizeof(parts[0]));
+}
+
+/* To the letter, the list of labels at its end: by both the controller of modelmesh-serving knows
+ * whether a runtime of the type was ever there. */
+static const char *
+no_labels_text(struct mesh *mesh, const struct place_wish *wish)
+{
+    const struct tables *tables = &mesh->tables;
+    const struct type_rule *rule = tables_rule(tables, wish->model);
+    const char *parts[5 + 2 * TYPES_LABELS_MAX] = {
+        place_refusal_text(PLACE_NO_LABELS), " of type ",
+        names_text(&tables->type_names, wish->model->type), ": ["};
+    size_t count = 4;
+    for (uint32_t bit = 0; rule != NULL && bit < TYPES_LABELS_MAX; bit++) {
+        if ((rule->required >> bit & 1) == 0)
+            continue;
+        if (count > 4)
+            parts[count++] = ", ";
+        parts[count++] = names_text(&tables->types.labels, bit);
+    }
+    parts[count++] = "]";
+    return memory_arena_join(&mesh->arena, parts, count);
+}
+
+const char *
+ensure_refusal_text(struct mesh *mesh, const struct place_wish *wish, enum place_refusal refusal)
+{
+    switch (refusal) {
+    case PLACE_NO_LABELS: return no_labels_text(mesh, wish);
+    case PLACE_TOO_LARGE: return too_large_text(mesh, wish);
+    case PLACE_ALL_TRIED:
+    case PLACE_ALL_FULL: return place_refusal_text(refusal);
+    }
+    UNREACHABLE();
 }
 
 const char *

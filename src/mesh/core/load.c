@@ -297,7 +297,7 @@ make_room(struct mesh *mesh, struct pool *pool, struct entry *newcomer, enum roo
         if (room == ROOM_FOR_OLDER && victim->used_ms >= newcomer->used_ms)
             break;
         lru_remove(mesh, number);
-        if (victim == newcomer && heap == &mesh->young)
+        if (victim == newcomer && heap == &pool->young)
             continue;
         memory_grow((void **)&mesh->victims, &mesh->victim_capacity, count + 1,
                     sizeof(*mesh->victims));

@@ -363,8 +363,7 @@ const char *
 place_refusal_text(enum place_refusal refusal)
 {
     switch (refusal) {
-    case PLACE_NO_LABELS:
-        return "no running instance has the labels that the model's type requires";
+    case PLACE_NO_LABELS: return "There are no running instances that meet the label requirements";
     case PLACE_TOO_LARGE:
         return "Nowhere available to load: the model is larger than a node's whole room";
     case PLACE_ALL_TRIED:

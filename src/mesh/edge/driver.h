@@ -65,6 +65,7 @@ struct driver_end {
     bool is_answered; /* of another end: so it is all the same, as the try may not be repeated */
     bool vanished;    /* served here: the runtime does not know the model */
     uint64_t took_us; /* served here: by the runtime; 0: not measured */
+    const char *said; /* served here, UNREACHABLE: by it; for on_ended alone */
     const struct driver_figures *figures; /* forwarded: of who answered; NULL: none came */
     const char *instance;                 /* whose figures they are */
 };

@@ -112,6 +112,8 @@ external_on_end(void *context, const struct rpc_client_end *ended)
         .trailers = ended->trailers,
         .trailer_count = ended->trailer_count,
     };
+    if (end.end == MESH_END_UNREACHABLE)
+        end.said = text;
     if (ended->message != NULL) {
         kept = rpc_message_keep(ended->message);
         piece = rpc_kept_piece(kept);
