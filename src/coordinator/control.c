@@ -27,6 +27,7 @@ struct control_call {
     int fd; /* -1: not in use */
     struct loop_watch *watch;
     bool asked;       /* its request has been handed on: it waits for the answer */
+    bool kept;        /* it has the answer, and has not hung up */
     uint32_t version; /* of the request */
     uint64_t number;  /* in the order in which they came */
 };
@@ -73,7 +74,8 @@ call_answer(struct control_call *call, const struct control_answer *answer, int 
         memcpy(CMSG_DATA(header), &fd, sizeof(fd));
     }
     (void)sendmsg(call->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    call_close(call);
+    if (!call->kept)
+        call_close(call);
 }
 
 void
@@ -84,6 +86,22 @@ control_answer(struct control_call *call, const struct error *error, const char 
         answer.status = error->status;
     snprintf(answer.text, sizeof(answer.text), "%s", error != NULL ? error->text : text);
     call_answer(call, &answer, -1);
+}
+
+void
+control_answer_keep(struct control_call *call, const char *text)
+{
+    call->kept = call->watch != NULL; /* or it has hung up already */
+    control_answer(call, NULL, text);
+}
+
+uint32_t
+control_kept(const struct control *control)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < CALLS_MAX; i++)
+        count += control->calls[i].kept;
+    return count;
 }
 
 static enum status
@@ -159,6 +177,10 @@ on_call_readable(void *context)
     ssize_t bytes = recv(call->fd, &request, sizeof(request), MSG_DONTWAIT | MSG_TRUNC);
     if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
         return;
+    if (call->kept) {
+        call_close(call);
+        return;
+    }
     if (call->asked) { /* gone, or impatient: the answer will find nobody, which is allowed */
         loop_watch_remove(call->watch);
         call->watch = NULL;
@@ -306,7 +328,9 @@ control_destroy(struct control *control)
     struct error error = ERROR_NONE;
     error_set(&error, STATUS_UNAVAILABLE, "the node has stopped");
     for (uint32_t i = 0; i < CALLS_MAX; i++)
-        if (control->calls[i].fd >= 0)
+        if (control->calls[i].kept)
+            call_close(&control->calls[i]);
+        else if (control->calls[i].fd >= 0)
             control_answer(&control->calls[i], &error, NULL);
     unlink(control->path);
     loop_watch_remove(control->watch);

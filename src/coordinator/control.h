@@ -32,6 +32,10 @@ void control_destroy(struct control *control);
 
 /* `error` NULL: it is done, and `text` says what. Who asked may be gone. */
 void control_answer(struct control_call *call, const struct error *error, const char *text);
-/* The same with a list. */
+/* It is done, and who asked has more to ask before the node ends: kept until they hang up. */
+void control_answer_keep(struct control_call *call, const char *text);
+/* How many are kept. */
+uint32_t control_kept(const struct control *control);
+/* As control_answer, with a list. */
 void control_answer_list(struct control_call *call, const void *list, size_t bytes,
                          const char *text);

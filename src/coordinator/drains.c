@@ -24,8 +24,13 @@ drains_take(struct drains *drains, const struct control_request *request, struct
 static void
 tell(struct drains *drains, const struct error *error)
 {
-    while (drains->count > 0)
-        control_answer(drains->calls[--drains->count], error, "drained");
+    while (drains->count > 0) {
+        struct control_call *call = drains->calls[--drains->count];
+        if (error != NULL)
+            control_answer(call, error, NULL);
+        else
+            control_answer_keep(call, "drained");
+    }
 }
 
 void

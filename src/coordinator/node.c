@@ -42,6 +42,7 @@ enum {
     EXIT_REFUSED = 2,
     PUBLISH_MS = 250,
     DRAIN_LOOK_MS = 5,
+    HANG_UP_MS = 5000, /* so long, who has waited for the drain may ask what came of it */
     MESH_LOOK_MS = 5
 };
 enum { HTTP_IDLE_S = 75, HTTP_CONNECTIONS_MAX = 1024 };
@@ -74,9 +75,10 @@ struct node {
     int exit_code;
     int interrupts;
     int64_t drain_deadline_ns;
-    int64_t mesh_deadline_ns; /* models move to other nodes until then, at most; 0: none do */
-    bool left_copies;         /* and then some had not */
-    struct drains drains;     /* who asked for it */
+    int64_t hang_up_deadline_ns; /* 0: it has not drained */
+    int64_t mesh_deadline_ns;    /* models move to other nodes until then, at most; 0: none do */
+    bool left_copies;            /* and then some had not */
+    struct drains drains;        /* who asked for it */
     enum log_level log_level;
     int signal_fd;
     struct loop_watch *signal_watch;
@@ -277,6 +279,17 @@ mesh_still_drains(struct node *node)
     return false;
 }
 
+/* Once it has drained: who waited for that may want to know where the last models went, and could
+ * not ask a node that has ended. */
+static bool
+is_asked_more(struct node *node)
+{
+    int64_t now_ns = clock_now_ns();
+    if (node->hang_up_deadline_ns == 0)
+        node->hang_up_deadline_ns = now_ns + HANG_UP_MS * (int64_t)NS_PER_MS;
+    return control_kept(node->control) > 0 && now_ns < node->hang_up_deadline_ns;
+}
+
 static void
 on_drain_look(void *context)
 {
@@ -292,10 +305,14 @@ on_drain_look(void *context)
         loop_timer_set(node->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
         return;
     }
-    log_info("drained left_in_flight=%llu local_clients=%u", (unsigned long long)in_flight,
-             clients);
+    if (node->hang_up_deadline_ns == 0)
+        log_info("drained left_in_flight=%llu local_clients=%u", (unsigned long long)in_flight,
+                 clients);
     drains_tell(&node->drains, in_flight, node->left_copies);
-    stop_pipelines(node);
+    if (late || !is_asked_more(node))
+        stop_pipelines(node);
+    else
+        loop_timer_set(node->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
 }
 
 static void

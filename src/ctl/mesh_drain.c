@@ -244,9 +244,9 @@ run(struct drain *drain)
         return ask_failed(drain->json, &error);
     drain->process = process_of(&ask);
     status = wait_drained(drain, &ask, &answer, &error);
-    ask_close(&ask);
     if (status == STATUS_OK && answer.status == STATUS_OK && !drain->no_wait)
         note_rest(drain);
+    ask_close(&ask); /* from now on it may end */
     if (status == STATUS_OK && !drain->no_wait)
         status = wait_ended(drain, &error);
     if (status != STATUS_OK)

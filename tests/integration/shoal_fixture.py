@@ -128,10 +128,22 @@ def children(pid):
     return sorted(found)
 
 
+PORTS_GIVEN = set()
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """For who listens there in a moment, and maybe goes and comes back: below those that the system
+    gives to clients and for port 0, and those of the tests in C (tests/etcd/rig.c)."""
+    while True:
+        port = random.SystemRandom().randrange(10000, 20000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+        if port not in PORTS_GIVEN:
+            PORTS_GIVEN.add(port)
+            return port
 
 
 @dataclasses.dataclass(frozen=True)

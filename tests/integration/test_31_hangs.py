@@ -128,7 +128,7 @@ class TestHang(HangTest):
     def test_each_half_counts_for_itself(self):
         """A batch that fails as a whole is run in halves: together they take longer than the limit,
         none of them does."""
-        shoald, client = self.start(puppet(batch_size=4, run_timeout_ms=2500))
+        shoald, client = self.start(puppet(batch_size=4, run_timeout_ms=3300))
         first = self.hold(shoald, client, "a")
         futures = [client.tell("fail-batch 3" if i == 3 else "slow 500") for i in range(4)]
         shoald.wait_stat("puppet", lambda stat: stat["stages"][0]["depth"] == 4, "4 to wait")
@@ -140,7 +140,7 @@ class TestHang(HangTest):
         only = shoald.wait_all_returned("puppet")["stages"][0]
         self.assertEqual(only["run_timeouts"], 0)
         runs = (shoald.folder / "runs").read_text().splitlines().count("slow 500")
-        self.assertGreaterEqual(runs * 500, 2500, "it did not last long enough to prove anything")
+        self.assertGreaterEqual(runs * 500, 3300, "it did not last long enough to prove anything")
 
     def test_while_it_drains(self):
         """The end waits for what is in flight; what hangs does not hold it up."""

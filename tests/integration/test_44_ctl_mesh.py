@@ -390,7 +390,7 @@ class TestDrain(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             counters = pathlib.Path(folder) / "counters"
             with FakeNode(f"{counters}.control", lambda verb: answers[verb]()):
-                done = shoalctl("mesh", "drain", "--counters", counters, "--timeout-ms", 1000,
+                done = shoalctl("mesh", "drain", "--counters", counters, "--timeout-ms", 3000,
                                 code=LATE)
         self.assertEqual(done.out, "old: let go\nquick: moved to d\nseen: moved to b\n")
 

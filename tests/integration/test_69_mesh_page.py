@@ -7,18 +7,16 @@ print must be what the page is about: three nodes, a model that one was told of 
 ctest: timeout=180
 """
 
-import contextlib
 import os
 import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import unittest
 
-from shoal_fixture import BUILD, SOURCE, WAIT_SECONDS, main
+from shoal_fixture import BUILD, SOURCE, WAIT_SECONDS, free_port, main
 
 SECTION = re.compile(r"^## From one node to three.*?^## ", re.MULTILINE | re.DOTALL)
 YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -27,21 +25,11 @@ PORTS = ("8033", "8034", "8035", "8081", "8082", "8083", "2379")
 PEER = "2380"  # of etcd to its like; the page does not name it
 
 
-def free_ports(count):
-    """Each another one."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [str(probe.getsockname()[1]) for probe in probes]
-
-
 class TestPage(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="shoal-page."))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        names = (*PORTS, PEER)
-        self.ports = dict(zip(names, free_ports(len(names))))
+        self.ports = {name: str(free_port()) for name in (*PORTS, PEER)}
         section, = SECTION.findall((SOURCE / "docs" / "mesh.md").read_text())
         whole, mesh = YAML.findall(section)
         self.one = self.here(whole)

@@ -153,7 +153,7 @@ see_load_timeouts(struct pipeline *pipeline, struct lane *lane)
 static void
 test_load_hangs(void **state)
 {
-    kill_by(*state, "stuck", STATUS_DEADLINE_EXCEEDED, "load_timeout_ms (200)");
+    kill_by(*state, "stuck", STATUS_DEADLINE_EXCEEDED, "load_timeout_ms (2000)");
     on_loop(*state, see_load_timeouts);
     assert_int_equal(load_timeouts_seen, 2);
 }
@@ -368,10 +368,11 @@ test_reload_cannot(void **state)
 
 /* ---- the rigs ---- */
 
+/* What is sound is loaded in time on a busy machine, too. */
 static int
 set_up_hurried(void **state)
 {
-    rig_models = "memory_mib: 100, load_timeout_ms: 200, default_size_mib: 1";
+    rig_models = "memory_mib: 100, load_timeout_ms: 2000, default_size_mib: 1";
     return set_up(state);
 }
 

@@ -7,8 +7,9 @@
  */
 #include "test_counters_rig.h"
 
+#include <errno.h>
 #include <pthread.h>
-#include <sched.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 
 #include "shm/snapshot.h"
@@ -142,50 +143,80 @@ test_reader_knows_of_changes(void **state)
 
 struct changer {
     struct counters *counters;
+    pthread_t thread;
+    sem_t begun; /* a read begins; several may be one while the other thread gets no time */
+    atomic_bool waits;
     atomic_bool stop;
-    atomic_uint reads;
     atomic_uint changes;
 };
+
+static void
+changer_start(struct changer *changer, struct counters *counters, void *(*run)(void *changer))
+{
+    *changer = (struct changer){.counters = counters};
+    assert_int_equal(sem_init(&changer->begun, 0, 0), 0);
+    assert_int_equal(pthread_create(&changer->thread, NULL, run, changer), 0);
+}
+
+static void
+read_begins(struct changer *changer)
+{
+    if (atomic_exchange(&changer->waits, false))
+        assert_int_equal(sem_post(&changer->begun), 0);
+}
+
+/* It waits asleep: on a busy machine, whoever looks again and again is given no time for long. */
+static void
+wait_for_read(struct changer *changer)
+{
+    atomic_store(&changer->waits, true);
+    while (sem_wait(&changer->begun) != 0)
+        CHECK(errno == EINTR);
+}
+
+static void
+changer_stop(struct changer *changer)
+{
+    atomic_store(&changer->stop, true);
+    assert_int_equal(sem_post(&changer->begun), 0);
+    assert_int_equal(pthread_join(changer->thread, NULL), 0);
+    assert_int_equal(sem_destroy(&changer->begun), 0);
+}
 
 static void *
 change(void *context)
 {
     struct changer *changer = context;
-    unsigned seen_reads = 0;
-    while (!atomic_load(&changer->stop)) {
-        if (atomic_load(&changer->reads) == seen_reads) {
-            sched_yield();
-            continue;
-        }
-        seen_reads = atomic_load(&changer->reads);
+    for (;;) {
+        wait_for_read(changer);
+        if (atomic_load(&changer->stop))
+            return NULL;
         uint32_t stage = claim(changer->counters, SCOPE_STAGE, PIPELINE, "label");
         uint32_t worker = claim(changer->counters, SCOPE_WORKER, stage, "0");
         counters_release(changer->counters, worker);
         counters_release(changer->counters, stage);
         atomic_fetch_add(&changer->changes, 1);
     }
-    return NULL;
 }
 
+/* On a busy machine each change is a wait for the other thread's turn: a few are enough then. */
 static void
 test_readers_see_a_whole_table(void **state)
 {
     (void)state;
-    enum { READS = 2000 };
+    enum { READS = 4000, CHANGES = 100 };
     struct counters counters = create_with_spares();
-    struct changer changer = {.counters = &counters};
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, change, &changer), 0);
+    struct changer changer;
+    changer_start(&changer, &counters, change);
     uint32_t reads_with = 0;
-    while (atomic_load(&changer.changes) < READS) {
-        atomic_fetch_add(&changer.reads, 1);
+    for (int i = 0; i < READS || atomic_load(&changer.changes) < CHANGES; i++) {
+        read_begins(&changer);
         struct counters reader = open_expecting(true); /* fails on a torn table */
         for (uint32_t k = FIRST_SPARE; k < WITH_SPARES; k++)
             reads_with += reader.scopes[k].kind == SCOPE_WORKER;
         counters_close(&reader);
     }
-    atomic_store(&changer.stop, true);
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    changer_stop(&changer);
     print_message("%u changes; seen with a worker: %u\n", atomic_load(&changer.changes),
                   reads_with);
     counters_close(&counters);
@@ -198,12 +229,9 @@ take_turns(void *context)
 {
     struct changer *changer = context;
     static const char *const names[] = {"odd", "even"};
-    unsigned seen_reads = 0;
     uint32_t stage = claim(changer->counters, SCOPE_STAGE, PIPELINE, names[0]);
     for (unsigned turn = 1; !atomic_load(&changer->stop); turn++) {
-        while (atomic_load(&changer->reads) == seen_reads && !atomic_load(&changer->stop))
-            sched_yield();
-        seen_reads = atomic_load(&changer->reads);
+        wait_for_read(changer);
         for (unsigned pause = turn * 7919 % 400000; pause > 0 && !atomic_load(&changer->stop);)
             pause--;
         counters_release(changer->counters, stage);
@@ -228,11 +256,10 @@ test_snapshots_mix_nothing(void **state)
     struct error error = ERROR_NONE;
     assert_int_equal(counters_create(&counters, path, specs, LAST + 1, &error), STATUS_OK);
     assert_int_equal(claim(&counters, SCOPE_STAGE, PIPELINE, "classify"), CLASSIFY);
-    struct changer changer = {.counters = &counters};
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, take_turns, &changer), 0);
+    struct changer changer;
+    changer_start(&changer, &counters, take_turns);
     while (atomic_load(&changer.changes) < TURNS) {
-        atomic_fetch_add(&changer.reads, 1);
+        read_begins(&changer);
         struct snapshot snapshot;
         assert_int_equal(snapshot_read(&snapshot, path, &error), STATUS_OK);
         const struct snapshot_scope *last = &snapshot.scopes[LAST];
@@ -244,8 +271,7 @@ test_snapshots_mix_nothing(void **state)
         }
         snapshot_free(&snapshot);
     }
-    atomic_store(&changer.stop, true);
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    changer_stop(&changer);
     counters_close(&counters);
 }
 

@@ -29,7 +29,8 @@
 #include "mesh/record/record.h"
 #include "mesh/store/store.h"
 
-enum { FRONTS = 3, CALLS = 1500, ORDERS = 200, MODELS = 16, ROOM = 12, WAIT_S = 120 };
+/* A place is given up at most once per churn age (E3), a second or more: there are many places. */
+enum { FRONTS = 3, CALLS = 1500, ORDERS = 200, MODELS = 320, ROOM = 240, WAIT_S = 120 };
 #define MODEL_BYTES (UINT64_C(1) << 20)
 
 /* What a thread is to do, in order. */

@@ -706,7 +706,8 @@ come_and_go(void *context)
     return NULL;
 }
 
-/* At every instant of its coming and going it is there or not: it is never complained of. */
+/* At every instant of its coming and going it is there or not: it is never complained of. However
+ * late the other thread begins, the looks go on until they have met it. */
 static void
 test_comes_and_goes_beneath_the_look(void **state)
 {
@@ -720,18 +721,19 @@ test_comes_and_goes_beneath_the_look(void **state)
     int root = open(rig.root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_true(root >= 0);
     assert_int_equal(pthread_create(&thread, NULL, come_and_go, &ends), 0);
-    enum look_result result = LOOK_NO_MODEL;
-    for (int i = 0; i < LOOKS && result != LOOK_UNFIT && result != LOOK_UNSURE; i++) {
+    bool fine = true;
+    for (int i = 0; fine && (i < LOOKS || found == 0); i++) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
-        result = look_at_model(root, "m", now.tv_sec * NS_PER_S + now.tv_nsec, &seen, &error);
+        enum look_result result =
+            look_at_model(root, "m", now.tv_sec * NS_PER_S + now.tv_nsec, &seen, &error);
         found += result != LOOK_NO_MODEL;
+        fine = result != LOOK_UNFIT && result != LOOK_UNSURE;
     }
     atomic_store(&ends, true);
     assert_int_equal(pthread_join(thread, NULL), 0);
     close(root);
     assert_string_equal(error.text, "");
-    assert_true(found > 0);
 }
 
 int

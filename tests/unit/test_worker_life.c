@@ -379,29 +379,39 @@ test_sigterm_gives_an_appointment_back(void **state)
     rig_stop(rig); /* looks that nobody has the role */
 }
 
-/* Many times, so that the signal meets every moment of going to sleep; none may wait for the
- * sleep's own end. What the terminal sends is not for the worker. */
+/* Of a worker that has just begun: how long its end takes. */
+static int64_t
+sigterm_after(struct rig *rig, int yields)
+{
+    rig_spawn(rig, 0, 0, &reply);
+    assert_int_equal(reply.header.type, HANDSHAKE_READY);
+    kill(rig->workers[0][0].pid, SIGINT);
+    for (int k = 0; k < yields; k++)
+        sched_yield();
+    int64_t began_ns = clock_now_ns();
+    kill(rig->workers[0][0].pid, SIGTERM);
+    rig_assert_exit(rig_wait_worker(rig, 0, 0), 0);
+    close(rig->workers[0][0].control);
+    rig->workers[0][0].control = 0;
+    return clock_now_ns() - began_ns;
+}
+
+/* Many times, so that the signal meets every moment of going to sleep; none waits for the sleep's
+ * own end. A busy machine makes some slow, not most. What a terminal sends is not for the worker.
+ */
 static void
 test_sigterm_is_never_missed(void **state)
 {
     (void)state;
-    enum { ROUNDS = 40 };
+    enum { QUICK = 40, SLOW_MAX = 60, SLEEP_MS = 500 };
     struct rig *rig = rig_open(&(struct rig_stage){.modelet = "probe"}, 1);
-    int64_t began_ns = clock_now_ns();
-    for (int i = 0; i < ROUNDS; i++) {
-        rig_spawn(rig, 0, 0, &reply);
-        assert_int_equal(reply.header.type, HANDSHAKE_READY);
-        kill(rig->workers[0][0].pid, SIGINT);
-        for (int k = 0; k < i; k++)
-            sched_yield();
-        kill(rig->workers[0][0].pid, SIGTERM);
-        rig_assert_exit(rig_wait_worker(rig, 0, 0), 0);
-        close(rig->workers[0][0].control);
-        rig->workers[0][0].control = 0;
+    int quick = 0, slow = 0;
+    while (quick < QUICK) {
+        if (sigterm_after(rig, quick) < (int64_t)SLEEP_MS * NS_PER_MS)
+            quick++;
+        else if (++slow > SLOW_MAX)
+            fail_msg("%d of %d ends took a sleep's time", slow, quick + slow);
     }
-    int64_t took_ns = clock_now_ns() - began_ns;
-    if (took_ns > (int64_t)ROUNDS * 400 * NS_PER_MS)
-        fail_msg("%lld ms for %d rounds", (long long)(took_ns / NS_PER_MS), ROUNDS);
     rig_stop(rig);
 }
 
