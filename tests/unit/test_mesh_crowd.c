@@ -67,6 +67,30 @@ test_it_waits(void **state)
     assert_seen("answer", 0);
 }
 
+/* R14: copies come, and are gone when it gets there, until its tries are used up. It has found no
+ * room before, so it goes on waiting; and is routed again when they count no more. */
+static void
+test_copies_that_do_not_stay(void **state)
+{
+    (void)state;
+    fill();
+    instance("other", 0);
+    call_as(10, "m10", MESH_HOP_ENTRY);
+    for (int i = 0; i < 2 * MESH_TRIES_MAX; i++) {
+        begin();
+        put("m10", "other:loaded");
+        if (seen("forward 10 m10 other hit") > 0)
+            end_call(10, MESH_END_NOT_HERE, 0);
+        put("m10", "");
+        assert_seen("answer", 0);
+        now_ms++;
+    }
+    put("m10", "other:loaded");
+    assert_seen("forward", 0); /* they are used up */
+    tick(1000);
+    assert_seen("forward 10 m10 other hit", 1);
+}
+
 /* It comes between two ticks: with the next event, whatever that is. */
 static void
 test_room_is_seen_at_once(void **state)
@@ -445,6 +469,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_it_waits),
+        TEST(test_copies_that_do_not_stay),
         TEST(test_room_is_seen_at_once),
         TEST(test_in_order),
         TEST(test_who_comes_does_not_overtake),

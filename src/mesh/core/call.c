@@ -471,12 +471,12 @@ route_known(struct mesh *mesh, uint32_t number)
         use_own(mesh, number, entry, state); /* a copy that no record shows is one, too */
 }
 
-/* R9, R14: it waits if loads were refused. */
+/* R9, R14: it waits if loads were refused, or has found no room before. */
 static void
 give_up_trying(struct mesh *mesh, uint32_t number)
 {
     const struct call *call = call_at(mesh, number);
-    bool refused = false;
+    bool refused = call->arrival != 0;
     for (uint32_t i = 0; i < call->tried_count; i++)
         refused |= call->tried[i].list == MESH_LIST_LOAD;
     if (!refused || !crowd_join(mesh, number))
