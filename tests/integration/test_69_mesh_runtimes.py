@@ -639,7 +639,7 @@ class Both(unittest.TestCase):
             self.call_all(registrar)
             self.assertEqual(runtime.count("loadModel"), 1)
             runtime.says["x.Y/Z"] = lambda _, context: self.until_cancelled(context)
-            future = start_call(registrar, "theirs", message=b"gone")
+            future = start_call(registrar, "theirs", message=b"gone", timeout=4 * WAIT_SECONDS)
             wait_until(lambda: (ANY[1:], b"gone") in runtime.asked, "the call")
             future.cancel()
             self.assertTrue(self.cancelled.wait(WAIT_SECONDS))
@@ -651,7 +651,7 @@ class Both(unittest.TestCase):
 
     def until_cancelled(self, context):
         context.add_callback(self.cancelled.set)
-        self.cancelled.wait(WAIT_SECONDS)
+        self.cancelled.wait(2 * WAIT_SECONDS)  # longer than who waits for it
         return b"late"
 
     def whose_it_is(self, registrar):

@@ -216,10 +216,15 @@ test_a_model_that_changes_its_type(void **state)
     record->revision = record->create_revision = 0;
     put_as("m0", "x", "", WALL + now_ms);
     begin();
+    use("m1");
     lose(0);
-    use("m0");
-    assert_true(mesh_see_model(mesh, "m0", see, NULL));
-    assert_int_equal(seen_pool, 1);
+    put_as("m1", "x", "", WALL + now_ms); /* or that record itself */
+    static const char *const models[] = {"m0", "m1"};
+    for (int i = 0; i < 2; i++) {
+        use(models[i]);
+        assert_true(mesh_see_model(mesh, models[i], see, NULL));
+        assert_int_equal(seen_pool, 1);
+    }
 }
 
 int
