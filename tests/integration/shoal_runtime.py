@@ -194,8 +194,8 @@ class Node:
 
     def wait_ready(self, starts=1):
         def is_ready():
-            ready, count, _, free = self.look()
-            return ready and count == starts and free > 0  # the driver knows, too
+            ready, count, _, _ = self.look()
+            return ready and count == starts
         wait_until(is_ready,
                    lambda: f"start {starts}, {self.look()}\n{''.join(self.log)}")
 

@@ -374,6 +374,9 @@ become_ready(struct external *external, struct external_status *told)
     log_info("external_ready target=\"%s\" version=\"%s\" capacity_bytes=%llu", target_of(external),
              external->status.version, (unsigned long long)capacity.capacity_bytes);
     driver_runtime_ready(external->driver, &capacity);
+    pthread_mutex_lock(&external->lock);
+    external->is_known = true;
+    pthread_mutex_unlock(&external->lock);
 }
 
 /* It is asked again, the next of the candidates, unless it has had its time. */
@@ -500,7 +503,7 @@ watch(struct external *external)
                    (state == RPC_CLIENT_CONNECTING && external->was_seen);
     external->was_seen = is_watched && !is_lost && state == RPC_CLIENT_READY;
     if (is_lost) {
-        external->is_ready = false;
+        external->is_ready = external->is_known = false;
         external->management = NULL;
     }
     pthread_mutex_unlock(&external->lock);
@@ -619,7 +622,7 @@ void
 external_look(struct external *external, struct external_view *view)
 {
     pthread_mutex_lock(&external->lock);
-    view->is_ready = external->is_ready;
+    view->is_ready = external->is_ready && external->is_known;
     view->starts = external->starts;
     memcpy(view->version, external->status.version, sizeof(view->version));
     pthread_mutex_unlock(&external->lock);

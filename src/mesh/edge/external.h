@@ -70,7 +70,7 @@ void external_destroy(struct external *external);
 /* ---- looking at it: any thread ---- */
 
 struct external_view {
-    bool is_ready;
+    bool is_ready;   /* and the driver knows: calls find room there */
     uint64_t starts; /* times that it was READY */
     char version[65];
 };

@@ -50,6 +50,7 @@ struct external {
     pthread_mutex_t lock; /* of what follows */
     bool is_closing;
     bool is_ready;
+    bool is_known; /* the driver has heard that it is ready */
     uint64_t starts;
     bool predicts;
     struct external_status status; /* of the last READY */
