@@ -178,7 +178,7 @@ class MeshOfThree(Rig, unittest.TestCase):
             call = learn(node, method, **{"mm-model-id": "m"})
             if call.code() == Code.OK:
                 return call.result() == b"m"
-            self.assertIn("has the labels", call.details())  # node-b is not seen there yet
+            self.assertIn("meet the label requirements", call.details())  # node-b is not seen there yet
             return False
         for node in ("node-a", "node-b", "node-c"):
             wait_until(lambda node=node: learned(node), f"{node} to see node-b")
