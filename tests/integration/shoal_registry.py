@@ -9,6 +9,16 @@ from shoal_fixture import WAIT_SECONDS, wait_until
 from shoal_mesh import INFER, INFERENCE, OIP
 
 
+def wait_status(ask, model, status):
+    """What `ask` says of the model when that is its status."""
+    last = []
+
+    def look():
+        last[:] = [ask(model)]
+        return last[0] if last[0].status == status else None
+    return wait_until(look, lambda: f"{model} to be {status}, not {last}")
+
+
 class Registrar:
     """A connection to a node of a mesh."""
 
@@ -44,12 +54,7 @@ class Registrar:
         return self.call("ensureLoaded", modelId=model, **fields)
 
     def wait_status(self, model, status):
-        last = []
-
-        def look():
-            last[:] = [self.status(model)]
-            return last[0] if last[0].status == status else None
-        return wait_until(look, lambda: f"{model} to be {status}, not {last}")
+        return wait_status(self.status, model, status)
 
     def start_infer(self, name="", metadata=(), inputs=(("x", "UINT8", [1], b"\7"),),
                     timeout=WAIT_SECONDS):

@@ -40,6 +40,7 @@ from shoal_fixture import WAIT_SECONDS, Shoald, main, wait_until
 from shoal_mesh import Mesh
 from shoal_meshes import Etcd
 from shoal_pupil import MIB, SIZE, Rig, key, prepare, pupil, said
+from shoal_registry import wait_status
 from shoal_runtime import Refusal, Runtime
 
 Code = grpc.StatusCode
@@ -252,12 +253,7 @@ class Managed(Wire, unittest.TestCase):
                 if contract.request_of(method).FromString(message).modelId == model]
 
     def wait_status(self, model, status):
-        last = []
-
-        def look():
-            last[:] = [self.status(model)]
-            return last[0] if last[0].status == status else None
-        return wait_until(look, lambda: f"{model} to be {status}, not {last}")
+        return wait_status(self.status, model, status)
 
     def check_refused(self, code, text, method, **fields):
         self.assertEqual(failure(self.start(method, **fields)), (code, text))

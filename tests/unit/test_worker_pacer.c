@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/idle_class.h"
 #include "shm/handshake.h"
@@ -86,7 +87,7 @@ cpus_of(const char *name, cpu_set_t *cpus)
 {
     bool found = false;
     DIR *tasks = opendir("/proc/self/task");
-    assert_non_null(tasks);
+    CHECK(tasks != NULL);
     const struct dirent *entry;
     while (!found && (entry = readdir(tasks)) != NULL) {
         char path[300];
@@ -98,8 +99,8 @@ cpus_of(const char *name, cpu_set_t *cpus)
         found = fgets(line, sizeof(line), file) != NULL && strcmp(line, name) == 0;
         fclose(file);
         if (found)
-            assert_int_equal(
-                sched_getaffinity((pid_t)strtol(entry->d_name, NULL, 10), sizeof(*cpus), cpus), 0);
+            CHECK(sched_getaffinity((pid_t)strtol(entry->d_name, NULL, 10), sizeof(*cpus), cpus) ==
+                  0);
     }
     closedir(tasks);
     return found;
@@ -112,18 +113,18 @@ load_on_last_cpu(void *context)
     cpu_set_t all;
     cpu_set_t one;
     int last = CPU_SETSIZE - 1;
-    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+    CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
     while (!CPU_ISSET(last, &all))
         last--;
     CPU_ZERO(&one);
     CPU_SET(last, &one);
-    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
     pacer_follow(&loads->pacer);
     pacer_begin(&loads->pacer);
     loads->class_within = sched_getscheduler(0);
     int64_t until_ns = clock_now_ns() + 20 * NS_PER_S;
     while (!cpus_of("shoal:pacer\n", &loads->pacers_cpus) || !CPU_EQUAL(&loads->pacers_cpus, &one))
-        assert_true(clock_now_ns() < until_ns);
+        CHECK(clock_now_ns() < until_ns);
     pacer_end(&loads->pacer);
     loads->class_after = sched_getscheduler(0);
     loads->nice = getpriority(PRIO_PROCESS, 0);
