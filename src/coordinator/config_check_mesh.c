@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/tcp_address.h"
 #include "coordinator/config_tree.h"
-#include "coordinator/mesh_types.h"
+#include "coordinator/config_types.h"
 
 enum { SOCKET_PATH_BYTES_MAX = 107 };
 
@@ -147,7 +147,7 @@ check_runtime_types(struct config_reader *reader, const struct config_models *mo
 {
     const char *types = reader->config->mesh.runtime_types;
     for (uint32_t i = 0; i < models->type_count && types != NULL; i++)
-        if (mesh_types_lists(types, models->types[i]))
+        if (config_types_lists(types, models->types[i]))
             report_add(reader->report, line_of(reader, KEY_MESH_RUNTIME_TYPES),
                        "`runtime_types`: \"%s\" is in the `types` of a pipeline, too: one of them "
                        "must load it",
@@ -176,7 +176,7 @@ check_runtime(struct config_reader *reader, const struct config_given *given)
 {
     struct config *config = reader->config;
     struct config_mesh *mesh = &config->mesh;
-    bool shared = mesh_types_are_shared(config);
+    bool shared = config_types_are_shared(config);
     const bool *refused = reader->mesh_given.refused;
     bool is_known = !given->refused[KEY_PIPELINES] && !refused[KEY_MESH_RUNTIME] &&
                     !refused[KEY_MESH_RUNTIME_TYPES];

@@ -10,8 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* As callers write it: the request parameter `priority`. */
-enum priority { PRIORITY_HIGH = 1, PRIORITY_NORMAL = 2, PRIORITY_LOW = 3 };
+#include "coordinator/priority.h"
 
 /* ---- from the workers' words ---- */
 

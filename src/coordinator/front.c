@@ -12,6 +12,7 @@
 #include "coordinator/gatherer.h"
 #include "coordinator/mesh_id.h"
 #include "coordinator/mesh_node.h"
+#include "coordinator/model_health.h"
 #include "coordinator/oip.h"
 #include "coordinator/priority.h"
 #include "coordinator/runtime.h"
@@ -659,7 +660,7 @@ front_create(const struct front_options *options, struct front **created, struct
                                  ? options->config->caller_metadata
                                  : CALLER_METADATA_DEFAULT;
     front->share_key = options->share_key;
-    front->services.health = health_create(services_models(options->registry));
+    front->services.health = health_create(model_health(options->registry));
     front->scope = (struct target_scope){options->pipelines, options->pipeline_count,
                                          options->registry, options->mesh != NULL};
     collect_methods(front);

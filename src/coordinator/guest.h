@@ -71,13 +71,8 @@ enum status roster_guest_admit(struct roster *roster, const struct guest_wish *w
 /* Its client has gone, or, with `keeps_pages`, has left a node that stops, and may be about to read
  * its last answers: then the memory goes with the later of both. */
 void roster_guest_dismiss(struct roster *roster, uint32_t number, bool keeps_pages);
-/* The lane ends, or has a successor: each owner is told when no worker is in its guest any more. */
-void roster_guests_end(struct roster *roster);
 /* No worker is left: what was still leaving has left. */
 void roster_guests_fini(struct roster *roster);
-uint32_t roster_guests_served(const struct roster *roster);
-/* Those of which workers still finish something. */
-uint32_t roster_guests_ending(const struct roster *roster);
 
 /* ---- called by the seats ---- */
 

@@ -22,6 +22,7 @@
 
 #include "base/error.h"
 #include "coordinator/config.h"
+#include "coordinator/forecast.h"
 #include "coordinator/oip.h"
 #include "coordinator/outage.h"
 #include "coordinator/share.h"

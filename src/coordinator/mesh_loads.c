@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "coordinator/config_types.h"
 #include "coordinator/mesh_types.h"
 #include "coordinator/pipeline.h"
 #include "coordinator/runtime_answer.h"
@@ -47,7 +48,7 @@ refuse(const char *type, const char *why, struct error *error)
 static struct catalog *
 catalog_of_type(const struct mesh_loads *loads, const char *type, struct error *error)
 {
-    if (loads->shared != NULL && !mesh_types_has_pipeline(loads->shared, type))
+    if (loads->shared != NULL && !config_types_has_pipeline(loads->shared, type))
         return refuse(type,
                       "nobody on this node: no pipeline has it in its `types`, and `mesh` not in "
                       "its `runtime_types`",

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "coordinator/config_types.h"
 #include "coordinator/mesh_address.h"
 #include "coordinator/mesh_report.h"
 #include "coordinator/mesh_counters.h"
@@ -276,7 +277,7 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
     *created = node;
     node->options = *options;
     node->config = &config->mesh;
-    node->shared = mesh_types_are_shared(config);
+    node->shared = config_types_are_shared(config);
     node->files_timer = loop_timer_create(options->loop, on_files_look, node);
     if (getrandom(&node->seed, sizeof(node->seed), 0) != sizeof(node->seed))
         return error_set_errno(error, "getrandom");

@@ -15,17 +15,9 @@
  * runtime, has one pool, the first. */
 enum mesh_pool { MESH_POOL_PIPELINES, MESH_POOL_EXTERNAL };
 
-bool mesh_types_are_shared(const struct config *config);
-
 /* As the core asks for it: `config` is a struct config. Nobody's are the pipelines', which refuse
  * them. */
 uint32_t mesh_types_pool(const void *config, const char *type, const char *key);
-
-/* A pipeline has that name in its `types`. */
-bool mesh_types_has_pipeline(const struct config *config, const char *name);
-
-/* Whether it is one of those names, commas between. */
-bool mesh_types_lists(const char *names, const char *name);
 
 /* The name of a type that a model is registered with; "": none that a pipeline could have. */
 void mesh_types_name(const char *type, char name[CONFIG_NAME_BYTES_MAX + 1]);

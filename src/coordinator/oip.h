@@ -17,7 +17,7 @@
 #include <shoal/modelet.h>
 
 #include "base/error.h"
-#include "coordinator/forecast.h"
+#include "coordinator/priority.h"
 #include "rpc/rpc.h"
 #include "shm/handshake.h"
 #include "shm/payload.h"

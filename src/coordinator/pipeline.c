@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "coordinator/audit.h"
 #include "coordinator/catalog.h"
-#include "coordinator/guest.h"
 #include "coordinator/oldest.h"
 #include "coordinator/raw_message.h"
 #include "shm/arena.h"

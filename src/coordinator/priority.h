@@ -5,8 +5,10 @@
 #pragma once
 
 #include "base/error.h"
-#include "coordinator/forecast.h"
 #include "rpc/rpc.h"
+
+/* As callers write it: the request parameter `priority`. */
+enum priority { PRIORITY_HIGH = 1, PRIORITY_NORMAL = 2, PRIORITY_LOW = 3 };
 
 #define PRIORITY_METADATA "shoal-priority"
 

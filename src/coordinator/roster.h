@@ -49,3 +49,11 @@ struct shm_worker *roster_seat(const struct roster *roster, uint32_t stage, uint
 int32_t roster_pid(const struct roster *roster, uint32_t stage, uint32_t index);
 /* Signs of life; of the roster of the lane that serves, the stages' gauges too. */
 void roster_publish(struct roster *roster, bool serving);
+
+/* ---- its guests, the regions of local clients (guest.h) ---- */
+
+/* The lane ends, or has a successor: each owner is told when no worker is in its guest any more. */
+void roster_guests_end(struct roster *roster);
+uint32_t roster_guests_served(const struct roster *roster);
+/* Those of which workers still finish something. */
+uint32_t roster_guests_ending(const struct roster *roster);

@@ -4,6 +4,7 @@
  * has told how it went, and is answered. An ask outlives its answer: a prediction that takes too
  * long, and what the end of the node finds unanswered, is answered before models.h is done with it.
  */
+#include "coordinator/model_health.h"
 #include "coordinator/runtime.h"
 
 #include <pthread.h>
@@ -475,7 +476,7 @@ runtime_create(const struct runtime_options *options, struct runtime **created, 
     struct runtime *runtime = calloc(1, sizeof(*runtime));
     CHECK(runtime != NULL);
     runtime->options = *options;
-    runtime->services.health = health_create(services_models(options->registry));
+    runtime->services.health = health_create(model_health(options->registry));
     runtime->predict_timer = loop_timer_create(options->loop, on_predict_time, runtime);
     CHECK(pthread_mutex_init(&runtime->lock, NULL) == 0);
     *created = runtime;

@@ -1,25 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/services.h"
 
-#include "coordinator/models.h"
-
-static bool
-find_model(void *registry, const char *name, bool *serving)
-{
-    struct oip_model_info info;
-    struct model *model;
-    if (!registry_describe(registry, name, &info, serving, &model))
-        return false;
-    model_leave(model);
-    return true;
-}
-
-struct health_others
-services_models(struct registry *registry)
-{
-    return (struct health_others){find_model, registry};
-}
-
 void
 services_on_check(void *context, struct rpc_call *call, const struct rpc_message *message)
 {

@@ -20,10 +20,6 @@ struct health_others {
     void *context;
 };
 
-struct registry;
-/* Each model by its id: SERVING when it is loaded. */
-struct health_others services_models(struct registry *registry);
-
 struct health *health_create(struct health_others others);
 /* After the server is gone. */
 void health_destroy(struct health *health);
