@@ -19,11 +19,11 @@
 #include <cmocka.h>
 
 #include "base/check.h"
-#include "coordinator/config_types.h"
-#include "coordinator/mesh_address.h"
-#include "coordinator/mesh_pending.h"
-#include "coordinator/mesh_store.h"
-#include "coordinator/mesh_types.h"
+#include "coordinator/config/config_types.h"
+#include "coordinator/mesh/mesh_address.h"
+#include "coordinator/mesh/mesh_pending.h"
+#include "coordinator/mesh/mesh_store.h"
+#include "coordinator/mesh/mesh_types.h"
 
 /* ---- where etcd is ---- */
 
