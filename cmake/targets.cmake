@@ -2,10 +2,11 @@
 #
 # The few kinds of target that Shoal is made of.
 
-# shoal_library(name LIBS lib...): a static library of the current folder's sources, main.c excepted.
+# shoal_library(name LIBS lib...): a static library of the current folder's sources and of those in
+# its own folders, main.c excepted.
 function(shoal_library name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LIBS")
-    file(GLOB sources CONFIGURE_DEPENDS *.c)
+    file(GLOB sources CONFIGURE_DEPENDS *.c */*.c)
     list(FILTER sources EXCLUDE REGEX "/main\\.c$")
     if(NOT sources)
         add_library(${name} INTERFACE)

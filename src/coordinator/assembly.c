@@ -8,8 +8,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "coordinator/models.h"
-#include "coordinator/spawn.h"
+#include "coordinator/models/models.h"
+#include "coordinator/workers/spawn.h"
 #include "shm/handshake.h"
 
 void

@@ -8,10 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "coordinator/config.h"
-#include "coordinator/generation.h"
-#include "coordinator/loop.h"
-#include "coordinator/pipeline.h"
+#include "coordinator/config/config.h"
+#include "coordinator/loop/loop.h"
+#include "coordinator/pipeline/generation.h"
+#include "coordinator/pipeline/pipeline.h"
 #include "shm/counters.h"
 
 struct assembly_options {

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "coordinator/config.h"
+#include "coordinator/config/config.h"
 #include "coordinator/node.h"
 
 #ifndef SHOAL_VERSION

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "coordinator/config_keys.h"
+#include "coordinator/config/config_keys.h"
 
 /* One reload that was asked for: of one pipeline or of several, that end at different times. */
 struct reload {

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "coordinator/assembly.h"
-#include "coordinator/control.h"
+#include "coordinator/loop/control.h"
 #include "coordinator/node.h"
 
 /* Every pipeline; how it went is in the log. For SIGHUP. */

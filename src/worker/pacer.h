@@ -8,9 +8,9 @@
  *    meanwhile a second thread, the pacer, wakes up every half millisecond where the first one is,
  *    and sleeps again. What came to want the CPU has it after half a millisecond.
  * Rule 1 holds where the coordinator can take the thread out of the idle class again
- * (coordinator/idle_class.h): on a machine that has no rest a thread has a three-hundredth of a CPU
- * there, so a load that is starved goes on in the ordinary class. Outside the idle class it has
- * LOADER_NICE.
+ * (coordinator/workers/idle_class.h): on a machine that has no rest a thread has a three-hundredth
+ * of a CPU there, so a load that is starved goes on in the ordinary class. Outside the idle class
+ * it has LOADER_NICE.
  *
  * Costs two wakes a millisecond while something is loaded, and nothing else. A pacer that could not
  * be started, or that waits for a CPU itself, does no harm.

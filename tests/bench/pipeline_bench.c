@@ -2,7 +2,7 @@
 /*
  * Shoal without gRPC: a whole coordinator in this process, real workers beside it, and one thread
  * that submits into a pipeline and gathers its answers as a front thread does
- * (coordinator/gatherer.h).
+ * (coordinator/pipeline/gatherer.h).
  *
  * The loop is closed: N requests are outstanding, each answer is followed by the next request. A
  * request is a packed ModelInferRequest with one FP32 tensor of its own values; the pipeline is
@@ -28,9 +28,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/assembly.h"
-#include "coordinator/config.h"
-#include "coordinator/gatherer.h"
-#include "coordinator/loop.h"
+#include "coordinator/config/config.h"
+#include "coordinator/loop/loop.h"
+#include "coordinator/pipeline/gatherer.h"
 #include "inference/open_inference.pb-c.h"
 #include "rpc/rpc.h"
 

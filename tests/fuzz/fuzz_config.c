@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "coordinator/config.h"
+#include "coordinator/config/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

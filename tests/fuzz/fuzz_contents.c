@@ -15,7 +15,7 @@
 #include <shoal/modelet.h>
 
 #include "base/check.h"
-#include "coordinator/oip_contents.h"
+#include "coordinator/protocol/oip_contents.h"
 #include "inference/open_inference.pb-c.h"
 
 enum { HEAD_BYTES = 4, SPANS_MAX = 256, ELEMENTS_ALL = 255 };

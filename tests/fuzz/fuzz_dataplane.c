@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "coordinator/mesh_dataplane.h"
-#include "coordinator/target.h"
+#include "coordinator/mesh/mesh_dataplane.h"
+#include "coordinator/models/target.h"
 
 enum { SPANS_MAX = 64 };
 

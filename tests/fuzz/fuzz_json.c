@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "coordinator/oip_json.h"
-#include "coordinator/oip_request.h"
+#include "coordinator/protocol/oip_json.h"
+#include "coordinator/protocol/oip_request.h"
 #include "shm/payload.h"
 #include "shm/slot.h"
 

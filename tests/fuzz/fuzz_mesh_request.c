@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "coordinator/mesh_request.h"
+#include "coordinator/mesh/mesh_request.h"
 #include "mmesh/model-mesh.pb-c.h"
 
 enum { HEAD_BYTES = 2, SPANS_MAX = 64, KINDS = MESH_VMODEL_STATUS + 1 };

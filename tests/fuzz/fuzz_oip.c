@@ -10,8 +10,8 @@
 
 #include "base/check.h"
 #include "rpc/field_path.h"
-#include "coordinator/oip.h"
-#include "coordinator/oip_request.h"
+#include "coordinator/protocol/oip.h"
+#include "coordinator/protocol/oip_request.h"
 #include "shm/payload.h"
 #include "shm/slot.h"
 

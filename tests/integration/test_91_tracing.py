@@ -30,7 +30,7 @@ from shoal_rest import ANY_PORT, Rest, port_of
 
 PARENT = "b7ad6b7169203331"
 STAMPS, TEXTS = 14, 11  # tests/modelets/scribble.h
-TRACES_MAX = 2048  # src/coordinator/tracer.h
+TRACES_MAX = 2048  # src/coordinator/telemetry/tracer.h
 METHOD = "inference.GRPCInferenceService/ModelInfer"
 ROUTE = "/v2/models/{model}/infer"
 REQUESTS = (METHOD, f"POST {ROUTE}")

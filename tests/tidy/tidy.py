@@ -18,6 +18,32 @@ FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 800
 COLUMNS_MAX = 100
 
+# Folders of the coordinator, each with those below it whose headers it may include.
+COORDINATOR = {
+    "config": set(),
+    "loop": set(),
+    "protocol": set(),
+    "telemetry": set(),
+    "pipeline": {"config", "loop", "protocol", "telemetry"},
+    "workers": {"config", "loop", "pipeline"},
+    "models": {"config", "loop", "protocol", "pipeline", "workers"},
+    "mesh": {"config", "loop", "protocol", "telemetry", "pipeline", "models"},
+    "front": {"config", "loop", "protocol", "telemetry", "pipeline", "models", "mesh"},
+}
+
+
+def coordinator_layers():
+    """The same as rows of LAYERS. Of Shoal's mesh only the folder `mesh` knows, and the node itself,
+    which stands above all of them."""
+    outside = {"base", "shm", "rpc", "shoal"}
+    rows = {f"src/coordinator/{folder}": outside | {f"coordinator/{name}" for name in {folder} | below}
+            for folder, below in COORDINATOR.items()}
+    rows["src/coordinator/mesh"] |= {"mesh", "mesh/core", "mesh/etcd", "mesh/record", "mesh/store",
+                                     "mesh/edge"}
+    rows["src/coordinator"] = outside | {"coordinator"} | {f"coordinator/{folder}" for folder in COORDINATOR}
+    return rows
+
+
 # Folder of a module -> modules whose headers it may include. `shoal` is the public <shoal/*.h>.
 LAYERS = {
     "src/base": {"base"},
@@ -25,8 +51,7 @@ LAYERS = {
     "src/rpc": {"base", "rpc"},
     "src/client": {"base", "shm", "client", "shoal"},
     "src/worker": {"base", "shm", "worker", "shoal"},
-    "src/coordinator": {"base", "shm", "rpc", "mesh", "mesh/core", "mesh/etcd",
-                        "mesh/record", "mesh/store", "mesh/edge", "coordinator", "shoal"},
+    **coordinator_layers(),
     "src/ctl": {"base", "shm", "rpc", "ctl", "shoal"},
     "src/mesh/core": {"base", "mesh", "mesh/core"},
     "src/mesh/etcd": {"base", "mesh/etcd"},
@@ -41,20 +66,21 @@ LAYERS = {
 # examples/ that may hold it. Tests may look past these walls, the product may not.
 LIBRARIES = [
     (r"<grpc/", ["src/rpc/*"]),
-    (r"<event2/", ["src/coordinator/loop.*", "src/coordinator/http*", "src/mesh/etcd/timer.c",
+    (r"<event2/", ["src/coordinator/loop/loop.c", "src/coordinator/front/http*", "src/mesh/etcd/timer.c",
                    "src/mesh/etcd/exchange.c", "src/mesh/edge/wake.c"]),
-    (r"<jansson\.h>", ["src/coordinator/oip_json*.c", "src/coordinator/trace_json.c",
-                       "src/coordinator/model_look.c", "src/coordinator/runtime_request.c",
-                       "src/coordinator/mesh_etcd_place.c", "src/coordinator/mesh_dataplane.c",
+    (r"<jansson\.h>", ["src/coordinator/protocol/oip_json*.c", "src/coordinator/telemetry/trace_json.c",
+                       "src/coordinator/models/model_look.c",
+                       "src/coordinator/models/runtime_request.c",
+                       "src/coordinator/mesh/mesh_etcd_place.c",
+                       "src/coordinator/mesh/mesh_dataplane.c",
                        "src/worker/model_key.c", "src/mesh/etcd/json.*",
                        "src/mesh/etcd/answer.c", "src/mesh/record/*"]),
     (r"<openssl/", ["src/worker/model_files.c", "src/rpc/tls_files.c"]),
-    (r"<yaml\.h>", ["src/coordinator/config*.c"]),
-    (r"<curl/", ["src/coordinator/trace_http.c", "src/mesh/etcd/exchange.c"]),
+    (r"<yaml\.h>", ["src/coordinator/config/config_yaml.c"]),
+    (r"<curl/", ["src/coordinator/telemetry/trace_http.c", "src/mesh/etcd/exchange.c"]),
     (r"<protobuf-c/|\.pb-c\.h|\"descriptors\.h\"",
-     ["src/coordinator/oip*", "src/coordinator/health*", "src/coordinator/reflection*",
-      "src/coordinator/runtime_answer.c", "src/coordinator/mesh_answer.c", "src/ctl/*",
-      "examples/*/client*.c"]),
+     ["src/coordinator/protocol/*", "src/coordinator/models/runtime_answer.c",
+      "src/coordinator/mesh/mesh_answer.c", "src/ctl/*", "examples/*/client*.c"]),
     (r"<dlfcn\.h>", ["src/worker/modelet.c"]),
     (r"<seccomp\.h>|<linux/seccomp\.h>", ["src/worker/sandbox_calls.c"]),
     (r"<linux/landlock\.h>", ["src/worker/sandbox_landlock.c"]),
@@ -89,20 +115,23 @@ EXCEPTIONS = [
      "a lent piece that was cut is given back by whoever of the library's threads is last"),
     ("atomics", ["src/rpc/*"], "a call is ended by another thread than its queue's: private words"),
     ("atomics", [f"src/coordinator/{name}.*" for name in (
-        "admit", "assembly", "audit", "catalog", "catalog_load", "catalog_seats", "death", "front",
-        "gather", "gatherer", "guest", "hang", "holder", "lane", "http", "http_connection", "local",
-        "model", "model_wait", "models", "oldest",
-        "pipeline", "rest", "roster", "seat", "share", "staff")],
+        "assembly", "front/front", "front/http", "front/http_connection", "front/rest",
+        "models/catalog", "models/catalog_load", "models/catalog_seats", "models/holder",
+        "models/model", "models/model_wait", "models/models", "pipeline/admit", "pipeline/audit",
+        "pipeline/gather", "pipeline/gatherer", "pipeline/lane", "pipeline/oldest",
+        "pipeline/pipeline", "pipeline/share", "workers/death", "workers/guest", "workers/hang",
+        "workers/local", "workers/roster", "workers/seat", "workers/staff")],
      "front, gather and loop threads of the one process hand state to each other without a lock"),
-    ("atomics", [f"src/coordinator/mesh_{name}.*" for name in ("call", "manage", "many", "node", "pending")],
+    ("atomics", [f"src/coordinator/mesh/mesh_{name}.*" for name in (
+        "call", "manage", "many", "node", "pending")],
      "who answers a caller of the mesh, and who is the last to look at its call, is decided between "
      "threads"),
-    ("atomics", ["src/coordinator/mesh_counters.*"], "the counters that it writes"),
-    ("atomics", ["src/coordinator/meters.c"],
+    ("atomics", ["src/coordinator/mesh/mesh_counters.*"], "the counters that it writes"),
+    ("atomics", ["src/coordinator/telemetry/meters.c"],
      "threads that answer count, the HTTP thread reads: private words, without a lock"),
-    ("atomics", ["src/coordinator/probes.c"],
+    ("atomics", ["src/coordinator/front/probes.c"],
      "the HTTP thread tells what the loop thread last said"),
-    ("atomics", ["src/coordinator/trace*"],
+    ("atomics", ["src/coordinator/telemetry/trace*", "src/coordinator/pipeline/trace_request.c"],
      "threads that answer hand traces to the one that writes them, without a lock"),
     ("atomics", ["src/worker/model_table.*"],
      "the two threads of one worker hand models to each other without a lock"),

@@ -19,9 +19,9 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "coordinator/audit.h"
-#include "coordinator/generation.h"
-#include "coordinator/lane.h"
+#include "coordinator/pipeline/audit.h"
+#include "coordinator/pipeline/generation.h"
+#include "coordinator/pipeline/lane.h"
 #include "shm/arena.h"
 #include "shm/slot.h"
 

@@ -13,9 +13,9 @@
 
 #include "test_pipeline_rig.h"
 
-#include "coordinator/catalog.h"
-#include "coordinator/models.h"
-#include "coordinator/roster.h"
+#include "coordinator/models/models.h"
+#include "coordinator/pipeline/catalog.h"
+#include "coordinator/pipeline/roster.h"
 
 /* What a test may change before set_up. */
 static const char *rig_models = "memory_mib: 100, load_timeout_ms: 20000, default_size_mib: 1";

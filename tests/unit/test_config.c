@@ -7,7 +7,7 @@
  * test_config_text.c; what needs files and CPUs, and the manual, in test_config_place.c.
  */
 #include "base/clock.h"
-#include "coordinator/config_keys.h"
+#include "coordinator/config/config_keys.h"
 #include "shm/sandbox.h"
 #include "test_config_rig.h"
 

@@ -8,7 +8,7 @@
 #include <sched.h>
 #include <sys/stat.h>
 
-#include "coordinator/config_keys.h"
+#include "coordinator/config/config_keys.h"
 #include "test_config_rig.h"
 
 static enum status

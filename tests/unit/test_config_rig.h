@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "base/check.h"
-#include "coordinator/config.h"
+#include "coordinator/config/config.h"
 
 #define STAGES "  stages: [{name: s, modelet: ./m.so}]\n"
 /* The least that is a configuration. */

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/seat.h"
+#include "coordinator/workers/seat.h"
 #include "test_pipeline_rig.h"
 
 static struct lane *

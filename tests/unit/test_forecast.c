@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "coordinator/forecast.h"
+#include "coordinator/pipeline/forecast.h"
 
 enum { MS = NS_PER_MS };
 static const int64_t NOW = 100 * NS_PER_S;

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "coordinator/hang.h"
+#include "coordinator/workers/hang.h"
 
 enum { READY = 1000 };
 

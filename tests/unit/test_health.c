@@ -9,7 +9,7 @@
  */
 #include "test_rpc_rig.h"
 
-#include "coordinator/services.h"
+#include "coordinator/protocol/services.h"
 
 static struct health *health;
 

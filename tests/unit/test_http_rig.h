@@ -31,7 +31,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "coordinator/http.h"
+#include "coordinator/front/http.h"
 
 enum {
     HEADER_MAX = 4096,

@@ -18,8 +18,8 @@
 #include <cmocka.h>
 
 #include "base/check.h"
-#include "coordinator/mesh_dataplane.h"
-#include "coordinator/mesh_file.h"
+#include "coordinator/mesh/mesh_dataplane.h"
+#include "coordinator/mesh/mesh_file.h"
 
 static enum status
 set(struct dataplane *dataplane, const char *json, struct error *error)

@@ -19,10 +19,11 @@
 #include <cmocka.h>
 
 #include "base/check.h"
-#include "coordinator/mesh_address.h"
-#include "coordinator/mesh_pending.h"
-#include "coordinator/mesh_store.h"
-#include "coordinator/mesh_types.h"
+#include "coordinator/config/config_types.h"
+#include "coordinator/mesh/mesh_address.h"
+#include "coordinator/mesh/mesh_pending.h"
+#include "coordinator/mesh/mesh_store.h"
+#include "coordinator/mesh/mesh_types.h"
 
 /* ---- where etcd is ---- */
 
@@ -323,9 +324,9 @@ test_whose_a_type_is(void **state)
         {"onnx", "{\"model_type\": 7}", MESH_POOL_EXTERNAL, MESH_POOL_EXTERNAL},
     };
     struct config config = {.pipelines = pipelines, .pipeline_count = 3};
-    assert_false(mesh_types_are_shared(&config));
+    assert_false(config_types_are_shared(&config));
     config.mesh.runtime = address;
-    assert_true(mesh_types_are_shared(&config));
+    assert_true(config_types_are_shared(&config));
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
         config.mesh.runtime_types = NULL;
         assert_int_equal(mesh_types_pool(&config, cases[i].type, cases[i].key), cases[i].all);
@@ -334,7 +335,7 @@ test_whose_a_type_is(void **state)
     }
     config.pipelines = &pipelines[1];
     config.pipeline_count = 1;
-    assert_false(mesh_types_are_shared(&config));
+    assert_false(config_types_are_shared(&config));
 }
 
 int

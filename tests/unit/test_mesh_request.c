@@ -6,7 +6,7 @@
  */
 #include "test_oip_rig.h"
 
-#include "coordinator/mesh_request.h"
+#include "coordinator/mesh/mesh_request.h"
 
 /* Takes the blob over; the request's texts are in its own memory. */
 static enum status

@@ -16,7 +16,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "coordinator/meters.h"
+#include "coordinator/telemetry/meters.h"
 
 #define INFER "/inference.GRPCInferenceService/ModelInfer"
 #define OK "{method=\"ModelInfer\",code=\"OK\""

@@ -10,7 +10,7 @@
 
 #include "test_counters_rig.h"
 
-#include "coordinator/metrics.h"
+#include "coordinator/telemetry/metrics.h"
 
 static char *
 print(const struct snapshot *snapshot)

@@ -27,8 +27,8 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "coordinator/model_directory.h"
-#include "coordinator/model_look.h"
+#include "coordinator/models/model_directory.h"
+#include "coordinator/models/model_look.h"
 #include "../random.h"
 
 enum { MODELS_MAX = 24000, DEADLINE_S = 60, SEEDED_MODELS = 40, RANDOM_STEPS = 400 };

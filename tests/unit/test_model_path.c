@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "base/check.h"
-#include "coordinator/model_path.h"
+#include "coordinator/models/model_path.h"
 
 static char folder[64];
 static char root_path[128];

@@ -9,8 +9,8 @@
 #include "test_oip_rig.h"
 
 #include "base/clock.h"
-#include "coordinator/oip_json.h"
-#include "coordinator/oip_json_skim.h"
+#include "coordinator/protocol/oip_json.h"
+#include "coordinator/protocol/oip_json_skim.h"
 
 struct json_rig {
     struct payload_rig *payload;

@@ -18,8 +18,8 @@
 
 #include "../random.h"
 #include "base/check.h"
-#include "coordinator/oip.h"
-#include "coordinator/oip_request.h"
+#include "coordinator/protocol/oip.h"
+#include "coordinator/protocol/oip_request.h"
 #include "shm/arena.h"
 #include "shm/payload.h"
 #include "shm/slot.h"

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "coordinator/outage.h"
+#include "coordinator/pipeline/outage.h"
 
 static struct outage outage;
 static char text[OUTAGE_TEXT_BYTES];

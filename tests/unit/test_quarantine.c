@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When a stage is quarantined, on a scripted clock: each rule of coordinator/quarantine.h by
- * itself, then random deaths against an oracle that counts the row anew from the whole history.
+ * When a stage is quarantined, on a scripted clock: each rule of coordinator/workers/quarantine.h
+ * by itself, then random deaths against an oracle that counts the row anew from the whole history.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "coordinator/quarantine.h"
+#include "coordinator/workers/quarantine.h"
 
 enum { MAX = 4, LENGTH = 100 };
 

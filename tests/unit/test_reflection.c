@@ -8,8 +8,8 @@
  */
 #include "test_rpc_rig.h"
 
-#include "coordinator/reflection_files.h"
-#include "coordinator/services.h"
+#include "coordinator/protocol/reflection_files.h"
+#include "coordinator/protocol/services.h"
 #include "descriptors.h"
 #include "grpc/reflection/v1/reflection.pb-c.h"
 

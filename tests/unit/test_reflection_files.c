@@ -4,7 +4,7 @@
  * none, leads to its file; imports are followed to the end, each once. On a set of descriptors made
  * here, and on the embedded one, in which every file and service must be found by its own name.
  */
-#include "coordinator/reflection_files.h"
+#include "coordinator/protocol/reflection_files.h"
 #include "descriptors.h"
 #include "test_oip_rig.h"
 

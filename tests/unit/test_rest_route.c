@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "coordinator/rest_route.h"
+#include "coordinator/front/rest_route.h"
 
 static const struct {
     const char *path;

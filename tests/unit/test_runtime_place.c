@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "coordinator/runtime_place.h"
+#include "coordinator/models/runtime_place.h"
 
 enum { LIST_MAX = 4 };
 

@@ -6,7 +6,7 @@
  */
 #include "test_oip_rig.h"
 
-#include "coordinator/runtime_request.h"
+#include "coordinator/models/runtime_request.h"
 
 enum { FIELD_ID = 1, FIELD_TYPE, FIELD_PATH, FIELD_KEY };
 

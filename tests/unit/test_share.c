@@ -14,7 +14,7 @@
 #include <cmocka.h>
 #include <pthread.h>
 
-#include "coordinator/share.h"
+#include "coordinator/pipeline/share.h"
 
 static void
 test_keys_differ(void **state)

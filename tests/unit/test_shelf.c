@@ -16,8 +16,8 @@
 
 #include "../random.h"
 #include "base/clock.h"
-#include "coordinator/model_size.h"
-#include "coordinator/shelf.h"
+#include "coordinator/models/model_size.h"
+#include "coordinator/models/shelf.h"
 
 enum { MODELS = 40, STEPS = 200000 };
 

@@ -4,8 +4,8 @@
  * models or without; and ids as messages and paths give them. No models are known here: those, and
  * metadata, are met in tests/integration.
  */
-#include "coordinator/models.h"
-#include "coordinator/target.h"
+#include "coordinator/models/models.h"
+#include "coordinator/models/target.h"
 #include "test_oip_rig.h"
 
 enum { PLAIN, BOUND, BOUND_OTHER, STORE, BOUND_STORE, BOUND_STORE_BY_FIELD, PIPELINES };

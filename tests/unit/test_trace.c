@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "../random.h"
-#include "coordinator/trace.h"
+#include "coordinator/telemetry/trace.h"
 
 static struct trace trace;
 static struct trace_run runs[STAMPS_MAX];

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/trace_backlog.h"
+#include "coordinator/telemetry/trace_backlog.h"
 
 enum { BYTES_MAX = 100 };
 

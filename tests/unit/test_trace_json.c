@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/trace_json.h"
+#include "coordinator/telemetry/trace_json.h"
 
 #define OFFSET_NS INT64_C(1700000000000000000)
 #define STAMP_OF(...) ((struct stamp){__VA_ARGS__})

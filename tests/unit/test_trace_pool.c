@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "coordinator/trace_pool.h"
+#include "coordinator/telemetry/trace_pool.h"
 
 enum { RECORDS = 3, THREADS = 3, ROUNDS = 20000 };
 

@@ -22,7 +22,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "coordinator/trace_sink.h"
+#include "coordinator/telemetry/trace_sink.h"
 
 /* Half of what an attempt may take that nobody hurries. */
 #define HURRIED_NS_MAX (5 * NS_PER_S)

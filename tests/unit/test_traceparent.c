@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/check.h"
-#include "coordinator/traceparent.h"
+#include "coordinator/telemetry/traceparent.h"
 
 #define TRACE "0af7651916cd43dd8448eb211c80319c"
 #define SPAN "b7ad6b7169203331"

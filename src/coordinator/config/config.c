@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/config/config.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "coordinator/config/config_tree.h"
+
+/* The folder of a file, absolute; as it is named if it is not there. */
+static char *
+directory_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *named = slash == NULL   ? must_copy(".")
+                  : slash == path ? must_copy("/")
+                                  : must_format("%.*s", (int)(slash - path), path);
+    char *absolute = realpath(named, NULL);
+    if (absolute == NULL)
+        return named;
+    free(named);
+    return absolute;
+}
+
+enum status
+config_parse(const char *path, const char *text, size_t size, const struct config_options *options,
+             struct config *config, struct config_errors *errors, struct error *error)
+{
+    *config = (struct config){.path = must_copy(path), .directory = directory_of(path)};
+    struct report report = {.file = path};
+    struct config_reader reader = {.config = config, .report = &report};
+    if (options != NULL)
+        reader.options = *options;
+    struct node *tree = tree_read(text, size, &report);
+    if (tree != NULL)
+        config_read(&reader, tree);
+    tree_free(tree);
+    uint32_t count = report_total(&report);
+    report_finish(&report, errors);
+    if (count == 0)
+        return STATUS_OK;
+    return error_set(error, STATUS_INVALID_ARGUMENT, "%s: %u mistake%s", path, count,
+                     count == 1 ? "" : "s");
+}
+
+enum status
+config_load(const char *path, const struct config_options *options, struct config *config,
+            struct config_errors *errors, struct error *error)
+{
+    *config = (struct config){0};
+    *errors = (struct config_errors){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set_errno(error, "%s", path);
+    /* One byte more than may be, so that it is seen to be more. */
+    size_t room = CONFIG_FILE_BYTES_MAX + 1;
+    char *text = must_allocate(room, 1);
+    size_t size = 0;
+    ssize_t got;
+    while (size < room && (got = read(fd, text + size, room - size)) != 0) {
+        if (got < 0) {
+            error_set_errno(error, "reading %s", path);
+            close(fd);
+            free(text);
+            return error->status;
+        }
+        size += (size_t)got;
+    }
+    close(fd);
+    enum status status = config_parse(path, text, size, options, config, errors, error);
+    free(text);
+    return status;
+}
+
+static void
+stage_free(struct config_stage *stage)
+{
+    for (uint32_t i = 0; i < stage->param_count; i++) {
+        free(stage->params[i].name);
+        free(stage->params[i].value);
+    }
+    free(stage->params);
+    free(stage->name);
+    free(stage->modelet);
+    free(stage->cpus);
+    free(stage->batch_wait);
+    free(stage->model_id);
+    free(stage->model_path);
+    free(stage->model_key);
+}
+
+static void
+addresses_free(struct config_addresses *addresses)
+{
+    for (uint32_t i = 0; i < addresses->count; i++)
+        free(addresses->items[i]);
+}
+
+static void
+tls_free(struct config_tls *tls)
+{
+    free(tls->certificate);
+    free(tls->key);
+    free(tls->ca);
+    free(tls->client_auth);
+    free(tls->peer_name);
+}
+
+static void
+mesh_free(struct config_mesh *mesh)
+{
+    char *const texts[] = {mesh->store,     mesh->store_place,   mesh->prefix,
+                           mesh->service,   mesh->instance,      mesh->labels,
+                           mesh->location,  mesh->zone,          mesh->type_constraints,
+                           mesh->address,   mesh->vmodel_owner,  mesh->names,
+                           mesh->runtime,   mesh->runtime_calls, mesh->runtime_else,
+                           mesh->dataplane, mesh->runtime_types};
+    for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
+        free(texts[i]);
+    addresses_free(&mesh->peers);
+    tls_free(&mesh->tls);
+}
+
+void
+config_free(struct config *config)
+{
+    for (uint32_t i = 0; i < config->pipeline_count; i++) {
+        struct config_pipeline *pipeline = &config->pipelines[i];
+        for (uint32_t j = 0; j < pipeline->stage_count; j++)
+            stage_free(&pipeline->stages[j]);
+        free(pipeline->stages);
+        for (uint32_t j = 0; j < pipeline->models.type_count; j++)
+            free(pipeline->models.types[j]);
+        free(pipeline->models.types);
+        free(pipeline->models.root);
+        free(pipeline->models.watch);
+        free(pipeline->name);
+        free(pipeline->method);
+        free(pipeline->id_path);
+    }
+    free(config->pipelines);
+    addresses_free(&config->listen);
+    addresses_free(&config->metrics);
+    addresses_free(&config->http);
+    addresses_free(&config->probes);
+    addresses_free(&config->prestop);
+    addresses_free(&config->runtime);
+    mesh_free(&config->mesh);
+    tls_free(&config->tls);
+    free(config->cpus);
+    free(config->counters);
+    free(config->log_level);
+    free(config->caller_metadata);
+    free(config->sandbox);
+    free(config->traces);
+    free(config->directory);
+    free(config->path);
+    *config = (struct config){0};
+}
+
+void
+config_errors_free(struct config_errors *errors)
+{
+    for (uint32_t i = 0; i < errors->count; i++)
+        free(errors->lines[i]);
+    free(errors->lines);
+    *errors = (struct config_errors){0};
+}

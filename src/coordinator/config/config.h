@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The configuration file, parsed and checked as a whole. One table (config_keys.c) names every key
+ * with type, range, default, unit and meaning; the parser, the errors and the manual
+ * (`shoald --help-config`) are made from it. The result is plain data that lives until config_free.
+ *
+ * Beside the file, the environment may say what it leaves out of `mesh` (config_environment.c).
+ *
+ * How a file becomes a `struct config`: config_yaml.c makes a tree of it (libyaml's events, with
+ * aliases, tags and anything too deep or too large refused), config_read.c fills the structs by the
+ * table, config_check.c judges what the table can't say. All of them report every mistake they
+ * find, with its line, and go on.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "shm/handshake.h"
+#include "shm/layout.h"
+
+enum {
+    CONFIG_CPUS_MAX = STAGE_WORKERS_MAX,
+    CONFIG_PIPELINES_MAX = 64,
+    CONFIG_LISTEN_MAX = 16,
+    CONFIG_PARAMS_MAX = HANDSHAKE_PARAMS_MAX,
+    CONFIG_TYPES_MAX = 64,
+    CONFIG_LABELS_MAX = 64,
+    CONFIG_LABEL_BYTES_MAX = 255,
+    CONFIG_INSTANCE_BYTES = 12, /* of the end of a host's name: those that differ between pods */
+    CONFIG_NAME_BYTES_MAX = 63,
+    CONFIG_METHOD_BYTES_MAX = 255,
+    CONFIG_ID_PATH_MAX = 16,
+    CONFIG_FILE_BYTES_MAX = 1 << 20,
+};
+
+struct config_param {
+    char *name;
+    char *value; /* the scalar as written */
+};
+
+struct config_stage {
+    char *name;
+    char *modelet; /* the path of the file, found */
+    int *cpus;     /* one worker per element; NULL: not pinned */
+    uint32_t worker_count;
+    uint32_t batch_size;   /* 0: singletons */
+    int64_t batch_wait_ns; /* 0: take what is there */
+    char *batch_wait;      /* "fixed" or "adaptive": batch_wait_ns is the most */
+    int64_t start_timeout_ns;
+    int64_t run_timeout_ns; /* 0: none */
+    uint32_t halvings_max;
+    uint32_t quarantine_deaths; /* in a row; 0: never */
+    int64_t quarantine_ns;
+    uint32_t attempts_max;  /* deaths of workers that a request survives, plus one */
+    uint32_t sandbox_allow; /* enum sandbox_allow */
+    char *model_id;         /* NULL: no model to load through `load` */
+    char *model_path;       /* NULL: not given */
+    char *model_key;        /* NULL: not given */
+    struct config_param *params;
+    uint32_t param_count;
+    int line;
+};
+
+/* Models that come and go while the pipeline serves (models/DESIGN.md). */
+struct config_models {
+    char *root;            /* absolute, a directory; NULL: the pipeline has no `models` */
+    uint64_t memory_bytes; /* that loaded models may take together */
+    uint32_t load_concurrency;
+    int64_t load_timeout_ns;
+    uint64_t default_bytes; /* of a model of which nothing is known yet */
+    int default_line;       /* 0: the default, or less where memory is short */
+    char **types;           /* of a key's `model_type.name`, that it takes; NULL: none named */
+    uint32_t type_count;
+    char *watch;    /* "yes" or "no": whether the root's sub-directories are models */
+    int watch_line; /* 0: the default */
+};
+
+struct config_pipeline {
+    char *name;
+    char *method;      /* "/package.Service/Method"; NULL: called by name through ModelInfer */
+    uint32_t *id_path; /* of that method's requests: field numbers, from the outermost message in */
+    uint32_t id_path_count; /* 0: none */
+    uint32_t slot_count;
+    uint64_t arena_bytes;       /* 0: chosen from slots and message size */
+    int64_t default_timeout_ns; /* of a request without a deadline; 0: none */
+    int64_t queue_limit_ns;     /* refused if it would take longer, by forecast; 0: none */
+    int64_t spin_ns;            /* longest look for work before sleeping */
+    uint32_t local_clients;     /* at most; 0: none */
+    uint32_t local_slots;       /* of each */
+    uint64_t local_bytes;       /* of each, in its arena */
+    struct config_models models;
+    struct config_stage *stages;
+    uint32_t stage_count;
+    int line;
+};
+
+struct config_addresses {
+    char *items[CONFIG_LISTEN_MAX];
+    uint32_t count;
+};
+
+/* Files of PEM, absolute. */
+struct config_tls {
+    char *certificate; /* NULL: no TLS; the key is there with it */
+    char *key;
+    char *ca;          /* who signs the certificates of the other side; NULL: it is not asked */
+    char *client_auth; /* of callers: "none", "optional" or "required"; NULL: as `ca` has it */
+    char *peer_name;   /* of peers: in the certificates of all nodes; NULL: their hosts' */
+    int line;
+};
+
+/* What keeps a mesh's records. */
+enum config_store {
+    CONFIG_STORE_MEMORY,
+    CONFIG_STORE_FILE,
+    CONFIG_STORE_ENDPOINTS, /* of etcd */
+    CONFIG_STORE_ETCD_FILE, /* JSON that says where etcd is and how to log in (KV_STORE) */
+};
+
+/* The node as one of a mesh (mesh/DESIGN.md). */
+struct config_mesh {
+    bool on;     /* the file has `mesh`, or the environment says so (config_environment.c) */
+    char *store; /* as written */
+    enum config_store store_kind;
+    char *store_place;   /* absolute path of a file; endpoints; NULL: memory */
+    char *runtime;       /* "unix:/path" or "host:port"; NULL: models are those of pipelines */
+    char *runtime_else;  /* where it may be as well, if nobody has said where it is; else NULL */
+    char *runtime_calls; /* where it is called for models; NULL: the same */
+    char *runtime_types; /* sorted, comma between; NULL: all that no pipeline has */
+    char *prefix;        /* of the keys, before the service's name */
+    char *service;
+    char *instance; /* this node's id */
+    char *labels;   /* sorted, comma between; "" for none */
+    char *location;
+    char *zone;
+    char *type_constraints;        /* absolute path, or JSON; NULL: none */
+    char *dataplane;               /* likewise */
+    struct config_addresses peers; /* where other nodes reach this one */
+    char *address;                 /* HOST or HOST:PORT that they are told; NULL: found out */
+    struct config_tls tls;         /* between them */
+    uint32_t scaleup_rpm;
+    int64_t failure_expiry_ns;
+    char *names;        /* "models" or "vmodels": what requests name without metadata */
+    char *vmodel_owner; /* of calls that name none; NULL: none */
+    /* Of MM_METRICS: labels `method` with the service in front; what is asked for and not there. */
+    bool metrics_fq_names;
+    bool metrics_tls;
+    bool metrics_per_model;
+    int line;
+};
+
+struct config {
+    char *path;
+    char *directory;                 /* of the file, absolute: relative paths start here */
+    struct config_addresses listen;  /* relative unix paths are made absolute */
+    struct config_addresses metrics; /* none: no metrics */
+    struct config_addresses http;    /* of REST; none: there is none */
+    struct config_addresses probes;  /* this and the next: of probes.h; none: there are none */
+    struct config_addresses prestop;
+    struct config_addresses runtime; /* of mmesh.ModelRuntime; none: there is none */
+    struct config_mesh mesh;
+    int *cpus; /* of the coordinator; NULL: not pinned */
+    uint32_t cpu_count;
+    uint32_t front_threads;
+    uint64_t message_bytes_max;
+    int64_t drain_timeout_ns; /* grace between SIGTERM and stopping the workers */
+    int64_t keepalive_time_ns;
+    int64_t keepalive_timeout_ns;
+    char *counters; /* path of the counters' file; NULL: the default */
+    char *log_level;
+    char *caller_metadata; /* key of metadata; NULL: the default */
+    char *sandbox;         /* "best_effort" or "required" */
+    char *traces;          /* "file:/absolute", or an http or https URL; NULL: none */
+    uint64_t trace_sample; /* of calls without a traceparent; of 2^32 */
+    struct config_tls tls; /* of `listen` */
+    struct config_pipeline *pipelines;
+    uint32_t pipeline_count;
+};
+
+/* All mistakes of a file, by line, each "FILE:LINE: what is wrong and what is right". */
+struct config_errors {
+    char **lines;
+    uint32_t count;
+};
+
+enum config_pinning {
+    CONFIG_PIN,    /* every CPU named must exist */
+    CONFIG_NO_PIN, /* `shoald --no-pin`: the same workers, on whatever CPUs there are; cpus is NULL
+                    */
+};
+
+enum config_modelets {
+    CONFIG_MODELETS_FIND,   /* each must exist */
+    CONFIG_MODELETS_UNSEEN, /* only the form is checked; a bare file name stays as written */
+};
+
+/* Zero is what `shoald` does. */
+struct config_options {
+    enum config_pinning pinning;
+    enum config_modelets modelets;
+};
+
+/*
+ * Reads and checks a file: syntax, unknown and duplicate keys, types, ranges, names, that modelets
+ * and CPUs exist, and what no single key shows (two pipelines of one name, a batch larger than the
+ * slots, …). A bare name of a modelet is searched in the file's folder, the folders of
+ * SHOAL_MODELET_PATH, and lib/shoal beside the folder of the running program. `options` NULL: none.
+ * STATUS_OK, or INVALID_ARGUMENT with every mistake in `errors`, or why the file can't be read.
+ * Both `config` and `errors` may be freed after any result.
+ */
+enum status config_load(const char *path, const struct config_options *options,
+                        struct config *config, struct config_errors *errors,
+                        struct error *error) WARN_UNUSED;
+/* The same with the file's text given; `path` names it, and says where relative paths start. */
+enum status config_parse(const char *path, const char *text, size_t size,
+                         const struct config_options *options, struct config *config,
+                         struct config_errors *errors, struct error *error) WARN_UNUSED;
+void config_free(struct config *config);
+void config_errors_free(struct config_errors *errors);
+
+/* The manual: every key with type, range, default, unit and meaning, as text or as Markdown. */
+enum config_manual_form { CONFIG_MANUAL_TEXT, CONFIG_MANUAL_MARKDOWN };
+void config_print_manual(FILE *out, enum config_manual_form form);

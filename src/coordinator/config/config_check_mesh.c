@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `mesh` as the file and the environment have it together: where the store is, who this node is,
+ * and what does not go with a mesh.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/tcp_address.h"
+#include "coordinator/config/config_tree.h"
+#include "coordinator/config/config_types.h"
+
+enum { SOCKET_PATH_BYTES_MAX = 107 };
+
+/* The line to be told of a key: its own, or that of `mesh`, if the environment gave it. */
+static int
+line_of(const struct config_reader *reader, enum config_key_index key)
+{
+    const struct node *node = reader->mesh_given.nodes[key];
+    return node != NULL ? node->line : reader->config->mesh.line;
+}
+
+static bool
+begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Endpoints never begin so: of etcd's they are URLs, or HOST:PORT. */
+static bool
+is_path(const char *place)
+{
+    size_t bytes = strlen(place);
+    return place[0] == '/' || place[0] == '.' ||
+           (bytes > 5 && strcmp(place + bytes - 5, ".json") == 0);
+}
+
+static void
+check_store(struct config_reader *reader)
+{
+    struct config_mesh *mesh = &reader->config->mesh;
+    char shown[REPORT_VALUE_BYTES];
+    const char *store = mesh->store;
+    if (begins(store, "file:") && store[5] != '\0') {
+        mesh->store_kind = CONFIG_STORE_FILE;
+        mesh->store_place = config_resolve(reader->config, must_copy(store + 5));
+    } else if (begins(store, "etcd:") && is_path(store + 5)) {
+        mesh->store_kind = CONFIG_STORE_ETCD_FILE;
+        mesh->store_place = config_resolve(reader->config, must_copy(store + 5));
+    } else if (begins(store, "etcd:") && store[5] != '\0' && store[5] != ';') {
+        mesh->store_kind = CONFIG_STORE_ENDPOINTS;
+        mesh->store_place = must_copy(store + 5);
+    } else if (strcmp(store, "memory") != 0) {
+        report_add(reader->report, line_of(reader, KEY_MESH_STORE),
+                   "`store`: %s is none: \"memory\", \"file:/path\", \"etcd:http://host:2379\" and "
+                   "\"etcd:/path.json\" are",
+                   text_show(store, shown));
+    }
+    if (mesh->store_kind == CONFIG_STORE_ENDPOINTS && strpbrk(mesh->store_place, " \t") != NULL)
+        report_add(reader->report, line_of(reader, KEY_MESH_STORE),
+                   "`store`: %s holds a space: endpoints have commas between",
+                   text_show(store, shown));
+}
+
+static bool
+is_alone(const struct config_mesh *mesh)
+{
+    return mesh->store_kind == CONFIG_STORE_MEMORY || mesh->store_kind == CONFIG_STORE_FILE;
+}
+
+/* Names in the keys of etcd: a host's name is one already, but for what nobody should have. NULL:
+ * it has none. */
+static char *
+instance_of_host(void)
+{
+    char host[256] = "";
+    if (gethostname(host, sizeof(host) - 1) != 0 || host[0] == '\0')
+        return NULL;
+    size_t bytes = strlen(host);
+    char *instance =
+        must_copy(bytes > CONFIG_INSTANCE_BYTES ? host + bytes - CONFIG_INSTANCE_BYTES : host);
+    for (char *c = instance; *c != '\0'; c++)
+        if (strchr("/,", *c) != NULL || (unsigned char)*c <= 0x20 || (unsigned char)*c >= 0x7f)
+            *c = '-';
+    return instance;
+}
+
+static void
+check_instance(struct config_reader *reader)
+{
+    struct config_mesh *mesh = &reader->config->mesh;
+    if (mesh->instance == NULL)
+        mesh->instance = instance_of_host();
+    if (mesh->instance != NULL)
+        return;
+    if (!is_alone(mesh))
+        report_add(reader->report, line_of(reader, KEY_MESH_INSTANCE),
+                   "`instance` is missing: this host has no name that it could be");
+    mesh->instance = must_copy("shoal");
+}
+
+static void
+check_alone(struct config_reader *reader)
+{
+    static const enum config_key_index keys[] = {KEY_MESH_PEERS, KEY_MESH_ADDRESS, KEY_MESH_TLS};
+    if (!is_alone(&reader->config->mesh))
+        return;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (reader->mesh_given.nodes[keys[i]] != NULL)
+            report_add(reader->report, line_of(reader, keys[i]),
+                       "`%s` needs etcd as `store`: with any other the mesh has one node",
+                       config_keys[keys[i]].name);
+}
+
+/* As gRPC takes it; a relative path of a socket starts at the file's directory. */
+static void
+check_target(struct config_reader *reader, enum config_key_index key, char **target)
+{
+    struct tcp_address address;
+    char shown[REPORT_VALUE_BYTES];
+    if (*target == NULL)
+        return;
+    if (begins(*target, "unix:") && (*target)[5] != '\0') {
+        char *path = config_resolve(reader->config, must_copy(*target + 5));
+        free(*target);
+        *target = must_format("unix:%s", path);
+        if (strlen(path) > SOCKET_PATH_BYTES_MAX)
+            report_add(reader->report, line_of(reader, key),
+                       "`%s`: the path of a socket must have at most %d bytes, not %zu: %s",
+                       config_keys[key].name, SOCKET_PATH_BYTES_MAX, strlen(path),
+                       text_show(path, shown));
+        free(path);
+    } else if (strpbrk(*target, " \t/") != NULL || !tcp_address_parse(*target, &address) ||
+               address.host[0] == '\0' || strcmp(address.port, "0") == 0) {
+        report_add(reader->report, line_of(reader, key),
+                   "`%s`: %s is no address to call: \"localhost:8085\", \"[::1]:8085\" and "
+                   "\"unix:/path\" are",
+                   config_keys[key].name, text_show(*target, shown));
+    }
+}
+
+/* Names of `runtime_types` that a pipeline has, too. */
+static void
+check_runtime_types(struct config_reader *reader, const struct config_models *models)
+{
+    const char *types = reader->config->mesh.runtime_types;
+    for (uint32_t i = 0; i < models->type_count && types != NULL; i++)
+        if (config_types_lists(types, models->types[i]))
+            report_add(reader->report, line_of(reader, KEY_MESH_RUNTIME_TYPES),
+                       "`runtime_types`: \"%s\" is in the `types` of a pipeline, too: one of them "
+                       "must load it",
+                       models->types[i]);
+}
+
+/* Whose a model is must be plain from its type. */
+static void
+check_shared(struct config_reader *reader)
+{
+    const struct config *config = reader->config;
+    for (uint32_t i = 0; i < config->pipeline_count; i++) {
+        const struct config_pipeline *pipeline = &config->pipelines[i];
+        if (pipeline->models.root == NULL)
+            continue;
+        if (pipeline->models.type_count == 0)
+            report_add(reader->report, pipeline->line,
+                       "a pipeline with `models` beside `mesh: runtime` needs `types`: all others "
+                       "go to that runtime");
+        check_runtime_types(reader, &pipeline->models);
+    }
+}
+
+static void
+check_runtime(struct config_reader *reader, const struct config_given *given)
+{
+    struct config *config = reader->config;
+    struct config_mesh *mesh = &config->mesh;
+    bool shared = config_types_are_shared(config);
+    const bool *refused = reader->mesh_given.refused;
+    bool is_known = !given->refused[KEY_PIPELINES] && !refused[KEY_MESH_RUNTIME] &&
+                    !refused[KEY_MESH_RUNTIME_TYPES];
+    check_target(reader, KEY_MESH_RUNTIME, &mesh->runtime);
+    check_target(reader, KEY_MESH_CALLS, &mesh->runtime_calls);
+    if (mesh->runtime == NULL && mesh->runtime_calls != NULL)
+        report_add(reader->report, line_of(reader, KEY_MESH_CALLS),
+                   "`runtime_calls`, but no `runtime`: who is to load the models?");
+    if (!shared && is_known && mesh->runtime_types != NULL)
+        report_add(reader->report, line_of(reader, KEY_MESH_RUNTIME_TYPES),
+                   "`runtime_types` is for a node that has `runtime` and pipelines with `models`: "
+                   "one of them alone loads all that it can");
+    if (shared)
+        check_shared(reader);
+}
+
+/* What a catalog would do by itself the mesh decides. */
+static void
+check_beside(struct config_reader *reader, const struct config_given *given)
+{
+    struct config *config = reader->config;
+    bool any = false;
+    for (uint32_t i = 0; i < config->pipeline_count; i++) {
+        struct config_models *models = &config->pipelines[i].models;
+        any = any || models->root != NULL;
+        if (models->root == NULL || models->watch == NULL || models->watch[0] == 'n')
+            continue;
+        if (models->watch_line > 0)
+            report_add(reader->report, models->watch_line,
+                       "`watch: yes` and `mesh` exclude each other: models are registered with "
+                       "the mesh");
+        free(models->watch);
+        models->watch = must_copy("no");
+    }
+    if (!any && config->mesh.runtime == NULL && !given->refused[KEY_PIPELINES])
+        report_add(
+            reader->report, config->mesh.line,
+            "`mesh`, but no pipeline has `models`, and it has no `runtime`: there is nothing "
+            "that could load them");
+    if (config->runtime.count > 0)
+        report_add(reader->report, given->nodes[KEY_RUNTIME]->key_line,
+                   "`runtime` and `mesh` exclude each other: two meshes would load and unload the "
+                   "same models");
+}
+
+/* The mesh keeps up to a tenth of a pool free, for what is still being unloaded while others load
+ * (the core's K). */
+static void
+check_sizes(struct config_reader *reader)
+{
+    const struct config *config = reader->config;
+    for (uint32_t i = 0; i < config->pipeline_count; i++) {
+        const struct config_models *models = &config->pipelines[i].models;
+        uint64_t usable = models->memory_bytes - models->memory_bytes / 10;
+        if (models->root == NULL || models->default_line == 0 || models->default_bytes <= usable ||
+            models->default_bytes > models->memory_bytes)
+            continue; /* more than all is refused without a mesh, too */
+        unsigned long long usual_mib = models->default_bytes >> 20;
+        report_add(reader->report, models->default_line,
+                   "`default_size_mib` is %llu of `memory_mib` (%llu), and a mesh keeps a tenth of "
+                   "that free: no model could be loaded. Give `memory_mib` at least %llu, or a "
+                   "smaller `default_size_mib`",
+                   usual_mib, (unsigned long long)(models->memory_bytes >> 20),
+                   (usual_mib * 10 + 8) / 9);
+    }
+}
+
+void
+config_check_mesh(struct config_reader *reader, const struct config_given *given)
+{
+    struct config_mesh *mesh = &reader->config->mesh;
+    if (!mesh->on)
+        return;
+    if (mesh->store != NULL)
+        check_store(reader);
+    check_alone(reader);
+    check_runtime(reader, given);
+    check_beside(reader, given);
+    check_sizes(reader);
+    check_instance(reader);
+    if (mesh->labels == NULL)
+        mesh->labels = must_copy("");
+    char **files[] = {&mesh->type_constraints, &mesh->dataplane}; /* or their JSON */
+    for (size_t i = 0; i < ARRAY_COUNT(files); i++)
+        if (*files[i] != NULL && (*files[i])[0] != '{')
+            *files[i] = config_resolve(reader->config, *files[i]);
+}

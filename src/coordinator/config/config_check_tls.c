@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tls` and `mesh: tls`, as the file and the environment have them. What stands in the files that
+ * they name is judged when they are opened (certificates.h).
+ */
+#include <string.h>
+
+#include "coordinator/config/config_tree.h"
+
+static void
+resolve(const struct config *config, struct config_tls *tls)
+{
+    char **const paths[] = {&tls->certificate, &tls->key, &tls->ca};
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+        if (*paths[i] != NULL)
+            *paths[i] = config_resolve(config, *paths[i]);
+}
+
+/* The file's keys are required; the environment may have one without the other. */
+static void
+check_pair(struct config_reader *reader, const struct config_tls *tls)
+{
+    if (tls->line > 0 || (tls->certificate == NULL) == (tls->key == NULL))
+        return;
+    report_add(reader->report, 0, "environment: %s of TLS for callers, but no %s",
+               tls->key == NULL ? "MM_TLS_KEY_CERT_PATH" : "MM_TLS_PRIVATE_KEY_PATH",
+               tls->key == NULL ? "MM_TLS_PRIVATE_KEY_PATH" : "MM_TLS_KEY_CERT_PATH");
+}
+
+void
+config_check_tls(struct config_reader *reader)
+{
+    struct config *config = reader->config;
+    struct config_tls *callers = &config->tls;
+    bool asked = callers->client_auth != NULL && strcmp(callers->client_auth, "none") != 0;
+    check_pair(reader, callers);
+    if (callers->line == 0 && callers->client_auth == NULL)
+        callers->client_auth = must_copy("none"); /* so the environment's container has it */
+    if (asked && callers->certificate == NULL && callers->line == 0)
+        report_add(reader->report, 0,
+                   "environment: MM_TLS_CLIENT_AUTH, but no MM_TLS_KEY_CERT_PATH and "
+                   "MM_TLS_PRIVATE_KEY_PATH: without them there is no TLS");
+    else if (asked && callers->ca == NULL)
+        report_add(reader->report, callers->line,
+                   "`client_auth: %s` without `client_ca` (MM_TLS_TRUST_CERT_PATH): who signs the "
+                   "certificates of callers?",
+                   callers->client_auth);
+    resolve(config, callers);
+    resolve(config, &config->mesh.tls);
+}

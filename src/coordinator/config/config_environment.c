@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The environment variables of KServe ModelMesh's container, so that its deployment can start
+ * `shoald` instead. MM_SERVICE_NAME, without which that container does not start either, turns the
+ * mesh on; without it and without `mesh` in the file no variable is looked at. What the file gives
+ * comes first. Variables that are not in the table are none of ours.
+ */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/config/config_tree.h"
+
+enum form {
+    FORM_TEXT,     /* as the key's value */
+    FORM_PORT,     /* "8033": the list of addresses ["port:8033"] */
+    FORM_HTTP,     /* the same alone; "NONE": nothing */
+    FORM_LIST,     /* commas between */
+    FORM_POD,      /* of a pod's name the end, which is the instance's id */
+    FORM_CALLED,   /* "8085": a port of this host that is called, "localhost:8085" */
+    FORM_SOCKET,   /* "/path": "unix:/path" */
+    FORM_FALSE,    /* refused, unless it says "false" */
+    FORM_BYTES,    /* of `message_mib` */
+    FORM_METRICS,  /* "prometheus:port=2112;scheme=http", or "disabled" */
+    FORM_AUTH,     /* "REQUIRE", "OPTIONAL", "NONE", in any case: of `tls: client_auth` */
+    FORM_FILE,     /* a path; several are refused */
+    FORM_UNWANTED, /* must not be there, unless the file has the key */
+};
+
+struct variable {
+    const char *name;
+    enum form form;
+    enum config_key_index key;
+    const char *help;
+};
+
+/* The first that is set counts, where several are of one key. */
+static const struct variable variables[] = {
+    {"MM_SERVICE_NAME", FORM_TEXT, KEY_MESH_SERVICE,
+     "turns the mesh on; `mesh: service`. Without pipelines with `models`, and if nothing says "
+     "where a runtime is, it is looked for at `unix:/tmp/mmesh/grpc.sock` and `localhost:8085`"},
+    {"KV_STORE", FORM_TEXT, KEY_MESH_STORE, "`mesh: store`"},
+    {"ZOOKEEPER", FORM_UNWANTED, KEY_MESH_STORE, "refused: etcd alone is a store for many nodes"},
+    {"MM_KVSTORE_PREFIX", FORM_TEXT, KEY_MESH_PREFIX, "`mesh: prefix`"},
+    {"WKUBE_POD_NAME", FORM_POD, KEY_MESH_INSTANCE, "`mesh: instance`, its last 12 characters"},
+    {"WKUBE_POD_IPADDR", FORM_TEXT, KEY_MESH_ADDRESS, "`mesh: address`; only with etcd"},
+    {"INTERNAL_GRPC_SOCKET_PATH", FORM_SOCKET, KEY_MESH_RUNTIME, "`mesh: runtime`, a unix socket"},
+    {"INTERNAL_GRPC_PORT", FORM_CALLED, KEY_MESH_RUNTIME, "`mesh: runtime`, a port of localhost"},
+    {"INTERNAL_SERVING_GRPC_SOCKET_PATH", FORM_SOCKET, KEY_MESH_CALLS,
+     "`mesh: runtime_calls`, a unix socket"},
+    {"INTERNAL_SERVING_GRPC_PORT", FORM_CALLED, KEY_MESH_CALLS,
+     "`mesh: runtime_calls`, a port of localhost"},
+    {"MM_LABELS", FORM_LIST, KEY_MESH_LABELS, "`mesh: labels`, commas between"},
+    {"MM_LOCATION", FORM_TEXT, KEY_MESH_LOCATION, "`mesh: location`"},
+    {"MM_ZONE", FORM_TEXT, KEY_MESH_ZONE, "`mesh: zone`"},
+    {"MM_TYPE_CONSTRAINTS", FORM_TEXT, KEY_MESH_TYPES, "`mesh: type_constraints`, as JSON"},
+    {"MM_TYPE_CONSTRAINTS_PATH", FORM_TEXT, KEY_MESH_TYPES, "`mesh: type_constraints`, a file"},
+    {"MM_DATAPLANE_CONFIG", FORM_TEXT, KEY_MESH_DATAPLANE, "`mesh: dataplane`, as JSON"},
+    {"MM_DATAPLANE_CONFIG_PATH", FORM_TEXT, KEY_MESH_DATAPLANE, "`mesh: dataplane`, a file"},
+    {"MM_SCALEUP_RPM_THRESHOLD", FORM_TEXT, KEY_MESH_RPM, "`mesh: scaleup_rpm`"},
+    {"MM_LOAD_FAILURE_EXPIRY_TIME_MS", FORM_TEXT, KEY_MESH_FAILURE_EXPIRY,
+     "`mesh: failure_expiry_ms`"},
+    {"MM_DEFAULT_VMODEL_OWNER", FORM_TEXT, KEY_MESH_OWNER, "`mesh: vmodel_owner`"},
+    {"MM_SVC_GRPC_PORT", FORM_PORT, KEY_LISTEN, "`listen`, a port on all interfaces"},
+    {"TAS_SVC_GRPC_PORT", FORM_PORT, KEY_LISTEN, "the same, of old"},
+    {"MM_SVC_GRPC_MAX_MSG_SIZE", FORM_BYTES, KEY_MESSAGE_MIB, "`message_mib`, in bytes"},
+    {"SHUTDOWN_TIMEOUT_MS", FORM_TEXT, KEY_DRAIN_TIMEOUT_MS, "`drain_timeout_ms`"},
+    {"MM_PROBE_PORT", FORM_HTTP, KEY_PROBES,
+     "`probes`, a port on all interfaces; default 8089, `NONE` for none"},
+    {"MM_PRESTOP_WAIT_PORT", FORM_HTTP, KEY_PRESTOP, "`prestop`, likewise; default 8090"},
+    {"MM_METRICS", FORM_METRICS, KEY_METRICS,
+     "`metrics`: `prometheus`, with `:port=2112;fq_names=true` behind it, or `disabled`"},
+    {"KV_READ_ONLY", FORM_FALSE, KEY_COUNT, "refused, but for `false`"},
+    {"MM_TLS_KEY_CERT_PATH", FORM_TEXT, KEY_TLS_CERTIFICATE, "`tls: certificate`"},
+    {"MM_TLS_PRIVATE_KEY_PATH", FORM_TEXT, KEY_TLS_KEY, "`tls: key`"},
+    {"MM_TLS_PRIVATE_KEY_PASSPHRASE", FORM_UNWANTED, KEY_TLS,
+     "refused: a key without a password is needed"},
+    {"MM_TLS_TRUST_CERT_PATH", FORM_FILE, KEY_TLS_CLIENT_CA,
+     "`tls: client_ca`; one file, with all of them"},
+    {"MM_TLS_CLIENT_AUTH", FORM_AUTH, KEY_TLS_CLIENT_AUTH,
+     "`tls: client_auth`; `REQUIRE`, `OPTIONAL` or `NONE`, which is the default"},
+    {"MM_SVC_GRPC_PRIVATE_KEY_PATH", FORM_UNWANTED, KEY_TLS,
+     "refused: it means TLS between nodes, too. `MM_TLS_…` are for callers, `mesh: tls` is for "
+     "nodes"},
+    {"TAS_SVC_GRPC_PRIVATE_KEY_PATH", FORM_UNWANTED, KEY_TLS, "likewise"},
+    {"MM_ENABLE_SSL", FORM_FALSE, KEY_MESH_TLS,
+     "refused, but for `false`, unless the file has `mesh: tls`, which is TLS between nodes"},
+};
+
+enum { LIST_MAX = 256, ENVIRONMENT_BYTES_MAX = 65536 };
+
+/* ---- values ---- */
+
+static struct node
+scalar(char *text)
+{
+    return (struct node){.kind = NODE_SCALAR, .text = text};
+}
+
+static void
+read_one(struct config_reader *reader, const struct variable *variable, char *text)
+{
+    struct node node = scalar(text);
+    config_read_value(reader, &config_keys[variable->key], &node);
+}
+
+static void
+read_port(struct config_reader *reader, const struct variable *variable, const char *value)
+{
+    char *address = must_format("port:%s", value);
+    struct node item = scalar(address);
+    struct node list = {.kind = NODE_LIST, .first = &item, .count = 1};
+    config_read_value(reader, &config_keys[variable->key], &list);
+    free(address);
+}
+
+static void
+read_target(struct config_reader *reader, const struct variable *variable, const char *before,
+            const char *value)
+{
+    char *target = must_format("%s:%s", before, value);
+    read_one(reader, variable, target);
+    free(target);
+}
+
+static void
+read_http(struct config_reader *reader, const struct variable *variable, const char *value)
+{
+    if (strcmp(value, "NONE") == 0)
+        return;
+    char *address = must_format("port:%s", value);
+    read_one(reader, variable, address);
+    free(address);
+}
+
+static void
+read_list(struct config_reader *reader, const struct variable *variable, char *text)
+{
+    static struct node items[LIST_MAX]; /* read once, by one thread, as long as this runs */
+    struct node list = {.kind = NODE_LIST};
+    char *rest = NULL;
+    for (char *item = strtok_r(text, ",", &rest); item != NULL && list.count < LIST_MAX;
+         item = strtok_r(NULL, ",", &rest)) {
+        items[list.count] = scalar(item);
+        if (list.count > 0)
+            items[list.count - 1].next = &items[list.count];
+        list.count++;
+    }
+    list.first = list.count > 0 ? items : NULL;
+    config_read_value(reader, &config_keys[variable->key], &list);
+}
+
+static void
+read_pod(struct config_reader *reader, const struct variable *variable, char *text)
+{
+    size_t bytes = strlen(text);
+    read_one(reader, variable,
+             bytes > CONFIG_INSTANCE_BYTES ? text + bytes - CONFIG_INSTANCE_BYTES : text);
+}
+
+static void
+read_bytes(struct config_reader *reader, const char *value)
+{
+    char *end;
+    unsigned long long bytes = strtoull(value, &end, 10);
+    if (value[0] < '1' || value[0] > '9' || *end != '\0' || bytes > INT32_MAX)
+        report_add(reader->report, 0, "must be a number of bytes, 1 to %d, not \"%.60s\"",
+                   INT32_MAX, value);
+    else
+        reader->config->message_bytes_max = bytes;
+}
+
+static void
+read_false(struct config_reader *reader, const struct variable *variable, const char *value)
+{
+    if (strcmp(value, "false") != 0)
+        report_add(reader->report, 0, "%s", variable->help);
+}
+
+static void
+read_flag(struct config_reader *reader, const char *name, const char *value, bool *flag)
+{
+    *flag = strcmp(value, "true") == 0;
+    if (!*flag && strcmp(value, "false") != 0)
+        report_add(reader->report, 0, "%s: must be `true` or `false`, not \"%.60s\"", name, value);
+}
+
+/* One of what stands behind "prometheus:". What there is no such thing of here is told in the log
+ * (mesh_metrics_differ): calls are worth more than their figures. */
+static void
+read_metrics_word(struct config_reader *reader, char *word, const char **port)
+{
+    struct config_mesh *mesh = &reader->config->mesh;
+    char *sign = strchr(word, '=');
+    const char *value = sign != NULL ? sign + 1 : "";
+    if (sign != NULL)
+        *sign = '\0';
+    if (strcmp(word, "port") == 0)
+        *port = value;
+    else if (strcmp(word, "scheme") == 0 && strcmp(value, "http") == 0)
+        mesh->metrics_tls = false;
+    else if (strcmp(word, "scheme") == 0 && strcmp(value, "https") == 0)
+        mesh->metrics_tls = true;
+    else if (strcmp(word, "fq_names") == 0)
+        read_flag(reader, word, value, &mesh->metrics_fq_names);
+    else if (strcmp(word, "per_model_metrics") == 0)
+        read_flag(reader, word, value, &mesh->metrics_per_model);
+    else if (strcmp(word, "mem_detail") != 0) /* of a JVM */
+        report_add(reader->report, 0,
+                   "\"%.60s\": must be port, scheme (http or https), fq_names, "
+                   "per_model_metrics or mem_detail",
+                   word);
+}
+
+static void
+read_metrics(struct config_reader *reader, const struct variable *variable, char *text)
+{
+    static const char prometheus[] = "prometheus";
+    size_t bytes = strcspn(text, ":");
+    const char *port = "2112";
+    char *rest = NULL;
+    if (strcmp(text, "disabled") == 0)
+        return;
+    if (bytes != strlen(prometheus) || memcmp(text, prometheus, bytes) != 0) {
+        report_add(reader->report, 0,
+                   "must be `prometheus`, with `:port=…` behind it, or `disabled`, not \"%.60s\"",
+                   text);
+        return;
+    }
+    reader->config->mesh.metrics_tls = true; /* what that container does if nothing is said */
+    char *words = text[bytes] == ':' ? text + bytes + 1 : text + bytes;
+    for (char *word = strtok_r(words, ";", &rest); word != NULL; word = strtok_r(NULL, ";", &rest))
+        read_metrics_word(reader, word, &port);
+    read_target(reader, variable, "port", port);
+}
+
+static void
+read_auth(struct config_reader *reader, const struct variable *variable, char *value)
+{
+    static char required[] = "required";
+    for (char *c = value; *c != '\0'; c++)
+        *c = (char)tolower((unsigned char)*c);
+    read_one(reader, variable, strcmp(value, "require") == 0 ? required : value);
+}
+
+static void
+read_path(struct config_reader *reader, const struct variable *variable, char *value)
+{
+    if (strchr(value, ',') != NULL)
+        report_add(reader->report, 0, "several files: one is taken, with all certificates in it");
+    else
+        read_one(reader, variable, value);
+}
+
+static void
+read_variable(struct config_reader *reader, const struct variable *variable, char *value)
+{
+    switch (variable->form) {
+    case FORM_TEXT: read_one(reader, variable, value); break;
+    case FORM_PORT: read_port(reader, variable, value); break;
+    case FORM_HTTP: read_http(reader, variable, value); break;
+    case FORM_LIST: read_list(reader, variable, value); break;
+    case FORM_POD: read_pod(reader, variable, value); break;
+    case FORM_BYTES: read_bytes(reader, value); break;
+    case FORM_AUTH: read_auth(reader, variable, value); break;
+    case FORM_FILE: read_path(reader, variable, value); break;
+    case FORM_CALLED: read_target(reader, variable, "localhost", value); break;
+    case FORM_SOCKET: read_target(reader, variable, "unix", value); break;
+    case FORM_FALSE: read_false(reader, variable, value); break;
+    case FORM_METRICS: read_metrics(reader, variable, value); break;
+    case FORM_UNWANTED: report_add(reader->report, 0, "%s", variable->help); break;
+    }
+}
+
+/* ---- the environment ---- */
+
+/* What is said of the value is said of the variable: nobody has written the key. */
+static void
+take(struct config_reader *reader, const struct variable *variable, const char *value)
+{
+    struct report *report = reader->report;
+    struct report own = {.file = report->file};
+    char *copy = must_copy(value);
+    reader->report = &own;
+    if (strlen(value) > ENVIRONMENT_BYTES_MAX)
+        report_add(&own, 0, "more than %d bytes", ENVIRONMENT_BYTES_MAX);
+    else
+        read_variable(reader, variable, copy);
+    reader->report = report;
+    for (uint32_t i = 0; i < own.count; i++) {
+        report_add(report, 0, "environment variable %s: %s", variable->name, own.entries[i].text);
+        free(own.entries[i].text);
+    }
+    free(copy);
+}
+
+static bool
+is_given(const struct config_reader *reader, const struct config_given *given,
+         enum config_key_index key)
+{
+    if (key == KEY_COUNT)
+        return false;
+    if (config_keys[key].where == WHERE_TLS)
+        return given->nodes[KEY_TLS] != NULL; /* one or the other has all of it */
+    return config_keys[key].where == WHERE_MESH ? reader->mesh_given.nodes[key] != NULL
+                                                : given->nodes[key] != NULL;
+}
+
+/* What that container does if nothing is said. */
+static const char *
+fallback_of(const struct variable *variable)
+{
+    return variable->key == KEY_PROBES ? "8089" : variable->key == KEY_PRESTOP ? "8090" : NULL;
+}
+
+/* Where that container looks for its runtime if nothing is said: both, in turn. */
+static void
+find_runtime(struct config_reader *reader)
+{
+    const char *service = getenv(variables[0].name);
+    struct config *config = reader->config;
+    if (service == NULL || service[0] == '\0' || config->mesh.runtime != NULL)
+        return;
+    for (uint32_t i = 0; i < config->pipeline_count; i++)
+        if (config->pipelines[i].models.root != NULL)
+            return;
+    config->mesh.runtime = must_copy("unix:/tmp/mmesh/grpc.sock");
+    config->mesh.runtime_else = must_copy("localhost:8085");
+}
+
+void
+config_read_environment(struct config_reader *reader, struct config_given *given)
+{
+    static const struct node nothing = {.kind = NODE_MAP};
+    bool taken[KEY_COUNT + 1] = {false};
+    if (given->refused[KEY_MESH])
+        return;
+    bool alone = !reader->config->mesh.on;
+    if (alone) {
+        if (getenv(variables[0].name) == NULL)
+            return;
+        config_read_mesh(reader, &nothing);
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(variables); i++) {
+        const struct variable *variable = &variables[i];
+        const char *value = getenv(variable->name);
+        if (value == NULL && alone)
+            value = fallback_of(variable);
+        if (value == NULL || value[0] == '\0' || is_given(reader, given, variable->key) ||
+            (variable->key < KEY_COUNT && taken[variable->key]))
+            continue;
+        taken[variable->key] = true;
+        take(reader, variable, value);
+    }
+    if (!taken[KEY_MESH_RUNTIME] && reader->mesh_given.nodes[KEY_MESH_RUNTIME] == NULL &&
+        !given->refused[KEY_PIPELINES])
+        find_runtime(reader);
+}
+
+/* ---- the manual ---- */
+
+void
+config_print_environment(FILE *out, enum config_manual_form form)
+{
+    bool text = form == CONFIG_MANUAL_TEXT;
+    fputs(text ? "\nEnvironment variables, for what the file leaves out:\n"
+               : "\n**Environment variables, for what the file leaves out**\n\n"
+                 "| Variable | Meaning |\n|---|---|\n",
+          out);
+    for (size_t i = 0; i < ARRAY_COUNT(variables); i++)
+        if (text) {
+            fprintf(out, "    %s\n", variables[i].name);
+            config_print_wrapped(out, variables[i].help);
+        } else {
+            fprintf(out, "| `%s` |", variables[i].name);
+            config_print_cell(out, variables[i].help);
+            fputc('\n', out);
+        }
+}

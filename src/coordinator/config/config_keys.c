@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/config/config_keys.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/config/config.h"
+#include "shm/counters.h"
+#include "shm/guests.h"
+#include "shm/sandbox.h"
+
+#define TOP(field) offsetof(struct config, field)
+#define PIPELINE(field) offsetof(struct config_pipeline, field)
+#define STAGE(field) offsetof(struct config_stage, field)
+
+enum { PATH_BYTES_MAX = 4095, HOUR_MS = 3600 * 1000, MIB = 1 << 20 };
+
+const struct config_key config_keys[KEY_COUNT] = {
+    /* clang-format off */
+[KEY_LISTEN] = {WHERE_TOP, CONFIG_ADDRESSES, OPTIONAL, "listen", 1, CONFIG_LISTEN_MAX,
+    NULL, "port:8033", NULL, FIELD_NONE, 0, TOP(listen),
+    "Addresses for gRPC: `port:8033` (all interfaces), `127.0.0.1:8033`, `[::1]:8033`, "
+    "`unix:/run/shoal/grpc.sock` (at most 107 bytes). Port 0: any free one."},
+[KEY_HTTP] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "http", 1, CONFIG_LISTEN_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(http),
+    "Address, or list of addresses, for REST (the protocol over HTTP): `port:8008` (all "
+    "interfaces), `127.0.0.1:8008`, `[::1]:8008`. Left out: none."},
+[KEY_METRICS] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "metrics", 1, CONFIG_LISTEN_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(metrics),
+    "Address, or list of addresses, where Prometheus finds `/metrics`: `port:2112` (all "
+    "interfaces), `127.0.0.1:2112`, `[::1]:2112`. Left out: nowhere."},
+[KEY_PROBES] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "probes", 1, CONFIG_LISTEN_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(probes),
+    "Address, or list of addresses, where an orchestrator asks for `/ready` and `/live`: "
+    "`port:8089`. Left out: nowhere."},
+[KEY_PRESTOP] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "prestop", 1, CONFIG_LISTEN_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(prestop),
+    "Address, or list of addresses, of `/prestop`, which answers when the node has drained: what "
+    "stands beside it waits there before it stops. Left out: nowhere."},
+[KEY_RUNTIME] = {WHERE_TOP, CONFIG_ADDRESSES, OPTIONAL, "runtime", 1, CONFIG_LISTEN_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(runtime),
+    "Addresses of `mmesh.ModelRuntime`, by which a mesh loads and unloads models: `port:8085` (for "
+    "this machine alone), `0.0.0.0:8085`, `unix:/run/shoal/runtime.sock`. One of `listen` as well: "
+    "one endpoint for both. Left out: none."},
+[KEY_CPUS] = {WHERE_TOP, CONFIG_CPUS, OPTIONAL, "cpus", 1, CONFIG_CPUS_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(cpus),
+    "CPUs that the coordinator runs on. Left out: not pinned."},
+[KEY_FRONT_THREADS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "front_threads", 1, 16, NULL,
+    "1", NULL, FIELD_U32, 1, TOP(front_threads),
+    "Threads that take calls, each with a completion queue of its own."},
+[KEY_MESSAGE_MIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "message_mib", 1, 2047, "MiB",
+    "16", NULL, FIELD_U64, MIB, TOP(message_bytes_max),
+    "Largest message taken or sent; larger ones get RESOURCE_EXHAUSTED."},
+[KEY_DRAIN_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "drain_timeout_ms", 0, HOUR_MS,
+    "ms", "30000", NULL, FIELD_I64, NS_PER_MS, TOP(drain_timeout_ns),
+    "How long SIGTERM lets requests in flight finish before the workers are stopped."},
+[KEY_KEEPALIVE_TIME_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "keepalive_time_ms", 0,
+    24 * HOUR_MS, "ms", "60000", NULL, FIELD_I64, NS_PER_MS, TOP(keepalive_time_ns),
+    "A client that has been silent for so long is pinged. 0: never."},
+[KEY_KEEPALIVE_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "keepalive_timeout_ms", 1,
+    HOUR_MS, "ms", "20000", NULL, FIELD_I64, NS_PER_MS, TOP(keepalive_timeout_ns),
+    "A client that leaves a ping unanswered for so long is disconnected."},
+[KEY_COUNTERS] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "counters", 1, COUNTERS_PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(counters),
+    "File of the counters, which `shoalctl stat` reads. Left out: `/run/shoal/counters` for root, "
+    "else `shoal/counters` in `$XDG_RUNTIME_DIR`, or `/tmp/shoal-<uid>/counters`."},
+[KEY_LOG_LEVEL] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "log_level", 0, 0, NULL,
+    "info", "error|warn|info|debug", FIELD_NONE, 0, TOP(log_level),
+    "What is logged on stderr: this and what is graver."},
+[KEY_SANDBOX] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "sandbox", 0, 0, NULL,
+    "best_effort", "best_effort|required", FIELD_NONE, 0, TOP(sandbox),
+    "What a worker does if this kernel lacks a part of the sandbox that its stage is to have: "
+    "`best_effort` logs it, shows it in `shoalctl status` and goes on, `required` does not start."},
+[KEY_CALLER_METADATA] = {WHERE_TOP, CONFIG_NAME, OPTIONAL, "caller_metadata", 1,
+    CONFIG_NAME_BYTES_MAX, NULL,
+    "shoal-caller", NULL, FIELD_NONE, 0, TOP(caller_metadata),
+    "Key of the metadata by which callers say who they are, for fair shares when a pipeline is "
+    "full, in lower case. Who sends none is known by the address of its machine."},
+[KEY_TRACES] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "traces", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(traces),
+    "Where spans of traced requests go, as OTLP/JSON: `file:/var/log/shoal/spans.jsonl`, a line "
+    "for each export; or a collector's URL, `http://127.0.0.1:4318/v1/traces`. Traced is a request "
+    "that comes with a W3C `traceparent` whose flag says so. Left out: nothing is traced."},
+[KEY_TRACE_SAMPLE] = {WHERE_TOP, CONFIG_DECIMAL, OPTIONAL, "trace_sample", 0, 1, NULL,
+    "0", NULL, FIELD_U64, INT64_C(1) << 32, TOP(trace_sample),
+    "Share of the requests without a `traceparent` that are traced too. Only with `traces`."},
+[KEY_TLS] = {WHERE_TOP, CONFIG_TLS, OPTIONAL, "tls", 0, 0, NULL,
+    NULL, NULL, FIELD_NONE, 0, 0,
+    "Callers of all addresses of `listen` speak TLS, and may be asked for certificates. Not of "
+    "`http`, `metrics`, `probes`, `prestop` and a `runtime` of its own. Left out: no TLS."},
+[KEY_MESH] = {WHERE_TOP, CONFIG_MESH, OPTIONAL, "mesh", 0, 0, NULL,
+    NULL, NULL, FIELD_NONE, 0, 0,
+    "The node is one of a mesh, which loads and unloads the models of pipelines with `models`, and "
+    "those of another process (its own key `runtime`), and answers `mmesh.ModelMesh`; `mesh: {}` "
+    "is a mesh of one. Not together with `runtime` at the top. Left out: no mesh, unless the "
+    "environment asks for one."},
+[KEY_PIPELINES] = {WHERE_TOP, CONFIG_PIPELINES, OPTIONAL, "pipelines", 1, CONFIG_PIPELINES_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(pipelines),
+    "What is served. Needed, unless `mesh` has a `runtime`."},
+
+[KEY_TLS_CERTIFICATE] = {WHERE_TLS, CONFIG_TEXT, REQUIRED, "certificate", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(tls.certificate),
+    "PEM file, relative to this one: this node's certificate, and behind it those between it and "
+    "its authority. Read again when it changes, as are all of these files."},
+[KEY_TLS_KEY] = {WHERE_TLS, CONFIG_TEXT, REQUIRED, "key", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(tls.key),
+    "PEM file of the certificate's private key, without a password."},
+[KEY_TLS_CLIENT_CA] = {WHERE_TLS, CONFIG_TEXT, OPTIONAL, "client_ca", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(tls.ca),
+    "PEM file of the authorities that sign callers' certificates. Left out: callers are not asked "
+    "who they are."},
+[KEY_TLS_CLIENT_AUTH] = {WHERE_TLS, CONFIG_CHOICE, OPTIONAL, "client_auth", 0, 0, NULL,
+    NULL, "required|optional|none", FIELD_NONE, 0, TOP(tls.client_auth),
+    "Whether callers must show a certificate; `optional`: who shows one must show a good one. Left "
+    "out: `required` if there is `client_ca`."},
+
+[KEY_MESH_STORE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "store", 1, PATH_BYTES_MAX, NULL,
+    "memory", NULL, FIELD_NONE, 0, TOP(mesh.store),
+    "Where registered models are kept. `memory`: they are gone with the process. `file:PATH`: they "
+    "survive it. Both are for a mesh of one node. `etcd:http://a:2379,http://b:2379`, with "
+    "`;rootPrefix=/x` behind it if keys are to begin so, or `etcd:PATH.json`, a file with "
+    "`endpoints`, `userid`, `password`, `root_prefix`, `certificate_file` …: shared by all nodes."},
+[KEY_MESH_RUNTIME] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "runtime", 1, 255, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime),
+    "Another process that loads and serves the mesh's models for this node, by "
+    "`mmesh.ModelRuntime`: `unix:PATH`, relative to this file, or `HOST:PORT`. Pipelines with "
+    "`models` beside it load what they have in their `types`, and must have some. Left out: those "
+    "pipelines load all."},
+[KEY_MESH_CALLS] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "runtime_calls", 1, 255, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime_calls),
+    "Where that process is called for the models, likewise. Left out: as `runtime` says."},
+[KEY_MESH_RUNTIME_TYPES] = {WHERE_MESH, CONFIG_LABELS, OPTIONAL, "runtime_types", 1,
+    CONFIG_LABELS_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime_types),
+    "Types of models that `runtime` loads, named as in the pipelines' `types`, where both do. What "
+    "neither names is refused. Left out: all that no pipeline has in its `types`."},
+[KEY_MESH_PREFIX] = {WHERE_MESH, CONFIG_NAME, OPTIONAL, "prefix", 1, CONFIG_NAME_BYTES_MAX, NULL,
+    "tas-runtime", NULL, FIELD_NONE, 0, TOP(mesh.prefix),
+    "Second part of all keys in etcd, after the root prefix."},
+[KEY_MESH_SERVICE] = {WHERE_MESH, CONFIG_NAME, OPTIONAL, "service", 1, CONFIG_NAME_BYTES_MAX, NULL,
+    "shoal", NULL, FIELD_NONE, 0, TOP(mesh.service),
+    "Third part of all keys in etcd: nodes of one service are one mesh."},
+[KEY_MESH_INSTANCE] = {WHERE_MESH, CONFIG_NAME, OPTIONAL, "instance", 1, CONFIG_NAME_BYTES_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(mesh.instance),
+    "This node's id, which no other node may have. Left out: the last 12 characters of the host's "
+    "name."},
+[KEY_MESH_PEERS] = {WHERE_MESH, CONFIG_ADDRESSES, OPTIONAL, "peers", 1, CONFIG_LISTEN_MAX, NULL,
+    "port:8080", NULL, FIELD_NONE, 0, TOP(mesh.peers),
+    "Addresses for other nodes of the mesh. Only with etcd."},
+[KEY_MESH_ADDRESS] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "address", 1, 255, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.address),
+    "HOST or HOST:PORT under which other nodes reach the first of `peers`. Left out: the address "
+    "that this host's name has."},
+[KEY_MESH_TLS] = {WHERE_MESH, CONFIG_TLS, OPTIONAL, "tls", 0, 0, NULL,
+    NULL, NULL, FIELD_NONE, 0, 0,
+    "Nodes call each other over TLS, both sides with certificates. The same at all nodes of the "
+    "mesh: those with it and those without do not call each other. Only with etcd. Left out: no "
+    "TLS."},
+[KEY_MESH_LABELS] = {WHERE_MESH, CONFIG_LABELS, OPTIONAL, "labels", 1, CONFIG_LABELS_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.labels),
+    "What this node offers, for `type_constraints`."},
+[KEY_MESH_TYPES] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "type_constraints", 1, 65536, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.type_constraints),
+    "File, relative to this one, that says which labels models of a type need or prefer, or the "
+    "JSON itself: `{\"TYPE\": {\"required\": [LABEL…], \"preferred\": [LABEL…]}, \"_default\": "
+    "…}`."},
+[KEY_MESH_DATAPLANE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "dataplane", 1, 65536, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.dataplane),
+    "File, relative to this one, that says which methods callers may call and which field of a "
+    "request has the model's id, or the JSON itself: `{\"rpcConfigs\": "
+    "{\"package.Service/Method\": {\"idExtractionPath\": [1], \"vModelId\": true}, …}, "
+    "\"allowOtherRpcs\": true}`. Read again when it changes. Left out: all may be called."},
+[KEY_MESH_RPM] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "scaleup_rpm", 10, 10000000,
+    "calls a minute", "2000", NULL, FIELD_U32, 1, TOP(mesh.scaleup_rpm),
+    "A copy of a model that answers more gets company on another node."},
+[KEY_MESH_FAILURE_EXPIRY] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "failure_expiry_ms", 1000,
+    24 * HOUR_MS, "ms", "900000", NULL, FIELD_I64, NS_PER_MS, TOP(mesh.failure_expiry_ns),
+    "A node that could not load a model tries again after this time, or half of it if the model is "
+    "in use."},
+[KEY_MESH_NAMES] = {WHERE_MESH, CONFIG_CHOICE, OPTIONAL, "names", 0, 0, NULL,
+    "models", "models|vmodels", FIELD_NONE, 0, TOP(mesh.names),
+    "What the name in a request is, if its metadata name neither a model (`mm-model-id`) nor a "
+    "vmodel (`mm-vmodel-id`)."},
+[KEY_MESH_OWNER] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "vmodel_owner", 1, 255, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.vmodel_owner),
+    "Owner of vmodels in calls of `mmesh.ModelMesh` that name none."},
+[KEY_MESH_LOCATION] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "location", 1, 255, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.location),
+    "Where the node runs, for people who read its record."},
+[KEY_MESH_ZONE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "zone", 1, 255, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.zone),
+    "Its failure domain, likewise."},
+
+[KEY_MESH_TLS_CERTIFICATE] = {WHERE_MESH_TLS, CONFIG_TEXT, REQUIRED, "certificate", 1,
+    PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.certificate),
+    "PEM file, relative to this one: this node's certificate, for a server and for a client. Read "
+    "again when it changes, as are all of these files."},
+[KEY_MESH_TLS_KEY] = {WHERE_MESH_TLS, CONFIG_TEXT, REQUIRED, "key", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.key),
+    "PEM file of the certificate's private key, without a password."},
+[KEY_MESH_TLS_CA] = {WHERE_MESH_TLS, CONFIG_TEXT, REQUIRED, "ca", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.ca),
+    "PEM file of the authority that signs the certificates of the mesh's nodes. Without "
+    "`peer_name` whoever has a certificate of it is taken for a node: it should sign nothing "
+    "else."},
+[KEY_MESH_TLS_NAME] = {WHERE_MESH_TLS, CONFIG_TEXT, OPTIONAL, "peer_name", 1, 253,
+    NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.peer_name),
+    "A DNS name that the certificate of every node has, and of nobody else: asked for on both "
+    "sides. Left out: a node that is called must have one for its host, or address."},
+
+[KEY_PIPELINE_NAME] = {WHERE_PIPELINE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(name),
+    "The model name that callers use; no other pipeline may have it."},
+[KEY_METHOD] = {WHERE_PIPELINE, CONFIG_TEXT, OPTIONAL, "method", 1, CONFIG_METHOD_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, PIPELINE(method),
+    "A gRPC method, `/package.Service/Method`, that is answered by this pipeline, and by no other. "
+    "The modelets get the request as it came, in one input `message` (UINT8), and the last one's "
+    "output `message` (UINT8, one dimension) is the answer. Unary. Left out: it is called by its "
+    "name, in the Open Inference Protocol."},
+[KEY_ID_PATH] = {WHERE_PIPELINE, CONFIG_FIELD_NUMBERS, OPTIONAL, "id_path", 1, CONFIG_ID_PATH_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(id_path),
+    "Where the method's requests name the model: the field numbers that lead to a string field, "
+    "from the outermost message in. Metadata `mm-model-id` comes first. Only with `method` and "
+    "`models`."},
+[KEY_SLOTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "slots", 1, SLOTS_MAX, "requests",
+    "1024", NULL, FIELD_U32, 1, PIPELINE(slot_count),
+    "Requests in flight at most; more get RESOURCE_EXHAUSTED at once. From 64 on, while several "
+    "callers or priorities come, a tenth is kept for priority 1 and a twentieth for callers who "
+    "have little in flight."},
+[KEY_ARENA_MIB] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "arena_mib", 0, MIB, "MiB",
+    "0", NULL, FIELD_U64, MIB, PIPELINE(arena_bytes),
+    "Memory for the tensors of requests in flight. 0: chosen from `slots` and `message_mib`."},
+[KEY_DEFAULT_TIMEOUT_MS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "default_timeout_ms", 0,
+    24 * HOUR_MS, "ms", "0", NULL, FIELD_I64, NS_PER_MS, PIPELINE(default_timeout_ns),
+    "Deadline of requests that come without one. 0: none."},
+[KEY_QUEUE_LIMIT_MS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "queue_limit_ms", 0,
+    24 * HOUR_MS, "ms", "0", NULL, FIELD_I64, NS_PER_MS, PIPELINE(queue_limit_ns),
+    "A request that would take longer than this, by forecast, is refused at once, even if its "
+    "deadline is later or it has none. 0: only deadlines count."},
+[KEY_SPIN_US] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "spin_us", 0, 1000, "µs",
+    "200", NULL, FIELD_I64, NS_PER_US, PIPELINE(spin_ns),
+    "How long workers look for work before they sleep, at most. 0: not at all."},
+[KEY_LOCAL_CLIENTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "local_clients", 0, GUESTS_MAX,
+    "clients", "0", NULL, FIELD_U32, 1, PIPELINE(local_clients),
+    "Programs on this host that may be connected through shared memory (`shoal/client.h`), by root "
+    "and the node's own user. Their inputs may change while modelets read them. 0: none."},
+[KEY_LOCAL_SLOTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "local_slots", 1, 256, "requests",
+    "64", NULL, FIELD_U32, 1, PIPELINE(local_slots),
+    "Requests of one local client in flight, at most."},
+[KEY_LOCAL_MIB] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "local_mib", 1, 65536, "MiB",
+    "16", NULL, FIELD_U64, MIB, PIPELINE(local_bytes),
+    "Memory for the tensors of one local client; a message has at most a fifth of it."},
+[KEY_MODELS] = {WHERE_PIPELINE, CONFIG_MODELS, OPTIONAL, "models", 0, 0, NULL,
+    NULL, NULL, FIELD_NONE, 0, 0,
+    "Models come and go while the pipeline serves, and calls name the model. Not together with "
+    "`local_clients` or `batch_wait: adaptive`."},
+[KEY_STAGES] = {WHERE_PIPELINE, CONFIG_STAGES, REQUIRED, "stages", 1, STAGES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, PIPELINE(stages), "What a request passes through, in this order."},
+
+[KEY_MODELS_ROOT] = {WHERE_MODELS, CONFIG_TEXT, REQUIRED, "root", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, PIPELINE(models.root),
+    "The directory that every model lies in, relative to this file. Paths of models are looked for "
+    "beneath it, and workers can read nothing else of them."},
+[KEY_MODELS_MEMORY] = {WHERE_MODELS, CONFIG_INTEGER, REQUIRED, "memory_mib", 1, 16 * MIB, "MiB",
+    NULL, NULL, FIELD_U64, MIB, PIPELINE(models.memory_bytes),
+    "Memory that loaded models may take: of each worker that holds them, and what is mapped once "
+    "for each stage. The least recently used that nobody has ordered makes room."},
+[KEY_MODELS_CONCURRENCY] = {WHERE_MODELS, CONFIG_INTEGER, OPTIONAL, "load_concurrency", 1, 64,
+    "models", "2", NULL, FIELD_U32, 1, PIPELINE(models.load_concurrency),
+    "Models that are being loaded at once, at most."},
+[KEY_MODELS_TIMEOUT] = {WHERE_MODELS, CONFIG_INTEGER, OPTIONAL, "load_timeout_ms", 1, HOUR_MS,
+    "ms", "60000", NULL, FIELD_I64, NS_PER_MS, PIPELINE(models.load_timeout_ns),
+    "A load that takes longer fails, and the workers that still load are replaced."},
+[KEY_MODELS_DEFAULT] = {WHERE_MODELS, CONFIG_INTEGER, OPTIONAL, "default_size_mib", 1, 16 * MIB,
+    "MiB", "16", NULL, FIELD_U64, MIB, PIPELINE(models.default_bytes),
+    "What a model is taken to need before anything is known of it. Not given: at most half of "
+    "`memory_mib`; with a mesh nine tenths of it are the most."},
+[KEY_MODELS_TYPES] = {WHERE_MODELS, CONFIG_NAMES, OPTIONAL, "types", 1, CONFIG_TYPES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, PIPELINE(models.types),
+    "Types of models that it takes, by the key's `model_type.name`, where several pipelines have "
+    "`models`, or `mesh` has a `runtime`. No two may name the same."},
+[KEY_MODELS_WATCH] = {WHERE_MODELS, CONFIG_CHOICE, OPTIONAL, "watch", 0, 0, NULL,
+    "yes", "yes|no", FIELD_NONE, 0, PIPELINE(models.watch),
+    "Whether each sub-directory of `root` is a model of that name, loaded when it is asked for."},
+
+[KEY_STAGE_NAME] = {WHERE_STAGE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, STAGE(name),
+    "What the stage is called in counters and logs; no other stage of the pipeline may have it."},
+[KEY_MODELET] = {WHERE_STAGE, CONFIG_TEXT, REQUIRED, "modelet", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, STAGE(modelet),
+    "The plug-in: a path, relative to this file; or a bare file name, searched in this file's "
+    "folder, the folders of `$SHOAL_MODELET_PATH`, and `lib/shoal` beside the folder of `shoald`."},
+[KEY_WORKERS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "workers", 1, STAGE_WORKERS_MAX,
+    "processes", "1", NULL, FIELD_U32, 1, STAGE(worker_count),
+    "Workers that are not pinned. Not together with `cpus`."},
+[KEY_STAGE_CPUS] = {WHERE_STAGE, CONFIG_CPUS, OPTIONAL, "cpus", 1, STAGE_WORKERS_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, STAGE(cpus),
+    "One worker per element, pinned to that CPU; one CPU may come several times."},
+[KEY_BATCH_SIZE] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "batch_size", 0, 4096, "requests",
+    "0", NULL, FIELD_U32, 1, STAGE(batch_size),
+    "Requests that the modelet is given together, at most; not more than `slots`. 0: one at a "
+    "time."},
+[KEY_BATCH_WAIT_MS] = {WHERE_STAGE, CONFIG_DECIMAL, OPTIONAL, "batch_wait_ms", 0, 60000, "ms",
+    "0", NULL, FIELD_I64, NS_PER_MS, STAGE(batch_wait_ns),
+    "How long the oldest request of a batch waits at this stage for others; fractions are allowed. "
+    "0: what is there goes. Only with `batch_size`."},
+[KEY_BATCH_WAIT] = {WHERE_STAGE, CONFIG_CHOICE, OPTIONAL, "batch_wait", 0, 0, NULL,
+    "fixed", "fixed|adaptive", FIELD_NONE, 0, STAGE(batch_wait),
+    "`fixed`: a batch waits for `batch_wait_ms` unless it gets full. `adaptive`: for so long at "
+    "most, and only while the arrivals seen promise that more company saves more than the waiting "
+    "costs; not at all for a lone caller."},
+[KEY_START_TIMEOUT_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "start_timeout_ms", 1, HOUR_MS,
+    "ms", "30000", NULL, FIELD_I64, NS_PER_MS, STAGE(start_timeout_ns),
+    "A worker that is not ready by then is killed, and started again after a while."},
+[KEY_RUN_TIMEOUT_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "run_timeout_ms", 0, HOUR_MS,
+    "ms", "0", NULL, FIELD_I64, NS_PER_MS, STAGE(run_timeout_ns),
+    "A worker whose modelet does not come back from a run by then is killed; what it ran is "
+    "treated as in a death (`attempts_max`). 0: no limit."},
+[KEY_QUARANTINE_DEATHS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "quarantine_deaths", 0, 1000,
+    "deaths", "10", NULL, FIELD_U32, 1, STAGE(quarantine_deaths),
+    "After so many deaths of workers in a row, none of which has seen a request finished, the "
+    "stage is quarantined: no worker is started, and requests are refused with the reason. "
+    "0: never."},
+[KEY_QUARANTINE_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "quarantine_ms", 1, 24 * HOUR_MS,
+    "ms", "60000", NULL, FIELD_I64, NS_PER_MS, STAGE(quarantine_ns),
+    "How long a quarantine lasts until a single worker is tried."},
+[KEY_HALVINGS_MAX] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "halvings_max", 0, 16, NULL,
+    "12", NULL, FIELD_U32, 1, STAGE(halvings_max),
+    "How often a batch that failed as a whole is cut in two to find the culprit. 0: never."},
+[KEY_ATTEMPTS_MAX] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "attempts_max", 1, 8, NULL,
+    "2", NULL, FIELD_U32, 1, STAGE(attempts_max),
+    "How often a request is run when workers die of it; 1: it is not run again."},
+[KEY_SANDBOX_ALLOW] = {WHERE_STAGE, CONFIG_CHOICES, OPTIONAL, "sandbox_allow", 0,
+    SANDBOX_ALLOW_COUNT, NULL, NULL, SANDBOX_ALLOW_NAMES, FIELD_U32, 1, STAGE(sandbox_allow),
+    "What this stage's workers may do that the sandbox forbids. A modelet may read its own "
+    "folder, this file's, its model and the system's libraries while it starts, and nothing more. "
+    "`reading`: open these also while it serves. `files`: read, write and make whatever file the "
+    "user may. `network`: sockets. `processes`: start and signal other processes; brings "
+    "`reading` and `code`. `code`: make memory executable while it serves (a JIT; with `reading`, "
+    "libraries). `all`: no sandbox."},
+[KEY_PARAMS] = {WHERE_STAGE, CONFIG_PARAMS, OPTIONAL, "params", 0, CONFIG_PARAMS_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, STAGE(params),
+    "The modelet's own parameters, passed on as written."},
+[KEY_MODEL] = {WHERE_STAGE, CONFIG_MODEL, OPTIONAL, "model", 0, 0, NULL,
+    NULL, NULL, FIELD_NONE, 0, 0, "The model that the modelet is to load."},
+
+[KEY_MODEL_ID] = {WHERE_MODEL, CONFIG_TEXT, REQUIRED, "id", 1, 1024, NULL,
+    NULL, NULL, FIELD_NONE, 0, STAGE(model_id), "Its name to the modelet."},
+[KEY_MODEL_PATH] = {WHERE_MODEL, CONFIG_TEXT, OPTIONAL, "path", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, STAGE(model_path), "Its file, relative to this file."},
+[KEY_MODEL_KEY] = {WHERE_MODEL, CONFIG_TEXT, OPTIONAL, "key", 1, PATH_BYTES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, STAGE(model_key), "What else the modelet is to be told of it."},
+    /* clang-format on */
+};
+
+static const char *const where_names[WHERE_COUNT] = {
+    [WHERE_TOP] = "the top level",   [WHERE_TLS] = "`tls` at the top",
+    [WHERE_MESH] = "the mesh",       [WHERE_MESH_TLS] = "the mesh's `tls`",
+    [WHERE_PIPELINE] = "a pipeline", [WHERE_MODELS] = "a pipeline's models",
+    [WHERE_STAGE] = "a stage",       [WHERE_MODEL] = "a stage's model",
+};
+
+static const char *const type_names[] = {
+    [CONFIG_NAME] = "a name",
+    [CONFIG_TEXT] = "text",
+    [CONFIG_CHOICE] = "a word",
+    [CONFIG_CHOICES] = "a list of words",
+    [CONFIG_INTEGER] = "an integer",
+    [CONFIG_DECIMAL] = "a number",
+    [CONFIG_ADDRESSES] = "a list of addresses",
+    [CONFIG_HTTP_ADDRESSES] = "an address or a list of them",
+    [CONFIG_CPUS] = "a list of CPU numbers",
+    [CONFIG_FIELD_NUMBERS] = "a list of field numbers",
+    [CONFIG_PARAMS] = "a map of names to single values",
+    [CONFIG_MODEL] = "a map",
+    [CONFIG_NAMES] = "a list of names",
+    [CONFIG_MODELS] = "a map",
+    [CONFIG_LABELS] = "a list of labels",
+    [CONFIG_MESH] = "a map",
+    [CONFIG_TLS] = "a map",
+    [CONFIG_STAGES] = "a list of stages",
+    [CONFIG_PIPELINES] = "a list of pipelines",
+};
+
+const char *
+config_where_name(enum config_where where)
+{
+    return where_names[where];
+}
+
+const char *
+config_type_name(enum config_type type)
+{
+    return type_names[type];
+}
+
+const struct config_key *
+config_key_find(enum config_where where, const char *name)
+{
+    for (size_t i = 0; i < KEY_COUNT; i++)
+        if (config_keys[i].where == where && strcmp(config_keys[i].name, name) == 0)
+            return &config_keys[i];
+    return NULL;
+}
+
+/* Nobody means a key by something longer. */
+enum { TYPO_BYTES_MAX = 32 };
+
+/* How many letters must be put in, taken out or changed to make one word of the other. */
+static size_t
+edit_distance(const char *a, const char *b)
+{
+    size_t previous[TYPO_BYTES_MAX + 1];
+    size_t current[TYPO_BYTES_MAX + 1];
+    size_t columns = strlen(b);
+    CHECK(columns <= TYPO_BYTES_MAX);
+    for (size_t j = 0; j <= columns; j++)
+        previous[j] = j;
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        current[0] = i;
+        for (size_t j = 1; j <= columns; j++) {
+            size_t change = previous[j - 1] + (a[i - 1] != b[j - 1]);
+            size_t other = 1 + (previous[j] < current[j - 1] ? previous[j] : current[j - 1]);
+            current[j] = change < other ? change : other;
+        }
+        memcpy(previous, current, sizeof(previous));
+    }
+    return previous[columns];
+}
+
+const struct config_key *
+config_key_nearest(enum config_where where, const char *name)
+{
+    size_t length = strlen(name);
+    if (length > TYPO_BYTES_MAX)
+        return NULL;
+    const struct config_key *nearest = NULL;
+    size_t least = 1 + (length < 3 ? 1 : length / 3 + 1); /* more than that is another word */
+    for (size_t i = 0; i < KEY_COUNT; i++) {
+        size_t distance = edit_distance(name, config_keys[i].name);
+        bool here = config_keys[i].where == where;
+        if (distance < least && (here || distance == 0)) {
+            nearest = &config_keys[i];
+            least = distance;
+        }
+    }
+    return nearest;
+}
+
+void
+config_range_text(const struct config_key *key, char *text, size_t room)
+{
+    const char *gap = key->unit != NULL ? " " : "";
+    const char *unit = key->unit != NULL ? key->unit : "";
+    switch (key->type) {
+    case CONFIG_INTEGER:
+    case CONFIG_DECIMAL:
+        snprintf(text, room, "%.0f to %.0f%s%s", key->min, key->max, gap, unit);
+        break;
+    case CONFIG_NAME:
+        snprintf(text, room, "%.0f to %.0f letters, digits, `.`, `_`, `-`", key->min, key->max);
+        break;
+    case CONFIG_CHOICE:
+    case CONFIG_CHOICES: snprintf(text, room, "%s", key->choices); break;
+    case CONFIG_ADDRESSES:
+    case CONFIG_HTTP_ADDRESSES:
+    case CONFIG_FIELD_NUMBERS:
+    case CONFIG_CPUS:
+    case CONFIG_PARAMS:
+    case CONFIG_NAMES:
+    case CONFIG_LABELS:
+    case CONFIG_STAGES:
+    case CONFIG_PIPELINES: snprintf(text, room, "%.0f to %.0f elements", key->min, key->max); break;
+    case CONFIG_TEXT:
+    case CONFIG_MODEL:
+    case CONFIG_MESH:
+    case CONFIG_TLS:
+    case CONFIG_MODELS: text[0] = '\0'; break;
+    }
+}

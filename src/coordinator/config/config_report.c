@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "coordinator/config/config_tree.h"
+
+void *
+must_allocate(size_t count, size_t size)
+{
+    void *memory = calloc(count > 0 ? count : 1, size);
+    CHECK(memory != NULL);
+    return memory;
+}
+
+char *
+must_copy(const char *text)
+{
+    char *copy = strdup(text);
+    CHECK(copy != NULL);
+    return copy;
+}
+
+char *
+must_format(const char *format, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, format);
+    CHECK(vasprintf(&text, format, args) >= 0);
+    va_end(args);
+    return text;
+}
+
+void
+report_add(struct report *report, int line, const char *format, ...)
+{
+    if (report->count == REPORT_MAX) {
+        report->untold++;
+        return;
+    }
+    char *text = NULL;
+    va_list args;
+    va_start(args, format);
+    CHECK(vasprintf(&text, format, args) >= 0);
+    va_end(args);
+    /* kept in the order of the file: whole structs are judged after their parts */
+    uint32_t at = report->count++;
+    for (; at > 0 && report->entries[at - 1].line > line; at--)
+        report->entries[at] = report->entries[at - 1];
+    report->entries[at] = (struct report_entry){.line = line, .text = text};
+}
+
+uint32_t
+report_total(const struct report *report)
+{
+    return report->count + report->untold;
+}
+
+void
+report_finish(struct report *report, struct config_errors *errors)
+{
+    *errors = (struct config_errors){.lines = must_allocate(report->count + 1, sizeof(char *))};
+    for (uint32_t i = 0; i < report->count; i++) {
+        struct report_entry *entry = &report->entries[i];
+        errors->lines[errors->count++] =
+            entry->line > 0 ? must_format("%s:%d: %s", report->file, entry->line, entry->text)
+                            : must_format("%s: %s", report->file, entry->text);
+        free(entry->text);
+    }
+    if (report->untold > 0)
+        errors->lines[errors->count++] =
+            must_format("%s: and %u more mistakes", report->file, report->untold);
+    report->count = 0;
+}
+
+const char *
+text_show(const char *value, char text[REPORT_VALUE_BYTES])
+{
+    enum { CUT = 60 };
+    size_t length = strlen(value);
+    size_t shown = length < CUT ? length : CUT;
+    while (shown < length && shown > 0 && ((unsigned char)value[shown] & 0xc0) == 0x80)
+        shown--; /* not in the middle of a character */
+    snprintf(text, REPORT_VALUE_BYTES, "\"%.*s%s\"", (int)shown, value, shown < length ? "…" : "");
+    for (char *c = text; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
+    return text;
+}
+
+bool
+node_is_null(const struct node *node)
+{
+    return node->kind == NODE_SCALAR && node->style == NODE_PLAIN &&
+           (node->text[0] == '\0' || strcmp(node->text, "~") == 0 ||
+            strcmp(node->text, "null") == 0);
+}
+
+const char *
+node_show(const struct node *node, char text[REPORT_VALUE_BYTES])
+{
+    if (node->kind == NODE_LIST)
+        return node->count == 0 ? "an empty list" : "a list";
+    if (node->kind == NODE_MAP)
+        return node->count == 0 ? "an empty map" : "a map";
+    if (node->kind == NODE_BROKEN || node_is_null(node))
+        return "nothing";
+    text_show(node->text, text);
+    return text;
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * YAML to tree, by libyaml's events. What a configuration has no use for is refused where it
+ * stands, so that no file can make more of itself than its bytes: aliases and anchors, tags, a
+ * second document, NUL bytes, depth, number of values.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "base/check.h"
+#include "coordinator/config/config_tree.h"
+
+/* The deepest value of a valid file has depth 7: a parameter of a stage of a pipeline. */
+enum { DEPTH_MAX = 16, NODES_MAX = 100000 };
+
+struct builder {
+    yaml_parser_t parser;
+    struct report *report;
+    const char *input;
+    size_t input_bytes;
+    uint32_t node_count;
+    int depth;
+    bool stopped; /* a mistake after which nothing more can be read; reported */
+};
+
+static struct node *build_value(struct builder *builder, const yaml_event_t *event);
+
+static void
+stop(struct builder *builder, int line, const char *text)
+{
+    if (!builder->stopped)
+        report_add(builder->report, line, "%s", text);
+    builder->stopped = true;
+}
+
+/* ---- mistakes of syntax ---- */
+
+static int
+line_of(const char *input, size_t offset)
+{
+    int line = 1;
+    for (size_t i = 0; i < offset; i++)
+        line += input[i] == '\n';
+    return line;
+}
+
+/* A tab before the first word of a line is what libyaml's words do not make clear. */
+static bool
+tab_indents(const struct builder *builder, int line)
+{
+    const char *at = builder->input;
+    const char *end = at + builder->input_bytes;
+    for (int i = 1; i < line && at != NULL; i++) {
+        at = memchr(at, '\n', (size_t)(end - at));
+        at = at != NULL ? at + 1 : NULL;
+    }
+    while (at != NULL && at < end && *at == ' ')
+        at++;
+    return at != NULL && at < end && *at == '\t';
+}
+
+static void
+report_syntax(struct builder *builder)
+{
+    const yaml_parser_t *parser = &builder->parser;
+    const char *problem = parser->problem != NULL ? parser->problem : "unreadable";
+    if (builder->stopped)
+        return;
+    builder->stopped = true;
+    CHECK(parser->error != YAML_MEMORY_ERROR);
+    if (parser->error == YAML_READER_ERROR) {
+        size_t offset = parser->problem_offset < builder->input_bytes ? parser->problem_offset
+                                                                      : builder->input_bytes;
+        report_add(builder->report, line_of(builder->input, offset),
+                   "not UTF-8 text: %s (byte 0x%02x)", problem,
+                   (unsigned)parser->problem_value & 0xff);
+        return;
+    }
+    int line = (int)parser->problem_mark.line + 1;
+    const char *hint = tab_indents(builder, line) ? ": indent with spaces, not with a tab" : "";
+    if (parser->context != NULL)
+        report_add(builder->report, line, "not YAML: %s, %s that begins in line %d%s", problem,
+                   parser->context, (int)parser->context_mark.line + 1, hint);
+    else
+        report_add(builder->report, line, "not YAML: %s%s", problem, hint);
+}
+
+static bool
+next_event(struct builder *builder, yaml_event_t *event)
+{
+    if (!builder->stopped && yaml_parser_parse(&builder->parser, event))
+        return true;
+    report_syntax(builder);
+    memset(event, 0, sizeof(*event));
+    return false;
+}
+
+/* ---- nodes ---- */
+
+static struct node *
+node_make(struct builder *builder, enum node_kind kind, const yaml_event_t *event)
+{
+    struct node *node = must_allocate(1, sizeof(*node));
+    node->kind = kind;
+    node->line = (int)event->start_mark.line + 1;
+    if (++builder->node_count > NODES_MAX)
+        stop(builder, node->line, "too many values: no configuration needs 100000");
+    return node;
+}
+
+void
+tree_free(struct node *node)
+{
+    while (node != NULL) {
+        struct node *next = node->next;
+        tree_free(node->first); /* as deep as the tree, which is limited */
+        free(node->key);
+        free(node->text);
+        free(node);
+        node = next;
+    }
+}
+
+static void
+refuse_marks(struct builder *builder, struct node *node, const yaml_char_t *anchor,
+             const yaml_char_t *tag)
+{
+    if (anchor != NULL)
+        report_add(builder->report, node->line,
+                   "anchors (&%.40s) are not supported: write the value out where it is needed",
+                   (const char *)anchor);
+    if (tag != NULL) {
+        char shown[REPORT_VALUE_BYTES];
+        report_add(builder->report, node->line,
+                   "tags (%s) are not supported: write the value alone",
+                   text_show((const char *)tag, shown));
+        node->kind = NODE_BROKEN;
+    }
+}
+
+static struct node *
+build_scalar(struct builder *builder, const yaml_event_t *event)
+{
+    struct node *node = node_make(builder, NODE_SCALAR, event);
+    const char *text = (const char *)event->data.scalar.value;
+    node->style = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE ? NODE_PLAIN : NODE_QUOTED;
+    node->text = must_copy(text);
+    if (strlen(text) != event->data.scalar.length) {
+        report_add(builder->report, node->line, "a NUL byte (\\0) in a text: take it out");
+        node->kind = NODE_BROKEN;
+    }
+    refuse_marks(builder, node, event->data.scalar.anchor, event->data.scalar.tag);
+    return node;
+}
+
+static struct node *
+build_list(struct builder *builder, const yaml_event_t *start)
+{
+    struct node *list = node_make(builder, NODE_LIST, start);
+    refuse_marks(builder, list, start->data.sequence_start.anchor, start->data.sequence_start.tag);
+    struct node **link = &list->first;
+    yaml_event_t event;
+    while (next_event(builder, &event)) {
+        bool end = event.type == YAML_SEQUENCE_END_EVENT;
+        if (!end) {
+            *link = build_value(builder, &event);
+            link = &(*link)->next;
+            list->count++;
+        }
+        yaml_event_delete(&event);
+        if (end)
+            break;
+    }
+    return list;
+}
+
+static struct node *
+build_map(struct builder *builder, const yaml_event_t *start)
+{
+    struct node *map = node_make(builder, NODE_MAP, start);
+    refuse_marks(builder, map, start->data.mapping_start.anchor, start->data.mapping_start.tag);
+    struct node **link = &map->first;
+    yaml_event_t event;
+    while (next_event(builder, &event)) {
+        if (event.type == YAML_MAPPING_END_EVENT) {
+            yaml_event_delete(&event);
+            break;
+        }
+        struct node *key = build_value(builder, &event);
+        yaml_event_delete(&event);
+        if (!next_event(builder, &event)) {
+            tree_free(key);
+            break;
+        }
+        struct node *value = build_value(builder, &event);
+        yaml_event_delete(&event);
+        if (key->kind == NODE_SCALAR) {
+            value->key = key->text;
+            value->key_line = key->line;
+            key->text = NULL;
+            *link = value;
+            link = &value->next;
+            map->count++;
+        } else {
+            if (key->kind != NODE_BROKEN)
+                report_add(builder->report, key->line, "a key must be a word, not a list or a map");
+            tree_free(value);
+        }
+        tree_free(key);
+    }
+    return map;
+}
+
+/* Never NULL: what is refused becomes NODE_BROKEN. */
+static struct node *
+build_value(struct builder *builder, const yaml_event_t *event)
+{
+    struct node *node;
+    int line = (int)event->start_mark.line + 1;
+    if (++builder->depth > DEPTH_MAX)
+        stop(builder, line, "too deep: no value of a configuration lies within so many others");
+    switch (event->type) {
+    case YAML_SCALAR_EVENT: node = build_scalar(builder, event); break;
+    case YAML_SEQUENCE_START_EVENT: node = build_list(builder, event); break;
+    case YAML_MAPPING_START_EVENT: node = build_map(builder, event); break;
+    default:
+        CHECK(event->type == YAML_ALIAS_EVENT);
+        node = node_make(builder, NODE_BROKEN, event);
+        report_add(builder->report, line,
+                   "aliases (*%.40s) are not supported: write the value out here",
+                   (const char *)event->data.alias.anchor);
+    }
+    builder->depth--;
+    return node;
+}
+
+/* ---- the document ---- */
+
+/* The events around the one value of a file; what `wanted` is not ends the reading. */
+static bool
+expect(struct builder *builder, yaml_event_type_t wanted)
+{
+    yaml_event_t event;
+    if (!next_event(builder, &event))
+        return false;
+    bool found = event.type == wanted;
+    int line = (int)event.start_mark.line + 1;
+    if (!found && event.type == YAML_DOCUMENT_START_EVENT)
+        stop(builder, line, "a second document: a configuration is one");
+    else if (!found)
+        stop(builder, 1, "the file is empty: at least `pipelines` is needed");
+    yaml_event_delete(&event);
+    return found;
+}
+
+static struct node *
+build_document(struct builder *builder)
+{
+    yaml_event_t event;
+    struct node *tree = NULL;
+    if (expect(builder, YAML_STREAM_START_EVENT) && expect(builder, YAML_DOCUMENT_START_EVENT) &&
+        next_event(builder, &event)) {
+        tree = build_value(builder, &event);
+        yaml_event_delete(&event);
+        if (expect(builder, YAML_DOCUMENT_END_EVENT))
+            (void)expect(builder, YAML_STREAM_END_EVENT);
+    }
+    return tree;
+}
+
+/* What libyaml shall not even see: NULs end a text early, each %TAG is compared with all others. */
+static bool
+bytes_refused(const char *text, size_t size, struct report *report)
+{
+    if (size > CONFIG_FILE_BYTES_MAX) {
+        report_add(report, 1, "more than %d KiB: that is no configuration",
+                   CONFIG_FILE_BYTES_MAX / 1024);
+        return true;
+    }
+    const char *nul = memchr(text, '\0', size);
+    if (nul != NULL) {
+        report_add(report, line_of(text, (size_t)(nul - text)),
+                   "a NUL byte: the file must be UTF-8 text");
+        return true;
+    }
+    static const char directive[] = "%TAG";
+    const char *tag = memmem(text, size, directive, strlen(directive));
+    while (tag != NULL && tag > text && tag[-1] != '\n' && tag[-1] != '\r')
+        tag = memmem(tag + 1, size - (size_t)(tag + 1 - text), directive, strlen(directive));
+    if (tag == NULL)
+        return false;
+    report_add(report, line_of(text, (size_t)(tag - text)), "%%TAG: tags are not supported");
+    return true;
+}
+
+struct node *
+tree_read(const char *text, size_t size, struct report *report)
+{
+    if (size == 0)
+        text = ""; /* it may be NULL */
+    if (bytes_refused(text, size, report))
+        return NULL;
+    static const char mark[] = "\xef\xbb\xbf"; /* editors may put it first; libyaml stumbles */
+    if (size >= 3 && memcmp(text, mark, 3) == 0) {
+        text += 3;
+        size -= 3;
+    }
+    struct builder builder = {.report = report, .input = text, .input_bytes = size};
+    CHECK(yaml_parser_initialize(&builder.parser));
+    yaml_parser_set_encoding(&builder.parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&builder.parser, (const unsigned char *)text, size);
+    struct node *tree = build_document(&builder);
+    yaml_parser_delete(&builder.parser);
+    if (builder.stopped) {
+        tree_free(tree);
+        return NULL;
+    }
+    return tree;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The gRPC front: the server's threads, which take calls, find the pipeline they name and submit to
+ * it. The thread that received a call dispatches it; while requests are in flight it also gathers
+ * and answers, so that under load no other thread has to be woken (pipeline/DESIGN.md, "Who
+ * gathers").
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "coordinator/config/config.h"
+#include "coordinator/pipeline/pipeline.h"
+#include "coordinator/pipeline/share.h"
+#include "shm/counters.h"
+
+struct front;
+struct registry;
+struct tracer;
+
+enum { FRONT_THREADS_MAX = 16 };
+
+struct front_options {
+    const struct config *config;
+    const char *const *listen; /* replaces the configuration's list when listen_count > 0 */
+    uint32_t listen_count;
+    struct pipeline *const *pipelines;
+    uint32_t pipeline_count;
+    struct registry *registry;  /* of the node's models */
+    struct runtime *runtime;    /* NULL: mmesh.ModelRuntime is not served */
+    struct mesh_node *mesh;     /* NULL: the node is of no mesh */
+    _Atomic uint64_t *counters; /* of the node */
+    struct tracer *tracer;      /* NULL: nothing is traced */
+    struct share_key share_key; /* by which callers are known, whatever way they come */
+    struct rpc_tls *tls;        /* NULL: none */
+};
+
+/* Binds all addresses. Calls are taken from front_start on. */
+enum status front_create(const struct front_options *options, struct front **front,
+                         struct error *error) WARN_UNUSED;
+void front_start(struct front *front);
+
+/* Of its threads, in their order, for who makes calls on them: `queues` has room for as many as
+ * there are threads in the configuration, which is how many are returned. */
+uint32_t front_queues(struct front *front, struct rpc_queue **queues);
+
+/* For health and readiness. Any thread. */
+void front_set_serving(struct front *front, const char *pipeline, bool serving);
+void front_set_node_ready(struct front *front, bool ready);
+
+/*
+ * Ends the front, which until then answers every call, if only with a refusal: stops listening,
+ * lets replies that are on their way go out, cancels what is left after a while, and frees
+ * everything.
+ */
+void front_destroy(struct front *front);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an orchestrator asks of a node over HTTP: GET /ready (200, or 503), GET /live (200, or 500
+ * when the loop thread has stood still for long), and, at an address of its own, GET /prestop,
+ * which is answered when the node has drained, so that what stands beside it is not stopped before.
+ *
+ * Threads. The services run on the HTTP thread; the rest on the loop thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "coordinator/front/http.h"
+
+struct probes;
+
+struct probes *probes_create(void);
+/* After the HTTP server is gone. NULL is left alone, as by all of these. */
+void probes_destroy(struct probes *probes);
+
+struct http_service probes_service(struct probes *probes);
+struct http_service probes_prestop_service(struct probes *probes);
+
+void probes_set_ready(struct probes *probes, bool ready);
+/* The loop turns: at least every other second. */
+void probes_beat(struct probes *probes);
+/* The node has drained: whoever waits at /prestop is answered. `http` NULL: nobody can wait. */
+void probes_drained(struct probes *probes, struct http *http);

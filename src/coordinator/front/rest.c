@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/front/rest.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/front/rest_call.h"
+#include "coordinator/front/rest_route.h"
+#include "coordinator/models/target.h"
+#include "coordinator/pipeline/trace_request.h"
+#include "coordinator/telemetry/trace_call.h"
+
+#define CALLER_HEADER_DEFAULT "shoal-caller"
+
+/* One request, while it is looked at. */
+struct inquiry {
+    struct rest *rest;
+    struct http_request *request;
+    struct rest_route route;
+    struct error error;
+    int code;          /* of a refusal, where HTTP has a better one than the status */
+    uint32_t retry_ms; /* of a refusal */
+};
+
+/* ---- what headers say ---- */
+
+static enum status
+unsupported(struct inquiry *inquiry, const char *header, const char *value, const char *taken)
+{
+    inquiry->code = 415;
+    return error_set(&inquiry->error, STATUS_INVALID_ARGUMENT, "%s \"%.100s\" is not taken: %s",
+                     header, value, taken);
+}
+
+/* Not what forms of web pages send: no page of others shall ask in its visitors' name. */
+static enum status
+check_content(struct inquiry *inquiry)
+{
+    const char *type = http_request_header(inquiry->request, "Content-Type");
+    const char *encoding = http_request_header(inquiry->request, "Content-Encoding");
+    if (encoding != NULL && strcasecmp(encoding, "identity") != 0)
+        return unsupported(inquiry, "Content-Encoding", encoding, "send the body as it is");
+    if (type == NULL)
+        return STATUS_OK;
+    size_t bytes = strcspn(type, "; \t");
+    static const char *const taken[] = {"application/json", "application/octet-stream"};
+    for (size_t i = 0; i < ARRAY_COUNT(taken); i++)
+        if (bytes == strlen(taken[i]) && strncasecmp(type, taken[i], bytes) == 0)
+            return STATUS_OK;
+    return unsupported(inquiry, "Content-Type", type,
+                       "application/json is, and application/octet-stream with binary data");
+}
+
+/* Where the JSON ends; all of the body without the header. */
+static enum status
+json_bytes(struct inquiry *inquiry, size_t body_bytes, size_t *bytes)
+{
+    static const char name[] = "Inference-Header-Content-Length";
+    const char *text = http_request_header(inquiry->request, name);
+    *bytes = body_bytes;
+    if (text == NULL)
+        return STATUS_OK;
+    char *end;
+    unsigned long long number = strtoull(text, &end, 10);
+    if (!isdigit((unsigned char)text[0]) || *end != '\0' || number > body_bytes)
+        return error_set(&inquiry->error, STATUS_INVALID_ARGUMENT,
+                         "%s \"%.40s\": must be the bytes of JSON, at most those of the body, %zu",
+                         name, text, body_bytes);
+    *bytes = (size_t)number;
+    return STATUS_OK;
+}
+
+/* `Grpc-Timeout`, as gRPC writes deadlines and gateways to it take them: 8 digits at most and a
+ * unit. */
+static enum status
+header_timeout(struct inquiry *inquiry, int64_t *timeout_ns)
+{
+    static const char units[] = "HMSmun";
+    static const int64_t unit_ns[] = {3600 * NS_PER_S, 60 * NS_PER_S, NS_PER_S,
+                                      NS_PER_MS,       NS_PER_US,     1};
+    const char *text = http_request_header(inquiry->request, "Grpc-Timeout");
+    *timeout_ns = TIME_NEVER_NS;
+    if (text == NULL)
+        return STATUS_OK;
+    size_t digits = strspn(text, "0123456789");
+    const char *unit = digits > 0 && text[digits] != '\0' ? strchr(units, text[digits]) : NULL;
+    if (unit == NULL || digits > 8 || text[digits + 1] != '\0')
+        return error_set(&inquiry->error, STATUS_INVALID_ARGUMENT,
+                         "Grpc-Timeout \"%.40s\": must be 1 to 8 digits and one of H M S m u n",
+                         text);
+    if (__builtin_mul_overflow(strtoll(text, NULL, 10), unit_ns[unit - units], timeout_ns))
+        *timeout_ns = TIME_NEVER_NS; /* thousands of years */
+    return STATUS_OK;
+}
+
+/* Who calls, for fair shares: as the caller says, or else the machine that the call came from; in
+ * the words of gRPC, so that who comes both ways is one. */
+static uint64_t
+caller_of(const struct rest *rest, const struct http_request *request)
+{
+    const char *name = http_request_header(request, rest->caller_header);
+    if (name != NULL)
+        return share_hash(rest->options.share_key, name, strlen(name));
+    char peer[128];
+    const char *address = http_request_peer(request);
+    snprintf(peer, sizeof(peer), strchr(address, ':') == NULL ? "ipv4:%s" : "ipv6:%%5B%s%%5D",
+             address);
+    return share_hash(rest->options.share_key, peer, strlen(peer));
+}
+
+/* ---- inference ---- */
+
+static struct target_scope
+scope_of(const struct rest *rest)
+{
+    return (struct target_scope){rest->options.pipelines, rest->options.pipeline_count,
+                                 rest->options.registry, rest->options.config->mesh.on};
+}
+
+static enum status
+read_body(struct inquiry *inquiry, struct oip_json **json)
+{
+    struct oip_json_ask ask = {
+        .model = inquiry->route.model,
+        .version = inquiry->route.version,
+        .message_bytes_max = inquiry->rest->options.config->message_bytes_max,
+    };
+    const void *body = http_request_body(inquiry->request, &ask.body_bytes);
+    ask.body = body != NULL ? body : "";
+    enum status status = json_bytes(inquiry, ask.body_bytes, &ask.json_bytes);
+    if (status == STATUS_OK)
+        status = oip_json_read(&ask, json, &inquiry->error);
+    if (status == STATUS_OUT_OF_RANGE)
+        inquiry->code = 413;
+    return status;
+}
+
+static enum status
+submit(struct inquiry *inquiry, const struct target *target, struct oip_json *json,
+       struct trace *trace)
+{
+    struct rest *rest = inquiry->rest;
+    struct submission submission = {
+        .message = oip_json_message(json),
+        .caller = caller_of(rest, inquiry->request),
+        .sink = &rest_sink,
+        .builder = &rest->builder,
+        .trace = trace,
+        .model = target->model,
+        .model_held = target->held,
+        .unwatched = true,
+    };
+    int64_t timeout_ns;
+    enum status status = header_timeout(inquiry, &timeout_ns);
+    if (status == STATUS_OK)
+        status = oip_skim_priority(submission.message, &submission.priority, &inquiry->error);
+    if (status != STATUS_OK) {
+        oip_json_destroy(json);
+        return status;
+    }
+    if (oip_json_timeout_ns(json) < timeout_ns)
+        timeout_ns = oip_json_timeout_ns(json);
+    if (__builtin_add_overflow(clock_now_ns(), timeout_ns, &submission.deadline_ns))
+        submission.deadline_ns = TIME_NEVER_NS;
+    struct rest_call *call = rest_call_create(rest, inquiry->request, json);
+    if (call == NULL)
+        return error_set(&inquiry->error, STATUS_UNAVAILABLE, "this node is about to stop");
+    submission.call = call;
+    http_request_set_user(inquiry->request, call);
+    status = pipeline_submit(target->pipeline, &submission, &inquiry->error);
+    inquiry->retry_ms = submission.retry_ms;
+    if (status == STATUS_OK) {
+        /* the call is still there: its answer has to come by this thread */
+        rest_call_taken(call, submission.deadline_ns);
+        return status;
+    }
+    http_request_set_user(inquiry->request, NULL);
+    rest_call_refused(call);
+    return status;
+}
+
+static enum status
+infer_traced(struct inquiry *inquiry, struct trace *trace)
+{
+    struct oip_json *json = NULL;
+    struct target_scope scope = scope_of(inquiry->rest);
+    struct target_id id;
+    struct target target;
+    enum status status = target_id_of_name(inquiry->route.model, &id, &inquiry->error);
+    if (status == STATUS_OK)
+        status = target_find(&scope, NULL, &id, &target, &inquiry->error);
+    if (status == STATUS_NOT_FOUND && scope.in_mesh)
+        return error_set(&inquiry->error, status,
+                         "model \"%.200s\" is not loaded on this node: over HTTP a node of a mesh "
+                         "answers for what it has loaded; call it over gRPC",
+                         inquiry->route.model);
+    if (status != STATUS_OK)
+        return status;
+    trace_name_pipeline(trace, target.pipeline->name);
+    status = check_content(inquiry);
+    if (status == STATUS_OK)
+        status = read_body(inquiry, &json);
+    if (status == STATUS_OK)
+        status = submit(inquiry, &target, json, trace);
+    if (status != STATUS_OK)
+        target_leave(&target);
+    return status;
+}
+
+static enum status
+infer(struct inquiry *inquiry)
+{
+    static const struct trace_origin origin = {
+        "POST /v2/models/{model}/infer",
+        {{"http.request.method", "POST"}, {"http.route", "/v2/models/{model}/infer"}}};
+    struct tracer *tracer = inquiry->rest->options.tracer;
+    struct trace *trace = NULL; /* also for one that is not traced */
+    if (tracer != NULL)
+        trace =
+            trace_text_begin(tracer, &origin, http_request_header(inquiry->request, "traceparent"),
+                             http_request_header(inquiry->request, "tracestate"));
+    enum status status = infer_traced(inquiry, trace);
+    if (status != STATUS_OK && trace != NULL)
+        tracer_end(trace, status, inquiry->error.text);
+    return status;
+}
+
+/* ---- the small answers ---- */
+
+static bool
+is_ready(struct rest *rest)
+{
+    pthread_mutex_lock(&rest->lock);
+    bool ready = rest->node_ready;
+    pthread_mutex_unlock(&rest->lock);
+    return ready;
+}
+
+static void
+answer_health(struct inquiry *inquiry)
+{
+    /* For readiness the protocol's text has the key `live`, and its servers have `ready`. */
+    bool asks_live = inquiry->route.what == REST_LIVE;
+    bool good = asks_live || is_ready(inquiry->rest);
+    struct bytes json = {0};
+    bytes_put_text(&json, asks_live ? "{\"live\":true}"
+                          : good    ? "{\"live\":true,\"ready\":true}"
+                                    : "{\"live\":false,\"ready\":false}");
+    rest_answer(inquiry->request, good ? 200 : 503, &json, NULL);
+}
+
+static enum status
+answer_model(struct inquiry *inquiry)
+{
+    struct target_scope scope = scope_of(inquiry->rest);
+    struct target_told told;
+    struct oip_model_info info;
+    bool ready;
+    enum status status =
+        target_tell(&scope, inquiry->route.model, &info, &ready, &told, &inquiry->error);
+    if (status != STATUS_OK)
+        return status;
+    status = oip_check_version(inquiry->route.version, &info, &inquiry->error);
+    struct bytes json = {0};
+    if (inquiry->route.what == REST_MODEL)
+        oip_json_put_model(&json, &info);
+    else
+        oip_json_put_model_ready(&json, info.name, ready);
+    target_forget(&told);
+    if (status == STATUS_OK)
+        rest_answer(inquiry->request, inquiry->route.what == REST_MODEL || ready ? 200 : 503, &json,
+                    NULL);
+    bytes_fini(&json);
+    return status;
+}
+
+/* ---- requests ---- */
+
+/* STATUS_OK: it is answered, or will be. */
+static enum status
+go(struct inquiry *inquiry)
+{
+    struct bytes json = {0};
+    switch (inquiry->route.what) {
+    case REST_NOWHERE: break;
+    case REST_LIVE:
+    case REST_READY: answer_health(inquiry); return STATUS_OK;
+    case REST_SERVER:
+        oip_json_put_server(&json);
+        rest_answer(inquiry->request, 200, &json, NULL);
+        return STATUS_OK;
+    case REST_MODEL:
+    case REST_MODEL_READY: return answer_model(inquiry);
+    case REST_INFER: return infer(inquiry);
+    }
+    return error_set(&inquiry->error, STATUS_NOT_FOUND,
+                     "no such path; there are /v2, /v2/health/live, /v2/health/ready and "
+                     "/v2/models/NAME[/versions/VERSION][/ready|/infer]");
+}
+
+static void
+refuse_method(struct http_request *request, const char *allowed)
+{
+    struct bytes json = {0};
+    char text[64];
+    snprintf(text, sizeof(text), "the method is not allowed here: %s", allowed);
+    oip_json_put_error(&json, text);
+    rest_answer(request, 405, &json, &(struct http_header){"Allow", allowed});
+}
+
+static void
+on_request(void *context, struct http_request *request)
+{
+    struct rest *rest = context;
+    struct inquiry inquiry = {.rest = rest, .request = request};
+    counter_add_shared(rest->options.counters, NODE_CALLS, 1);
+    rest_route(&inquiry.route, http_request_path_encoded(request));
+    const char *allowed = inquiry.route.what == REST_NOWHERE
+                              ? NULL
+                              : rest_route_allows(inquiry.route.what, http_request_method(request));
+    if (allowed == NULL && go(&inquiry) == STATUS_OK)
+        return;
+    counter_add_shared(rest->options.counters, NODE_CALLS_REFUSED, 1);
+    if (allowed != NULL)
+        refuse_method(request, allowed);
+    else
+        rest_answer_error(request,
+                          inquiry.code != 0 ? inquiry.code : rest_code(inquiry.error.status),
+                          inquiry.error.text, inquiry.retry_ms);
+}
+
+static void
+on_gone(void *context, struct http_request *request)
+{
+    (void)context;
+    struct rest_call *call = http_request_user(request);
+    if (call == NULL)
+        return;
+    call->gone = true;
+    rest_call_cancel(call);
+}
+
+static void
+error_body(const char *text, char *body, size_t room)
+{
+    struct bytes json = {0};
+    oip_json_put_error(&json, text);
+    size_t bytes = json.failed || json.used >= room ? 0 : json.used;
+    if (bytes > 0)
+        memcpy(body, json.data, bytes);
+    body[bytes] = '\0';
+    bytes_fini(&json);
+}
+
+/* ---- life ---- */
+
+enum status
+rest_create(const struct rest_options *options, struct http *http, struct rest **created,
+            struct error *error)
+{
+    const struct config *config = options->config;
+    *created = NULL;
+    if (config->http.count == 0)
+        return STATUS_OK;
+    struct rest *rest = calloc(1, sizeof(*rest));
+    CHECK(rest != NULL);
+    rest->options = *options;
+    rest->caller_header =
+        config->caller_metadata != NULL ? config->caller_metadata : CALLER_HEADER_DEFAULT;
+    rest->http = http;
+    CHECK(pthread_mutex_init(&rest->lock, NULL) == 0);
+    CHECK(pthread_cond_init(&rest->all_answered, NULL) == 0);
+    struct http_service service = {
+        .on_request = on_request,
+        .on_gone = on_gone,
+        .context = rest,
+        .body_bytes_max = config->message_bytes_max,
+        .header_bytes_max = REST_HEADER_BYTES_MAX,
+        .error_body = error_body,
+        .error_type = "application/json",
+    };
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; status == STATUS_OK && i < config->http.count; i++)
+        status = http_listen(http, config->http.items[i], &service, error);
+    *created = rest; /* what listens points to it */
+    return status;
+}
+
+void
+rest_set_node_ready(struct rest *rest, bool ready)
+{
+    if (rest == NULL)
+        return;
+    pthread_mutex_lock(&rest->lock);
+    rest->node_ready = ready;
+    pthread_mutex_unlock(&rest->lock);
+}
+
+void
+rest_stop(struct rest *rest)
+{
+    if (rest == NULL)
+        return;
+    pthread_mutex_lock(&rest->lock);
+    rest->stopping = true;
+    while (rest->unanswered > 0)
+        pthread_cond_wait(&rest->all_answered, &rest->lock);
+    pthread_mutex_unlock(&rest->lock);
+}
+
+void
+rest_destroy(struct rest *rest)
+{
+    if (rest == NULL)
+        return;
+    CHECK(rest->unanswered == 0);
+    pthread_cond_destroy(&rest->all_answered);
+    pthread_mutex_destroy(&rest->lock);
+    free(rest);
+}

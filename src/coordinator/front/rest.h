@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The REST front: the Open Inference Protocol over HTTP, on the same pipelines and through the same
+ * admission as gRPC. A request is read, and an answer written, on the HTTP thread; in between it is
+ * any other request, and is handed back to the HTTP thread by whoever gathers it.
+ *
+ * Limits: a body has at most `message_mib`, a request line with all headers REST_HEADER_BYTES_MAX;
+ * the JSON's own are in oip_json.h.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "coordinator/config/config.h"
+#include "coordinator/front/http.h"
+#include "coordinator/pipeline/pipeline.h"
+#include "coordinator/pipeline/share.h"
+
+enum { REST_HEADER_BYTES_MAX = 32 * 1024 };
+
+struct registry;
+struct rest;
+
+struct rest_options {
+    const struct config *config;
+    struct pipeline *const *pipelines;
+    uint32_t pipeline_count;
+    struct registry *registry;  /* of the node's models */
+    _Atomic uint64_t *counters; /* of the node */
+    struct share_key share_key; /* by which callers are known, whatever way they come */
+    struct tracer *tracer;      /* NULL: nothing is traced */
+};
+
+/* Listens on all addresses of the configuration; before http_start. NULL in `rest`: it has none. */
+enum status rest_create(const struct rest_options *options, struct http *http, struct rest **rest,
+                        struct error *error) WARN_UNUSED;
+
+/* For readiness. Any thread. */
+void rest_set_node_ready(struct rest *rest, bool ready);
+
+/* When all pipelines have stopped: from here on requests are refused, and those that were in flight
+ * have been handed back to the HTTP thread. Before http_destroy. NULL is left alone. */
+void rest_stop(struct rest *rest);
+/* After http_destroy. NULL is left alone. */
+void rest_destroy(struct rest *rest);

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/front/rest_call.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/front/rest_route.h"
+#include "coordinator/loop/loop.h"
+
+#define JSON_TYPE "application/json"
+#define BINARY_TYPE "application/octet-stream"
+
+static const char late_text[] = "the deadline has passed";
+
+/* ---- answers ---- */
+
+void
+rest_answer(struct http_request *request, int code, struct bytes *json,
+            const struct http_header *more)
+{
+    static const char no_memory[] = "{\"error\":\"no memory to write the answer\"}";
+    struct http_header headers[2] = {{"Content-Type", JSON_TYPE}};
+    size_t header_count = 1;
+    if (more != NULL)
+        headers[header_count++] = *more;
+    struct http_piece piece = {no_memory, sizeof(no_memory) - 1, NULL, NULL};
+    if (json->failed) {
+        code = rest_code(STATUS_RESOURCE_EXHAUSTED);
+        bytes_fini(json);
+    } else {
+        piece.data = piece.release_context = bytes_take(json, &piece.bytes);
+        piece.release = free;
+    }
+    http_answer(request, code, headers, header_count, &piece, 1);
+}
+
+void
+rest_answer_error(struct http_request *request, int code, const char *text, uint32_t retry_ms)
+{
+    struct bytes json = {0};
+    char seconds[16];
+    struct http_header retry = {"Retry-After", seconds};
+    snprintf(seconds, sizeof(seconds), "%u", (retry_ms + 999) / 1000); /* it knows whole ones */
+    oip_json_put_error(&json, text);
+    rest_answer(request, code, &json, retry_ms > 0 ? &retry : NULL);
+}
+
+/* ---- a call's life ---- */
+
+struct rest_call *
+rest_call_create(struct rest *rest, struct http_request *request, struct oip_json *json)
+{
+    pthread_mutex_lock(&rest->lock);
+    bool stopping = rest->stopping;
+    rest->unanswered += !stopping;
+    pthread_mutex_unlock(&rest->lock);
+    if (stopping) {
+        oip_json_destroy(json);
+        return NULL;
+    }
+    struct rest_call *call = calloc(1, sizeof(*call));
+    CHECK(call != NULL);
+    call->rest = rest;
+    call->request = request;
+    call->json = json;
+    return call;
+}
+
+/* The lent memory goes back to its slot. */
+static void
+give_back(struct rest_call *call)
+{
+    for (size_t i = 0; i < call->piece_count; i++)
+        if (call->pieces[i].release != NULL)
+            call->pieces[i].release(call->pieces[i].release_context);
+    call->piece_count = 0;
+}
+
+static void
+call_free(struct rest_call *call)
+{
+    give_back(call);
+    bytes_fini(&call->copied);
+    oip_json_destroy(call->json);
+    free(call);
+}
+
+static void
+one_answered(struct rest *rest)
+{
+    pthread_mutex_lock(&rest->lock);
+    if (--rest->unanswered == 0)
+        pthread_cond_signal(&rest->all_answered);
+    pthread_mutex_unlock(&rest->lock);
+}
+
+void
+rest_call_cancel(struct rest_call *call)
+{
+    const struct rest_options *options = &call->rest->options;
+    uint32_t number = tag_pipeline(call->tag);
+    if (call->tag != 0 && number < options->pipeline_count)
+        pipeline_cancel(options->pipelines[number], call->tag);
+}
+
+/* A gRPC caller keeps the time itself; one over HTTP is told. */
+static void
+on_late(void *context)
+{
+    struct rest_call *call = context;
+    struct http_request *request = call->request;
+    call->request = NULL;
+    rest_call_cancel(call);
+    http_request_set_user(request, NULL);
+    rest_answer_error(request, rest_code(STATUS_DEADLINE_EXCEEDED), late_text, 0);
+}
+
+void
+rest_call_taken(struct rest_call *call, int64_t deadline_ns)
+{
+    oip_json_forget_message(call->json); /* all of it is in the arena */
+    call->deadline_ns = deadline_ns;
+    if (deadline_ns == TIME_NEVER_NS)
+        return;
+    int64_t left_ns = deadline_ns - clock_now_ns();
+    call->timer = loop_timer_create(http_loop(call->rest->http), on_late, call);
+    loop_timer_set(call->timer, left_ns > 0 ? left_ns : 0);
+}
+
+void
+rest_call_refused(struct rest_call *call)
+{
+    one_answered(call->rest);
+    call_free(call);
+}
+
+/* A piece of the answer has been sent, or dropped with its connection. */
+static void
+piece_sent(void *context)
+{
+    struct rest_call *call = context;
+    if (--call->holds == 0)
+        call_free(call);
+}
+
+/* ---- back on the HTTP thread ---- */
+
+/* The JSON is the call's until it is sent; the tensors that follow it are lent from the arena. */
+static void
+send_answer(struct rest_call *call, struct oip_json_answer *answer)
+{
+    struct http_request *request = call->request;
+    char json_bytes[24];
+    struct http_header headers[2] = {{"Content-Type", answer->binary ? BINARY_TYPE : JSON_TYPE},
+                                     {"Inference-Header-Content-Length", json_bytes}};
+    size_t count = 1 + answer->data_count;
+    struct http_piece *pieces = calloc(count, sizeof(*pieces));
+    CHECK(pieces != NULL);
+    if (answer->data_count == 0)
+        give_back(call);
+    bytes_fini(&call->copied);
+    snprintf(json_bytes, sizeof(json_bytes), "%zu", answer->text.used);
+    call->copied = answer->text;
+    answer->text = (struct bytes){0};
+    pieces[0] = (struct http_piece){call->copied.data, call->copied.used, piece_sent, call};
+    for (size_t i = 0; i < answer->data_count; i++)
+        pieces[i + 1] =
+            (struct http_piece){answer->data[i].data, answer->data[i].bytes, piece_sent, call};
+    call->holds = (uint32_t)count;
+    http_answer(request, 200, headers, answer->binary ? 2 : 1, pieces, count);
+    free(pieces);
+}
+
+static void
+send_failure(struct rest_call *call, enum status status, const char *text)
+{
+    if (call->request != NULL)
+        rest_answer_error(call->request, rest_code(status), text, 0);
+    call_free(call);
+}
+
+static enum status
+write_answer(struct rest_call *call, struct oip_json_answer *answer, struct error *error)
+{
+    struct rpc_span spans[OIP_PIECES_MAX];
+    struct rpc_message response = {spans, call->piece_count, 0};
+    if (call->copied.failed)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to write the answer");
+    size_t copied = 0;
+    for (size_t i = 0; i < call->piece_count; i++) {
+        const struct rpc_piece *piece = &call->pieces[i];
+        spans[i] = (struct rpc_span){piece->data, piece->bytes};
+        if (piece->release == NULL) {
+            spans[i].data = call->copied.data + copied;
+            copied += piece->bytes;
+        }
+        response.bytes += piece->bytes;
+    }
+    return oip_json_write(call->json, &response, answer, error);
+}
+
+/* A modelet that looks at the time may have given up before our timer went off. */
+static bool
+is_late(const struct rest_call *call)
+{
+    return call->status == STATUS_CANCELLED && clock_now_ns() >= call->deadline_ns;
+}
+
+static void
+deliver(void *context)
+{
+    struct rest_call *call = context;
+    struct oip_json_answer answer = {0};
+    struct error error = ERROR_NONE;
+    loop_timer_destroy(call->timer);
+    call->timer = NULL;
+    if (call->request != NULL)
+        http_request_set_user(call->request, NULL); /* there is nothing to cancel any more */
+    if (call->gone || call->request == NULL)
+        send_failure(call, STATUS_CANCELLED, "the client has gone");
+    else if (is_late(call))
+        send_failure(call, STATUS_DEADLINE_EXCEEDED, late_text);
+    else if (call->status != STATUS_OK)
+        send_failure(call, call->status, call->copied.failed ? "" : call->copied.data);
+    else if (write_answer(call, &answer, &error) != STATUS_OK)
+        send_failure(call, error.status, error.text);
+    else
+        send_answer(call, &answer);
+    oip_json_answer_fini(&answer);
+}
+
+/* ---- the sink: any thread ---- */
+
+static void
+hand_back(struct rest_call *call)
+{
+    struct rest *rest = call->rest;
+    /* This wakes the HTTP thread. It costs what it costs: a connection is written to, and JSON
+     * made, by that thread alone, and whoever gathers has others' answers to see to. */
+    http_post(rest->http, deliver, call);
+    one_answered(rest);
+}
+
+static void
+sink_tagged(void *context, uint64_t tag)
+{
+    struct rest_call *call = context;
+    call->tag = tag;
+}
+
+static void
+sink_reply(void *context, const struct rpc_piece *pieces, size_t piece_count)
+{
+    struct rest_call *call = context;
+    CHECK(piece_count <= OIP_PIECES_MAX);
+    memcpy(call->pieces, pieces, piece_count * sizeof(pieces[0]));
+    call->piece_count = piece_count;
+    for (size_t i = 0; i < piece_count; i++)
+        if (pieces[i].release == NULL)
+            bytes_put(&call->copied, pieces[i].data, pieces[i].bytes);
+    call->status = STATUS_OK;
+    hand_back(call);
+}
+
+static void
+sink_fail(void *context, enum status status, const char *text)
+{
+    struct rest_call *call = context;
+    call->status = status == STATUS_OK ? STATUS_UNKNOWN : status;
+    bytes_put_text(&call->copied, text == NULL ? "" : text);
+    bytes_put_char(&call->copied, '\0');
+    hand_back(call);
+}
+
+const struct request_sink rest_sink = {sink_tagged, sink_reply, sink_fail, false};

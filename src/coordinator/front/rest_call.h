@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of the REST front: one inference call, from its submission until its client has taken
+ * the answer. It belongs to the HTTP thread, but for the answer, which whoever gathers it puts in
+ * before the call is handed back.
+ */
+#pragma once
+
+#include <pthread.h>
+
+#include "coordinator/front/rest.h"
+#include "coordinator/protocol/oip_json.h"
+
+struct rest {
+    struct rest_options options;
+    const char *caller_header;
+    struct http *http;
+    struct payload_builder builder; /* the HTTP thread's */
+    pthread_mutex_t lock;           /* of what follows */
+    pthread_cond_t all_answered;
+    bool node_ready;
+    bool stopping;
+    uint32_t unanswered; /* calls that are in a pipeline */
+};
+
+struct rest_call {
+    struct rest *rest;
+    struct http_request *request; /* NULL: it was answered that it is late */
+    struct oip_json *json;
+    uint64_t tag;
+    struct loop_timer *timer; /* of its deadline; NULL: it has none */
+    int64_t deadline_ns;      /* TIME_NEVER_NS: none */
+    bool gone;                /* the client */
+
+    /* the answer, as it was given */
+    enum status status;
+    struct bytes copied; /* a failure's text, or the pieces that were not lent */
+    struct rpc_piece pieces[OIP_PIECES_MAX];
+    size_t piece_count;
+    uint32_t holds; /* pieces of the HTTP answer that are not sent yet */
+};
+
+/* A call that is about to be submitted; NULL: the node is stopping. `json` is the call's then, and
+ * otherwise freed. */
+struct rest_call *rest_call_create(struct rest *rest, struct http_request *request,
+                                   struct oip_json *json);
+/* It was taken, with this deadline: the client hears then at the latest. */
+void rest_call_taken(struct rest_call *call, int64_t deadline_ns);
+/* It was not taken. */
+void rest_call_refused(struct rest_call *call);
+
+/* Its slot is given back at the next touch; the answer then comes, and is dropped. */
+void rest_call_cancel(struct rest_call *call);
+
+/* Answers a rest_call: what a submission names. */
+extern const struct request_sink rest_sink;
+
+/* JSON as an answer, of which the bytes become the server's. */
+void rest_answer(struct http_request *request, int code, struct bytes *json,
+                 const struct http_header *more);
+/* {"error": text}; `retry_ms` 0: nothing is said. */
+void rest_answer_error(struct http_request *request, int code, const char *text, uint32_t retry_ms);

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The Open Inference Protocol's paths, what may be done with each, and how the statuses of gRPC are
+ * told over HTTP. Pure.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "coordinator/front/http.h"
+
+enum rest_what {
+    REST_NOWHERE,
+    REST_SERVER, /* /v2 */
+    REST_LIVE,   /* /v2/health/live */
+    REST_READY,
+    REST_MODEL, /* /v2/models/NAME[/versions/VERSION] */
+    REST_MODEL_READY,
+    REST_INFER,
+};
+
+enum { REST_PATH_BYTES_MAX = 1023 };
+
+struct rest_route {
+    enum rest_what what;
+    const char *model; /* "" without one, as the version */
+    const char *version;
+    char path[REST_PATH_BYTES_MAX + 1]; /* what they point into */
+};
+
+/* The path as it was sent: its words are decoded here, after it was cut, so that the id of a model
+ * may have a slash in it (%2F). One that is too long leads nowhere. One slash at its end does not
+ * matter. */
+void rest_route(struct rest_route *route, const char *path);
+
+/* "GET, HEAD" or "POST" for the header Allow; NULL: the method is right. */
+const char *rest_route_allows(enum rest_what what, enum http_method method);
+
+/* 200 to 599. */
+int rest_code(enum status status);

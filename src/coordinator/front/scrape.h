@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What answers at the addresses of `metrics`: GET /metrics, and a line at / that says so. A look at
+ * it is a look at the file of counters, as any reader's: it stops nobody, and a worker or thread
+ * that hangs does not hold it up. HTTP thread.
+ */
+#pragma once
+
+#include "coordinator/front/http.h"
+#include "shm/counters.h"
+
+struct meters;
+struct scrape;
+
+/* `counters` are the node's, created, and outlive it, as `meters` do (NULL: none). */
+struct scrape *scrape_create(const struct counters *counters, const struct meters *meters);
+/* After the HTTP server is gone. NULL is left alone. */
+void scrape_destroy(struct scrape *scrape);
+
+struct http_service scrape_service(struct scrape *scrape);

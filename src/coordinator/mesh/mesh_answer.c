@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/mesh/mesh_answer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "mmesh/model-mesh.pb-c.h"
+
+/* ---- messages ---- */
+
+/* protobuf-c's structures want what they only read as not const. */
+static char *
+loose(const char *text)
+{
+    return text != NULL ? (char *)(uintptr_t)text : (char *)(uintptr_t) "";
+}
+
+/* A status as protobuf-c has it, with the memory of its lists. */
+struct told {
+    Mmesh__ModelStatusInfo info;
+    Mmesh__ModelStatusInfo__ModelCopyInfo *copies;
+    Mmesh__ModelStatusInfo__ModelCopyInfo **copy_list;
+    char **errors;
+};
+
+static Mmesh__ModelStatusInfo__ModelStatus
+copy_status(enum mesh_place_kind kind)
+{
+    static const Mmesh__ModelStatusInfo__ModelStatus statuses[] = {
+        [MESH_PLACE_LOADING] = MMESH__MODEL_STATUS_INFO__MODEL_STATUS__LOADING,
+        [MESH_PLACE_LOADED] = MMESH__MODEL_STATUS_INFO__MODEL_STATUS__LOADED,
+        [MESH_PLACE_FAILED] = MMESH__MODEL_STATUS_INFO__MODEL_STATUS__LOADING_FAILED,
+    };
+    return statuses[kind];
+}
+
+static Mmesh__ModelStatusInfo__ModelStatus
+model_status(enum mesh_model_state state)
+{
+    static const Mmesh__ModelStatusInfo__ModelStatus statuses[] = {
+        [MESH_MODEL_NOT_FOUND] = MMESH__MODEL_STATUS_INFO__MODEL_STATUS__NOT_FOUND,
+        [MESH_MODEL_NOT_LOADED] = MMESH__MODEL_STATUS_INFO__MODEL_STATUS__NOT_LOADED,
+        [MESH_MODEL_LOADING] = MMESH__MODEL_STATUS_INFO__MODEL_STATUS__LOADING,
+        [MESH_MODEL_LOADED] = MMESH__MODEL_STATUS_INFO__MODEL_STATUS__LOADED,
+        [MESH_MODEL_FAILED] = MMESH__MODEL_STATUS_INFO__MODEL_STATUS__LOADING_FAILED,
+    };
+    return statuses[state];
+}
+
+static void
+add_error(struct told *told, const char *text)
+{
+    if (text != NULL && text[0] != '\0')
+        told->errors[told->info.n_errors++] = loose(text);
+}
+
+static void
+tell(const struct mesh_status *status, struct told *told)
+{
+    size_t count = status->place_count;
+    mmesh__model_status_info__init(&told->info);
+    told->copies = calloc(count + 1, sizeof(*told->copies));
+    told->copy_list = calloc(count + 1, sizeof(*told->copy_list));
+    told->errors = calloc(count + 1, sizeof(*told->errors));
+    CHECK(told->copies != NULL && told->copy_list != NULL && told->errors != NULL);
+    for (size_t i = 0; i < count; i++) {
+        const struct mesh_place *place = &status->places[i];
+        mmesh__model_status_info__model_copy_info__init(&told->copies[i]);
+        told->copies[i].location = loose(place->instance);
+        told->copies[i].copystatus = copy_status(place->kind);
+        told->copies[i].time = place->since_ms > 0 ? (uint64_t)place->since_ms : 0;
+        told->copy_list[i] = &told->copies[i];
+        if (place->kind == MESH_PLACE_FAILED)
+            add_error(told, place->reason);
+    }
+    if (told->info.n_errors == 0) /* that nobody else can, either, is no error of a copy */
+        add_error(told, status->error);
+    told->info.status = model_status(status->state);
+    told->info.modelcopyinfos = told->copy_list;
+    told->info.n_modelcopyinfos = count;
+    told->info.errors = told->errors;
+}
+
+static void
+told_fini(struct told *told)
+{
+    free(told->copies);
+    free(told->copy_list);
+    free(told->errors);
+}
+
+static void
+pack(const ProtobufCMessage *message, void **packed, size_t *bytes)
+{
+    *bytes = protobuf_c_message_get_packed_size(message);
+    *packed = malloc(*bytes + 1); /* it may be none */
+    CHECK(*packed != NULL);
+    protobuf_c_message_pack(message, *packed);
+}
+
+static void
+pack_model(const struct mesh_status *status, void **message, size_t *bytes)
+{
+    struct told told;
+    tell(status, &told);
+    pack(&told.info.base, message, bytes);
+    told_fini(&told);
+}
+
+static void
+pack_vmodel(const struct mesh_vmodel_status *status, void **message, size_t *bytes)
+{
+    static const Mmesh__VModelStatusInfo__VModelStatus statuses[] = {
+        [MESH_VMODEL_NOT_FOUND] = MMESH__VMODEL_STATUS_INFO__VMODEL_STATUS__NOT_FOUND,
+        [MESH_VMODEL_DEFINED] = MMESH__VMODEL_STATUS_INFO__VMODEL_STATUS__DEFINED,
+        [MESH_VMODEL_TRANSITIONING] = MMESH__VMODEL_STATUS_INFO__VMODEL_STATUS__TRANSITIONING,
+        [MESH_VMODEL_FAILED] = MMESH__VMODEL_STATUS_INFO__VMODEL_STATUS__TRANSITION_FAILED,
+    };
+    Mmesh__VModelStatusInfo info = MMESH__VMODEL_STATUS_INFO__INIT;
+    struct told active = {0};
+    struct told target = {0};
+    if (status->state != MESH_VMODEL_NOT_FOUND) {
+        bool moves = status->state != MESH_VMODEL_DEFINED;
+        info.status = statuses[status->state];
+        info.owner = loose(status->owner);
+        info.activemodelid = loose(status->active);
+        info.targetmodelid = loose(status->target);
+        tell(&status->active_status, &active);
+        info.activemodelstatus = &active.info;
+        if (moves)
+            tell(&status->target_status, &target);
+        info.targetmodelstatus = moves ? &target.info : NULL;
+    }
+    pack(&info.base, message, bytes);
+    told_fini(&active);
+    told_fini(&target);
+}
+
+static void
+pack_reply(const struct mesh_order *order, const struct driver_reply *reply, void **message,
+           size_t *bytes)
+{
+    switch (order->kind) {
+    case MESH_REGISTER:
+    case MESH_MODEL_STATUS:
+    case MESH_ENSURE_LOADED: pack_model(&reply->model, message, bytes); return;
+    case MESH_SET_VMODEL:
+    case MESH_VMODEL_STATUS: pack_vmodel(&reply->vmodel, message, bytes); return;
+    case MESH_UNREGISTER:
+    case MESH_DELETE_VMODEL:
+        *message = NULL;
+        *bytes = 0;
+        return;
+    }
+    UNREACHABLE();
+}
+
+/* ---- refusals ---- */
+
+static enum status
+refuse_vmodel(const struct mesh_order *order, const struct driver_reply *reply, struct error *error)
+{
+    const char *vmodel = loose(order->vmodel);
+    const struct mesh_vmodel_status *there = &reply->vmodel;
+    switch (reply->outcome) {
+    case MESH_OUTCOME_NO_VMODEL:
+        if (order->update_only)
+            return error_set(error, STATUS_NOT_FOUND, "vmodel %.200s not found", vmodel);
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "vmodel %.200s not found, but its target was expected to be \"%.200s\"",
+                         vmodel, loose(order->expected));
+    case MESH_OUTCOME_OTHER_OWNER:
+        return error_set(error, STATUS_ALREADY_EXISTS,
+                         "vmodel %.200s already exists with different owner \"%.200s\"", vmodel,
+                         loose(there->owner));
+    case MESH_OUTCOME_UNEXPECTED:
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "vmodel %.200s has target \"%.150s\", not \"%.150s\" as expected", vmodel,
+                         loose(there->target), loose(order->expected));
+    case MESH_OUTCOME_OK:
+    case MESH_OUTCOME_INVALID:
+    case MESH_OUTCOME_NO_MODEL:
+    case MESH_OUTCOME_DIFFERS:
+    case MESH_OUTCOME_REFERENCED:
+    case MESH_OUTCOME_FULL:
+    case MESH_OUTCOME_UNAVAILABLE:
+    case MESH_OUTCOME_DEADLINE: break;
+    }
+    UNREACHABLE();
+}
+
+/* Who asks for a vmodel of its own is not told of another's. */
+static bool
+is_anothers(const struct mesh_order *order, const struct driver_reply *reply)
+{
+    return order->kind == MESH_VMODEL_STATUS && order->owner != NULL &&
+           reply->vmodel.state != MESH_VMODEL_NOT_FOUND &&
+           strcmp(order->owner, loose(reply->vmodel.owner)) != 0;
+}
+
+enum status
+mesh_answer_order(const struct mesh_order *order, const struct driver_reply *reply, void **message,
+                  size_t *bytes, struct error *error)
+{
+    static const struct driver_reply nothing = {.vmodel = {.state = MESH_VMODEL_NOT_FOUND}};
+    switch (reply->outcome) {
+    case MESH_OUTCOME_OK:
+        pack_reply(order, is_anothers(order, reply) ? &nothing : reply, message, bytes);
+        return STATUS_OK;
+    case MESH_OUTCOME_INVALID:
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "must provide ids and a type of 1 to %d bytes", MESH_ID_BYTES_MAX);
+    case MESH_OUTCOME_NO_MODEL:
+        if (order->kind == MESH_SET_VMODEL)
+            return error_set(error, STATUS_NOT_FOUND,
+                             "target model %.200s not found, and no modelInfo to register it with",
+                             loose(order->model));
+        return error_set(error, STATUS_NOT_FOUND, "model not found");
+    case MESH_OUTCOME_DIFFERS:
+        return error_set(error, STATUS_ALREADY_EXISTS,
+                         "Model already exists with different attribute values");
+    case MESH_OUTCOME_REFERENCED:
+        return error_set(error, STATUS_FAILED_PRECONDITION, "Model %.400s has referents",
+                         loose(order->model));
+    case MESH_OUTCOME_NO_VMODEL:
+    case MESH_OUTCOME_OTHER_OWNER:
+    case MESH_OUTCOME_UNEXPECTED: return refuse_vmodel(order, reply, error);
+    case MESH_OUTCOME_FULL:
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "there are as many models, or vmodels, as this node can know");
+    case MESH_OUTCOME_UNAVAILABLE:
+        return error_set(error, STATUS_UNAVAILABLE,
+                         "this node cannot read or write the registry now: try again");
+    case MESH_OUTCOME_DEADLINE: return error_set(error, STATUS_DEADLINE_EXCEEDED, "%s", "");
+    }
+    UNREACHABLE();
+}
+
+enum status
+mesh_answer_call(enum driver_name name, const struct driver_answer *answer, struct error *error)
+{
+    const char *text = loose(answer->text);
+    switch (answer->end) {
+    case MESH_END_NOT_FOUND:
+        return error_set(error, STATUS_NOT_FOUND,
+                         name == DRIVER_NAME_VMODEL ? "vmodel not found" : "model not found");
+    case MESH_END_OVERLOADED:
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "Model queue overload%s%s",
+                         text[0] != '\0' ? ": " : "", text);
+    case MESH_END_UNAVAILABLE:
+        return error_set(error, STATUS_UNAVAILABLE, "%s",
+                         text[0] != '\0' ? text : "this node cannot take calls for models now");
+    case MESH_END_DEADLINE: return error_set(error, STATUS_DEADLINE_EXCEEDED, "%s", text);
+    case MESH_END_FULL:
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "%s: it waited for room until now",
+                         text);
+    case MESH_END_OK: /* of those that end so, answer is not called */
+    case MESH_END_NOT_HERE:
+    case MESH_END_REFUSED:
+    case MESH_END_LOAD_FAILED:
+    case MESH_END_UNREACHABLE:
+    case MESH_END_FAILED:
+        return error_set(error, STATUS_INTERNAL, "%s",
+                         text[0] != '\0' ? text : "Nowhere available to load");
+    }
+    UNREACHABLE();
+}

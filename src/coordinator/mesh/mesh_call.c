@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who lets go of a call when. The driver has it from driver_call until it is over, which is said in
+ * one of three ways (driver.h); call_over notes it once, whoever comes by. A try holds it
+ * until it is told (request_type), and whoever looks it up by its tag for as long as that takes.
+ * The caller is answered once: `answered` says by whom.
+ *
+ * A caller that goes: `gone` is set before the driver is told. If the call is served then, it is
+ * over when its try has ended; that end sees `gone`, because both take the driver's lock.
+ */
+#include "coordinator/mesh/mesh_call.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/mesh/mesh_answer.h"
+#include "coordinator/mesh/mesh_flow.h"
+#include "coordinator/mesh/mesh_many.h"
+#include "coordinator/telemetry/meters.h"
+#include "coordinator/telemetry/tracer.h"
+#include "shm/counters.h"
+
+struct mesh_calls {
+    struct mesh_calls_options options;
+    struct driver *driver;
+    struct external *external; /* NULL: models that are loaded here are in pipelines */
+};
+
+struct mesh_call {
+    struct pending_item item; /* first */
+    struct driver_call driver;
+    struct peer_request request;
+    struct mesh_calls *calls;
+    struct rpc_call *call;
+    int64_t begun_ns;
+    struct mesh_many *many; /* the caller, if it is a part of that; then `call` is not touched */
+    uint32_t part;
+    struct native_origin origin; /* its trace until it is served; guarded by the driver's lock */
+    struct rpc_kept *kept;
+    struct rpc_piece piece; /* all of it */
+    struct rpc_metadata *metadata;
+    struct mesh_flow *flow;        /* NULL: one message each way */
+    struct native_refusal refusal; /* of this node, the last; guarded by the driver's lock */
+    bool was_refused;
+    _Atomic bool gone;
+    _Atomic bool answered;
+    _Atomic bool over;
+    char texts[]; /* the id that was asked for, and the method */
+};
+
+static struct mesh_call *
+call_of_item(struct pending_item *item)
+{
+    return (struct mesh_call *)(void *)item;
+}
+
+static struct mesh_call *
+call_of_driver(struct driver_call *driver)
+{
+    return (struct mesh_call *)(void *)((char *)driver - offsetof(struct mesh_call, driver));
+}
+
+static struct mesh_call *
+call_of_request(struct peer_request *request)
+{
+    return (struct mesh_call *)(void *)((char *)request - offsetof(struct mesh_call, request));
+}
+
+/* ---- the end ---- */
+
+static void
+call_destroy(struct pending_item *item)
+{
+    struct mesh_call *call = call_of_item(item);
+    mesh_flow_destroy(call->flow);
+    rpc_kept_release(call->kept);
+    free(call->metadata);
+    free(call);
+}
+
+/* The driver does not touch it any more. */
+static void
+call_over(struct mesh_call *call)
+{
+    if (atomic_exchange(&call->over, true))
+        return;
+    pending_remove(&call->item);
+    pending_unref(&call->item);
+}
+
+/* Whether it is this one who answers. */
+static bool
+claim(struct mesh_call *call)
+{
+    bool is_first = !atomic_exchange(&call->answered, true);
+    if (call->flow != NULL)
+        (void)mesh_flow_claim(call->flow);
+    return is_first;
+}
+
+static void
+end_trace(struct mesh_call *call, enum status status, const char *text)
+{
+    if (call->origin.trace != NULL)
+        tracer_end(call->origin.trace, status, text);
+    call->origin.trace = NULL;
+}
+
+/* Of a call that was claimed. */
+static void
+meter(const struct mesh_call *call, enum status status, const struct rpc_answer *answer)
+{
+    struct meters *meters = call->calls->options.meters;
+    struct meters_call told = {.method = meters_method(meters, call->request.method),
+                               .status = status,
+                               .took_ns = clock_now_ns() - call->begun_ns,
+                               .request_bytes = call->piece.bytes};
+    for (size_t i = 0; answer != NULL && i < answer->piece_count; i++)
+        told.response_bytes += answer->pieces[i].bytes;
+    if (call->flow != NULL) { /* a unary call of a method that is not known to be, too */
+        struct mesh_flow_bytes bytes = mesh_flow_bytes(call->flow);
+        told.request_bytes += bytes.there;
+        told.response_bytes += bytes.back;
+    }
+    meters_record(meters, METER_REQUEST, &told);
+}
+
+static const struct error caller_gone = {.status = STATUS_CANCELLED};
+
+static void
+refuse(struct mesh_call *call, const struct error *error, uint32_t retry_ms)
+{
+    if (!claim(call))
+        return;
+    end_trace(call, error->status, error->text);
+    if (call->many != NULL) {
+        const struct rpc_answer answer = {.status = error->status,
+                                          .text = {error->text, strlen(error->text)}};
+        mesh_many_ended(call->many, call->part, &answer, retry_ms);
+        return;
+    }
+    counter_add_shared(call->calls->options.counters, NODE_CALLS_REFUSED, 1);
+    meter(call, error->status, NULL);
+    const char *text = error->text[0] != '\0' ? error->text : NULL;
+    if (retry_ms > 0)
+        rpc_call_refuse(call->call, error->status, text, retry_ms);
+    else
+        rpc_call_finish(call->call, error->status, text);
+}
+
+/* ---- as the driver's call ---- */
+
+static bool
+is_external(const struct mesh_calls *calls, uint32_t pool)
+{
+    return calls->external != NULL && pool == external_pool(calls->external);
+}
+
+/* The end of a call that nobody else could serve, while the runtime that should is away: it may be
+ * tried again. */
+static bool
+runtime_is_away(const struct mesh_call *call, const struct driver_answer *answer)
+{
+    struct external_view view;
+    if (!is_external(call->calls, answer->pool) || answer->end != MESH_END_FAILED)
+        return false;
+    external_look(call->calls->external, &view);
+    return !view.is_ready;
+}
+
+static enum driver_begun
+on_serve(struct driver_call *driver, const struct driver_attempt *attempt, struct driver_end *end)
+{
+    struct mesh_call *call = call_of_driver(driver);
+    if (is_external(call->calls, attempt->pool))
+        return external_serve(call->calls->external, driver, attempt, end);
+    enum driver_begun begun = native_serve(call->calls->options.native, &call->request, attempt,
+                                           &call->origin, end, &call->refusal);
+    call->was_refused = begun == DRIVER_ENDED && call->refusal.error.status != STATUS_OK;
+    return begun;
+}
+
+/* What this node's own pipeline or runtime has said is worth more than that nobody could. */
+static void
+on_answer(struct driver_call *driver, const struct driver_answer *answer)
+{
+    struct mesh_call *call = call_of_driver(driver);
+    struct error error = ERROR_NONE;
+    if (runtime_is_away(call, answer)) {
+        (void)error_set(&error, STATUS_UNAVAILABLE,
+                        "the runtime of this node is not ready, and no other node can serve the "
+                        "model: try again");
+        refuse(call, &error, 0);
+    } else if (call->was_refused &&
+               (answer->end == MESH_END_FAILED || answer->end == MESH_END_OVERLOADED)) {
+        refuse(call, &call->refusal.error, call->refusal.retry_ms);
+    } else {
+        (void)mesh_answer_call(driver->name, answer, &error);
+        refuse(call, &error, 0);
+    }
+    call_over(call);
+}
+
+static const struct driver_call_type call_type = {on_serve, on_answer};
+
+/* ---- as a request that is passed on ---- */
+
+static void
+give_back(const struct rpc_answer *answer)
+{
+    for (size_t i = 0; i < answer->piece_count; i++)
+        if (answer->pieces[i].release != NULL)
+            answer->pieces[i].release(answer->pieces[i].release_context);
+}
+
+/* In the words that clients know, INTERNAL and not UNAVAILABLE: nobody else could serve it. Whoever
+ * has the try may write the refusal: the driver has not been told of its end. */
+static void
+keep_refusal(struct mesh_call *call, const struct driver_end *end)
+{
+    if (end->said == NULL)
+        return;
+    (void)error_set(&call->refusal.error, STATUS_INTERNAL, "ModelRuntime UNAVAILABLE: %s",
+                    end->said);
+    call->refusal.retry_ms = 0;
+    call->was_refused = true;
+}
+
+static void
+on_ended(struct peer_request *request, uint32_t number, const struct driver_end *ended,
+         const struct rpc_answer *given)
+{
+    struct mesh_call *call = call_of_request(request);
+    struct peer_flow_end as_told;
+    peer_flow_detach(request->flow, ended, given, &as_told);
+    const struct driver_end *end = &as_told.end;
+    const struct rpc_answer *answer = as_told.answer;
+    struct driver *driver = call->calls->driver;
+    if (answer != NULL && claim(call)) {
+        end_trace(call, answer->status, ""); /* what a pipeline took of it has ended */
+        if (call->many != NULL) {
+            mesh_many_ended(call->many, call->part, answer, 0);
+        } else {
+            meter(call, answer->status, answer);
+            rpc_call_answer(call->call, answer);
+        }
+    } else if (answer != NULL) { /* the caller went while it was abandoned */
+        give_back(answer);
+    }
+    pending_ref(&call->item);
+    keep_refusal(call, end);
+    driver_try_ended(driver, &call->driver, number, end);
+    bool over = driver_end_is_last(end);
+    if (!over && atomic_load(&call->gone))
+        over = driver_call_cancelled(driver, &call->driver);
+    if (over) {
+        refuse(call, &caller_gone, 0); /* unless it is answered */
+        call_over(call);
+    }
+    pending_unref(&call->item);
+}
+
+static void
+request_hold(struct peer_request *request)
+{
+    pending_ref(&call_of_request(request)->item);
+}
+
+static void
+request_release(struct peer_request *request)
+{
+    pending_unref(&call_of_request(request)->item);
+}
+
+static void
+on_part(struct peer_request *request, const struct rpc_answer *part)
+{
+    mesh_flow_part(call_of_request(request)->flow, part);
+}
+
+static void
+on_room(struct peer_request *request, uint64_t cost)
+{
+    mesh_flow_room(call_of_request(request)->flow, cost);
+}
+
+static const struct peer_request_type request_type = {on_ended, request_hold, request_release,
+                                                      on_part, on_room};
+
+/* ---- the caller goes ---- */
+
+static void
+on_cancel(struct pending_item *item)
+{
+    struct mesh_call *call = call_of_item(item);
+    atomic_store(&call->gone, true);
+    bool has_begun = call->flow == NULL || !mesh_flow_stop(call->flow);
+    if (has_begun && !driver_call_cancelled(call->calls->driver, &call->driver)) {
+        if (call->calls->external != NULL) /* who serves it, if anybody does, may just change */
+            external_cancel(call->calls->external, &call->request);
+        native_cancel(call->calls->options.native, &call->request);
+        return;
+    }
+    refuse(call, &caller_gone, 0);
+    call_over(call);
+}
+
+/* ---- the beginning ---- */
+
+static struct rpc_span
+copy_span(const struct rpc_span *span, char **room)
+{
+    struct rpc_span copy = {*room, span->bytes};
+    memcpy(*room, span->data, span->bytes);
+    *room += span->bytes;
+    return copy;
+}
+
+/* A try may look at them when the caller's call has ended: they are copied, into one block. False:
+ * there are more than are passed on. */
+static bool
+copy_metadata(struct mesh_call *call)
+{
+    struct rpc_metadata entry;
+    size_t position = 0;
+    size_t count = 0;
+    size_t bytes = 0;
+    while (rpc_call_metadata_walk(call->call, &position, &entry))
+        if (peers_pass_on(&entry)) {
+            count++;
+            bytes += entry.key.bytes + entry.value.bytes;
+        }
+    if (count > PEERS_METADATA_MAX)
+        return false;
+    call->metadata = calloc(1, count * sizeof(*call->metadata) + bytes + 1);
+    CHECK(call->metadata != NULL);
+    char *room = (char *)(call->metadata + count);
+    position = 0;
+    while (rpc_call_metadata_walk(call->call, &position, &entry))
+        if (peers_pass_on(&entry))
+            call->metadata[call->request.metadata_count++] =
+                (struct rpc_metadata){copy_span(&entry.key, &room), copy_span(&entry.value, &room)};
+    call->request.metadata = call->metadata;
+    return true;
+}
+
+/* "mm-balanced" of a caller that spreads its calls over all nodes by itself. */
+static enum mesh_balance
+balance_of(const struct rpc_call *call)
+{
+    struct rpc_span value;
+    bool balanced = rpc_call_metadata(call, "mm-balanced", &value) && value.bytes == 4 &&
+                    memcmp(value.data, "true", 4) == 0;
+    return balanced ? MESH_BALANCE_CALLER : MESH_BALANCE_NONE;
+}
+
+static struct mesh_call *
+call_create(struct mesh_calls *calls, const struct mesh_call_start *start)
+{
+    const char *method = rpc_call_method(start->call);
+    size_t bytes = strlen(start->id) + 1;
+    size_t method_bytes = strlen(method) + 1;
+    struct mesh_call *call = calloc(1, sizeof(*call) + bytes + method_bytes);
+    CHECK(call != NULL);
+    memcpy(call->texts, start->id, bytes);
+    memcpy(call->texts + bytes, method, method_bytes);
+    call->item.on_cancel = on_cancel;
+    call->item.destroy = call_destroy;
+    call->calls = calls;
+    call->call = start->call;
+    call->begun_ns = clock_now_ns();
+    call->many = start->many;
+    call->part = start->part;
+    call->origin = start->origin;
+    call->kept = rpc_message_keep(start->message);
+    call->piece = rpc_kept_piece(call->kept);
+    call->request = (struct peer_request){.type = &request_type,
+                                          .method = call->texts + bytes,
+                                          .pieces = &call->piece,
+                                          .piece_count = 1,
+                                          .is_empty = start->is_empty,
+                                          .queue = start->queue};
+    call->driver = (struct driver_call){.type = &call_type,
+                                        .request = &call->request,
+                                        .model = call->texts,
+                                        .name = start->name,
+                                        .hop = MESH_HOP_ENTRY,
+                                        .balance = balance_of(start->call),
+                                        .deadline_ns = rpc_call_deadline_ns(start->call)};
+    return call;
+}
+
+/* With the owner's reference, and in the table. On failure it is for call_destroy. */
+static uint64_t
+call_list(struct mesh_call *call, struct error *error)
+{
+    uint64_t tag = 0;
+    if (!copy_metadata(call))
+        (void)error_set(error, STATUS_INVALID_ARGUMENT,
+                        "more than %d entries of metadata: a mesh does not pass on so many",
+                        PEERS_METADATA_MAX);
+    else if ((tag = pending_add(call->calls->options.pending, &call->item)) == 0)
+        (void)error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                        "too many calls of this node wait for models");
+    return tag;
+}
+
+static void
+on_flow_begin(void *context)
+{
+    struct mesh_call *call = context;
+    call->driver.is_once = peer_flow_shape(call->request.flow) == PEER_FLOW_OPEN;
+    driver_call(call->calls->driver, &call->driver);
+}
+
+void
+mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start)
+{
+    struct mesh_call *call = call_create(calls, start);
+    struct error error = ERROR_NONE;
+    uint64_t tag = call_list(call, &error);
+    if (tag == 0) {
+        refuse(call, &error, 0);
+        call_destroy(&call->item);
+        return;
+    }
+    rpc_call_set_tag(start->call, tag);
+    if (start->flow_queue == NULL) {
+        driver_call(calls->driver, &call->driver);
+        return;
+    }
+    rpc_call_set_user(start->call, (void *)(uintptr_t)tag); /* not the call: it may end meanwhile */
+    call->flow = mesh_flow_create(&(struct mesh_flow_options){.request = &call->request,
+                                                              .call = start->call,
+                                                              .queue = start->flow_queue,
+                                                              .begin = on_flow_begin,
+                                                              .context = call});
+}
+
+void
+mesh_call_more(struct mesh_calls *calls, const struct rpc_call *rpc,
+               const struct rpc_message *message)
+{
+    uint64_t tag = (uint64_t)(uintptr_t)rpc_call_user(rpc);
+    struct pending_item *item = pending_hold(calls->options.pending, tag);
+    if (item == NULL)
+        return;
+    struct mesh_call *call = call_of_item(item);
+    struct error error = ERROR_NONE;
+    enum status status = message != NULL ? mesh_flow_message(call->flow, message, &error)
+                                         : mesh_flow_half_close(call->flow, &error);
+    if (status != STATUS_OK) {
+        refuse(call, &error, 0);
+        on_cancel(item); /* what it began is left */
+    }
+    pending_unref(item);
+}
+
+void
+mesh_call_sent(struct mesh_calls *calls, uint64_t tag)
+{
+    struct pending_item *item = pending_hold(calls->options.pending, tag);
+    if (item == NULL)
+        return;
+    mesh_flow_sent(call_of_item(item)->flow);
+    pending_unref(item);
+}
+
+/* ---- parts ---- */
+
+struct mesh_call *
+mesh_call_prepare(struct mesh_calls *calls, const struct mesh_call_start *start,
+                  struct error *error)
+{
+    struct mesh_call *call = call_create(calls, start);
+    if (call_list(call, error) == 0) {
+        call_destroy(&call->item);
+        return NULL;
+    }
+    pending_ref(&call->item);
+    return call;
+}
+
+void
+mesh_call_go(struct mesh_call *call)
+{
+    driver_call(call->calls->driver, &call->driver);
+}
+
+void
+mesh_call_drop(struct mesh_call *call)
+{
+    refuse(call, &caller_gone, 0);
+    call_over(call);
+}
+
+void
+mesh_call_discard(struct mesh_call *call)
+{
+    call_over(call);
+}
+
+void
+mesh_call_cancel(struct mesh_call *call)
+{
+    if (!atomic_load(&call->over))
+        on_cancel(&call->item);
+}
+
+const char *
+mesh_call_id(const struct mesh_call *call)
+{
+    return call->texts;
+}
+
+void
+mesh_call_unref(struct mesh_call *call)
+{
+    pending_unref(&call->item);
+}
+
+/* ---- life ---- */
+
+struct mesh_calls *
+mesh_calls_create(const struct mesh_calls_options *options)
+{
+    struct mesh_calls *calls = calloc(1, sizeof(*calls));
+    CHECK(calls != NULL);
+    calls->options = *options;
+    return calls;
+}
+
+void
+mesh_calls_destroy(struct mesh_calls *calls)
+{
+    free(calls);
+}
+
+void
+mesh_calls_bind(struct mesh_calls *calls, struct driver *driver, struct external *external)
+{
+    calls->driver = driver;
+    calls->external = external;
+}
+
+const struct mesh_calls_options *
+mesh_calls_options(const struct mesh_calls *calls)
+{
+    return &calls->options;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/mesh/mesh_loads.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/config/config_types.h"
+#include "coordinator/mesh/mesh_types.h"
+#include "coordinator/models/runtime_answer.h"
+#include "coordinator/models/runtime_request.h"
+#include "coordinator/pipeline/pipeline.h"
+
+struct mesh_loads {
+    struct pipeline *const *pipelines;
+    uint32_t pipeline_count;
+    struct registry *registry;
+    const struct config *shared;
+    struct driver *driver;
+};
+
+/* What the driver waits for. */
+struct wait {
+    struct mesh_loads *loads;
+    struct driver_load *load;
+};
+
+/* ---- which pipeline ---- */
+
+static bool
+take_text(const char *given, char *text, size_t room, uint64_t *bytes)
+{
+    *bytes = given == NULL ? 0 : strlen(given);
+    memcpy(text, given == NULL ? "" : given, *bytes < room ? *bytes + 1 : 0);
+    return *bytes < room;
+}
+
+static struct catalog *
+refuse(const char *type, const char *why, struct error *error)
+{
+    error_set(error, STATUS_INVALID_ARGUMENT, "models of type \"%s\" are loaded by %s", type, why);
+    return NULL;
+}
+
+/* Beside an external runtime a pipeline has what it names, be it the only one or not. */
+static struct catalog *
+catalog_of_type(const struct mesh_loads *loads, const char *type, struct error *error)
+{
+    if (loads->shared != NULL && !config_types_has_pipeline(loads->shared, type))
+        return refuse(type,
+                      "nobody on this node: no pipeline has it in its `types`, and `mesh` not in "
+                      "its `runtime_types`",
+                      error);
+    struct catalog *catalog = models_catalog_for(loads->pipelines, loads->pipeline_count, type);
+    return catalog != NULL
+               ? catalog
+               : refuse(type, "no pipeline of this node: none has it in its `types`", error);
+}
+
+/* The key's type counts, as it does for who drives mmesh.ModelRuntime; the mesh's own, if the key
+ * has none. */
+static struct catalog *
+find_catalog(const struct mesh_loads *loads, const struct driver_model *model, struct error *error)
+{
+    struct runtime_request *request = calloc(1, sizeof(*request));
+    CHECK(request != NULL);
+    struct catalog *catalog = NULL;
+    (void)take_text(model->id, request->id, sizeof(request->id), &request->id_bytes);
+    (void)take_text(model->path, request->path, sizeof(request->path), &request->path_bytes);
+    (void)take_text(model->key, request->key, sizeof(request->key), &request->key_bytes);
+    if (runtime_request_check(request, error) == STATUS_OK) {
+        if (request->type[0] == '\0' && model->type != NULL)
+            mesh_types_name(model->type, request->type);
+        catalog = catalog_of_type(loads, request->type, error);
+    }
+    free(request);
+    return catalog;
+}
+
+/* ---- what the driver asks for ---- */
+
+static void
+end(struct wait *wait, const struct driver_load_end *end)
+{
+    driver_load_ended(wait->loads->driver, wait->load, end);
+    free(wait);
+}
+
+static struct wait *
+wait_begin(struct mesh_loads *loads, struct driver_load *load)
+{
+    struct wait *wait = malloc(sizeof(*wait));
+    CHECK(wait != NULL);
+    *wait = (struct wait){loads, load};
+    return wait;
+}
+
+/* Of what has failed nothing is left in any worker when it is told (models.h): there is nothing to
+ * unload, as if it had not been attempted. No concurrency is told: what is too much is refused
+ * where the batches are made. */
+static void
+on_loaded(void *context, const struct error *error, const struct model_facts *facts)
+{
+    struct driver_load_end told = {.end = MESH_LOAD_OK};
+    if (error != NULL)
+        told = (struct driver_load_end){.end = MESH_LOAD_NOT_ATTEMPTED, .reason = error->text};
+    else
+        told.size_bytes = facts->bytes > 0 ? facts->bytes : 1;
+    end(context, &told);
+}
+
+static void
+load(void *context, struct driver_load *load, const struct driver_model *model)
+{
+    struct mesh_loads *loads = context;
+    struct wait *wait = wait_begin(loads, load);
+    struct error error = ERROR_NONE;
+    struct catalog *catalog = find_catalog(loads, model, &error);
+    struct model_spec spec = {model->id, model->path, model->key != NULL ? model->key : ""};
+    if (catalog != NULL)
+        models_load(catalog, &spec, on_loaded, wait);
+    else
+        on_loaded(wait, &error, NULL);
+}
+
+static void
+on_unloaded(void *context, const struct error *error, const struct model_facts *facts)
+{
+    (void)error, (void)facts;
+    end(context, &(struct driver_load_end){.end = MESH_LOAD_OK});
+}
+
+static void
+unload(void *context, struct driver_load *load, const struct driver_model *model)
+{
+    struct mesh_loads *loads = context;
+    models_unload(loads->registry, model->id, on_unloaded, wait_begin(loads, load));
+}
+
+/* What cannot be said is taken for usual. */
+static void
+on_predicted(void *context, const struct error *error, const struct model_facts *facts)
+{
+    uint64_t bytes = error == NULL ? facts->bytes : 0;
+    end(context, &(struct driver_load_end){.end = MESH_LOAD_OK, .size_bytes = bytes});
+}
+
+static void
+size(void *context, struct driver_load *load, const struct driver_model *model)
+{
+    struct mesh_loads *loads = context;
+    struct wait *wait = wait_begin(loads, load);
+    struct error error = ERROR_NONE;
+    struct catalog *catalog = find_catalog(loads, model, &error);
+    struct model_spec spec = {model->id, model->path, model->key != NULL ? model->key : ""};
+    if (catalog != NULL)
+        models_predict(catalog, &spec, on_predicted, wait);
+    else
+        on_predicted(wait, &error, NULL);
+}
+
+/* ---- what was used ---- */
+
+struct harvest {
+    struct driver *driver;
+    int64_t now_ns;
+    int64_t wall_ms;
+};
+
+static void
+on_used(void *context, const char *id, uint32_t count, int64_t used_ns)
+{
+    const struct harvest *harvest = context;
+    struct driver_use use = {
+        .model = id,
+        .count = count,
+        .used_ms = harvest->wall_ms - (harvest->now_ns - used_ns) / NS_PER_MS,
+    };
+    driver_used(harvest->driver, &use);
+}
+
+static void
+harvest(void *context, struct driver *driver)
+{
+    struct mesh_loads *loads = context;
+    struct timespec wall;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    struct harvest harvest = {driver, clock_now_ns(),
+                              (int64_t)wall.tv_sec * 1000 + wall.tv_nsec / NS_PER_MS};
+    models_harvest(loads->registry, on_used, &harvest);
+}
+
+/* ---- life ---- */
+
+struct mesh_loads *
+mesh_loads_create(struct pipeline *const *pipelines, uint32_t pipeline_count,
+                  struct registry *registry, const struct config *shared)
+{
+    struct mesh_loads *loads = calloc(1, sizeof(*loads));
+    CHECK(loads != NULL);
+    *loads = (struct mesh_loads){pipelines, pipeline_count, registry, shared, NULL};
+    return loads;
+}
+
+void
+mesh_loads_destroy(struct mesh_loads *loads)
+{
+    free(loads);
+}
+
+struct driver_runtime
+mesh_loads_for_driver(struct mesh_loads *loads)
+{
+    return (struct driver_runtime){loads, size, load, unload, harvest};
+}
+
+void
+mesh_loads_bind(struct mesh_loads *loads, struct driver *driver)
+{
+    loads->driver = driver;
+}
+
+struct driver_capacity
+mesh_loads_capacity(const struct mesh_loads *loads)
+{
+    struct runtime_figures figures = runtime_figures(loads->pipelines, loads->pipeline_count);
+    return (struct driver_capacity){
+        .capacity_bytes = figures.capacity_bytes,
+        .default_bytes = figures.default_bytes,
+        .loaders = figures.load_concurrency,
+        .load_timeout_ms = figures.load_timeout_ms,
+    };
+}

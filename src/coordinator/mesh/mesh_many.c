@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who lets go of a call for several when. It is its own until all its parts have ended and it has
+ * begun them all (`open` counts both); it holds its parts for as long, so that they can be
+ * cancelled. A part ends once, whatever becomes of it, and does not touch this one afterwards.
+ *
+ * The first part that fails answers the caller, at once and wherever that happens, perhaps under
+ * the driver's lock; the others are cancelled by the loop thread, or by who is still beginning them
+ * (`begun`, then `answered`; elsewhere `answered`, then `begun`: one of the two sees the other).
+ */
+#include "coordinator/mesh/mesh_many.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/loop/loop.h"
+#include "coordinator/telemetry/meters.h"
+#include "coordinator/telemetry/tracer.h"
+#include "shm/counters.h"
+
+enum { TEXT_BYTES_MAX = 1024 };
+
+struct entries {
+    struct rpc_metadata *at; /* and their texts, in one block */
+    size_t count;
+};
+
+/* Of one model: what it has answered, kept until all have. */
+struct part {
+    struct mesh_call *call; /* a reference of ours */
+    bool answered;          /* with STATUS_OK */
+    struct rpc_piece *pieces;
+    size_t piece_count;
+    struct entries initial;
+    struct entries trailers;
+};
+
+struct mesh_many {
+    struct pending_item item; /* first */
+    const struct mesh_calls_options *options;
+    struct rpc_call *call;
+    struct meters_call told; /* of the call, before it ends */
+    int64_t begun_ns;
+    bool all; /* each must be found: "mm-required" */
+    uint32_t count;
+    _Atomic uint32_t open; /* parts that have not ended, and 1 until all have begun */
+    _Atomic bool begun;
+    _Atomic bool answered;
+    _Atomic uint64_t bytes; /* of the answers */
+    struct part parts[];
+};
+
+static struct mesh_many *
+many_of_item(struct pending_item *item)
+{
+    return (struct mesh_many *)(void *)item;
+}
+
+/* ---- what a part has answered ---- */
+
+static struct rpc_span
+copy_span(const struct rpc_span *span, char **room)
+{
+    struct rpc_span copy = {*room, span->bytes};
+    if (span->bytes > 0)
+        memcpy(*room, span->data, span->bytes);
+    *room += span->bytes;
+    return copy;
+}
+
+static struct entries
+entries_copy(const struct rpc_metadata *from, size_t count)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += from[i].key.bytes + from[i].value.bytes;
+    struct entries made = {calloc(1, count * sizeof(*from) + bytes + 1), count};
+    CHECK(made.at != NULL);
+    char *room = (char *)(made.at + count);
+    for (size_t i = 0; i < count; i++)
+        made.at[i] =
+            (struct rpc_metadata){copy_span(&from[i].key, &room), copy_span(&from[i].value, &room)};
+    return made;
+}
+
+static void
+piece_give_back(const struct rpc_piece *piece)
+{
+    if (piece->release != NULL)
+        piece->release(piece->release_context);
+}
+
+/* Kept ones by reference. Others are copied: what is lent is a slot's memory, for which requests
+ * wait, and another model's load may take minutes. */
+static struct rpc_piece
+piece_hold(const struct rpc_piece *piece)
+{
+    if (piece->kept != NULL) {
+        rpc_kept_acquire((struct rpc_kept *)(uintptr_t)piece->kept);
+        return *piece;
+    }
+    void *copy = malloc(piece->bytes + 1);
+    CHECK(copy != NULL);
+    if (piece->bytes > 0)
+        memcpy(copy, piece->data, piece->bytes);
+    piece_give_back(piece);
+    return (struct rpc_piece){
+        .data = copy, .bytes = piece->bytes, .release = free, .release_context = copy};
+}
+
+static void
+part_hold(struct part *part, const struct rpc_answer *answer)
+{
+    part->answered = true;
+    part->pieces = calloc(answer->piece_count + 1, sizeof(*part->pieces));
+    CHECK(part->pieces != NULL);
+    for (size_t i = 0; i < answer->piece_count; i++)
+        part->pieces[part->piece_count++] = piece_hold(&answer->pieces[i]);
+    part->initial = entries_copy(answer->initial, answer->initial_count);
+    part->trailers = entries_copy(answer->trailers, answer->trailer_count);
+}
+
+static void
+part_fini(struct part *part)
+{
+    for (size_t i = 0; i < part->piece_count; i++) {
+        piece_give_back(&part->pieces[i]);
+        rpc_kept_release((struct rpc_kept *)(uintptr_t)part->pieces[i].kept);
+    }
+    free(part->pieces);
+    free(part->initial.at);
+    free(part->trailers.at);
+    if (part->call != NULL)
+        mesh_call_unref(part->call);
+}
+
+/* ---- the end ---- */
+
+static void
+many_destroy(struct pending_item *item)
+{
+    struct mesh_many *many = many_of_item(item);
+    for (uint32_t i = 0; i < many->count; i++)
+        part_fini(&many->parts[i]);
+    free(many);
+}
+
+static void
+cancel_parts(struct mesh_many *many)
+{
+    for (uint32_t i = 0; i < many->count; i++)
+        mesh_call_cancel(many->parts[i].call);
+}
+
+static void
+on_cancel_parts(void *context)
+{
+    struct mesh_many *many = context;
+    cancel_parts(many);
+    pending_unref(&many->item);
+}
+
+static void
+meter(const struct mesh_many *many, enum status status, uint64_t response_bytes)
+{
+    struct meters_call told = many->told;
+    told.status = status;
+    told.took_ns = clock_now_ns() - many->begun_ns;
+    told.response_bytes = response_bytes;
+    meters_record(many->options->meters, METER_REQUEST, &told);
+}
+
+static void
+fail(struct mesh_many *many, enum status status, const char *text, uint32_t retry_ms)
+{
+    if (atomic_exchange(&many->answered, true))
+        return;
+    counter_add_shared(many->options->counters, NODE_CALLS_REFUSED, 1);
+    meter(many, status, 0);
+    if (retry_ms > 0)
+        rpc_call_refuse(many->call, status, text, retry_ms);
+    else
+        rpc_call_finish(many->call, status, text);
+    if (!atomic_load(&many->begun))
+        return;
+    pending_ref(&many->item);
+    loop_post(many->options->loop, on_cancel_parts, many);
+}
+
+/* In the words of the one that has failed, and which one that is; where there are no words to
+ * expect (a deadline, a caller that went) there are none. */
+static void
+fail_as(struct mesh_many *many, const struct part *part, const struct rpc_answer *answer,
+        uint32_t retry_ms)
+{
+    char text[2 * TEXT_BYTES_MAX] = "";
+    int bytes = answer->text.bytes < TEXT_BYTES_MAX ? (int)answer->text.bytes : TEXT_BYTES_MAX;
+    if (bytes > 0)
+        snprintf(text, sizeof(text), "%s: %.*s", mesh_call_id(part->call), bytes,
+                 (const char *)answer->text.data);
+    fail(many, answer->status, bytes > 0 ? text : NULL, retry_ms);
+}
+
+/* So many of a kind as may go with an answer. */
+static size_t
+entries_append(struct rpc_metadata to[PEERS_METADATA_MAX], size_t count,
+               const struct entries *entries)
+{
+    for (size_t i = 0; i < entries->count && count < PEERS_METADATA_MAX; i++)
+        to[count++] = entries->at[i];
+    return count;
+}
+
+/* The lent pieces of all parts are the library's from here on. */
+static void
+reply(struct mesh_many *many)
+{
+    struct rpc_metadata initial[PEERS_METADATA_MAX];
+    struct rpc_metadata trailers[PEERS_METADATA_MAX];
+    struct rpc_answer answer = {.status = STATUS_OK, .initial = initial, .trailers = trailers};
+    size_t room = 1;
+    for (uint32_t i = 0; i < many->count; i++)
+        room += many->parts[i].piece_count;
+    struct rpc_piece *pieces = malloc(room * sizeof(*pieces));
+    CHECK(pieces != NULL);
+    answer.pieces = pieces;
+    for (uint32_t i = 0; i < many->count; i++) {
+        struct part *part = &many->parts[i];
+        for (size_t j = 0; j < part->piece_count; j++) {
+            pieces[answer.piece_count++] = part->pieces[j];
+            part->pieces[j].release = NULL;
+        }
+        answer.initial_count = entries_append(initial, answer.initial_count, &part->initial);
+        answer.trailer_count = entries_append(trailers, answer.trailer_count, &part->trailers);
+    }
+    atomic_store(&many->answered, true); /* nobody else is left who could */
+    meter(many, STATUS_OK, atomic_load(&many->bytes));
+    rpc_call_answer(many->call, &answer);
+    free(pieces);
+}
+
+static bool
+is_any_answered(const struct mesh_many *many)
+{
+    for (uint32_t i = 0; i < many->count; i++)
+        if (many->parts[i].answered)
+            return true;
+    return false;
+}
+
+/* One of what `open` counts. */
+static void
+close_one(struct mesh_many *many)
+{
+    if (atomic_fetch_sub(&many->open, 1) != 1)
+        return;
+    if (!atomic_load(&many->answered) && is_any_answered(many))
+        reply(many);
+    fail(many, STATUS_NOT_FOUND, "none of the requested models were found", 0); /* if unanswered */
+    pending_remove(&many->item);
+    pending_unref(&many->item);
+}
+
+static uint64_t
+answer_bytes(const struct rpc_answer *answer)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < answer->piece_count; i++)
+        bytes += answer->pieces[i].bytes;
+    return bytes;
+}
+
+/* What one caller can have held here of answers that wait for others has a bound. */
+static bool
+is_too_much(struct mesh_many *many, uint64_t bytes)
+{
+    uint64_t all = atomic_fetch_add(&many->bytes, bytes) + bytes;
+    if (all <= many->options->message_bytes_max)
+        return false;
+    char text[TEXT_BYTES_MAX];
+    snprintf(text, sizeof(text),
+             "the answers of %u models have more than %zu bytes together (message_mib)",
+             many->count, many->options->message_bytes_max);
+    fail(many, STATUS_RESOURCE_EXHAUSTED, text, 0);
+    return true;
+}
+
+void
+mesh_many_ended(struct mesh_many *many, uint32_t number, const struct rpc_answer *answer,
+                uint32_t retry_ms)
+{
+    struct part *part = &many->parts[number];
+    bool fine = answer->status == STATUS_OK;
+    bool held = fine && !atomic_load(&many->answered) && !is_too_much(many, answer_bytes(answer));
+    if (held)
+        part_hold(part, answer);
+    else
+        for (size_t i = 0; i < answer->piece_count; i++)
+            piece_give_back(&answer->pieces[i]);
+    if (!fine && (many->all || answer->status != STATUS_NOT_FOUND))
+        fail_as(many, part, answer, retry_ms);
+    close_one(many);
+}
+
+static void
+on_cancel(struct pending_item *item)
+{
+    cancel_parts(many_of_item(item));
+}
+
+/* ---- the beginning ---- */
+
+static bool
+is_all_required(const struct rpc_call *call)
+{
+    struct rpc_span value;
+    return rpc_call_metadata(call, "mm-required", &value) && value.bytes == 3 &&
+           strncasecmp(value.data, "all", 3) == 0;
+}
+
+/* All parts, before the first begins: when one has ended the caller's call may be gone. */
+static enum status
+prepare_parts(struct mesh_many *many, struct mesh_calls *calls, const struct mesh_call_start *start,
+              const struct mesh_named *named, struct error *error)
+{
+    struct mesh_call_start one = *start;
+    struct target_id id;
+    size_t position = 0;
+    one.id = id.text;
+    one.name = named->name;
+    one.many = many;
+    while (mesh_id_next(start->call, named, &position, &id)) {
+        one.part = many->count;
+        struct mesh_call *call = mesh_call_prepare(calls, &one, error);
+        if (call == NULL)
+            return error->status;
+        many->parts[many->count++].call = call;
+        one.origin.trace = NULL; /* one call, one trace: of its first model */
+    }
+    return STATUS_OK;
+}
+
+/* Those after the first that fails need not begin. */
+static void
+begin_parts(struct mesh_many *many)
+{
+    for (uint32_t i = 0; i < many->count; i++) {
+        if (atomic_load(&many->answered))
+            mesh_call_drop(many->parts[i].call);
+        else
+            mesh_call_go(many->parts[i].call);
+    }
+    atomic_store(&many->begun, true);
+    if (atomic_load(&many->answered))
+        cancel_parts(many);
+    close_one(many);
+}
+
+void
+mesh_many_begin(struct mesh_calls *calls, const struct mesh_call_start *start,
+                const struct mesh_named *named)
+{
+    size_t parts_bytes = named->count * sizeof(struct part);
+    struct mesh_many *many = calloc(1, sizeof(*many) + parts_bytes); /* one for all its models */
+    CHECK(many != NULL && named->count >= 1);
+    many->item.on_cancel = on_cancel;
+    many->item.destroy = many_destroy;
+    many->options = mesh_calls_options(calls);
+    many->call = start->call;
+    many->all = is_all_required(start->call);
+    many->begun_ns = clock_now_ns();
+    many->told = (struct meters_call){
+        .method = meters_method(many->options->meters, rpc_call_method(start->call)),
+        .request_bytes = start->message->bytes};
+    struct error error = ERROR_NONE;
+    uint64_t tag = pending_add(many->options->pending, &many->item);
+    if (tag == 0)
+        (void)error_set(&error, STATUS_RESOURCE_EXHAUSTED,
+                        "too many calls of this node wait for models");
+    else
+        (void)prepare_parts(many, calls, start, named, &error);
+    if (error.status == STATUS_OK) {
+        atomic_store(&many->open, many->count + 1);
+        rpc_call_set_tag(start->call, tag);
+        begin_parts(many);
+        return;
+    }
+    if (start->origin.trace != NULL)
+        tracer_end(start->origin.trace, error.status, error.text);
+    fail(many, error.status, error.text, 0);
+    for (uint32_t i = 0; i < many->count; i++)
+        mesh_call_discard(many->parts[i].call);
+    if (tag != 0)
+        pending_remove(&many->item);
+    many_destroy(&many->item);
+}

@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls of the mesh into pipelines.
+ *
+ * The driver calls native_serve under its lock, and what ends a try calls the driver. So nothing
+ * may end within native_serve but by its result. It could: a lane that is found condemned fails
+ * all that is in it, on the thread that has just submitted. What ends so is told from the loop
+ * thread, and the request itself by the result.
+ */
+#include "coordinator/mesh/mesh_native.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/mesh/mesh_loads.h"
+#include "coordinator/pipeline/pipeline.h"
+#include "coordinator/protocol/oip.h"
+#include "coordinator/protocol/priority.h"
+#include "mesh/edge/peer_flow.h"
+
+#define OIP "/inference.GRPCInferenceService/"
+#define INFER OIP "ModelInfer"
+
+struct native {
+    struct native_options options;
+    struct mesh_loads *loads;
+    struct driver *driver;
+    bool ready;                     /* the driver knows */
+    struct payload_builder builder; /* guarded by the driver's lock */
+};
+
+/* One try, from native_serve until it is told. */
+struct native_try {
+    struct native *native;
+    struct peer_request *request;
+    uint32_t number;
+    int64_t begun_ns;
+    /* Of one that is told later: */
+    enum status status;
+    char *text;    /* NULL: none */
+    void *payload; /* of the answer; NULL: none */
+    size_t payload_bytes;
+};
+
+/* What this thread submits now, and that it was answered meanwhile: by this thread, and so in vain.
+ * If another thread has answered it, `tried` is gone. */
+struct submitting {
+    const struct native_try *tried;
+    bool ended;
+    struct submitting *outer; /* a failure may lead here from within another one */
+};
+
+static _Thread_local struct submitting *submitting;
+
+/* A miss costs more than this allocation. */
+static struct native_try *
+try_create(struct native *native, struct peer_request *request,
+           const struct driver_attempt *attempt)
+{
+    struct native_try *tried = calloc(1, sizeof(*tried));
+    CHECK(tried != NULL);
+    *tried = (struct native_try){.native = native,
+                                 .request = request,
+                                 .number = attempt->number,
+                                 .begun_ns = clock_now_ns()};
+    request->served = NULL;
+    request->type->hold(request);
+    return tried;
+}
+
+/* ---- the end of a try ---- */
+
+static void
+try_free(struct native_try *tried)
+{
+    tried->request->type->release(tried->request);
+    free(tried->text);
+    free(tried->payload);
+    free(tried);
+}
+
+static void
+tell(struct native_try *tried, const struct rpc_answer *answer)
+{
+    struct driver_end end = {.end = MESH_END_OK};
+    end.took_us = (uint64_t)((clock_now_ns() - tried->begun_ns) / NS_PER_US);
+    tried->request->type->on_ended(tried->request, tried->number, &end, answer);
+    try_free(tried);
+}
+
+static void
+tell_failure(struct native_try *tried, enum status status, const char *text)
+{
+    struct rpc_answer answer = {.status = status, .text = {text, strlen(text)}};
+    tell(tried, &answer);
+}
+
+static void
+on_later(void *context)
+{
+    struct native_try *tried = context;
+    struct rpc_piece piece = {.data = tried->payload, .bytes = tried->payload_bytes};
+    struct rpc_answer answer = {.status = STATUS_OK, .pieces = &piece, .piece_count = 1};
+    if (tried->text != NULL)
+        tell_failure(tried, tried->status, tried->text);
+    else
+        tell(tried, &answer);
+}
+
+static void
+tell_failure_later(struct native_try *tried, enum status status, const char *text)
+{
+    tried->status = status;
+    tried->text = strdup(text);
+    CHECK(tried->text != NULL);
+    loop_post(tried->native->options.loop, on_later, tried);
+}
+
+/* ---- as the sink of a request ---- */
+
+static void
+sink_tagged(void *call, uint64_t tag)
+{
+    struct native_try *tried = call;
+    tried->request->served = (void *)(uintptr_t)tag;
+}
+
+static void
+sink_reply(void *call, const struct rpc_piece *pieces, size_t piece_count)
+{
+    struct rpc_answer answer = {.status = STATUS_OK, .pieces = pieces, .piece_count = piece_count};
+    CHECK(submitting == NULL); /* nobody gathers within a submission */
+    tell(call, &answer);
+}
+
+static void
+sink_fail(void *call, enum status status, const char *text)
+{
+    struct native_try *tried = call;
+    if (submitting == NULL) {
+        tell_failure(tried, status, text);
+    } else if (submitting->tried == tried) {
+        submitting->ended = true;
+    } else {
+        tell_failure_later(tried, status, text);
+    }
+}
+
+static const struct request_sink native_sink = {sink_tagged, sink_reply, sink_fail, true};
+
+/* ---- messages ---- */
+
+/* A message that lies in parts of kept ones. */
+struct assembled {
+    struct rpc_message message;
+    struct rpc_span few[16];
+    struct rpc_span *spans;
+};
+
+static void
+add_piece(struct assembled *to, const struct rpc_piece *piece)
+{
+    const struct rpc_message *whole = rpc_kept_message(piece->kept);
+    size_t skip = piece->offset;
+    size_t left = piece->bytes;
+    for (size_t i = 0; i < whole->span_count && left > 0; i++) {
+        const struct rpc_span *span = &whole->spans[i];
+        if (span->bytes <= skip) {
+            skip -= span->bytes;
+            continue;
+        }
+        size_t bytes = span->bytes - skip < left ? span->bytes - skip : left;
+        to->spans[to->message.span_count++] =
+            (struct rpc_span){(const char *)span->data + skip, bytes};
+        skip = 0;
+        left -= bytes;
+    }
+    to->message.bytes += piece->bytes - left;
+}
+
+static void
+assemble(const struct peer_request *request, struct assembled *to)
+{
+    size_t spans = 0;
+    for (size_t i = 0; i < request->piece_count; i++)
+        spans += rpc_kept_message(request->pieces[i].kept)->span_count;
+    to->spans = spans <= ARRAY_COUNT(to->few) ? to->few : calloc(spans, sizeof(*to->spans));
+    CHECK(to->spans != NULL);
+    to->message = (struct rpc_message){.spans = to->spans};
+    for (size_t i = 0; i < request->piece_count; i++)
+        add_piece(to, &request->pieces[i]);
+}
+
+static void
+assembled_fini(struct assembled *assembled)
+{
+    if (assembled->spans != assembled->few)
+        free(assembled->spans);
+}
+
+static const struct rpc_span *
+find_metadata(const struct peer_request *request, const char *key)
+{
+    size_t bytes = strlen(key);
+    for (size_t i = 0; i < request->metadata_count; i++) {
+        const struct rpc_metadata *entry = &request->metadata[i];
+        if (entry->key.bytes == bytes && memcmp(entry->key.data, key, bytes) == 0)
+            return &entry->value;
+    }
+    return NULL;
+}
+
+/* ---- into the pipeline ---- */
+
+/* Whether the pipeline is called in the way in which the request came. */
+static enum status
+check_way(const struct pipeline *pipeline, const struct peer_request *request, const char *model,
+          struct error *error)
+{
+    const char *path = pipeline_method(pipeline).path;
+    if (strcmp(request->method, path != NULL ? path : INFER) == 0)
+        return STATUS_OK;
+    return error_set(error, STATUS_INVALID_ARGUMENT, "model \"%.120s\" is called by %s, not by %s",
+                     model, path != NULL ? path : INFER, request->method);
+}
+
+static enum status
+submit(struct native *native, const struct peer_request *request, struct pipeline *pipeline,
+       struct submission *submission, struct error *error)
+{
+    bool bound = pipeline_method(pipeline).path != NULL;
+    enum status status =
+        bound
+            ? priority_read(find_metadata(request, PRIORITY_METADATA), &submission->priority, error)
+            : oip_skim_priority(submission->message, &submission->priority, error);
+    const struct rpc_span *caller = find_metadata(request, native->options.caller_metadata);
+    if (caller != NULL && submission->caller == 0)
+        submission->caller = share_hash(native->options.share_key, caller->data, caller->bytes);
+    return status == STATUS_OK ? pipeline_submit(pipeline, submission, error) : status;
+}
+
+/* A submission that was refused: elsewhere it may be taken; or it would be refused there, too, and
+ * the refusal is the answer. */
+static enum driver_begun
+judge(struct native_try *tried, const struct error *error, struct driver_end *end)
+{
+    bool elsewhere =
+        error->status == STATUS_UNAVAILABLE || error->status == STATUS_RESOURCE_EXHAUSTED;
+    if (!elsewhere) {
+        tell_failure_later(tried, error->status, error->text);
+        return DRIVER_UNDER_WAY;
+    }
+    *end = (struct driver_end){.end = error->status == STATUS_UNAVAILABLE ? MESH_END_UNREACHABLE
+                                                                          : MESH_END_OVERLOADED};
+    try_free(tried);
+    return DRIVER_ENDED;
+}
+
+/* `tried` belongs to its end from here on, and so does `origin` once it is submitted: another
+ * thread may have ended it all before the submission returns. */
+static enum driver_begun
+begin(struct native_try *tried, struct pipeline *pipeline, struct submission *submission,
+      struct native_origin *origin, struct driver_end *end, struct native_refusal *refusal)
+{
+    struct submitting here = {.tried = tried, .outer = submitting};
+    struct assembled assembled;
+    assemble(tried->request, &assembled);
+    submission->message = &assembled.message;
+    submission->trace = origin->trace;
+    origin->trace = NULL;
+    submitting = &here;
+    enum status status =
+        submit(tried->native, tried->request, pipeline, submission, &refusal->error);
+    submitting = here.outer;
+    assembled_fini(&assembled);
+    if (status == STATUS_OK && !here.ended)
+        return DRIVER_UNDER_WAY;
+    if (status == STATUS_OK) { /* its model has been left, its trace has ended */
+        error_set(&refusal->error, STATUS_UNAVAILABLE, "pipeline \"%s\" is being rebuilt",
+                  pipeline->name);
+    } else {
+        origin->trace = submission->trace;
+        model_leave_loaded(submission->model);
+    }
+    refusal->retry_ms = submission->retry_ms;
+    return judge(tried, &refusal->error, end);
+}
+
+/* ---- the small methods ---- */
+
+/* ModelReady or ModelMetadata of a model that is loaded here. */
+struct described {
+    struct registry *registry;
+    const char *id;
+    struct model *model; /* to be left */
+};
+
+static bool
+node_is_ready(void *context)
+{
+    (void)context;
+    return true;
+}
+
+/* Whatever name the caller has for it. */
+static enum status
+describe(void *context, const char *name, struct oip_model_info *info, bool *ready,
+         struct error *error)
+{
+    struct described *described = context;
+    (void)name;
+    if (registry_describe(described->registry, described->id, info, ready, &described->model))
+        return STATUS_OK;
+    return error_set(error, STATUS_UNAVAILABLE, "the model has just been unloaded");
+}
+
+static bool
+is_small(const char *method, enum oip_method *which)
+{
+    bool ready = strcmp(method, OIP "ModelReady") == 0;
+    *which = ready ? OIP_MODEL_READY : OIP_MODEL_METADATA;
+    return ready || strcmp(method, OIP "ModelMetadata") == 0;
+}
+
+/* The answer is there at once, and told later: we are under the lock. */
+static enum driver_begun
+tell_of(struct native_try *tried, enum oip_method method, const char *id)
+{
+    struct described described = {.registry = tried->native->options.registry, .id = id};
+    struct oip_node node = {node_is_ready, describe, &described};
+    struct assembled assembled;
+    struct error error;
+    error_clear(&error);
+    assemble(tried->request, &assembled);
+    enum status status = oip_answer(method, &node, &assembled.message, &tried->payload,
+                                    &tried->payload_bytes, &error);
+    assembled_fini(&assembled);
+    if (described.model != NULL)
+        model_leave(described.model);
+    if (status != STATUS_OK)
+        tell_failure_later(tried, error.status, error.text);
+    else
+        loop_post(tried->native->options.loop, on_later, tried);
+    return DRIVER_UNDER_WAY;
+}
+
+/* ---- a pipeline has one message each way ---- */
+
+#define ONE_MESSAGE "a pipeline takes one message for a call, and this call has more"
+#define NO_MESSAGE                                                                                 \
+    "a pipeline takes one message for a call, and this call has ended without any: send one"
+
+static enum status
+sink_send(void *context, const struct rpc_piece *pieces, size_t piece_count, bool last,
+          struct error *error)
+{
+    (void)context;
+    (void)piece_count;
+    (void)last;
+    return pieces == NULL ? STATUS_OK : error_set(error, STATUS_INVALID_ARGUMENT, ONE_MESSAGE);
+}
+
+/* Nothing comes back ahead of the end. */
+static void
+sink_taken(void *context, uint64_t cost)
+{
+    (void)context;
+    (void)cost;
+}
+
+static const struct peer_flow_sink one_message = {sink_send, sink_taken};
+
+/* A request with a flow: what waits behind its first message is too much, and so is what comes. */
+static enum status
+take_flow(const struct peer_request *request, struct error *error)
+{
+    bool closed;
+    if (request->is_empty)
+        return error_set(error, STATUS_INVALID_ARGUMENT, NO_MESSAGE);
+    struct peer_flow_kept *kept =
+        request->flow == NULL ? NULL : peer_flow_attach(request->flow, &one_message, NULL, &closed);
+    if (kept == NULL)
+        return STATUS_OK;
+    while (kept != NULL)
+        kept = peer_flow_kept_free(kept);
+    return error_set(error, STATUS_INVALID_ARGUMENT, ONE_MESSAGE);
+}
+
+enum driver_begun
+native_serve(struct native *native, struct peer_request *request,
+             const struct driver_attempt *attempt, struct native_origin *origin,
+             struct driver_end *end, struct native_refusal *refusal)
+{
+    struct pipeline *pipeline;
+    error_clear(&refusal->error);
+    refusal->retry_ms = 0;
+    struct model *model = registry_enter_loaded(native->options.registry, attempt->model,
+                                                strlen(attempt->model), MODEL_UNCOUNTED, &pipeline);
+    if (model == NULL) {
+        *end = (struct driver_end){.end = MESH_END_NOT_HERE, .vanished = true};
+        return DRIVER_ENDED;
+    }
+    struct native_try *tried = try_create(native, request, attempt);
+    enum oip_method small;
+    if (is_small(request->method, &small)) {
+        model_leave_loaded(model);
+        return tell_of(tried, small, attempt->model);
+    }
+    if (check_way(pipeline, request, attempt->model, &refusal->error) != STATUS_OK ||
+        take_flow(request, &refusal->error) != STATUS_OK) {
+        model_leave_loaded(model);
+        return judge(tried, &refusal->error, end);
+    }
+    struct submission submission = {
+        .deadline_ns = attempt->deadline_ns,
+        .sink = &native_sink,
+        .call = tried,
+        .builder = &native->builder,
+        .caller = origin->caller,
+        .model = model,
+        .model_held = true,
+        .unwatched = true,
+    };
+    enum driver_begun begun = begin(tried, pipeline, &submission, origin, end, refusal);
+    if (begun == DRIVER_ENDED) /* another try may take more */
+        peer_flow_detach(request->flow, end, NULL, &(struct peer_flow_end){.answer = NULL});
+    return begun;
+}
+
+void
+native_cancel(struct native *native, const struct peer_request *request)
+{
+    uint64_t tag = (uint64_t)(uintptr_t)request->served;
+    uint32_t number = tag_pipeline(tag);
+    if (tag != 0 && number < native->options.pipeline_count)
+        pipeline_cancel(native->options.pipelines[number], tag);
+}
+
+/* ---- life ---- */
+
+static bool
+all_serving(const struct native *native)
+{
+    for (uint32_t i = 0; i < native->options.pipeline_count; i++) {
+        struct catalog_facts facts;
+        struct catalog *catalog = native->options.pipelines[i]->catalog;
+        if (catalog == NULL)
+            continue;
+        models_facts(catalog, &facts);
+        if (!facts.serving)
+            return false;
+    }
+    return true;
+}
+
+void
+native_update(struct native *native)
+{
+    if (native->ready || !all_serving(native))
+        return;
+    native->ready = true;
+    struct driver_capacity capacity = mesh_loads_capacity(native->loads);
+    driver_runtime_ready(native->driver, &capacity);
+}
+
+struct native *
+native_create(const struct native_options *options)
+{
+    struct native *native = calloc(1, sizeof(*native));
+    CHECK(native != NULL);
+    native->options = *options;
+    native->loads = mesh_loads_create(options->pipelines, options->pipeline_count,
+                                      options->registry, options->shared);
+    return native;
+}
+
+void
+native_destroy(struct native *native)
+{
+    if (native == NULL)
+        return;
+    mesh_loads_destroy(native->loads);
+    free(native);
+}
+
+void
+native_bind(struct native *native, struct driver *driver)
+{
+    native->driver = driver;
+    mesh_loads_bind(native->loads, driver);
+}
+
+struct driver_runtime
+native_for_driver(struct native *native)
+{
+    return mesh_loads_for_driver(native->loads);
+}

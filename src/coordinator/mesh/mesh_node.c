@@ -1,0 +1,621 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/mesh/mesh_node.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "coordinator/config/config_types.h"
+#include "coordinator/mesh/mesh_address.h"
+#include "coordinator/mesh/mesh_counters.h"
+#include "coordinator/mesh/mesh_file.h"
+#include "coordinator/mesh/mesh_many.h"
+#include "coordinator/mesh/mesh_report.h"
+#include "coordinator/mesh/mesh_store.h"
+#include "coordinator/mesh/mesh_types.h"
+#include "coordinator/pipeline/pipeline.h"
+#include "coordinator/telemetry/meters.h"
+#include "mesh/edge/peer_server.h"
+#include "mesh/record/record.h"
+
+enum {
+    PENDING_MAX = 1 << 17, /* calls and orders; the driver has a limit of its own for either */
+    QUEUES_MAX = 17,       /* of the front, and of the server for other nodes */
+};
+
+#define EXTERNAL_START_NS (INT64_MAX / 4)
+#define FILES_LOOK_NS NS_PER_S /* how soon a file that has changed is read */
+
+struct mesh_node {
+    struct mesh_node_options options;
+    const struct config_mesh *config;
+    uint64_t seed;
+    struct pending *pending;
+    struct native *native;
+    struct mesh_calls *calls;
+    struct mesh_manage *manage;
+    struct meters *meters; /* NULL: nobody can ask for them */
+    struct mesh_store store;
+    struct driver *driver;
+    bool shared;                          /* models are loaded into pipelines, too */
+    struct external *external;            /* NULL: into them alone */
+    struct rpc_queue *queues[QUEUES_MAX]; /* those of the front, then the server's */
+    struct peer_server *server;           /* this and the next: NULL: the mesh has no other nodes */
+    struct peers *peers;
+    uint32_t queue_count; /* of the front */
+    struct mesh_file types_file;
+    struct mesh_file dataplane_file;
+    struct loop_timer *files_timer;
+    struct dataplane *dataplane; /* NULL: everything may be called, and no path is known */
+    bool started;
+    bool drained;
+    bool stopped;
+};
+
+/* ---- calls ---- */
+
+void
+mesh_node_infer(struct mesh_node *node, const struct mesh_call_start *start,
+                const struct mesh_named *named)
+{
+    if (named->count > 1)
+        mesh_many_begin(node->calls, start, named);
+    else
+        mesh_call_begin(node->calls, start);
+}
+
+enum status
+mesh_node_permits(const struct mesh_node *node, const char *method, struct dataplane_rule *rule,
+                  struct error *error)
+{
+    if (node->dataplane != NULL)
+        return dataplane_find(node->dataplane, method, rule, error);
+    rule->depth = 0;
+    return STATUS_OK;
+}
+
+void
+mesh_node_more(struct mesh_node *node, const struct rpc_call *call,
+               const struct rpc_message *message)
+{
+    mesh_call_more(node->calls, call, message);
+}
+
+void
+mesh_node_sent(struct mesh_node *node, uint64_t tag)
+{
+    mesh_call_sent(node->calls, tag);
+}
+
+void
+mesh_node_manage(struct mesh_node *node, struct rpc_call *call, const struct rpc_message *message)
+{
+    mesh_manage_on_message(node->manage, call, message);
+}
+
+void
+mesh_node_cancel(struct mesh_node *node, uint64_t tag)
+{
+    pending_cancel(node->pending, tag);
+}
+
+/* ---- calls of other nodes ---- */
+
+static enum driver_begun
+on_peer_serve(void *context, struct driver_call *call, const struct driver_attempt *attempt,
+              struct driver_end *end)
+{
+    struct mesh_node *node = context;
+    if (node->external != NULL && attempt->pool == external_pool(node->external))
+        return external_serve(node->external, call, attempt, end);
+    struct native_refusal refusal;
+    struct native_origin origin = {0};
+    return native_serve(node->native, call->request, attempt, &origin, end, &refusal);
+}
+
+static void
+on_peer_cancel(void *context, struct driver_call *call)
+{
+    struct mesh_node *node = context;
+    if (node->external != NULL)
+        external_cancel(node->external, call->request);
+    native_cancel(node->native, call->request);
+}
+
+/* ---- files that are read again ---- */
+
+static enum status
+set_types(struct mesh_node *node, struct error *error)
+{
+    char *text;
+    size_t bytes;
+    struct record_types *types = NULL;
+    if (node->types_file.given == NULL)
+        return STATUS_OK;
+    enum status status = mesh_file_read(&node->types_file, &text, &bytes, error);
+    if (status == STATUS_OK)
+        status = record_types_read(text, bytes, &types, error);
+    if (status == STATUS_OK) {
+        driver_types(node->driver, types->rules, types->rule_count);
+        log_info("mesh_types_read types=%u", types->rule_count);
+    }
+    free(types);
+    free(text);
+    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "mesh: type_constraints");
+}
+
+static enum status
+set_dataplane(struct mesh_node *node, struct error *error)
+{
+    char *text;
+    size_t bytes;
+    struct dataplane_size size;
+    if (node->dataplane == NULL)
+        return STATUS_OK;
+    enum status status = mesh_file_read(&node->dataplane_file, &text, &bytes, error);
+    if (status == STATUS_OK)
+        status = dataplane_set(node->dataplane, text, bytes, &size, error);
+    free(text);
+    if (status != STATUS_OK)
+        return error_prefix(error, "mesh: dataplane");
+    log_info("mesh_dataplane_read methods=%u others=%s", size.methods,
+             size.others ? "permitted" : "refused");
+    return STATUS_OK;
+}
+
+static void
+reload_types(struct mesh_node *node)
+{
+    struct error error = ERROR_NONE;
+    if (set_types(node, &error) != STATUS_OK)
+        log_error("mesh_types_failed error=\"%s\" action=\"the former ones hold\"", error.text);
+}
+
+static void
+reload_dataplane(struct mesh_node *node)
+{
+    struct error error = ERROR_NONE;
+    if (set_dataplane(node, &error) != STATUS_OK)
+        log_error("mesh_dataplane_failed error=\"%s\" action=\"the former one holds\"", error.text);
+}
+
+void
+mesh_node_reload(struct mesh_node *node)
+{
+    if (node == NULL || node->stopped)
+        return;
+    reload_types(node);
+    reload_dataplane(node);
+}
+
+static void
+on_files_look(void *context)
+{
+    struct mesh_node *node = context;
+    if (mesh_file_changed(&node->types_file))
+        reload_types(node);
+    if (mesh_file_changed(&node->dataplane_file))
+        reload_dataplane(node);
+    loop_timer_set(node->files_timer, FILES_LOOK_NS);
+}
+
+static bool
+is_shared(const struct mesh_node *node)
+{
+    return node->config->store_kind == CONFIG_STORE_ENDPOINTS ||
+           node->config->store_kind == CONFIG_STORE_ETCD_FILE;
+}
+
+bool
+mesh_node_takes_any(const struct mesh_node *node)
+{
+    return node != NULL && (is_shared(node) || node->config->runtime != NULL);
+}
+
+/* ---- dynamic settings ---- */
+
+/* KServe ModelMesh has these, too, and there is something else for it here. */
+static void
+pass_over(const char *name, const struct record_setting *setting, const char *instead)
+{
+    if (setting != NULL && setting->on)
+        log_warn("mesh_setting_ignored name=%s instead=\"%s\"", name, instead);
+}
+
+static void
+on_setting(void *context, enum record_setting_kind kind, const struct record_setting *setting)
+{
+    const struct mesh_node *node = context;
+    switch (kind) {
+    case RECORD_LOG_LEVEL:
+        log_set_level(setting != NULL ? setting->log_level : node->options.log_level);
+        log_info("mesh_log_level set=%s", setting != NULL ? "yes" : "no");
+        break;
+    case RECORD_DISABLED:
+        if (setting != NULL && setting->on)
+            node->options.on_disabled(node->options.context);
+        break;
+    case RECORD_LOG_CALLS:
+        pass_over("log_each_invocation", setting, "`traces` in the configuration");
+        break;
+    case RECORD_TELL_DESTINATION:
+        pass_over("send_destination_id", setting, "`shoalctl mesh copies ID`");
+        break;
+    case RECORD_RATE_FOR_MORE: /* this and the next: the driver's */
+    case RECORD_SETTING_NONE: break;
+    }
+}
+
+/* ---- beginning ---- */
+
+/* By what method the models of a pipeline are called does not change (reload.c). */
+static void
+set_meters(struct mesh_node *node)
+{
+    node->meters = meters_create(node->config->metrics_fq_names ? METERS_FULL : METERS_SHORT);
+    for (uint32_t i = 0; i < node->options.pipeline_count; i++) {
+        struct pipeline *pipeline = node->options.pipelines[i];
+        const char *path = pipeline_method(pipeline).path;
+        pipeline->meters = node->meters;
+        pipeline->meters_method = meters_method(
+            node->meters, path != NULL ? path : "/inference.GRPCInferenceService/ModelInfer");
+    }
+}
+
+enum status
+mesh_node_create(const struct mesh_node_options *options, struct mesh_node **created,
+                 struct error *error)
+{
+    const struct config *config = options->config;
+    *created = NULL;
+    if (!config->mesh.on)
+        return STATUS_OK;
+    struct mesh_node *node = calloc(1, sizeof(*node));
+    CHECK(node != NULL);
+    *created = node;
+    node->options = *options;
+    node->config = &config->mesh;
+    node->shared = config_types_are_shared(config);
+    node->files_timer = loop_timer_create(options->loop, on_files_look, node);
+    if (getrandom(&node->seed, sizeof(node->seed), 0) != sizeof(node->seed))
+        return error_set_errno(error, "getrandom");
+    if (config->metrics.count > 0)
+        set_meters(node);
+    node->types_file.given = config->mesh.type_constraints;
+    node->dataplane_file.given = config->mesh.dataplane;
+    if (config->mesh.dataplane != NULL)
+        node->dataplane = dataplane_create();
+    node->pending = pending_create(PENDING_MAX);
+    node->native = native_create(&(struct native_options){
+        .loop = options->loop,
+        .pipelines = options->pipelines,
+        .pipeline_count = options->pipeline_count,
+        .registry = options->registry,
+        .caller_metadata = config->caller_metadata,
+        .share_key = options->share_key,
+        .shared = node->shared ? config : NULL,
+    });
+    node->calls = mesh_calls_create(&(struct mesh_calls_options){
+        .loop = options->loop,
+        .pending = node->pending,
+        .native = node->native,
+        .counters = options->counters,
+        .meters = node->meters,
+        .message_bytes_max = config->message_bytes_max,
+    });
+    node->manage = mesh_manage_create(node->pending, config->mesh.vmodel_owner);
+    return STATUS_OK;
+}
+
+static enum status
+open_peers(struct mesh_node *node, int64_t start_ms, struct error *error)
+{
+    const struct config *config = node->options.config;
+    struct peer_server_options server = {
+        .listen = (const char *const *)config->mesh.peers.items,
+        .listen_count = config->mesh.peers.count,
+        .tls = node->options.tls,
+        .instance = config->mesh.instance,
+        .start_ms = start_ms,
+        .message_bytes_max = config->message_bytes_max,
+        .serve = on_peer_serve,
+        .cancel = on_peer_cancel,
+        .context = node,
+    };
+    if (peer_server_create(&server, &node->server, error) != STATUS_OK)
+        return error_prefix(error, "mesh: peers");
+    node->queues[node->queue_count] = peer_server_queue(node->server);
+    node->peers = peers_create(&(struct peers_options){
+        .queues = node->queues,
+        .queue_count = node->queue_count + 1,
+        .instance = config->mesh.instance,
+        .start_ms = start_ms,
+        .tls = node->options.tls,
+        .message_bytes_max = config->message_bytes_max,
+    });
+    return STATUS_OK;
+}
+
+static void
+on_served(void *context, const char *method, enum status status, int64_t took_ns)
+{
+    const struct mesh_node *node = context;
+    const struct meters_call call = {
+        .method = meters_method(node->meters, method), .status = status, .took_ns = took_ns};
+    meters_record(node->meters, METER_SERVED, &call);
+}
+
+static uint32_t
+external_pool_of(const struct mesh_node *node)
+{
+    if (node->config->runtime == NULL)
+        return POOL_NONE;
+    return node->shared ? MESH_POOL_EXTERNAL : 0;
+}
+
+/* It is waited for as long as it takes: pods start in any order. */
+static enum status
+open_external(struct mesh_node *node, struct error *error)
+{
+    const struct config_mesh *config = node->config;
+    const char *const targets[] = {config->runtime, config->runtime_else};
+    struct external_options options = {
+        .targets = targets,
+        .target_count = config->runtime_else != NULL ? 2 : 1,
+        .serving = config->runtime_calls,
+        .pool = external_pool_of(node),
+        .queues = node->queues,
+        .queue_count = node->queue_count + (node->server != NULL ? 1 : 0),
+        .message_bytes_max = node->options.config->message_bytes_max,
+        .start_ns = EXTERNAL_START_NS,
+        .on_served = on_served,
+        .context = node,
+    };
+    if (config->runtime == NULL)
+        return STATUS_OK;
+    enum status status = external_create(&options, &node->external, error);
+    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "mesh: runtime");
+}
+
+static void
+on_drained(void *context)
+{
+    struct mesh_node *node = context;
+    node->drained = true;
+    log_info("mesh_drained");
+}
+
+static void
+on_measure(void *context, enum driver_measure measure, uint64_t value)
+{
+    const struct mesh_node *node = context;
+    mesh_counters_measure(node->options.counters, measure, value);
+}
+
+static void
+create_driver(struct mesh_node *node, const char *address, int64_t start_ms)
+{
+    const struct config_mesh *config = node->config;
+    struct driver_options options = {
+        .base = loop_base(node->options.loop),
+        .instance = config->instance,
+        .address = address,
+        .location = config->location,
+        .zone = config->zone,
+        .labels = config->labels,
+        .version = mesh_version(SHOAL_VERSION),
+        .seed = node->seed,
+        .start_ms = start_ms,
+        .rate_for_more = config->scaleup_rpm,
+        .failure_fresh_ms = config->failure_expiry_ns / NS_PER_MS,
+        .runtime = node->external != NULL ? external_for_driver(node->external)
+                                          : native_for_driver(node->native),
+        .on_drained = on_drained,
+        .on_setting = on_setting,
+        .on_measure = on_measure,
+        .context = node,
+    };
+    if (node->shared) {
+        options.runtime = native_for_driver(node->native);
+        options.second = external_for_driver(node->external);
+        options.pool_of = mesh_types_pool;
+        options.pool_context = node->options.config;
+    }
+    if (node->peers != NULL)
+        options.peers = peers_for_driver(node->peers);
+    node->driver = driver_create(&options);
+    native_bind(node->native, node->driver);
+    mesh_calls_bind(node->calls, node->driver, node->external);
+    mesh_manage_bind(node->manage, node->driver);
+}
+
+enum status
+mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t queue_count,
+               struct error *error)
+{
+    if (node == NULL)
+        return STATUS_OK;
+    int64_t start_ms = mesh_wall_ms();
+    char address[MESH_ADDRESS_BYTES] = "";
+    enum status status = STATUS_OK;
+    CHECK(queue_count < QUEUES_MAX);
+    memcpy(node->queues, queues, queue_count * sizeof(queues[0]));
+    node->queue_count = queue_count;
+    if (is_shared(node))
+        status = open_peers(node, start_ms, error);
+    if (status == STATUS_OK)
+        status = open_external(node, error);
+    if (status == STATUS_OK && is_shared(node))
+        status = mesh_address_find(node->config, peer_server_port(node->server, 0), address, error);
+    if (status != STATUS_OK)
+        return status;
+    create_driver(node, address, start_ms);
+    status = set_types(node, error);
+    if (status == STATUS_OK)
+        status = set_dataplane(node, error);
+    struct store_events events = driver_events(node->driver);
+    if (status == STATUS_OK)
+        status = mesh_store_open(node->config, node->options.loop, &events, node->seed,
+                                 &node->store, error);
+    if (status != STATUS_OK)
+        return status;
+    driver_start(node->driver, node->store.store);
+    const struct config_mesh *config = node->config;
+    if (config->metrics_tls)
+        log_warn("mesh_metrics_differ asked=\"MM_METRICS: scheme=https\" instead=http");
+    if (config->metrics_per_model)
+        log_warn("mesh_metrics_differ asked=\"MM_METRICS: per_model_metrics\" instead=none");
+    log_info("mesh_open store=%s service=%s instance=%s address=\"%s\" labels=\"%s\" "
+             "runtime=\"%s\"",
+             store_kind(node->store.store), config->service, config->instance, address,
+             config->labels, config->runtime != NULL ? config->runtime : "");
+    return STATUS_OK;
+}
+
+void
+mesh_node_start(struct mesh_node *node)
+{
+    if (node == NULL)
+        return;
+    node->started = true;
+    if (node->types_file.given != NULL || node->dataplane_file.given != NULL)
+        loop_timer_set(node->files_timer, FILES_LOOK_NS);
+    if (node->server != NULL)
+        peer_server_start(node->server, node->driver, node->queue_count);
+    if (node->external != NULL)
+        external_start(node->external, node->driver);
+}
+
+/* ---- what the node tells ---- */
+
+struct meters *
+mesh_node_meters(const struct mesh_node *node)
+{
+    return node == NULL ? NULL : node->meters;
+}
+
+void
+mesh_node_refused(struct mesh_node *node, const char *method, enum status status,
+                  uint64_t request_bytes)
+{
+    if (node == NULL || node->meters == NULL)
+        return;
+    const struct meters_call call = {.method = meters_method(node->meters, method),
+                                     .status = status,
+                                     .request_bytes = request_bytes};
+    meters_record(node->meters, METER_REQUEST, &call);
+}
+
+void
+mesh_node_publish(struct mesh_node *node)
+{
+    if (node != NULL && node->driver != NULL)
+        mesh_counters_publish(node->options.counters, node->driver, node->peers, node->store.etcd);
+}
+
+void
+mesh_node_update(struct mesh_node *node)
+{
+    if (node != NULL && node->driver != NULL && !node->stopped &&
+        (node->external == NULL || node->shared))
+        native_update(node->native);
+}
+
+bool
+mesh_node_is_ready(struct mesh_node *node)
+{
+    return node == NULL || (node->driver != NULL && driver_is_ready(node->driver));
+}
+
+void
+mesh_node_report(struct mesh_node *node, const struct control_request *request,
+                 struct control_call *call)
+{
+    struct error error = ERROR_NONE;
+    if (node == NULL)
+        error_set(&error, STATUS_FAILED_PRECONDITION,
+                  "the node is in no mesh: its configuration has no `mesh`");
+    else if (node->store.store == NULL)
+        error_set(&error, STATUS_UNAVAILABLE, "the node is starting");
+    if (error.status != STATUS_OK) {
+        control_answer(call, &error, NULL);
+        return;
+    }
+    const struct mesh_report_source source = {.driver = node->driver,
+                                              .store = node->store.store,
+                                              .instance = node->config->instance,
+                                              .external_pool = external_pool_of(node)};
+    mesh_report_answer(&source, request, call);
+}
+
+bool
+mesh_node_drain(struct mesh_node *node)
+{
+    if (node == NULL || node->stopped)
+        return false;
+    if (is_shared(node))
+        driver_drain(node->driver);
+    return true;
+}
+
+bool
+mesh_node_is_drained(const struct mesh_node *node)
+{
+    bool is_idle = pending_count(node->pending) == 0;
+    if (!is_shared(node))
+        return is_idle;
+    return node->drained && (node->external == NULL || is_idle); /* pipelines wait for their own */
+}
+
+/* ---- the end ---- */
+
+void
+mesh_node_stop(struct mesh_node *node)
+{
+    if (node == NULL || node->stopped)
+        return;
+    node->stopped = true;
+    loop_timer_clear(node->files_timer);
+    if (node->driver != NULL)
+        driver_close(node->driver);
+    if (node->store.store != NULL)
+        store_leave(node->store.store); /* others need not wait for the lease to end */
+    if (node->server != NULL)
+        peer_server_stop(node->server);
+    if (node->peers != NULL)
+        peers_close(node->peers);
+    if (node->external != NULL)
+        external_close(node->external);
+}
+
+void
+mesh_node_end_peers(struct mesh_node *node)
+{
+    if (node == NULL)
+        return;
+    peer_server_destroy(node->server);
+    peers_destroy(node->peers);
+    external_destroy(node->external);
+    node->external = NULL;
+    node->server = NULL;
+    node->peers = NULL;
+}
+
+void
+mesh_node_destroy(struct mesh_node *node)
+{
+    if (node == NULL)
+        return;
+    mesh_store_close(&node->store);
+    driver_destroy(node->driver);
+    mesh_manage_destroy(node->manage);
+    mesh_calls_destroy(node->calls);
+    native_destroy(node->native);
+    pending_destroy(node->pending);
+    meters_destroy(node->meters);
+    loop_timer_destroy(node->files_timer);
+    dataplane_destroy(node->dataplane);
+    free(node);
+}

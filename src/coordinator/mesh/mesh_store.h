@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store of a mesh's node, as the configuration says it: in memory, in a file, in etcd. Loop
+ * thread.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "coordinator/config/config.h"
+#include "coordinator/loop/loop.h"
+#include "mesh/store/store.h"
+
+struct mesh_store {
+    struct store *store;
+    struct etcd *etcd; /* NULL: it is not in etcd */
+};
+
+/* The error names the key or the file, and what is wrong there. */
+enum status mesh_store_open(const struct config_mesh *config, struct loop *loop,
+                            const struct store_events *events, uint64_t seed,
+                            struct mesh_store *store, struct error *error) WARN_UNUSED;
+void mesh_store_close(struct mesh_store *store);
+
+/* ---- where etcd is ---- */
+
+enum { MESH_ENDPOINTS_MAX = 16 };
+
+struct etcd_place {
+    char *endpoints[MESH_ENDPOINTS_MAX];
+    uint32_t endpoint_count;
+    char *root; /* of all keys; "": none */
+    char *user; /* this and the others: NULL: none */
+    char *password;
+    char *ca_file;
+    char *cert_file;
+    char *key_file;
+    char *ca_pem; /* this and the next two: the text itself; a file comes first */
+    char *cert_pem;
+    char *key_pem;
+};
+
+/* "http://a:2379,b:2379;rootPrefix=/x". */
+enum status etcd_place_parse(const char *text, struct etcd_place *place,
+                             struct error *error) WARN_UNUSED;
+/* The JSON file that KServe's deployments mount. */
+enum status etcd_place_load(const char *path, struct etcd_place *place,
+                            struct error *error) WARN_UNUSED;
+/* After any result. */
+void etcd_place_fini(struct etcd_place *place);

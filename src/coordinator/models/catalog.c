@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A model's way through its states (DESIGN.md). Each step ends where something is waited
+ * for: a worker's answer, room, the last request; what happens then is begun from there, or by the
+ * loop's next turn (catalog_kick), never from within another model's step.
+ */
+#include "coordinator/pipeline/catalog.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "coordinator/models/model.h"
+#include "coordinator/pipeline/pipeline.h"
+#include "coordinator/workers/seat.h"
+
+enum {
+    TICK_MS = 20,
+    /* One that failed is not tried again for a request before; twice as long each time. */
+    RETRY_FIRST_MS = 10 * 1000,
+    RETRY_MAX_MS = 600 * 1000,
+};
+
+void
+catalog_count(struct catalog *catalog, enum counter counter)
+{
+    counter_add_shared(catalog->pipeline->counters, counter, 1);
+}
+
+/* ---- the loop's turns ---- */
+
+/* A request had entered before the model was forgotten. */
+static void
+end_forgotten(struct model *model)
+{
+    struct registry *registry = model->registry;
+    bool more = true;
+    while (more) {
+        model_fail_waiting(model, NULL, STATUS_NOT_FOUND, "the model was unloaded");
+        registry_lock(registry);
+        more = model->waiting_first != NULL;
+        model->attention = more; /* as long as it is set, nobody frees the model */
+        if (!more)
+            model_free_unused(model);
+        registry_unlock(registry);
+    }
+}
+
+static void
+work(void *context)
+{
+    struct catalog *catalog = context;
+    struct registry *registry = catalog->registry;
+    atomic_store(&catalog->kicked, false); /* first: what is changed from now on kicks again */
+    for (;;) {
+        registry_lock(registry);
+        struct model *model = catalog->attention;
+        if (model != NULL) {
+            catalog->attention = model->next_attention;
+            model->attention = model->forgotten;
+        }
+        registry_unlock(registry);
+        if (model == NULL)
+            break;
+        if (model->forgotten) /* by this thread only */
+            end_forgotten(model);
+        else
+            catalog_review(model);
+    }
+    catalog_schedule(catalog);
+    catalog_arm(catalog);
+}
+
+void
+catalog_kick(struct catalog *catalog)
+{
+    if (!atomic_exchange(&catalog->kicked, true))
+        loop_post(catalog->pipeline->options.loop, work, catalog);
+}
+
+void
+catalog_attend(struct model *model)
+{
+    struct catalog *catalog = model->catalog;
+    if (!model->attention) {
+        model->attention = true;
+        model->next_attention = catalog->attention;
+        catalog->attention = model;
+    }
+    catalog_kick(catalog);
+}
+
+bool
+catalog_frozen(const struct catalog *catalog)
+{
+    const struct pipeline *pipeline = catalog->pipeline;
+    return pipeline->incoming != NULL || atomic_load(&pipeline->serving) == NULL;
+}
+
+static void
+note_busy(struct holder *holder, void *context)
+{
+    bool *busy = context;
+    holder_go_on(holder);
+    *busy = *busy || holder_is_busy(holder);
+}
+
+static int64_t
+load_timeout_ns(const struct catalog *catalog)
+{
+    return catalog->pipeline->generation->config->models.load_timeout_ns;
+}
+
+/* Loads for which there is no room, or nobody to carry them out. */
+static void
+end_stuck(struct catalog *catalog, int64_t now_ns)
+{
+    int64_t timeout_ns = load_timeout_ns(catalog);
+    for (uint32_t i = 0; i < catalog->begun_count; i++) {
+        struct model *model = catalog->begun[i];
+        if (now_ns - model->phase_since_ns < timeout_ns || catalog_frozen(catalog))
+            continue;
+        if (model->phase == PHASE_ROOM)
+            catalog_fail(model, STATUS_RESOURCE_EXHAUSTED,
+                         "no room: what is loaded was in use for all of load_timeout_ms");
+        else if (model->phase == PHASE_LOADING && model->holdings == 0)
+            catalog_fail(model, STATUS_UNAVAILABLE, "there was no worker to load it");
+        else
+            continue;
+        return; /* the next tick looks on: the list has changed */
+    }
+}
+
+static void
+on_tick(void *context)
+{
+    struct catalog *catalog = context;
+    int64_t now_ns = clock_now_ns();
+    bool busy = false;
+    catalog->ticking = false;
+    catalog_end_late(catalog, now_ns);
+    end_stuck(catalog, now_ns);
+    model_sweep(catalog, now_ns);
+    catalog_each_holder(catalog, note_busy, &busy);
+    if (busy || catalog->begun_count > 0 || atomic_load(&catalog->waiting) > 0)
+        catalog_arm(catalog);
+}
+
+void
+catalog_arm(struct catalog *catalog)
+{
+    if (catalog->ticking)
+        return;
+    catalog->ticking = true;
+    int64_t tick_ns = load_timeout_ns(catalog) / 4;
+    if (tick_ns > TICK_MS * (int64_t)NS_PER_MS)
+        tick_ns = TICK_MS * (int64_t)NS_PER_MS;
+    loop_timer_set(catalog->timer, tick_ns);
+}
+
+/* ---- the end of a way ---- */
+
+void
+model_enter_phase(struct model *model, enum model_phase phase)
+{
+    model->phase = phase;
+    model->phase_since_ns = clock_now_ns();
+}
+
+static void
+forget(struct model *model)
+{
+    model_fail_waiting(model, NULL, STATUS_NOT_FOUND, "the model was unloaded");
+    log_info("model_forgotten pipeline=%s model=\"%s\"", model->catalog->pipeline->name, model->id);
+    struct registry *registry = model->registry;
+    registry_lock(registry);
+    if (model->place.queued)
+        shelf_drop(&model->catalog->shelf, &model->place);
+    if (model->waiting_first != NULL) /* since */
+        catalog_attend(model);
+    model_forget(model);
+    registry_unlock(registry);
+}
+
+/* Requests wait for it. */
+static bool
+is_awaited(struct model *model)
+{
+    registry_lock(model->registry);
+    bool awaited = model->waiting_first != NULL;
+    registry_unlock(model->registry);
+    return awaited;
+}
+
+/* It is nowhere, and nothing is under way: what was asked for meanwhile. */
+static void
+settle(struct model *model)
+{
+    struct registry *registry = model->registry;
+    CHECK(model->holdings == 0 && model->phase == PHASE_REST);
+    waiters_end(registry, &model->unloaders, NULL, NULL);
+    if (model->next.path != NULL) {
+        model_source_fini(&model->source);
+        model->source = model->next;
+        model->next = (struct model_source){0};
+        model->retry_ns = model->retry_wait_ns = 0;
+        registry_lock(registry);
+        if (model->place.state == MODEL_IS_FAILED)
+            model->place.state = MODEL_IS_KNOWN;
+        registry_unlock(registry);
+    }
+    if (!model->place.listed && !model->place.ordered) {
+        forget(model);
+        return;
+    }
+    if (model->place.state == MODEL_IS_FAILED && !model->place.ordered)
+        model_fail_waiting(model, NULL, model->error.status, model->error.text);
+    bool awaited = is_awaited(model);
+    if (awaited || model->place.ordered)
+        catalog_want(model, awaited ? SHELF_AWAITED : SHELF_ORDERED);
+}
+
+void
+model_take_from_begun(struct model *model)
+{
+    struct catalog *catalog = model->catalog;
+    for (uint32_t i = 0; i < catalog->begun_count; i++)
+        if (catalog->begun[i] == model) {
+            catalog->begun_count--;
+            memmove(&catalog->begun[i], &catalog->begun[i + 1],
+                    (catalog->begun_count - i) * sizeof(struct model *));
+            return;
+        }
+}
+
+void
+model_free_said(struct model *model)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(model->said); i++) {
+        free(model->said[i]);
+        model->said[i] = NULL;
+    }
+}
+
+/* No worker has anything of it any more. */
+static void
+cleared(struct model *model)
+{
+    struct catalog *catalog = model->catalog;
+    bool failed = model->place.state == MODEL_IS_FAILED;
+    registry_lock(model->registry);
+    shelf_gone(&catalog->shelf, &model->place);
+    model->held_in = model->usable_in = 0;
+    registry_unlock(model->registry);
+    model_enter_phase(model, PHASE_REST);
+    log_info("model_unloaded pipeline=%s model=\"%s\"", catalog->pipeline->name, model->id);
+    if (failed)
+        waiters_end(model->registry, &model->failed, &model->error, NULL);
+    catalog_kick(catalog); /* there is room */
+    settle(model);
+}
+
+static void
+unload_there(struct holder *holder, void *context)
+{
+    holder_unload(holder, context);
+}
+
+static void
+clear(struct model *model)
+{
+    model_enter_phase(model, PHASE_CLEARING);
+    catalog_each_holder(model->catalog, unload_there, model);
+    if (model->holdings == 0)
+        cleared(model);
+}
+
+/* Nobody enters any more; when the last request that was sent with it is answered, workers unload
+ * it. */
+void
+model_begin_leaving(struct model *model)
+{
+    model_free_said(model);
+    model_take_from_begun(model);
+    if (model->prediction != NULL)
+        model->prediction->model = NULL;
+    model->prediction = NULL;
+    model_enter_phase(model, PHASE_LEAVING);
+    catalog_review(model);
+}
+
+void
+catalog_unload(struct model *model)
+{
+    struct catalog *catalog = model->catalog;
+    registry_lock(model->registry);
+    bool queued = model->place.queued;
+    if (queued)
+        shelf_drop(&catalog->shelf, &model->place);
+    bool leaves = model->place.begun || model->place.state == MODEL_IS_LOADED;
+    leaves = leaves && model->phase != PHASE_LEAVING && model->phase != PHASE_CLEARING;
+    if (leaves)
+        shelf_unload(&catalog->shelf, &model->place);
+    registry_unlock(model->registry);
+    if (leaves)
+        model_begin_leaving(model);
+    else if (model->phase == PHASE_REST)
+        settle(model);
+}
+
+void
+catalog_fail(struct model *model, enum status status, const char *text)
+{
+    struct catalog *catalog = model->catalog;
+    if (model->phase == PHASE_LEAVING || model->phase == PHASE_CLEARING)
+        return;
+    model->retry_wait_ns =
+        model->retry_wait_ns == 0 ? RETRY_FIRST_MS * (int64_t)NS_PER_MS : 2 * model->retry_wait_ns;
+    if (model->retry_wait_ns > RETRY_MAX_MS * (int64_t)NS_PER_MS)
+        model->retry_wait_ns = RETRY_MAX_MS * (int64_t)NS_PER_MS;
+    registry_lock(model->registry);
+    shelf_fail(&catalog->shelf, &model->place);
+    model->error = ERROR_NONE;
+    error_set(&model->error, status, "%s", text);
+    model->retry_ns = clock_now_ns() + model->retry_wait_ns;
+    model->place.ordered = false; /* after a failure it is known only if it is listed */
+    registry_unlock(model->registry);
+    model->load_deaths = 0;
+    catalog_count(catalog, PIPELINE_MODEL_LOADS_FAILED);
+    log_warn("model_failed pipeline=%s model=\"%s\" error=\"%s\"", catalog->pipeline->name,
+             model->id, text);
+    struct model_waiter **last = &model->failed;
+    while (*last != NULL)
+        last = &(*last)->next;
+    *last = model->loaders;
+    model->loaders = NULL;
+    model_fail_waiting(model, NULL, status, model->error.text);
+    model_begin_leaving(model);
+}
+
+/* ---- what has changed ---- */
+
+static void
+hurry_there(struct holder *holder, void *context)
+{
+    holder_hurry(holder, context);
+}
+
+void
+catalog_review(struct model *model)
+{
+    if (model->phase == PHASE_CLEARING) {
+        if (model->holdings == 0)
+            cleared(model);
+        return;
+    }
+    if (model->phase == PHASE_LEAVING) {
+        /* what came back is run where it is still held, or fails with the model */
+        (void)catalog_reach(model);
+        model_release(model);
+        registry_lock(model->registry);
+        bool over = model->sent == 0;
+        registry_unlock(model->registry);
+        if (over && !catalog_frozen(model->catalog))
+            clear(model);
+        return;
+    }
+    if (model->phase == PHASE_LOADING)
+        catalog_tell_to_load(model);
+    struct model_reach reach = catalog_reach(model);
+    if (model->phase == PHASE_LOADING && reach.everywhere) {
+        model_on_loaded(model, reach.bytes);
+    } else if (model->phase == PHASE_REST && model->place.state == MODEL_IS_LOADED) {
+        if (reach.everywhere)
+            model_measure(model, reach.bytes);
+        if (is_awaited(model))
+            catalog_each_holder(model->catalog, hurry_there, model);
+        model_release(model);
+    } else if (model->phase == PHASE_REST && is_awaited(model)) {
+        if (model->place.state == MODEL_IS_FAILED && clock_now_ns() < model->retry_ns)
+            model_fail_waiting(model, NULL, model->error.status, model->error.text);
+        else
+            catalog_want(model, SHELF_AWAITED);
+    }
+}
+
+void
+catalog_want(struct model *model, enum shelf_demand demand)
+{
+    registry_lock(model->registry);
+    shelf_queue(&model->catalog->shelf, &model->place, demand);
+    registry_unlock(model->registry);
+    catalog_kick(model->catalog);
+}
+
+/* ---- life ---- */
+
+uint64_t
+catalog_budget_bytes(const struct catalog *catalog)
+{
+    return catalog->registry->in_mesh ? UINT64_MAX / 2
+                                      : catalog->pipeline->generation->config->models.memory_bytes;
+}
+
+enum status
+catalog_create(struct registry *registry, struct pipeline *pipeline, struct catalog **created,
+               struct error *error)
+{
+    const struct config_models *config = &pipeline->options.config->models;
+    registry->loop = pipeline->options.loop;
+    registry->pipelines[registry->pipeline_count++] = pipeline->name;
+    registry->in_mesh = pipeline->options.source->config.mesh.on;
+    *created = NULL;
+    if (config->root == NULL)
+        return STATUS_OK;
+    struct catalog *catalog = calloc(1, sizeof(*catalog));
+    CHECK(catalog != NULL);
+    if (model_root_open(&catalog->root, config->root, error) != STATUS_OK) {
+        free(catalog);
+        return error_prefix(error, "pipeline \"%s\"", pipeline->name);
+    }
+    catalog->registry = registry;
+    catalog->pipeline = pipeline;
+    shelf_init(&catalog->shelf, catalog_budget_bytes(catalog), config->load_concurrency,
+               MODELS_LOADED_MAX);
+    catalog->timer = loop_timer_create(pipeline->options.loop, on_tick, catalog);
+    registry->catalogs[registry->catalog_count++] = catalog;
+    *created = catalog;
+    return STATUS_OK;
+}
+
+void
+catalog_stop(struct catalog *catalog)
+{
+    if (catalog == NULL || catalog->stopping)
+        return;
+    catalog->stopping = true;
+    struct error error = ERROR_NONE;
+    error_set(&error, STATUS_UNAVAILABLE, "the node is stopping");
+    uint32_t total;
+    struct model **models = registry_all(catalog->registry, catalog, &total);
+    for (uint32_t i = 0; i < total; i++) {
+        waiters_end(catalog->registry, &models[i]->loaders, &error, NULL);
+        waiters_end(catalog->registry, &models[i]->failed, &error, NULL);
+        waiters_end(catalog->registry, &models[i]->unloaders, &error, NULL);
+    }
+    free(models);
+}
+
+void
+catalog_destroy(struct catalog *catalog)
+{
+    if (catalog == NULL)
+        return;
+    uint32_t total;
+    struct model **models = registry_all(catalog->registry, catalog, &total);
+    registry_lock(catalog->registry);
+    for (uint32_t i = 0; i < total; i++) {
+        models[i]->attention = models[i]->swept = false;
+        model_free_said(models[i]);
+        CHECK(models[i]->place.users == 0 && models[i]->holdings == 0);
+        model_forget(models[i]);
+    }
+    registry_unlock(catalog->registry);
+    free(models);
+    loop_timer_destroy(catalog->timer);
+    model_root_close(&catalog->root);
+    free(catalog);
+}
+
+static void
+add_leaked(struct holder *holder, void *context)
+{
+    uint64_t *bytes = context;
+    *bytes += holder_leaked_bytes(holder);
+}
+
+void
+catalog_publish(struct catalog *catalog)
+{
+    if (catalog == NULL)
+        return;
+    _Atomic uint64_t *counters = catalog->pipeline->counters;
+    uint64_t leaked_bytes = 0;
+    catalog_each_holder(catalog, add_leaked, &leaked_bytes);
+    registry_lock(catalog->registry);
+    struct shelf shelf = catalog->shelf;
+    registry_unlock(catalog->registry);
+    counter_set(counters, PIPELINE_MODELS_KNOWN, catalog->known);
+    counter_set(counters, PIPELINE_MODELS_LOADED, shelf.loaded);
+    counter_set(counters, PIPELINE_MODELS_LOADING, shelf.loads);
+    counter_set(counters, PIPELINE_MODEL_BYTES, shelf.used_bytes);
+    counter_set(counters, PIPELINE_MODEL_BYTES_MAX,
+                catalog->pipeline->generation->config->models.memory_bytes);
+    counter_set(counters, PIPELINE_MODEL_BYTES_LEAKED, leaked_bytes);
+    counter_set(counters, PIPELINE_MODEL_REQUESTS_WAITING, atomic_load(&catalog->waiting));
+}
+
+const char *
+catalog_root(const struct catalog *catalog)
+{
+    return catalog == NULL ? "" : catalog->root.path;
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loading: who is next, how large it will be, room for it, and what is to be done when every worker
+ * has it. Failures go by catalog_fail.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "coordinator/models/model.h"
+#include "coordinator/pipeline/pipeline.h"
+#include "coordinator/protocol/raw_message.h"
+
+static struct model_info *
+make_info(const struct model *model, const struct lane *lane)
+{
+    const struct handshake_model_said *first = model->said[0];
+    const struct handshake_model_said *last = model->said[1];
+    struct oip_model_info oip = lane->info;
+    oip.name = model->id;
+    if (first != NULL && first->input_count > 0) {
+        oip.inputs = first->inputs;
+        oip.input_count = first->input_count;
+    }
+    if (last != NULL && last->output_count > 0) {
+        oip.outputs = last->outputs;
+        oip.output_count = last->output_count;
+    }
+    struct model_info *info = calloc(
+        1, sizeof(*info) + ((size_t)oip.input_count + oip.output_count) * sizeof(*oip.inputs));
+    CHECK(info != NULL);
+    const char *platform = last != NULL && last->platform[0] != '\0'     ? last->platform
+                           : first != NULL && first->platform[0] != '\0' ? first->platform
+                                                                         : lane->platform;
+    memcpy(info->platform, platform, strnlen(platform, sizeof(info->platform) - 1));
+    if (oip.input_count > 0)
+        memcpy(info->tensors, oip.inputs, oip.input_count * sizeof(*oip.inputs));
+    if (oip.output_count > 0)
+        memcpy(info->tensors + oip.input_count, oip.outputs,
+               oip.output_count * sizeof(*oip.outputs));
+    info->oip = oip;
+    info->oip.platform = info->platform;
+    info->oip.inputs = info->tensors;
+    info->oip.outputs = info->tensors + oip.input_count;
+    return info;
+}
+
+/* Who is least in use goes for what turned out larger than was foreseen. False: nobody can. */
+static bool
+evict_excess(struct catalog *catalog, const struct model *spared)
+{
+    for (;;) {
+        struct shelf_place *victim;
+        registry_lock(catalog->registry);
+        bool excess =
+            shelf_excess(&catalog->shelf, spared == NULL ? NULL : &spared->place, &victim);
+        if (victim != NULL)
+            shelf_unload(&catalog->shelf, victim);
+        registry_unlock(catalog->registry);
+        if (!excess)
+            return true;
+        if (victim == NULL)
+            return false;
+        catalog_count(catalog, PIPELINE_MODEL_EVICTIONS);
+        log_info("model_evicted pipeline=%s model=\"%s\" bytes=%llu", catalog->pipeline->name,
+                 model_of_place(victim)->id, (unsigned long long)victim->bytes);
+        model_begin_leaving(model_of_place(victim));
+    }
+}
+
+static void
+fail_too_large(struct model *model, uint64_t bytes)
+{
+    const struct shelf *shelf = &model->catalog->shelf;
+    struct error error = ERROR_NONE;
+    error_set(&error, STATUS_RESOURCE_EXHAUSTED,
+              "it takes %llu MiB; of %llu MiB (memory_mib) %llu MiB are taken by models that were "
+              "ordered, %llu MiB in all",
+              (unsigned long long)(bytes >> 20), (unsigned long long)(shelf->capacity_bytes >> 20),
+              (unsigned long long)(shelf_ordered_bytes(shelf) >> 20),
+              (unsigned long long)((shelf->used_bytes - model->place.bytes) >> 20));
+    catalog_fail(model, error.status, error.text);
+}
+
+void
+model_on_loaded(struct model *model, uint64_t bytes)
+{
+    struct catalog *catalog = model->catalog;
+    const struct lane *lane = atomic_load(&catalog->pipeline->serving);
+    struct model_info *info = make_info(model, lane);
+    int64_t now_ns = clock_now_ns();
+    int64_t took_ns = now_ns - model->phase_since_ns;
+    registry_lock(model->registry);
+    shelf_loaded(&catalog->shelf, &model->place, bytes, now_ns);
+    info->older = model->info;
+    model->info = info;
+    model_free_unused(model);
+    registry_unlock(model->registry);
+    model_free_said(model);
+    model_take_from_begun(model);
+    model_enter_phase(model, PHASE_REST);
+    model->load_deaths = 0;
+    model->retry_ns = model->retry_wait_ns = 0;
+    model_size_learn(&catalog->sizes, &model->hints, bytes);
+    catalog_count(catalog, PIPELINE_MODEL_LOADS);
+    histogram_record(catalog->pipeline->counters, PIPELINE_MODEL_LOAD_TIME, (uint64_t)took_ns);
+    log_info("model_loaded pipeline=%s model=\"%s\" bytes=%llu ms=%lld", catalog->pipeline->name,
+             model->id, (unsigned long long)bytes, (long long)(took_ns / NS_PER_MS));
+    catalog_kick(catalog);
+    struct error error = ERROR_NONE;
+    if (lane->takes_messages && raw_message_check_model(&info->oip, &error) != STATUS_OK) {
+        catalog_fail(model, error.status, error.text);
+        return;
+    }
+    if (!evict_excess(catalog, model)) {
+        fail_too_large(model, bytes);
+        return;
+    }
+    struct model_facts facts = {bytes, model->max_concurrency};
+    waiters_end(model->registry, &model->loaders, NULL, &facts);
+    model_release(model);
+}
+
+/* It was loaded anew in the place of a dead worker, or in a new lane. */
+void
+model_measure(struct model *model, uint64_t bytes)
+{
+    if (bytes == model->place.bytes)
+        return;
+    registry_lock(model->registry);
+    shelf_resize(&model->catalog->shelf, &model->place, bytes);
+    registry_unlock(model->registry);
+    (void)evict_excess(model->catalog, model);
+}
+
+static void
+start_load(struct model *model)
+{
+    model_enter_phase(model, PHASE_LOADING);
+    catalog_review(model);
+}
+
+/* Reserves the bytes that it will take, or has somebody evicted for them. */
+static void
+make_room(struct model *model)
+{
+    struct catalog *catalog = model->catalog;
+    uint64_t expected = model_size_predict(&catalog->sizes, &model->hints);
+    uint64_t bytes = model_size_reserve(&catalog->sizes, &model->hints);
+    for (;;) {
+        struct shelf_place *victim;
+        registry_lock(model->registry);
+        enum shelf_room room = shelf_reserve(&catalog->shelf, &model->place, bytes, &victim);
+        if (victim != NULL)
+            shelf_unload(&catalog->shelf, victim);
+        catalog->room_wanted = catalog->room_wanted || room == ROOM_WAIT;
+        registry_unlock(model->registry);
+        switch (room) {
+        case ROOM_RESERVED: start_load(model); return;
+        case ROOM_WAIT: return;
+        case ROOM_NEVER:
+            if (bytes <= expected) {
+                fail_too_large(model, bytes);
+                return;
+            }
+            bytes = expected; /* it may well fit */
+            break;
+        case ROOM_EVICT:
+            catalog_count(catalog, PIPELINE_MODEL_EVICTIONS);
+            log_info("model_evicted pipeline=%s model=\"%s\" bytes=%llu for=\"%s\"",
+                     catalog->pipeline->name, model_of_place(victim)->id,
+                     (unsigned long long)victim->bytes, model->id);
+            model_begin_leaving(model_of_place(victim));
+            break;
+        }
+    }
+}
+
+static void
+begin(struct model *model)
+{
+    struct catalog *catalog = model->catalog;
+    const struct config_models *config = &catalog->pipeline->generation->config->models;
+    struct model_place place;
+    struct error error = ERROR_NONE;
+    CHECK(catalog->begun_count < LOADS_MAX);
+    catalog->begun[catalog->begun_count++] = model;
+    model->life = ++catalog->lives[model->number];
+    /* Once more: what was there when it was listed may be gone, and is no longer listed then. */
+    if (model_path_find(&catalog->root, model->source.path, &place, &error) != STATUS_OK) {
+        catalog_fail(model, error.status, error.text);
+        return;
+    }
+    model->hints =
+        (struct model_hints){.file_bytes = place.bytes, .default_bytes = config->default_bytes};
+    model_enter_phase(model, PHASE_PREDICTING);
+    struct prediction *prediction = calloc(1, sizeof(*prediction));
+    CHECK(prediction != NULL);
+    *prediction = (struct prediction){.catalog = catalog, .model = model, .hints = model->hints};
+    model->prediction = prediction;
+    catalog_predict(prediction, model);
+}
+
+void
+catalog_predicted(struct prediction *prediction, uint64_t bytes)
+{
+    struct catalog *catalog = prediction->catalog;
+    struct model *model = prediction->model;
+    prediction->hints.said_bytes += bytes;
+    if (--prediction->open > 0)
+        return;
+    if (prediction->done != NULL) {
+        struct model_facts facts = {.bytes =
+                                        model_size_predict(&catalog->sizes, &prediction->hints)};
+        tell_later(catalog->registry, prediction->done, prediction->context, NULL, &facts);
+    } else if (model != NULL) {
+        model->hints = prediction->hints;
+        model->prediction = NULL;
+        model_enter_phase(model, PHASE_ROOM);
+        catalog_kick(catalog);
+    }
+    free(prediction);
+}
+
+void
+catalog_schedule(struct catalog *catalog)
+{
+    if (catalog->stopping || catalog_frozen(catalog))
+        return;
+    (void)evict_excess(catalog, NULL); /* a reload may have lowered the budget */
+    for (;;) {
+        registry_lock(catalog->registry);
+        struct shelf_place *place = shelf_next(&catalog->shelf);
+        registry_unlock(catalog->registry);
+        if (place == NULL)
+            break;
+        begin(model_of_place(place));
+    }
+    registry_lock(catalog->registry);
+    catalog->room_wanted = false;
+    registry_unlock(catalog->registry);
+    /* in the order in which they were begun; each may end, and leave the list, at once */
+    struct model *begun[LOADS_MAX];
+    uint32_t begun_count = catalog->begun_count;
+    memcpy(begun, catalog->begun, begun_count * sizeof(begun[0]));
+    for (uint32_t i = 0; i < begun_count; i++)
+        if (begun[i]->phase == PHASE_ROOM)
+            make_room(begun[i]);
+}

@@ -1,0 +1,639 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/models/model_directory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "coordinator/models/model_look.h"
+
+enum { THREAD_NICE = 10 };
+
+/* Not IN_CLOSE_WRITE: of the root itself, it would only tell of files beside the models. */
+#define ROOT_EVENTS                                                                                \
+    (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF |         \
+     IN_ONLYDIR)
+
+/* A sub-directory that has been seen. Of the thread that looks. */
+struct entry {
+    bool listed;
+    bool changing;  /* a change of it has been added, and not been handed over */
+    bool unsettled; /* it was being written to */
+    bool version_is_listed;
+    uint64_t version;   /* of what is listed, or was refused */
+    uint64_t complaint; /* hash of what was said last; 0: nothing */
+    uint64_t look;      /* number of the last whole look that saw it */
+    char name[];
+};
+
+/* What the loop thread is to do; written by the other before, read by it after. */
+struct change {
+    char *key;           /* NULL: it is to be unlisted */
+    uint64_t version;    /* of what is to be listed */
+    struct entry *entry; /* NULL: nobody wants to know what came of it */
+    char name[SHOAL_NAME_BYTES_MAX + 1];
+    enum status status;
+    struct error error;
+};
+
+enum hand_over { NOTHING, TO_BE_DONE, DONE };
+
+struct model_directory {
+    struct model_directory_options options;
+    pthread_t thread;
+    bool thread_runs;
+
+    /* Of the thread that looks: create's, then its own. */
+    struct entry **entries; /* in the order of their names */
+    size_t entry_count;
+    size_t entry_room;
+    uint64_t look;
+    int root_fd; /* -1: it is not there */
+    int inotify_fd;
+    int watch; /* -1: none */
+    bool lost; /* the root could not be read, and that was said */
+    struct change changes[DIRECTORY_CHANGES_MAX];
+    uint32_t change_count;
+    struct look seen;
+
+    int changes_fd; /* eventfd: changes are to be done */
+    struct loop_watch *changes_watch;
+    int end_fd; /* eventfd: the thread is to end */
+
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    /* under the mutex: */
+    enum hand_over hand_over;
+    bool ends;
+};
+
+/* ---- on the loop thread ---- */
+
+static void
+carry_out(struct model_directory *directory, struct change *change)
+{
+    const struct model_directory_options *options = &directory->options;
+    const struct model_spec spec = {.id = change->name, .path = change->name, .key = change->key};
+    change->status = STATUS_OK;
+    change->error = ERROR_NONE;
+    if (change->key == NULL)
+        options->unlist(options->context, change->name);
+    else
+        change->status = options->list(options->context, &spec, change->version, &change->error);
+}
+
+static void
+carry_out_all(struct model_directory *directory)
+{
+    for (uint32_t i = 0; i < directory->change_count; i++)
+        carry_out(directory, &directory->changes[i]);
+}
+
+static void
+on_changes(void *context)
+{
+    struct model_directory *directory = context;
+    uint64_t count;
+    ssize_t got = read(directory->changes_fd, &count, sizeof(count));
+    (void)got; /* it only wakes: what is to be done stands beside it */
+    CHECK(pthread_mutex_lock(&directory->mutex) == 0);
+    bool asked = directory->hand_over == TO_BE_DONE;
+    CHECK(pthread_mutex_unlock(&directory->mutex) == 0);
+    if (!asked)
+        return;
+    carry_out_all(directory); /* the other thread waits */
+    CHECK(pthread_mutex_lock(&directory->mutex) == 0);
+    directory->hand_over = DONE;
+    CHECK(pthread_cond_signal(&directory->changed) == 0);
+    CHECK(pthread_mutex_unlock(&directory->mutex) == 0);
+}
+
+/* ---- what is to be said ---- */
+
+/* Once for each text. */
+static void
+complain(struct model_directory *directory, struct entry *entry, const char *text)
+{
+    uint64_t complaint = 1;
+    for (const char *at = text; *at != '\0'; at++)
+        complaint = complaint * 31 + (unsigned char)*at;
+    if (complaint == entry->complaint)
+        return;
+    entry->complaint = complaint;
+    log_error("model_not_listed pipeline=%s model=\"%s\" error=\"%s\"", directory->options.pipeline,
+              entry->name, text);
+}
+
+/* ---- handing over ---- */
+
+/* False: the directory ends, and nothing was done. */
+static bool
+wait_for_loop(struct model_directory *directory)
+{
+    const uint64_t one = 1;
+    CHECK(pthread_mutex_lock(&directory->mutex) == 0);
+    directory->hand_over = TO_BE_DONE;
+    CHECK(write(directory->changes_fd, &one, sizeof(one)) == sizeof(one));
+    while (directory->hand_over == TO_BE_DONE && !directory->ends)
+        CHECK(pthread_cond_wait(&directory->changed, &directory->mutex) == 0);
+    bool done = directory->hand_over == DONE;
+    directory->hand_over = NOTHING;
+    CHECK(pthread_mutex_unlock(&directory->mutex) == 0);
+    return done;
+}
+
+/* One that was to be another and is refused is what it was. */
+static void
+learn(struct model_directory *directory, struct change *change)
+{
+    struct entry *entry = change->entry;
+    if (entry == NULL)
+        return;
+    entry->changing = false;
+    entry->listed = change->key != NULL && (entry->listed || change->status == STATUS_OK);
+    entry->version_is_listed = change->status == STATUS_OK;
+    if (change->status != STATUS_OK)
+        complain(directory, entry, change->error.text);
+}
+
+static void
+hand_over(struct model_directory *directory)
+{
+    if (directory->change_count == 0)
+        return;
+    bool done = true;
+    if (directory->thread_runs)
+        done = wait_for_loop(directory);
+    else
+        carry_out_all(directory);
+    for (uint32_t i = 0; i < directory->change_count; i++) {
+        if (done)
+            learn(directory, &directory->changes[i]);
+        free(directory->changes[i].key);
+    }
+    directory->change_count = 0;
+}
+
+static struct change *
+change_add(struct model_directory *directory, struct entry *entry)
+{
+    if (directory->change_count == DIRECTORY_CHANGES_MAX)
+        hand_over(directory);
+    struct change *change = &directory->changes[directory->change_count++];
+    *change = (struct change){.entry = entry};
+    entry->changing = true;
+    size_t bytes = strlen(entry->name);
+    CHECK(bytes < sizeof(change->name)); /* look_name_check, before it was listed */
+    memcpy(change->name, entry->name, bytes + 1);
+    return change;
+}
+
+/* ---- the table of what has been seen ---- */
+
+/* Where the name is, or would be. */
+static size_t
+place_of(const struct model_directory *directory, const char *name, bool *found)
+{
+    size_t low = 0;
+    size_t high = directory->entry_count;
+    *found = false;
+    while (low < high && !*found) {
+        size_t middle = low + (high - low) / 2;
+        int order = strcmp(directory->entries[middle]->name, name);
+        *found = order == 0;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return high;
+}
+
+static struct entry *
+entry_find(const struct model_directory *directory, const char *name)
+{
+    bool found;
+    size_t place = place_of(directory, name, &found);
+    return found ? directory->entries[place] : NULL;
+}
+
+static struct entry *
+entry_have(struct model_directory *directory, const char *name)
+{
+    bool found;
+    size_t place = place_of(directory, name, &found);
+    if (found)
+        return directory->entries[place];
+    if (directory->entry_count == directory->entry_room) {
+        directory->entry_room = directory->entry_room == 0 ? 64 : 2 * directory->entry_room;
+        directory->entries =
+            realloc(directory->entries, directory->entry_room * sizeof(directory->entries[0]));
+        CHECK(directory->entries != NULL);
+    }
+    size_t bytes = strlen(name) + 1;
+    struct entry *entry = calloc(1, sizeof(*entry) + bytes);
+    CHECK(entry != NULL);
+    memcpy(entry->name, name, bytes);
+    struct entry **at = directory->entries + place;
+    memmove(at + 1, at, (directory->entry_count - place) * sizeof(*at));
+    *at = entry;
+    directory->entry_count++;
+    return entry;
+}
+
+static void
+entry_drop(struct model_directory *directory, struct entry *entry)
+{
+    bool found;
+    size_t place = place_of(directory, entry->name, &found);
+    CHECK(found);
+    for (uint32_t i = 0; i < directory->change_count; i++)
+        if (directory->changes[i].entry == entry)
+            directory->changes[i].entry = NULL;
+    struct entry **at = directory->entries + place;
+    memmove(at, at + 1, (--directory->entry_count - place) * sizeof(*at));
+    free(entry);
+}
+
+/* ---- one sub-directory ---- */
+
+static void
+list(struct model_directory *directory, struct entry *entry)
+{
+    if (entry->listed && entry->version_is_listed && entry->version == directory->seen.version)
+        return;
+    struct change *change = change_add(directory, entry);
+    change->key = strdup(directory->seen.key);
+    CHECK(change->key != NULL);
+    change->version = entry->version = directory->seen.version;
+}
+
+static void
+unlist(struct model_directory *directory, struct entry *entry)
+{
+    if (entry->listed)
+        (void)change_add(directory, entry);
+}
+
+/* Of the clock that files have. */
+static int64_t
+unix_now_ns(void)
+{
+    struct timespec now;
+    CHECK(clock_gettime(CLOCK_REALTIME, &now) == 0);
+    return now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+static void
+examine(struct model_directory *directory, const char *name)
+{
+    struct error error = ERROR_NONE;
+    int64_t now_ns = directory->thread_runs ? unix_now_ns() : 0;
+    enum look_result result =
+        look_at_model(directory->root_fd, name, now_ns, &directory->seen, &error);
+    struct entry *entry = entry_find(directory, name);
+    if (result == LOOK_NO_MODEL && entry == NULL)
+        return;
+    if (entry == NULL)
+        entry = entry_have(directory, name);
+    if (entry->changing)
+        hand_over(directory);
+    entry->look = directory->look;
+    entry->unsettled = false;
+    switch (result) {
+    case LOOK_MODEL: list(directory, entry); break;
+    case LOOK_NO_MODEL:
+        unlist(directory, entry);
+        entry_drop(directory, entry);
+        break;
+    case LOOK_UNSETTLED: entry->unsettled = true; break;
+    case LOOK_UNFIT:
+        unlist(directory, entry);
+        complain(directory, entry, error.text);
+        break;
+    case LOOK_UNSURE: complain(directory, entry, error.text); break;
+    }
+}
+
+/* ---- the root ---- */
+
+/* Once when it is lost, once when it is there again. */
+static void
+root_lost(struct model_directory *directory, const struct error *error)
+{
+    if (!directory->lost)
+        log_warn("models_root_lost pipeline=%s root=\"%s\" listed=%zu error=\"%s\"",
+                 directory->options.pipeline, directory->options.root, directory->entry_count,
+                 error->text);
+    directory->lost = true;
+}
+
+static void
+root_close(struct model_directory *directory)
+{
+    if (directory->root_fd >= 0)
+        close(directory->root_fd);
+    directory->root_fd = -1;
+}
+
+/* Opens what has the root's name now, and watches that: another directory may have taken it. The
+ * watch comes first: what changes after it is told, what changed before is seen. */
+static enum status
+root_open(struct model_directory *directory, struct error *error)
+{
+    const char *root = directory->options.root;
+    root_close(directory);
+    int watch = inotify_add_watch(directory->inotify_fd, root, ROOT_EVENTS);
+    if (watch < 0)
+        return error_set_errno(error, "watching it");
+    if (directory->watch >= 0 && directory->watch != watch)
+        (void)inotify_rm_watch(directory->inotify_fd, directory->watch);
+    directory->watch = watch;
+    directory->root_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return directory->root_fd < 0 ? error_set_errno(error, "opening it") : STATUS_OK;
+}
+
+static enum status
+examine_names(struct model_directory *directory, DIR *stream, struct error *error)
+{
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(stream);
+        if (entry == NULL)
+            return errno == 0 ? STATUS_OK : error_set_errno(error, "reading it");
+        if (entry->d_name[0] != '.' && entry->d_type != DT_REG)
+            examine(directory, entry->d_name);
+    }
+}
+
+static enum status
+examine_all(struct model_directory *directory, struct error *error)
+{
+    enum status status = root_open(directory, error);
+    if (status != STATUS_OK)
+        return status;
+    DIR *stream = NULL;
+    int fd = openat(directory->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0)
+        stream = fdopendir(fd);
+    if (stream == NULL) {
+        error_set_errno(error, "opening it");
+        if (fd >= 0)
+            close(fd);
+        return error->status;
+    }
+    status = examine_names(directory, stream, error);
+    closedir(stream);
+    return status;
+}
+
+/* Those that the look has not come by are gone, or were renamed beneath it: a second look tells. */
+static void
+examine_unseen(struct model_directory *directory)
+{
+    for (size_t i = directory->entry_count; i-- > 0;)
+        if (directory->entries[i]->look != directory->look)
+            examine(directory, directory->entries[i]->name);
+}
+
+static void
+look_at_all(struct model_directory *directory)
+{
+    struct error error = ERROR_NONE;
+    directory->look++;
+    if (examine_all(directory, &error) != STATUS_OK) {
+        root_close(directory);
+        root_lost(directory, &error);
+        return;
+    }
+    examine_unseen(directory);
+    if (directory->lost)
+        log_info("models_root_back pipeline=%s root=\"%s\"", directory->options.pipeline,
+                 directory->options.root);
+    directory->lost = false;
+}
+
+/* ---- the thread ---- */
+
+struct schedule {
+    int64_t last_ns;  /* when all of it was looked at last */
+    int64_t all_ns;   /* when it will be, */
+    int64_t again_ns; /* and those that were not settled */
+};
+
+/* All of it, soon: at once, unless that has just been done. */
+static void
+look_soon(struct schedule *schedule)
+{
+    int64_t soon_ns = schedule->last_ns + LOOK_SETTLED_NS;
+    if (soon_ns < schedule->all_ns)
+        schedule->all_ns = soon_ns;
+}
+
+/* What has a name is looked at alone. A name with "." in front may be what links lead through. */
+static void
+on_event(struct model_directory *directory, struct schedule *schedule,
+         const struct inotify_event *event)
+{
+    if ((event->mask & IN_Q_OVERFLOW) != 0) {
+        look_soon(schedule);
+        return;
+    }
+    if (event->wd != directory->watch || directory->root_fd < 0)
+        return; /* of a directory that was the root */
+    if ((event->mask & (IN_MOVE_SELF | IN_DELETE_SELF | IN_IGNORED)) != 0)
+        root_close(directory); /* it has its name no more */
+    if (event->len == 0 || event->name[0] == '.')
+        look_soon(schedule);
+    else
+        examine(directory, event->name);
+}
+
+static void
+take_events(struct model_directory *directory, struct schedule *schedule)
+{
+    _Alignas(struct inotify_event) char room[16384];
+    ssize_t bytes;
+    while ((bytes = read(directory->inotify_fd, room, sizeof(room))) > 0)
+        for (ssize_t at = 0; at < bytes;) {
+            const struct inotify_event *event =
+                (const struct inotify_event *)(const void *)(room + at);
+            at += (ssize_t)sizeof(*event) + event->len;
+            on_event(directory, schedule, event);
+        }
+}
+
+static void
+examine_unsettled(struct model_directory *directory)
+{
+    for (size_t i = directory->entry_count; i-- > 0;)
+        if (directory->entries[i]->unsettled && directory->root_fd >= 0)
+            examine(directory, directory->entries[i]->name);
+}
+
+static bool
+any_unsettled(const struct model_directory *directory)
+{
+    for (size_t i = 0; i < directory->entry_count; i++)
+        if (directory->entries[i]->unsettled)
+            return true;
+    return false;
+}
+
+static void
+look_as_due(struct model_directory *directory, struct schedule *schedule)
+{
+    int64_t now_ns = clock_now_ns();
+    if (now_ns >= schedule->all_ns) {
+        look_at_all(directory);
+        schedule->last_ns = now_ns;
+        schedule->all_ns = now_ns + directory->options.look_ns;
+    }
+    if (now_ns >= schedule->again_ns) {
+        examine_unsettled(directory);
+        schedule->again_ns = TIME_NEVER_NS;
+    }
+    if (schedule->again_ns == TIME_NEVER_NS && any_unsettled(directory))
+        schedule->again_ns = now_ns + LOOK_SETTLED_NS;
+}
+
+/* False: it is to end. */
+static bool
+wait_until_due(const struct model_directory *directory, const struct schedule *schedule)
+{
+    int64_t due_ns = schedule->all_ns < schedule->again_ns ? schedule->all_ns : schedule->again_ns;
+    int64_t left_ns = due_ns - clock_now_ns();
+    struct pollfd fds[] = {{.fd = directory->end_fd, .events = POLLIN},
+                           {.fd = directory->inotify_fd, .events = POLLIN}};
+    (void)poll(fds, ARRAY_COUNT(fds), left_ns <= 0 ? 0 : (int)(left_ns / NS_PER_MS) + 1);
+    return fds[0].revents == 0;
+}
+
+static void *
+run(void *context)
+{
+    struct model_directory *directory = context;
+    int64_t now_ns = clock_now_ns();
+    struct schedule schedule = {.last_ns = now_ns,
+                                .all_ns = now_ns + directory->options.look_ns,
+                                .again_ns = TIME_NEVER_NS};
+    prctl(PR_SET_NAME, "shoald:models");
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), THREAD_NICE); /* of this thread alone */
+    while (wait_until_due(directory, &schedule)) {
+        take_events(directory, &schedule);
+        look_as_due(directory, &schedule);
+        hand_over(directory);
+    }
+    return NULL;
+}
+
+/* No signal is for this thread. */
+static void
+start_thread(struct model_directory *directory)
+{
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    directory->thread_runs = true;
+    CHECK(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
+    CHECK(pthread_create(&directory->thread, NULL, run, directory) == 0);
+    CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+}
+
+/* ---- life ---- */
+
+static enum status
+open_descriptors(struct model_directory *directory, struct error *error)
+{
+    directory->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    directory->changes_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    directory->end_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (directory->inotify_fd < 0 || directory->changes_fd < 0 || directory->end_fd < 0)
+        return error_set_errno(error, "watching the models' root %s", directory->options.root);
+    return STATUS_OK;
+}
+
+static void
+close_descriptors(struct model_directory *directory)
+{
+    const int fds[] = {directory->inotify_fd, directory->changes_fd, directory->end_fd};
+    root_close(directory);
+    for (size_t i = 0; i < ARRAY_COUNT(fds); i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+enum status
+model_directory_create(const struct model_directory_options *options,
+                       struct model_directory **created, struct error *error)
+{
+    struct model_directory *directory = calloc(1, sizeof(*directory));
+    CHECK(directory != NULL);
+    directory->options = *options;
+    if (options->look_ns == 0)
+        directory->options.look_ns = DIRECTORY_LOOK_NS;
+    directory->root_fd = -1;
+    directory->watch = -1;
+    CHECK(pthread_mutex_init(&directory->mutex, NULL) == 0);
+    CHECK(pthread_cond_init(&directory->changed, NULL) == 0);
+    *created = directory;
+    enum status status = open_descriptors(directory, error);
+    if (status != STATUS_OK) {
+        model_directory_destroy(directory);
+        *created = NULL;
+        return status;
+    }
+    int64_t before_ns = clock_now_ns();
+    look_at_all(directory);
+    hand_over(directory);
+    log_info("models_listed pipeline=%s root=\"%s\" count=%zu us=%lld", options->pipeline,
+             options->root, directory->entry_count,
+             (long long)((clock_now_ns() - before_ns) / NS_PER_US));
+    directory->changes_watch =
+        loop_watch_add(options->loop, directory->changes_fd, on_changes, directory);
+    start_thread(directory);
+    return STATUS_OK;
+}
+
+static void
+end_thread(struct model_directory *directory)
+{
+    const uint64_t one = 1;
+    CHECK(pthread_mutex_lock(&directory->mutex) == 0);
+    directory->ends = true;
+    CHECK(pthread_cond_signal(&directory->changed) == 0);
+    CHECK(pthread_mutex_unlock(&directory->mutex) == 0);
+    CHECK(write(directory->end_fd, &one, sizeof(one)) == sizeof(one));
+    CHECK(pthread_join(directory->thread, NULL) == 0);
+}
+
+void
+model_directory_destroy(struct model_directory *directory)
+{
+    if (directory == NULL)
+        return;
+    if (directory->thread_runs)
+        end_thread(directory);
+    loop_watch_remove(directory->changes_watch);
+    close_descriptors(directory);
+    for (size_t i = 0; i < directory->entry_count; i++)
+        free(directory->entries[i]);
+    free(directory->entries);
+    CHECK(pthread_mutex_destroy(&directory->mutex) == 0);
+    CHECK(pthread_cond_destroy(&directory->changed) == 0);
+    free(directory);
+}

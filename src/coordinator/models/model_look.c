@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/models/model_look.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <linux/openat2.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "rpc/wire.h"
+
+enum status
+look_name_check(const char *name, struct error *error)
+{
+    size_t bytes = strlen(name);
+    if (bytes > SHOAL_NAME_BYTES_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "its name has %zu bytes, a model's id at most %d", bytes,
+                         SHOAL_NAME_BYTES_MAX);
+    if (!wire_text_ok((const unsigned char *)name, bytes))
+        return error_set(error, STATUS_INVALID_ARGUMENT, "its name is no UTF-8");
+    return STATUS_OK;
+}
+
+static int
+open_beneath(int root_fd, const char *path, uint64_t flags)
+{
+    struct open_how how = {.flags = flags | O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    return (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
+}
+
+/* ---- the version ---- */
+
+struct tally {
+    uint64_t sum;      /* of the entries' hashes: their order does not count */
+    int64_t newest_ns; /* time of change */
+    uint32_t count;
+};
+
+/* FNV-1a. */
+static uint64_t
+hash(uint64_t seed, const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+    for (size_t i = 0; i < bytes; i++)
+        seed = (seed ^ at[i]) * UINT64_C(0x100000001b3);
+    return seed;
+}
+
+static int64_t
+changed_ns(const struct stat *stat)
+{
+    return stat->st_mtim.tv_sec * NS_PER_S + stat->st_mtim.tv_nsec;
+}
+
+static void
+tally_entry(struct tally *tally, int directory_fd, const char *name)
+{
+    struct stat stat;
+    if (fstatat(directory_fd, name, &stat, 0) != 0 &&
+        fstatat(directory_fd, name, &stat, AT_SYMLINK_NOFOLLOW) != 0)
+        return; /* gone again */
+    const uint64_t facts[] = {stat.st_dev, stat.st_ino, (uint64_t)stat.st_size,
+                              (uint64_t)changed_ns(&stat)};
+    uint64_t seed = hash(UINT64_C(0xcbf29ce484222325), name, strlen(name));
+    tally->sum += hash(seed, facts, sizeof(facts));
+    tally->count++;
+    if (changed_ns(&stat) > tally->newest_ns)
+        tally->newest_ns = changed_ns(&stat);
+}
+
+/* 0, or -1 with errno. Not opendir: it would allocate for each of thousands. */
+static int
+tally_directory(struct tally *tally, int fd)
+{
+    _Alignas(struct dirent64) char room[4096];
+    ssize_t bytes;
+    while ((bytes = getdents64(fd, room, sizeof(room))) > 0)
+        for (ssize_t at = 0; at < bytes;) {
+            const struct dirent64 *entry = (const struct dirent64 *)(const void *)(room + at);
+            at += entry->d_reclen;
+            if (entry->d_name[0] == '.')
+                continue;
+            if (tally->count == LOOK_FILES_MAX)
+                return 0;
+            tally_entry(tally, fd, entry->d_name);
+        }
+    return bytes < 0 ? -1 : 0;
+}
+
+static enum look_result
+read_version(int fd, int64_t now_unix_ns, uint64_t *version, struct error *error)
+{
+    struct stat stat;
+    struct tally tally = {.sum = 0};
+    if (fstat(fd, &stat) != 0 || tally_directory(&tally, fd) != 0) {
+        if (errno == ENOENT) /* removed since it was opened */
+            return LOOK_NO_MODEL;
+        error_set_errno(error, "reading it");
+        return LOOK_UNSURE;
+    }
+    /* A file that has just been made and is still empty shows in the time of its directory. */
+    if (changed_ns(&stat) > tally.newest_ns)
+        tally.newest_ns = changed_ns(&stat);
+    *version = hash(tally.sum, &stat.st_dev, sizeof(stat.st_dev));
+    int64_t age_ns = now_unix_ns - tally.newest_ns;
+    /* Far in the future is another machine's clock: it says nothing. */
+    return now_unix_ns != 0 && age_ns < LOOK_SETTLED_NS && age_ns > -LOOK_SETTLED_NS
+               ? LOOK_UNSETTLED
+               : LOOK_MODEL;
+}
+
+/* ---- the key ---- */
+
+static enum status
+check_key(const char *key, size_t bytes, struct error *error)
+{
+    json_error_t mistake;
+    json_t *json = json_loadb(key, bytes, JSON_REJECT_DUPLICATES, &mistake);
+    bool object = json_is_object(json);
+    bool read = json != NULL;
+    json_decref(json);
+    if (!read)
+        return error_set(error, STATUS_INVALID_ARGUMENT, LOOK_KEY_NAME ": line %d: %s",
+                         mistake.line, mistake.text);
+    if (!object)
+        return error_set(error, STATUS_INVALID_ARGUMENT, LOOK_KEY_NAME ": no JSON object");
+    if (memchr(key, '\0', bytes) != NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT, LOOK_KEY_NAME ": has a zero byte");
+    return STATUS_OK;
+}
+
+static enum status
+read_key_of(int fd, char *key, struct error *error)
+{
+    struct stat stat;
+    if (fstat(fd, &stat) != 0)
+        return error_set_errno(error, LOOK_KEY_NAME);
+    if (!S_ISREG(stat.st_mode))
+        return error_set(error, STATUS_INVALID_ARGUMENT, LOOK_KEY_NAME ": no regular file");
+    size_t used = 0;
+    ssize_t bytes;
+    while (used <= LOOK_KEY_BYTES_MAX &&
+           (bytes = read(fd, key + used, LOOK_KEY_BYTES_MAX + 1 - used)) != 0) {
+        if (bytes < 0)
+            return error_set_errno(error, LOOK_KEY_NAME);
+        used += (size_t)bytes;
+    }
+    if (used > LOOK_KEY_BYTES_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, LOOK_KEY_NAME ": more than %d bytes",
+                         LOOK_KEY_BYTES_MAX);
+    key[used] = '\0';
+    return check_key(key, used, error);
+}
+
+/* It may have been cut to be written anew when its directory was looked at already. By the time of
+ * its inode's change, which nobody sets. */
+static bool
+is_being_written(int fd, int64_t now_unix_ns)
+{
+    struct stat stat;
+    if (now_unix_ns == 0 || fstat(fd, &stat) != 0)
+        return false;
+    int64_t age_ns = now_unix_ns - (stat.st_ctim.tv_sec * NS_PER_S + stat.st_ctim.tv_nsec);
+    return age_ns < LOOK_SETTLED_NS && age_ns > -LOOK_SETTLED_NS;
+}
+
+static enum look_result
+read_key(int root_fd, const char *name, int64_t now_unix_ns, char *key, struct error *error)
+{
+    char path[SHOAL_NAME_BYTES_MAX + sizeof("/" LOOK_KEY_NAME)];
+    snprintf(path, sizeof(path), "%s/" LOOK_KEY_NAME, name);
+    int fd = open_beneath(root_fd, path, 0);
+    key[0] = '\0';
+    if (fd < 0 && errno == ENOENT)
+        return LOOK_MODEL;
+    if (fd < 0 && errno == EAGAIN) /* a link that goes upwards, while something was renamed */
+        return LOOK_UNSETTLED;
+    if (fd < 0) {
+        error_set_errno(error, LOOK_KEY_NAME);
+        return LOOK_UNFIT;
+    }
+    enum look_result result = LOOK_MODEL;
+    if (read_key_of(fd, key, error) != STATUS_OK)
+        result = is_being_written(fd, now_unix_ns) ? LOOK_UNSETTLED : LOOK_UNFIT;
+    close(fd);
+    return result;
+}
+
+/* ---- the whole ---- */
+
+static enum look_result
+could_not_open(struct error *error)
+{
+    switch (errno) {
+    case ENOENT:
+    case ENOTDIR: return LOOK_NO_MODEL;
+    case EAGAIN: return LOOK_UNSETTLED; /* as in read_key */
+    case EXDEV:
+        error_set(error, STATUS_INVALID_ARGUMENT, "it is a link that leads out of the root");
+        return LOOK_UNFIT;
+    case ELOOP:
+    case EACCES: error_set_errno(error, "opening it"); return LOOK_UNFIT;
+    default: error_set_errno(error, "opening it"); return LOOK_UNSURE;
+    }
+}
+
+enum look_result
+look_at_model(int root_fd, const char *name, int64_t now_unix_ns, struct look *look,
+              struct error *error)
+{
+    int fd = open_beneath(root_fd, name, O_DIRECTORY);
+    if (fd < 0)
+        return could_not_open(error);
+    enum look_result result;
+    if (look_name_check(name, error) != STATUS_OK)
+        result = LOOK_UNFIT;
+    else
+        result = read_version(fd, now_unix_ns, &look->version, error);
+    close(fd);
+    return result == LOOK_MODEL ? read_key(root_fd, name, now_unix_ns, look->key, error) : result;
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/models/model_orders.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "coordinator/pipeline/pipeline.h"
+
+enum { MIB = 1 << 20 };
+
+/* One that is under way; lives until it is told what came of it. */
+struct order {
+    struct model_orders *orders; /* NULL: nobody waits any more */
+    struct control_call *call;
+    struct order *next;
+    bool listed; /* of a model to be unloaded: it stays known */
+    char id[SHOAL_NAME_BYTES_MAX + 1];
+};
+
+struct model_orders {
+    struct registry *registry;
+    struct pipeline *const *pipelines;
+    uint32_t pipeline_count;
+    struct order *first;
+};
+
+struct model_orders *
+model_orders_create(struct registry *registry, struct pipeline *const *pipelines, uint32_t count)
+{
+    struct model_orders *orders = calloc(1, sizeof(*orders));
+    CHECK(orders != NULL);
+    *orders = (struct model_orders){registry, pipelines, count, NULL};
+    return orders;
+}
+
+void
+model_orders_destroy(struct model_orders *orders)
+{
+    if (orders == NULL)
+        return;
+    for (struct order *order = orders->first; order != NULL; order = order->next)
+        order->orders = NULL;
+    free(orders);
+}
+
+static struct order *
+order_begin(struct model_orders *orders, struct control_call *call, const char *id)
+{
+    struct order *order = calloc(1, sizeof(*order));
+    CHECK(order != NULL);
+    *order = (struct order){.orders = orders, .call = call, .next = orders->first};
+    snprintf(order->id, sizeof(order->id), "%s", id);
+    orders->first = order;
+    return order;
+}
+
+/* `error` NULL: done, and `text` says what. */
+static void
+order_end(struct order *order, const struct error *error, const char *text)
+{
+    if (order->orders != NULL) {
+        struct order **at = &order->orders->first;
+        while (*at != order)
+            at = &(*at)->next;
+        *at = order->next;
+        control_answer(order->call, error, text);
+    }
+    free(order);
+}
+
+/* ---- loading ---- */
+
+static void
+on_loaded(void *context, const struct error *error, const struct model_facts *facts)
+{
+    struct order *order = context;
+    char text[ERROR_TEXT_MAX] = "";
+    if (error == NULL)
+        snprintf(text, sizeof(text), "%s is loaded: %.3f MiB", order->id,
+                 (double)facts->bytes / MIB);
+    order_end(order, error, text);
+}
+
+static struct catalog *
+catalog_named(const struct model_orders *orders, const char *name, struct error *error)
+{
+    for (uint32_t i = 0; i < orders->pipeline_count; i++) {
+        const struct pipeline *pipeline = orders->pipelines[i];
+        if (strcmp(pipeline->name, name) != 0)
+            continue;
+        if (pipeline->catalog == NULL)
+            error_set(error, STATUS_FAILED_PRECONDITION,
+                      "pipeline \"%s\" has no `models` in its configuration: it serves the one "
+                      "that it was configured with",
+                      name);
+        return pipeline->catalog;
+    }
+    error_set(error, STATUS_NOT_FOUND, "this node serves no pipeline \"%s\"", name);
+    return NULL;
+}
+
+/* "a, b" of the pipelines with models; cut if there are too many. */
+static uint32_t
+names_with_models(const struct model_orders *orders, char *names, size_t room)
+{
+    uint32_t count = 0;
+    size_t used = 0;
+    names[0] = '\0';
+    for (uint32_t i = 0; i < orders->pipeline_count; i++) {
+        if (orders->pipelines[i]->catalog == NULL)
+            continue;
+        int bytes = snprintf(names + used, room - used, "%s%s", count > 0 ? ", " : "",
+                             orders->pipelines[i]->name);
+        used = (size_t)bytes < room - used ? used + (size_t)bytes : room - 1;
+        count++;
+    }
+    return count;
+}
+
+static struct catalog *
+catalog_for(const struct model_orders *orders, const char *name, struct error *error)
+{
+    char names[256];
+    if (name[0] != '\0')
+        return catalog_named(orders, name, error);
+    struct catalog *catalog = models_catalog_for(orders->pipelines, orders->pipeline_count, "");
+    if (catalog != NULL)
+        return catalog;
+    if (names_with_models(orders, names, sizeof(names)) == 0)
+        error_set(error, STATUS_FAILED_PRECONDITION,
+                  "no pipeline of this node has `models` in its configuration");
+    else
+        error_set(error, STATUS_INVALID_ARGUMENT,
+                  "several pipelines serve models: choose one by --pipeline: %s", names);
+    return NULL;
+}
+
+static void
+load(struct model_orders *orders, const struct control_request *request, struct control_call *call)
+{
+    struct error error = ERROR_NONE;
+    struct catalog *catalog = catalog_for(orders, request->pipeline, &error);
+    if (catalog == NULL) {
+        control_answer(call, &error, NULL);
+        return;
+    }
+    const struct model_spec spec = {request->id, request->path, request->key};
+    models_load(catalog, &spec, on_loaded, order_begin(orders, call, request->id));
+}
+
+/* ---- unloading ---- */
+
+static void
+on_unloaded(void *context, const struct error *error, const struct model_facts *facts)
+{
+    struct order *order = context;
+    char text[ERROR_TEXT_MAX];
+    (void)facts;
+    snprintf(text, sizeof(text), "%s is unloaded%s", order->id,
+             order->listed
+                 ? "; it stays listed by its directory, and is loaded when it is asked for"
+                 : "");
+    order_end(order, error, text);
+}
+
+struct search {
+    const char *id;
+    bool found;
+    bool listed;
+};
+
+static void
+search_row(void *context, const struct model_row *row)
+{
+    struct search *search = context;
+    if (strcmp(row->id, search->id) != 0)
+        return;
+    search->found = true;
+    search->listed = row->listed;
+}
+
+/* To unload what is not known is no error to a mesh; an operator has mistyped. */
+static void
+unload(struct model_orders *orders, const struct control_request *request,
+       struct control_call *call)
+{
+    struct search search = {.id = request->id};
+    models_visit(orders->registry, search_row, &search);
+    if (!search.found) {
+        struct error error = ERROR_NONE;
+        error_set(&error, STATUS_NOT_FOUND,
+                  "this node knows no model \"%s\": `shoalctl model list` shows those it does",
+                  request->id);
+        control_answer(call, &error, NULL);
+        return;
+    }
+    struct order *order = order_begin(orders, call, request->id);
+    order->listed = search.listed;
+    models_unload(orders->registry, request->id, on_unloaded, order);
+}
+
+/* ---- what there is ---- */
+
+struct listing {
+    struct bytes bytes;
+    uint32_t count;
+};
+
+static void
+list_row(void *context, const struct model_row *row)
+{
+    struct listing *listing = context;
+    const char *const texts[CONTROL_TEXT_COUNT] = {
+        [CONTROL_TEXT_ID] = row->id,
+        [CONTROL_TEXT_PIPELINE] = row->pipeline,
+        [CONTROL_TEXT_STATE] = model_state_name(row->state),
+        [CONTROL_TEXT_PATH] = row->path,
+        [CONTROL_TEXT_KEY] = row->key,
+        [CONTROL_TEXT_ERROR] = row->error,
+    };
+    size_t text_bytes = 0;
+    for (int i = 0; i < CONTROL_TEXT_COUNT; i++)
+        text_bytes += strlen(texts[i]) + 1;
+    size_t whole = sizeof(struct control_model) + text_bytes;
+    size_t padding = (sizeof(uint64_t) - whole % sizeof(uint64_t)) % sizeof(uint64_t);
+    const struct control_model model = {
+        .bytes = (uint32_t)(whole + padding),
+        .flags = (row->listed ? CONTROL_LISTED : 0) | (row->ordered ? CONTROL_ORDERED : 0),
+        .users = row->users,
+        .size_bytes = row->bytes,
+        .used_ns = row->used_ns,
+    };
+    bytes_put(&listing->bytes, &model, sizeof(model));
+    for (int i = 0; i < CONTROL_TEXT_COUNT; i++)
+        bytes_put(&listing->bytes, texts[i], strlen(texts[i]) + 1);
+    bytes_put(&listing->bytes, "\0\0\0\0\0\0\0", padding);
+    listing->count++;
+}
+
+static void
+list(const struct model_orders *orders, struct control_call *call)
+{
+    struct listing listing = {.count = 0};
+    char text[64];
+    models_visit(orders->registry, list_row, &listing);
+    CHECK(!listing.bytes.failed);
+    snprintf(text, sizeof(text), "%u models", listing.count);
+    control_answer_list(call, listing.bytes.data, listing.bytes.used, text);
+    bytes_fini(&listing.bytes);
+}
+
+void
+model_orders_take(struct model_orders *orders, const struct control_request *request,
+                  struct control_call *call)
+{
+    switch (request->verb) {
+    case CONTROL_MODEL_LOAD: load(orders, request, call); break;
+    case CONTROL_MODEL_UNLOAD: unload(orders, request, call); break;
+    default: list(orders, call); break;
+    }
+}

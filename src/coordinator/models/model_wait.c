@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests and their models. One whose model is not loaded waits with its slot, decoded and copied,
+ * in the model's list; so does one that came back from a worker that did not hold it.
+ *
+ * A request that waits is REQUEST_WAITING: the coordinator holds its slot, and an answer to it
+ * can only be forged. Who takes it out of that state by a CAS answers it, or sends it on: the
+ * thread that fails a whole lane, or the loop thread. The list only tells the loop thread where to
+ * look; whoever answers takes the request out of it afterwards (model_end), with the lock.
+ */
+#include "base/clock.h"
+#include "coordinator/models/model.h"
+#include "coordinator/pipeline/pipeline.h"
+#include "coordinator/protocol/raw_message.h"
+#include "shm/former.h"
+#include "shm/slot.h"
+
+enum {
+    RETURNS_MAX = 8,
+    TURN_MAX = 64, /* taken from a list at a time */
+};
+
+/* At most so many of a lane's requests wait for models. */
+static uint32_t
+waiting_max(const struct lane *lane)
+{
+    return lane->region.slots.count < 2 ? 1 : lane->region.slots.count / 2;
+}
+
+/* ---- the list; with the lock ---- */
+
+static void
+list_request(struct model *model, struct request *request)
+{
+    request->wait_next = NULL;
+    request->wait_prev = model->waiting_last;
+    if (model->waiting_last != NULL)
+        model->waiting_last->wait_next = request;
+    else
+        model->waiting_first = request;
+    model->waiting_last = request;
+    request->listed = true;
+    if (!model->swept) {
+        model->swept = true;
+        model->next_swept = model->catalog->swept;
+        model->catalog->swept = model;
+    }
+    atomic_fetch_add_explicit(&model->catalog->waiting, 1, memory_order_relaxed);
+}
+
+static void
+unlist_request(struct model *model, struct request *request)
+{
+    if (request->wait_prev != NULL)
+        request->wait_prev->wait_next = request->wait_next;
+    else
+        model->waiting_first = request->wait_next;
+    if (request->wait_next != NULL)
+        request->wait_next->wait_prev = request->wait_prev;
+    else
+        model->waiting_last = request->wait_prev;
+    request->listed = false;
+    atomic_fetch_sub_explicit(&model->catalog->waiting, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&request->lane->models_waiting, 1, memory_order_relaxed);
+}
+
+/* ---- in ---- */
+
+const char *
+model_id(const struct model *model)
+{
+    return model->id;
+}
+
+struct oip_model_info
+model_info(const struct lane *lane, struct model *model)
+{
+    registry_lock(model->registry);
+    const struct model_info *info = model->info;
+    registry_unlock(model->registry);
+    if (info != NULL)
+        return info->oip;
+    struct oip_model_info of_lane = lane->info;
+    of_lane.name = model->id;
+    return of_lane;
+}
+
+void
+model_unreserve(struct lane *lane)
+{
+    atomic_fetch_sub_explicit(&lane->models_waiting, 1, memory_order_relaxed);
+}
+
+enum status
+model_admit(struct lane *lane, struct model *model, bool *reserved, struct error *error)
+{
+    int64_t now_ns = clock_now_ns();
+    registry_lock(model->registry);
+    enum model_state state = model->place.state;
+    bool failed = state == MODEL_IS_FAILED && now_ns < model->retry_ns;
+    if (failed)
+        *error = model->error;
+    registry_unlock(model->registry);
+    *reserved = false;
+    if (failed)
+        return error_prefix(error, "model \"%s\" could not be loaded", model->id);
+    if (state == MODEL_IS_LOADED)
+        return STATUS_OK;
+    counter_add_shared(lane->pipeline->counters, PIPELINE_MODEL_MISSES, 1);
+    uint32_t waiting = atomic_fetch_add_explicit(&lane->models_waiting, 1, memory_order_relaxed);
+    *reserved = true;
+    if (waiting < waiting_max(lane))
+        return STATUS_OK;
+    model_unreserve(lane);
+    *reserved = false;
+    return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                     "model \"%s\" is not loaded, and %u requests of pipeline \"%s\" wait for "
+                     "models already",
+                     model->id, waiting, lane->info.name);
+}
+
+bool
+model_sends(struct request *request, struct shm_ticket ticket, bool reserved)
+{
+    struct lane *lane = request->lane;
+    struct model *model = request->model;
+    registry_lock(model->registry);
+    bool sends = model->place.state == MODEL_IS_LOADED || request->sent;
+    uint64_t word = model_word(model->number, model->life);
+    if (sends) {
+        model->sent += !request->sent;
+        request->sent = true;
+        if (reserved)
+            model_unreserve(lane);
+    } else {
+        if (!reserved)
+            atomic_fetch_add_explicit(&lane->models_waiting, 1, memory_order_relaxed);
+        list_request(model, request);
+        request->place = PLACE_FREE;
+        request->wait_stage = 0;
+        /* seq_cst: lane_fail_all, after it has condemned the lane, sees this request, or we see
+         * below that the lane is condemned */
+        atomic_store(&request->use, request_use(ticket.generation, REQUEST_WAITING));
+        catalog_attend(model); /* a wake, but of a request that waits for a load anyway */
+    }
+    registry_unlock(model->registry);
+    if (sends)
+        atomic_store_explicit(&region_slot(&lane->region, ticket.index)->model, word,
+                              memory_order_relaxed); /* published by the push that follows */
+    else if (atomic_load(&lane->state) == LANE_CONDEMNED)
+        lane_fail_all(lane, STATUS_UNAVAILABLE, "the pipeline is being rebuilt: try again");
+    return sends;
+}
+
+/* ---- out ---- */
+
+void
+model_end(struct request *request)
+{
+    struct model *model = request->model;
+    struct registry *registry = model->registry;
+    registry_lock(registry);
+    request->model = NULL;
+    if (request->listed)
+        unlist_request(model, request);
+    if (request->sent)
+        model_drop_sent(model);
+    request->sent = false;
+    model_drop_user(model);
+    registry_unlock(registry);
+}
+
+/* ---- on ---- */
+
+/* Pushes one that this thread holds, to the stage that it waits for. */
+static void
+send_on(struct request *request, struct shm_ticket ticket, uint64_t word)
+{
+    struct lane *lane = request->lane;
+    uint32_t stage = request->wait_stage;
+    int64_t now_ns = clock_now_ns();
+    uint8_t from = request->place;
+    atomic_store_explicit(&region_slot(&lane->region, ticket.index)->model, word,
+                          memory_order_relaxed);
+    atomic_fetch_add_explicit(&lane->waiting, 1, memory_order_relaxed);
+    atomic_store(&request->use, request_use(ticket.generation, REQUEST_IN_FLIGHT));
+    bool pushed = slot_push(&lane->region, ticket, from, (uint8_t)stage, PARTY_COORDINATOR,
+                            now_ns) == RING_OK;
+    if (!pushed)
+        lane_report_corrupt(lane, "slot of a request that waited for its model");
+    if (atomic_load(&lane->state) == LANE_CONDEMNED) {
+        lane_fail_all(lane, STATUS_UNAVAILABLE, "the pipeline is being rebuilt: try again");
+        return;
+    }
+    if (!pushed)
+        return; /* condemning the lane, which is still to come, answers it */
+    stage_notify(&lane->region, stage);
+    uint64_t dead_stages = atomic_load_explicit(&lane->dead_stages, memory_order_acquire);
+    if (dead_stages & UINT64_C(1) << stage) {
+        char text[OUTAGE_TEXT_BYTES];
+        outage_tell(&lane->outage, stage, now_ns, text);
+        lane_fail_stage(lane, stage, text);
+    }
+}
+
+struct waiting {
+    struct request *request;
+    struct shm_ticket ticket;
+    uint64_t word;
+};
+
+static struct waiting
+waiting_of(const struct model *model, struct request *request)
+{
+    uint64_t use = atomic_load_explicit(&request->use, memory_order_relaxed);
+    return (struct waiting){request,
+                            {(uint32_t)(request - request->lane->requests), use_generation(use)},
+                            model_word(model->number, model->life)};
+}
+
+/* With the lock: whether it may go on in its lane. */
+static bool
+may_go_on(const struct model *model, const struct request *request)
+{
+    uint32_t bit = UINT32_C(1) << request->lane->number;
+    if (atomic_load(&request->lane->state) == LANE_CONDEMNED)
+        return false;         /* it is being answered */
+    if (request->returns > 0) /* again only where nobody can send it back once more */
+        return (model->held_in & bit) != 0 && request->sent;
+    return model->place.state == MODEL_IS_LOADED && (model->usable_in & bit) != 0;
+}
+
+/* What the model takes may be known only now. */
+static enum status
+check(const struct request *request, struct error *error)
+{
+    const struct lane *lane = request->lane;
+    struct oip_model_info info = model_info(lane, request->model);
+    if (!lane->takes_messages)
+        return oip_check_model(request->oip, &info, error);
+    struct rpc_message length = {.bytes = request->message_bytes};
+    return raw_message_check(&length, &info, error);
+}
+
+/* Sends one on, or fails it. */
+static void
+check_and_send(const struct waiting *waiting)
+{
+    struct request *request = waiting->request;
+    uint64_t waits = request_use(waiting->ticket.generation, REQUEST_WAITING);
+    /* another thread may have answered it, and the slot been used again */
+    if (!atomic_compare_exchange_strong(&request->use, &waits,
+                                        request_use(waiting->ticket.generation, REQUEST_ADMITTED)))
+        return;
+    struct error error = ERROR_NONE;
+    if (request->returns == 0 && check(request, &error) != STATUS_OK) {
+        atomic_store(&request->use, waits);
+        lane_fail_waiting(request, waiting->ticket.generation, error.status, error.text);
+        return;
+    }
+    send_on(request, waiting->ticket, waiting->word);
+}
+
+void
+model_release(struct model *model)
+{
+    struct waiting turn[TURN_MAX];
+    uint32_t count;
+    do {
+        count = 0;
+        registry_lock(model->registry);
+        struct request *next;
+        for (struct request *request = model->waiting_first; request != NULL && count < TURN_MAX;
+             request = next) {
+            next = request->wait_next;
+            if (!may_go_on(model, request))
+                continue;
+            unlist_request(model, request);
+            if (!request->sent)
+                model->sent++;
+            request->sent = true;
+            turn[count++] = waiting_of(model, request);
+        }
+        registry_unlock(model->registry);
+        for (uint32_t i = 0; i < count; i++)
+            check_and_send(&turn[i]);
+    } while (count == TURN_MAX);
+}
+
+void
+model_came_back(struct request *request, struct shm_ticket ticket, uint32_t stage)
+{
+    struct lane *lane = request->lane;
+    uint64_t in_flight = request_use(ticket.generation, REQUEST_IN_FLIGHT);
+    uint64_t waits = request_use(ticket.generation, REQUEST_WAITING);
+    if (!atomic_compare_exchange_strong(&request->use, &in_flight,
+                                        request_use(ticket.generation, REQUEST_ADMITTED))) {
+        lane_report_corrupt(lane, "ticket of no request in flight");
+        return;
+    }
+    struct model *model = request->model; /* not before: nobody else answers it now */
+    atomic_fetch_sub_explicit(&lane->waiting, 1, memory_order_relaxed);
+    counter_add_shared(lane->pipeline->counters, PIPELINE_MODEL_RETURNS, 1);
+    request->place = PLACE_ERROR;
+    request->wait_stage = (uint8_t)stage;
+    request->returns++;
+    struct error error = ERROR_NONE;
+    registry_lock(model->registry);
+    if (model->place.state == MODEL_IS_FAILED)
+        error = model->error;
+    bool on = error.status == STATUS_OK && (model->held_in >> lane->number & 1) != 0;
+    uint64_t word = model_word(model->number, model->life);
+    if (request->returns > RETURNS_MAX)
+        error_set(&error, STATUS_UNAVAILABLE,
+                  "model \"%s\": workers handed the request back %d times: they did not hold it",
+                  model->id, RETURNS_MAX);
+    bool fails = error.status != STATUS_OK;
+    if (!fails && !on) {
+        atomic_fetch_add_explicit(&lane->models_waiting, 1, memory_order_relaxed);
+        list_request(model, request);
+        atomic_store(&request->use, waits);
+        catalog_attend(model);
+    }
+    registry_unlock(model->registry);
+    if (fails) {
+        atomic_store(&request->use, waits);
+        lane_fail_waiting(request, ticket.generation, error.status, error.text);
+    } else if (on) {
+        send_on(request, ticket, word);
+    } else if (atomic_load(&lane->state) == LANE_CONDEMNED) {
+        lane_fail_all(lane, STATUS_UNAVAILABLE, "the pipeline is being rebuilt: try again");
+    }
+}
+
+/* ---- in vain ---- */
+
+void
+model_fail_waiting(struct model *model, const struct lane *only, enum status status,
+                   const char *text)
+{
+    struct waiting turn[TURN_MAX];
+    uint32_t count;
+    do {
+        count = 0;
+        registry_lock(model->registry);
+        struct request *next;
+        for (struct request *request = model->waiting_first; request != NULL && count < TURN_MAX;
+             request = next) {
+            next = request->wait_next;
+            if (only != NULL && request->lane != only)
+                continue;
+            unlist_request(model, request);
+            turn[count++] = waiting_of(model, request);
+        }
+        registry_unlock(model->registry);
+        for (uint32_t i = 0; i < count; i++)
+            lane_fail_waiting(turn[i].request, turn[i].ticket.generation, status, text);
+    } while (count == TURN_MAX);
+}
+
+/* Why it waits in vain; STATUS_OK: it does not. */
+static enum status
+in_vain(const struct waiting *waiting, int64_t now_ns, struct error *error)
+{
+    const struct request *request = waiting->request;
+    struct lane *lane = request->lane;
+    uint64_t dead_stages = atomic_load_explicit(&lane->dead_stages, memory_order_acquire);
+    if (slot_cancelled(region_slot(&lane->region, waiting->ticket.index),
+                       waiting->ticket.generation))
+        return error_set(error, STATUS_CANCELLED, "the caller is gone");
+    if (request->deadline_ns <= now_ns)
+        return error_set(error, STATUS_DEADLINE_EXCEEDED,
+                         "the deadline has passed while the model was being loaded");
+    if (dead_stages == 0)
+        return STATUS_OK;
+    char text[OUTAGE_TEXT_BYTES];
+    outage_tell(&lane->outage, (uint32_t)__builtin_ctzll(dead_stages), now_ns, text);
+    return error_set(error, STATUS_UNAVAILABLE, "%s", text);
+}
+
+/* False: there is none. */
+static bool
+end_one_in_vain(struct model *model, int64_t now_ns)
+{
+    struct error error = ERROR_NONE;
+    struct waiting waiting = {0};
+    registry_lock(model->registry);
+    struct request *request = model->waiting_first;
+    for (; request != NULL; request = request->wait_next) {
+        waiting = waiting_of(model, request);
+        if (in_vain(&waiting, now_ns, &error) != STATUS_OK)
+            break;
+    }
+    if (request != NULL)
+        unlist_request(model, request);
+    registry_unlock(model->registry);
+    if (request == NULL)
+        return false;
+    lane_fail_waiting(request, waiting.ticket.generation, error.status, error.text);
+    return true;
+}
+
+void
+model_sweep(struct catalog *catalog, int64_t now_ns)
+{
+    registry_lock(catalog->registry);
+    struct model *model = catalog->swept;
+    catalog->swept = NULL;
+    registry_unlock(catalog->registry);
+    while (model != NULL) {
+        struct model *next = model->next_swept;
+        while (end_one_in_vain(model, now_ns))
+            continue;
+        registry_lock(catalog->registry);
+        model->swept = model->waiting_first != NULL;
+        if (model->swept) {
+            model->next_swept = catalog->swept;
+            catalog->swept = model;
+        } else {
+            model_free_unused(model);
+        }
+        registry_unlock(catalog->registry);
+        model = next;
+    }
+}

@@ -1,0 +1,784 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The registry, and what registrars ask for. An order only says what is to be (listed, ordered, by
+ * which path and key); catalog.c brings it about, however far the model is.
+ */
+#include "coordinator/models/models.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "coordinator/models/model.h"
+#include "coordinator/pipeline/pipeline.h"
+
+enum { BUCKETS_FIRST = 256 };
+
+const char *
+model_state_name(enum model_state state)
+{
+    static const char *const names[] = {"known", "loading", "loaded", "unloading", "failed"};
+    return names[state];
+}
+
+/* ---- the table ---- */
+
+struct registry *
+registry_create(void)
+{
+    struct registry *registry = calloc(1, sizeof(*registry));
+    CHECK(registry != NULL);
+    CHECK(pthread_mutex_init(&registry->lock, NULL) == 0);
+    registry->bucket_count = BUCKETS_FIRST;
+    registry->buckets = calloc(registry->bucket_count, sizeof(struct model *));
+    CHECK(registry->buckets != NULL);
+    return registry;
+}
+
+void
+registry_destroy(struct registry *registry)
+{
+    if (registry == NULL)
+        return;
+    CHECK(registry->count == 0);
+    pthread_mutex_destroy(&registry->lock);
+    free(registry->buckets);
+    free(registry);
+}
+
+/* FNV-1a. Who registers models could make them collide, and would slow down his own node. */
+static uint64_t
+hash_of(const char *id, size_t bytes)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ (unsigned char)id[i]) * UINT64_C(0x100000001b3);
+    return hash ^ hash >> 32;
+}
+
+static struct model **
+bucket_of(const struct registry *registry, const char *id, size_t bytes)
+{
+    return &registry->buckets[hash_of(id, bytes) & (registry->bucket_count - 1)];
+}
+
+static struct model *
+find(const struct registry *registry, const char *id, size_t bytes)
+{
+    struct model *model = *bucket_of(registry, id, bytes);
+    while (model != NULL && (strncmp(model->id, id, bytes) != 0 || model->id[bytes] != '\0'))
+        model = model->next_in_bucket;
+    return model;
+}
+
+struct model *
+registry_find(const struct registry *registry, const char *id)
+{
+    return find(registry, id, strlen(id));
+}
+
+struct model **
+registry_all(const struct registry *registry, const struct catalog *only, uint32_t *count)
+{
+    struct model **models = calloc(registry->count + 1, sizeof(struct model *));
+    CHECK(models != NULL);
+    *count = 0;
+    for (uint32_t i = 0; i < registry->bucket_count; i++)
+        for (struct model *model = registry->buckets[i]; model != NULL;
+             model = model->next_in_bucket)
+            if (only == NULL || model->catalog == only)
+                models[(*count)++] = model;
+    return models;
+}
+
+static void
+grow(struct registry *registry)
+{
+    uint32_t old_count = registry->bucket_count;
+    struct model **old = registry->buckets;
+    registry->bucket_count *= 2;
+    registry->buckets = calloc(registry->bucket_count, sizeof(struct model *));
+    CHECK(registry->buckets != NULL);
+    for (uint32_t i = 0; i < old_count; i++)
+        for (struct model *model = old[i], *next; model != NULL; model = next) {
+            next = model->next_in_bucket;
+            struct model **bucket = bucket_of(registry, model->id, strlen(model->id));
+            model->next_in_bucket = *bucket;
+            *bucket = model;
+        }
+    free(old);
+}
+
+/* ---- one model ---- */
+
+static void
+source_set(struct model_source *source, const char *given, const char *path, const char *key)
+{
+    model_source_fini(source);
+    source->given = strdup(given);
+    source->path = strdup(path);
+    source->key = strdup(key);
+    CHECK(source->given != NULL && source->path != NULL && source->key != NULL);
+}
+
+void
+model_source_fini(struct model_source *source)
+{
+    free(source->given);
+    free(source->path);
+    free(source->key);
+    *source = (struct model_source){0};
+}
+
+static bool
+source_is(const struct model_source *source, const char *path, const char *key)
+{
+    return source->path != NULL && strcmp(source->path, path) == 0 && strcmp(source->key, key) == 0;
+}
+
+/* The number that was free for longest; 0: all are in use. */
+static uint32_t
+free_number(struct catalog *catalog)
+{
+    for (uint32_t i = 0; i < MODELS_MAX; i++) {
+        catalog->number_last = catalog->number_last % MODELS_MAX + 1;
+        if (catalog->numbers[catalog->number_last] == NULL)
+            return catalog->number_last;
+    }
+    return 0;
+}
+
+/* NULL: there are as many as there may be. */
+static struct model *
+add_model(struct catalog *catalog, const struct model_spec *spec, const char *path)
+{
+    struct registry *registry = catalog->registry;
+    struct model *model = calloc(1, sizeof(*model));
+    CHECK(model != NULL);
+    model->registry = registry;
+    model->catalog = catalog;
+    model->id = strdup(spec->id);
+    CHECK(model->id != NULL);
+    source_set(&model->source, spec->path, path, spec->key);
+    registry_lock(registry);
+    model->number = free_number(catalog);
+    if (model->number == 0) {
+        registry_unlock(registry);
+        model_source_fini(&model->source);
+        free(model->id);
+        free(model);
+        return NULL;
+    }
+    catalog->numbers[model->number] = model;
+    if (registry->count++ == registry->bucket_count)
+        grow(registry);
+    struct model **bucket = bucket_of(registry, model->id, strlen(model->id));
+    model->next_in_bucket = *bucket;
+    *bucket = model;
+    registry_unlock(registry);
+    catalog->known++;
+    return model;
+}
+
+void
+model_free_unused(struct model *model)
+{
+    if (model->place.users > 0)
+        return;
+    /* of a model that is there the newest stays */
+    bool keep = !model->forgotten && model->info != NULL;
+    struct model_info **unused = keep ? &model->info->older : &model->info;
+    struct model_info *older = *unused;
+    *unused = NULL;
+    while (older != NULL) {
+        struct model_info *next = older->older;
+        free(older);
+        older = next;
+    }
+    if (model->forgotten)
+        model->info = NULL; /* this may be called again, for who looked at it last */
+    if (!model->forgotten || model->attention || model->swept)
+        return; /* somebody still looks at it */
+    model->catalog->numbers[model->number] = NULL;
+    model_source_fini(&model->source);
+    model_source_fini(&model->next);
+    free(model->id);
+    free(model);
+}
+
+void
+model_forget(struct model *model)
+{
+    struct registry *registry = model->registry;
+    struct model **at = bucket_of(registry, model->id, strlen(model->id));
+    while (*at != model)
+        at = &(*at)->next_in_bucket;
+    *at = model->next_in_bucket;
+    registry->count--;
+    model->forgotten = true;
+    model->catalog->known--;
+    model_free_unused(model);
+}
+
+/* ---- the request path ---- */
+
+/* One that is neither listed nor ordered is on its way out. */
+static bool
+is_there(const struct model *model)
+{
+    return model != NULL && (model->place.listed || model->place.ordered);
+}
+
+struct model *
+registry_enter(struct registry *registry, const char *id, size_t id_bytes,
+               struct pipeline **pipeline)
+{
+    int64_t now_ns = clock_now_ns();
+    registry_lock(registry);
+    struct model *model = find(registry, id, id_bytes);
+    if (!is_there(model)) {
+        model = NULL;
+    } else {
+        model->place.users++;
+        shelf_touch(&model->catalog->shelf, &model->place, now_ns);
+        *pipeline = model->catalog->pipeline;
+    }
+    registry_unlock(registry);
+    return model;
+}
+
+struct model *
+registry_enter_loaded(struct registry *registry, const char *id, size_t id_bytes,
+                      enum model_count count, struct pipeline **pipeline)
+{
+    int64_t now_ns = clock_now_ns();
+    registry_lock(registry);
+    struct model *model = find(registry, id, id_bytes);
+    if (model != NULL && model->place.state != MODEL_IS_LOADED)
+        model = NULL;
+    if (model != NULL) {
+        model->place.users++;
+        model->sent++;
+        model->uses += count == MODEL_COUNTED;
+        shelf_touch(&model->catalog->shelf, &model->place, now_ns);
+        *pipeline = model->catalog->pipeline;
+    }
+    registry_unlock(registry);
+    return model;
+}
+
+void
+model_leave_loaded(struct model *model)
+{
+    struct registry *registry = model->registry;
+    registry_lock(registry);
+    model_drop_sent(model);
+    model_drop_user(model);
+    registry_unlock(registry);
+}
+
+void
+model_drop_sent(struct model *model)
+{
+    CHECK(model->sent > 0);
+    bool last = --model->sent == 0 && model->place.state != MODEL_IS_LOADED;
+    if (last && !model->forgotten)
+        catalog_attend(model);
+}
+
+void
+model_drop_user(struct model *model)
+{
+    struct catalog *catalog = model->catalog;
+    CHECK(model->place.users > 0);
+    if (--model->place.users > 0)
+        return;
+    if (catalog->room_wanted)
+        catalog_kick(catalog);
+    model_free_unused(model);
+}
+
+void
+model_leave(struct model *model)
+{
+    struct registry *registry = model->registry;
+    registry_lock(registry);
+    model_drop_user(model);
+    registry_unlock(registry);
+}
+
+bool
+registry_describe(struct registry *registry, const char *id, struct oip_model_info *info,
+                  bool *ready, struct model **found)
+{
+    registry_lock(registry);
+    struct model *model = registry_find(registry, id);
+    bool there = is_there(model);
+    if (there) {
+        const struct pipeline *pipeline = model->catalog->pipeline;
+        model->place.users++;
+        *info = model->info != NULL
+                    ? model->info->oip
+                    : (struct oip_model_info){.name = model->id, .version = "1", .platform = ""};
+        *ready = model->place.state == MODEL_IS_LOADED && !atomic_load(&pipeline->draining);
+        *found = model;
+    }
+    registry_unlock(registry);
+    if (!there)
+        return false;
+    struct lane *lane = pipeline_lane((*found)->catalog->pipeline);
+    *ready = *ready && lane != NULL && atomic_load(&lane->dead_stages) == 0;
+    if (lane != NULL)
+        lane_unref(lane);
+    return true;
+}
+
+/* ---- telling ---- */
+
+struct later {
+    model_done *done;
+    void *context;
+    bool failed;
+    bool has_facts;
+    struct error error;
+    struct model_facts facts;
+};
+
+static void
+tell_now(void *context)
+{
+    struct later *later = context;
+    later->done(later->context, later->failed ? &later->error : NULL,
+                later->has_facts ? &later->facts : NULL);
+    free(later);
+}
+
+void
+tell_later(struct registry *registry, model_done *done, void *context, const struct error *error,
+           const struct model_facts *facts)
+{
+    struct later *later = calloc(1, sizeof(*later));
+    CHECK(later != NULL);
+    later->done = done;
+    later->context = context;
+    if (error != NULL) {
+        later->failed = true;
+        later->error = *error;
+    } else if (facts != NULL) {
+        later->has_facts = true;
+        later->facts = *facts;
+    }
+    loop_post(registry->loop, tell_now, later);
+}
+
+void
+waiters_add(struct model_waiter **waiters, model_done *done, void *context)
+{
+    struct model_waiter *waiter = calloc(1, sizeof(*waiter));
+    CHECK(waiter != NULL);
+    *waiter = (struct model_waiter){.done = done, .context = context};
+    while (*waiters != NULL)
+        waiters = &(*waiters)->next;
+    *waiters = waiter;
+}
+
+void
+waiters_end(struct registry *registry, struct model_waiter **waiters, const struct error *error,
+            const struct model_facts *facts)
+{
+    struct model_waiter *waiter = *waiters;
+    *waiters = NULL;
+    while (waiter != NULL) {
+        struct model_waiter *next = waiter->next;
+        tell_later(registry, waiter->done, waiter->context, error, facts);
+        free(waiter);
+        waiter = next;
+    }
+}
+
+/* ---- orders ---- */
+
+static enum status
+check_spec(const struct catalog *catalog, const struct model_spec *spec, struct error *error)
+{
+    size_t bytes = strlen(spec->id);
+    if (bytes < 1 || bytes > SHOAL_NAME_BYTES_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "a model's id has 1 to %d bytes, not %zu",
+                         SHOAL_NAME_BYTES_MAX, bytes);
+    for (const char *c = spec->id; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            return error_set(error, STATUS_INVALID_ARGUMENT,
+                             "the model's id holds a control character");
+    if (strlen(spec->key) >= HANDSHAKE_KEY_BYTES)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "the key of model \"%s\" has %zu bytes: at most %d", spec->id,
+                         strlen(spec->key), HANDSHAKE_KEY_BYTES - 1);
+    const struct registry *registry = catalog->registry;
+    for (uint32_t i = 0; i < registry->pipeline_count; i++)
+        if (strcmp(registry->pipelines[i], spec->id) == 0)
+            return error_set(error, STATUS_INVALID_ARGUMENT,
+                             "\"%s\" is the name of a pipeline: a model needs another id",
+                             spec->id);
+    return STATUS_OK;
+}
+
+/* The spec's model, made if there is none; NULL: refused. `path` is where it lies. */
+static struct model *
+find_or_add(struct catalog *catalog, const struct model_spec *spec, struct model_place *place,
+            struct error *error)
+{
+    if (catalog->stopping) {
+        error_set(error, STATUS_UNAVAILABLE, "the node is stopping");
+        return NULL;
+    }
+    if (check_spec(catalog, spec, error) != STATUS_OK)
+        return NULL;
+    if (model_path_find(&catalog->root, spec->path, place, error) != STATUS_OK) {
+        error_prefix(error, "model \"%s\"", spec->id);
+        return NULL;
+    }
+    struct model *model = registry_find(catalog->registry, spec->id);
+    if (model != NULL && model->catalog != catalog) {
+        error_set(error, STATUS_ALREADY_EXISTS, "model \"%s\" is of pipeline \"%s\"", spec->id,
+                  model->catalog->pipeline->name);
+        return NULL;
+    }
+    if (model == NULL)
+        model = add_model(catalog, spec, place->path);
+    if (model == NULL)
+        error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                  "pipeline \"%s\" knows %d models: there may be no more", catalog->pipeline->name,
+                  MODELS_MAX);
+    return model;
+}
+
+/* What it is, or will be when it is unloaded. */
+static struct model_source *
+source_to_be(struct model *model)
+{
+    return model->next.path != NULL ? &model->next : &model->source;
+}
+
+static bool
+at_rest(const struct model *model)
+{
+    return model->phase == PHASE_REST && model->place.state != MODEL_IS_LOADED &&
+           !model->place.queued;
+}
+
+/* It is to be from there. */
+static void
+move_to(struct model *model, const struct model_spec *spec, const char *path)
+{
+    source_set(&model->next, spec->path, path, spec->key);
+    catalog_unload(model);
+}
+
+static void
+set_flags(struct model *model, bool listed, bool ordered)
+{
+    registry_lock(model->registry);
+    model->place.listed = listed;
+    model->place.ordered = ordered;
+    registry_unlock(model->registry);
+}
+
+void
+models_load(struct catalog *catalog, const struct model_spec *spec, model_done *done, void *context)
+{
+    struct error error = ERROR_NONE;
+    struct model_place place;
+    struct model *model = find_or_add(catalog, spec, &place, &error);
+    bool same = model != NULL && source_is(source_to_be(model), place.path, spec->key);
+    if (model != NULL && !same && is_there(model))
+        error_set(&error, STATUS_ALREADY_EXISTS,
+                  "model \"%s\" is known by another path or key: unload it first", spec->id);
+    if (error.status != STATUS_OK) {
+        tell_later(catalog->registry, done, context, &error, NULL);
+        return;
+    }
+    set_flags(model, model->place.listed, true);
+    if (!same)
+        move_to(model, spec, place.path);
+    if (model->phase == PHASE_REST && model->place.state == MODEL_IS_LOADED) {
+        struct model_facts facts = {model->place.bytes, model->max_concurrency};
+        tell_later(catalog->registry, done, context, NULL, &facts);
+        return;
+    }
+    waiters_add(&model->loaders, done, context);
+    if (at_rest(model))
+        catalog_want(model, SHELF_ORDERED);
+}
+
+static void
+unload(struct model *model, model_done *done, void *context)
+{
+    struct error error = ERROR_NONE;
+    error_set(&error, STATUS_ABORTED, "model \"%s\" was unloaded while it was to be loaded",
+              model->id);
+    waiters_add(&model->unloaders, done, context);
+    set_flags(model, model->place.listed, false);
+    waiters_end(model->registry, &model->loaders, &error, NULL);
+    catalog_unload(model);
+}
+
+void
+models_unload(struct registry *registry, const char *id, model_done *done, void *context)
+{
+    struct model *model = registry_find(registry, id);
+    if (model == NULL || model->catalog->stopping) {
+        tell_later(registry, done, context, NULL, NULL);
+        return;
+    }
+    unload(model, done, context);
+}
+
+/* One that ends when all have ended. */
+struct purge {
+    struct registry *registry;
+    uint32_t open;
+    model_done *done;
+    void *context;
+};
+
+static void
+purge_one_done(void *context, const struct error *error, const struct model_facts *facts)
+{
+    struct purge *purge = context;
+    (void)error, (void)facts;
+    if (--purge->open > 0)
+        return;
+    tell_later(purge->registry, purge->done, purge->context, NULL, NULL);
+    free(purge);
+}
+
+void
+models_purge(struct registry *registry, model_done *done, void *context)
+{
+    struct purge *purge = calloc(1, sizeof(*purge));
+    CHECK(purge != NULL);
+    *purge = (struct purge){registry, 1, done, context};
+    uint32_t count;
+    struct model **models = registry_all(registry, NULL, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        if (models[i]->catalog->stopping)
+            continue;
+        purge->open++;
+        unload(models[i], purge_one_done, purge);
+    }
+    free(models);
+    purge_one_done(purge, NULL, NULL);
+}
+
+enum status
+models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t version,
+            struct error *error)
+{
+    struct model_place place;
+    struct model *model = find_or_add(catalog, spec, &place, error);
+    if (model == NULL)
+        return error->status;
+    bool is_new = !is_there(model);
+    set_flags(model, true, model->place.ordered);
+    struct model_source *source = source_to_be(model);
+    bool same = source_is(source, place.path, spec->key);
+    if (!same || (source->version != version && !model->place.ordered && !is_new))
+        move_to(model, spec, place.path);
+    source_to_be(model)->version = version;
+    return STATUS_OK;
+}
+
+void
+models_unlist(struct catalog *catalog, const char *id)
+{
+    struct model *model = registry_find(catalog->registry, id);
+    if (model == NULL || model->catalog != catalog || !model->place.listed)
+        return;
+    set_flags(model, false, model->place.ordered);
+    if (!model->place.ordered)
+        catalog_unload(model);
+}
+
+/* A guess of something that is not known, or of what is. */
+void
+models_predict(struct catalog *catalog, const struct model_spec *spec, model_done *done,
+               void *context)
+{
+    struct error error = ERROR_NONE;
+    struct model_place place;
+    enum status status = check_spec(catalog, spec, &error);
+    if (status == STATUS_OK && catalog->stopping)
+        status = error_set(&error, STATUS_UNAVAILABLE, "the node is stopping");
+    if (status == STATUS_OK)
+        status = model_path_find(&catalog->root, spec->path, &place, &error);
+    if (status != STATUS_OK) {
+        tell_later(catalog->registry, done, context, &error, NULL);
+        return;
+    }
+    struct prediction *prediction = calloc(1, sizeof(*prediction));
+    struct model *stranger = calloc(1, sizeof(*stranger));
+    CHECK(prediction != NULL && stranger != NULL);
+    *prediction = (struct prediction){.catalog = catalog, .done = done, .context = context};
+    prediction->hints.file_bytes = place.bytes;
+    /* a number that no model of the worker's need have: it keeps nothing of a prediction */
+    *stranger = (struct model){.number = MODELS_MAX, .life = ++catalog->prediction_serial};
+    stranger->id = (char *)(uintptr_t)spec->id;
+    stranger->source =
+        (struct model_source){.path = place.path, .key = (char *)(uintptr_t)spec->key};
+    catalog_predict(prediction, stranger);
+    free(stranger);
+}
+
+/* ---- what there is ---- */
+
+static bool
+takes_type(const struct catalog *catalog, const char *type)
+{
+    const struct config_models *config = &catalog->pipeline->generation->config->models;
+    for (uint32_t i = 0; i < config->type_count; i++)
+        if (strcmp(config->types[i], type) == 0)
+            return true;
+    return false;
+}
+
+struct catalog *
+models_catalog_for(struct pipeline *const *pipelines, uint32_t count, const char *type)
+{
+    struct catalog *only = NULL;
+    uint32_t catalogs = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct catalog *catalog = pipelines[i]->catalog;
+        if (catalog == NULL)
+            continue;
+        if (type[0] != '\0' && takes_type(catalog, type))
+            return catalog;
+        only = catalog;
+        catalogs++;
+    }
+    return catalogs == 1 ? only : NULL;
+}
+
+static void
+add_leaked(struct holder *holder, void *context)
+{
+    uint64_t *bytes = context;
+    *bytes += holder_leaked_bytes(holder);
+}
+
+void
+models_facts(const struct catalog *constant, struct catalog_facts *facts)
+{
+    struct catalog *catalog = (struct catalog *)(uintptr_t)constant;
+    const struct config_models *config = &catalog->pipeline->generation->config->models;
+    registry_lock(catalog->registry);
+    *facts = (struct catalog_facts){
+        .capacity_bytes = config->memory_bytes,
+        .used_bytes = catalog->shelf.used_bytes,
+        .default_bytes = config->default_bytes,
+        .load_concurrency = config->load_concurrency,
+        .load_timeout_ns = config->load_timeout_ns,
+        .known = catalog->known,
+        .loaded = catalog->shelf.loaded,
+        .serving = catalog->pipeline->told_serving && !catalog->stopping,
+    };
+    registry_unlock(catalog->registry);
+    catalog_each_holder(catalog, add_leaked, &facts->leaked_bytes);
+}
+
+/* One catalog's, into `used`, which has room for all that are loaded. */
+static uint32_t
+collect_used(struct catalog *catalog, struct model **used)
+{
+    uint32_t count = 0;
+    for (struct shelf_place *place = shelf_used_before(&catalog->shelf, NULL);
+         place != NULL && place->used_ns >= catalog->harvested_ns;
+         place = shelf_used_before(&catalog->shelf, place)) {
+        struct model *model = model_of_place(place);
+        if (model->uses > 0)
+            used[count++] = model;
+    }
+    return count;
+}
+
+/* Without the lock while it tells: whoever is told has locks of his own. Models that are not
+ * forgotten are freed by nobody, and this thread alone forgets. */
+static void
+harvest(struct catalog *catalog,
+        void (*visit)(void *context, const char *id, uint32_t count, int64_t used_ns),
+        void *context)
+{
+    int64_t now_ns = clock_now_ns();
+    struct model **used = calloc((size_t)catalog->shelf.loaded + 1, sizeof(struct model *));
+    CHECK(used != NULL);
+    registry_lock(catalog->registry);
+    uint32_t count = collect_used(catalog, used);
+    catalog->harvested_ns = now_ns;
+    registry_unlock(catalog->registry);
+    for (uint32_t i = 0; i < count; i++) {
+        registry_lock(catalog->registry);
+        uint32_t uses = used[i]->uses;
+        int64_t used_ns = used[i]->place.used_ns;
+        used[i]->uses = 0;
+        registry_unlock(catalog->registry);
+        visit(context, used[i]->id, uses, used_ns);
+    }
+    free(used);
+}
+
+void
+models_harvest(struct registry *registry,
+               void (*visit)(void *context, const char *id, uint32_t count, int64_t used_ns),
+               void *context)
+{
+    for (uint32_t i = 0; i < registry->catalog_count; i++)
+        harvest(registry->catalogs[i], visit, context);
+}
+
+bool
+models_size(struct registry *registry, const char *id, uint64_t *bytes)
+{
+    const struct model *model = registry_find(registry, id);
+    if (model == NULL || model->place.state != MODEL_IS_LOADED)
+        return false;
+    *bytes = model->place.bytes;
+    return true;
+}
+
+static int
+compare_ids(const void *a, const void *b)
+{
+    const struct model *const *first = a;
+    const struct model *const *second = b;
+    return strcmp((*first)->id, (*second)->id);
+}
+
+void
+models_visit(struct registry *registry, void (*visit)(void *context, const struct model_row *),
+             void *context)
+{
+    uint32_t count;
+    struct model **models = registry_all(registry, NULL, &count);
+    qsort(models, count, sizeof(struct model *), compare_ids);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct model *model = models[i];
+        registry_lock(registry);
+        const struct shelf_place place = model->place;
+        registry_unlock(registry);
+        struct model_row row = {
+            .id = model->id,
+            .path = model->source.given,
+            .key = model->source.key,
+            .pipeline = model->catalog->pipeline->name,
+            .state = place.state,
+            .listed = place.listed,
+            .ordered = place.ordered,
+            .bytes = place.bytes,
+            .users = place.users,
+            .used_ns = place.used_ns,
+            .error = place.state == MODEL_IS_FAILED ? model->error.text : "",
+        };
+        visit(context, &row);
+    }
+    free(models);
+}

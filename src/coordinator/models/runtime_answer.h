@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What mmesh.ModelRuntime answers, as bytes. Loop thread.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "coordinator/models/models.h"
+
+enum { RUNTIME_ANSWER_BYTES = 32 };
+
+/* Of loadModel; those of predictModelSize and modelSize have the first of its fields. */
+size_t runtime_answer_facts(const struct model_facts *facts,
+                            unsigned char message[RUNTIME_ANSWER_BYTES]);
+
+/* Of all pipelines with models together, which to a mesh are one runtime. */
+struct runtime_figures {
+    uint64_t capacity_bytes;
+    uint64_t default_bytes;
+    uint32_t load_concurrency;
+    uint32_t load_timeout_ms;
+};
+struct runtime_figures runtime_figures(struct pipeline *const *pipelines, uint32_t count);
+
+enum runtime_state { RUNTIME_STARTING, RUNTIME_READY, RUNTIME_FAILING };
+
+/* Of runtimeStatus, to be freed. Only with RUNTIME_READY is there more than the state. */
+void *runtime_answer_status(struct pipeline *const *pipelines, uint32_t count,
+                            enum runtime_state state, size_t *bytes);

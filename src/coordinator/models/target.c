@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/models/target.h"
+
+#include <string.h>
+
+#include "rpc/field_path.h"
+#include "coordinator/models/models.h"
+
+#define METADATA "mm-model-id"
+#define METADATA_BYTES METADATA "-bin" /* of any UTF-8; the library has decoded it */
+
+/* ---- ids ---- */
+
+/* `id->text` holds `bytes` of them, which are the caller's. */
+static enum status
+check_id(struct target_id *id, const char *where, struct error *error)
+{
+    if (!wire_text_ok((const unsigned char *)id->text, id->bytes))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%s: a model's id is UTF-8 without a zero byte", where);
+    id->text[id->bytes] = '\0';
+    return STATUS_OK;
+}
+
+static enum status
+too_long(const char *where, uint64_t bytes, struct error *error)
+{
+    return error_set(error, STATUS_INVALID_ARGUMENT,
+                     "%s: a model's id has at most %d bytes, not %llu", where, SHOAL_NAME_BYTES_MAX,
+                     (unsigned long long)bytes);
+}
+
+/* One more value of metadata; all must be the same. */
+static enum status
+add_metadata(struct target_id *id, const char *key, const struct rpc_span *value,
+             struct error *error)
+{
+    if (value->bytes == 0)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "metadata %s is empty", key);
+    if (value->bytes > SHOAL_NAME_BYTES_MAX)
+        return too_long("metadata " METADATA, value->bytes, error);
+    if (id->bytes > 0 &&
+        (id->bytes != value->bytes || memcmp(id->text, value->data, value->bytes) != 0))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "metadata " METADATA " and " METADATA_BYTES " name different models: give "
+                         "one of them, once");
+    memcpy(id->text, value->data, value->bytes);
+    id->bytes = (uint32_t)value->bytes;
+    return check_id(id, "metadata " METADATA, error);
+}
+
+enum status
+target_id_of_call(const struct rpc_call *call, struct target_id *id, struct error *error)
+{
+    static const char *const keys[] = {METADATA, METADATA_BYTES};
+    id->bytes = 0;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        struct rpc_span value;
+        size_t position = 0;
+        while (rpc_call_metadata_next(call, keys[i], &position, &value)) {
+            enum status status = add_metadata(id, keys[i], &value, error);
+            if (status != STATUS_OK)
+                return status;
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status
+target_id_set(struct target_id *id, const char *where, const struct rpc_span *value,
+              struct error *error)
+{
+    if (value->bytes > SHOAL_NAME_BYTES_MAX)
+        return too_long(where, value->bytes, error);
+    memcpy(id->text, value->data, value->bytes);
+    id->bytes = (uint32_t)value->bytes;
+    return check_id(id, where, error);
+}
+
+enum status
+target_id_of_message(const struct rpc_message *message, const uint32_t *id_path,
+                     uint32_t id_path_count, struct target_id *id, struct error *error)
+{
+    struct wire_cursor found;
+    bool any;
+    id->bytes = 0;
+    enum status status = field_path_find(message, id_path, id_path_count, &found, &any, error);
+    if (status != STATUS_OK || !any)
+        return status;
+    if (found.left > SHOAL_NAME_BYTES_MAX)
+        return too_long("the request", found.left, error);
+    id->bytes = (uint32_t)found.left;
+    wire_read(&found, id->text, found.left);
+    return check_id(id, "the request", error);
+}
+
+static enum status
+not_known(const char *name, struct error *error)
+{
+    return error_set(error, STATUS_NOT_FOUND, "model \"%.200s\" is not known to this node", name);
+}
+
+enum status
+target_id_of_name(const char *name, struct target_id *id, struct error *error)
+{
+    size_t bytes = strlen(name);
+    if (bytes > SHOAL_NAME_BYTES_MAX)
+        return not_known(name, error);
+    id->bytes = (uint32_t)bytes;
+    memcpy(id->text, name, bytes + 1);
+    return STATUS_OK;
+}
+
+/* ---- who answers ---- */
+
+static enum status
+no_id(const struct pipeline *bound, struct error *error)
+{
+    if (bound == NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "no model is named: neither model_name nor metadata " METADATA
+                         " is given");
+    struct pipeline_method method = pipeline_method(bound);
+    char path[FIELD_PATH_TEXT_BYTES];
+    field_path_text(method.id_path, method.id_path_count, path);
+    return error_set(error, STATUS_INVALID_ARGUMENT,
+                     "no model is named: %s needs its id in metadata " METADATA "%s%s", method.path,
+                     method.id_path_count > 0 ? ", or in the request's field " : "", path);
+}
+
+/* The pipeline of the id is there to be called in this way. */
+static enum status
+check_way(const struct pipeline *pipeline, const struct pipeline *bound, const char *id,
+          struct error *error)
+{
+    struct pipeline_method method = pipeline_method(pipeline);
+    if (bound != NULL ? pipeline == bound : method.path == NULL)
+        return STATUS_OK;
+    return error_set(error, STATUS_INVALID_ARGUMENT, "model \"%s\" is called by %s, not by %s", id,
+                     method.path != NULL ? method.path : "the Open Inference Protocol",
+                     bound != NULL ? pipeline_method(bound).path : "the Open Inference Protocol");
+}
+
+static enum status
+find_by_id(const struct target_scope *scope, const struct target_id *id, struct target *target,
+           struct error *error)
+{
+    target->pipeline = pipeline_find(scope->pipelines, scope->pipeline_count, id->text, id->bytes);
+    if (target->pipeline == NULL) {
+        target->held = scope->in_mesh;
+        target->model = scope->in_mesh ? registry_enter_loaded(scope->registry, id->text, id->bytes,
+                                                               MODEL_COUNTED, &target->pipeline)
+                                       : registry_enter(scope->registry, id->text, id->bytes,
+                                                        &target->pipeline);
+        return target->model != NULL ? STATUS_OK : not_known(id->text, error);
+    }
+    if (target->pipeline->catalog == NULL)
+        return STATUS_OK;
+    return error_set(error, STATUS_INVALID_ARGUMENT,
+                     "pipeline \"%s\" serves models: name one of them", id->text);
+}
+
+enum status
+target_find(const struct target_scope *scope, struct pipeline *bound, const struct target_id *id,
+            struct target *target, struct error *error)
+{
+    *target = (struct target){.pipeline = bound};
+    if (id->bytes == 0)
+        return bound != NULL && bound->catalog == NULL ? STATUS_OK : no_id(bound, error);
+    enum status status = find_by_id(scope, id, target, error);
+    if (status != STATUS_OK)
+        return status;
+    status = check_way(target->pipeline, bound, id->text, error);
+    if (status != STATUS_OK)
+        target_leave(target);
+    return status;
+}
+
+bool
+target_is_model(const struct target_scope *scope, const struct target_id *id)
+{
+    return pipeline_find(scope->pipelines, scope->pipeline_count, id->text, id->bytes) == NULL;
+}
+
+void
+target_leave(struct target *target)
+{
+    if (target->model != NULL && target->held)
+        model_leave_loaded(target->model);
+    else if (target->model != NULL)
+        model_leave(target->model);
+    target->model = NULL;
+}
+
+/* ---- what can be told ---- */
+
+enum status
+target_tell(const struct target_scope *scope, const char *id, struct oip_model_info *info,
+            bool *ready, struct target_told *told, struct error *error)
+{
+    *told = (struct target_told){NULL, NULL};
+    struct pipeline *pipeline =
+        pipeline_find(scope->pipelines, scope->pipeline_count, id, strlen(id));
+    if (pipeline != NULL)
+        told->lane = pipeline_describe(pipeline, info, ready);
+    else if (!registry_describe(scope->registry, id, info, ready, &told->model))
+        return not_known(id, error);
+    return STATUS_OK;
+}
+
+void
+target_forget(struct target_told *told)
+{
+    if (told->lane != NULL)
+        lane_unref(told->lane);
+    if (told->model != NULL)
+        model_leave(told->model);
+    *told = (struct target_told){NULL, NULL};
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The way in: a request that can be answered in time gets a slot, is decoded and checked, its
+ * tensors are copied into the arena, and its ticket goes into the first stage's ring. All on the
+ * front thread that received it, without a lock, and, once a slot's memory has grown to what
+ * requests need, without an allocation.
+ */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/pipeline/catalog.h"
+#include "coordinator/pipeline/lane.h"
+#include "coordinator/pipeline/pipeline.h"
+#include "coordinator/pipeline/trace_request.h"
+#include "coordinator/protocol/raw_message.h"
+#include "shm/former.h"
+#include "shm/slot.h"
+
+static enum status
+corrupt(struct lane *lane, const char *what, struct error *error)
+{
+    lane_report_corrupt(lane, what);
+    return error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\" is being rebuilt: try again",
+                     lane->info.name);
+}
+
+/* ---- who is let in ---- */
+
+/* A forecast is worth so much: much longer than it takes to make one, much shorter than any queue
+ * that matters. It is made by whoever submits, so that an idle node makes none. */
+#define FORECAST_NS (20 * (int64_t)NS_PER_MS)
+
+static struct forecast_words
+words_of(const struct shm_worker *worker)
+{
+    return (struct forecast_words){
+        .ran_ns = atomic_load_explicit(&worker->ran_ns, memory_order_acquire),
+        .fixed_ns = atomic_load_explicit(&worker->cost_fixed_ns, memory_order_relaxed),
+        .item_ns = atomic_load_explicit(&worker->cost_item_ns, memory_order_relaxed),
+        .spread_ns = atomic_load_explicit(&worker->cost_spread_ns, memory_order_relaxed),
+        .is_running = atomic_load_explicit(&worker->run_began_ns, memory_order_relaxed) != 0,
+    };
+}
+
+static struct forecast
+make_forecast(const struct lane *lane, int64_t now_ns)
+{
+    const struct config_pipeline *config = lane->generation->config;
+    struct forecast forecast = {0};
+    for (uint32_t i = 0; i < config->stage_count; i++) {
+        struct forecast_stage stage = {.batch_size = config->stages[i].batch_size};
+        for (uint32_t k = 0; k < config->stages[i].worker_count; k++) {
+            const struct shm_worker *worker = region_worker(&lane->region, i, k);
+            if (atomic_load_explicit(&worker->party, memory_order_relaxed) == PARTY_NONE)
+                continue;
+            struct forecast_words words = words_of(worker);
+            stage.live++;
+            forecast_hear(&stage, &words, now_ns);
+        }
+        forecast_add(&forecast, &stage);
+    }
+    return forecast;
+}
+
+/* The lane's forecast, made anew if it is old; other threads go on with the old one meanwhile. */
+static struct forecast
+current_forecast(struct lane *lane, int64_t now_ns)
+{
+    int64_t foreseen_ns = atomic_load_explicit(&lane->foreseen_ns, memory_order_relaxed);
+    int64_t words[FORECAST_WORDS];
+    struct forecast forecast;
+    if (now_ns - foreseen_ns >= FORECAST_NS &&
+        atomic_compare_exchange_strong_explicit(&lane->foreseen_ns, &foreseen_ns, now_ns,
+                                                memory_order_relaxed, memory_order_relaxed)) {
+        forecast = make_forecast(lane, now_ns);
+        memcpy(words, &forecast, sizeof(words));
+        for (uint32_t i = 0; i < FORECAST_WORDS; i++)
+            atomic_store_explicit(&lane->forecast[i], words[i], memory_order_relaxed);
+        _Atomic uint64_t *counters = lane->pipeline->counters;
+        counter_set(counters, PIPELINE_FORECAST_BASE, (uint64_t)forecast_take_ns(&forecast, 0));
+        counter_set(counters, PIPELINE_FORECAST_ITEM, (uint64_t)forecast.item_ns);
+        return forecast;
+    }
+    for (uint32_t i = 0; i < FORECAST_WORDS; i++)
+        words[i] = atomic_load_explicit(&lane->forecast[i], memory_order_relaxed);
+    memcpy(&forecast, words, sizeof(forecast));
+    return forecast;
+}
+
+/* How long an answer may take: what is left to the deadline, and what the pipeline allows. */
+static int64_t
+limit_of(const struct lane *lane, int64_t deadline_ns, int64_t now_ns)
+{
+    int64_t queue_limit_ns = lane->generation->config->queue_limit_ns;
+    int64_t left_ns = deadline_ns == TIME_NEVER_NS ? TIME_NEVER_NS : deadline_ns - now_ns;
+    return queue_limit_ns > 0 && queue_limit_ns < left_ns ? queue_limit_ns : left_ns;
+}
+
+static enum status
+turn_away(struct lane *lane, const struct demand *demand, const struct judgement *judgement,
+          struct error *error)
+{
+    static const enum counter counters[] = {
+        [VERDICT_LATE] = PIPELINE_REJECTED_PREDICTED,
+        [VERDICT_FULL] = PIPELINE_REJECTED_FULL,
+        [VERDICT_SHARE] = PIPELINE_REJECTED_SHARE,
+    };
+    counter_add_shared(lane->pipeline->counters, counters[judgement->verdict], 1);
+    const char *name = lane->info.name;
+    switch (judgement->verdict) {
+    case VERDICT_LATE:
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "pipeline \"%s\": an answer would take about %lld ms; of the %lld ms that "
+                         "are left, %lld ms are open to a request like this; retry in %u ms",
+                         name, (long long)(judgement->take_ns / NS_PER_MS),
+                         (long long)(demand->limit_ns / NS_PER_MS),
+                         (long long)(judgement->open_ns / NS_PER_MS), judgement->retry_ms);
+    case VERDICT_FULL:
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "pipeline \"%s\" is full: %u of %u slots are in flight, the others are "
+                         "kept for requests of higher priority and for other callers; retry in "
+                         "%u ms",
+                         name, demand->held, demand->slots, judgement->retry_ms);
+    case VERDICT_SHARE:
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "pipeline \"%s\": the caller has its fair share in flight, %u requests; "
+                         "%u callers share it; retry in %u ms",
+                         name, demand->own_held, demand->callers, judgement->retry_ms);
+    case VERDICT_ADMIT: break;
+    }
+    UNREACHABLE();
+}
+
+/* For how long slots are kept for others after the last sign that there are any. */
+#define MIXED_NS (10 * NS_PER_S)
+
+/* Whether there are others to keep slots for: one caller who makes no difference between its
+ * requests may have them all. Two loads, as long as nothing changes. */
+static bool
+is_mixed(struct lane *lane, enum priority priority, uint32_t callers, int64_t now_ns)
+{
+    uint32_t last = atomic_load_explicit(&lane->last_priority, memory_order_relaxed);
+    int64_t until_ns = atomic_load_explicit(&lane->mixed_until_ns, memory_order_relaxed);
+    if (last != (uint32_t)priority)
+        atomic_store_explicit(&lane->last_priority, (uint32_t)priority, memory_order_relaxed);
+    else if (callers == 1)
+        return now_ns < until_ns;
+    atomic_store_explicit(&lane->mixed_until_ns, now_ns + MIXED_NS, memory_order_relaxed);
+    return true;
+}
+
+/* Refuses what would not be answered in time, and what would keep others from being. */
+static enum status
+let_in(struct lane *lane, struct submission *submission, int64_t now_ns, struct error *error)
+{
+    uint32_t place = share_place(submission->caller);
+    struct forecast forecast = current_forecast(lane, now_ns);
+    struct demand demand = {
+        .priority = submission->priority,
+        .limit_ns = limit_of(lane, submission->deadline_ns, now_ns),
+        .waiting = atomic_load_explicit(&lane->waiting, memory_order_relaxed),
+        .at_once = lane->generation->config->stages[0].worker_count,
+        .held = share_total(&lane->share),
+        .slots = lane->region.slots.count,
+        .own_held = share_held(&lane->share, place),
+        .callers = share_callers(&lane->share, place),
+    };
+    demand.mixed = is_mixed(lane, demand.priority, demand.callers, now_ns);
+    struct judgement judgement = forecast_judge(&forecast, &demand);
+    if (judgement.verdict == VERDICT_ADMIT)
+        return STATUS_OK;
+    submission->retry_ms = judgement.retry_ms;
+    return turn_away(lane, &demand, &judgement, error);
+}
+
+/* ---- slots ---- */
+
+/* A slot and the private request that belongs to it; NULL with the refusal in `error`. */
+static struct request *
+take_slot(struct lane *lane, struct shm_ticket *ticket, struct error *error)
+{
+    switch (slot_acquire(&lane->region, PARTY_COORDINATOR, ticket)) {
+    case RING_OK: break;
+    case RING_EMPTY:
+        (void)error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                        "pipeline \"%s\" is full: all %u slots are in flight", lane->info.name,
+                        lane->region.slots.count);
+        return NULL;
+    case RING_LOST: /* to lose so often, somebody must fill it with stale cells as fast as we read
+                     */
+    case RING_CORRUPT: (void)corrupt(lane, "free ring", error); return NULL;
+    }
+    struct request *request = &lane->requests[ticket->index];
+    uint64_t use = atomic_load_explicit(&request->use, memory_order_relaxed);
+    uint32_t expected = generation_next(use_generation(use));
+    /* A worker may have faked a free slot: what is in flight is known here, not there. */
+    if (use_state(use) != REQUEST_NONE || ticket->generation != expected ||
+        !atomic_compare_exchange_strong_explicit(&request->use, &use,
+                                                 request_use(expected, REQUEST_ADMITTED),
+                                                 memory_order_acquire, memory_order_relaxed)) {
+        (void)corrupt(lane, "free slot", error);
+        return NULL;
+    }
+    return request;
+}
+
+static void
+give_slot_back(struct lane *lane, struct request *request, struct shm_ticket ticket)
+{
+    atomic_store_explicit(&request->use, request_use(ticket.generation, REQUEST_NONE),
+                          memory_order_release);
+    if (slot_release(&lane->region, ticket, PLACE_FREE, PARTY_COORDINATOR) != STATUS_OK)
+        lane_report_corrupt(lane, "slot that was never pushed");
+}
+
+static enum status
+read_message(struct lane *lane, struct request *request, const struct rpc_message *message,
+             const struct oip_model_info *model, struct error *error)
+{
+    if (lane->takes_messages)
+        return raw_message_check(message, model, error);
+    enum status status = oip_decode(request->oip, message, error);
+    return status == STATUS_OK ? oip_check_model(request->oip, model, error) : status;
+}
+
+static enum status
+copy_message(struct lane *lane, struct request *request, const struct rpc_message *message,
+             struct payload_builder *builder, struct error *error)
+{
+    if (lane->takes_messages)
+        return raw_message_copy(message, builder, error);
+    enum status status = builder_reserve(builder, oip_tensor_bytes(request->oip), error);
+    return status == STATUS_OK ? oip_copy_tensors(request->oip, message, builder, error) : status;
+}
+
+/* Decodes, checks and copies; the payload for stage 0 is then complete. */
+static enum status
+fill_slot(struct lane *lane, struct request *request, struct shm_ticket ticket,
+          const struct submission *submission, struct error *error)
+{
+    struct shm_slot *slot = region_slot(&lane->region, ticket.index);
+    const struct rpc_message *message = submission->message;
+    struct payload_builder *builder = submission->builder;
+    struct oip_model_info info =
+        submission->model == NULL ? lane->info : model_info(lane, submission->model);
+    enum status status = read_message(lane, request, message, &info, error);
+    if (status != STATUS_OK)
+        return status;
+    builder_init(builder, &lane->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
+    status = copy_message(lane, request, message, builder, error);
+    if (status == STATUS_OK)
+        status = builder_seal(builder, &slot->payload[0], error);
+    if (status != STATUS_OK)
+        builder_abandon(builder, &slot->payload[0]);
+    if (status == STATUS_DATA_LOSS)
+        return corrupt(lane, error->text, error);
+    return status;
+}
+
+/* ---- in ---- */
+
+static void
+dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, bool reserved,
+         int64_t now_ns)
+{
+    struct shm_slot *slot = region_slot(&lane->region, ticket.index);
+    atomic_store_explicit(&slot->deadline_ns, request->deadline_ns, memory_order_relaxed);
+    atomic_store_explicit(&slot->admitted_ns, now_ns, memory_order_relaxed);
+    if (request->sink->tagged != NULL)
+        request->sink->tagged(request->call, tag_pack(lane->pipeline->index, lane->number, ticket));
+    if (request->model != NULL && !model_sends(request, ticket, reserved))
+        return; /* it waits for its model, or has been answered */
+    atomic_fetch_add_explicit(&lane->waiting, 1, memory_order_relaxed);
+    /* From here on another thread may answer at any moment. seq_cst: lane_fail_all, after it has
+     * condemned the lane, sees this request, or we see below that the lane is condemned. */
+    atomic_store(&request->use, request_use(ticket.generation, REQUEST_IN_FLIGHT));
+    bool pushed =
+        slot_push(&lane->region, ticket, PLACE_FREE, 0, PARTY_COORDINATOR, now_ns) == RING_OK;
+    if (!pushed)
+        lane_report_corrupt(lane, "ring of stage 0");
+    if (atomic_load(&lane->state) == LANE_CONDEMNED) {
+        lane_fail_all(lane, STATUS_UNAVAILABLE, "the pipeline is being rebuilt: try again");
+        return;
+    }
+    if (!pushed)
+        return; /* condemning the lane, which is still to come, answers it */
+    stage_notify(&lane->region, 0);
+    uint64_t dead_stages = atomic_load_explicit(&lane->dead_stages, memory_order_acquire);
+    if (dead_stages & 1) { /* its last worker died after we had looked */
+        char text[OUTAGE_TEXT_BYTES];
+        outage_tell(&lane->outage, 0, now_ns, text);
+        lane_fail_stage(lane, 0, text);
+    }
+}
+
+/* Of what no verdict refused: by what it is. */
+static enum status
+refuse(struct lane *lane, struct submission *submission, struct error *error)
+{
+    enum counter counter = PIPELINE_REJECTED_INVALID;
+    if (error->status == STATUS_RESOURCE_EXHAUSTED) {
+        counter = PIPELINE_REJECTED_FULL;
+        submission->retry_ms = RETRY_UNKNOWN_MS;
+    } else if (error->status == STATUS_UNAVAILABLE) {
+        counter = PIPELINE_REJECTED_UNAVAILABLE;
+        submission->retry_ms = RETRY_STARTING_MS;
+    } else if (error->status == STATUS_DEADLINE_EXCEEDED) {
+        counter = PIPELINE_REJECTED_LATE;
+    }
+    counter_add_shared(lane->pipeline->counters, counter, 1);
+    return error->status;
+}
+
+static enum status
+start(struct lane *lane, struct submission *submission, bool reserved, int64_t now_ns,
+      struct error *error)
+{
+    struct shm_ticket ticket = {0};
+    struct request *request = take_slot(lane, &ticket, error);
+    if (request == NULL)
+        return error->status;
+    if (fill_slot(lane, request, ticket, submission, error) != STATUS_OK) {
+        give_slot_back(lane, request, ticket);
+        return error->status;
+    }
+    if (!lane_ref(lane)) /* the caller holds one reference, the request gets its own */
+        UNREACHABLE();
+    request->sink = submission->sink;
+    request->call = submission->call;
+    request->trace = submission->trace;
+    request->model = submission->model;
+    request->sent = submission->model_held;
+    request->message_bytes = submission->message->bytes;
+    request->deadline_ns = submission->deadline_ns;
+    request->returns = 0;
+    if (request->trace != NULL)
+        trace_request_begin(request, ticket, request->trace);
+    atomic_store_explicit(&request->arrived_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&request->deaths, 0, memory_order_relaxed);
+    request->share_place = (uint8_t)share_place(submission->caller);
+    share_take(&lane->share, request->share_place); /* given back with the slot */
+    dispatch(lane, request, ticket, reserved, now_ns);
+    return STATUS_OK;
+}
+
+enum status
+lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns, struct error *error)
+{
+    counter_add_shared(lane->pipeline->counters, PIPELINE_REQUESTS, 1);
+    uint64_t dead_stages = atomic_load_explicit(&lane->dead_stages, memory_order_acquire);
+    if (dead_stages != 0) {
+        char text[OUTAGE_TEXT_BYTES];
+        outage_tell(&lane->outage, (uint32_t)__builtin_ctzll(dead_stages), now_ns, text);
+        error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\": %s", lane->info.name, text);
+        return refuse(lane, submission, error);
+    }
+    if (submission->deadline_ns <= now_ns) {
+        error_set(error, STATUS_DEADLINE_EXCEEDED, "the deadline had passed on arrival");
+        return refuse(lane, submission, error);
+    }
+    if (let_in(lane, submission, now_ns, error) != STATUS_OK)
+        return error->status;
+    bool reserved = false;
+    if (submission->model != NULL && !submission->model_held &&
+        model_admit(lane, submission->model, &reserved, error) != STATUS_OK)
+        return refuse(lane, submission, error);
+    if (start(lane, submission, reserved, now_ns, error) == STATUS_OK)
+        return STATUS_OK;
+    if (reserved)
+        model_unreserve(lane);
+    return refuse(lane, submission, error);
+}

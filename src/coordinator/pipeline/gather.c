@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The way out: tickets come back through the result ring and the error ring, are paired with the
+ * request they belong to, and answered on the call itself. Any thread may do it; for each request
+ * one does.
+ *
+ * Results are read first. A turn takes a bounded number of each kind, so errors can't starve behind
+ * results.
+ */
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/pipeline/catalog.h"
+#include "coordinator/pipeline/lane.h"
+#include "coordinator/pipeline/pipeline.h"
+#include "coordinator/pipeline/trace_request.h"
+#include "coordinator/protocol/raw_message.h"
+#include "coordinator/telemetry/meters.h"
+#include "shm/arena.h"
+#include "shm/slot.h"
+
+enum { RESULTS_PER_TURN = 64, ERRORS_PER_TURN = 32 };
+
+/* Makes this thread the one that answers this use of the slot; false: another was faster. */
+static bool
+claim_answer(struct request *request, uint32_t generation)
+{
+    uint64_t in_flight = request_use(generation, REQUEST_IN_FLIGHT);
+    if (!atomic_compare_exchange_strong(&request->use, &in_flight,
+                                        request_use(generation, REQUEST_ANSWERED)))
+        return false;
+    atomic_fetch_sub_explicit(&request->lane->waiting, 1, memory_order_relaxed);
+    return true;
+}
+
+/* The same for one that waits for its model. */
+static bool
+claim_waiting(struct request *request, uint32_t generation)
+{
+    uint64_t waits = request_use(generation, REQUEST_WAITING);
+    return atomic_compare_exchange_strong(&request->use, &waits,
+                                          request_use(generation, REQUEST_ANSWERED));
+}
+
+/* The last hold on an answered request is gone: its slot and blocks are free again. */
+static void
+request_release(void *context)
+{
+    struct request *request = context;
+    if (atomic_fetch_sub_explicit(&request->holds, 1, memory_order_acq_rel) != 1)
+        return;
+    struct lane *lane = request->lane;
+    uint64_t use = atomic_load_explicit(&request->use, memory_order_relaxed);
+    struct shm_ticket ticket = {(uint32_t)(request - lane->requests), use_generation(use)};
+    uint8_t place = request->place;
+    share_give(&lane->share, request->share_place);
+    atomic_store_explicit(&request->use, request_use(ticket.generation, REQUEST_NONE),
+                          memory_order_release);
+    if (atomic_load(&lane->state) != LANE_CONDEMNED &&
+        slot_release(&lane->region, ticket, place, PARTY_COORDINATOR) != STATUS_OK)
+        lane_report_corrupt(lane, "slot of an answered request");
+    lane_unref(lane);
+}
+
+/* By method and code, of the mesh's models. It costs a call some additions to words that others
+ * rarely have, and is what those who come from ModelMesh have their alerts on. */
+static void
+meter_answer(const struct request *request, enum status status, int64_t took_ns,
+             uint64_t response_bytes)
+{
+    const struct pipeline *pipeline = request->lane->pipeline;
+    const struct meters_call call = {.method = pipeline->meters_method,
+                                     .status = status,
+                                     .took_ns = took_ns,
+                                     .request_bytes = request->message_bytes,
+                                     .response_bytes = response_bytes};
+    if (pipeline->meters == NULL || request->model == NULL)
+        return;
+    meters_record(pipeline->meters, METER_SERVED, &call);
+    if (!request->sink->of_mesh)
+        meters_record(pipeline->meters, METER_REQUEST, &call);
+}
+
+static void
+count_answer(struct request *request, enum status status, uint64_t response_bytes)
+{
+    _Atomic uint64_t *counters = request->lane->pipeline->counters;
+    int64_t took_ns = clock_now_ns() - request->arrived_ns;
+    counter_add_shared(counters,
+                       status == STATUS_OK ? PIPELINE_REPLIES_OK : PIPELINE_REPLIES_FAILED, 1);
+    histogram_record_shared(counters, PIPELINE_LATENCY, (uint64_t)took_ns);
+    meter_answer(request, status, took_ns, response_bytes);
+}
+
+static uint64_t
+bytes_of(const struct rpc_piece *pieces, size_t piece_count)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < piece_count; i++)
+        bytes += pieces[i].bytes;
+    return bytes;
+}
+
+/* Ends a request whose answer this thread has claimed. */
+static void
+answer_failure(struct request *request, enum status status, const char *text)
+{
+    atomic_store_explicit(&request->holds, 1, memory_order_relaxed);
+    count_answer(request, status, 0);
+    request->sink->fail(request->call, status, text);
+    if (request->trace != NULL)
+        trace_request_end(request, status, text);
+    if (request->model != NULL)
+        model_end(request);
+    request_release(request);
+}
+
+static void
+answer_result(struct lane *lane, struct request *request, const struct payload_view *view)
+{
+    struct rpc_piece pieces[OIP_PIECES_MAX];
+    size_t piece_count;
+    size_t lent_count;
+    struct error error;
+    error_clear(&error);
+    enum status status;
+    if (lane->takes_messages) {
+        status = raw_message_reply(view, request_release, request, pieces, &piece_count, &error);
+        lent_count = status == STATUS_OK ? piece_count : 0;
+    } else {
+        struct oip_model_info info = lane->info;
+        if (request->model != NULL)
+            info.name = model_id(request->model);
+        status = oip_encode_response(request->oip, &info, view, request_release, request, pieces,
+                                     &piece_count, &lent_count, &error);
+    }
+    if (status != STATUS_OK) {
+        answer_failure(request, status, error.text);
+        return;
+    }
+    atomic_store_explicit(&request->holds, (uint32_t)lent_count + 1, memory_order_relaxed);
+    count_answer(request, STATUS_OK, bytes_of(pieces, piece_count));
+    request->sink->reply(request->call, pieces, piece_count);
+    if (request->trace != NULL)
+        trace_request_end(request, STATUS_OK, "");
+    if (request->model != NULL)
+        model_end(request);
+    request_release(request);
+}
+
+/* Claims a slot that came back. False: there was nothing, or it can't be. */
+static bool
+pop_back(struct lane *lane, uint8_t place, struct shm_ticket *ticket)
+{
+    switch (slot_pop(&lane->region, place, PARTY_COORDINATOR, ticket)) {
+    case RING_OK: return true;
+    case RING_EMPTY: return false;
+    case RING_LOST: /* to lose so often, somebody must fill it with stale cells as fast as we read
+                     */
+    case RING_CORRUPT: lane_report_corrupt(lane, "ring of answers"); return false;
+    }
+    UNREACHABLE();
+}
+
+/* Finds the request of a slot that has been popped, for answering. NULL: it can't be. */
+static struct request *
+claim_popped(struct lane *lane, uint8_t place, const struct shm_ticket *ticket)
+{
+    struct request *request = lane_request(lane, *ticket);
+    if (request == NULL || !claim_answer(request, ticket->generation)) {
+        /* not in flight here: forged; or the lane is being condemned and it was answered */
+        lane_report_corrupt(lane, "ticket of no request in flight");
+        return NULL;
+    }
+    request->place = place;
+    return request;
+}
+
+static struct request *
+take_back(struct lane *lane, uint8_t place, struct shm_ticket *ticket)
+{
+    return pop_back(lane, place, ticket) ? claim_popped(lane, place, ticket) : NULL;
+}
+
+/* A worker has handed it back, because it does not hold the model: then it is not answered. */
+static bool
+is_handed_back(struct lane *lane, struct shm_ticket ticket)
+{
+    struct request *request = lane_request(lane, ticket);
+    if (lane->pipeline->catalog == NULL || request == NULL)
+        return false;
+    const struct shm_slot *slot = region_slot(&lane->region, ticket.index);
+    uint32_t status = atomic_load_explicit(&slot->status, memory_order_relaxed);
+    uint32_t stage = atomic_load_explicit(&slot->failed_place, memory_order_relaxed);
+    if (status != SLOT_NOT_HELD || stage >= lane->region.layout.plan.stage_count)
+        return false;
+    model_came_back(request, ticket, stage);
+    return true;
+}
+
+/* The result of a slot lies in the memory of that slot. */
+static bool
+result_is_its_own(const struct region *region, uint32_t slot, const struct shm_payload *payload)
+{
+    for (uint32_t i = 0; i < payload->block_count; i++)
+        if (!arena_holds(region, slot, payload->blocks[i]))
+            return false;
+    return true;
+}
+
+/* For who judges deaths (death.c): this stage has finished a request. */
+static void
+note_finished(struct lane *lane, uint32_t stage)
+{
+    if (stage < lane->region.layout.plan.stage_count)
+        atomic_fetch_add_explicit(&lane->finished[stage], 1, memory_order_relaxed);
+}
+
+static bool
+gather_result(struct lane *lane, struct payload_view *view)
+{
+    struct shm_ticket ticket;
+    uint8_t place = region_result_place(&lane->region);
+    struct request *request = take_back(lane, place, &ticket);
+    if (request == NULL)
+        return false;
+    const struct shm_slot *slot = region_slot(&lane->region, ticket.index);
+    struct error error;
+    error_clear(&error);
+    enum status status = payload_read(&lane->region, &slot->payload[place & 1], view, &error);
+    if (status == STATUS_OK && !result_is_its_own(&lane->region, ticket.index, &view->payload))
+        status = error_set(&error, STATUS_DATA_LOSS, "a result in another request's memory");
+    if (status != STATUS_OK) {
+        lane_report_corrupt(lane, error.text);
+        answer_failure(request, STATUS_UNAVAILABLE, "the result was destroyed in shared memory");
+        return true;
+    }
+    note_finished(lane, place - 1u);
+    answer_result(lane, request, view);
+    return true;
+}
+
+static bool
+gather_error(struct lane *lane)
+{
+    struct shm_ticket ticket;
+    if (!pop_back(lane, PLACE_ERROR, &ticket))
+        return false;
+    if (is_handed_back(lane, ticket))
+        return true;
+    struct request *request = claim_popped(lane, PLACE_ERROR, &ticket);
+    if (request == NULL)
+        return false;
+    const struct shm_slot *slot = region_slot(&lane->region, ticket.index);
+    struct error failure = ERROR_NONE;
+    slot_failure(slot, &failure);
+    bool was_run = failure.status != STATUS_CANCELLED &&
+                   failure.status != STATUS_DEADLINE_EXCEEDED &&
+                   failure.status != STATUS_UNAVAILABLE;
+    uint32_t failed_place = atomic_load_explicit(&slot->failed_place, memory_order_relaxed);
+    if (was_run)
+        note_finished(lane, failed_place);
+    if (request->trace != NULL && failed_place < STAGES_MAX)
+        request->trace->failed_stage = (int)failed_place;
+    answer_failure(request, failure.status, failure.text);
+    return true;
+}
+
+uint32_t
+lane_gather(struct lane *lane, struct payload_view *view)
+{
+    if (atomic_load_explicit(&lane->state, memory_order_relaxed) == LANE_CONDEMNED)
+        return 0; /* everything in it has been answered, or is being */
+    uint32_t results = 0;
+    while (results < RESULTS_PER_TURN && gather_result(lane, view))
+        results++;
+    uint32_t errors = 0;
+    while (errors < ERRORS_PER_TURN && gather_error(lane))
+        errors++;
+    return results + errors;
+}
+
+void
+lane_fail_stage(struct lane *lane, uint32_t stage, const char *text)
+{
+    struct shm_ticket ticket;
+    struct request *request;
+    while ((request = take_back(lane, (uint8_t)stage, &ticket)) != NULL)
+        answer_failure(request, STATUS_UNAVAILABLE, text);
+}
+
+void
+lane_fail_all(struct lane *lane, enum status status, const char *text)
+{
+    for (uint32_t i = 0; i < lane->region.slots.count; i++) {
+        struct request *request = &lane->requests[i];
+        uint32_t generation = use_generation(atomic_load(&request->use));
+        if (claim_answer(request, generation) || claim_waiting(request, generation))
+            answer_failure(request, status, text);
+    }
+}
+
+void
+lane_fail_waiting(struct request *request, uint32_t generation, enum status status,
+                  const char *text)
+{
+    if (claim_waiting(request, generation))
+        answer_failure(request, status, text);
+}

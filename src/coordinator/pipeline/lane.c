@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/pipeline/lane.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "coordinator/pipeline/audit.h"
+#include "coordinator/pipeline/pipeline.h"
+#include "coordinator/pipeline/trace_request.h"
+#include "coordinator/protocol/raw_message.h"
+#include "shm/slot.h"
+
+/* A sleep ends by itself after this: a waker can be killed between its push and its wake. */
+#define GATHER_SLEEP_NS (NS_PER_S / 2)
+
+static enum status
+plan_for(const struct pipeline *pipeline, const struct generation *generation,
+         struct region_plan *plan, struct error *error)
+{
+    const struct config_pipeline *config = generation->config;
+    *plan =
+        (struct region_plan){.slot_count = config->slot_count, .stage_count = config->stage_count};
+    plan->stamp_count = trace_stamp_count(&pipeline->options.source->config, config);
+    for (uint32_t i = 0; i < config->stage_count; i++)
+        plan->worker_counts[i] = config->stages[i].worker_count;
+    uint64_t message_bytes = pipeline->options.source->config.message_bytes_max;
+    uint64_t arena_bytes = config->arena_bytes;
+    if (arena_bytes == 0)
+        /* the ladder of classes needs less than three of the largest; the rest is for company */
+        arena_bytes =
+            4 * message_bytes + UINT64_C(4) * BLOCK_BYTES_MIN * config->slot_count + (16u << 20);
+    return plan_arena(plan, message_bytes, arena_bytes, error);
+}
+
+bool
+lane_has_answers(const struct lane *lane)
+{
+    struct shm_ring results = region_slot_ring(&lane->region, region_result_place(&lane->region));
+    struct shm_ring errors = region_slot_ring(&lane->region, PLACE_ERROR);
+    return ring_has_cell(&results) || ring_has_cell(&errors);
+}
+
+void
+lane_watch(struct lane *lane)
+{
+    struct shm_doorbell *bell = &lane->region.header->coordinator_bell;
+    if (atomic_load(&lane->gather_asleep))
+        doorbell_prepare(bell);
+    if (lane_has_answers(lane))
+        doorbell_ring(bell);
+}
+
+/* One turn of the gather thread that found nothing: looks a while longer, then sleeps. */
+static void
+gather_rest(struct lane *lane, struct spin *spin)
+{
+    int64_t now_ns = clock_now_ns();
+    int64_t end_ns = now_ns + spin_budget(spin, now_ns);
+    while (now_ns < end_ns) {
+        if (lane_has_answers(lane)) {
+            spin_rewarded(spin);
+            return;
+        }
+        now_ns = spin_pause(spin, now_ns);
+    }
+    spin_in_vain(spin);
+    struct shm_doorbell *bell = &lane->region.header->coordinator_bell;
+    atomic_store_explicit(&lane->gather_asleep, true, memory_order_relaxed);
+    uint32_t prepared = doorbell_prepare(bell);
+    if (lane_has_answers(lane) || atomic_load(&lane->gather_stop)) {
+        doorbell_cancel(bell);
+    } else {
+        int64_t asleep_ns = clock_now_ns();
+        doorbell_sleep(bell, prepared, GATHER_SLEEP_NS);
+        spin_after_sleep(spin, clock_now_ns() - asleep_ns);
+    }
+    atomic_store_explicit(&lane->gather_asleep, false, memory_order_relaxed);
+}
+
+static void *
+gather_main(void *context)
+{
+    struct lane *lane = context;
+    prctl(PR_SET_NAME, "shoald:gather");
+    struct payload_view *view = calloc(1, sizeof(*view));
+    CHECK(view != NULL);
+    struct spin spin;
+    spin_init(&spin, lane->generation->config->spin_ns);
+    while (!atomic_load(&lane->gather_stop))
+        if (lane_gather(lane, view) == 0)
+            gather_rest(lane, &spin);
+    free(view);
+    return NULL;
+}
+
+static void
+requests_create(struct lane *lane)
+{
+    uint32_t count = lane->region.slots.count;
+    lane->requests = calloc(count, sizeof(*lane->requests));
+    CHECK(lane->requests != NULL);
+    for (uint32_t i = 0; i < count; i++) {
+        lane->requests[i].lane = lane;
+        lane->requests[i].oip = oip_request_create();
+    }
+}
+
+static void
+requests_destroy(struct lane *lane)
+{
+    for (uint32_t i = 0; i < lane->region.slots.count; i++)
+        oip_request_destroy(lane->requests[i].oip);
+    free(lane->requests);
+    lane->requests = NULL;
+}
+
+static void
+free_parts(struct lane *lane)
+{
+    requests_destroy(lane);
+    audit_destroy(lane->audit);
+    region_detach(&lane->region);
+    outage_fini(&lane->outage);
+    free(lane->specs);
+    lane->specs = NULL;
+    generation_unref(lane->generation);
+    lane->generation = NULL;
+}
+
+/* How it is called is what callers have to know of it, whatever its modelets are made with. */
+static void
+describe_method(struct lane *lane)
+{
+    lane->info.platform = pipeline_method(lane->pipeline).path;
+    lane->info.inputs = lane->info.outputs = &raw_message_spec;
+    lane->info.input_count = lane->info.output_count = 1;
+}
+
+enum status
+lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *generation,
+          uint32_t number, uint64_t region_generation, struct error *error)
+{
+    CHECK(atomic_load(&lane->state) == LANE_UNUSED);
+    struct region_plan plan;
+    enum status status = plan_for(pipeline, generation, &plan, error);
+    if (status == STATUS_OK)
+        status = region_create(&lane->region, &plan, region_generation, error);
+    if (status != STATUS_OK)
+        return status;
+    arena_keep(&lane->region, &lane->kept);
+    lane->guests = (struct guests){.unseen = true};
+    if (generation->config->local_clients > 0)
+        lane->region.guests = &lane->guests;
+    lane->number = number;
+    lane->pipeline = pipeline;
+    lane->generation = generation_ref(generation);
+    lane->region_generation = region_generation;
+    lane->party_next = PARTY_COORDINATOR + 1;
+    lane->info =
+        (struct oip_model_info){.name = pipeline->name, .version = "1", .platform = lane->platform};
+    lane->platform[0] = '\0';
+    lane->takes_messages = pipeline_method(pipeline).path != NULL;
+    if (lane->takes_messages)
+        describe_method(lane);
+    lane->specs = NULL;
+    atomic_store(&lane->dead_stages, 0);
+    outage_init(&lane->outage);
+    for (uint32_t i = 0; i < STAGES_MAX; i++)
+        atomic_store(&lane->finished[i], 0);
+    atomic_store(&lane->foreseen_ns, 0);
+    atomic_store(&lane->last_priority, PRIORITY_NORMAL);
+    atomic_store(&lane->mixed_until_ns, 0);
+    atomic_store(&lane->corrupt_reported, false);
+    atomic_store(&lane->gather_stop, false);
+    atomic_store(&lane->gather_asleep, false);
+    requests_create(lane);
+    lane->audit = audit_create(lane->region.slots.count, lane->region.blocks.count);
+    int failure = pthread_create(&lane->gather_thread, NULL, gather_main, lane);
+    if (failure != 0) { /* as many threads as the user may have */
+        free_parts(lane);
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "starting its gather thread: %s",
+                         strerror(failure));
+    }
+    lane->gather_started = true;
+    atomic_store(&lane->refs, 1);
+    atomic_store(&lane->state, LANE_STARTING);
+    return STATUS_OK;
+}
+
+void
+lane_end_gathering(struct lane *lane)
+{
+    if (!lane->gather_started)
+        return;
+    lane->gather_started = false;
+    atomic_store(&lane->gather_stop, true);
+    /* not doorbell_ring: a front thread that gathered has taken the flag away and is gone */
+    doorbell_wake(&lane->region.header->coordinator_bell);
+    CHECK(pthread_join(lane->gather_thread, NULL) == 0);
+}
+
+void
+lane_close(struct lane *lane)
+{
+    lane_end_gathering(lane);
+    CHECK(atomic_load(&lane->refs) == 0);
+    CHECK(share_total(&lane->share) == 0 && atomic_load(&lane->waiting) == 0 &&
+          atomic_load(&lane->models_waiting) == 0);
+    free_parts(lane);
+    atomic_store(&lane->state, LANE_UNUSED);
+}
+
+bool
+lane_ref(struct lane *lane)
+{
+    uint64_t refs = atomic_load_explicit(&lane->refs, memory_order_relaxed);
+    while (refs != 0)
+        if (atomic_compare_exchange_weak_explicit(&lane->refs, &refs, refs + 1,
+                                                  memory_order_acquire, memory_order_relaxed))
+            return true;
+    return false;
+}
+
+void
+lane_unref(struct lane *lane)
+{
+    /* the last one is seen by the loop thread, which looks at its condemned lanes on a timer */
+    uint64_t before = atomic_fetch_sub_explicit(&lane->refs, 1, memory_order_acq_rel);
+    CHECK(before != 0);
+}
+
+struct request *
+lane_request(struct lane *lane, struct shm_ticket ticket)
+{
+    if (ticket.index >= lane->region.slots.count)
+        return NULL;
+    struct request *request = &lane->requests[ticket.index];
+    uint64_t in_flight = request_use(ticket.generation, REQUEST_IN_FLIGHT);
+    return atomic_load_explicit(&request->use, memory_order_acquire) == in_flight ? request : NULL;
+}
+
+uint64_t
+lane_finished(const struct lane *lane, uint32_t stage)
+{
+    uint64_t finished = 0;
+    for (uint32_t i = stage; i < lane->region.layout.plan.stage_count; i++)
+        finished += atomic_load_explicit(&lane->finished[i], memory_order_relaxed);
+    return finished;
+}
+
+bool
+lane_has_passed(const struct lane *lane, uint32_t stage, int64_t since_ns)
+{
+    for (uint32_t i = 0; i < lane->region.slots.count; i++) {
+        const struct request *request = &lane->requests[i];
+        uint64_t use = atomic_load_explicit(&request->use, memory_order_acquire);
+        if (use_state(use) != REQUEST_IN_FLIGHT ||
+            atomic_load_explicit(&request->arrived_ns, memory_order_relaxed) < since_ns)
+            continue;
+        struct shm_word word = word_unpack(
+            atomic_load_explicit(object_word(&lane->region.slots, i), memory_order_relaxed));
+        if (word.generation == use_generation(use) && word.place > stage &&
+            word.place <= region_result_place(&lane->region))
+            return true;
+    }
+    return false;
+}
+
+void
+lane_cancel(struct lane *lane, struct shm_ticket ticket)
+{
+    if (ticket.index >= lane->region.slots.count)
+        return;
+    slot_cancel(&lane->region, ticket);
+    counter_add_shared(lane->pipeline->counters, PIPELINE_CANCELLED, 1);
+}
+
+struct corrupt_report {
+    struct lane *lane;
+    char what[128];
+};
+
+static void
+condemn_reported(void *context)
+{
+    struct corrupt_report *report = context;
+    pipeline_condemn(report->lane->pipeline, report->lane, report->what);
+    lane_unref(report->lane);
+    free(report);
+}
+
+void
+lane_report_corrupt(struct lane *lane, const char *what)
+{
+    if (atomic_exchange(&lane->corrupt_reported, true) || !lane_ref(lane))
+        return;
+    struct corrupt_report *report = calloc(1, sizeof(*report));
+    CHECK(report != NULL);
+    report->lane = lane;
+    snprintf(report->what, sizeof(report->what), "%s", what);
+    loop_post(lane->pipeline->options.loop, condemn_reported, report);
+}

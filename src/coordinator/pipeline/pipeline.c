@@ -1,0 +1,727 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/pipeline/pipeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "coordinator/pipeline/audit.h"
+#include "coordinator/pipeline/catalog.h"
+#include "coordinator/pipeline/oldest.h"
+#include "coordinator/protocol/raw_message.h"
+#include "shm/arena.h"
+#include "shm/former.h"
+#include "shm/slot.h"
+
+/* Between two resets of a region, so that a modelet that always destroys it does not keep us busy.
+ */
+enum {
+    RESET_WAIT_FIRST_MS = 100,
+    RESET_WAIT_MAX_MS = 10000,
+    RESET_FORGET_MS = 10000,
+    RESTART_AGAIN_MS = 1000, /* there was no lane, or no memory */
+    WORKER_GRACE_MS = 2000,
+    DRAIN_LOOK_MS = 10,
+};
+
+static void pipeline_restart(void *context);
+static void look_at_draining(void *context);
+
+enum status
+pipeline_create(const struct pipeline_options *options, uint32_t index, struct pipeline **created,
+                struct error *error)
+{
+    struct generation *generation;
+    enum status status = generation_create(options->source, options->config, 1, options->counters,
+                                           options->scope, &generation, error);
+    if (status != STATUS_OK)
+        return status;
+    struct pipeline *pipeline = calloc(1, sizeof(*pipeline));
+    CHECK(pipeline != NULL);
+    pipeline->options = *options;
+    config_source_ref(options->source); /* the name and the first configuration stay readable */
+    pipeline->name = options->config->name;
+    pipeline->index = index;
+    pipeline->generation = generation;
+    pipeline->counters = counters_values(options->counters, options->scope);
+    counter_set(pipeline->counters, PIPELINE_GENERATION, generation->number);
+    pipeline->restart_timer = loop_timer_create(options->loop, pipeline_restart, pipeline);
+    pipeline->drain_timer = loop_timer_create(options->loop, look_at_draining, pipeline);
+    status = catalog_create(options->registry, pipeline, &pipeline->catalog, error);
+    if (status == STATUS_OK)
+        *created = pipeline;
+    else
+        pipeline_destroy(pipeline);
+    return status;
+}
+
+/* Frees a lane that is no longer in use and whose workers are gone. */
+static bool
+lane_reap(struct pipeline *pipeline, uint32_t number)
+{
+    struct lane *lane = &pipeline->lanes[number];
+    if (pipeline->rosters[number] != NULL || atomic_load(&lane->state) == LANE_UNUSED ||
+        atomic_load(&lane->refs) != 0)
+        return false;
+    lane_close(lane);
+    return true;
+}
+
+void
+pipeline_destroy(struct pipeline *pipeline)
+{
+    /* what their last references hang on: an answer that is just being finished, a report */
+    for (uint32_t i = 0; i < LANES_MAX; i++)
+        lane_end_gathering(&pipeline->lanes[i]);
+    loop_run_posted(pipeline->options.loop);
+    for (uint32_t i = 0; i < LANES_MAX; i++) {
+        (void)lane_reap(pipeline, i);
+        CHECK(atomic_load(&pipeline->lanes[i].state) == LANE_UNUSED);
+    }
+    catalog_destroy(pipeline->catalog);
+    loop_timer_destroy(pipeline->restart_timer);
+    loop_timer_destroy(pipeline->drain_timer);
+    generation_unref(pipeline->generation);
+    config_source_unref(pipeline->options.source);
+    free(pipeline);
+}
+
+/* ---- lanes ---- */
+
+static int
+unused_lane(struct pipeline *pipeline)
+{
+    for (int i = 0; i < LANES_MAX; i++) {
+        (void)lane_reap(pipeline, (uint32_t)i);
+        if (atomic_load(&pipeline->lanes[i].state) == LANE_UNUSED)
+            return i;
+    }
+    return -1;
+}
+
+/* A lane of `generation` with its workers starting. `*opened` is set before any of them can fail.
+ */
+static enum status
+open_lane(struct pipeline *pipeline, struct generation *generation, struct lane **opened,
+          struct error *error)
+{
+    int number = unused_lane(pipeline);
+    if (number < 0)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED,
+                         "pipeline \"%s\": all %d regions are in use: workers of earlier ones are "
+                         "ending, or replies are still being sent",
+                         pipeline->name, LANES_MAX);
+    struct lane *lane = &pipeline->lanes[number];
+    enum status status = lane_open(lane, pipeline, generation, (uint32_t)number,
+                                   ++pipeline->region_generation, error);
+    if (status != STATUS_OK)
+        return error_prefix(error, "pipeline \"%s\"", pipeline->name);
+    *opened = lane;
+    roster_create(pipeline, lane, &pipeline->rosters[number]);
+    return STATUS_OK;
+}
+
+enum status
+pipeline_start(struct pipeline *pipeline, struct error *error)
+{
+    if (pipeline->stopping)
+        return STATUS_OK; /* another pipeline's start has failed meanwhile */
+    struct lane *lane;
+    return open_lane(pipeline, pipeline->generation, &lane, error);
+}
+
+/* Tells the owner when it has changed whether requests can be served. */
+void
+pipeline_on_stages_changed(struct pipeline *pipeline)
+{
+    struct lane *lane = atomic_load(&pipeline->serving);
+    bool serving = lane != NULL && atomic_load(&lane->dead_stages) == 0;
+    if (serving == pipeline->told_serving)
+        return;
+    pipeline->told_serving = serving;
+    const struct pipeline_events *events = pipeline->options.events;
+    (serving ? events->serving : events->not_serving)(events->context, pipeline);
+}
+
+bool
+pipeline_is_failing(const struct pipeline *pipeline)
+{
+    const struct lane *lane = atomic_load(&pipeline->serving);
+    return lane != NULL && !pipeline->told_serving &&
+           roster_quarantined(pipeline->rosters[lane->number]);
+}
+
+/* From here on requests go to `lane`. */
+static void
+serve_through(struct pipeline *pipeline, struct lane *lane)
+{
+    atomic_store(&lane->state, LANE_SERVING);
+    pipeline->started_once = true;
+    pipeline->serving_since_ns = clock_now_ns();
+    atomic_store(&pipeline->serving, lane);
+    loop_timer_clear(pipeline->restart_timer);
+    log_info("pipeline_serving pipeline=%s region=%llu generation=%llu bytes=%llu", pipeline->name,
+             (unsigned long long)lane->region_generation,
+             (unsigned long long)lane->generation->number,
+             (unsigned long long)lane->region.layout.region_bytes);
+    pipeline_on_stages_changed(pipeline);
+    catalog_go_on(pipeline->catalog);
+}
+
+/* Batches close at once: no company is to come. */
+static void
+close_batches(struct lane *lane)
+{
+    for (uint32_t i = 0; i < lane->region.layout.plan.stage_count; i++) {
+        atomic_store(&region_stage(&lane->region, i)->draining, 1);
+        stage_notify(&lane->region, i); /* a former that waits for company looks again */
+    }
+}
+
+/* Takes a lane out of service: no new requests, everything in flight fails, workers end. */
+static void
+retire(struct pipeline *pipeline, struct lane *lane, enum status status, const char *text)
+{
+    struct lane *serving = lane;
+    (void)atomic_compare_exchange_strong(&pipeline->serving, &serving, NULL);
+    atomic_store(&lane->state, LANE_CONDEMNED);
+    lane_fail_all(lane, status, text);
+    pipeline_on_stages_changed(pipeline);
+}
+
+/* ---- reload ---- */
+
+static void
+end_reload(struct pipeline *pipeline, const struct error *error)
+{
+    struct pipeline_reload reload = pipeline->reload;
+    counter_add_shared(pipeline->counters,
+                       error == NULL ? PIPELINE_RELOADS : PIPELINE_RELOADS_FAILED, 1);
+    pipeline->incoming = NULL;
+    pipeline->reload = (struct pipeline_reload){0};
+    reload.done(reload.context, pipeline, error);
+    catalog_go_on(pipeline->catalog);
+}
+
+/* The generation that was to take over will not: nobody has seen it. */
+static void
+reload_failed(struct pipeline *pipeline, const struct error *why)
+{
+    struct error error = *why;
+    error_prefix(&error, "pipeline \"%s\"", pipeline->name);
+    log_error("reload_failed pipeline=%s error=\"%s\" action=\"generation %llu goes on\"",
+              pipeline->name, error.text, (unsigned long long)pipeline->generation->number);
+    end_reload(pipeline, &error);
+}
+
+/* The generation that was to take over will not: nobody has seen it. */
+static void
+give_up_incoming(struct pipeline *pipeline, const struct error *why)
+{
+    struct lane *lane = pipeline->incoming;
+    atomic_store(&lane->state, LANE_CONDEMNED);
+    roster_kill(pipeline->rosters[lane->number]);
+    /* condemned while we were at it: the restart was left to us */
+    if (atomic_load(&pipeline->serving) == NULL && pipeline->started_once && !pipeline->stopping)
+        loop_timer_set(pipeline->restart_timer, RESET_WAIT_FIRST_MS * (int64_t)NS_PER_MS);
+    reload_failed(pipeline, why);
+}
+
+static void
+give_up_next(struct pipeline *pipeline, const struct error *why)
+{
+    config_source_unref(pipeline->next_source);
+    pipeline->next_source = NULL;
+    reload_failed(pipeline, why);
+}
+
+static void
+give_up_incoming_because(struct pipeline *pipeline, enum status status, const char *why)
+{
+    struct error error = ERROR_NONE;
+    error_set(&error, status, "%s", why);
+    if (pipeline->incoming != NULL)
+        give_up_incoming(pipeline, &error);
+    else if (pipeline->next_source != NULL)
+        give_up_next(pipeline, &error);
+}
+
+/* A lane of an older generation that is being built anew has come too late. */
+static void
+drop_starting(struct pipeline *pipeline)
+{
+    for (uint32_t i = 0; i < LANES_MAX; i++) {
+        if (atomic_load(&pipeline->lanes[i].state) != LANE_STARTING)
+            continue;
+        atomic_store(&pipeline->lanes[i].state, LANE_CONDEMNED);
+        roster_kill(pipeline->rosters[i]);
+    }
+}
+
+/* The node's: a reload does not change it. */
+static int64_t
+drain_timeout_ns(const struct pipeline *pipeline)
+{
+    return pipeline->options.source->config.drain_timeout_ns;
+}
+
+static void
+take_over(struct pipeline *pipeline, struct lane *lane)
+{
+    struct lane *old = atomic_load(&pipeline->serving);
+    generation_unref(pipeline->generation);
+    pipeline->generation = generation_ref(lane->generation);
+    counter_set(pipeline->counters, PIPELINE_GENERATION, lane->generation->number);
+    serve_through(pipeline, lane);
+    drop_starting(pipeline);
+    if (old != NULL) {
+        atomic_store(&old->state, LANE_DRAINING);
+        old->drain_until_ns = clock_now_ns() + drain_timeout_ns(pipeline);
+        close_batches(old);
+        roster_guests_end(pipeline->rosters[old->number]);
+        loop_timer_set(pipeline->drain_timer, 0);
+    }
+    end_reload(pipeline, NULL);
+}
+
+void
+pipeline_on_lane_ready(struct pipeline *pipeline, struct lane *lane)
+{
+    struct error error = ERROR_NONE;
+    if (lane->takes_messages && raw_message_check_model(&lane->info, &error) != STATUS_OK) {
+        log_error("modelet_not_fit pipeline=%s error=\"%s\"", pipeline->name, error.text);
+        pipeline_on_start_failed(pipeline, lane, &error);
+    } else if (lane == pipeline->incoming) {
+        take_over(pipeline, lane);
+    } else {
+        serve_through(pipeline, lane);
+    }
+}
+
+/* Starts the generation that waits for a lane; false: it waits on. */
+static bool
+begin_next(struct pipeline *pipeline)
+{
+    struct error error = ERROR_NONE;
+    if (unused_lane(pipeline) < 0 && clock_now_ns() < pipeline->next_until_ns)
+        return false;
+    struct generation *generation;
+    if (generation_create(pipeline->next_source, pipeline->next_config,
+                          pipeline->generation->number + 1, pipeline->options.counters,
+                          pipeline->options.scope, &generation, &error) != STATUS_OK) {
+        give_up_next(pipeline, &error);
+        return true;
+    }
+    log_info("reloading pipeline=%s generation=%llu", pipeline->name,
+             (unsigned long long)generation->number);
+    struct config_source *source = pipeline->next_source;
+    pipeline->next_source = NULL;
+    if (open_lane(pipeline, generation, &pipeline->incoming, &error) != STATUS_OK)
+        reload_failed(pipeline, &error);
+    generation_unref(generation); /* the lane has its own, and it the source's */
+    config_source_unref(source);
+    return true;
+}
+
+/* Drained lanes end; those that will not be in time are ended. */
+static void
+look_at_draining(void *context)
+{
+    struct pipeline *pipeline = context;
+    bool any = false;
+    for (uint32_t i = 0; i < LANES_MAX; i++) {
+        struct lane *lane = &pipeline->lanes[i];
+        if (atomic_load(&lane->state) != LANE_DRAINING)
+            continue;
+        uint64_t in_flight =
+            atomic_load(&lane->refs) - 1 + roster_guests_ending(pipeline->rosters[i]);
+        if (in_flight > 0 && clock_now_ns() < lane->drain_until_ns) {
+            any = true;
+            continue;
+        }
+        log_info("generation_ends pipeline=%s generation=%llu left_in_flight=%llu", pipeline->name,
+                 (unsigned long long)lane->generation->number, (unsigned long long)in_flight);
+        retire(pipeline, lane, STATUS_UNAVAILABLE,
+               "the request's generation of the pipeline did not finish it in time: try again");
+        if (in_flight > 0)
+            roster_kill(pipeline->rosters[i]);
+        else
+            roster_stop(pipeline->rosters[i], WORKER_GRACE_MS * (int64_t)NS_PER_MS);
+    }
+    if (pipeline->next_source != NULL)
+        any = !begin_next(pipeline) || any;
+    if (any)
+        loop_timer_set(pipeline->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
+}
+
+enum status
+pipeline_reload(struct pipeline *pipeline, struct config_source *source,
+                const struct config_pipeline *config, const struct pipeline_reload *reload,
+                struct error *error)
+{
+    if (pipeline->stopping || atomic_load(&pipeline->draining))
+        return error_set(error, STATUS_FAILED_PRECONDITION, "pipeline \"%s\": the node is stopping",
+                         pipeline->name);
+    if (pipeline->reload.done != NULL)
+        return error_set(error, STATUS_FAILED_PRECONDITION,
+                         "pipeline \"%s\": a reload is under way: wait for its end",
+                         pipeline->name);
+    if (catalog_accepts(pipeline->catalog, pipeline->name, config, error) != STATUS_OK)
+        return error->status;
+    pipeline->reload = *reload;
+    pipeline->next_source = config_source_ref(source);
+    pipeline->next_config = config;
+    pipeline->next_until_ns = clock_now_ns() + drain_timeout_ns(pipeline);
+    if (!begin_next(pipeline))
+        loop_timer_set(pipeline->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
+    return STATUS_OK;
+}
+
+void
+pipeline_on_start_failed(struct pipeline *pipeline, struct lane *lane, const struct error *error)
+{
+    if (lane == pipeline->incoming) {
+        give_up_incoming(pipeline, error);
+        return;
+    }
+    if (pipeline->started_once || pipeline->stopping)
+        return; /* a rebuilt lane whose workers don't come up goes on trying, with back-off */
+    struct error prefixed = *error;
+    error_prefix(&prefixed, "pipeline \"%s\"", pipeline->name);
+    pipeline->options.events->start_failed(pipeline->options.events->context, pipeline, &prefixed);
+}
+
+/* ---- reset ---- */
+
+/* `served`: the lane that is lost had come to serve. One that never does makes the pauses longer.
+ */
+static void
+restart_after_reset(struct pipeline *pipeline, bool served)
+{
+    if (served &&
+        clock_now_ns() - pipeline->serving_since_ns > RESET_FORGET_MS * (int64_t)NS_PER_MS)
+        pipeline->resets_in_a_row = 0;
+    pipeline->resets_in_a_row++;
+    int64_t wait_ms = RESET_WAIT_FIRST_MS;
+    for (uint32_t i = 1; i < pipeline->resets_in_a_row && wait_ms < RESET_WAIT_MAX_MS; i++)
+        wait_ms *= 2;
+    loop_timer_set(pipeline->restart_timer, wait_ms * (int64_t)NS_PER_MS);
+}
+
+/* What never served is the operator's to mend, as a worker that does not start is. */
+static void
+fail_first_start(struct pipeline *pipeline, const char *why)
+{
+    struct error error = ERROR_NONE;
+    error_set(&error, STATUS_DATA_LOSS,
+              "pipeline \"%s\": its shared memory was found corrupt (%s) before all workers were "
+              "ready: a modelet writes where it must not while it starts",
+              pipeline->name, why);
+    pipeline->options.events->start_failed(pipeline->options.events->context, pipeline, &error);
+}
+
+void
+pipeline_condemn(struct pipeline *pipeline, struct lane *lane, const char *why)
+{
+    uint32_t state = atomic_load(&lane->state);
+    if (pipeline->stopping || state == LANE_CONDEMNED || state == LANE_UNUSED)
+        return;
+    bool rebuild = state != LANE_DRAINING && lane != pipeline->incoming && pipeline->started_once;
+    log_error("region_corrupt pipeline=%s region=%llu what=\"%s\" action=%s", pipeline->name,
+              (unsigned long long)lane->region_generation, why, rebuild ? "rebuild" : "drop");
+    counter_add_shared(pipeline->counters, PIPELINE_REGION_RESETS, 1);
+    if (lane == pipeline->incoming) {
+        give_up_incoming_because(pipeline, STATUS_DATA_LOSS,
+                                 "its shared memory was found corrupt before it served");
+        return;
+    }
+    /* The workers first: a live one could go on writing, and must not be left with a full disk of
+     * requests that nobody waits for. What they would still answer is answered here. */
+    roster_kill(pipeline->rosters[lane->number]);
+    retire(pipeline, lane, STATUS_UNAVAILABLE,
+           "the pipeline's shared memory was found corrupt and is being rebuilt: try again");
+    /* a lane that drained has a successor already; one that comes up now will be */
+    if (!pipeline->started_once)
+        fail_first_start(pipeline, why);
+    else if (state != LANE_DRAINING && pipeline->incoming == NULL)
+        restart_after_reset(pipeline, state == LANE_SERVING);
+}
+
+/* Whether the generation that serves has a lane, or one on the way. */
+static bool
+has_lane(struct pipeline *pipeline)
+{
+    bool has = atomic_load(&pipeline->serving) != NULL;
+    for (uint32_t i = 0; i < LANES_MAX; i++)
+        has = has || (atomic_load(&pipeline->lanes[i].state) == LANE_STARTING &&
+                      &pipeline->lanes[i] != pipeline->incoming);
+    return has;
+}
+
+static void
+pipeline_restart(void *context)
+{
+    struct pipeline *pipeline = context;
+    struct error error = ERROR_NONE;
+    if (pipeline->stopping || has_lane(pipeline) || pipeline_start(pipeline, &error) == STATUS_OK)
+        return;
+    log_error("pipeline_restart_failed error=\"%s\"", error.text);
+    loop_timer_set(pipeline->restart_timer, RESTART_AGAIN_MS * (int64_t)NS_PER_MS);
+}
+
+/* ---- stopping ---- */
+
+void
+pipeline_drain(struct pipeline *pipeline)
+{
+    atomic_store(&pipeline->draining, true);
+    give_up_incoming_because(pipeline, STATUS_UNAVAILABLE, "the node is stopping");
+    struct lane *lane = atomic_load(&pipeline->serving);
+    if (lane != NULL)
+        close_batches(lane);
+}
+
+uint64_t
+pipeline_in_flight(struct pipeline *pipeline)
+{
+    uint64_t in_flight = 0;
+    for (uint32_t i = 0; i < LANES_MAX; i++) {
+        uint64_t refs = atomic_load(&pipeline->lanes[i].refs);
+        bool ours =
+            atomic_load(&pipeline->lanes[i].state) != LANE_UNUSED && pipeline->rosters[i] != NULL;
+        in_flight += refs - (ours && refs > 0 ? 1 : 0);
+    }
+    return in_flight;
+}
+
+static bool
+pipeline_gone(const struct pipeline *pipeline)
+{
+    for (uint32_t i = 0; i < LANES_MAX; i++)
+        if (pipeline->rosters[i] != NULL)
+            return false;
+    return true;
+}
+
+void
+pipeline_on_roster_stopped(struct pipeline *pipeline, struct lane *lane)
+{
+    roster_destroy(pipeline->rosters[lane->number]);
+    pipeline->rosters[lane->number] = NULL;
+    lane_unref(lane); /* the pipeline's own; requests whose memory is lent to replies hold theirs */
+    if (pipeline->stopping && pipeline_gone(pipeline))
+        pipeline->options.events->stopped(pipeline->options.events->context, pipeline);
+}
+
+static void
+on_stopped_at_once(void *context)
+{
+    struct pipeline *pipeline = context;
+    pipeline->options.events->stopped(pipeline->options.events->context, pipeline);
+}
+
+void
+pipeline_stop(struct pipeline *pipeline)
+{
+    if (pipeline->stopping)
+        return;
+    pipeline->stopping = true;
+    catalog_stop(pipeline->catalog);
+    give_up_incoming_because(pipeline, STATUS_UNAVAILABLE, "the node is stopping");
+    loop_timer_clear(pipeline->restart_timer);
+    loop_timer_clear(pipeline->drain_timer);
+    for (uint32_t i = 0; i < LANES_MAX; i++) {
+        struct lane *lane = &pipeline->lanes[i];
+        if (pipeline->rosters[i] == NULL)
+            continue;
+        roster_stop(pipeline->rosters[i], WORKER_GRACE_MS * (int64_t)NS_PER_MS);
+        if (atomic_load(&lane->state) != LANE_CONDEMNED)
+            retire(pipeline, lane, STATUS_UNAVAILABLE, "the service is stopping");
+    }
+    if (pipeline_gone(pipeline))
+        loop_post(pipeline->options.loop, on_stopped_at_once, pipeline);
+}
+
+void
+pipeline_kill(struct pipeline *pipeline)
+{
+    for (uint32_t i = 0; i < LANES_MAX; i++)
+        if (pipeline->rosters[i] != NULL)
+            roster_kill(pipeline->rosters[i]);
+}
+
+/* ---- figures ---- */
+
+/* By requests that are not answered or whose reply is still being sent. */
+static uint32_t
+slots_held(const struct pipeline *pipeline)
+{
+    uint32_t held = 0;
+    for (uint32_t i = 0; i < LANES_MAX; i++)
+        if (pipeline->rosters[i] != NULL)
+            held += share_total(&pipeline->lanes[i].share);
+    return held;
+}
+
+static void
+audit_lane(struct lane *lane, const struct roster *roster)
+{
+    uint32_t state = atomic_load(&lane->state);
+    if (state != LANE_SERVING && state != LANE_DRAINING)
+        return;
+    struct audit_workers workers = audit_workers_of(roster);
+    const char *lost = audit_look(lane->audit, lane, &workers, clock_now_ns());
+    if (lost != NULL)
+        lane_report_corrupt(lane, lost);
+}
+
+static uint32_t
+local_clients(const struct pipeline *pipeline)
+{
+    uint32_t served = 0;
+    for (uint32_t i = 0; i < LANES_MAX; i++)
+        if (pipeline->rosters[i] != NULL)
+            served += roster_guests_served(pipeline->rosters[i]);
+    return served;
+}
+
+void
+pipeline_publish(struct pipeline *pipeline)
+{
+    struct lane *lane = atomic_load(&pipeline->serving);
+    for (uint32_t i = 0; i < LANES_MAX; i++) {
+        (void)lane_reap(pipeline, i);
+        if (pipeline->rosters[i] == NULL)
+            continue;
+        roster_publish(pipeline->rosters[i], lane == NULL || lane == &pipeline->lanes[i]);
+        audit_lane(&pipeline->lanes[i], pipeline->rosters[i]);
+    }
+    oldest_publish(pipeline);
+    catalog_publish(pipeline->catalog);
+    counter_set(pipeline->counters, PIPELINE_LOCAL_CLIENTS, local_clients(pipeline));
+    counter_set(pipeline->counters, PIPELINE_SLOTS_USED, slots_held(pipeline));
+    if (lane == NULL)
+        return;
+    counter_set(pipeline->counters, PIPELINE_SLOTS_MAX, lane->region.slots.count);
+    counter_set(pipeline->counters, PIPELINE_BLOCKS_USED, arena_used(&lane->region, -1));
+    counter_set(pipeline->counters, PIPELINE_BLOCKS_MAX, lane->region.blocks.count);
+}
+
+/* ---- the request path ---- */
+
+struct lane *
+pipeline_lane(struct pipeline *pipeline)
+{
+    for (;;) {
+        struct lane *lane = atomic_load_explicit(&pipeline->serving, memory_order_acquire);
+        if (lane == NULL)
+            return NULL;
+        /* It may have been retired, freed and opened again in between: then it is another lane, and
+         * this one reference kept it from being freed once more. */
+        bool held = lane_ref(lane);
+        if (held && atomic_load_explicit(&pipeline->serving, memory_order_acquire) == lane)
+            return lane;
+        if (held)
+            lane_unref(lane);
+        /* a reload has put another in its place: a lane that serves has the pipeline's reference */
+    }
+}
+
+uint32_t
+pipeline_busy_lanes(struct pipeline *pipeline, struct lane *lanes[LANES_MAX])
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < LANES_MAX; i++) {
+        struct lane *lane = &pipeline->lanes[i];
+        /* the pipeline's own reference does not count */
+        if (atomic_load_explicit(&lane->refs, memory_order_relaxed) < 2 || !lane_ref(lane))
+            continue;
+        uint32_t state = atomic_load_explicit(&lane->state, memory_order_acquire);
+        if (state == LANE_SERVING || state == LANE_DRAINING)
+            lanes[count++] = lane;
+        else
+            lane_unref(lane);
+    }
+    return count;
+}
+
+enum status
+pipeline_submit(struct pipeline *pipeline, struct submission *submission, struct error *error)
+{
+    if (atomic_load_explicit(&pipeline->draining, memory_order_relaxed)) {
+        counter_add_shared(pipeline->counters, PIPELINE_REQUESTS, 1);
+        counter_add_shared(pipeline->counters, PIPELINE_REJECTED_UNAVAILABLE, 1);
+        return error_set(error, STATUS_UNAVAILABLE, "draining: this node is about to stop");
+    }
+    struct lane *lane = pipeline_lane(pipeline);
+    if (lane == NULL) {
+        counter_add_shared(pipeline->counters, PIPELINE_REQUESTS, 1);
+        counter_add_shared(pipeline->counters, PIPELINE_REJECTED_UNAVAILABLE, 1);
+        submission->retry_ms = RETRY_STARTING_MS;
+        return error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\" is starting: try again",
+                         pipeline->name);
+    }
+    if (pipeline->catalog != NULL && submission->model == NULL) {
+        lane_unref(lane);
+        counter_add_shared(pipeline->counters, PIPELINE_REQUESTS, 1);
+        counter_add_shared(pipeline->counters, PIPELINE_REJECTED_INVALID, 1);
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "pipeline \"%s\" serves models: name one of them", pipeline->name);
+    }
+    int64_t now_ns = clock_now_ns();
+    int64_t timeout_ns = lane->generation->config->default_timeout_ns;
+    if (submission->deadline_ns == TIME_NEVER_NS && timeout_ns > 0)
+        submission->deadline_ns = now_ns + timeout_ns;
+    enum status status = lane_submit(lane, submission, now_ns, error);
+    if (status == STATUS_OK && submission->unwatched)
+        lane_watch(lane);
+    lane_unref(lane);
+    return status;
+}
+
+void
+pipeline_cancel(struct pipeline *pipeline, uint64_t tag)
+{
+    uint32_t number = tag_lane(tag);
+    if (number >= LANES_MAX)
+        return;
+    struct lane *lane = &pipeline->lanes[number];
+    if (!lane_ref(lane))
+        return;
+    lane_cancel(lane, tag_ticket(tag));
+    lane_unref(lane);
+}
+
+struct pipeline *
+pipeline_find(struct pipeline *const *pipelines, uint32_t count, const char *name,
+              size_t name_bytes)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const char *candidate = pipelines[i]->name;
+        if (strlen(candidate) == name_bytes && memcmp(candidate, name, name_bytes) == 0)
+            return pipelines[i];
+    }
+    return NULL;
+}
+
+struct pipeline_method
+pipeline_method(const struct pipeline *pipeline)
+{
+    const struct config_pipeline *config = pipeline->options.config; /* a reload changes neither */
+    return (struct pipeline_method){config->method, config->id_path, config->id_path_count};
+}
+
+struct lane *
+pipeline_describe(struct pipeline *pipeline, struct oip_model_info *info, bool *ready)
+{
+    struct lane *lane = pipeline_lane(pipeline);
+    *ready =
+        lane != NULL && atomic_load(&lane->dead_stages) == 0 && !atomic_load(&pipeline->draining);
+    if (lane != NULL)
+        *info = lane->info;
+    else
+        *info = (struct oip_model_info){.name = pipeline->name, .version = "1", .platform = ""};
+    return lane;
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/checked.h"
+#include "coordinator/protocol/oip_contents.h"
+#include "coordinator/protocol/oip_request.h"
+
+struct oip_request *
+oip_request_create(void)
+{
+    return calloc(1, sizeof(struct oip_request));
+}
+
+void
+oip_request_destroy(struct oip_request *request)
+{
+    if (request == NULL)
+        return;
+    oip_gather_fini(&request->gather);
+    oip_scratch_fini(&request->scratch);
+    free(request);
+}
+
+static void *
+scratch_alloc(void *scratch, size_t bytes)
+{
+    return oip_scratch_allocate(scratch, bytes);
+}
+
+static void
+scratch_free(void *scratch, void *memory)
+{
+    (void)scratch;
+    (void)memory; /* the next reset takes it */
+}
+
+ProtobufCAllocator
+oip_scratch_allocator(struct oip_scratch *scratch)
+{
+    return (ProtobufCAllocator){scratch_alloc, scratch_free, scratch};
+}
+
+const char *
+oip_model_name(const struct oip_request *request)
+{
+    CHECK(request->message != NULL);
+    return request->message->model_name;
+}
+
+const char *
+oip_model_version(const struct oip_request *request)
+{
+    CHECK(request->message != NULL);
+    return request->message->model_version;
+}
+
+/* ---- the rules that need no model ---- */
+
+static enum status
+check_name(const char *name, const char *kind, uint32_t index, struct error *error)
+{
+    size_t bytes = strlen(name);
+    if (bytes == 0)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s %u: the name is empty", kind, index);
+    if (bytes > SHOAL_NAME_BYTES_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%s %u: a name has at most %d bytes, not %zu", kind, index,
+                         SHOAL_NAME_BYTES_MAX, bytes);
+    return STATUS_OK;
+}
+
+static enum status
+check_input_names(const Inference__ModelInferRequest *message, struct error *error)
+{
+    for (uint32_t i = 0; i < message->n_inputs; i++) {
+        const char *name = message->inputs[i]->name;
+        enum status status = check_name(name, "input", i, error);
+        if (status != STATUS_OK)
+            return status;
+        for (uint32_t k = 0; k < i; k++)
+            if (strcmp(message->inputs[k]->name, name) == 0)
+                return error_set(error, STATUS_INVALID_ARGUMENT,
+                                 "tensor \"%s\": given more than once", name);
+    }
+    return STATUS_OK;
+}
+
+static enum status
+check_output_names(const Inference__ModelInferRequest *message, struct error *error)
+{
+    for (uint32_t i = 0; i < message->n_outputs; i++) {
+        const char *name = message->outputs[i]->name;
+        enum status status = check_name(name, "requested output", i, error);
+        if (status != STATUS_OK)
+            return status;
+        for (uint32_t k = 0; k < i; k++)
+            if (strcmp(message->outputs[k]->name, name) == 0)
+                return error_set(error, STATUS_INVALID_ARGUMENT,
+                                 "requested output \"%s\": asked for more than once", name);
+    }
+    return STATUS_OK;
+}
+
+static enum status
+check_parameters(const Inference__ModelInferRequest *message, struct error *error)
+{
+    for (uint32_t i = 0; i < message->n_parameters; i++) {
+        const Inference__ModelInferRequest__ParametersEntry *entry = message->parameters[i];
+        enum status status = check_name(entry->key, "parameter", i, error);
+        if (status != STATUS_OK)
+            return status;
+        if (entry->value == NULL || entry->value->parameter_choice_case ==
+                                        INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE__NOT_SET)
+            return error_set(error, STATUS_INVALID_ARGUMENT, "parameter \"%s\": has no value",
+                             entry->key);
+    }
+    return STATUS_OK;
+}
+
+/* Datatype and shape. `elements` is what the shape says, `bytes` the size if the datatype has one.
+ */
+static enum status
+check_type(const Inference__ModelInferRequest__InferInputTensor *input, struct shoal_tensor *tensor,
+           uint64_t *elements, uint64_t *bytes, struct error *error)
+{
+    tensor->name = input->name;
+    tensor->datatype = oip_datatype_from_name(input->datatype);
+    if (tensor->datatype == 0)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "unknown datatype \"%.32s\"",
+                         input->datatype);
+    if (input->n_shape > SHOAL_RANK_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%zu dimensions, at most %d are taken",
+                         input->n_shape, SHOAL_RANK_MAX);
+    tensor->rank = (uint32_t)input->n_shape;
+    for (uint32_t i = 0; i < tensor->rank; i++) {
+        tensor->shape[i] = input->shape[i];
+        if (input->shape[i] < 0)
+            return error_set(error, STATUS_INVALID_ARGUMENT, "dimension %u is negative: %lld", i,
+                             (long long)input->shape[i]);
+    }
+    if (!tensor_bytes_for(SHOAL_BYTES, tensor->rank, tensor->shape, elements) ||
+        !tensor_bytes_for(tensor->datatype, tensor->rank, tensor->shape, bytes) ||
+        *bytes > INT64_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "the product of the dimensions overflows");
+    return STATUS_OK;
+}
+
+static enum status
+check_input(struct oip_request *request, const struct rpc_message *message, uint32_t index,
+            struct error *error)
+{
+    struct oip_input *input = &request->inputs[index];
+    const struct oip_gather *gather = &request->gather;
+    uint64_t elements = 0;
+    uint64_t bytes = 0;
+    *input = (struct oip_input){0};
+    enum status status =
+        check_type(request->message->inputs[index], &input->tensor, &elements, &bytes, error);
+    if (status != STATUS_OK)
+        return status;
+    input->elements = request->raw ? gather->raw[index] : gather->contents[index];
+    struct wire_cursor cursor = oip_range_cursor(message, &input->elements);
+    if (request->raw) {
+        status = oip_raw_check(cursor, input->tensor.datatype, elements, bytes, error);
+        bytes = input->elements.bytes;
+    } else {
+        status = oip_typed_check(cursor, input->tensor.datatype, elements, &bytes, error);
+    }
+    input->tensor.bytes = (size_t)bytes;
+    return status;
+}
+
+static enum status
+check_raw_count(const struct oip_request *request, struct error *error)
+{
+    const struct oip_gather *gather = &request->gather;
+    for (uint32_t i = 0; i < gather->input_count; i++)
+        if (gather->contents[i].bytes > 0)
+            return error_set(error, STATUS_INVALID_ARGUMENT,
+                             "tensor \"%s\": has contents, and there are raw_input_contents too: "
+                             "one or the other",
+                             request->message->inputs[i]->name);
+    if (gather->raw_count != gather->input_count)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "raw_input_contents: %u for %u inputs, one for each is due",
+                         gather->raw_count, gather->input_count);
+    return STATUS_OK;
+}
+
+/* ---- decoding ---- */
+
+static enum status
+unpack(struct oip_request *request, struct error *error)
+{
+    ProtobufCAllocator allocator = oip_scratch_allocator(&request->scratch);
+    request->message = inference__model_infer_request__unpack(&allocator, request->gather.used,
+                                                              request->gather.bytes);
+    if (request->message == NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "request is not a valid ModelInferRequest: malformed");
+    CHECK(request->message->n_inputs == request->gather.input_count);
+    request->inputs = oip_scratch_allocate(&request->scratch,
+                                           request->message->n_inputs * sizeof(request->inputs[0]));
+    if (request->inputs == NULL)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to decode the request");
+    return STATUS_OK;
+}
+
+static enum status
+check_names(const Inference__ModelInferRequest *message, struct error *error)
+{
+    enum status status = check_input_names(message, error);
+    if (status == STATUS_OK)
+        status = check_output_names(message, error);
+    if (status == STATUS_OK)
+        status = check_parameters(message, error);
+    return status;
+}
+
+static enum status
+decode(struct oip_request *request, const struct rpc_message *message, struct error *error)
+{
+    enum status status = oip_gather_infer(&request->gather, message, error);
+    if (status == STATUS_OK)
+        status = unpack(request, error);
+    if (status == STATUS_OK)
+        status = check_names(request->message, error);
+    request->raw = request->gather.raw_count > 0;
+    if (status == STATUS_OK && request->raw)
+        status = check_raw_count(request, error);
+    for (uint32_t i = 0; status == STATUS_OK && i < request->gather.input_count; i++)
+        if ((status = check_input(request, message, i, error)) != STATUS_OK)
+            return error_prefix(error, "tensor \"%s\"", request->message->inputs[i]->name);
+    return status;
+}
+
+enum status
+oip_decode(struct oip_request *request, const struct rpc_message *message, struct error *error)
+{
+    oip_scratch_reset(&request->scratch);
+    request->message = NULL;
+    request->inputs = NULL;
+    enum status status = decode(request, message, error);
+    if (status != STATUS_OK)
+        request->message = NULL;
+    return status;
+}
+
+/* ---- into the payload ---- */
+
+uint64_t
+oip_tensor_bytes(const struct oip_request *request)
+{
+    CHECK(request->message != NULL);
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < request->message->n_inputs; i++) {
+        uint64_t bytes = request->inputs[i].tensor.bytes;
+        total += (bytes + PAYLOAD_ALIGNMENT - 1) / PAYLOAD_ALIGNMENT * PAYLOAD_ALIGNMENT;
+    }
+    return total;
+}
+
+static enum status
+copy_tensor(const struct oip_request *request, const struct rpc_message *message,
+            const struct oip_input *input, struct payload_builder *builder, struct error *error)
+{
+    void *data;
+    enum status status = builder_add(builder, &input->tensor, &data, error);
+    if (status != STATUS_OK || input->tensor.bytes == 0)
+        return status;
+    struct wire_cursor cursor = oip_range_cursor(message, &input->elements);
+    if (request->raw)
+        wire_read(&cursor, data, input->tensor.bytes);
+    else
+        oip_typed_write(cursor, input->tensor.datatype, data, input->tensor.bytes);
+    return STATUS_OK;
+}
+
+static struct shoal_parameter
+parameter_value(const Inference__InferParameter *value)
+{
+    switch (value->parameter_choice_case) {
+    case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM:
+        return (struct shoal_parameter){.type = SHOAL_PARAMETER_BOOL,
+                                        .value.int64 = value->bool_param != 0};
+    case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM:
+        return (struct shoal_parameter){.type = SHOAL_PARAMETER_INT64,
+                                        .value.int64 = value->int64_param};
+    case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM:
+        return (struct shoal_parameter){.type = SHOAL_PARAMETER_STRING,
+                                        .string = value->string_param,
+                                        .string_bytes = (uint32_t)strlen(value->string_param)};
+    case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_DOUBLE_PARAM:
+        return (struct shoal_parameter){.type = SHOAL_PARAMETER_DOUBLE,
+                                        .value.float64 = value->double_param};
+    case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_UINT64_PARAM:
+        return (struct shoal_parameter){.type = SHOAL_PARAMETER_UINT64,
+                                        .value.uint64 = value->uint64_param};
+    default: UNREACHABLE(); /* check_parameters */
+    }
+}
+
+/* Of a key that a map has twice, the last value counts. */
+static bool
+parameter_overridden(const Inference__ModelInferRequest *message, size_t index)
+{
+    for (size_t i = index + 1; i < message->n_parameters; i++)
+        if (strcmp(message->parameters[i]->key, message->parameters[index]->key) == 0)
+            return true;
+    return false;
+}
+
+enum status
+oip_copy_tensors(struct oip_request *request, const struct rpc_message *message,
+                 struct payload_builder *builder, struct error *error)
+{
+    CHECK(request->message != NULL);
+    const Inference__ModelInferRequest *decoded = request->message;
+    for (uint32_t i = 0; i < decoded->n_inputs; i++) {
+        enum status status = copy_tensor(request, message, &request->inputs[i], builder, error);
+        if (status != STATUS_OK)
+            return status;
+    }
+    for (size_t i = 0; i < decoded->n_parameters; i++) {
+        if (parameter_overridden(decoded, i))
+            continue;
+        struct shoal_parameter value = parameter_value(decoded->parameters[i]->value);
+        enum status status = builder_parameter(builder, decoded->parameters[i]->key, &value, error);
+        if (status != STATUS_OK)
+            return status;
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The response in pieces. All small fields are written into the request's scratch; a raw output is
+ * then a tag and a length there, and its data, lent from where the last stage wrote it. What lies
+ * together in the scratch goes out as one piece, so a response with one output is two.
+ *
+ * The names of outputs lie in shared memory, where a worker may change them at any time: each is
+ * copied once, and only the copy is looked at.
+ */
+#include <string.h>
+
+#include "base/check.h"
+#include "coordinator/protocol/oip_contents.h"
+#include "coordinator/protocol/oip_request.h"
+
+/* Of ModelInferResponse, and of its InferOutputTensor. */
+enum { FIELD_MODEL_NAME = 1, FIELD_MODEL_VERSION, FIELD_ID, FIELD_OUTPUTS = 5, FIELD_RAW_CONTENTS };
+enum { FIELD_NAME = 1, FIELD_DATATYPE, FIELD_SHAPE };
+
+/* A tag and a length. */
+enum { HEAD_BYTES_MAX = 2 * WIRE_VARINT_BYTES_MAX };
+
+/* An InferOutputTensor without its name: three fields, of the longest datatype and shape. */
+enum {
+    DATATYPE_BYTES_MAX = 16,
+    SHAPE_BYTES_MAX = SHOAL_RANK_MAX * WIRE_VARINT_BYTES_MAX,
+    OUTPUT_BYTES_MAX = 3 * HEAD_BYTES_MAX + DATATYPE_BYTES_MAX + SHAPE_BYTES_MAX,
+};
+
+/* What is being built; small enough for the stack. */
+struct response {
+    struct oip_request *request;
+    const struct payload_view *view;
+    uint32_t count;
+    uint32_t chosen[SHOAL_TENSORS_MAX]; /* indexes into the view's tensors, in the order to send */
+    char *names[SHOAL_TENSORS_MAX];     /* private copies, by index in the view */
+    unsigned char *bytes;               /* what is not lent */
+    size_t used;
+};
+
+static void *
+take(struct oip_request *request, size_t bytes, struct error *error)
+{
+    void *memory = oip_scratch_allocate(&request->scratch, bytes);
+    if (memory == NULL)
+        (void)error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to encode the response");
+    return memory;
+}
+
+static enum status
+copy_names(struct response *response, struct error *error)
+{
+    const struct payload_view *view = response->view;
+    for (uint32_t i = 0; i < view->tensor_count; i++) {
+        size_t bytes = view->name_bytes[i];
+        char *name = take(response->request, bytes + 1, error);
+        if (name == NULL)
+            return error->status;
+        memcpy(name, view->tensors[i].name, bytes);
+        name[bytes] = '\0';
+        if (!wire_text_ok((const unsigned char *)name, bytes))
+            return error_set(error, STATUS_DATA_LOSS,
+                             "output %u: the last stage gave it a name that is not UTF-8", i);
+        response->names[i] = name;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+choose(struct response *response, const char *name, struct error *error)
+{
+    for (uint32_t i = 0; i < response->view->tensor_count; i++) {
+        /* copy_names has set as many; zeroing the arrays for the analyzer would cost each reply.
+         * NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage) */
+        if (strcmp(response->names[i], name) == 0) {
+            response->chosen[response->count++] = i;
+            return STATUS_OK;
+        }
+    }
+    return error_set(error, STATUS_INVALID_ARGUMENT,
+                     "requested output \"%s\": the model gave no such output", name);
+}
+
+/* Those that the caller asked for, in that order; all if it asked for none. */
+static enum status
+choose_outputs(struct response *response, struct error *error)
+{
+    const Inference__ModelInferRequest *message = response->request->message;
+    response->count = 0;
+    for (size_t i = 0; i < message->n_outputs; i++) {
+        enum status status = choose(response, message->outputs[i]->name, error);
+        if (status != STATUS_OK)
+            return status;
+    }
+    if (message->n_outputs == 0)
+        for (uint32_t i = 0; i < response->view->tensor_count; i++)
+            response->chosen[response->count++] = i;
+    return STATUS_OK;
+}
+
+/* ---- writing: there is room for all of it ---- */
+
+static void
+put_head(struct response *response, uint32_t number, uint64_t bytes)
+{
+    response->used +=
+        wire_put_varint(response->bytes + response->used, wire_tag(number, WIRE_BYTES));
+    response->used += wire_put_varint(response->bytes + response->used, bytes);
+}
+
+static void
+put_bytes(struct response *response, const void *data, size_t bytes)
+{
+    memcpy(response->bytes + response->used, data, bytes);
+    response->used += bytes;
+}
+
+/* An empty string is one that is not there. */
+static void
+put_string(struct response *response, uint32_t number, const char *text, size_t bytes)
+{
+    if (bytes == 0)
+        return;
+    put_head(response, number, bytes);
+    put_bytes(response, text, bytes);
+}
+
+static size_t
+pack_shape(unsigned char shape[SHAPE_BYTES_MAX], const struct shoal_tensor *tensor)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        bytes += wire_put_varint(shape + bytes, (uint64_t)tensor->shape[i]);
+    return bytes;
+}
+
+static size_t
+head_bytes(uint32_t number, size_t bytes)
+{
+    unsigned char head[HEAD_BYTES_MAX];
+    size_t length = wire_put_varint(head, wire_tag(number, WIRE_BYTES));
+    return length + wire_put_varint(head + length, bytes);
+}
+
+static size_t
+field_bytes(uint32_t number, size_t bytes)
+{
+    return bytes == 0 ? 0 : head_bytes(number, bytes) + bytes;
+}
+
+static void
+put_output(struct response *response, uint32_t index)
+{
+    const struct shoal_tensor *tensor = &response->view->tensors[index];
+    size_t name_bytes = response->view->name_bytes[index];
+    const char *datatype = oip_datatype_name(tensor->datatype);
+    size_t datatype_bytes = strlen(datatype);
+    unsigned char shape[SHAPE_BYTES_MAX];
+    size_t shape_bytes = pack_shape(shape, tensor);
+    CHECK(datatype_bytes <= DATATYPE_BYTES_MAX);
+    put_head(response, FIELD_OUTPUTS,
+             field_bytes(FIELD_NAME, name_bytes) + field_bytes(FIELD_DATATYPE, datatype_bytes) +
+                 field_bytes(FIELD_SHAPE, shape_bytes));
+    /* copy_names has set all, or failed: NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage) */
+    put_string(response, FIELD_NAME, response->names[index], name_bytes);
+    put_string(response, FIELD_DATATYPE, datatype, datatype_bytes);
+    put_string(response, FIELD_SHAPE, (const char *)shape, shape_bytes);
+}
+
+/* Writes everything but the contents, with room for the tags and lengths of all contents after it.
+ */
+static enum status
+put_fields(struct response *response, const struct oip_model_info *model, struct error *error)
+{
+    const char *id = response->request->message->id;
+    size_t model_bytes = strlen(model->name);
+    size_t version_bytes = strlen(model->version);
+    size_t id_bytes = strlen(id);
+    size_t room = (size_t)3 * HEAD_BYTES_MAX + model_bytes + version_bytes + id_bytes;
+    for (uint32_t i = 0; i < response->count; i++) {
+        size_t name_bytes = response->view->name_bytes[response->chosen[i]];
+        room += HEAD_BYTES_MAX + OUTPUT_BYTES_MAX + name_bytes + HEAD_BYTES_MAX;
+    }
+    response->used = 0;
+    response->bytes = take(response->request, room, error);
+    if (response->bytes == NULL)
+        return error->status;
+    put_string(response, FIELD_MODEL_NAME, model->name, model_bytes);
+    put_string(response, FIELD_MODEL_VERSION, model->version, version_bytes);
+    put_string(response, FIELD_ID, id, id_bytes);
+    for (uint32_t i = 0; i < response->count; i++)
+        put_output(response, response->chosen[i]);
+    CHECK(response->used <= room);
+    return STATUS_OK;
+}
+
+enum status
+oip_encode_response(struct oip_request *request, const struct oip_model_info *model,
+                    const struct payload_view *outputs, void (*release)(void *release_context),
+                    void *release_context, struct rpc_piece pieces[OIP_PIECES_MAX],
+                    size_t *piece_count, size_t *lent_count, struct error *error)
+{
+    CHECK(request->message != NULL && outputs->tensor_count <= SHOAL_TENSORS_MAX);
+    struct response response;
+    response.request = request;
+    response.view = outputs;
+    enum status status = copy_names(&response, error);
+    if (status == STATUS_OK)
+        status = choose_outputs(&response, error);
+    if (status == STATUS_OK)
+        status = put_fields(&response, model, error);
+    if (status != STATUS_OK)
+        return status;
+    *piece_count = 0;
+    *lent_count = 0;
+    size_t sent = 0; /* of `bytes`, in pieces so far */
+    for (uint32_t i = 0; i < response.count; i++) {
+        const struct shoal_tensor *tensor = &outputs->tensors[response.chosen[i]];
+        put_head(&response, FIELD_RAW_CONTENTS, tensor->bytes);
+        if (tensor->bytes == 0)
+            continue;
+        pieces[(*piece_count)++] =
+            (struct rpc_piece){.data = response.bytes + sent, .bytes = response.used - sent};
+        pieces[(*piece_count)++] = (struct rpc_piece){.data = tensor->data,
+                                                      .bytes = tensor->bytes,
+                                                      .release = release,
+                                                      .release_context = release_context};
+        (*lent_count)++;
+        sent = response.used;
+    }
+    if (response.used > sent)
+        pieces[(*piece_count)++] =
+            (struct rpc_piece){.data = response.bytes + sent, .bytes = response.used - sent};
+    return STATUS_OK;
+}

@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/protocol/oip_json.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/protocol/oip_contents.h"
+#include "coordinator/protocol/oip_json_data.h"
+#include "coordinator/protocol/oip_json_request.h"
+#include "rpc/wire.h"
+#include "shm/payload.h"
+
+/* Numbers of the fields that are written. */
+enum {
+    FIELD_MODEL_NAME = 1,
+    FIELD_MODEL_VERSION = 2,
+    FIELD_ID = 3,
+    FIELD_PARAMETERS = 4,
+    FIELD_INPUTS = 5,
+    FIELD_OUTPUTS = 6,
+    FIELD_RAW_INPUT_CONTENTS = 7,
+    FIELD_NAME = 1, /* of inputs and outputs */
+    FIELD_DATATYPE = 2,
+    FIELD_SHAPE = 3,
+    FIELD_KEY = 1, /* of an entry of a map */
+    FIELD_VALUE = 2,
+    FIELD_BOOL_PARAM = 1,
+    FIELD_INT64_PARAM = 2,
+    FIELD_STRING_PARAM = 3,
+    FIELD_DOUBLE_PARAM = 4,
+};
+
+struct reading {
+    const struct oip_json_ask *ask;
+    struct oip_json *json;
+    struct oip_json_skim skim;
+    struct bytes inner; /* a message that is written within another */
+    const char *binary; /* what is left of the body's binary part */
+    size_t binary_bytes;
+    uint64_t tensor_bytes;
+    struct error *error;
+};
+
+#define REFUSE(reading, ...) error_set((reading)->error, STATUS_INVALID_ARGUMENT, __VA_ARGS__)
+
+/* ---- writing fields ---- */
+
+static void
+put_varint(struct bytes *out, uint64_t value)
+{
+    unsigned char bytes[WIRE_VARINT_BYTES_MAX];
+    bytes_put(out, bytes, wire_put_varint(bytes, value));
+}
+
+static void
+put_run(struct bytes *out, uint32_t number, const void *data, size_t bytes)
+{
+    put_varint(out, wire_tag(number, WIRE_BYTES));
+    put_varint(out, bytes);
+    bytes_put(out, data, bytes);
+}
+
+static void
+put_number(struct bytes *out, uint32_t number, uint64_t value)
+{
+    put_varint(out, wire_tag(number, WIRE_VARINT));
+    put_varint(out, value);
+}
+
+static void
+put_string(struct bytes *out, uint32_t number, const json_t *string)
+{
+    put_run(out, number, json_string_value(string), json_string_length(string));
+}
+
+/* ---- parameters ---- */
+
+static void
+put_parameter(struct bytes *out, const char *key, const json_t *value)
+{
+    struct bytes inner = {0};
+    double number = json_number_value(value);
+    if (json_is_boolean(value)) {
+        put_number(&inner, FIELD_BOOL_PARAM, json_is_true(value));
+    } else if (json_is_integer(value)) {
+        put_number(&inner, FIELD_INT64_PARAM, (uint64_t)json_integer_value(value));
+    } else if (json_is_string(value)) {
+        put_string(&inner, FIELD_STRING_PARAM, value);
+    } else {
+        put_varint(&inner, wire_tag(FIELD_DOUBLE_PARAM, WIRE_FIXED64));
+        bytes_put(&inner, &number, sizeof(number));
+    }
+    struct bytes entry = {0};
+    put_run(&entry, FIELD_KEY, key, strlen(key));
+    put_run(&entry, FIELD_VALUE, inner.data, inner.used);
+    put_run(out, FIELD_PARAMETERS, entry.data, entry.used);
+    out->failed = out->failed || inner.failed || entry.failed;
+    bytes_fini(&inner);
+    bytes_fini(&entry);
+}
+
+/* Microseconds, as servers of this protocol have it; 0: none. */
+static enum status
+read_timeout(struct reading *reading, const json_t *value)
+{
+    json_int_t timeout_us = json_integer_value(value);
+    if (!json_is_integer(value) || timeout_us < 0)
+        return REFUSE(reading, "parameter \"timeout\": must be a number of microseconds");
+    if (timeout_us > 0 && timeout_us < INT64_MAX / NS_PER_US)
+        reading->json->timeout_ns = timeout_us * NS_PER_US;
+    return STATUS_OK;
+}
+
+/* Of the request; those that tell how the answer is to be written are not the modelet's. */
+static enum status
+read_parameter(struct reading *reading, const char *key, const json_t *value)
+{
+    if (!json_is_boolean(value) && !json_is_number(value) && !json_is_string(value))
+        return REFUSE(reading, "parameter \"%s\": must be a string, a number or a boolean", key);
+    if (strcmp(key, "binary_data_output") == 0) {
+        if (!json_is_boolean(value))
+            return REFUSE(reading, "parameter \"%s\": must be true or false", key);
+        reading->json->form.binary = json_is_true(value);
+        return STATUS_OK;
+    }
+    if (strcmp(key, "timeout") == 0 && read_timeout(reading, value) != STATUS_OK)
+        return reading->error->status;
+    put_parameter(&reading->json->header, key, value);
+    return STATUS_OK;
+}
+
+static enum status
+read_parameters(struct reading *reading, json_t *parameters)
+{
+    const char *key;
+    json_t *value;
+    if (parameters != NULL && !json_is_object(parameters))
+        return REFUSE(reading, "\"parameters\" must be an object");
+    json_object_foreach(parameters, key, value)
+    {
+        enum status status = read_parameter(reading, key, value);
+        if (status != STATUS_OK)
+            return status;
+    }
+    return STATUS_OK;
+}
+
+/* The parameters of a tensor, or NULL: it has none. */
+static enum status
+own_parameters(struct reading *reading, const json_t *tensor, const json_t **parameters)
+{
+    *parameters = json_object_get(tensor, "parameters");
+    if (*parameters != NULL && !json_is_object(*parameters))
+        return REFUSE(reading, "\"parameters\" must be an object");
+    return STATUS_OK;
+}
+
+/* `content_type`: "base64", or anything else, which says nothing. */
+static bool
+is_base64(const json_t *parameters)
+{
+    const char *type = json_string_value(json_object_get(parameters, "content_type"));
+    return type != NULL && strcmp(type, "base64") == 0;
+}
+
+/* ---- inputs ---- */
+
+static enum status
+read_shape(struct reading *reading, const json_t *shape, struct oip_json_tensor *tensor,
+           int64_t dimensions[SHOAL_RANK_MAX])
+{
+    if (!json_is_array(shape))
+        return REFUSE(reading, "\"shape\" must be an array");
+    size_t rank = json_array_size(shape);
+    for (size_t i = 0; i < rank; i++) {
+        const json_t *dimension = json_array_get(shape, i);
+        if (!json_is_integer(dimension))
+            return REFUSE(reading, "dimension %zu is no integer", i);
+        if (i < SHOAL_RANK_MAX)
+            dimensions[i] = json_integer_value(dimension);
+        put_number(&reading->inner, FIELD_SHAPE, (uint64_t)json_integer_value(dimension));
+    }
+    tensor->shape = dimensions;
+    tensor->rank = (uint32_t)rank;
+    return STATUS_OK;
+}
+
+/* Whether datatype and shape are what oip_decode takes; if not it says so, whatever the contents
+ * are. */
+static bool
+is_sound(const struct oip_json_tensor *tensor)
+{
+    uint64_t bytes;
+    if (tensor->datatype == 0 || tensor->rank > SHOAL_RANK_MAX)
+        return false;
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        if (tensor->shape[i] < 0)
+            return false;
+    return tensor_bytes_for(tensor->datatype, tensor->rank, tensor->shape, &bytes);
+}
+
+static void
+put_raw(struct reading *reading, const void *data, size_t bytes, void *owned)
+{
+    struct oip_json *json = reading->json;
+    struct oip_json_raw *raw = &json->raws[json->raw_count++];
+    *raw = (struct oip_json_raw){.data = data, .bytes = bytes, .owned = owned};
+    reading->tensor_bytes += bytes;
+}
+
+static enum status
+too_large(struct reading *reading, uint64_t bytes)
+{
+    return error_set(reading->error, STATUS_OUT_OF_RANGE,
+                     "the inputs take more than %" PRIu64 " bytes (message_mib): %" PRIu64
+                     " with this one",
+                     reading->ask->message_bytes_max, bytes);
+}
+
+static enum status
+read_binary(struct reading *reading, const json_t *size)
+{
+    json_int_t bytes = json_integer_value(size);
+    if (!json_is_integer(size) || bytes < 0)
+        return REFUSE(reading, "\"binary_data_size\" must be a number of bytes");
+    if ((uint64_t)bytes > reading->binary_bytes)
+        return REFUSE(reading,
+                      "\"binary_data_size\" is %" JSON_INTEGER_FORMAT
+                      ", but only %zu bytes are left after the JSON",
+                      bytes, reading->binary_bytes);
+    put_raw(reading, reading->binary, (size_t)bytes, NULL);
+    reading->binary += bytes;
+    reading->binary_bytes -= (size_t)bytes;
+    return STATUS_OK;
+}
+
+static enum status
+read_data(struct reading *reading, const json_t *data, struct oip_json_tensor *tensor)
+{
+    /* of an array, the skim has left its number */
+    json_int_t number = json_integer_value(json_array_get(data, 0));
+    if (json_array_size(data) != 1 || number < 0 || number >= reading->skim.run_count)
+        return REFUSE(reading, "\"data\" must be an array");
+    const struct json_run *run = &reading->skim.runs[number];
+    if (!is_sound(tensor)) {
+        put_raw(reading, "", 0, NULL);
+        return STATUS_OK;
+    }
+    CHECK(tensor_bytes_for(SHOAL_BYTES, tensor->rank, tensor->shape, &tensor->elements));
+    uint64_t room;
+    uint64_t bytes = 0;
+    enum status status = oip_json_data_room(run, tensor, &room, reading->error);
+    if (status != STATUS_OK)
+        return status;
+    /* of strings it is not known yet */
+    uint64_t least = tensor->datatype == SHOAL_BYTES ? 0 : room;
+    if (reading->tensor_bytes + least > reading->ask->message_bytes_max)
+        return too_large(reading, reading->tensor_bytes + least);
+    unsigned char *to = malloc(room > 0 ? room : 1);
+    if (to == NULL)
+        return error_set(reading->error, STATUS_RESOURCE_EXHAUSTED,
+                         "no memory to decode the request");
+    status = oip_json_data_read(run, tensor, to, &bytes, reading->error);
+    if (status == STATUS_OK && reading->tensor_bytes + bytes > reading->ask->message_bytes_max)
+        status = too_large(reading, reading->tensor_bytes + bytes);
+    if (status == STATUS_OK)
+        put_raw(reading, to, bytes, to);
+    else
+        free(to);
+    return status;
+}
+
+static enum status
+read_contents(struct reading *reading, const json_t *input, struct oip_json_tensor *tensor)
+{
+    const json_t *parameters;
+    enum status status = own_parameters(reading, input, &parameters);
+    if (status != STATUS_OK)
+        return status;
+    const json_t *size = json_object_get(parameters, "binary_data_size");
+    const json_t *data = json_object_get(input, "data");
+    if (size != NULL && data != NULL)
+        return REFUSE(reading, "has both \"data\" and \"binary_data_size\"");
+    if (size != NULL)
+        return read_binary(reading, size);
+    if (data == NULL)
+        return REFUSE(reading, "has neither \"data\" nor \"binary_data_size\"");
+    tensor->base64 = is_base64(parameters);
+    return read_data(reading, data, tensor);
+}
+
+static enum status
+read_named_input(struct reading *reading, const json_t *input)
+{
+    int64_t dimensions[SHOAL_RANK_MAX];
+    struct oip_json_tensor tensor = {0};
+    const json_t *datatype = json_object_get(input, "datatype");
+    if (!json_is_string(datatype))
+        return REFUSE(reading, "\"datatype\" must be a string");
+    tensor.datatype = oip_datatype_from_name(json_string_value(datatype));
+    put_string(&reading->inner, FIELD_DATATYPE, datatype);
+    enum status status = read_shape(reading, json_object_get(input, "shape"), &tensor, dimensions);
+    if (status == STATUS_OK)
+        status = read_contents(reading, input, &tensor);
+    put_run(&reading->json->header, FIELD_INPUTS, reading->inner.data, reading->inner.used);
+    return status;
+}
+
+static enum status
+read_input(struct reading *reading, size_t index, const json_t *input)
+{
+    const json_t *name = json_object_get(input, "name");
+    if (!json_is_string(name))
+        return REFUSE(reading, "input %zu: must be an object with a \"name\"", index);
+    reading->inner.used = 0;
+    put_string(&reading->inner, FIELD_NAME, name);
+    if (read_named_input(reading, input) != STATUS_OK)
+        return error_prefix(reading->error, "tensor \"%.128s\"", json_string_value(name));
+    return STATUS_OK;
+}
+
+static enum status
+read_inputs(struct reading *reading, const json_t *inputs)
+{
+    if (!json_is_array(inputs))
+        return REFUSE(reading, "\"inputs\" is missing, or is no array");
+    if (json_array_size(inputs) > SHOAL_TENSORS_MAX)
+        return REFUSE(reading, "more than %d inputs", SHOAL_TENSORS_MAX);
+    for (size_t i = 0; i < json_array_size(inputs); i++) {
+        enum status status = read_input(reading, i, json_array_get(inputs, i));
+        if (status != STATUS_OK)
+            return status;
+    }
+    if (reading->binary_bytes > 0)
+        return REFUSE(reading, "%zu bytes after the JSON belong to no input",
+                      reading->binary_bytes);
+    return STATUS_OK;
+}
+
+/* ---- outputs ---- */
+
+static enum status
+read_output(struct reading *reading, size_t index, const json_t *output)
+{
+    const json_t *parameters;
+    const json_t *name = json_object_get(output, "name");
+    if (!json_is_string(name))
+        return REFUSE(reading, "requested output %zu: must be an object with a \"name\"", index);
+    enum status status = own_parameters(reading, output, &parameters);
+    const json_t *binary = json_object_get(parameters, "binary_data");
+    if (status == STATUS_OK && binary != NULL && !json_is_boolean(binary))
+        status = REFUSE(reading, "\"binary_data\" must be true or false");
+    if (status != STATUS_OK)
+        return error_prefix(reading->error, "requested output \"%.128s\"", json_string_value(name));
+    reading->json->outputs[index] = (struct oip_json_form){
+        .binary = binary != NULL ? json_is_true(binary) : reading->json->form.binary,
+        .base64 = is_base64(parameters),
+    };
+    reading->inner.used = 0;
+    put_string(&reading->inner, FIELD_NAME, name);
+    put_run(&reading->json->header, FIELD_OUTPUTS, reading->inner.data, reading->inner.used);
+    return STATUS_OK;
+}
+
+static enum status
+read_outputs(struct reading *reading, const json_t *outputs)
+{
+    if (outputs != NULL && !json_is_array(outputs))
+        return REFUSE(reading, "\"outputs\" must be an array");
+    if (json_array_size(outputs) > SHOAL_TENSORS_MAX)
+        return REFUSE(reading, "more than %d outputs", SHOAL_TENSORS_MAX);
+    for (size_t i = 0; i < json_array_size(outputs); i++) {
+        enum status status = read_output(reading, i, json_array_get(outputs, i));
+        if (status != STATUS_OK)
+            return status;
+    }
+    reading->json->output_count = (uint32_t)json_array_size(outputs);
+    return STATUS_OK;
+}
+
+/* ---- the request ---- */
+
+static enum status
+read_request(struct reading *reading, const json_t *request)
+{
+    const struct oip_json_ask *ask = reading->ask;
+    struct bytes *header = &reading->json->header;
+    const json_t *id = json_object_get(request, "id");
+    if (!json_is_object(request))
+        return REFUSE(reading, "the body must be a JSON object");
+    if (id != NULL && !json_is_string(id))
+        return REFUSE(reading, "\"id\" must be a string");
+    put_run(header, FIELD_MODEL_NAME, ask->model, strlen(ask->model));
+    put_run(header, FIELD_MODEL_VERSION, ask->version, strlen(ask->version));
+    if (id != NULL)
+        put_string(header, FIELD_ID, id);
+    enum status status = read_parameters(reading, json_object_get(request, "parameters"));
+    if (status == STATUS_OK)
+        status = read_inputs(reading, json_object_get(request, "inputs"));
+    if (status == STATUS_OK)
+        status = read_outputs(reading, json_object_get(request, "outputs"));
+    return status;
+}
+
+/* Tags and lengths of the contents, then everything as spans: header, contents, header, … */
+static enum status
+make_message(struct reading *reading)
+{
+    struct oip_json *json = reading->json;
+    for (uint32_t i = 0; i < json->raw_count; i++) {
+        put_varint(&json->header, wire_tag(FIELD_RAW_INPUT_CONTENTS, WIRE_BYTES));
+        put_varint(&json->header, json->raws[i].bytes);
+        json->raws[i].header_end = json->header.used;
+    }
+    if (json->header.failed || reading->inner.failed)
+        return error_set(reading->error, STATUS_RESOURCE_EXHAUSTED,
+                         "no memory to decode the request");
+    size_t sent = 0;
+    size_t count = 0;
+    for (uint32_t i = 0; i < json->raw_count; i++) {
+        const struct oip_json_raw *raw = &json->raws[i];
+        json->spans[count++] = (struct rpc_span){json->header.data + sent, raw->header_end - sent};
+        json->spans[count++] = (struct rpc_span){raw->data, raw->bytes};
+        sent = raw->header_end;
+    }
+    if (json->raw_count == 0)
+        json->spans[count++] = (struct rpc_span){json->header.data, json->header.used};
+    json->message = (struct rpc_message){
+        .spans = json->spans,
+        .span_count = count,
+        .bytes = json->header.used + (size_t)reading->tensor_bytes,
+    };
+    return STATUS_OK;
+}
+
+static enum status
+read_all(struct reading *reading)
+{
+    const struct oip_json_ask *ask = reading->ask;
+    enum status status = oip_json_skim(&reading->skim, ask->body, ask->json_bytes, reading->error);
+    if (status != STATUS_OK)
+        return status;
+    if (reading->skim.small.used == 0)
+        return REFUSE(reading, "the body is empty: a JSON object is due");
+    json_error_t why;
+    json_t *request = json_loadb(reading->skim.small.data, reading->skim.small.used,
+                                 JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    if (request == NULL)
+        return REFUSE(reading, "the body is not valid JSON: %s", why.text);
+    status = read_request(reading, request);
+    json_decref(request);
+    return status == STATUS_OK ? make_message(reading) : status;
+}
+
+enum status
+oip_json_read(const struct oip_json_ask *ask, struct oip_json **read, struct error *error)
+{
+    CHECK(ask->json_bytes <= ask->body_bytes);
+    struct oip_json *json = calloc(1, sizeof(*json));
+    if (json == NULL)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to decode the request");
+    json->timeout_ns = TIME_NEVER_NS;
+    struct reading reading = {
+        .ask = ask,
+        .json = json,
+        .binary = ask->body + ask->json_bytes,
+        .binary_bytes = ask->body_bytes - ask->json_bytes,
+        .error = error,
+    };
+    enum status status = read_all(&reading);
+    oip_json_skim_fini(&reading.skim);
+    bytes_fini(&reading.inner);
+    if (status == STATUS_OK)
+        *read = json;
+    else
+        oip_json_destroy(json);
+    return status;
+}
+
+void
+oip_json_forget_message(struct oip_json *json)
+{
+    for (uint32_t i = 0; i < json->raw_count; i++)
+        free(json->raws[i].owned);
+    json->raw_count = 0;
+    bytes_fini(&json->header);
+    json->message = (struct rpc_message){0};
+}
+
+void
+oip_json_destroy(struct oip_json *json)
+{
+    if (json == NULL)
+        return;
+    oip_json_forget_message(json);
+    free(json);
+}
+
+const struct rpc_message *
+oip_json_message(const struct oip_json *json)
+{
+    return &json->message;
+}
+
+int64_t
+oip_json_timeout_ns(const struct oip_json *json)
+{
+    return json->timeout_ns;
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "coordinator/protocol/oip_contents.h"
+#include "coordinator/protocol/oip_json_data.h"
+#include "coordinator/protocol/oip_json_request.h"
+#include "rpc/wire.h"
+
+enum {
+    FIELD_MODEL_NAME = 1,
+    FIELD_MODEL_VERSION = 2,
+    FIELD_ID = 3,
+    FIELD_OUTPUTS = 5,
+    FIELD_RAW_OUTPUT_CONTENTS = 6,
+    FIELD_NAME = 1, /* of an output */
+    FIELD_DATATYPE = 2,
+    FIELD_SHAPE = 3,
+};
+
+enum { DATATYPE_BYTES_MAX = 16 };
+
+/* Where the parts of a response lie; `left` 0: not there. */
+struct parts {
+    struct wire_cursor texts[FIELD_ID + 1];
+    uint32_t output_count;
+    uint32_t raw_count;
+    struct wire_cursor outputs[SHOAL_TENSORS_MAX];
+    struct wire_cursor raws[SHOAL_TENSORS_MAX];
+};
+
+struct output {
+    struct wire_cursor name;
+    char datatype[DATATYPE_BYTES_MAX];
+    uint32_t rank;
+    int64_t shape[SHOAL_RANK_MAX];
+};
+
+static enum status
+impossible(struct error *error)
+{
+    return error_set(error, STATUS_INTERNAL, "the response is no ModelInferResponse");
+}
+
+static enum status
+find_parts(const struct rpc_message *response, struct parts *parts, struct error *error)
+{
+    struct wire_cursor cursor = wire_begin(response);
+    struct wire_field field;
+    enum wire_result result;
+    while ((result = wire_next(&cursor, &field)) == WIRE_FIELD) {
+        if (field.type != WIRE_BYTES)
+            continue;
+        if (field.number <= FIELD_ID)
+            parts->texts[field.number] = field.data;
+        else if (field.number == FIELD_OUTPUTS && parts->output_count < SHOAL_TENSORS_MAX)
+            parts->outputs[parts->output_count++] = field.data;
+        else if (field.number == FIELD_RAW_OUTPUT_CONTENTS && parts->raw_count < SHOAL_TENSORS_MAX)
+            parts->raws[parts->raw_count++] = field.data;
+    }
+    bool whole = result == WIRE_END && parts->raw_count == parts->output_count;
+    return whole ? STATUS_OK : impossible(error);
+}
+
+static enum status
+read_shape(struct output *output, struct wire_cursor packed, struct error *error)
+{
+    while (packed.left > 0) {
+        uint64_t dimension;
+        if (output->rank == SHOAL_RANK_MAX || !wire_varint(&packed, &dimension))
+            return impossible(error);
+        output->shape[output->rank++] = (int64_t)dimension;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+read_output(struct output *output, struct wire_cursor cursor, struct error *error)
+{
+    struct wire_field field;
+    enum wire_result result;
+    *output = (struct output){0};
+    while ((result = wire_next(&cursor, &field)) == WIRE_FIELD) {
+        if (field.type != WIRE_BYTES)
+            return impossible(error);
+        if (field.number == FIELD_NAME)
+            output->name = field.data;
+        else if (field.number == FIELD_DATATYPE && field.value < DATATYPE_BYTES_MAX)
+            wire_read(&field.data, output->datatype, field.value);
+        else if (field.number == FIELD_SHAPE && read_shape(output, field.data, error) != STATUS_OK)
+            return error->status;
+    }
+    return result == WIRE_END ? STATUS_OK : impossible(error);
+}
+
+/* ---- the JSON ---- */
+
+static void
+put_cursor(struct bytes *out, struct wire_cursor cursor)
+{
+    struct bytes text = {0};
+    size_t bytes = (size_t)cursor.left;
+    char *room = bytes_reserve(&text, bytes);
+    if (room != NULL) {
+        wire_read(&cursor, room, bytes);
+        oip_json_put_string(out, room, bytes);
+    } else {
+        out->failed = true;
+    }
+    bytes_fini(&text);
+}
+
+static void
+put_member(struct bytes *out, const char *key, struct wire_cursor text)
+{
+    if (text.left == 0)
+        return;
+    bytes_put_text(out, key);
+    put_cursor(out, text);
+    bytes_put_char(out, ',');
+}
+
+static void
+put_shape(struct bytes *out, const struct output *output)
+{
+    char number[24];
+    bytes_put_text(out, ",\"shape\":[");
+    for (uint32_t i = 0; i < output->rank; i++) {
+        snprintf(number, sizeof(number), i == 0 ? "%" PRId64 : ",%" PRId64, output->shape[i]);
+        bytes_put_text(out, number);
+    }
+    bytes_put_char(out, ']');
+}
+
+/* The spans of a tensor's contents. */
+static void
+lend(struct oip_json_answer *answer, struct wire_cursor contents)
+{
+    const unsigned char *data;
+    size_t bytes;
+    while ((bytes = wire_run(&contents, &data)) > 0) {
+        answer->data[answer->data_count++] = (struct rpc_span){data, bytes};
+        wire_skip(&contents, bytes);
+    }
+    answer->binary = true;
+}
+
+static enum status
+put_contents(struct oip_json_answer *answer, const struct output *output,
+             const struct oip_json_form *form, struct wire_cursor contents, struct error *error)
+{
+    struct bytes *out = &answer->text;
+    struct oip_json_tensor tensor = {
+        .datatype = oip_datatype_from_name(output->datatype),
+        .base64 = form->base64,
+    };
+    if (tensor.datatype == 0)
+        return impossible(error);
+    if (form->binary) {
+        char text[64];
+        snprintf(text, sizeof(text), ",\"parameters\":{\"binary_data_size\":%" PRIu64 "}",
+                 contents.left);
+        bytes_put_text(out, text);
+        lend(answer, contents);
+        return STATUS_OK;
+    }
+    if (form->base64 && tensor.datatype == SHOAL_BYTES)
+        bytes_put_text(out, ",\"parameters\":{\"content_type\":\"base64\"}");
+    bytes_put_text(out, ",\"data\":");
+    return oip_json_data_write(out, contents, &tensor, error);
+}
+
+static enum status
+put_output(struct oip_json_answer *answer, struct wire_cursor described,
+           const struct oip_json_form *form, struct wire_cursor contents, struct error *error)
+{
+    struct bytes *out = &answer->text;
+    struct output output;
+    enum status status = read_output(&output, described, error);
+    if (status != STATUS_OK)
+        return status;
+    bytes_put_text(out, "{\"name\":");
+    put_cursor(out, output.name);
+    bytes_put_text(out, ",\"datatype\":\"");
+    bytes_put_text(out, output.datatype);
+    bytes_put_char(out, '"');
+    put_shape(out, &output);
+    status = put_contents(answer, &output, form, contents, error);
+    bytes_put_char(out, '}');
+    if (status == STATUS_OK || output.name.left > SHOAL_NAME_BYTES_MAX)
+        return status;
+    char name[SHOAL_NAME_BYTES_MAX + 1] = {0};
+    wire_read(&output.name, name, output.name.left);
+    return error_prefix(error, "output \"%s\"", name);
+}
+
+enum status
+oip_json_write(const struct oip_json *json, const struct rpc_message *response,
+               struct oip_json_answer *answer, struct error *error)
+{
+    struct parts parts = {0};
+    struct bytes *out = &answer->text;
+    *answer = (struct oip_json_answer){0};
+    enum status status = find_parts(response, &parts, error);
+    if (status != STATUS_OK)
+        return status;
+    /* each tensor's end can cut a span in two */
+    answer->data = calloc(response->span_count + SHOAL_TENSORS_MAX, sizeof(answer->data[0]));
+    CHECK(answer->data != NULL);
+    bytes_put_char(out, '{');
+    put_member(out, "\"model_name\":", parts.texts[FIELD_MODEL_NAME]);
+    put_member(out, "\"model_version\":", parts.texts[FIELD_MODEL_VERSION]);
+    put_member(out, "\"id\":", parts.texts[FIELD_ID]);
+    bytes_put_text(out, "\"outputs\":[");
+    for (uint32_t i = 0; i < parts.output_count; i++) {
+        const struct oip_json_form *form = i < json->output_count ? &json->outputs[i] : &json->form;
+        if (i > 0)
+            bytes_put_char(out, ',');
+        status = put_output(answer, parts.outputs[i], form, parts.raws[i], error);
+        if (status != STATUS_OK)
+            return status;
+    }
+    bytes_put_text(out, "]}");
+    if (out->failed)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to write the answer");
+    return STATUS_OK;
+}
+
+void
+oip_json_answer_fini(struct oip_json_answer *answer)
+{
+    bytes_fini(&answer->text);
+    free(answer->data);
+    *answer = (struct oip_json_answer){0};
+}
+
+void
+oip_json_put_error(struct bytes *out, const char *text)
+{
+    struct bytes clean = {0};
+    size_t bytes = strlen(text);
+    for (size_t at = 0; at < bytes;) {
+        size_t length = 1;
+        while (length <= 4 && length <= bytes - at &&
+               !wire_text_ok((const unsigned char *)text + at, length))
+            length++;
+        bool good = length <= 4 && length <= bytes - at;
+        bytes_put(&clean, good ? text + at : "?", good ? length : 1);
+        at += good ? length : 1;
+    }
+    bytes_put_text(out, "{\"error\":");
+    oip_json_put_string(out, clean.data != NULL ? clean.data : "", clean.used);
+    bytes_put_char(out, '}');
+    bytes_fini(&clean);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/protocol/oip_json_skim.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The place of an input's members: {"inputs": [{"data": …}]}. */
+enum { DEPTH_OF_TENSORS = 3 };
+
+struct walk {
+    struct oip_json_skim *skim;
+    const char *at;
+    const char *end;
+    unsigned depth;
+    char brackets[SKIM_DEPTH_MAX];
+    bool after_data_key;
+};
+
+static bool
+is_blank(char character)
+{
+    return character == ' ' || character == '\t' || character == '\n' || character == '\r';
+}
+
+/* Past the closing quote of the string that begins at `at`; NULL: it has none. */
+static const char *
+string_end(const char *at, const char *end)
+{
+    for (at++; at < end; at++) {
+        if (*at == '"')
+            return at + 1;
+        if (*at == '\\' && ++at == end)
+            return NULL;
+    }
+    return NULL;
+}
+
+/* Past the bracket that closes the one at `at`; NULL: none does. */
+static const char *
+value_end(const char *at, const char *end)
+{
+    size_t depth = 0;
+    while (at < end) {
+        switch (*at) {
+        case '"':
+            at = string_end(at, end);
+            if (at == NULL)
+                return NULL;
+            continue;
+        case '[':
+        case '{': depth++; break;
+        case ']':
+        case '}':
+            if (--depth == 0)
+                return at + 1;
+            break;
+        default: break;
+        }
+        at++;
+    }
+    return NULL;
+}
+
+/* The same key may be written with escapes: who parses it must not find elements under it that were
+ * not cut out here. */
+static bool
+reads_data(const char *text, size_t bytes)
+{
+    static const char plain[] = "\"data\"";
+    if (memchr(text, '\\', bytes) == NULL)
+        return bytes == sizeof(plain) - 1 && memcmp(text, plain, bytes) == 0;
+    json_t *string = json_loadb(text, bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    bool same = json_is_string(string) && strcmp(json_string_value(string), "data") == 0;
+    json_decref(string);
+    return same;
+}
+
+static bool
+is_key_of_tensor(const struct walk *walk, const char *after)
+{
+    while (after < walk->end && is_blank(*after))
+        after++;
+    return after < walk->end && *after == ':' && walk->depth == DEPTH_OF_TENSORS &&
+           memcmp(walk->brackets, "{[{", DEPTH_OF_TENSORS) == 0;
+}
+
+static enum status
+keep(struct walk *walk, const char *text, size_t bytes, struct error *error)
+{
+    struct bytes *small = &walk->skim->small;
+    if (bytes > SKIM_BYTES_MAX - small->used)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "names, shapes, id and parameters take more than %d bytes",
+                         SKIM_BYTES_MAX);
+    bytes_put(small, text, bytes);
+    return STATUS_OK;
+}
+
+static enum status
+cut_out(struct walk *walk, struct error *error)
+{
+    struct oip_json_skim *skim = walk->skim;
+    const char *after = value_end(walk->at, walk->end);
+    if (after == NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "the JSON ends within \"data\"");
+    if (skim->run_count == SHOAL_TENSORS_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d inputs", SHOAL_TENSORS_MAX);
+    char number[16];
+    int bytes = snprintf(number, sizeof(number), "[%u]", skim->run_count);
+    skim->runs[skim->run_count++] = (struct json_run){walk->at, (size_t)(after - walk->at)};
+    walk->at = after;
+    return keep(walk, number, (size_t)bytes, error);
+}
+
+static enum status
+copy_string(struct walk *walk, struct error *error)
+{
+    const char *after = string_end(walk->at, walk->end);
+    if (after == NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "the JSON ends within a string");
+    size_t bytes = (size_t)(after - walk->at);
+    enum status status = keep(walk, walk->at, bytes, error);
+    if (status == STATUS_OK && is_key_of_tensor(walk, after))
+        walk->after_data_key = reads_data(walk->at, bytes);
+    walk->at = after;
+    return status;
+}
+
+static enum status
+copy_bracket(struct walk *walk, struct error *error)
+{
+    char bracket = *walk->at;
+    bool opens = bracket == '[' || bracket == '{';
+    if (opens && walk->depth == SKIM_DEPTH_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "more than %d arrays and objects in each other", SKIM_DEPTH_MAX);
+    if (opens)
+        walk->brackets[walk->depth++] = bracket;
+    else if (walk->depth > 0)
+        walk->depth--; /* the parser sees it if it closes another, or none */
+    return keep(walk, walk->at++, 1, error);
+}
+
+/* A run of blanks is kept as one: what it separates must not become one. */
+static enum status
+copy_blanks(struct walk *walk, struct error *error)
+{
+    while (walk->at < walk->end && is_blank(*walk->at))
+        walk->at++;
+    return keep(walk, " ", 1, error);
+}
+
+static enum status
+copy_token(struct walk *walk, struct error *error)
+{
+    char first = *walk->at;
+    if (is_blank(first))
+        return copy_blanks(walk, error);
+    if (first == ':')
+        return keep(walk, walk->at++, 1, error);
+    bool is_data = walk->after_data_key;
+    walk->after_data_key = false;
+    switch (first) {
+    case '"': return copy_string(walk, error);
+    case '[':
+        if (is_data)
+            return cut_out(walk, error);
+        return copy_bracket(walk, error);
+    case '{':
+    case '}':
+    case ']': return copy_bracket(walk, error);
+    default: return keep(walk, walk->at++, 1, error);
+    }
+}
+
+enum status
+oip_json_skim(struct oip_json_skim *skim, const char *text, size_t bytes, struct error *error)
+{
+    skim->small.used = 0;
+    skim->run_count = 0;
+    struct walk walk = {.skim = skim, .at = text, .end = text + bytes};
+    while (walk.at < walk.end) {
+        enum status status = copy_token(&walk, error);
+        if (status != STATUS_OK)
+            return status;
+    }
+    if (skim->small.failed)
+        return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory to decode the request");
+    return STATUS_OK;
+}
+
+void
+oip_json_skim_fini(struct oip_json_skim *skim)
+{
+    bytes_fini(&skim->small);
+}

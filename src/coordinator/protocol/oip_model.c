@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/check.h"
+#include "coordinator/protocol/oip_request.h"
+#include "shm/spec.h"
+
+enum status
+oip_check_version(const char *version, const struct oip_model_info *model, struct error *error)
+{
+    if (version[0] == '\0' || strcmp(version, model->version) == 0)
+        return STATUS_OK;
+    return error_set(error, STATUS_NOT_FOUND, "model \"%s\": no version \"%.32s\", only \"%s\"",
+                     model->name, version, model->version);
+}
+
+static bool
+input_given(const struct oip_request *request, const char *name)
+{
+    for (uint32_t i = 0; i < request->message->n_inputs; i++)
+        if (strcmp(request->inputs[i].tensor.name, name) == 0)
+            return true;
+    return false;
+}
+
+static enum status
+check_inputs(const struct oip_request *request, const struct oip_model_info *model,
+             struct error *error)
+{
+    for (uint32_t i = 0; i < request->message->n_inputs; i++) {
+        enum status status = spec_check_input(&request->inputs[i].tensor, model->inputs,
+                                              model->input_count, model->name, error);
+        if (status != STATUS_OK)
+            return status;
+    }
+    for (uint32_t i = 0; i < model->input_count; i++)
+        if (!input_given(request, model->inputs[i].name))
+            return spec_missing(&model->inputs[i], model->name, error);
+    return STATUS_OK;
+}
+
+enum status
+oip_check_model(const struct oip_request *request, const struct oip_model_info *model,
+                struct error *error)
+{
+    const Inference__ModelInferRequest *message = request->message;
+    CHECK(message != NULL);
+    enum status status = oip_check_version(message->model_version, model, error);
+    if (status == STATUS_OK && model->input_count > 0)
+        status = check_inputs(request, model, error);
+    if (status != STATUS_OK || model->output_count == 0)
+        return status;
+    for (size_t i = 0; i < message->n_outputs; i++)
+        if (spec_find(model->outputs, model->output_count, message->outputs[i]->name) == NULL)
+            return error_set(error, STATUS_INVALID_ARGUMENT,
+                             "requested output \"%s\": model \"%s\" has no such output",
+                             message->outputs[i]->name, model->name);
+    return STATUS_OK;
+}

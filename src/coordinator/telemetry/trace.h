@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A trace: what is known of one traced request, from its call to its answer, in a record of fixed
+ * size. DESIGN.md has the whole way. A record has one owner at a time: the thread that
+ * takes the call, then whoever answers the request, then the thread that writes spans.
+ *
+ * The stamps in it are workers' words. `trace_settle` makes runs of them that can be:
+ *
+ *  1. Runs are in the order of the stages; at one stage those that a worker's death ended come
+ *     first, in the order of the deaths. There are at most as many of these as deaths were counted.
+ *  2. A run's times lie between the end of the one before it (the first: the request's arrival) and
+ *     the request's answer: what lies outside is moved to the nearer end. In a run, `enqueued_ns`
+ *     <= `began_ns` <= `ended_ns`.
+ *  3. A run without an end ended with the answer, unfinished.
+ *  4. A run that never began (its item was dropped) is all waiting: it "began" at its end.
+ *  5. A worker that the stage does not have, or a batch that it cannot form, is not told.
+ *
+ * All times are on the monotonic clock.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "coordinator/telemetry/traceparent.h"
+#include "shm/layout.h"
+#include "shm/stamp.h"
+
+struct tracer;
+
+/* What kind of call it is. Static. */
+enum { TRACE_ATTRIBUTES_MAX = 3 };
+struct trace_origin {
+    const char *span_name;
+    struct {
+        const char *key; /* NULL: no more of them */
+        const char *value;
+    } attributes[TRACE_ATTRIBUTES_MAX];
+};
+
+/* Who asked for the trace. */
+struct trace_context {
+    struct traceparent parent;
+    struct tracestate state;
+};
+
+enum { TRACE_NAME_BYTES = 64, TRACE_TEXT_BYTES = 256, TRACE_STAGE_NONE = -1 };
+
+struct trace_stage {
+    char name[TRACE_NAME_BYTES];
+    uint32_t worker_count;
+    uint32_t batch_size; /* at least 1 */
+    bool stamped;
+    struct stamp stamp;
+};
+
+struct trace {
+    _Atomic uint32_t next; /* the pool's */
+    struct tracer *tracer;
+    const struct trace_origin *origin;
+    bool has_parent; /* else the trace is ours, and `context` is not set */
+    struct trace_context context;
+    int64_t began_ns;
+    int64_t ended_ns;
+    enum status status;
+    char text[TRACE_TEXT_BYTES];
+    char pipeline[TRACE_NAME_BYTES]; /* "": none was named */
+    bool admitted;
+    /* Of one that was admitted: */
+    uint64_t generation;
+    uint32_t deaths;  /* of workers that held it */
+    int failed_stage; /* or TRACE_STAGE_NONE */
+    uint32_t stage_count;
+    struct trace_stage stages[STAGES_MAX];
+    uint32_t lost_count;
+    struct stamp lost[STAMPS_LOST_MAX];
+};
+
+/* One stage's run, as it can be told. */
+struct trace_run {
+    uint32_t stage;
+    uint32_t attempt; /* at this stage, from 1 on */
+    bool lost;        /* the worker died */
+    bool unfinished;
+    bool was_run;
+    bool has_worker;
+    uint32_t worker;
+    int32_t pid;          /* 0: not known */
+    uint32_t batch_items; /* 0: not known */
+    int64_t enqueued_ns;
+    int64_t began_ns;
+    int64_t ended_ns;
+};
+
+/* Copies text that may be of any length, cut between characters. */
+void trace_copy_text(char *to, size_t room, const char *text);
+
+/* Returns how many runs there are: at most STAMPS_MAX. */
+uint32_t trace_settle(const struct trace *trace, struct trace_run runs[STAMPS_MAX]);

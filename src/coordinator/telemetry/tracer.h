@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tracing, as the rest of the daemon sees it: a traced call takes a record, whoever answers it
+ * gives it back filled, and a thread of its own (`shoald:trace`) makes spans of it and sends them
+ * to a file or a collector. Nothing of that can fail or delay a request: no lock, no allocation, at
+ * most one wake in TRACER_NAP_NS; what there is no room for is dropped and counted.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "coordinator/telemetry/trace.h"
+
+/* Traces wait so long for others to be written with them. */
+#define TRACER_NAP_NS (NS_PER_S / 5)
+/* What is left at the end has so long to be sent. */
+#define TRACER_END_NS (2 * NS_PER_S)
+
+enum {
+    TRACER_TRACES_MAX = 2048,          /* in flight and not yet written */
+    TRACER_BACKLOG_BYTES_MAX = 8 << 20 /* of exports that wait for their file or collector */
+};
+
+struct tracer_options {
+    const char *target; /* "file:/path", "http://…", "https://…" */
+    uint64_t sample;    /* share of calls without a traceparent, of 2^32 */
+    const char *version;
+    _Atomic uint64_t *counters; /* of the node */
+};
+
+/* The thread runs from then on. Errors: the file cannot be opened, the URL makes no sense. */
+enum status tracer_create(const struct tracer_options *options, struct tracer **tracer,
+                          struct error *error) WARN_UNUSED;
+/* When no trace is under way any more. Sends what is left, within TRACER_END_NS. NULL is left
+ * alone. */
+void tracer_destroy(struct tracer *tracer);
+
+/* Whether a call that brings no traceparent is to be traced. */
+bool tracer_samples(const struct tracer *tracer);
+
+/* A record for a call that came now; NULL: there is none left. `context` NULL: a trace of our own.
+ */
+struct trace *tracer_begin(struct tracer *tracer, const struct trace_origin *origin,
+                           const struct trace_context *context);
+/* The call is answered. The record is no longer the caller's. */
+void tracer_end(struct trace *trace, enum status status, const char *text);

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/workers/hang.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "coordinator/pipeline/lane.h"
+#include "coordinator/pipeline/pipeline.h"
+#include "coordinator/workers/seat.h"
+
+/* A look costs two loads for each worker. */
+enum { LOOK_MS_MAX = 250, LOOK_MS_MIN = 1, LOOKS_PER_TIMEOUT = 4 };
+
+int64_t
+run_since_ns(struct run_watch *watch, int64_t began_ns, int64_t ready_ns, int64_t now_ns)
+{
+    bool lies = began_ns != 0 && (began_ns > now_ns || began_ns < ready_ns);
+    if (lies && !watch->lies)
+        watch->lies_since_ns = now_ns;
+    watch->lies = lies;
+    if (began_ns == 0)
+        return TIME_NEVER_NS;
+    return lies ? watch->lies_since_ns : began_ns;
+}
+
+int64_t
+hang_look_after_ns(int64_t timeout_ns, int64_t expires_ns, int64_t now_ns)
+{
+    int64_t after_ns = timeout_ns / LOOKS_PER_TIMEOUT;
+    if (after_ns > LOOK_MS_MAX * (int64_t)NS_PER_MS)
+        after_ns = LOOK_MS_MAX * (int64_t)NS_PER_MS;
+    if (expires_ns != TIME_NEVER_NS && expires_ns - now_ns < after_ns)
+        after_ns = expires_ns - now_ns;
+    return after_ns < LOOK_MS_MIN * (int64_t)NS_PER_MS ? LOOK_MS_MIN * (int64_t)NS_PER_MS
+                                                       : after_ns;
+}
+
+/* When its run is over for us; TIME_NEVER_NS: it does not run, or was killed for it now. */
+static int64_t
+look_at(struct seat *seat, int64_t timeout_ns)
+{
+    const struct shm_worker *worker =
+        region_worker(&seat->roster->lane->region, seat->stage, seat->index);
+    int64_t began_ns = atomic_load_explicit(&worker->run_began_ns, memory_order_acquire);
+    uint32_t items = atomic_load_explicit(&worker->run_items, memory_order_relaxed);
+    int64_t now_ns = clock_now_ns();
+    int64_t since_ns = run_since_ns(&seat->run_watch, began_ns, seat->ready_ns, now_ns);
+    if (since_ns == TIME_NEVER_NS)
+        return TIME_NEVER_NS;
+    if (now_ns - since_ns < timeout_ns)
+        return since_ns + timeout_ns;
+    log_warn("worker_hung pipeline=%s stage=%s worker=%u pid=%d ran_ms=%lld items=%u",
+             seat->roster->lane->info.name, stage_config(seat->roster, seat->stage)->name,
+             seat->index, (int)seat->process.pid, (long long)((now_ns - since_ns) / NS_PER_MS),
+             items);
+    counter_add(seat_staff(seat)->counters, STAGE_RUN_TIMEOUTS, 1);
+    seat_kill(seat, KILL_RUN_TIMEOUT);
+    return TIME_NEVER_NS;
+}
+
+static void
+look(void *context)
+{
+    struct roster *roster = context;
+    int64_t shortest_ns = TIME_NEVER_NS;
+    int64_t expires_ns = TIME_NEVER_NS;
+    for (uint32_t i = 0; i < roster->seat_count; i++) {
+        struct seat *seat = &roster->seats[i];
+        int64_t timeout_ns = stage_config(roster, seat->stage)->run_timeout_ns;
+        if (timeout_ns == 0)
+            continue;
+        if (timeout_ns < shortest_ns)
+            shortest_ns = timeout_ns;
+        if (seat->state != SEAT_READY || seat->killed_for != KILL_NONE)
+            continue;
+        int64_t end_ns = look_at(seat, timeout_ns);
+        if (end_ns < expires_ns)
+            expires_ns = end_ns;
+    }
+    loop_timer_set(roster->hang_timer, hang_look_after_ns(shortest_ns, expires_ns, clock_now_ns()));
+}
+
+void
+hang_start(struct roster *roster)
+{
+    bool limited = false;
+    for (uint32_t stage = 0; stage < roster->stage_count; stage++)
+        limited = limited || stage_config(roster, stage)->run_timeout_ns > 0;
+    if (!limited)
+        return;
+    roster->hang_timer = loop_timer_create(roster->pipeline->options.loop, look, roster);
+    look(roster);
+}
+
+void
+hang_stop(struct roster *roster)
+{
+    loop_timer_destroy(roster->hang_timer);
+    roster->hang_timer = NULL;
+}
