@@ -466,10 +466,22 @@ hostile_frame(enum peer_kind kind, uint32_t number, unsigned char *head)
     return peer_frame_write(&frame, head);
 }
 
-/* A stream of two frames after its hello ends with that status. */
+/* Kind 0: none, but other bytes. */
+static size_t
+hostile_body(enum peer_kind kind, unsigned char *head)
+{
+    if (kind != 0)
+        return hostile_frame(kind, 1 << 14, head);
+    memcpy(head, "\x0f\xff", 2);
+    return 2;
+}
+
+enum how { ALONE, TOGETHER };
+
+/* A stream of two frames after its hello, in a message each or in one, ends with that status. */
 static void
 check_ends(struct caller *caller, const char *address, enum peer_kind first, enum peer_kind second,
-           enum status status)
+           enum status status, enum how how)
 {
     unsigned char head[PEER_HEAD_BYTES_MAX];
     struct hostile hostile = {.ended = 0};
@@ -487,14 +499,16 @@ check_ends(struct caller *caller, const char *address, enum peer_kind first, enu
                                          .context = &hostile};
     rpc_client_start(hostile.client, &request, &call);
     enum peer_kind kinds[] = {first, second};
+    size_t bytes = 0;
     for (int i = 0; i < 2; i++) {
-        struct rpc_piece piece = {.data = "\x0f\xff", .bytes = 2};
-        if (kinds[i] != 0)
-            piece =
-                (struct rpc_piece){.data = head, .bytes = hostile_frame(kinds[i], 1 << 14, head)};
-        if (rpc_client_send(call, &piece, 1) != STATUS_OK)
+        struct rpc_piece piece = {.data = head, .bytes = hostile_body(kinds[i], head + bytes)};
+        if (how == TOGETHER)
+            bytes += piece.bytes;
+        else if (rpc_client_send(call, &piece, 1) != STATUS_OK)
             break; /* it has ended already */
     }
+    if (how == TOGETHER)
+        (void)!rpc_client_send(call, &(struct rpc_piece){.data = head, .bytes = bytes}, 1);
     RIG_WAIT(hostile.ended == 1);
     assert_int_equal(hostile.status, status);
     rpc_client_release(call);
@@ -505,7 +519,8 @@ static void
 check_refused(struct caller *caller, const char *address, enum peer_kind first,
               enum peer_kind second)
 {
-    check_ends(caller, address, first, second, STATUS_INVALID_ARGUMENT);
+    check_ends(caller, address, first, second, STATUS_INVALID_ARGUMENT, ALONE);
+    check_ends(caller, address, first, second, STATUS_INVALID_ARGUMENT, TOGETHER);
 }
 
 static void
@@ -529,7 +544,7 @@ test_refused(void **state)
         check_refused(caller, house->address, PEER_CALL, PEER_PART);
     }
     hostile_to = "c";
-    check_ends(caller, house->address, PEER_CANCEL, PEER_CANCEL, STATUS_FAILED_PRECONDITION);
+    check_ends(caller, house->address, PEER_CANCEL, PEER_CANCEL, STATUS_FAILED_PRECONDITION, ALONE);
     hostile_to = "b";
     pthread_mutex_lock(&rig_lock);
     house->lets_go = true;
