@@ -83,6 +83,7 @@ static void
 refuse(struct link *link, const char *why)
 {
     log_warn("peer_refused instance=\"%s\" reason=\"%s\"", link->instance, why);
+    link->is_refused = true;
     rpc_client_cancel(link->call);
 }
 
@@ -263,8 +264,7 @@ on_hello(struct link *link, const struct peer_hello *hello)
     link->start_ms = hello->start_ms;
 }
 
-/* Locked. The next frame, which goes out of the cursor; all do when one makes no sense. True:
- * something is complete, and taken. */
+/* Locked. The frame at the cursor. True: something is complete, and taken. */
 static bool
 on_frame(struct link *link, const struct rpc_message *message, struct wire_cursor *cursor,
          struct peer_frame *frame, struct slot *taken)
@@ -273,7 +273,6 @@ on_frame(struct link *link, const struct rpc_message *message, struct wire_curso
     error_clear(&error);
     if (peer_frame_open(message, cursor, frame, &error) != STATUS_OK ||
         peer_frame_read(frame, link->scratch->texts, &error) != STATUS_OK) {
-        cursor->left = 0;
         refuse(link, error.text);
         return false;
     }
@@ -328,16 +327,19 @@ on_message(void *context, const struct rpc_message *message)
 {
     struct link *link = context;
     struct wire_cursor cursor = wire_begin(message);
+    bool more;
     do {
         struct slot taken;
         pthread_mutex_lock(&link->lock);
-        bool whole = on_frame(link, message, &cursor, &link->scratch->frame, &taken);
+        bool whole =
+            !link->is_refused && on_frame(link, message, &cursor, &link->scratch->frame, &taken);
+        more = cursor.left > 0 && !link->is_refused;
         int64_t start_ms = link->start_ms;
         leave_if_idle(link);
         pthread_mutex_unlock(&link->lock);
         if (whole)
             hand_over(link, &taken, start_ms);
-    } while (cursor.left > 0);
+    } while (more);
     pthread_mutex_lock(&link->lock);
     rpc_client_read(link->call);
     pthread_mutex_unlock(&link->lock);
@@ -383,7 +385,7 @@ on_end(void *context, const struct rpc_client_end *end)
     struct slots slots = link->slots;
     rpc_client_release(link->call);
     link->call = NULL;
-    link->has_heard = false;
+    link->has_heard = link->is_refused = false;
     link->slots = (struct slots){.all = NULL};
     peer_pipe_fini(&link->pipe);
     bool is_leaving = link->is_leaving;

@@ -25,6 +25,7 @@ struct link {
     bool is_leaving; /* no more calls; it ends when the last has */
     bool has_heard;  /* the peer's hello */
     bool has_warned; /* that it cannot be reached */
+    bool is_refused; /* it has broken the protocol, and is not listened to any more */
     char *instance;
     char *address;
     struct rpc_client *client;    /* NULL: none was needed yet, or all is over */
