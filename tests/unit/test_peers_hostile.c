@@ -230,7 +230,7 @@ say(enum saying what, uint32_t number, unsigned char *message)
     size_t at = 0;
     switch (what) {
     case IN_PARTS:
-        at = add_answer(message, at, number + NUMBER_FIRST, 5, 5); /* of a call that there is not */
+        at = add_about(message, at, PEER_CREDIT, number + NUMBER_FIRST, 0); /* of no call */
         at = add_answer(message, at, number, 100, 300);
         at = add_about(message, at, PEER_PART, number, 150);
         return add_about(message, at, PEER_PART, number, 50);
