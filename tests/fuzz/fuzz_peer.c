@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a frame of another node, cut into spans of any length (the first byte says of
+ * Any bytes as the frames of another node, cut into spans of any length (the first byte says of
  * which). What is taken keeps the promises of peer_wire.h, and written anew it is what protobuf-c
  * reads, and what is read and written anew the same.
  */
@@ -88,8 +88,10 @@ check_message(const struct peer_message *message, const Shoal__Peer__Message *th
 static void
 check_theirs(const struct peer_frame *frame, const unsigned char *head, size_t bytes)
 {
-    Shoal__Peer__Frame *theirs = shoal__peer__frame__unpack(NULL, bytes, head);
-    CHECK(theirs != NULL && (int)theirs->kind_case == (int)frame->kind);
+    Shoal__Peer__Frames *all = shoal__peer__frames__unpack(NULL, bytes, head);
+    CHECK(all != NULL && all->n_frames == 1);
+    const Shoal__Peer__Frame *theirs = all->frames[0];
+    CHECK((int)theirs->kind_case == (int)frame->kind);
     if (frame->kind == PEER_CALL)
         check_call(&frame->call, theirs->call);
     else if (frame->kind == PEER_ANSWER)
@@ -107,35 +109,57 @@ check_theirs(const struct peer_frame *frame, const unsigned char *head, size_t b
         CHECK(strcmp(theirs->hello->from, frame->hello.from) == 0 &&
               strcmp(theirs->hello->to, frame->hello.to) == 0 &&
               theirs->hello->start_ms == frame->hello.start_ms);
-    shoal__peer__frame__free_unpacked(theirs, NULL);
+    shoal__peer__frames__free_unpacked(all, NULL);
+}
+
+/* Without its payload. */
+static void
+check_again(struct peer_frame *frame)
+{
+    static struct peer_frame again;
+    static char texts[PEER_HEAD_BYTES_MAX];
+    static unsigned char head[PEER_HEAD_BYTES_MAX], head_again[PEER_HEAD_BYTES_MAX];
+    struct error error = ERROR_NONE;
+    frame->payload_bytes = 0;
+    size_t bytes = peer_frame_write(frame, head);
+    if (bytes == 0)
+        return; /* as long as it may be, but for the payload's tag */
+    check_theirs(frame, head, bytes);
+    struct rpc_span span = {head, bytes};
+    struct rpc_message message = {&span, 1, bytes};
+    struct wire_cursor cursor = wire_begin(&message);
+    CHECK(peer_frame_open(&message, &cursor, &again, &error) == STATUS_OK && cursor.left == 0);
+    CHECK(peer_frame_read(&again, texts, &error) == STATUS_OK);
+    CHECK(peer_frame_write(&again, head_again) == bytes && memcmp(head, head_again, bytes) == 0);
 }
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct rpc_span spans[SPANS_MAX];
-    static struct peer_frame frame, again;
-    static char texts[PEER_HEAD_BYTES_MAX], texts_again[PEER_HEAD_BYTES_MAX];
-    static unsigned char head[PEER_HEAD_BYTES_MAX], head_again[PEER_HEAD_BYTES_MAX];
+    static struct peer_frame frame, found;
+    static char texts[PEER_HEAD_BYTES_MAX];
     if (size == 0)
         return 0;
     struct rpc_message message = cut(data + 1, size - 1, data[0], spans);
+    struct wire_cursor cursor = wire_begin(&message);
     struct error error = ERROR_NONE;
-    if (peer_frame_open(&message, &frame, &error) != STATUS_OK ||
-        peer_frame_read(&frame, texts, &error) != STATUS_OK) {
-        CHECK(error.status == STATUS_INVALID_ARGUMENT && error.text[0] != '\0');
-        return 0;
-    }
-    CHECK(frame.payload_offset <= message.bytes &&
-          frame.payload_bytes <= message.bytes - frame.payload_offset);
-    frame.payload_bytes = 0;
-    size_t bytes = peer_frame_write(&frame, head);
-    if (bytes == 0)
-        return 0; /* as long as it may be, but for the payload's tag */
-    check_theirs(&frame, head, bytes);
-    struct rpc_span span = {head, bytes};
-    CHECK(peer_frame_open(&(struct rpc_message){&span, 1, bytes}, &again, &error) == STATUS_OK);
-    CHECK(peer_frame_read(&again, texts_again, &error) == STATUS_OK);
-    CHECK(peer_frame_write(&again, head_again) == bytes && memcmp(head, head_again, bytes) == 0);
+    do {
+        uint64_t offset = message.bytes - cursor.left;
+        if (peer_frame_open(&message, &cursor, &frame, &error) != STATUS_OK ||
+            peer_frame_read(&frame, texts, &error) != STATUS_OK) {
+            CHECK(error.status == STATUS_INVALID_ARGUMENT && error.text[0] != '\0');
+            return 0;
+        }
+        CHECK(frame.offset == offset && cursor.left < message.bytes - offset);
+        CHECK(frame.payload_bytes == 0 ||
+              (frame.payload_offset > offset &&
+               frame.payload_offset + frame.payload_bytes <= message.bytes - cursor.left));
+        struct wire_cursor there = peer_frame_at(&message, offset);
+        CHECK(peer_frame_open(&message, &there, &found, &error) == STATUS_OK &&
+              found.kind == frame.kind && found.payload_offset == frame.payload_offset &&
+              there.left == cursor.left);
+        check_again(&frame);
+    } while (cursor.left > 0);
     return 0;
 }

@@ -25,7 +25,8 @@ FIGURES = (number(1, 131072) + number(2, 4096) + number(3, (1 << 63) - 1) + numb
            number(5, 1) + number(6, 2000) + number(7, 1))
 ANSWER = (number(1, 1 << 14) + number(2, 1) + number(3, 13) + run(4, b"why") + number(5, 1) +
           number(6, 5) + run(7, PAIR) + run(8, PAIR) + run(9, FIGURES))
-PEER = {
+# A message of one frame each, and how it is cut.
+ALONE = {
     "hello": b"\0" + run(1, number(1, 1) + run(2, b"node-a") + run(3, b"node-b") + number(4, 42)),
     "call": b"\0" + run(2, CALL) + run(15, b"hello"),
     "call-cut": b"\5" + run(2, CALL) + run(15, b"hello"),
@@ -40,11 +41,20 @@ PEER = {
     "message-initial": b"\4" + run(7, MESSAGE + run(5, PAIR) + run(5, PAIR)) + run(15, b"hello"),
     "half-close": b"\0" + run(7, number(1, 1 << 14) + number(3, 1)),
     "credit": b"\0" + run(8, number(1, 1 << 14) + number(2, 131072)),
-    "shape-beyond": b"\0" + run(2, number(10, 3)),
+    "call-empty": b"\0" + run(2, CALL.replace(number(7, 5), b"") + number(10, 3)),
+    "shape-beyond": b"\0" + run(2, number(10, 4)),
     "two-kinds": b"\0" + run(5, b"") + run(3, b""),
     "no-kind": b"\0" + run(15, b"hello"),
     "hop-beyond": b"\0" + run(2, number(5, 3)),
     "no-utf8": b"\0" + run(2, run(3, b"\xff")),
+}
+FRAMES = {name: run(1, content[1:]) for name, content in ALONE.items()}
+PEER = {name: content[:1] + FRAMES[name] for name, content in ALONE.items()} | {
+    "together": b"\7" + FRAMES["call"] + FRAMES["cancel"] + FRAMES["answer"] + FRAMES["part"],
+    "together-cut": b"\0" + (FRAMES["call"] + FRAMES["call-open"])[:-1],
+    "together-bad": b"\0" + FRAMES["credit"] + FRAMES["two-kinds"],
+    "no-frame": b"\0" + FRAMES["call"] + run(2, CALL),
+    "nothing": b"\0",
 }
 ID = {
     "there": b"\0\0\3" + run(1, b"former") + run(2, b"else"),

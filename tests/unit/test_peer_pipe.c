@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Proves what a stream between nodes sends, and when: whole frames in their order, parts of large
- * messages in turn, a part only when the transport has taken the last ones, small frames not behind
- * a large message; that what is dropped is not sent; that a window bounds what waits; and that each
- * lent piece is given back once, whatever becomes of it. The transport is the test.
+ * Proves what a stream between nodes sends, and when: whole frames in their order, those that wait
+ * together, parts of large messages in turn, a part only when the transport has taken the last
+ * ones, small frames not behind a large message; that what is dropped is not sent; that a window
+ * bounds what waits; and that each lent piece is given back once, whatever becomes of it. The
+ * transport is the test.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 #include <cmocka.h>
 
 #include "../random.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "mesh/edge/peer_pipe.h"
 #include "mesh/edge/peer_wire.h"
@@ -28,10 +30,12 @@ struct sent {
     uint32_t number;
     uint64_t payload_bytes;
     unsigned char first; /* of the payload */
+    unsigned message;    /* the how manieth it lay in */
 };
 
 static struct sent sent[SENT_MAX];
 static unsigned sent_count;
+static unsigned message_count;
 static bool breaks; /* the transport refuses what comes */
 static unsigned lent, given_back;
 static char texts[PEER_HEAD_BYTES_MAX];
@@ -50,15 +54,26 @@ note(const unsigned char *bytes, size_t count)
     struct error error = ERROR_NONE;
     struct rpc_span span = {bytes, count};
     struct rpc_message message = {&span, 1, count};
-    assert_int_equal(peer_frame_open(&message, &frame, &error), STATUS_OK);
-    assert_int_equal(peer_frame_read(&frame, texts, &error), STATUS_OK);
-    assert_true(sent_count < SENT_MAX);
-    sent[sent_count++] = (struct sent){
-        .kind = frame.kind,
-        .number = frame.kind == PEER_ANSWER ? frame.answer.number : frame.about.number,
-        .payload_bytes = frame.payload_bytes,
-        .first = frame.payload_bytes > 0 ? bytes[frame.payload_offset] : 0,
-    };
+    struct wire_cursor cursor = wire_begin(&message);
+    unsigned frames = 0;
+    assert_true(count <= PEER_MESSAGE_BYTES_MAX);
+    for (; cursor.left > 0; frames++) {
+        uint64_t offset = message.bytes - cursor.left;
+        assert_int_equal(peer_frame_open(&message, &cursor, &frame, &error), STATUS_OK);
+        assert_int_equal(peer_frame_read(&frame, texts, &error), STATUS_OK);
+        assert_int_equal(frame.offset, offset);
+        assert_int_equal(peer_frame_at(&message, offset).left, count - offset);
+        assert_true(sent_count < SENT_MAX);
+        sent[sent_count++] = (struct sent){
+            .kind = frame.kind,
+            .number = frame.kind == PEER_ANSWER ? frame.answer.number : frame.about.number,
+            .payload_bytes = frame.payload_bytes,
+            .first = frame.payload_bytes > 0 ? bytes[frame.payload_offset] : 0,
+            .message = message_count,
+        };
+    }
+    assert_true(frames == 1 || (frames > 1 && count <= PEER_PIPE_TOGETHER_BYTES));
+    message_count++;
 }
 
 /* rpc_call_send, by its contract. */
@@ -95,7 +110,7 @@ static int
 set_up(void **state)
 {
     (void)state;
-    sent_count = lent = given_back = 0;
+    sent_count = message_count = lent = given_back = 0;
     breaks = false;
     peer_pipe_init(&pipe_, transport, NULL, 64 << 20);
     return 0;
@@ -153,6 +168,14 @@ take_all_but(uint32_t left)
         peer_pipe_on_sent(&pipe_);
 }
 
+/* And whatever it is given meanwhile. */
+static void
+take_all(void)
+{
+    while (pipe_.out > 0)
+        peer_pipe_on_sent(&pipe_);
+}
+
 static void
 test_at_once_and_in_order(void **state)
 {
@@ -160,13 +183,47 @@ test_at_once_and_in_order(void **state)
     for (uint32_t i = 1; i <= PEER_PIPE_OUT_MAX + 5; i++)
         assert_int_equal(put(i, 100), STATUS_OK);
     assert_int_equal(sent_count, PEER_PIPE_OUT_MAX); /* the transport has room for no more */
-    take_all_but(PEER_PIPE_OUT_MAX - 2);
-    assert_int_equal(sent_count, PEER_PIPE_OUT_MAX + 2);
-    take_all_but(0);
-    assert_int_equal(sent_count, PEER_PIPE_OUT_MAX + 5);
+    take_all_but(PEER_PIPE_OUT_MAX - 1);
+    assert_int_equal(sent_count, PEER_PIPE_OUT_MAX + 5); /* all that waited */
+    assert_int_equal(message_count, PEER_PIPE_OUT_MAX + 1);
     for (uint32_t i = 1; i <= sent_count; i++)
         check_sent(i - 1, PEER_ANSWER, i, 100);
     assert_int_equal(pipe_.bytes, 0);
+}
+
+/* As many as fit; one that is larger alone. What is copied may be used again at once, what is not
+ * is given back when it was sent. */
+static void
+test_together(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t bytes;
+        unsigned message;
+    } cases[] = {
+        {PEER_PIPE_COPIED_BYTES, 0},
+        {PEER_PIPE_COPIED_BYTES + 1, 0},
+        {6000, 0},
+        {0, 0},
+        {PEER_PIPE_TOGETHER_BYTES, 1},
+        {100, 2},
+        {PEER_PART_BYTES_MAX, 3},
+        {10, 4},
+        {PEER_PIPE_TOGETHER_BYTES / 2, 4},
+        {PEER_PIPE_TOGETHER_BYTES / 2, 5},
+    };
+    while (pipe_.out < PEER_PIPE_OUT_MAX)
+        put(1000, 10);
+    unsigned begun = sent_count;
+    for (uint32_t i = 0; i < ARRAY_COUNT(cases); i++)
+        assert_int_equal(put(i, cases[i].bytes), STATUS_OK);
+    assert_int_equal(given_back, begun + 4); /* the small ones were copied */
+    for (uint32_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        while (sent_count == begun + i)
+            peer_pipe_on_sent(&pipe_);
+        check_sent(begun + i, PEER_ANSWER, i, cases[i].bytes);
+        assert_int_equal(sent[begun + i].message, begun + cases[i].message);
+    }
 }
 
 static void
@@ -176,8 +233,7 @@ test_parts_in_turn(void **state)
     const uint64_t part = PEER_PART_BYTES_MAX;
     assert_int_equal(put(1, 7 * part), STATUS_OK);
     assert_int_equal(put(2, 6 * part + 7), STATUS_OK);
-    while (pipe_.out > 0)
-        peer_pipe_on_sent(&pipe_);
+    take_all();
     assert_int_equal(sent_count, 14);
     check_sent(0, PEER_ANSWER, 1, part);
     check_sent(1, PEER_PART, 1, part); /* while it was alone */
@@ -194,8 +250,9 @@ test_small_overtakes_large(void **state)
     (void)state;
     put(1, 64 * (uint64_t)PEER_PART_BYTES_MAX);
     unsigned before = sent_count;
-    assert_int_equal(before, PEER_PIPE_PARTS_OUT);
+    assert_int_equal(before, PEER_PIPE_OUT_MAX);
     put(2, 10);
+    peer_pipe_on_sent(&pipe_);
     check_sent(before, PEER_ANSWER, 2, 10);
 }
 
@@ -209,7 +266,9 @@ test_large_is_not_starved(void **state)
     for (unsigned turn = 0; turn < 200; turn++) {
         put(number++, 10);
         put(number++, 10);
-        take_all_but(PEER_PIPE_OUT_MAX - 2); /* it is never empty */
+        put(number++, 10);
+        take_all_but(PEER_PIPE_OUT_MAX - 1); /* it is never empty */
+        assert_int_equal(pipe_.out, PEER_PIPE_OUT_MAX);
     }
     unsigned parts = 0;
     for (unsigned i = 0; i < sent_count; i++)
@@ -233,7 +292,7 @@ test_dropped(void **state)
     put(1002, 2 * (uint64_t)PEER_PART_BYTES_MAX); /* the last in its list */
     peer_pipe_drop(&pipe_, 1002);
     put(1003, 10);
-    take_all_but(0);
+    take_all();
     assert_int_equal(sent_count, before + 2);
     check_sent(before++, PEER_ANSWER, 1001, 10);
     check_sent(before, PEER_ANSWER, 1003, 10);
@@ -271,9 +330,9 @@ test_flows_keep_their_order(void **state)
     put_behind(1, PEER_MESSAGE, 20);
     put_behind(1, PEER_ANSWER, 0);
     put_behind(2, PEER_MESSAGE, 30); /* another call's: it waits for nobody */
+    peer_pipe_on_sent(&pipe_);
     check_sent(2, PEER_MESSAGE, 2, 30);
-    while (pipe_.out > 0)
-        peer_pipe_on_sent(&pipe_);
+    take_all();
     assert_int_equal(sent_count, 9);
     check_sent(3, PEER_PART, 1, part);
     check_sent(4, PEER_MESSAGE, 1, 10);
@@ -297,8 +356,7 @@ test_a_flow_is_dropped(void **state)
     }
     peer_pipe_drop(&pipe_, 1);
     unsigned before = sent_count;
-    while (pipe_.out > 0)
-        peer_pipe_on_sent(&pipe_);
+    take_all();
     for (unsigned i = before; i < sent_count; i++)
         assert_int_equal(sent[i].number, 2);
     assert_int_equal(pipe_.bytes, 0);
@@ -394,8 +452,7 @@ test_random(void **state)
         if (random_below(&seed, 3) > 0)
             take_all_but((uint32_t)random_below(&seed, pipe_.out + 1));
     }
-    while (pipe_.out > 0)
-        peer_pipe_on_sent(&pipe_);
+    take_all();
     for (unsigned i = 0; i < sent_count; i++) {
         assert_int_equal(sent[i].kind, came[sent[i].number] == 0 ? PEER_ANSWER : PEER_PART);
         came[sent[i].number] += sent[i].payload_bytes;
@@ -415,6 +472,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         PIPE_TEST(test_at_once_and_in_order),
+        PIPE_TEST(test_together),
         PIPE_TEST(test_parts_in_turn),
         PIPE_TEST(test_small_overtakes_large),
         PIPE_TEST(test_large_is_not_starved),

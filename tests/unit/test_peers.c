@@ -2,7 +2,7 @@
 /*
  * Proves that calls of one node reach another and come back as they went, whatever their length,
  * many at once; that each try ends once, also when the other node is killed, is not there, is
- * another one, or makes no sense; that a cancelled one is cancelled there.
+ * another one; that a cancelled one is cancelled there.
  *
  * Run with the argument "serve" this program is a node to be killed: it prints its port.
  *
@@ -409,138 +409,6 @@ serve(void)
     return 0;
 }
 
-/* ---- frames that make no sense ---- */
-
-struct hostile {
-    struct rpc_client *client;
-    unsigned ended;
-    enum status status;
-};
-
-static void
-hostile_message(void *context, const struct rpc_message *message)
-{
-    (void)context;
-    (void)message;
-}
-
-static void
-hostile_end(void *context, const struct rpc_client_end *end)
-{
-    struct hostile *hostile = context;
-    pthread_mutex_lock(&rig_lock);
-    hostile->status = end->status;
-    hostile->ended++;
-    pthread_cond_broadcast(&rig_changed);
-    pthread_mutex_unlock(&rig_lock);
-}
-
-static const struct rpc_client_events hostile_events = {.on_message = hostile_message,
-                                                        .on_end = hostile_end};
-
-static const char *hostile_to = "b";
-static enum peer_flow_shape hostile_shape = PEER_FLOW_UNARY;
-
-static size_t
-hostile_frame(enum peer_kind kind, uint32_t number, unsigned char *head)
-{
-    static struct peer_frame frame;
-    memset(&frame, 0, sizeof(frame));
-    frame.kind = kind;
-    if (kind == PEER_HELLO) {
-        frame.hello = (struct peer_hello){PEER_VERSION, "x", hostile_to, 1};
-    } else if (kind == PEER_CALL) {
-        frame.call.number = number;
-        frame.call.method = "/t.T/Hold";
-        frame.call.model = "m";
-        frame.call.hop = MESH_HOP_LOAD;
-        frame.call.shape = hostile_shape;
-    } else if (kind == PEER_MESSAGE) {
-        frame.message.number = number;
-        frame.message.has_message = hostile_shape != PEER_FLOW_OPEN; /* nothing, and not the end */
-    } else if (kind == PEER_CREDIT) {
-        frame.credit = (struct peer_credit){number, 1};
-    } else {
-        frame.about.number = number;
-    }
-    return peer_frame_write(&frame, head);
-}
-
-/* A stream of two frames after its hello ends with that status. */
-static void
-check_ends(struct caller *caller, const char *address, enum peer_kind first, enum peer_kind second,
-           enum status status)
-{
-    unsigned char head[PEER_HEAD_BYTES_MAX];
-    struct hostile hostile = {.ended = 0};
-    struct rpc_client_call *call;
-    struct error error = ERROR_NONE;
-    struct rpc_client_options options = {.queue = caller->queue, .target = address};
-    assert_int_equal(rpc_client_create(&options, &hostile.client, &error), STATUS_OK);
-    struct rpc_piece hello = {.data = head, .bytes = hostile_frame(PEER_HELLO, 0, head)};
-    struct rpc_client_request request = {.method = PEER_METHOD,
-                                         .kind = RPC_BIDI_STREAM,
-                                         .deadline_ns = TIME_NEVER_NS,
-                                         .pieces = &hello,
-                                         .piece_count = 1,
-                                         .events = &hostile_events,
-                                         .context = &hostile};
-    rpc_client_start(hostile.client, &request, &call);
-    enum peer_kind kinds[] = {first, second};
-    for (int i = 0; i < 2; i++) {
-        struct rpc_piece piece = {.data = "\x0f\xff", .bytes = 2};
-        if (kinds[i] != 0)
-            piece =
-                (struct rpc_piece){.data = head, .bytes = hostile_frame(kinds[i], 1 << 14, head)};
-        if (rpc_client_send(call, &piece, 1) != STATUS_OK)
-            break; /* it has ended already */
-    }
-    RIG_WAIT(hostile.ended == 1);
-    assert_int_equal(hostile.status, status);
-    rpc_client_release(call);
-    rpc_client_destroy(hostile.client);
-}
-
-static void
-check_refused(struct caller *caller, const char *address, enum peer_kind first,
-              enum peer_kind second)
-{
-    check_ends(caller, address, first, second, STATUS_INVALID_ARGUMENT);
-}
-
-static void
-test_refused(void **state)
-{
-    (void)state;
-    struct house *house = house_open();
-    struct caller *caller = caller_open(house->address);
-    struct ask *held = ask_create("/t.T/Hold", 10);
-    ask_send(caller, held);
-    RIG_WAIT(house->held == 1);
-    check_refused(caller, house->address, PEER_HELLO, PEER_CANCEL);
-    check_refused(caller, house->address, PEER_ANSWER, PEER_CANCEL);
-    check_refused(caller, house->address, PEER_CALL, PEER_CALL); /* the same number twice */
-    check_refused(caller, house->address, PEER_CALL, PEER_PART); /* more than was said */
-    check_refused(caller, house->address, PEER_CALL, 0);         /* no frame */
-    for (int shape = PEER_FLOW_UNARY; shape <= PEER_FLOW_EMPTY; shape++) {
-        hostile_shape = (enum peer_flow_shape)shape;
-        check_refused(caller, house->address, PEER_CALL, PEER_MESSAGE);
-        check_refused(caller, house->address, PEER_CALL, PEER_CREDIT); /* for nothing */
-        check_refused(caller, house->address, PEER_CALL, PEER_PART);
-    }
-    hostile_to = "c";
-    check_ends(caller, house->address, PEER_CANCEL, PEER_CANCEL, STATUS_FAILED_PRECONDITION);
-    hostile_to = "b";
-    pthread_mutex_lock(&rig_lock);
-    house->lets_go = true;
-    pthread_cond_broadcast(&rig_changed);
-    pthread_mutex_unlock(&rig_lock);
-    check_echoed(held, 10); /* others do not notice */
-    ask_free(held);
-    caller_close(caller);
-    house_close(house);
-}
-
 int
 main(int argc, char **argv)
 {
@@ -559,7 +427,6 @@ main(int argc, char **argv)
         cmocka_unit_test(test_caller_goes),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_refused),
     };
     if (argc == 2 && strcmp(argv[1], "serve") == 0)
         return serve();

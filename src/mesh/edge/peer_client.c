@@ -26,7 +26,7 @@ client_make(struct link *link, const struct peers_options *options)
         .queue = link->scratch->queue,
         .target = link->address,
         .tls = options->tls,
-        .message_bytes_max = PEER_PART_BYTES_MAX + 2 * PEER_HEAD_BYTES_MAX,
+        .message_bytes_max = PEER_MESSAGE_BYTES_MAX,
         .keepalive_time_ns = PEERS_PING_NS,
         .keepalive_timeout_ns = PEERS_PING_ANSWER_NS,
     };

@@ -3,18 +3,10 @@
  * behind the first message of one, and ahead of its answer's end. */
 #pragma once
 
+#include "mesh/edge/peer_gathered.h"
 #include "mesh/edge/peer_session.h"
 
 enum { SESSION_PLACE_MASK = PEERS_CALLS_MAX - 1 };
-
-/* A message that comes in parts: kept pieces, references of ours. */
-struct gathered {
-    struct rpc_piece *pieces;
-    size_t count;
-    size_t capacity;
-    uint64_t received;
-    uint64_t expected;
-};
 
 /*
  * A call of the peer's. Who is over first decides: it is out of the session's table from the moment
@@ -45,9 +37,6 @@ struct incoming {
 
 /* ---- peer_session.c ---- */
 
-void gathered_add(struct gathered *gathered, const struct rpc_message *message,
-                  const struct peer_frame *frame);
-void gathered_release(struct gathered *gathered);
 struct incoming *incoming_of(struct peer_request *request);
 void incoming_release(struct incoming *incoming);
 /* NULL: it is over, or never was. The caller releases it. */

@@ -7,105 +7,7 @@
 #include "base/check.h"
 #include "base/log.h"
 
-enum {
-    PLACE_BITS = 14, /* a number's low bits: its slot. The others: which use of it */
-    PLACE_MASK = (1 << PLACE_BITS) - 1,
-    SLOTS_FIRST = 64,
-    PIECES_FIRST = 8,
-};
 _Static_assert((int)PEERS_METADATA_MAX == (int)PEER_METADATA_MAX, "what a frame has room for");
-_Static_assert(PEERS_CALLS_MAX == 1 << PLACE_BITS, "a place for each call");
-
-/* A call on the stream. */
-struct slot {
-    struct peer_request *request; /* NULL: free */
-    uint32_t number;
-    uint32_t attempt;
-    uint32_t next_free;
-    /* An answer in parts: its first frame, and what has come of the message. */
-    struct rpc_kept *first;
-    struct rpc_piece *pieces; /* kept; references of ours */
-    uint32_t piece_count;
-    uint32_t piece_capacity;
-    uint64_t received;
-    uint64_t expected;
-    bool is_message; /* of a flow, and not the last word */
-    /* Of a flow, as peer_flow_cost counts: */
-    uint64_t in;     /* that came and was not taken */
-    uint64_t credit; /* that was taken, and the peer not told */
-    uint64_t out;    /* that was sent, and the peer has not taken */
-};
-
-/* ---- slots ---- */
-
-static void
-slots_grow(struct link *link)
-{
-    uint32_t count = link->slot_count == 0 ? SLOTS_FIRST : link->slot_count * 2;
-    link->slots = realloc(link->slots, count * sizeof(*link->slots));
-    CHECK(link->slots != NULL);
-    for (uint32_t i = count; i-- > link->slot_count;) {
-        link->slots[i] = (struct slot){.number = i, .next_free = link->free_slot};
-        link->free_slot = i + 1;
-    }
-    link->slot_count = count;
-}
-
-/* NULL: there are too many. */
-static struct slot *
-slot_take(struct link *link, struct peer_request *request, uint32_t attempt)
-{
-    if (request->flow != NULL && link->flow_count == PEERS_FLOWS_MAX)
-        return NULL;
-    if (link->free_slot == 0) {
-        if (link->slot_count == PEERS_CALLS_MAX)
-            return NULL;
-        slots_grow(link);
-    }
-    struct slot *slot = &link->slots[link->free_slot - 1];
-    link->free_slot = slot->next_free;
-    link->used_count++;
-    link->flow_count += request->flow != NULL;
-    *slot = (struct slot){
-        .request = request, .number = slot->number + (1 << PLACE_BITS), .attempt = attempt};
-    return slot;
-}
-
-static void
-pieces_release(struct rpc_piece *pieces, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        rpc_kept_release((struct rpc_kept *)(uintptr_t)pieces[i].kept);
-    free(pieces);
-}
-
-static void
-answer_drop(struct slot *slot)
-{
-    rpc_kept_release(slot->first);
-    pieces_release(slot->pieces, slot->piece_count);
-}
-
-/* What it had received is its taker's. */
-static void
-slot_free(struct link *link, struct slot *slot)
-{
-    link->flow_count -= slot->request->flow != NULL;
-    slot->request = NULL;
-    slot->next_free = link->free_slot;
-    link->free_slot = (slot->number & PLACE_MASK) + 1;
-    link->used_count--;
-}
-
-static struct slot *
-slot_find(struct link *link, uint32_t number)
-{
-    uint32_t place = number & PLACE_MASK;
-    if (place >= link->slot_count)
-        return NULL;
-    struct slot *slot = &link->slots[place];
-    return slot->request != NULL && slot->number == number ? slot : NULL;
-}
 
 /* ---- the end of a try ---- */
 
@@ -139,10 +41,10 @@ deliver(const struct link *link, const struct slot *slot, const struct peer_answ
     struct rpc_answer answer = {
         .status = told->status,
         .text = told->text,
-        .pieces = !told->has_message       ? NULL
-                  : slot->piece_count == 0 ? nothing
-                                           : slot->pieces,
-        .piece_count = slot->piece_count,
+        .pieces = !told->has_message         ? NULL
+                  : slot->message.count == 0 ? nothing
+                                             : slot->message.pieces,
+        .piece_count = slot->message.count,
         .initial = told->initial,
         .initial_count = told->initial_count,
         .trailers = told->trailing,
@@ -162,10 +64,10 @@ deliver_flow(const struct slot *slot, const struct peer_frame *frame)
         request->type->on_room(request, frame->credit.cost);
     } else {
         const struct rpc_answer part = {
-            .pieces = !told->has_message       ? NULL
-                      : slot->piece_count == 0 ? nothing
-                                               : slot->pieces,
-            .piece_count = slot->piece_count,
+            .pieces = !told->has_message         ? NULL
+                      : slot->message.count == 0 ? nothing
+                                                 : slot->message.pieces,
+            .piece_count = slot->message.count,
             .initial = told->initial,
             .initial_count = told->initial_count,
         };
@@ -181,25 +83,8 @@ static void
 refuse(struct link *link, const char *why)
 {
     log_warn("peer_refused instance=\"%s\" reason=\"%s\"", link->instance, why);
+    link->is_refused = true;
     rpc_client_cancel(link->call);
-}
-
-static void
-piece_add(struct slot *slot, const struct rpc_message *message, const struct peer_frame *frame)
-{
-    if (frame->payload_bytes == 0)
-        return;
-    if (slot->piece_count == slot->piece_capacity) {
-        slot->piece_capacity = slot->piece_capacity == 0 ? 1 : slot->piece_capacity * 2;
-        slot->pieces = realloc(slot->pieces, slot->piece_capacity * sizeof(*slot->pieces));
-        CHECK(slot->pieces != NULL);
-    }
-    slot->received += frame->payload_bytes;
-    slot->pieces[slot->piece_count++] = (struct rpc_piece){
-        .kept = rpc_message_keep(message),
-        .offset = (size_t)frame->payload_offset,
-        .bytes = (size_t)frame->payload_bytes,
-    };
 }
 
 /* Locked. A message of a flow, and a reference of its request; the slot is ready for the next. */
@@ -209,25 +94,31 @@ take_message(struct slot *slot, struct slot *taken)
     *taken = *slot;
     taken->request->type->hold(taken->request);
     slot->first = NULL;
-    slot->pieces = NULL;
-    slot->piece_count = slot->piece_capacity = 0;
-    slot->received = slot->expected = 0;
+    slot->message = (struct gathered){.pieces = NULL};
     slot->is_message = false;
+}
+
+/* Locked. More is to come: what the frame says is needed then. */
+static void
+keep_first(struct slot *slot, const struct rpc_message *message, const struct peer_frame *frame)
+{
+    slot->first = rpc_message_keep(message);
+    slot->first_offset = frame->offset;
 }
 
 /* Locked. True: `*taken` is complete, and no longer the link's. */
 static bool
 take_if_whole(struct link *link, struct slot *slot, struct slot *taken)
 {
-    if (slot->received < slot->expected)
+    if (slot->message.received < slot->message.expected)
         return false;
-    link->received_bytes += slot->received;
+    link->received_bytes += slot->message.received;
     if (slot->is_message) {
         take_message(slot, taken);
         return true;
     }
     *taken = *slot;
-    slot_free(link, slot);
+    slots_free(&link->slots, slot);
     return true;
 }
 
@@ -237,7 +128,7 @@ on_answer(struct link *link, const struct rpc_message *message, struct peer_fram
           struct slot *taken)
 {
     struct peer_answer *answer = &frame->answer;
-    struct slot *slot = slot_find(link, answer->number);
+    struct slot *slot = slots_find(&link->slots, answer->number);
     if (slot == NULL)
         return false; /* abandoned */
     if (slot->first != NULL || frame->payload_bytes > answer->message_bytes) {
@@ -249,12 +140,12 @@ on_answer(struct link *link, const struct rpc_message *message, struct peer_fram
         answer->end =
             MESH_END_FAILED; /* parts that follow belong to nothing, and are passed over */
     } else {
-        slot->expected = answer->message_bytes;
-        piece_add(slot, message, frame);
+        slot->message.expected = answer->message_bytes;
+        gathered_add(&slot->message, message, frame);
     }
     if (take_if_whole(link, slot, taken))
         return true;
-    slot->first = rpc_message_keep(message);
+    keep_first(slot, message, frame);
     return false;
 }
 
@@ -263,15 +154,15 @@ static bool
 on_part(struct link *link, const struct rpc_message *message, const struct peer_frame *frame,
         struct slot *taken)
 {
-    struct slot *slot = slot_find(link, frame->about.number);
+    struct slot *slot = slots_find(&link->slots, frame->about.number);
     if (slot == NULL)
         return false;
     if (slot->first == NULL || frame->payload_bytes == 0 ||
-        frame->payload_bytes > slot->expected - slot->received) {
+        frame->payload_bytes > slot->message.expected - slot->message.received) {
         refuse(link, "a part that belongs to nothing");
         return false;
     }
-    piece_add(slot, message, frame);
+    gathered_add(&slot->message, message, frame);
     return take_if_whole(link, slot, taken);
 }
 
@@ -304,7 +195,7 @@ give_up(struct link *link, struct slot *slot, struct peer_frame *frame, struct s
     peer_pipe_drop(&link->pipe, slot->number);
     send_cancel(link, slot->number);
     *taken = *slot;
-    slot_free(link, slot);
+    slots_free(&link->slots, slot);
     frame->kind = PEER_ANSWER;
     frame->answer.end = MESH_END_OK;
     frame->answer.status = STATUS_RESOURCE_EXHAUSTED;
@@ -320,7 +211,7 @@ on_flow_message(struct link *link, const struct rpc_message *message, struct pee
                 struct slot *taken)
 {
     const struct peer_message *told = &frame->message;
-    struct slot *slot = slot_find(link, told->number);
+    struct slot *slot = slots_find(&link->slots, told->number);
     if (slot == NULL)
         return false;
     bool is_empty = !told->has_message || told->message_bytes == 0;
@@ -334,11 +225,11 @@ on_flow_message(struct link *link, const struct rpc_message *message, struct pee
     if (told->has_message)
         slot->in += peer_flow_cost(told->message_bytes);
     slot->is_message = true;
-    slot->expected = told->message_bytes;
-    piece_add(slot, message, frame);
+    slot->message.expected = told->message_bytes;
+    gathered_add(&slot->message, message, frame);
     if (take_if_whole(link, slot, taken))
         return true;
-    slot->first = rpc_message_keep(message);
+    keep_first(slot, message, frame);
     return false;
 }
 
@@ -346,7 +237,7 @@ on_flow_message(struct link *link, const struct rpc_message *message, struct pee
 static bool
 on_credit(struct link *link, const struct peer_credit *credit, struct slot *taken)
 {
-    struct slot *slot = slot_find(link, credit->number);
+    struct slot *slot = slots_find(&link->slots, credit->number);
     if (slot == NULL)
         return false;
     if (slot->request->flow == NULL || credit->cost > slot->out) {
@@ -373,14 +264,14 @@ on_hello(struct link *link, const struct peer_hello *hello)
     link->start_ms = hello->start_ms;
 }
 
-/* Locked. True: something is complete, and taken. */
+/* Locked. The frame at the cursor. True: something is complete, and taken. */
 static bool
-on_frame(struct link *link, const struct rpc_message *message, struct peer_frame *frame,
-         struct slot *taken)
+on_frame(struct link *link, const struct rpc_message *message, struct wire_cursor *cursor,
+         struct peer_frame *frame, struct slot *taken)
 {
     struct error error;
     error_clear(&error);
-    if (peer_frame_open(message, frame, &error) != STATUS_OK ||
+    if (peer_frame_open(message, cursor, frame, &error) != STATUS_OK ||
         peer_frame_read(frame, link->scratch->texts, &error) != STATUS_OK) {
         refuse(link, error.text);
         return false;
@@ -406,37 +297,51 @@ on_frame(struct link *link, const struct rpc_message *message, struct peer_frame
 static void
 leave_if_idle(struct link *link)
 {
-    if (link->is_leaving && link->used_count == 0 && link->call != NULL)
+    if (link->is_leaving && link->slots.used_count == 0 && link->call != NULL)
         rpc_client_cancel(link->call);
+}
+
+/* Unlocked. What the frame has completed; if it came in parts, the first of them says what it is.
+ */
+static void
+hand_over(struct link *link, struct slot *taken, int64_t start_ms)
+{
+    struct peer_scratch *scratch = link->scratch;
+    struct peer_frame *frame = &scratch->frame;
+    if (taken->first != NULL) {
+        const struct rpc_message *first = rpc_kept_message(taken->first);
+        struct wire_cursor cursor = peer_frame_at(first, taken->first_offset);
+        struct error error = ERROR_NONE;
+        CHECK(peer_frame_open(first, &cursor, frame, &error) == STATUS_OK &&
+              peer_frame_read(frame, scratch->texts, &error) == STATUS_OK);
+    }
+    if (frame->kind == PEER_ANSWER)
+        deliver(link, taken, &frame->answer, start_ms);
+    else
+        deliver_flow(taken, frame);
+    slot_drop(taken);
 }
 
 static void
 on_message(void *context, const struct rpc_message *message)
 {
     struct link *link = context;
-    struct peer_scratch *scratch = link->scratch;
-    struct peer_frame *frame = &scratch->frame;
-    struct slot taken;
+    struct wire_cursor cursor = wire_begin(message);
+    bool more;
+    do {
+        struct slot taken;
+        pthread_mutex_lock(&link->lock);
+        bool whole =
+            !link->is_refused && on_frame(link, message, &cursor, &link->scratch->frame, &taken);
+        more = cursor.left > 0 && !link->is_refused;
+        int64_t start_ms = link->start_ms;
+        leave_if_idle(link);
+        pthread_mutex_unlock(&link->lock);
+        if (whole)
+            hand_over(link, &taken, start_ms);
+    } while (more);
     pthread_mutex_lock(&link->lock);
-    bool whole = link->call != NULL && on_frame(link, message, frame, &taken);
-    int64_t start_ms = link->start_ms;
-    leave_if_idle(link);
-    pthread_mutex_unlock(&link->lock);
-    if (whole && taken.first != NULL) {
-        struct error error = ERROR_NONE;
-        CHECK(peer_frame_open(rpc_kept_message(taken.first), frame, &error) == STATUS_OK &&
-              peer_frame_read(frame, scratch->texts, &error) == STATUS_OK);
-    }
-    if (whole) {
-        if (frame->kind == PEER_ANSWER)
-            deliver(link, &taken, &frame->answer, start_ms);
-        else
-            deliver_flow(&taken, frame);
-        answer_drop(&taken);
-    }
-    pthread_mutex_lock(&link->lock);
-    if (link->call != NULL)
-        rpc_client_read(link->call);
+    rpc_client_read(link->call);
     pthread_mutex_unlock(&link->lock);
 }
 
@@ -464,7 +369,7 @@ log_end(struct link *link, const struct rpc_client_end *end)
     link->has_warned = true;
     if (link->has_heard)
         log_warn("peer_lost instance=\"%s\" calls=%u status=%s error=\"%.*s\"", link->instance,
-                 link->used_count, status_name(end->status), bytes, text);
+                 link->slots.used_count, status_name(end->status), bytes, text);
     else
         log_warn("peer_unreachable instance=\"%s\" address=\"%s\" status=%s error=\"%.*s\"",
                  link->instance, link->address, status_name(end->status), bytes, text);
@@ -477,23 +382,22 @@ on_end(void *context, const struct rpc_client_end *end)
     static const struct driver_end unreachable = {.end = MESH_END_UNREACHABLE};
     pthread_mutex_lock(&link->lock);
     log_end(link, end);
-    struct slot *slots = link->slots;
-    uint32_t count = link->slot_count;
+    struct slots slots = link->slots;
     rpc_client_release(link->call);
     link->call = NULL;
-    link->has_heard = false;
-    link->slots = NULL;
-    link->slot_count = link->used_count = link->flow_count = link->free_slot = 0;
+    link->has_heard = link->is_refused = false;
+    link->slots = (struct slots){.all = NULL};
     peer_pipe_fini(&link->pipe);
     bool is_leaving = link->is_leaving;
     pthread_mutex_unlock(&link->lock);
-    for (uint32_t i = 0; i < count; i++) {
-        if (slots[i].request == NULL)
+    for (uint32_t i = 0; i < slots.count; i++) {
+        struct slot *slot = &slots.all[i];
+        if (slot->request == NULL)
             continue;
-        answer_drop(&slots[i]);
-        try_end(slots[i].request, slots[i].attempt, &unreachable, NULL);
+        slot_drop(slot);
+        try_end(slot->request, slot->attempt, &unreachable, NULL);
     }
-    free(slots);
+    free(slots.all);
     if (is_leaving)
         peers_link_free(link->peers, link);
 }
@@ -592,7 +496,7 @@ put_message(struct link *link, struct slot *slot, const struct rpc_piece *pieces
 static struct slot *
 slot_of(struct link *link, const struct peer_request *request)
 {
-    struct slot *slot = slot_find(link, request->number);
+    struct slot *slot = slots_find(&link->slots, request->number);
     return slot != NULL && slot->request == request ? slot : NULL;
 }
 
@@ -694,7 +598,7 @@ link_forward(struct link *link, const struct driver_attempt *attempt, struct pee
     if (is_late)
         return DRIVER_ENDED;
     uint64_t bytes = frame_fill(&frame, attempt, request);
-    struct slot *slot = slot_take(link, request, attempt->number);
+    struct slot *slot = slots_take(&link->slots, request, attempt->number);
     end->end = MESH_END_OVERLOADED;
     if (slot == NULL)
         return DRIVER_ENDED;
@@ -702,7 +606,7 @@ link_forward(struct link *link, const struct driver_attempt *attempt, struct pee
     enum status status =
         peer_pipe_put(&link->pipe, &frame, request->pieces, request->piece_count, bytes);
     if (status != STATUS_OK) {
-        slot_free(link, slot);
+        slots_free(&link->slots, slot);
         check_pipe(link);
         end->end = end_of_status(status);
         return DRIVER_ENDED;
@@ -733,13 +637,13 @@ bool
 link_abandon(struct link *link, const struct peer_request *request, uint32_t attempt)
 {
     pthread_mutex_lock(&link->lock);
-    struct slot *slot = slot_find(link, request->number);
+    struct slot *slot = slots_find(&link->slots, request->number);
     bool is_ours = slot != NULL && slot->request == request && slot->attempt == attempt;
     if (is_ours) {
         peer_pipe_drop(&link->pipe, slot->number);
         send_cancel(link, slot->number);
-        answer_drop(slot);
-        slot_free(link, slot);
+        slot_drop(slot);
+        slots_free(&link->slots, slot);
         leave_if_idle(link);
     }
     pthread_mutex_unlock(&link->lock);

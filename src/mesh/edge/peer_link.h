@@ -12,9 +12,8 @@
 #include <pthread.h>
 
 #include "mesh/edge/peer_pipe.h"
+#include "mesh/edge/peer_slots.h"
 #include "mesh/edge/peers.h"
-
-struct slot;
 
 struct link {
     struct link *next; /* of all */
@@ -26,6 +25,7 @@ struct link {
     bool is_leaving; /* no more calls; it ends when the last has */
     bool has_heard;  /* the peer's hello */
     bool has_warned; /* that it cannot be reached */
+    bool is_refused; /* it has broken the protocol, and is not listened to any more */
     char *instance;
     char *address;
     struct rpc_client *client;    /* NULL: none was needed yet, or all is over */
@@ -33,11 +33,7 @@ struct link {
     struct rpc_client_call *call; /* NULL: no stream */
     int64_t start_ms;             /* of the peer's process */
     struct peer_pipe pipe;
-    struct slot *slots;
-    uint32_t slot_count;
-    uint32_t used_count;
-    uint32_t flow_count; /* of these, that have a flow */
-    uint32_t free_slot;  /* index + 1; 0: none */
+    struct slots slots;
     /* Since the memory was made, for whatever peers. */
     uint64_t sent_bytes; /* messages of calls, that were put into the pipe */
     uint64_t received_bytes;

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 
-enum { PIECES_AT_HAND = 16 };
+enum { PIECES_AT_HAND = 64 };
 
 /* A frame that waits, or a message in parts. The pieces are its own: copied ones point into it. */
 struct peer_item {
@@ -101,14 +101,37 @@ item_cut(const struct peer_item *item, uint64_t from, uint64_t to, struct rpc_pi
 
 /* ---- items ---- */
 
+static bool
+is_copied(const struct rpc_piece *piece)
+{
+    return piece->bytes <= PEER_PIPE_COPIED_BYTES ||
+           (piece->kept == NULL && piece->release == NULL);
+}
+
 static size_t
 copied_bytes(const struct rpc_piece *pieces, size_t count)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < count; i++)
-        if (pieces[i].kept == NULL && pieces[i].release == NULL)
+        if (is_copied(&pieces[i]))
             bytes += pieces[i].bytes;
     return bytes;
+}
+
+/* Its bytes lie in `room` then; a lent one was given back. */
+static void
+piece_copy(struct rpc_piece *piece, unsigned char *room)
+{
+    if (piece->kept != NULL) {
+        struct wire_cursor cursor = wire_begin(rpc_kept_message(piece->kept));
+        wire_skip(&cursor, piece->offset);
+        wire_read(&cursor, room, piece->bytes);
+    } else {
+        if (piece->bytes > 0)
+            memcpy(room, piece->data, piece->bytes);
+        piece_release(piece);
+    }
+    *piece = (struct rpc_piece){.data = room, .bytes = piece->bytes};
 }
 
 enum cut { UNCUT, CUT };
@@ -132,15 +155,13 @@ item_create(uint32_t number, const void *head, size_t head_bytes, const struct r
         struct rpc_piece *piece = &item->pieces[i];
         *piece = pieces[i];
         item->bytes += piece->bytes;
-        if (piece->kept != NULL) {
-            rpc_kept_acquire((struct rpc_kept *)(uintptr_t)piece->kept);
-        } else if (piece->release != NULL) {
-            if (cut == CUT)
-                piece_share(piece);
-        } else if (piece->bytes > 0) {
-            memcpy(room, piece->data, piece->bytes);
-            piece->data = room;
+        if (is_copied(piece)) {
+            piece_copy(piece, room);
             room += piece->bytes;
+        } else if (piece->kept != NULL) {
+            rpc_kept_acquire((struct rpc_kept *)(uintptr_t)piece->kept);
+        } else if (cut == CUT) {
+            piece_share(piece);
         }
     }
     return item;
@@ -167,26 +188,54 @@ item_free(struct peer_item *item, enum pieces pieces)
 
 /* ---- sending ---- */
 
-static enum status
-send_frame(struct peer_pipe *pipe, const void *head, size_t head_bytes,
-           const struct rpc_piece *pieces, size_t count)
-{
+/* Pieces of a message that is about to be sent. */
+struct gather {
     struct rpc_piece at_hand[PIECES_AT_HAND];
-    struct rpc_piece *all = at_hand;
-    if (count >= PIECES_AT_HAND) {
-        all = malloc((count + 1) * sizeof(*all)); /* a message in many pieces, which is large */
-        CHECK(all != NULL);
-    }
-    all[0] = (struct rpc_piece){.data = head, .bytes = head_bytes};
+    struct rpc_piece *all;
+    size_t count;
+};
+
+static void
+gather_begin(struct gather *gather, size_t room)
+{
+    gather->count = 0;
+    gather->all = gather->at_hand;
+    if (room <= PIECES_AT_HAND)
+        return;
+    gather->all = malloc(room * sizeof(*gather->all)); /* many, which is a lot of bytes */
+    CHECK(gather->all != NULL);
+}
+
+static void
+gather_frame(struct gather *gather, const void *head, size_t head_bytes,
+             const struct rpc_piece *pieces, size_t count)
+{
+    gather->all[gather->count++] = (struct rpc_piece){.data = head, .bytes = head_bytes};
     if (count > 0)
-        memcpy(all + 1, pieces, count * sizeof(*all));
-    enum status status = pipe->send(pipe->stream, all, count + 1);
-    if (all != at_hand)
-        free(all);
+        memcpy(gather->all + gather->count, pieces, count * sizeof(*pieces));
+    gather->count += count;
+}
+
+static enum status
+gather_send(struct gather *gather, struct peer_pipe *pipe)
+{
+    enum status status = pipe->send(pipe->stream, gather->all, gather->count);
+    if (gather->all != gather->at_hand)
+        free(gather->all);
     pipe->out++;
     if (status != STATUS_OK)
         pipe->is_broken = true;
     return status == STATUS_OK ? STATUS_OK : STATUS_CANCELLED;
+}
+
+static enum status
+send_frame(struct peer_pipe *pipe, const void *head, size_t head_bytes,
+           const struct rpc_piece *pieces, size_t count)
+{
+    struct gather gather;
+    gather_begin(&gather, 1 + count);
+    gather_frame(&gather, head, head_bytes, pieces, count);
+    return gather_send(&gather, pipe);
 }
 
 /* The next part of a message, behind that head. */
@@ -270,44 +319,71 @@ pump_part(struct peer_pipe *pipe)
     item_free(item, PIECES_THERE);
 }
 
-static void
-pump_whole(struct peer_pipe *pipe)
+/* The items up to `end` are out of the queue. */
+static struct peer_item *
+queue_take(struct peer_pipe *pipe, struct peer_item *end)
 {
-    struct peer_item *item = pipe->first;
-    struct peer_item *rest = item->rest;
-    pipe->first = item->next;
-    if (pipe->first == NULL)
+    struct peer_item *first = pipe->first;
+    pipe->first = end;
+    if (end == NULL)
         pipe->last = &pipe->first;
-    pipe->since_part++;
-    pipe->bytes -= item->head_bytes + item->bytes;
-    if (rest == NULL) {
-        (void)send_frame(pipe, item->head, item->head_bytes, item->pieces, item->piece_count);
-    } else {
-        send_part(pipe, rest, item->head, item->head_bytes, part_bytes(rest));
-        item->rest = NULL;
-        ring_append(pipe, rest);
-    }
+    return first;
+}
+
+static void
+pump_first_part(struct peer_pipe *pipe)
+{
+    struct peer_item *item = queue_take(pipe, pipe->first->next);
+    struct peer_item *rest = item->rest;
+    pipe->bytes -= item->head_bytes;
+    send_part(pipe, rest, item->head, item->head_bytes, part_bytes(rest));
+    item->rest = NULL;
+    ring_append(pipe, rest);
     item_free(item, PIECES_GONE);
 }
 
-static bool
-part_may_go(const struct peer_pipe *pipe)
+/* One whole frame, or as many of those that wait as may go together. */
+static void
+pump_whole(struct peer_pipe *pipe)
 {
-    return pipe->ring != NULL && pipe->out < PEER_PIPE_OUT_MAX &&
-           (pipe->out < PEER_PIPE_PARTS_OUT || pipe->since_part >= PEER_PIPE_TURN);
+    struct peer_item *end = pipe->first;
+    uint64_t bytes = 0;
+    size_t pieces = 0;
+    do {
+        bytes += end->head_bytes + end->bytes;
+        pieces += 1 + end->piece_count;
+        end = end->next;
+    } while (end != NULL && end->rest == NULL &&
+             bytes + end->head_bytes + end->bytes <= PEER_PIPE_TOGETHER_BYTES);
+    struct peer_item *first = queue_take(pipe, end);
+    struct gather gather;
+    gather_begin(&gather, pieces);
+    for (struct peer_item *item = first; item != end; item = item->next)
+        gather_frame(&gather, item->head, item->head_bytes, item->pieces, item->piece_count);
+    pipe->bytes -= bytes;
+    (void)gather_send(&gather, pipe); /* is_broken says it */
+    while (first != end) {
+        struct peer_item *next = first->next;
+        item_free(first, PIECES_GONE);
+        first = next;
+    }
 }
 
 static void
 pump(struct peer_pipe *pipe)
 {
-    while (!pipe->is_broken) {
-        bool whole = pipe->first != NULL && pipe->out < PEER_PIPE_OUT_MAX;
-        if (part_may_go(pipe) && (!whole || pipe->since_part >= PEER_PIPE_TURN))
+    while (!pipe->is_broken && pipe->out < PEER_PIPE_OUT_MAX) {
+        if (pipe->ring != NULL && (pipe->first == NULL || pipe->since_part >= PEER_PIPE_TURN)) {
             pump_part(pipe);
-        else if (whole)
-            pump_whole(pipe);
-        else
+        } else if (pipe->first != NULL) {
+            pipe->since_part++;
+            if (pipe->first->rest != NULL)
+                pump_first_part(pipe);
+            else
+                pump_whole(pipe);
+        } else {
             return;
+        }
     }
 }
 

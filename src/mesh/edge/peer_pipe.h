@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What one side of a stream between nodes has to say, in the order in which it goes out. A frame
- * goes to the transport at once while that takes frames readily; what it cannot take yet waits
- * here, whole frames in their order, and messages that are larger than a part in a ring, of which
- * each has a part sent in turn. So a large message delays small ones by two parts, and nothing
- * waits where it cannot be taken back.
+ * goes to the transport at once while that takes messages readily; what it cannot take yet waits
+ * here: whole frames in their order, of which as many as are small then go as one message, and
+ * those that are larger than a part in a ring, of which each has a part sent in turn. So a large
+ * message delays small ones by two parts, and nothing waits where it cannot be taken back.
  *
  * Not locked: its user has one lock for a stream, and holds it around every function.
  */
@@ -13,9 +13,10 @@
 #include "mesh/edge/peer_wire.h"
 
 enum {
-    PEER_PIPE_OUT_MAX = 48,  /* frames given to the transport ahead of its taking them: it has 64 */
-    PEER_PIPE_PARTS_OUT = 2, /* no part is given to it while it has so many frames */
-    PEER_PIPE_TURN = 8,      /* but for one after so many whole frames */
+    PEER_PIPE_OUT_MAX = 2, /* messages given to the transport ahead of its taking them */
+    PEER_PIPE_TOGETHER_BYTES = 16 << 10, /* of frames in one message, if there are several */
+    PEER_PIPE_COPIED_BYTES = 1 << 10,    /* of a piece that waits: referring to it costs more */
+    PEER_PIPE_TURN = 8,                  /* messages of whole frames, and one part */
 };
 
 struct peer_item;
@@ -31,8 +32,8 @@ struct peer_pipe {
     uint64_t bytes;      /* of what waits */
     uint64_t window;     /* of `bytes` */
     uint32_t out;        /* given to the transport, not taken yet */
-    uint32_t since_part; /* whole frames */
-    bool is_broken;      /* the transport has refused a frame: the stream is to be ended */
+    uint32_t since_part; /* messages of whole frames */
+    bool is_broken;      /* the transport has refused a message: the stream is to be ended */
 };
 
 void peer_pipe_init(struct peer_pipe *pipe,
@@ -62,8 +63,8 @@ enum status peer_pipe_put_behind(struct peer_pipe *pipe, struct peer_frame *fram
 /* What is still to be sent of the message of that call, by its number, is not. */
 void peer_pipe_drop(struct peer_pipe *pipe, uint32_t number);
 
-/* The transport has taken a frame. It is counted here what it has: what it says of that may be old
- * when it is heard. */
+/* The transport has taken a message. It is counted here what it has: what it says of that may be
+ * old when it is heard. */
 void peer_pipe_on_sent(struct peer_pipe *pipe);
 
 /* Of a message that is not sent after all: lent pieces are released, kept ones are their owner's.

@@ -216,7 +216,7 @@ peer_server_create(const struct peer_server_options *options, struct peer_server
         .listen = options->listen,
         .listen_count = options->listen_count,
         .queue_count = 1,
-        .message_bytes_max = PEER_PART_BYTES_MAX + 2 * PEER_HEAD_BYTES_MAX,
+        .message_bytes_max = PEER_MESSAGE_BYTES_MAX,
         .armed_calls = ARMED_CALLS, /* of hot methods, which there are not */
         .armed_calls_other = ARMED_CALLS,
         .keepalive_time_ns = PEERS_PING_NS,

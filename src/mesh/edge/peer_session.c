@@ -11,37 +11,6 @@ enum { PLACES_FIRST = 64 };
 
 #define FIGURES_NS (NS_PER_S / 20)
 
-/* ---- messages in parts ---- */
-
-void
-gathered_add(struct gathered *gathered, const struct rpc_message *message,
-             const struct peer_frame *frame)
-{
-    if (frame->payload_bytes == 0)
-        return;
-    if (gathered->count == gathered->capacity) {
-        gathered->capacity = gathered->capacity == 0 ? 1 : gathered->capacity * 2;
-        gathered->pieces =
-            realloc(gathered->pieces, gathered->capacity * sizeof(*gathered->pieces));
-        CHECK(gathered->pieces != NULL);
-    }
-    gathered->received += frame->payload_bytes;
-    gathered->pieces[gathered->count++] = (struct rpc_piece){
-        .kept = rpc_message_keep(message),
-        .offset = (size_t)frame->payload_offset,
-        .bytes = (size_t)frame->payload_bytes,
-    };
-}
-
-void
-gathered_release(struct gathered *gathered)
-{
-    for (size_t i = 0; i < gathered->count; i++)
-        rpc_kept_release((struct rpc_kept *)(uintptr_t)gathered->pieces[i].kept);
-    free(gathered->pieces);
-    *gathered = (struct gathered){.pieces = NULL};
-}
-
 /* ---- references ---- */
 
 static void
@@ -387,22 +356,27 @@ incoming_create(struct session *session, uint32_t head_bytes)
     return incoming;
 }
 
-/* What is counted for a call: its message, and what may come behind it. */
+/* What is counted for a call: itself, its message, what may come behind it, and all that has come
+ * with it, which stays as long. */
 static uint64_t
-held_of(const struct peer_call *told)
+held_of(const struct rpc_message *message, const struct peer_frame *frame)
 {
-    return told->message_bytes + (told->shape == PEER_FLOW_OPEN ? PEER_FLOW_WINDOW_BYTES : 0);
+    uint64_t beside = message->bytes - frame->payload_bytes;
+    uint64_t behind = frame->call.shape == PEER_FLOW_OPEN ? PEER_FLOW_WINDOW_BYTES : 0;
+    return sizeof(struct incoming) + frame->head_bytes + frame->call.message_bytes + behind +
+           beside;
 }
 
 /* What a call that can be read asks too much of; NULL: nothing. */
 static const char *
-refusal(const struct session *session, const struct peer_call *told, enum mesh_end *end)
+refusal(const struct session *session, const struct rpc_message *message,
+        const struct peer_frame *frame, enum mesh_end *end)
 {
     *end = MESH_END_FAILED;
-    if (told->message_bytes > session->house->options->message_bytes_max)
+    if (frame->call.message_bytes > session->house->options->message_bytes_max)
         return "the message is larger than this node takes";
     *end = MESH_END_OVERLOADED;
-    if (session->held_bytes + held_of(told) > PEER_SERVER_HELD_BYTES)
+    if (session->held_bytes + held_of(message, frame) > PEER_SERVER_HELD_BYTES)
         return "too many bytes of requests wait here";
     return NULL;
 }
@@ -448,6 +422,7 @@ on_call(struct session *session, const struct rpc_message *message, const struct
     frame->kind = opened->kind;
     frame->head_bytes = opened->head_bytes;
     frame->head = opened->head;
+    frame->offset = opened->offset;
     frame->payload_offset = opened->payload_offset;
     frame->payload_bytes = opened->payload_bytes;
     enum status status = peer_frame_read(frame, incoming->texts, error);
@@ -457,7 +432,7 @@ on_call(struct session *session, const struct rpc_message *message, const struct
     if (status == STATUS_OK)
         status = check_call(session, frame, error);
     if (status == STATUS_OK)
-        why = refusal(session, told, &end);
+        why = refusal(session, message, frame, &end);
     if (status == STATUS_OK && why == NULL) {
         uint32_t place = told->number & SESSION_PLACE_MASK;
         if (place >= session->place_count)
@@ -465,7 +440,7 @@ on_call(struct session *session, const struct rpc_message *message, const struct
         session->incoming[place] = incoming;
         incoming->number = told->number;
         incoming->first.expected = told->message_bytes;
-        incoming->held = held_of(told) + sizeof(*incoming) + frame->head_bytes;
+        incoming->held = held_of(message, frame);
         session->held_bytes += incoming->held;
         session->references++;
         if (told->shape != PEER_FLOW_UNARY)
@@ -626,12 +601,14 @@ on_ensure(struct session *session, const struct peer_ensure *told)
     driver_ensure(session->house->driver, &ensure);
 }
 
+/* The one at the cursor, which goes behind it. */
 static enum status
-on_frame(struct session *session, const struct rpc_message *message, struct error *error)
+on_frame(struct session *session, const struct rpc_message *message, struct wire_cursor *cursor,
+         struct error *error)
 {
     struct peer_house *house = session->house;
     struct peer_frame *frame = &house->frame;
-    enum status status = peer_frame_open(message, frame, error);
+    enum status status = peer_frame_open(message, cursor, frame, error);
     if (status != STATUS_OK)
         return status;
     if (frame->kind == PEER_CALL && session->has_heard)
@@ -678,7 +655,11 @@ session_create(struct peer_house *house, struct rpc_call *call)
 enum status
 session_on_message(struct session *session, const struct rpc_message *message, struct error *error)
 {
-    enum status status = on_frame(session, message, error);
+    struct wire_cursor cursor = wire_begin(message);
+    enum status status;
+    do
+        status = on_frame(session, message, &cursor, error);
+    while (status == STATUS_OK && cursor.left > 0);
     if (status == STATUS_OK)
         rpc_call_read(session->call);
     else

@@ -145,7 +145,7 @@ static const struct member credit_members[] = {
 };
 static const struct shape credit_shape = SHAPE(peer_credit, credit_members);
 
-enum { FIELD_PAYLOAD = 15 };
+enum { FIELD_FRAME = 1, FIELD_PAYLOAD = 15 };
 
 /* By the number of the kind; all lie at the same place, the union's. */
 static const struct shape *const shapes[] = {
@@ -289,11 +289,15 @@ peer_frame_write(const struct peer_frame *frame, unsigned char *head)
     const unsigned char *from = (const unsigned char *)&frame->hello;
     size_t inner = shape_bytes(shape, from);
     size_t payload = frame->payload_bytes == 0 ? 0 : TAG_BYTES + varint_bytes(frame->payload_bytes);
-    if (run_bytes(inner) + payload > PEER_HEAD_BYTES_MAX)
+    size_t most = PEER_HEAD_BYTES_MAX - TAG_BYTES - WIRE_VARINT_BYTES_MAX;
+    if (run_bytes(inner) + payload > most)
         return 0;
-    unsigned char *to = put_tag(head, frame->kind, WIRE_BYTES, inner);
+    uint64_t bytes = run_bytes(inner) + payload + frame->payload_bytes;
+    unsigned char *to = put_tag(head, FIELD_FRAME, WIRE_BYTES, bytes);
+    const unsigned char *begin = to;
+    to = put_tag(to, frame->kind, WIRE_BYTES, inner);
     to = shape_write(shape, from, to);
-    CHECK((size_t)(to - head) == run_bytes(inner));
+    CHECK((size_t)(to - begin) == run_bytes(inner));
     if (payload > 0)
         to = put_tag(to, FIELD_PAYLOAD, WIRE_BYTES, frame->payload_bytes);
     return (size_t)(to - head);
@@ -444,18 +448,17 @@ is_kind(uint32_t number)
     return number < ARRAY_COUNT(shapes) && shapes[number] != NULL;
 }
 
-/* The one head and the payload. */
+/* The one head and the payload; `end`: where the frame does, in its message. */
 static enum status
-frame_split(const struct rpc_message *message, struct peer_frame *frame, struct wire_field *head,
-            struct error *error)
+frame_split(struct wire_cursor cursor, uint64_t end, struct peer_frame *frame,
+            struct wire_field *head, struct error *error)
 {
-    struct wire_cursor cursor = wire_begin(message);
     struct wire_field field;
     enum wire_result result;
     while ((result = wire_next(&cursor, &field)) == WIRE_FIELD) {
         if (field.number == FIELD_PAYLOAD && field.type == WIRE_BYTES) {
             frame->payload_bytes = field.value;
-            frame->payload_offset = message->bytes - cursor.left - field.value;
+            frame->payload_offset = end - cursor.left - field.value;
         } else if (is_kind(field.number)) {
             if (head->number != 0)
                 return error_set(error, STATUS_INVALID_ARGUMENT, "frame: has two kinds");
@@ -469,12 +472,27 @@ frame_split(const struct rpc_message *message, struct peer_frame *frame, struct 
     return STATUS_OK;
 }
 
+struct wire_cursor
+peer_frame_at(const struct rpc_message *message, uint64_t offset)
+{
+    struct wire_cursor cursor = wire_begin(message);
+    wire_skip(&cursor, offset);
+    return cursor;
+}
+
 enum status
-peer_frame_open(const struct rpc_message *message, struct peer_frame *frame, struct error *error)
+peer_frame_open(const struct rpc_message *message, struct wire_cursor *cursor,
+                struct peer_frame *frame, struct error *error)
 {
     struct wire_field head = {.number = 0};
+    struct wire_field all;
+    frame->offset = message->bytes - cursor->left;
     frame->payload_offset = frame->payload_bytes = 0;
-    enum status status = frame_split(message, frame, &head, error);
+    if (wire_next(cursor, &all) != WIRE_FIELD || all.number != FIELD_FRAME ||
+        all.type != WIRE_BYTES)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "message: a frame is missing, or cut short");
+    enum status status = frame_split(all.data, message->bytes - cursor->left, frame, &head, error);
     if (status != STATUS_OK)
         return status;
     if (head.number == 0)

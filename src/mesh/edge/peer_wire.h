@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The frames between nodes (proto/shoal/peer.proto), written and read. A frame is a head, which is
- * copied, and a payload, which is not: it is lent to what is sent, and stays where it lies in what
- * was received. Pure; no allocation.
+ * The frames between nodes (proto/shoal/peer.proto), written and read. A message has one or more of
+ * them, in a row. A frame is a head, which is copied, and a payload, which is not: it is lent to
+ * what is sent, and stays where it lies in what was received. Pure; no allocation.
  *
  * Nothing in a frame is believed: what is malformed, too long, too many, out of its range or no
  * UTF-8 is refused, with a text that names the field. What has passed is safe to be given to the
@@ -16,9 +16,10 @@
 #include "rpc/wire.h"
 
 enum {
-    PEER_VERSION = 1,
+    PEER_VERSION = 2,
     PEER_PART_BYTES_MAX = 256 << 10, /* of payload, in one frame */
     PEER_HEAD_BYTES_MAX = 64 << 10,  /* all of a frame but its payload */
+    PEER_MESSAGE_BYTES_MAX = PEER_PART_BYTES_MAX + 2 * PEER_HEAD_BYTES_MAX,
     PEER_METHOD_BYTES_MAX = 1024,
     PEER_METADATA_MAX = 64, /* of each list */
     PEER_TEXT_BYTES_MAX = 4096,
@@ -107,7 +108,8 @@ struct peer_frame {
     enum peer_kind kind;
     uint32_t head_bytes; /* of one that was opened: as much room as its texts may need */
     struct wire_cursor head;
-    uint64_t payload_offset; /* in the message that was opened */
+    uint64_t offset; /* of the frame, in the message that was opened; so is the payload's */
+    uint64_t payload_offset;
     uint64_t payload_bytes;
     union {
         struct peer_hello hello;
@@ -121,15 +123,19 @@ struct peer_frame {
 };
 
 /*
- * Writes all of the frame but its payload, of which `payload_bytes` are to follow at once. `head`
+ * Writes all of the frame but its payload, of which `payload_bytes` are to follow at once; then the
+ * next frame of the message may come. `head`
  * has room for PEER_HEAD_BYTES_MAX. Returns what was written; 0: it would be longer.
  */
 size_t peer_frame_write(const struct peer_frame *frame, unsigned char *head);
 
-/* Finds a frame's kind, its head, and where its payload lies. INVALID_ARGUMENT says what is wrong.
- */
-enum status peer_frame_open(const struct rpc_message *message, struct peer_frame *frame,
-                            struct error *error) WARN_UNUSED;
+/* Finds the kind of the frame at the cursor, its head, and where its payload lies; the cursor,
+ * which wire_begin(message) has made, goes behind it. `cursor->left` of 0 then: it was the last.
+ * Where there is none, INVALID_ARGUMENT says what is wrong. */
+enum status peer_frame_open(const struct rpc_message *message, struct wire_cursor *cursor,
+                            struct peer_frame *frame, struct error *error) WARN_UNUSED;
+/* The same of a message that was kept, by the frame's offset. */
+struct wire_cursor peer_frame_at(const struct rpc_message *message, uint64_t offset);
 
 /* Reads the head of a frame that was opened, while its message is there. The texts of what is read
  * lie in `texts` from then on, which has room for `head_bytes`. INVALID_ARGUMENT as before. */

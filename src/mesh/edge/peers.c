@@ -322,7 +322,7 @@ peers_look(struct peers *peers, struct peers_view *view)
             view->connected += is_connected(peers, peer);
     for (struct link *link = peers->links; link != NULL; link = link->next) {
         pthread_mutex_lock(&link->lock);
-        view->calls += link->used_count;
+        view->calls += link->slots.used_count;
         view->sent_bytes += link->sent_bytes;
         view->received_bytes += link->received_bytes;
         pthread_mutex_unlock(&link->lock);

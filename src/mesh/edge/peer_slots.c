@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/edge/peer_slots.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+
+enum {
+    PLACE_BITS = 14,
+    PLACE_MASK = (1 << PLACE_BITS) - 1,
+    SLOTS_FIRST = 64,
+};
+_Static_assert(PEERS_CALLS_MAX == 1 << PLACE_BITS, "a place for each call");
+
+static void
+grow(struct slots *slots)
+{
+    uint32_t count = slots->count == 0 ? SLOTS_FIRST : slots->count * 2;
+    slots->all = realloc(slots->all, count * sizeof(*slots->all));
+    CHECK(slots->all != NULL);
+    for (uint32_t i = count; i-- > slots->count;) {
+        slots->all[i] = (struct slot){.number = i, .next_free = slots->first_free};
+        slots->first_free = i + 1;
+    }
+    slots->count = count;
+}
+
+struct slot *
+slots_take(struct slots *slots, struct peer_request *request, uint32_t attempt)
+{
+    if (request->flow != NULL && slots->flow_count == PEERS_FLOWS_MAX)
+        return NULL;
+    if (slots->first_free == 0) {
+        if (slots->count == PEERS_CALLS_MAX)
+            return NULL;
+        grow(slots);
+    }
+    struct slot *slot = &slots->all[slots->first_free - 1];
+    slots->first_free = slot->next_free;
+    slots->used_count++;
+    slots->flow_count += request->flow != NULL;
+    *slot = (struct slot){
+        .request = request, .number = slot->number + (1 << PLACE_BITS), .attempt = attempt};
+    return slot;
+}
+
+void
+slots_free(struct slots *slots, struct slot *slot)
+{
+    slots->flow_count -= slot->request->flow != NULL;
+    slot->request = NULL;
+    slot->next_free = slots->first_free;
+    slots->first_free = (slot->number & PLACE_MASK) + 1;
+    slots->used_count--;
+}
+
+struct slot *
+slots_find(const struct slots *slots, uint32_t number)
+{
+    uint32_t place = number & PLACE_MASK;
+    if (place >= slots->count)
+        return NULL;
+    struct slot *slot = &slots->all[place];
+    return slot->request != NULL && slot->number == number ? slot : NULL;
+}
+
+void
+slot_drop(struct slot *slot)
+{
+    rpc_kept_release(slot->first);
+    gathered_release(&slot->message);
+}
