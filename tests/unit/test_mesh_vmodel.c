@@ -322,6 +322,31 @@ test_a_leader_that_knows_nothing(void **state)
     check_references();
 }
 
+/* An order waits for all records that it may write: to delete what is not there yet deletes
+ * nothing. */
+static void
+test_a_model_that_is_not_back(void **state)
+{
+    (void)state;
+    const struct mesh_order set = SET("v", "m", .type = "t", .auto_delete = true);
+    assert_int_equal(outcome(set), MESH_OUTCOME_OK);
+    memset(models, 0, sizeof(models));
+    revision = 3;
+    step((struct mesh_event){.kind = MESH_EMPTIED});
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {5}});
+    instance("self", 5, 900);
+    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    vmodel_at("v")->revision = ++revision; /* somebody has written it, and has yet to write m */
+    tell_vmodel("v");
+    assert_false(order((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = "v"})->came);
+    for (int i = 0; i < 22; i++)
+        tick(1000);
+    assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
+    assert_true(replies[0].came);
+    assert_int_equal(vmodel_at("v")->revision, 0);
+    assert_int_equal(model_at("m")->revision, 0);
+}
+
 /* V6 */
 static void
 test_a_target_that_fails(void **state)
@@ -749,6 +774,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_asking_for_several, fresh, drop),
         cmocka_unit_test_setup_teardown(test_an_emptied_etcd, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_leader_that_knows_nothing, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_a_model_that_is_not_back, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_target_that_fails, fresh, drop),
         cmocka_unit_test_setup_teardown(test_calls_resolve, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_switch_not_seen_yet, fresh, drop),
