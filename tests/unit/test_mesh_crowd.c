@@ -2,8 +2,8 @@
 /*
  * Calls that find no room: R14 (they wait, in order, and one place is one call's; what becomes of
  * them at their deadline, cancelled, and when others have room), A6, what E3 says of loads that
- * calls wait for, R4 for few loads, what is larger than any room, or than was said (K4); and R13's
- * limit. One node, mostly full, on a scripted clock.
+ * calls wait for, R4 for few loads, what is larger than any room, or than was said (K4), or stays
+ * in memory (K5); and R13's limit. One node, mostly full, on a scripted clock.
  */
 #include "test_mesh_script_rig.h"
 
@@ -439,6 +439,26 @@ test_larger_than_said_and_deleted(void **state)
     assert_seen("unload large", 1);
 }
 
+/* K5: what went for another gives nothing back, so another one goes. */
+static void
+test_memory_that_does_not_come_back(void **state)
+{
+    (void)state;
+    fill();
+    tick(HOUR);
+    rig_prompt = false;
+    call_as(10, "m10", MESH_HOP_ENTRY);
+    runtime_ends(MESH_SIZE_PREDICTED, "m10");
+    assert_seen("unload", 1);
+    assert_seen("unload m1", 1);
+    step((struct mesh_event){.kind = MESH_UNLOAD_ENDED,
+                             .loaded = {.ticket = tickets[record_of("m1") - records]}});
+    assert_seen("unload", 2);
+    assert_seen("unload m2", 1);
+    runtime_ends(MESH_UNLOAD_ENDED, "m2");
+    assert_seen("unload", 2);
+}
+
 /* R13: 256 ids a second. Who names more is told to come again. */
 static void
 test_unknown_ids_are_not_many(void **state)
@@ -486,6 +506,7 @@ main(void)
         TEST(test_larger_than_said_in_advance),
         TEST(test_larger_than_said),
         TEST(test_larger_than_said_and_deleted),
+        TEST(test_memory_that_does_not_come_back),
         TEST(test_unknown_ids_are_not_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

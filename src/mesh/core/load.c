@@ -597,11 +597,13 @@ load_on_unload(struct mesh *mesh, uint64_t ticket, bool freed)
     struct entry *entry = entry_at(mesh, ticket, MESH_STATE_UNLOADING);
     if (entry == NULL)
         return;
+    struct pool *pool = pool_of(mesh, entry);
     if (!freed) { /* K5 */
-        pool_of(mesh, entry)->ledger.lost += entry->units;
+        pool->ledger.lost += entry->units;
         entry->resident = false;
     }
     entry_set(mesh, entry, MESH_STATE_NONE);
+    make_room(mesh, pool, NULL, ROOM_AT_ANY_COST); /* that others were promised */
 }
 
 void
