@@ -2,8 +2,8 @@
 /*
  * Calls that find no room: R14 (they wait, in order, and one place is one call's; what becomes of
  * them at their deadline, cancelled, and when others have room), A6, what E3 says of loads that
- * calls wait for, R4 for few loads, what is larger than any room, or than was said (K4), or stays
- * in memory (K5); and R13's limit. One node, mostly full, on a scripted clock.
+ * calls wait for, R4 for few loads, R9, what is larger than any room, or than was said (K4), or
+ * stays in memory (K5); and R13's limit. One node, mostly full, on a scripted clock.
  */
 #include "test_mesh_script_rig.h"
 
@@ -89,6 +89,27 @@ test_copies_that_do_not_stay(void **state)
     assert_seen("forward", 0); /* they are used up */
     tick(1000);
     assert_seen("forward 10 m10 other hit", 1);
+}
+
+/* R9: a load was in vain here, for this call; what has come since is a copy like any other. */
+static void
+test_a_copy_that_has_come_since(void **state)
+{
+    (void)state;
+    const struct mesh_tried loads = {.instance = "self", .list = MESH_LIST_LOAD};
+    const struct mesh_tried fixed = {.instance = "self", .list = MESH_LIST_FIXED};
+    struct mesh_event event = {
+        .kind = MESH_CALL,
+        .call = {.call = 1, .model = "m1", .hop = MESH_HOP_HIT, .tried_count = 1}};
+    fill();
+    event.call.tried = &loads;
+    event.call.deadline_ms = now_ms + 9000;
+    step(event);
+    assert_seen("serve 1 m1", 1);
+    event.call.tried = &fixed; /* the caller does not want it here */
+    event.call.call = 2;
+    step(event);
+    assert_seen("answer 2 not-here", 1);
 }
 
 /* It comes between two ticks: with the next event, whatever that is. */
@@ -490,6 +511,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_it_waits),
         TEST(test_copies_that_do_not_stay),
+        TEST(test_a_copy_that_has_come_since),
         TEST(test_room_is_seen_at_once),
         TEST(test_in_order),
         TEST(test_who_comes_does_not_overtake),

@@ -363,13 +363,17 @@ miss(struct mesh *mesh, uint32_t number)
     }
 }
 
+/* What is loaded here, though a load for this call was in vain, has come since: another copy. */
 static bool
 self_is_listed(const struct call *call, const struct entry *entry)
 {
-    for (uint32_t i = 0; i < call->tried_count; i++)
-        if (call->tried[i].instance == INSTANCE_SELF &&
-            (call->tried[i].list != MESH_LIST_HIT || call->tried[i].since_ms == entry->since_ms))
+    for (uint32_t i = 0; i < call->tried_count; i++) {
+        const struct tried *tried = &call->tried[i];
+        if (tried->instance == INSTANCE_SELF &&
+            (tried->list == MESH_LIST_FIXED ||
+             (tried->list == MESH_LIST_HIT && tried->since_ms == entry->since_ms)))
             return true;
+    }
     return false;
 }
 
