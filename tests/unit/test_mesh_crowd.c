@@ -91,6 +91,44 @@ test_copies_that_do_not_stay(void **state)
     assert_seen("forward 10 m10 other hit", 1);
 }
 
+/* The same of as many copies as one call may try (R5); if they stay, they are out of reach. */
+static void
+check_five_copies(const char *first, const char *then, const char *end)
+{
+    fill();
+    for (const char *id = "abcde"; *id != '\0'; id++)
+        instance((char[]){*id, '\0'}, 0);
+    call_as(10, "m10", MESH_HOP_ENTRY);
+    put("m10", first);
+    for (uint32_t i = 1; i <= MESH_COPIES_TRIED_MAX; i++) {
+        if (i == MESH_COPIES_TRIED_MAX)
+            put("m10", then);
+        assert_seen("forward 10 m10", i);
+        end_call(10, MESH_END_NOT_HERE, 0);
+    }
+    assert_seen("answer", end[0] != '\0');
+    assert_seen(end, end[0] != '\0');
+}
+
+static void
+test_copies_that_are_all_gone(void **state)
+{
+    (void)state;
+    check_five_copies("a:loaded b:loaded c:loaded d:loaded", "e:loaded", "");
+    put("m10", "");
+    tick(1000);
+    put("m10", "a:loaded");
+    assert_seen("forward 10 m10 a hit", 1);
+}
+
+static void
+test_copies_that_are_all_there(void **state)
+{
+    static const char all[] = "a:loaded b:loaded c:loaded d:loaded e:loaded";
+    (void)state;
+    check_five_copies(all, all, "answer 10 failed");
+}
+
 /* R9: a load was in vain here, for this call; what has come since is a copy like any other. */
 static void
 test_a_copy_that_has_come_since(void **state)
@@ -511,6 +549,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_it_waits),
         TEST(test_copies_that_do_not_stay),
+        TEST(test_copies_that_are_all_gone),
+        TEST(test_copies_that_are_all_there),
         TEST(test_a_copy_that_has_come_since),
         TEST(test_room_is_seen_at_once),
         TEST(test_in_order),
