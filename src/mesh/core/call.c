@@ -188,7 +188,6 @@ forward(struct mesh *mesh, uint32_t number, uint32_t there, enum mesh_hop hop, i
 
 /* ---- routing ---- */
 
-/* R14: who has waited for as long as the churn age may have the place of what was used since. */
 struct place_wish
 call_place_wish(struct mesh *mesh, const struct call *call)
 {
@@ -198,10 +197,8 @@ call_place_wish(struct mesh *mesh, const struct call *call)
     wish.again = call->overloads == 0;
     wish.not_self |= !load_may_begin(mesh, call->model); /* it knows better than its figures say */
     wish.patient = call->arrival != 0;
-    if (wish.patient && wish.churn_ms > mesh->now_ms - call->crowded_ms)
-        wish.churn_ms -= mesh->now_ms - call->crowded_ms;
-    else if (wish.patient)
-        wish.churn_ms = 0;
+    if (wish.patient)
+        ensure_wish_waited(&wish, mesh->now_ms - call->crowded_ms);
     return wish;
 }
 

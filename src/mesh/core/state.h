@@ -456,10 +456,14 @@ void unknown_tick(struct mesh *mesh);
 /* A copy more, at the best place that there is; `used_ms` is what placement goes by (S4). Why
  * nobody takes it; NULL: somebody may, or there are enough. */
 const char *ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
-/* As many as are missing of `target`, each at another node. */
-void ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
+/* As many as are missing of `target`, each at another node; wanted for so long already. */
+void ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms,
+                   int64_t waited_ms);
 /* The first in two: where it may be, and there it is asked for; NAME_NONE: nothing happens. */
 struct place_wish ensure_wish(struct mesh *mesh, uint32_t model);
+/* R14, V3: who has waited for as long as the churn age may have the place of what was used since.
+ */
+void ensure_wish_waited(struct place_wish *wish, int64_t waited_ms);
 /* place_refusal's text, with sizes; of the step's memory. */
 const char *ensure_refusal_text(struct mesh *mesh, const struct place_wish *wish,
                                 enum place_refusal refusal);
