@@ -48,28 +48,6 @@ version_of(const struct mesh_model *record)
     return strtoull(record->path + 1, NULL, 10);
 }
 
-uint64_t
-version_at(const struct world *world, uint32_t model, uint64_t create_revision)
-{
-    const struct version *version = world->versions[model];
-    while (version != NULL && version->create_revision != create_revision)
-        version = version->former;
-    return version == NULL ? 0 : version->number;
-}
-
-void
-version_begins(struct world *world, const struct mesh_model *record)
-{
-    struct version *version = arena_take(&world->arena, sizeof(*version));
-    uint32_t model = number_of(record->id);
-    *version = (struct version){
-        .former = world->versions[model],
-        .create_revision = record->create_revision,
-        .number = version_of(record),
-    };
-    world->versions[model] = version;
-}
-
 static void
 ask_is_over(struct world *world, struct ask *ask, const struct etcd_answer *answer)
 {
@@ -105,12 +83,10 @@ commit(struct world *world, const struct ask *ask, const struct etcd_op *op,
     uint32_t model = number_of_key(&op->range.key);
     if (!record_now(world, model, places_after, &model_after))
         return; /* it was unregistered */
-    if (before == NULL) {
-        version_begins(world, &model_after);
+    if (before == NULL)
         model_before = model_after;
-    } else {
+    else
         codec_read_model(before, world->model_names[model], places_before, &model_before);
-    }
     const struct commit made = {
         .creates = before == NULL,
         .before = &model_before,

@@ -42,9 +42,6 @@ struct etcd_range own_key(struct world *world, uint32_t node);
 enum table table_of_key(const struct etcd_bytes *key);
 uint32_t number_of_key(const struct etcd_bytes *key);
 
-/* The record is a new one. */
-void version_begins(struct world *world, const struct mesh_model *record);
-
 /* Copies what it is given; `done` is called once, if the node still lives. */
 void ask_etcd(struct world *world, uint32_t node, const struct ask *given);
 

@@ -18,9 +18,12 @@ tell_model(struct world *world, uint32_t node, const struct etcd_kv *kv, uint32_
     struct mesh_place places[CODEC_PLACES_MAX];
     struct mesh_event event = {.kind = MESH_MODEL_PUT};
     codec_read_model(kv, world->model_names[model], places, &event.model);
-    uint64_t *told = &world->nodes[node].registry.model_revisions[model];
-    if (*told < event.model.revision)
-        *told = event.model.revision;
+    struct registry *registry = &world->nodes[node].registry;
+    if (registry->model_revisions[model] < event.model.revision) {
+        registry->model_revisions[model] = event.model.revision;
+        registry->told[model] = (struct told_model){.create_revision = event.model.create_revision,
+                                                    .version = version_of(&event.model)};
+    }
     node_step(world, node, event);
 }
 
@@ -365,6 +368,7 @@ registry_start(struct world *world, uint32_t node)
     struct registry *registry = &world->nodes[node].registry;
     *registry = (struct registry){0};
     registry->model_revisions = arena_take(&world->arena, options->models * sizeof(uint64_t));
+    registry->told = arena_take(&world->arena, options->models * sizeof(*registry->told));
     registry->vmodel_revisions = arena_take(&world->arena, options->vmodels * sizeof(uint64_t));
     registry->node_revisions = arena_take(&world->arena, options->nodes * sizeof(uint64_t));
     registry->node_sessions = arena_take(&world->arena, options->nodes * sizeof(uint64_t));
@@ -399,8 +403,6 @@ register_as(struct world *world, uint32_t model, const struct mesh_model *former
     if (answer == NULL || !answer->succeeded)
         return;
     world->registrations++;
-    record.create_revision = (uint64_t)answer->revision;
-    version_begins(world, &record);
     registry_announce(world);
 }
 

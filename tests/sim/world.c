@@ -141,7 +141,6 @@ name_all(struct world *world)
     world->model_names = arena_take(&world->arena, options->models * sizeof(*world->model_names));
     world->vmodel_names =
         arena_take(&world->arena, options->vmodels * sizeof(*world->vmodel_names));
-    world->versions = arena_take(&world->arena, options->models * sizeof(*world->versions));
     for (uint32_t i = 0; i < options->vmodels; i++)
         snprintf(world->vmodel_names[i], sizeof(world->vmodel_names[i]), "v%u", i % 100000);
     for (uint32_t i = 0; i < options->nodes; i++)

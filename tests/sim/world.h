@@ -130,6 +130,12 @@ struct slot {
     uint32_t number;
 };
 
+/* Which record of a model a node knows. */
+struct told_model {
+    uint64_t create_revision;
+    uint64_t version; /* the registration that it is of */
+};
+
 /* A node's part in etcd: its session, and its mirror. */
 struct registry {
     int64_t lease_id; /* 0: none */
@@ -143,6 +149,7 @@ struct registry {
     uint64_t history;          /* of etcd, that the mirror is of */
     int64_t revision;          /* the mirror's */
     uint64_t *model_revisions; /* by model: told last; 0: it is not there */
+    struct told_model *told;   /* by model: the last that was there */
     uint64_t *vmodel_revisions;
     uint64_t *node_revisions;
     uint64_t *node_sessions;
@@ -183,13 +190,6 @@ struct client_call {
     struct asks *asks; /* of the invariant I8 */
 };
 
-/* A record's creation, and which registration of its model it is of. */
-struct version {
-    const struct version *former;
-    uint64_t create_revision;
-    uint64_t number;
-};
-
 struct world;
 
 /* Something that happens at a time. */
@@ -226,7 +226,6 @@ struct world {
     char (*node_names)[16];
     char (*model_names)[8];
     char (*vmodel_names)[8];
-    const struct version **versions; /* by model, the latest */
     uint32_t registrations;
     uint64_t *popularity;  /* by model: sum of the weights up to it */
     int64_t *cut_until_ms; /* from × to; the last one is etcd */
@@ -295,8 +294,6 @@ void registry_announce(struct world *world);
 
 /* Which registration a record is of: its path says it. */
 uint64_t version_of(const struct mesh_model *record);
-/* The same by the record's creation; 0: it never was. */
-uint64_t version_at(const struct world *world, uint32_t model, uint64_t create_revision);
 
 /* runtime.c */
 const char *runtime_type(const struct world *world, uint32_t model);

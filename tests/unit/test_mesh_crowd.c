@@ -2,8 +2,8 @@
 /*
  * Calls that find no room: R14 (they wait, in order, and one place is one call's; what becomes of
  * them at their deadline, cancelled, and when others have room), A6, what E3 says of loads that
- * calls wait for, R4 for few loads, what is larger than any room, or than was said (K4); and R13's
- * limit. One node, mostly full, on a scripted clock.
+ * calls wait for, R4 for few loads, R9, what is larger than any room, or than was said (K4), or
+ * stays in memory (K5); and R13's limit. One node, mostly full, on a scripted clock.
  */
 #include "test_mesh_script_rig.h"
 
@@ -89,6 +89,65 @@ test_copies_that_do_not_stay(void **state)
     assert_seen("forward", 0); /* they are used up */
     tick(1000);
     assert_seen("forward 10 m10 other hit", 1);
+}
+
+/* The same of as many copies as one call may try (R5); if they stay, they are out of reach. */
+static void
+check_five_copies(const char *first, const char *then, const char *end)
+{
+    fill();
+    for (const char *id = "abcde"; *id != '\0'; id++)
+        instance((char[]){*id, '\0'}, 0);
+    call_as(10, "m10", MESH_HOP_ENTRY);
+    put("m10", first);
+    for (uint32_t i = 1; i <= MESH_COPIES_TRIED_MAX; i++) {
+        if (i == MESH_COPIES_TRIED_MAX)
+            put("m10", then);
+        assert_seen("forward 10 m10", i);
+        end_call(10, MESH_END_NOT_HERE, 0);
+    }
+    assert_seen("answer", end[0] != '\0');
+    assert_seen(end, end[0] != '\0');
+}
+
+static void
+test_copies_that_are_all_gone(void **state)
+{
+    (void)state;
+    check_five_copies("a:loaded b:loaded c:loaded d:loaded", "e:loaded", "");
+    put("m10", "");
+    tick(1000);
+    put("m10", "a:loaded");
+    assert_seen("forward 10 m10 a hit", 1);
+}
+
+static void
+test_copies_that_are_all_there(void **state)
+{
+    static const char all[] = "a:loaded b:loaded c:loaded d:loaded e:loaded";
+    (void)state;
+    check_five_copies(all, all, "answer 10 failed");
+}
+
+/* R9: a load was in vain here, for this call; what has come since is a copy like any other. */
+static void
+test_a_copy_that_has_come_since(void **state)
+{
+    (void)state;
+    const struct mesh_tried loads = {.instance = "self", .list = MESH_LIST_LOAD};
+    const struct mesh_tried fixed = {.instance = "self", .list = MESH_LIST_FIXED};
+    struct mesh_event event = {
+        .kind = MESH_CALL,
+        .call = {.call = 1, .model = "m1", .hop = MESH_HOP_HIT, .tried_count = 1}};
+    fill();
+    event.call.tried = &loads;
+    event.call.deadline_ms = now_ms + 9000;
+    step(event);
+    assert_seen("serve 1 m1", 1);
+    event.call.tried = &fixed; /* the caller does not want it here */
+    event.call.call = 2;
+    step(event);
+    assert_seen("answer 2 not-here", 1);
 }
 
 /* It comes between two ticks: with the next event, whatever that is. */
@@ -439,6 +498,26 @@ test_larger_than_said_and_deleted(void **state)
     assert_seen("unload large", 1);
 }
 
+/* K5: what went for another gives nothing back, so another one goes. */
+static void
+test_memory_that_does_not_come_back(void **state)
+{
+    (void)state;
+    fill();
+    tick(HOUR);
+    rig_prompt = false;
+    call_as(10, "m10", MESH_HOP_ENTRY);
+    runtime_ends(MESH_SIZE_PREDICTED, "m10");
+    assert_seen("unload", 1);
+    assert_seen("unload m1", 1);
+    step((struct mesh_event){.kind = MESH_UNLOAD_ENDED,
+                             .loaded = {.ticket = tickets[record_of("m1") - records]}});
+    assert_seen("unload", 2);
+    assert_seen("unload m2", 1);
+    runtime_ends(MESH_UNLOAD_ENDED, "m2");
+    assert_seen("unload", 2);
+}
+
 /* R13: 256 ids a second. Who names more is told to come again. */
 static void
 test_unknown_ids_are_not_many(void **state)
@@ -470,6 +549,9 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_it_waits),
         TEST(test_copies_that_do_not_stay),
+        TEST(test_copies_that_are_all_gone),
+        TEST(test_copies_that_are_all_there),
+        TEST(test_a_copy_that_has_come_since),
         TEST(test_room_is_seen_at_once),
         TEST(test_in_order),
         TEST(test_who_comes_does_not_overtake),
@@ -486,6 +568,7 @@ main(void)
         TEST(test_larger_than_said_in_advance),
         TEST(test_larger_than_said),
         TEST(test_larger_than_said_and_deleted),
+        TEST(test_memory_that_does_not_come_back),
         TEST(test_unknown_ids_are_not_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

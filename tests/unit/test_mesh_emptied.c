@@ -245,6 +245,34 @@ test_everybody(void **state)
     }
 }
 
+/* That session, too, ends, before this node knows: its writes are lost, and bring the answer that
+ * there is no such record. Nobody has deleted it. */
+static void
+test_the_next_session_ends(void **state)
+{
+    (void)state;
+    put("m1", "");
+    use("m1");
+    step((struct mesh_event){
+        .kind = MESH_VMODEL_PUT,
+        .vmodel = {.id = "v1", .active = "m1", .target = "m1", .revision = ++revision}});
+    empty();
+    session = revision + 2; /* in etcd */
+    begin();
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {++revision}});
+    assert_seen("create m1 self:loaded", 1);
+    step((struct mesh_event){.kind = MESH_VMODEL_GONE, .gone = {"v1", revision}});
+    assert_seen("unload", 0);
+    assert_string_equal(mesh_resolve(mesh, "v1"), "m1");
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {0}});
+    come_back();
+    tick(1000);
+    assert_int_equal(record_of("m1")->count, 1);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+    step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {"m1", ++revision}});
+    assert_seen("unload m1", 1); /* now somebody has */
+}
+
 /* What was being loaded is loaded; what was on its way out goes. */
 static void
 test_halfway(void **state)
@@ -391,6 +419,7 @@ main(void)
         TEST(test_so_many_a_second),
         TEST(test_a_model_before_that),
         TEST(test_nothing_is_left),
+        TEST(test_the_next_session_ends),
         TEST(test_halfway),
         TEST(test_the_others),
         TEST(test_who_was_away),

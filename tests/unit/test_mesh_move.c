@@ -190,6 +190,72 @@ test_two_drain(void **state)
     assert_seen("unload m1", 1);
 }
 
+/* Somebody has written the record without the place at the other node, before this node could write
+ * it without its own. */
+static void
+other_copy_goes(const char *id)
+{
+    struct rig_record *record = record_of(id);
+    assert_string_equal(record->places[0].instance, "self");
+    record->count = 1;
+    record->revision = ++revision;
+    begin();
+    tell(record);
+}
+
+/* D3: what it was to yield to has gone, and it is the last copy again. */
+static void
+test_the_other_copy_goes(void **state)
+{
+    (void)state;
+    instance("other", 500);
+    put("m1", "");
+    call_as(0, "m1", MESH_HOP_LOAD);
+    end_call(0, MESH_END_OK, 0);
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    rig_writes = false;
+    add_place("m1", "other", MESH_PLACE_LOADED);
+    assert_seen("write m1 other:loaded", 1);
+    rig_writes = true;
+    other_copy_goes("m1");
+    assert_seen("write", 0);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+    tick(1000);
+    assert_seen("ensure m1 other migration 2", 1);
+    add_place("m1", "other", MESH_PLACE_LOADED);
+    assert_seen("unload m1", 1);
+}
+
+/* Its memory is promised to another one by then. */
+static void
+test_the_other_copy_goes_too_late(void **state)
+{
+    (void)state;
+    const char *const gpu[] = {"gpu"};
+    const struct mesh_type_rule rule = {.type = "u", .required = gpu, .required_count = 1};
+    char id[TEXT];
+    labelled("good", "gpu");
+    for (int i = 0; i < 9; i++) {
+        snprintf(id, sizeof(id), "m%d", i);
+        put_as(id, i == 0 ? "u" : "t", "", WALL + now_ms);
+        call_as(0, id, MESH_HOP_LOAD);
+        end_call(0, MESH_END_OK, 0);
+    }
+    step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = &rule, .rule_count = 1}});
+    rig_writes = false;
+    add_place("m0", "good", MESH_PLACE_LOADED);
+    tick(1000);
+    assert_seen("write m0 good:loaded", 1);
+    rig_writes = true;
+    put("next", "");
+    call_as(1, "next", MESH_HOP_LOAD);
+    assert_seen("serve 1 next", 1);
+    other_copy_goes("m0");
+    assert_seen("write m0", 1);
+    assert_seen("unload", 1);
+    assert_seen("unload m0", 1);
+}
+
 /* R12: this node drains, and the only other one has forgotten the model: it is asked to load it. */
 static void
 test_the_only_other_one(void **state)
@@ -394,6 +460,8 @@ main(void)
         TEST(test_without_a_key),
         TEST(test_the_others_go),
         TEST(test_two_drain),
+        TEST(test_the_other_copy_goes),
+        TEST(test_the_other_copy_goes_too_late),
         TEST(test_the_only_other_one),
         TEST(test_evicted),
         TEST(test_all_drain),

@@ -184,6 +184,8 @@ answer_txn(const struct rig_deed *deed)
     }
     if (record->revision != 0)
         tell(record);
+    else
+        step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {deed->model, revision}});
     step((struct mesh_event){.kind = MESH_TXN_ENDED,
                              .txn = {deed->txn, holds ? MESH_TXN_OK : MESH_TXN_LOST}});
 }
@@ -425,8 +427,11 @@ fresh(void **state)
     size_units = 100;
     concurrency = 0;
     begin();
-    mesh = mesh_create(&(struct mesh_config){
-        .instance = "self", .models_max = RECORDS, .instances_max = 40, .calls_max = CALLS});
+    mesh = mesh_create(&(struct mesh_config){.instance = "self",
+                                             .models_max = RECORDS,
+                                             .instances_max = 40,
+                                             .calls_max = CALLS,
+                                             .vmodels_max = 4});
     step((struct mesh_event){.kind = MESH_RUNTIME,
                              .runtime = {.capacity_bytes = UINT64_C(1000) * UNIT,
                                          .default_bytes = UINT64_C(100) * UNIT,

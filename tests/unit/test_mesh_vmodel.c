@@ -208,65 +208,6 @@ test_promotion_counts_the_living(void **state)
     check_vmodel("v", "b", "b");
 }
 
-/* V3: as of the active one's last use; but not for ever. */
-static void
-test_asking_for_copies(void **state)
-{
-    (void)state;
-    lead(true);
-    instance("x", 7, 900);
-    step((struct mesh_event){.kind = MESH_DRAIN});
-    place_and_tell("a", "x", MESH_PLACE_LOADED);
-    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
-    assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
-    for (int i = 0; i < 4; i++) {
-        assert_int_equal(count_seen(MESH_DO_ENSURE), 1);
-        const struct mesh_action *asked = seen(MESH_DO_ENSURE);
-        assert_string_equal(seen_id(MESH_DO_ENSURE, 0), "b");
-        assert_int_equal(asked->ensure.used_ms, i < 2 ? model_at("a")->used_ms : WALL + now_ms);
-        begin();
-        tick(9999);
-        assert_null(seen(MESH_DO_ENSURE));
-        tick(1);
-    }
-}
-
-/* V3: as many as the active one has, each of another node, and any of them may be the first. */
-static void
-test_asking_for_several(void **state)
-{
-    (void)state;
-    lead(true);
-    instance("x", 7, 900);
-    instance("y", 8, 900);
-    instance("z", 9, 900);
-    step((struct mesh_event){.kind = MESH_DRAIN});
-    place("a", "x", MESH_PLACE_LOADED, now_ms);
-    place_and_tell("a", "y", MESH_PLACE_LOADED);
-    assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
-    assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
-    for (int round = 0; round < 8; round++) {
-        const char *asked[2] = {"", ""};
-        uint32_t count = 0;
-        for (uint32_t i = 0; i < kept_count; i++) {
-            if (kept[i].kind != MESH_DO_ENSURE)
-                continue;
-            assert_int_equal(kept[i].ensure.target, 2);
-            assert_in_range(count, 0, 1);
-            asked[count++] = kept_ids[i][1];
-        }
-        assert_int_equal(count, 2);
-        assert_string_not_equal(asked[0], asked[1]);
-        begin();
-        tick(10000);
-    }
-    place_and_tell("b", "z", MESH_PLACE_LOADED);
-    begin();
-    tick(10000);
-    assert_int_equal(count_seen(MESH_DO_ENSURE), 1); /* one is missing */
-    assert_string_not_equal(seen_id(MESH_DO_ENSURE, 1), "z");
-}
-
 /* W1 */
 static void
 is_emptied(bool leads)
@@ -320,6 +261,31 @@ test_a_leader_that_knows_nothing(void **state)
     assert_string_equal(vmodel_at("v")->active, "a");
     assert_string_equal(vmodel_at("v")->target, "c"); /* by the order that waited */
     check_references();
+}
+
+/* An order waits for all records that it may write: to delete what is not there yet deletes
+ * nothing. */
+static void
+test_a_model_that_is_not_back(void **state)
+{
+    (void)state;
+    const struct mesh_order set = SET("v", "m", .type = "t", .auto_delete = true);
+    assert_int_equal(outcome(set), MESH_OUTCOME_OK);
+    memset(models, 0, sizeof(models));
+    revision = 3;
+    step((struct mesh_event){.kind = MESH_EMPTIED});
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {5}});
+    instance("self", 5, 900);
+    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    vmodel_at("v")->revision = ++revision; /* somebody has written it, and has yet to write m */
+    tell_vmodel("v");
+    assert_false(order((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = "v"})->came);
+    for (int i = 0; i < 22; i++)
+        tick(1000);
+    assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
+    assert_true(replies[0].came);
+    assert_int_equal(vmodel_at("v")->revision, 0);
+    assert_int_equal(model_at("m")->revision, 0);
 }
 
 /* V6 */
@@ -745,10 +711,9 @@ main(void)
         cmocka_unit_test_setup_teardown(test_promotion, fresh, drop),
         cmocka_unit_test_setup_teardown(test_promotion_is_the_leaders, fresh, drop),
         cmocka_unit_test_setup_teardown(test_promotion_counts_the_living, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_asking_for_copies, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_asking_for_several, fresh, drop),
         cmocka_unit_test_setup_teardown(test_an_emptied_etcd, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_leader_that_knows_nothing, fresh, drop),
+        cmocka_unit_test_setup_teardown(test_a_model_that_is_not_back, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_target_that_fails, fresh, drop),
         cmocka_unit_test_setup_teardown(test_calls_resolve, fresh, drop),
         cmocka_unit_test_setup_teardown(test_a_switch_not_seen_yet, fresh, drop),

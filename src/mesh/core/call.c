@@ -188,7 +188,6 @@ forward(struct mesh *mesh, uint32_t number, uint32_t there, enum mesh_hop hop, i
 
 /* ---- routing ---- */
 
-/* R14: who has waited for as long as the churn age may have the place of what was used since. */
 struct place_wish
 call_place_wish(struct mesh *mesh, const struct call *call)
 {
@@ -198,10 +197,8 @@ call_place_wish(struct mesh *mesh, const struct call *call)
     wish.again = call->overloads == 0;
     wish.not_self |= !load_may_begin(mesh, call->model); /* it knows better than its figures say */
     wish.patient = call->arrival != 0;
-    if (wish.patient && wish.churn_ms > mesh->now_ms - call->crowded_ms)
-        wish.churn_ms -= mesh->now_ms - call->crowded_ms;
-    else if (wish.patient)
-        wish.churn_ms = 0;
+    if (wish.patient)
+        ensure_wish_waited(&wish, mesh->now_ms - call->crowded_ms);
     return wish;
 }
 
@@ -322,6 +319,30 @@ wait_for_end(struct mesh *mesh, uint32_t number)
     return true;
 }
 
+/* R9, R14: it waits if loads were refused, or has found no room before. */
+static void
+give_up_trying(struct mesh *mesh, uint32_t number, const char *text)
+{
+    const struct call *call = call_at(mesh, number);
+    bool refused = call->arrival != 0;
+    for (uint32_t i = 0; i < call->tried_count; i++)
+        refused |= call->tried[i].list == MESH_LIST_LOAD;
+    if (!refused || !crowd_join(mesh, number))
+        give_up(mesh, number, MESH_END_FAILED, text);
+}
+
+/* R5. Copies that have gone since were not out of reach: nobody had room for them. */
+static void
+give_up_copies(struct mesh *mesh, uint32_t number)
+{
+    static const char text[] = "the model's copies cannot be reached";
+    const struct call *call = call_at(mesh, number);
+    if (copies_in_vain(mesh, call, model_at(mesh, call->model)) < MESH_COPIES_TRIED_MAX)
+        give_up_trying(mesh, number, text);
+    else
+        give_up(mesh, number, MESH_END_FAILED, text);
+}
+
 /* R5, R6: no copy anywhere that was not tried. */
 static void
 miss(struct mesh *mesh, uint32_t number)
@@ -330,7 +351,7 @@ miss(struct mesh *mesh, uint32_t number)
     if (has_failed(mesh, number))
         return;
     if (copies_tried(call) >= MESH_COPIES_TRIED_MAX) {
-        give_up(mesh, number, MESH_END_FAILED, "the model's copies cannot be reached");
+        give_up_copies(mesh, number);
         return;
     }
     if (call->hop == MESH_HOP_LOAD) {
@@ -363,13 +384,17 @@ miss(struct mesh *mesh, uint32_t number)
     }
 }
 
+/* What is loaded here, though a load for this call was in vain, has come since: another copy. */
 static bool
 self_is_listed(const struct call *call, const struct entry *entry)
 {
-    for (uint32_t i = 0; i < call->tried_count; i++)
-        if (call->tried[i].instance == INSTANCE_SELF &&
-            (call->tried[i].list != MESH_LIST_HIT || call->tried[i].since_ms == entry->since_ms))
+    for (uint32_t i = 0; i < call->tried_count; i++) {
+        const struct tried *tried = &call->tried[i];
+        if (tried->instance == INSTANCE_SELF &&
+            (tried->list == MESH_LIST_FIXED ||
+             (tried->list == MESH_LIST_HIT && tried->since_ms == entry->since_ms)))
             return true;
+    }
     return false;
 }
 
@@ -471,18 +496,6 @@ route_known(struct mesh *mesh, uint32_t number)
         use_own(mesh, number, entry, state); /* a copy that no record shows is one, too */
 }
 
-/* R9, R14: it waits if loads were refused, or has found no room before. */
-static void
-give_up_trying(struct mesh *mesh, uint32_t number)
-{
-    const struct call *call = call_at(mesh, number);
-    bool refused = call->arrival != 0;
-    for (uint32_t i = 0; i < call->tried_count; i++)
-        refused |= call->tried[i].list == MESH_LIST_LOAD;
-    if (!refused || !crowd_join(mesh, number))
-        give_up(mesh, number, MESH_END_FAILED, "it was tried too often without a result");
-}
-
 void
 call_route(struct mesh *mesh, uint32_t number)
 {
@@ -496,7 +509,7 @@ call_route(struct mesh *mesh, uint32_t number)
     else if (call->create_revision > model->create_revision && !lost_lately(mesh)) /* R7 */
         call_answer(mesh, number, MESH_END_NOT_HERE, NULL);
     else if (call->tries++ >= MESH_TRIES_MAX)
-        give_up_trying(mesh, number);
+        give_up_trying(mesh, number, "it was tried too often without a result");
     else
         route_known(mesh, number);
 }

@@ -119,7 +119,7 @@ look_at(struct mesh *mesh, struct entry *entry)
         .target = wanted,
         .units = entry->units,
     };
-    ensure_copies(mesh, &wish, by_rate ? mesh->wall_ms + BUSIER_MS : entry->used_ms);
+    ensure_copies(mesh, &wish, by_rate ? mesh->wall_ms + BUSIER_MS : entry->used_ms, 0);
 }
 
 void

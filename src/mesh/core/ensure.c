@@ -28,6 +28,12 @@ ensure_wish(struct mesh *mesh, uint32_t number)
     };
 }
 
+void
+ensure_wish_waited(struct place_wish *wish, int64_t waited_ms)
+{
+    wish->churn_ms = wish->churn_ms > waited_ms ? wish->churn_ms - waited_ms : 0;
+}
+
 static const char *
 too_large_text(struct mesh *mesh, const struct place_wish *wish)
 {
@@ -104,12 +110,13 @@ ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms
 /* Asked one by one, two might be asked of one node, or the one that is to be the first copy come
  * after the second, and have no claim: all are asked for as any of so many. */
 void
-ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms)
+ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms, int64_t waited_ms)
 {
     struct tried asked[MESH_TRIED_MAX];
     struct place_wish wish = ensure_wish(mesh, load->model);
     uint32_t copies = model_copies(&mesh->tables, wish.model);
     wish.used_ms = used_ms;
+    ensure_wish_waited(&wish, waited_ms);
     wish.tried = asked;
     while (copies < load->target && wish.tried_count < MESH_TRIED_MAX) {
         uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);

@@ -23,7 +23,7 @@ static const uint32_t EDGES[] = {
     [MESH_STATE_QUEUED] = TO(LOADING) | TO(WITHDRAWING) | TO(NONE),
     [MESH_STATE_LOADING] = TO(LOADED) | TO(WITHDRAWING) | TO(EMPTYING),
     [MESH_STATE_LOADED] = TO(WITHDRAWING) | TO(EMPTYING),
-    [MESH_STATE_WITHDRAWING] = TO(EMPTYING) | TO(NONE),
+    [MESH_STATE_WITHDRAWING] = TO(EMPTYING) | TO(NONE) | TO(LOADED), /* move_stays */
     [MESH_STATE_EMPTYING] = TO(UNLOADING) | TO(NONE),
     [MESH_STATE_UNLOADING] = TO(NONE),
 };
@@ -597,11 +597,13 @@ load_on_unload(struct mesh *mesh, uint64_t ticket, bool freed)
     struct entry *entry = entry_at(mesh, ticket, MESH_STATE_UNLOADING);
     if (entry == NULL)
         return;
+    struct pool *pool = pool_of(mesh, entry);
     if (!freed) { /* K5 */
-        pool_of(mesh, entry)->ledger.lost += entry->units;
+        pool->ledger.lost += entry->units;
         entry->resident = false;
     }
     entry_set(mesh, entry, MESH_STATE_NONE);
+    make_room(mesh, pool, NULL, ROOM_AT_ANY_COST); /* that others were promised */
 }
 
 void

@@ -56,6 +56,30 @@ is_waited_for(const struct mesh *mesh, const struct entry *entry)
             model_fresh_failures(mesh, &mesh->tables.models[entry->model]) < MESH_FAILURES_MAX);
 }
 
+void
+move_yield(struct mesh *mesh, struct entry *entry)
+{
+    entry->yields = true;
+    entry_leave(mesh, entry);
+}
+
+/* The transaction that was to withdraw it has not happened, as the record has changed. Its memory
+ * may be promised by now; then it leaves. */
+bool
+move_stays(struct mesh *mesh, struct entry *entry)
+{
+    const struct model *model = model_at(mesh, entry->model);
+    if (!entry->yields || !entry_serves(entry) || model->txn != 0 ||
+        look_around(mesh, model).loaded ||
+        ledger_free(&pool_of(mesh, entry)->ledger) < entry->units)
+        return false;
+    entry->yields = false;
+    entry->asked_ms = 0; /* another node is asked again at once */
+    entry_set(mesh, entry, MESH_STATE_LOADED);
+    settle_later(mesh, entry->model);
+    return true;
+}
+
 enum asks { ASKS_NONE, ASKS_ONE };
 
 /* How many it has out to other nodes. */
@@ -63,7 +87,11 @@ static enum asks
 move_away(struct mesh *mesh, struct entry *entry, enum asks may)
 {
     struct others others = look_around(mesh, model_at(mesh, entry->model));
-    if (others.loaded || !is_waited_for(mesh, entry)) {
+    if (others.loaded) {
+        move_yield(mesh, entry);
+        return ASKS_NONE;
+    }
+    if (!is_waited_for(mesh, entry)) {
         entry_leave(mesh, entry);
         return ASKS_NONE;
     }

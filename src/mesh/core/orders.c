@@ -139,12 +139,21 @@ orders_on_txn(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end)
 
 /* ---- a look ---- */
 
-/* W1: its record was lost with all of etcd, and comes back. */
+static bool
+model_lost(const struct mesh *mesh, uint32_t model)
+{
+    return model != NAME_NONE && model_is_lost(&mesh->tables.models[model]);
+}
+
+/* W1: its record, or one that its vmodel refers to, was lost with all of etcd, and comes back. */
 static bool
 is_lost(const struct mesh *mesh, const struct order *order)
 {
-    return (order->model != NAME_NONE && model_is_lost(&mesh->tables.models[order->model])) ||
-           (order->vmodel != NAME_NONE && vmodel_is_lost(&mesh->vmodels.at[order->vmodel]));
+    const struct vmodel *vmodel =
+        order->vmodel == NAME_NONE ? NULL : &mesh->vmodels.at[order->vmodel];
+    return model_lost(mesh, order->model) ||
+           (vmodel != NULL && (vmodel_is_lost(vmodel) || model_lost(mesh, vmodel->active) ||
+                               model_lost(mesh, vmodel->target)));
 }
 
 static void

@@ -99,12 +99,13 @@ write(struct mesh *mesh, uint32_t number, bool promoted, bool failed)
     bid_send(mesh, &vmodel->bid, &batch, BIDDER_VMODEL, number);
 }
 
-/* What it comes after may be unused for long, and all others be newer (E4). That must not keep the
- * vmodel where it is for ever: who has been asked in vain is asked as for a model used now. */
-static int64_t
-used_ms(const struct mesh *mesh, const struct vmodel *vmodel, const struct model *active)
+/* What it comes after may be unused for long, and all others be newer (E4), or all in use within
+ * the churn age (P2). That must not keep the vmodel where it is for ever: who has been asked in
+ * vain is asked as for a model used now, that has waited since. */
+static bool
+is_urgent(const struct vmodel *vmodel)
 {
-    return vmodel->asks > ASKS_GENTLE ? mesh->wall_ms : active->used_ms;
+    return vmodel->asks > ASKS_GENTLE;
 }
 
 /* V3 */
@@ -114,17 +115,18 @@ ask(struct mesh *mesh, struct vmodel *vmodel)
     if (vmodel->asked_ms != 0 && mesh->now_ms - vmodel->asked_ms < ASK_AGAIN_MS)
         return;
     vmodel->asked_ms = mesh->now_ms;
-    vmodel->asks += vmodel->asks <= ASKS_GENTLE;
+    vmodel->asks += vmodel->asks < UINT8_MAX;
     const struct model *active = record_of(mesh, vmodel->active);
     const struct model *target = record_of(mesh, vmodel->target);
-    int64_t used = used_ms(mesh, vmodel, active);
+    int64_t used = is_urgent(vmodel) ? mesh->wall_ms : active->used_ms;
+    int64_t waited_ms = is_urgent(vmodel) ? (vmodel->asks - 1) * (int64_t)ASK_AGAIN_MS : 0;
     const struct load_wish wish = {
         .model = vmodel->target,
         .used_ms = used,
         .class = MESH_CLASS_COPY,
         .target = wanted_copies(mesh, active, target),
     };
-    ensure_copies(mesh, &wish, used);
+    ensure_copies(mesh, &wish, used, waited_ms);
 }
 
 static void

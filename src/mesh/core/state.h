@@ -74,6 +74,7 @@ struct entry {
     bool asked;   /* at asked_ms: there was somebody who could */
     bool offered; /* E6: evicted, and loaded elsewhere if there is room */
     bool evicted; /* from memory, for room: it is told with the unload */
+    bool yields;  /* WITHDRAWING: to another copy, and only to one that is there (D3) */
     uint8_t pool;
 };
 
@@ -362,6 +363,10 @@ void copies_time(struct entry *entry, uint32_t count, uint64_t took_us);
 void copies_tick(struct mesh *mesh);
 
 /* move.c */
+/* D3, J5: it leaves, as another copy is loaded; if that one goes before it has left, it stays. */
+void move_yield(struct mesh *mesh, struct entry *entry);
+/* It was to yield, and the other copy has gone: it is loaded again. False: it goes on leaving. */
+bool move_stays(struct mesh *mesh, struct entry *entry);
 /* D2, D3: those in `order`, to other nodes, and away from here when they are loaded there. */
 void move_in_order(struct mesh *mesh);
 /* H3: what may not be here any more. */
@@ -456,10 +461,14 @@ void unknown_tick(struct mesh *mesh);
 /* A copy more, at the best place that there is; `used_ms` is what placement goes by (S4). Why
  * nobody takes it; NULL: somebody may, or there are enough. */
 const char *ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
-/* As many as are missing of `target`, each at another node. */
-void ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
+/* As many as are missing of `target`, each at another node; wanted for so long already. */
+void ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms,
+                   int64_t waited_ms);
 /* The first in two: where it may be, and there it is asked for; NAME_NONE: nothing happens. */
 struct place_wish ensure_wish(struct mesh *mesh, uint32_t model);
+/* R14, V3: who has waited for as long as the churn age may have the place of what was used since.
+ */
+void ensure_wish_waited(struct place_wish *wish, int64_t waited_ms);
 /* place_refusal's text, with sizes; of the step's memory. */
 const char *ensure_refusal_text(struct mesh *mesh, const struct place_wish *wish,
                                 enum place_refusal refusal);

@@ -126,7 +126,9 @@ on_vmodel_put(struct mesh *mesh, const struct mesh_event *event)
 static void
 on_vmodel_gone(struct mesh *mesh, const struct mesh_event *event)
 {
-    uint32_t number;
+    uint32_t number = names_find(&mesh->vmodels.names, event->gone.id);
+    if (number != NAME_NONE && vmodel_is_lost(&mesh->vmodels.at[number]))
+        return; /* W1 */
     if (vmodels_drop(&mesh->vmodels, &mesh->tables, event->gone.id, event->gone.revision, &number))
         on_vmodel(mesh, number);
 }
@@ -145,7 +147,9 @@ on_txn_ended(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end)
 static void
 on_model_gone(struct mesh *mesh, const struct mesh_event *event)
 {
-    uint32_t number;
+    uint32_t number = tables_model(&mesh->tables, event->gone.id);
+    if (number != NAME_NONE && model_is_lost(model_at(mesh, number)))
+        return; /* W1: nobody has deleted it; a transaction has found that it is not there */
     if (!tables_drop_model(&mesh->tables, event->gone.id, event->gone.revision, &number))
         return;
     on_record(mesh, number);

@@ -2,7 +2,7 @@
 /*
  * I1. What a runtime holds, loads, or has not yet freed never exceeds its capacity when a load
  * begins. A model that turns out larger overshoots by itself alone, and who may go goes in the same
- * step.
+ * step; so it is when memory is not given back.
  */
 #include "../invariants.h"
 #include "mesh/core/state.h"
@@ -23,8 +23,9 @@ see(struct world *world, const struct sight *sight)
     const struct node *node = &world->nodes[sight->node];
     if (sight->kind == SAW_STEP) {
         const struct mesh *mesh = node->mesh;
-        if (sight->event->kind == MESH_LOAD_ENDED && could_evict(mesh, sight->event) &&
-            ledger_excess_admitted(&mesh->pools[0].ledger) > 0)
+        enum mesh_event_kind kind = sight->event->kind;
+        if ((kind == MESH_LOAD_ENDED || kind == MESH_UNLOAD_ENDED) &&
+            could_evict(mesh, sight->event) && ledger_excess_admitted(&mesh->pools[0].ledger) > 0)
             broken(world, &I01_capacity, "n%u has %llu units too many, and evicts nobody",
                    sight->node, (unsigned long long)ledger_excess_admitted(&mesh->pools[0].ledger));
         return;

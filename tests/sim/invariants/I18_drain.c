@@ -8,6 +8,7 @@
 
 struct drains {
     bool drains;
+    int64_t since_ms;
 };
 
 static bool
@@ -20,9 +21,11 @@ somebody_stays(const struct mesh *mesh)
     return stays;
 }
 
-/* It is decided in this step, so what is known now is what it was decided by. */
+/* It was decided in the drain: what the transaction compares, and is known now, is what it must be
+ * right by, though it may have been decided by an older record. */
 static void
-on_withdrawal(struct world *world, uint32_t node, const struct mesh_action *action)
+on_withdrawal(struct world *world, uint32_t node, int64_t since_ms,
+              const struct mesh_action *action)
 {
     struct mesh *mesh = world->nodes[node].mesh;
     if (action->kind != MESH_DO_TXN || action->txn.absent != NULL ||
@@ -33,7 +36,7 @@ on_withdrawal(struct world *world, uint32_t node, const struct mesh_action *acti
     const struct entry *entry = entry_of(mesh, model);
     const struct place *own = model_place(model, INSTANCE_SELF);
     if (entry == NULL || entry->state != MESH_STATE_WITHDRAWING || entry->failed ||
-        !entry->resident || entry->began_ms != mesh->now_ms || own == NULL ||
+        !entry->resident || entry->began_ms < since_ms || own == NULL ||
         own->kind != MESH_PLACE_LOADED || entry->used_ms <= mesh->wall_ms - RECENT_MS)
         return;
     uint32_t failed = 0;
@@ -54,12 +57,12 @@ see(struct world *world, const struct sight *sight)
     const struct node *node = &world->nodes[sight->node];
     switch (sight->kind) {
     case SAW_BIRTH: drains->drains = false; break;
-    case SAW_DRAIN: drains->drains = true; break;
+    case SAW_DRAIN: *drains = (struct drains){.drains = true, .since_ms = world->now_ms}; break;
     case SAW_STEP:
         /* Where memory is short of what was promised, something has to go all the same. */
         if (drains->drains && world->options.faults.size_lies + world->options.faults.keeps == 0)
             for (uint32_t i = 0; i < sight->actions->count; i++)
-                on_withdrawal(world, sight->node, &sight->actions->at[i]);
+                on_withdrawal(world, sight->node, drains->since_ms, &sight->actions->at[i]);
         break;
     case SAW_LOAD:
         if (drains->drains)

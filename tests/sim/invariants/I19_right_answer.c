@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* I19. A call is served from the very model that it is for, and that is loaded. */
+/*
+ * I19. A call is served from the very model that this node knows under that name, and that is
+ * loaded. What it knows may be old: which model a record is of is asked by its path, and not of
+ * etcd as it is now. Of an etcd that was emptied, revisions come again, and mean others.
+ */
 #include "../invariants.h"
 
 static void
 see(struct world *world, const struct sight *sight)
 {
-    const struct held *held = &world->nodes[sight->node].held[sight->model];
-    uint64_t asked = version_at(world, sight->model, sight->number);
-    if (held->memory != MEMORY_LOADED || held->version != asked)
-        broken(world, &I19_right_answer, "n%u serves m%u v%llu from v%llu in state %d", sight->node,
-               sight->model, (unsigned long long)asked, (unsigned long long)held->version,
-               (int)held->memory);
+    const struct node *node = &world->nodes[sight->node];
+    const struct held *held = &node->held[sight->model];
+    const struct told_model *told = &node->registry.told[sight->model];
+    if (held->memory != MEMORY_LOADED || held->version != told->version ||
+        sight->number != told->create_revision)
+        broken(world, &I19_right_answer,
+               "n%u serves m%u v%llu from v%llu in state %d, created at %llu, as of %llu",
+               sight->node, sight->model, (unsigned long long)told->version,
+               (unsigned long long)held->version, (int)held->memory,
+               (unsigned long long)told->create_revision, (unsigned long long)sight->number);
 }
 
 const struct invariant I19_right_answer = {
