@@ -511,6 +511,13 @@ class Nodes(Rig, unittest.TestCase):
             self.give("held")
             shoald.check_end()
 
+    def test_a_load_takes_too_long(self):
+        self.shoald = prepare(pupil(models={"load_timeout_ms": 500}), mesh={})
+        with self.shoald as shoald, Registrar(shoald.target) as registrar:
+            registrar.register("m", key=key(load="late"))
+            self.check_fails(registrar.start_infer("m"), Code.DEADLINE_EXCEEDED,
+                             "DEADLINE_EXCEEDED: ", "load_timeout_ms (500)")
+
     def test_vmodels_by_the_name_in_the_request(self):
         self.shoald = prepare(pupil(), mesh={"names": "vmodels"})
         with self.shoald as shoald, Registrar(shoald.target) as registrar:
