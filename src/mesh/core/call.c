@@ -15,6 +15,9 @@ enum {
 };
 
 static const char OVERLOADED_TEXT[] = "every copy of the model has too many calls";
+static const char COPIES_TRIED_TEXT[] = "Failed to invoke model loaded in >=5 locations";
+static const char TRIES_TEXT[] = "8 retry iterations exhausted";
+_Static_assert(MESH_COPIES_TRIED_MAX == 5 && MESH_TRIES_MAX == 8, "as the texts say");
 
 static struct call *
 call_at(struct mesh *mesh, uint32_t number)
@@ -330,7 +333,7 @@ miss(struct mesh *mesh, uint32_t number)
     if (has_failed(mesh, number))
         return;
     if (copies_tried(call) >= MESH_COPIES_TRIED_MAX) {
-        give_up(mesh, number, MESH_END_FAILED, "the model's copies cannot be reached");
+        give_up(mesh, number, MESH_END_FAILED, COPIES_TRIED_TEXT);
         return;
     }
     if (call->hop == MESH_HOP_LOAD) {
@@ -480,7 +483,7 @@ give_up_trying(struct mesh *mesh, uint32_t number)
     for (uint32_t i = 0; i < call->tried_count; i++)
         refused |= call->tried[i].list == MESH_LIST_LOAD;
     if (!refused || !crowd_join(mesh, number))
-        give_up(mesh, number, MESH_END_FAILED, "it was tried too often without a result");
+        give_up(mesh, number, MESH_END_FAILED, TRIES_TEXT);
 }
 
 void
