@@ -573,6 +573,50 @@ class TwoNodes(Pair):
                                  2 * b"answer:hello")
 
 
+    def test_who_balances(self):
+        """Of two copies a caller that says so is given the one of the node that it asks."""
+        first = self.registrars["node-a"]
+        first.register("m")
+        self.assertEqual(call(first, "m"), b"answer:hello")
+        at, = {copy.location for copy in first.wait_status("m", LOADED).modelCopyInfos}
+
+        def refuse(_request, _context):
+            raise Refusal(Code.UNAVAILABLE)
+        self.runtimes[at].says["x.Y/Z"] = refuse
+        self.assertEqual(call(self.registrars[at], "m"), b"answer:hello")  # by another copy
+        del self.runtimes[at].says["x.Y/Z"]
+        for name, registrar in self.registrars.items():
+            wait_until(lambda: [copy.copyStatus for copy in registrar.status("m").modelCopyInfos] ==
+                       2 * [LOADED], f"{name} to know of two copies")
+
+            for more, share in ((("mm-balanced", "true"),), 10), ((("mm-balanced", "false"),), 5), ((), 5):
+                with self.subTest(name, more=more):
+                    self.assertEqual(self.share_of(name, more), share)
+
+    def share_of(self, name, more):
+        """How many of ten calls at once a node has its own runtime answer."""
+        go = threading.Event()
+        self.addCleanup(go.set)
+
+        def wait(_request, _context):
+            go.wait(WAIT_SECONDS)
+            return b"held"
+        before = {other: runtime.count("x.Y/Z") for other, runtime in self.runtimes.items()}
+        share = {}
+
+        def look():
+            share.update((other, runtime.count("x.Y/Z") - before[other])
+                         for other, runtime in self.runtimes.items())
+            return sum(share.values()) == 10
+        for runtime in self.runtimes.values():
+            runtime.says["x.Y/Z"] = wait
+        calls = [start_call(self.registrars[name], "m", more=more) for _ in range(10)]
+        wait_until(look, lambda: share)
+        go.set()
+        self.assertEqual([one.result() for one in calls], 10 * [b"held"])
+        return share[name]
+
+
 class SlowPair(Pair):
     status = {"modelLoadingTimeoutMs": 300}
 
