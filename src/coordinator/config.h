@@ -224,7 +224,8 @@ void config_errors_free(struct config_errors *errors);
 
 /* Variables of KServe ModelMesh's container that are set and that nothing here heeds, one after the
  * other from `position` 0, and what there is instead. False: there are no more. */
-bool config_passed_over(size_t *position, const char **name, const char **instead);
+bool config_passed_over(const struct config *config, size_t *position, const char **name,
+                        const char **instead);
 
 /* The manual: every key with type, range, default, unit and meaning, as text or as Markdown. */
 enum config_manual_form { CONFIG_MANUAL_TEXT, CONFIG_MANUAL_MARKDOWN };

@@ -54,7 +54,9 @@ static const struct variable variables[] = {
     {"MM_KVSTORE_PREFIX", FORM_TEXT, KEY_MESH_PREFIX, "`mesh: prefix`"},
     {"WKUBE_POD_NAME", FORM_POD, KEY_MESH_INSTANCE, "`mesh: instance`, its last 12 characters"},
     {"WKUBE_POD_IPADDR", FORM_TEXT, KEY_MESH_ADDRESS, "`mesh: address`; only with etcd"},
-    {"INTERNAL_GRPC_SOCKET_PATH", FORM_SOCKET, KEY_MESH_RUNTIME, "`mesh: runtime`, a unix socket"},
+    {"INTERNAL_GRPC_SOCKET_PATH", FORM_SOCKET, KEY_MESH_RUNTIME,
+     "`mesh: runtime`, a unix socket. This and the next three: not where a pipeline has `models` "
+     "without `types`, which loads all"},
     {"INTERNAL_GRPC_PORT", FORM_CALLED, KEY_MESH_RUNTIME, "`mesh: runtime`, a port of localhost"},
     {"INTERNAL_SERVING_GRPC_SOCKET_PATH", FORM_SOCKET, KEY_MESH_CALLS,
      "`mesh: runtime_calls`, a unix socket"},
@@ -350,6 +352,22 @@ service_name(void)
     return name;
 }
 
+/* Its deployment names a runtime always, where the file's pipelines may be all that there is. */
+static bool
+pipelines_load_all(const struct config *config)
+{
+    for (uint32_t i = 0; i < config->pipeline_count; i++)
+        if (config->pipelines[i].models.root != NULL && config->pipelines[i].models.type_count == 0)
+            return true;
+    return false;
+}
+
+static bool
+is_of_runtime(const struct variable *variable)
+{
+    return variable->key == KEY_MESH_RUNTIME || variable->key == KEY_MESH_CALLS;
+}
+
 /* Where that container looks for its runtime if nothing is said: both, in turn. */
 static void
 find_runtime(struct config_reader *reader)
@@ -378,9 +396,13 @@ config_read_environment(struct config_reader *reader, struct config_given *given
             return;
         config_read_mesh(reader, &nothing);
     }
+    bool no_runtime =
+        reader->mesh_given.nodes[KEY_MESH_RUNTIME] == NULL && pipelines_load_all(reader->config);
     for (size_t i = 0; i < ARRAY_COUNT(variables); i++) {
         const struct variable *variable = &variables[i];
         const char *value = getenv(variable->name);
+        if (no_runtime && is_of_runtime(variable))
+            continue;
         if (value == NULL && alone)
             value = fallback_of(variable);
         if (value == NULL || value[0] == '\0' || is_given(reader, given, variable->key) ||
@@ -394,17 +416,27 @@ config_read_environment(struct config_reader *reader, struct config_given *given
         find_runtime(reader);
 }
 
+/* Whether that has no meaning here. */
+static bool
+is_passed_over(const struct config *config, const struct variable *variable, const char *value)
+{
+    if (is_of_runtime(variable))
+        return config->mesh.runtime == NULL;
+    return variable->form == FORM_PASSED && strcmp(value, "false") != 0 && strcmp(value, "0") != 0;
+}
+
 bool
-config_passed_over(size_t *position, const char **name, const char **instead)
+config_passed_over(const struct config *config, size_t *position, const char **name,
+                   const char **instead)
 {
     while (*position < ARRAY_COUNT(variables)) {
         const struct variable *variable = &variables[(*position)++];
         const char *value = getenv(variable->name);
-        if (variable->form != FORM_PASSED || value == NULL || value[0] == '\0' ||
-            strcmp(value, "false") == 0 || strcmp(value, "0") == 0)
+        if (value == NULL || value[0] == '\0' || !is_passed_over(config, variable, value))
             continue;
         *name = variable->name;
-        *instead = variable->help;
+        *instead = is_of_runtime(variable) ? "pipelines without `types`, which load all models"
+                                           : variable->help;
         return true;
     }
     return false;

@@ -257,11 +257,11 @@ on_setting(void *context, enum record_setting_kind kind, const struct record_set
 
 /* Of the environment. */
 static void
-pass_over_variables(void)
+pass_over_variables(const struct config *config)
 {
     const char *name;
     const char *instead;
-    for (size_t position = 0; config_passed_over(&position, &name, &instead);)
+    for (size_t position = 0; config_passed_over(config, &position, &name, &instead);)
         tell_ignored(name, instead);
 }
 
@@ -478,7 +478,7 @@ mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t
         return status;
     driver_start(node->driver, node->store.store);
     const struct config_mesh *config = node->config;
-    pass_over_variables();
+    pass_over_variables(node->options.config);
     if (config->metrics_tls)
         log_warn("mesh_metrics_differ asked=\"MM_METRICS: scheme=https\" instead=http");
     if (config->metrics_per_model)

@@ -375,18 +375,47 @@ test_passed_over(void **state)
     setenv("MM_LOG_EACH_INVOKE", "false", 1);
     setenv("MM_MAX_INFLIGHT_PER_MODEL_COPY", "0", 1);
     setenv("MM_INFO_METRICS", "", 1);
-    assert_false(config_passed_over(&position, &name, &instead));
+    setenv("INTERNAL_GRPC_PORT", "8085", 1);
+    struct config config = rig_good("front_threads: 2\n");
+    assert_false(config_passed_over(&config, &position, &name, &instead));
     setenv("MM_PAYLOAD_PROCESSORS", "http://p", 1);
     setenv("BOOTSTRAP_CLEARANCE_PERIOD_MS", "1", 1);
-    struct config config = rig_good("front_threads: 2\n");
-    config_free(&config);
     position = 0;
-    assert_true(config_passed_over(&position, &name, &instead));
+    assert_true(config_passed_over(&config, &position, &name, &instead));
     assert_string_equal(name, "MM_PAYLOAD_PROCESSORS");
     assert_non_null(strstr(instead, "traces"));
-    assert_true(config_passed_over(&position, &name, &instead));
+    assert_true(config_passed_over(&config, &position, &name, &instead));
     assert_string_equal(name, "BOOTSTRAP_CLEARANCE_PERIOD_MS");
-    assert_false(config_passed_over(&position, &name, &instead));
+    assert_false(config_passed_over(&config, &position, &name, &instead));
+    config_free(&config);
+}
+
+/* That deployment names a runtime always; where pipelines load all models there is nothing for it.
+ */
+static void
+test_a_runtime_that_is_not_needed(void **state)
+{
+    (void)state;
+    size_t position = 0;
+    const char *name = NULL;
+    const char *instead = NULL;
+    setenv("MM_SERVICE_NAME", "mine", 1);
+    setenv("INTERNAL_GRPC_PORT", "8085", 1);
+    setenv("INTERNAL_SERVING_GRPC_PORT", "8001", 1);
+    struct config config = rig_good(WITH_MODELS);
+    assert_null(config.mesh.runtime);
+    assert_null(config.mesh.runtime_calls);
+    assert_true(config_passed_over(&config, &position, &name, &instead));
+    assert_string_equal(name, "INTERNAL_GRPC_PORT");
+    assert_true(config_passed_over(&config, &position, &name, &instead));
+    assert_string_equal(name, "INTERNAL_SERVING_GRPC_PORT");
+    assert_false(config_passed_over(&config, &position, &name, &instead));
+    config_free(&config);
+    config = rig_good(WITH_TYPES);
+    assert_string_equal(config.mesh.runtime, "localhost:8085");
+    assert_string_equal(config.mesh.runtime_calls, "localhost:8001");
+    config_free(&config);
+    rig_bad("mesh: {runtime: \"h:1\"}\n" WITH_MODELS, 3, "beside `mesh: runtime` needs `types`");
 }
 
 static void
@@ -575,6 +604,7 @@ main(void)
         cmocka_unit_test_teardown(test_environment_alone, no_environment),
         cmocka_unit_test_teardown(test_other_names, no_environment),
         cmocka_unit_test_teardown(test_passed_over, no_environment),
+        cmocka_unit_test_teardown(test_a_runtime_that_is_not_needed, no_environment),
         cmocka_unit_test_teardown(test_metrics_of_the_environment, no_environment),
         cmocka_unit_test_teardown(test_the_file_comes_first, no_environment),
         cmocka_unit_test_teardown(test_refused, no_environment),
