@@ -36,12 +36,14 @@ test_the_janitor_goes_on(void **state)
     use("m1");
     use("m2");
     record_of("m1")->used_ms = INT64_MAX;
-    add_place("m1", "self", MESH_PLACE_LOADED);
+    record_of("m1")->revision = ++revision;
+    tell(record_of("m1"));
     const int64_t before_ms = record_of("m2")->used_ms;
     now_ms += 8 * 60 * MINUTE;
     use("m2");
     for (int i = 0; i < 7; i++)
         tick(MINUTE);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
     assert_true(record_of("m2")->used_ms > before_ms + 7 * 60 * MINUTE);
 }
 
