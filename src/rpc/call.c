@@ -171,7 +171,7 @@ call_on_no_message(struct rpc_call *call)
         call->delivered = true;
         call->method->on_half_close(call->queue->server->context, call);
     } else {
-        rpc_call_fail(call, STATUS_INTERNAL, "the call ended without a request message");
+        rpc_call_fail(call, STATUS_INTERNAL, "Half-closed without a request");
     }
 }
 

@@ -100,7 +100,7 @@ static void
 on_half_close(void *context, struct rpc_call *call)
 {
     (void)context;
-    rpc_call_finish(call, STATUS_INTERNAL, "the call ended without a request message");
+    rpc_call_finish(call, STATUS_INTERNAL, "Half-closed without a request");
 }
 
 /* The tag is a pointer, for a call is ended on this thread alone, and not told of after that. */

@@ -426,6 +426,16 @@ class TestPlaceTaken(unittest.TestCase):
                     self.check_second_refused(first, str(port), listen=[address],
                                               counters=f"{folder}/counters")
 
+    def test_pages(self):
+        """What an orchestrator asks at is listened at before a node serves, or it does not start."""
+        port = free_port()
+        for key in ("http", "metrics", "probes", "prestop"):
+            with self.subTest(key), Shoald({**self.config, key: f"127.0.0.1:{port}"}) as first:
+                code, said_text = run_shoald({**self.config, key: f"127.0.0.1:{port}"})
+                self.assertEqual(code, 2, said_text)
+                self.assertRegex(said_text, rf"{port}.*in use")
+                first.check_still_runs()
+
     def test_counters(self):
         with Shoald(self.config) as first, tempfile.TemporaryDirectory() as folder:
             self.check_second_refused(first, str(first.counters), f"pid {first.pid}",

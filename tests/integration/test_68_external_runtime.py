@@ -137,6 +137,16 @@ class Loads(Rig):
         self.assertEqual(self.node.ensure("m")[1:], (LOADING_FAILED, 1, "RESOURCE_EXHAUSTED: no room"))
         self.assertEqual(self.runtime.count("loadModel"), 1)
 
+    def test_load_is_not_attempted(self):
+        """By these two codes the runtime says so: there is nothing to unload."""
+        for model, code in (("a", grpc.StatusCode.FAILED_PRECONDITION),
+                            ("b", grpc.StatusCode.INVALID_ARGUMENT), ("c", grpc.StatusCode.INTERNAL)):
+            self.refuse("loadModel", code)
+            self.node.register(model)
+            self.assertEqual(self.node.ensure(model)[1:], (LOADING_FAILED, 1, f"{code.name}: because"))
+        wait_until(lambda: self.runtime.count("unloadModel") > 0, lambda: "unloadModel")
+        self.assertEqual([request.modelId for request in self.runtime.requests("unloadModel")], ["c"])
+
     def test_load_of_unknown_code(self):
         self.refuse("loadModel", grpc.StatusCode.UNKNOWN, "just the text")
         self.node.register("m")
@@ -237,26 +247,37 @@ class Calls(Rig):
         self.refuse("x.Y/Z", grpc.StatusCode.ABORTED, "not today")
         self.assertEqual(self.node.call("m"), (OK, 10, None, "-", "-", "x.Y/Z: ABORTED: not today"))
 
+    def test_errors_keep_their_trailers(self):
+        def say(_request, context):
+            context.set_trailing_metadata((("x-why", "tired"),))
+            raise Refusal(grpc.StatusCode.ABORTED, "not today")
+        self.runtime.says["x.Y/Z"] = say
+        self.assertEqual(self.node.call("m")[4], "x-why=tired")
+
     def check_vanished(self, code, text):
         """The model is loaded anew, and the call answered."""
         self.assertEqual(self.node.call("m")[0], OK)
         loads = self.runtime.count("loadModel")
-        said = []
+        came = []
 
         def say(request, context):
-            if not said:
-                said.append(True)
+            came.append(sorted(context.invocation_metadata()))
+            if len(came) == 1:
                 raise Refusal(code, text)
             return self.runtime.infer(request, context)
         self.runtime.says["x.Y/Z"] = say
-        self.assertEqual(self.node.call("m")[:3], (OK, 0, b"answer:hello"))
+        self.assertEqual(self.node.call("m", metadata="x-own=mine")[:3], (OK, 0, b"answer:hello"))
         self.assertEqual(self.runtime.count("loadModel"), loads + 1)
+        first, second = came
+        self.assertEqual(first, second)
+        self.assertIn(("x-own", "mine"), second)
 
     def test_vanished(self):
         self.check_vanished(grpc.StatusCode.NOT_FOUND, "gone")
 
     def test_vanished_from_triton(self):
-        self.check_vanished(grpc.StatusCode.UNAVAILABLE, "Request for unknown model: 'm' is not found")
+        for text in ("'m' is not found", "'m' has no available versions"):
+            self.check_vanished(grpc.StatusCode.UNAVAILABLE, f"Request for unknown model: {text}")
 
     def test_vanished_from_mlserver(self):
         self.check_vanished(grpc.StatusCode.INVALID_ARGUMENT, "Model m not found")

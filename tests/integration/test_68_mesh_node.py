@@ -511,6 +511,13 @@ class Nodes(Rig, unittest.TestCase):
             self.give("held")
             shoald.check_end()
 
+    def test_a_load_takes_too_long(self):
+        self.shoald = prepare(pupil(models={"load_timeout_ms": 500}), mesh={})
+        with self.shoald as shoald, Registrar(shoald.target) as registrar:
+            registrar.register("m", key=key(load="late"))
+            self.check_fails(registrar.start_infer("m"), Code.DEADLINE_EXCEEDED,
+                             "DEADLINE_EXCEEDED: ", "load_timeout_ms (500)")
+
     def test_vmodels_by_the_name_in_the_request(self):
         self.shoald = prepare(pupil(), mesh={"names": "vmodels"})
         with self.shoald as shoald, Registrar(shoald.target) as registrar:
@@ -525,9 +532,10 @@ class Nodes(Rig, unittest.TestCase):
         ports = free_port(), free_port()
         self.shoald = prepare(pupil())
         self.shoald.env.update(MM_SERVICE_NAME="mine", WKUBE_POD_NAME="pod-0123456789-abcdef",
-                               MM_LABELS="b,a", MM_DEFAULT_VMODEL_OWNER="me",
+                               MM_LABELS="b,a", MM_DEFAULT_VMODEL_OWNER="me", MM_LOG_EACH_INVOKE="true",
                                MM_PROBE_PORT=str(ports[0]), MM_PRESTOP_WAIT_PORT=str(ports[1]))
         with self.shoald as shoald, Registrar(shoald.target) as registrar:
+            shoald.wait_log(r'mesh_setting_ignored name=MM_LOG_EACH_INVOKE instead="`traces`"')
             shoald.wait_log(r"mesh_open store=memory service=mine instance=56789-abcdef .*"
                             r'labels="a,b"')
             registrar.register("m", loadNow=True, sync=True)

@@ -53,6 +53,16 @@ def call(registrar, model, **keys):
     return start_call(registrar, model, **keys).result()
 
 
+def hang_loads(runtime):
+    """From now on, until whoever loads gives up."""
+    def say(_request, context):
+        gone = threading.Event()
+        context.add_callback(gone.set)
+        gone.wait(WAIT_SECONDS)
+        raise Refusal(Code.CANCELLED)
+    runtime.says["loadModel"] = say
+
+
 class Talk:
     """The requests of a stream, as a test says them; None ends them."""
 
@@ -188,6 +198,14 @@ class OneNode(unittest.TestCase):
         self.assertEqual(status.status, LOADING_FAILED)
         self.assertIn("RESOURCE_EXHAUSTED: no room", status.errors[0])
         self.assertEqual(failure(start_call(self.registrar, "m"))[0], Code.INTERNAL)
+
+    def test_a_load_takes_too_long(self):
+        hanging = self.enterContext(Runtime(modelLoadingTimeoutMs=300))
+        hang_loads(hanging)
+        with node_of(hanging.address) as shoald, Registrar(shoald.target) as registrar:
+            registrar.register("m")
+            code, text = failure(start_call(registrar, "m"))
+            self.assertEqual((code, text.partition(":")[0]), (Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"))
 
     def test_the_caller_goes(self):
         self.registrar.register("m")
@@ -516,13 +534,16 @@ class ShoalAsRuntime(unittest.TestCase):
 class Pair(unittest.TestCase):
     """Two nodes of one mesh, each with a runtime of its own."""
 
+    status = {}  # what the runtimes say of themselves
+
     def setUp(self):
         self.etcd = self.enterContext(Etcd())
         self.runtimes, self.nodes, self.registrars = {}, {}, {}
         for name in ("node-a", "node-b"):
-            self.runtimes[name] = self.enterContext(Runtime())
+            self.runtimes[name] = self.enterContext(Runtime(**self.status))
             self.nodes[name] = self.enterContext(node_of(
-                self.runtimes[name].address, name, store=f"etcd:{self.etcd.url}",
+                self.runtimes[name].address, name, store=f"etcd:{self.etcd.url}", labels=[name],
+                type_constraints=json.dumps({"only-b": {"required": ["node-b"]}}),
                 peers=["127.0.0.1:0"], address="127.0.0.1"))
             self.registrars[name] = self.enterContext(Registrar(self.nodes[name].target))
 
@@ -550,6 +571,64 @@ class TwoNodes(Pair):
             for registrar in self.registrars.values(): # for both at once, wherever either is
                 self.assertEqual(call(registrar, "m", more=(("mm-model-id", "n"),)),
                                  2 * b"answer:hello")
+
+
+    def test_who_balances(self):
+        """Of two copies a caller that says so is given the one of the node that it asks."""
+        first = self.registrars["node-a"]
+        first.register("m")
+        self.assertEqual(call(first, "m"), b"answer:hello")
+        at, = {copy.location for copy in first.wait_status("m", LOADED).modelCopyInfos}
+
+        def refuse(_request, _context):
+            raise Refusal(Code.UNAVAILABLE)
+        self.runtimes[at].says["x.Y/Z"] = refuse
+        self.assertEqual(call(self.registrars[at], "m"), b"answer:hello")  # by another copy
+        del self.runtimes[at].says["x.Y/Z"]
+        for name, registrar in self.registrars.items():
+            wait_until(lambda: [copy.copyStatus for copy in registrar.status("m").modelCopyInfos] ==
+                       2 * [LOADED], f"{name} to know of two copies")
+
+            for more, share in ((("mm-balanced", "true"),), 10), ((("mm-balanced", "false"),), 5), ((), 5):
+                with self.subTest(name, more=more):
+                    self.assertEqual(self.share_of(name, more), share)
+
+    def share_of(self, name, more):
+        """How many of ten calls at once a node has its own runtime answer."""
+        go = threading.Event()
+        self.addCleanup(go.set)
+
+        def wait(_request, _context):
+            go.wait(WAIT_SECONDS)
+            return b"held"
+        before = {other: runtime.count("x.Y/Z") for other, runtime in self.runtimes.items()}
+        share = {}
+
+        def look():
+            share.update((other, runtime.count("x.Y/Z") - before[other])
+                         for other, runtime in self.runtimes.items())
+            return sum(share.values()) == 10
+        for runtime in self.runtimes.values():
+            runtime.says["x.Y/Z"] = wait
+        calls = [start_call(self.registrars[name], "m", more=more) for _ in range(10)]
+        wait_until(look, lambda: share)
+        go.set()
+        self.assertEqual([one.result() for one in calls], 10 * [b"held"])
+        return share[name]
+
+
+class SlowPair(Pair):
+    status = {"modelLoadingTimeoutMs": 300}
+
+    def test_a_load_takes_too_long(self):
+        hang_loads(self.runtimes["node-b"])
+        self.registrars["node-a"].register("m", kind="only-b")
+        for name, registrar in self.registrars.items():
+            def look():  # why it fails stands in the record, which reaches the other a moment later
+                code, text = failure(start_call(registrar, "m"))
+                return code is Code.DEADLINE_EXCEEDED and text.startswith("DEADLINE_EXCEEDED: ")
+            wait_until(look, f"{name} to say that it was too late")
+        self.assertEqual(self.runtimes["node-a"].count("loadModel"), 0)
 
 
 class Both(unittest.TestCase):

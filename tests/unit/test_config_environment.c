@@ -18,6 +18,7 @@
 
 static const char *const variables[] = {
     "MM_SERVICE_NAME",
+    "TAS_SERVICE_NAME",
     "KV_STORE",
     "ZOOKEEPER",
     "MM_KVSTORE_PREFIX",
@@ -53,6 +54,21 @@ static const char *const variables[] = {
     "MM_TLS_CLIENT_AUTH",
     "MM_SVC_GRPC_PRIVATE_KEY_PATH",
     "TAS_SVC_GRPC_PRIVATE_KEY_PATH",
+    "MM_AUTO_REGISTER_MODELS",
+    "MM_AUTO_REGISTER_MODELS_PATH",
+    "MM_AUTO_REGISTER_MODEL",
+    "MM_AUTO_REGISTER_MODEL_PATH",
+    "MM_PAYLOAD_PROCESSORS",
+    "MM_LOG_EACH_INVOKE",
+    "MM_LOG_REQUEST_HEADERS",
+    "MM_SEND_DEST_ID",
+    "MM_INFO_METRICS",
+    "MM_MULTI_PARALLELISM",
+    "MM_MAX_INFLIGHT_PER_MODEL_COPY",
+    "MM_CONC_SCALEUP_BANDWIDTH_PCT",
+    "MM_SVC_GRPC_MAX_HEADERS_SIZE",
+    "MM_SVC_GRPC_MAX_CONNECTION_AGE_SECS",
+    "BOOTSTRAP_CLEARANCE_PERIOD_MS",
 };
 
 static int
@@ -83,7 +99,7 @@ static void
 test_off(void **state)
 {
     (void)state;
-    for (size_t i = 1; i < ARRAY_COUNT(variables); i++)
+    for (size_t i = 2; i < ARRAY_COUNT(variables); i++) /* but for the two that turn it on */
         setenv(variables[i], "nonsense of all kinds", 1);
     struct config config = rig_good(WITH_MODELS);
     assert_false(config.mesh.on);
@@ -309,6 +325,99 @@ test_environment_alone(void **state)
     config_free(&config);
 }
 
+/* The other way to say what test_environment_alone says. */
+static void
+test_other_names(void **state)
+{
+    (void)state;
+    setenv("TAS_SERVICE_NAME", "old", 1);
+    setenv("MM_TYPE_CONSTRAINTS_PATH", "/t", 1);
+    setenv("MM_DATAPLANE_CONFIG", "{}", 1);
+    setenv("INTERNAL_GRPC_SOCKET_PATH", "/r.sock", 1);
+    setenv("TAS_SVC_GRPC_PORT", "8098", 1);
+    setenv("MM_PROBE_PORT", "81", 1);
+    setenv("MM_PRESTOP_WAIT_PORT", "82", 1);
+    struct config config = rig_good("front_threads: 2\n");
+    const struct config_mesh *mesh = &config.mesh;
+    assert_true(mesh->on);
+    assert_string_equal(mesh->service, "old");
+    assert_string_equal(mesh->type_constraints, "/t");
+    assert_string_equal(mesh->dataplane, "{}");
+    assert_string_equal(mesh->runtime, "unix:/r.sock");
+    assert_string_equal(config.listen.items[0], "port:8098");
+    assert_string_equal(config.probes.items[0], "port:81");
+    assert_string_equal(config.prestop.items[0], "port:82");
+    config_free(&config);
+    setenv("MM_SERVICE_NAME", "new", 1);
+    setenv("MM_SVC_GRPC_PORT", "8099", 1);
+    config = rig_good("front_threads: 2\n");
+    assert_string_equal(config.mesh.service, "new");
+    assert_string_equal(config.listen.items[0], "port:8099");
+    config_free(&config);
+    unsetenv("MM_SERVICE_NAME");
+    unsetenv("INTERNAL_GRPC_SOCKET_PATH");
+    unsetenv("MM_PROBE_PORT");
+    config = rig_good("front_threads: 2\n"); /* the old name says where a runtime may be, too */
+    assert_string_equal(config.mesh.runtime, "unix:/tmp/mmesh/grpc.sock");
+    assert_string_equal(config.probes.items[0], "port:8089");
+    config_free(&config);
+}
+
+/* What has no meaning here is told, unless it asks for nothing. */
+static void
+test_passed_over(void **state)
+{
+    (void)state;
+    size_t position = 0;
+    const char *name = NULL;
+    const char *instead = NULL;
+    setenv("MM_SERVICE_NAME", "mine", 1);
+    setenv("MM_LOG_EACH_INVOKE", "false", 1);
+    setenv("MM_MAX_INFLIGHT_PER_MODEL_COPY", "0", 1);
+    setenv("MM_INFO_METRICS", "", 1);
+    setenv("INTERNAL_GRPC_PORT", "8085", 1);
+    struct config config = rig_good("front_threads: 2\n");
+    assert_false(config_passed_over(&config, &position, &name, &instead));
+    setenv("MM_PAYLOAD_PROCESSORS", "http://p", 1);
+    setenv("BOOTSTRAP_CLEARANCE_PERIOD_MS", "1", 1);
+    position = 0;
+    assert_true(config_passed_over(&config, &position, &name, &instead));
+    assert_string_equal(name, "MM_PAYLOAD_PROCESSORS");
+    assert_non_null(strstr(instead, "traces"));
+    assert_true(config_passed_over(&config, &position, &name, &instead));
+    assert_string_equal(name, "BOOTSTRAP_CLEARANCE_PERIOD_MS");
+    assert_false(config_passed_over(&config, &position, &name, &instead));
+    config_free(&config);
+}
+
+/* That deployment names a runtime always; where pipelines load all models there is nothing for it.
+ */
+static void
+test_a_runtime_that_is_not_needed(void **state)
+{
+    (void)state;
+    size_t position = 0;
+    const char *name = NULL;
+    const char *instead = NULL;
+    setenv("MM_SERVICE_NAME", "mine", 1);
+    setenv("INTERNAL_GRPC_PORT", "8085", 1);
+    setenv("INTERNAL_SERVING_GRPC_PORT", "8001", 1);
+    struct config config = rig_good(WITH_MODELS);
+    assert_null(config.mesh.runtime);
+    assert_null(config.mesh.runtime_calls);
+    assert_true(config_passed_over(&config, &position, &name, &instead));
+    assert_string_equal(name, "INTERNAL_GRPC_PORT");
+    assert_true(config_passed_over(&config, &position, &name, &instead));
+    assert_string_equal(name, "INTERNAL_SERVING_GRPC_PORT");
+    assert_false(config_passed_over(&config, &position, &name, &instead));
+    config_free(&config);
+    config = rig_good(WITH_TYPES);
+    assert_string_equal(config.mesh.runtime, "localhost:8085");
+    assert_string_equal(config.mesh.runtime_calls, "localhost:8001");
+    config_free(&config);
+    rig_bad("mesh: {runtime: \"h:1\"}\n" WITH_MODELS, 3, "beside `mesh: runtime` needs `types`");
+}
+
 static void
 test_metrics_of_the_environment(void **state)
 {
@@ -392,6 +501,11 @@ test_refused(void **state)
         {"MM_TLS_CLIENT_AUTH", "REQUIRE", "without them there is no TLS"},
         {"MM_TLS_CLIENT_AUTH", "maybe", "`client_auth` must be a word"},
         {"MM_SVC_GRPC_PRIVATE_KEY_PATH", "/k", "it means TLS between nodes, too"},
+        {"TAS_SVC_GRPC_PRIVATE_KEY_PATH", "/k", "it means TLS between nodes, too"},
+        {"MM_AUTO_REGISTER_MODELS", "[]", "MM_AUTO_REGISTER_MODELS: refused: nothing is"},
+        {"MM_AUTO_REGISTER_MODELS_PATH", "/m", "refused: nothing is registered"},
+        {"MM_AUTO_REGISTER_MODEL", "{}", "refused: nothing is registered"},
+        {"MM_AUTO_REGISTER_MODEL_PATH", "/m", "refused: nothing is registered"},
     };
     for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
         setenv(bad[i].name, bad[i].value, 1);
@@ -488,6 +602,9 @@ main(void)
         cmocka_unit_test_teardown(test_environment_of_a_runtime, no_environment),
         cmocka_unit_test_teardown(test_a_runtime_that_nobody_has_named, no_environment),
         cmocka_unit_test_teardown(test_environment_alone, no_environment),
+        cmocka_unit_test_teardown(test_other_names, no_environment),
+        cmocka_unit_test_teardown(test_passed_over, no_environment),
+        cmocka_unit_test_teardown(test_a_runtime_that_is_not_needed, no_environment),
         cmocka_unit_test_teardown(test_metrics_of_the_environment, no_environment),
         cmocka_unit_test_teardown(test_the_file_comes_first, no_environment),
         cmocka_unit_test_teardown(test_refused, no_environment),

@@ -222,6 +222,11 @@ enum status config_parse(const char *path, const char *text, size_t size,
 void config_free(struct config *config);
 void config_errors_free(struct config_errors *errors);
 
+/* Variables of KServe ModelMesh's container that are set and that nothing here heeds, one after the
+ * other from `position` 0, and what there is instead. False: there are no more. */
+bool config_passed_over(const struct config *config, size_t *position, const char **name,
+                        const char **instead);
+
 /* The manual: every key with type, range, default, unit and meaning, as text or as Markdown. */
 enum config_manual_form { CONFIG_MANUAL_TEXT, CONFIG_MANUAL_MARKDOWN };
 void config_print_manual(FILE *out, enum config_manual_form form);

@@ -27,26 +27,36 @@ enum form {
     FORM_AUTH,     /* "REQUIRE", "OPTIONAL", "NONE", in any case: of `tls: client_auth` */
     FORM_FILE,     /* a path; several are refused */
     FORM_UNWANTED, /* must not be there, unless the file has the key */
+    FORM_PASSED,   /* of no use here: told in the log, unless it says "false" or "0" */
 };
 
 struct variable {
     const char *name;
     enum form form;
     enum config_key_index key;
-    const char *help;
+    const char *help; /* of FORM_PASSED: what there is instead */
 };
+
+#define NODES_TOO                                                                                  \
+    "refused: it means TLS between nodes, too. `MM_TLS_…` are for callers, `mesh: tls` is for "  \
+    "nodes"
+#define NOT_REGISTERED                                                                             \
+    "refused: nothing is registered at the start. Whoever calls `registerModel` may repeat it"
 
 /* The first that is set counts, where several are of one key. */
 static const struct variable variables[] = {
     {"MM_SERVICE_NAME", FORM_TEXT, KEY_MESH_SERVICE,
      "turns the mesh on; `mesh: service`. Without pipelines with `models`, and if nothing says "
      "where a runtime is, it is looked for at `unix:/tmp/mmesh/grpc.sock` and `localhost:8085`"},
+    {"TAS_SERVICE_NAME", FORM_TEXT, KEY_MESH_SERVICE, "the same, of old"},
     {"KV_STORE", FORM_TEXT, KEY_MESH_STORE, "`mesh: store`"},
     {"ZOOKEEPER", FORM_UNWANTED, KEY_MESH_STORE, "refused: etcd alone is a store for many nodes"},
     {"MM_KVSTORE_PREFIX", FORM_TEXT, KEY_MESH_PREFIX, "`mesh: prefix`"},
     {"WKUBE_POD_NAME", FORM_POD, KEY_MESH_INSTANCE, "`mesh: instance`, its last 12 characters"},
     {"WKUBE_POD_IPADDR", FORM_TEXT, KEY_MESH_ADDRESS, "`mesh: address`; only with etcd"},
-    {"INTERNAL_GRPC_SOCKET_PATH", FORM_SOCKET, KEY_MESH_RUNTIME, "`mesh: runtime`, a unix socket"},
+    {"INTERNAL_GRPC_SOCKET_PATH", FORM_SOCKET, KEY_MESH_RUNTIME,
+     "`mesh: runtime`, a unix socket. This and the next three: not where a pipeline has `models` "
+     "without `types`, which loads all"},
     {"INTERNAL_GRPC_PORT", FORM_CALLED, KEY_MESH_RUNTIME, "`mesh: runtime`, a port of localhost"},
     {"INTERNAL_SERVING_GRPC_SOCKET_PATH", FORM_SOCKET, KEY_MESH_CALLS,
      "`mesh: runtime_calls`, a unix socket"},
@@ -81,12 +91,28 @@ static const struct variable variables[] = {
      "`tls: client_ca`; one file, with all of them"},
     {"MM_TLS_CLIENT_AUTH", FORM_AUTH, KEY_TLS_CLIENT_AUTH,
      "`tls: client_auth`; `REQUIRE`, `OPTIONAL` or `NONE`, which is the default"},
-    {"MM_SVC_GRPC_PRIVATE_KEY_PATH", FORM_UNWANTED, KEY_TLS,
-     "refused: it means TLS between nodes, too. `MM_TLS_…` are for callers, `mesh: tls` is for "
-     "nodes"},
-    {"TAS_SVC_GRPC_PRIVATE_KEY_PATH", FORM_UNWANTED, KEY_TLS, "likewise"},
+    {"MM_SVC_GRPC_PRIVATE_KEY_PATH", FORM_UNWANTED, KEY_TLS, NODES_TOO},
+    {"TAS_SVC_GRPC_PRIVATE_KEY_PATH", FORM_UNWANTED, KEY_TLS, NODES_TOO},
     {"MM_ENABLE_SSL", FORM_FALSE, KEY_MESH_TLS,
      "refused, but for `false`, unless the file has `mesh: tls`, which is TLS between nodes"},
+    {"MM_AUTO_REGISTER_MODELS", FORM_UNWANTED, KEY_COUNT, NOT_REGISTERED},
+    {"MM_AUTO_REGISTER_MODELS_PATH", FORM_UNWANTED, KEY_COUNT, NOT_REGISTERED},
+    {"MM_AUTO_REGISTER_MODEL", FORM_UNWANTED, KEY_COUNT, NOT_REGISTERED},
+    {"MM_AUTO_REGISTER_MODEL_PATH", FORM_UNWANTED, KEY_COUNT, NOT_REGISTERED},
+    {"MM_PAYLOAD_PROCESSORS", FORM_PASSED, KEY_COUNT, "`traces`, without payloads"},
+    {"MM_LOG_EACH_INVOKE", FORM_PASSED, KEY_COUNT, "`traces`"},
+    {"MM_LOG_REQUEST_HEADERS", FORM_PASSED, KEY_COUNT, "`traces`, without headers"},
+    {"MM_SEND_DEST_ID", FORM_PASSED, KEY_COUNT, "`shoalctl mesh copies ID`"},
+    {"MM_INFO_METRICS", FORM_PASSED, KEY_COUNT, "labels that the scraper gives"},
+    {"MM_MULTI_PARALLELISM", FORM_PASSED, KEY_COUNT, "all models of a call at once"},
+    {"MM_MAX_INFLIGHT_PER_MODEL_COPY", FORM_PASSED, KEY_COUNT,
+     "eight times what the runtime says that the model takes at once wait, and never less than 16"},
+    {"MM_CONC_SCALEUP_BANDWIDTH_PCT", FORM_PASSED, KEY_COUNT, "90"},
+    {"MM_SVC_GRPC_MAX_HEADERS_SIZE", FORM_PASSED, KEY_COUNT, "64 KiB"},
+    {"MM_SVC_GRPC_MAX_CONNECTION_AGE_SECS", FORM_PASSED, KEY_COUNT,
+     "connections stay; a draining node ends its own"},
+    {"BOOTSTRAP_CLEARANCE_PERIOD_MS", FORM_PASSED, KEY_COUNT,
+     "a node is ready however its first loads end"},
 };
 
 enum { LIST_MAX = 256, ENVIRONMENT_BYTES_MAX = 65536 };
@@ -271,6 +297,7 @@ read_variable(struct config_reader *reader, const struct variable *variable, cha
     case FORM_FALSE: read_false(reader, variable, value); break;
     case FORM_METRICS: read_metrics(reader, variable, value); break;
     case FORM_UNWANTED: report_add(reader->report, 0, "%s", variable->help); break;
+    case FORM_PASSED: break;
     }
 }
 
@@ -315,11 +342,37 @@ fallback_of(const struct variable *variable)
     return variable->key == KEY_PROBES ? "8089" : variable->key == KEY_PRESTOP ? "8090" : NULL;
 }
 
+/* One of the variables that turn the mesh on; NULL: none is there. */
+static const char *
+service_name(void)
+{
+    const char *name = NULL;
+    for (size_t i = 0; variables[i].key == KEY_MESH_SERVICE && name == NULL; i++)
+        name = getenv(variables[i].name);
+    return name;
+}
+
+/* Its deployment names a runtime always, where the file's pipelines may be all that there is. */
+static bool
+pipelines_load_all(const struct config *config)
+{
+    for (uint32_t i = 0; i < config->pipeline_count; i++)
+        if (config->pipelines[i].models.root != NULL && config->pipelines[i].models.type_count == 0)
+            return true;
+    return false;
+}
+
+static bool
+is_of_runtime(const struct variable *variable)
+{
+    return variable->key == KEY_MESH_RUNTIME || variable->key == KEY_MESH_CALLS;
+}
+
 /* Where that container looks for its runtime if nothing is said: both, in turn. */
 static void
 find_runtime(struct config_reader *reader)
 {
-    const char *service = getenv(variables[0].name);
+    const char *service = service_name();
     struct config *config = reader->config;
     if (service == NULL || service[0] == '\0' || config->mesh.runtime != NULL)
         return;
@@ -339,13 +392,17 @@ config_read_environment(struct config_reader *reader, struct config_given *given
         return;
     bool alone = !reader->config->mesh.on;
     if (alone) {
-        if (getenv(variables[0].name) == NULL)
+        if (service_name() == NULL)
             return;
         config_read_mesh(reader, &nothing);
     }
+    bool no_runtime =
+        reader->mesh_given.nodes[KEY_MESH_RUNTIME] == NULL && pipelines_load_all(reader->config);
     for (size_t i = 0; i < ARRAY_COUNT(variables); i++) {
         const struct variable *variable = &variables[i];
         const char *value = getenv(variable->name);
+        if (no_runtime && is_of_runtime(variable))
+            continue;
         if (value == NULL && alone)
             value = fallback_of(variable);
         if (value == NULL || value[0] == '\0' || is_given(reader, given, variable->key) ||
@@ -359,7 +416,41 @@ config_read_environment(struct config_reader *reader, struct config_given *given
         find_runtime(reader);
 }
 
+/* Whether that has no meaning here. */
+static bool
+is_passed_over(const struct config *config, const struct variable *variable, const char *value)
+{
+    if (is_of_runtime(variable))
+        return config->mesh.runtime == NULL;
+    return variable->form == FORM_PASSED && strcmp(value, "false") != 0 && strcmp(value, "0") != 0;
+}
+
+bool
+config_passed_over(const struct config *config, size_t *position, const char **name,
+                   const char **instead)
+{
+    while (*position < ARRAY_COUNT(variables)) {
+        const struct variable *variable = &variables[(*position)++];
+        const char *value = getenv(variable->name);
+        if (value == NULL || value[0] == '\0' || !is_passed_over(config, variable, value))
+            continue;
+        *name = variable->name;
+        *instead = is_of_runtime(variable) ? "pipelines without `types`, which load all models"
+                                           : variable->help;
+        return true;
+    }
+    return false;
+}
+
 /* ---- the manual ---- */
+
+static char *
+meaning_of(const struct variable *variable)
+{
+    bool passed = variable->form == FORM_PASSED;
+    return must_format("%s%s", passed ? "nothing, and the log says so; instead: " : "",
+                       variable->help);
+}
 
 void
 config_print_environment(FILE *out, enum config_manual_form form)
@@ -369,13 +460,16 @@ config_print_environment(FILE *out, enum config_manual_form form)
                : "\n**Environment variables, for what the file leaves out**\n\n"
                  "| Variable | Meaning |\n|---|---|\n",
           out);
-    for (size_t i = 0; i < ARRAY_COUNT(variables); i++)
+    for (size_t i = 0; i < ARRAY_COUNT(variables); i++) {
+        char *meaning = meaning_of(&variables[i]);
         if (text) {
             fprintf(out, "    %s\n", variables[i].name);
-            config_print_wrapped(out, variables[i].help);
+            config_print_wrapped(out, meaning);
         } else {
             fprintf(out, "| `%s` |", variables[i].name);
-            config_print_cell(out, variables[i].help);
+            config_print_cell(out, meaning);
             fputc('\n', out);
         }
+        free(meaning);
+    }
 }

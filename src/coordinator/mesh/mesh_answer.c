@@ -237,6 +237,14 @@ mesh_answer_order(const struct mesh_order *order, const struct driver_reply *rep
     UNREACHABLE();
 }
 
+/* A load that took too long, at whatever node: the registry has its text alone, which begins so. */
+static enum status
+load_status(const char *text)
+{
+    static const char late[] = "DEADLINE_EXCEEDED: ";
+    return strncmp(text, late, sizeof(late) - 1) == 0 ? STATUS_DEADLINE_EXCEEDED : STATUS_INTERNAL;
+}
+
 enum status
 mesh_answer_call(enum driver_name name, const struct driver_answer *answer, struct error *error)
 {
@@ -255,10 +263,12 @@ mesh_answer_call(enum driver_name name, const struct driver_answer *answer, stru
     case MESH_END_FULL:
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "%s: it waited for room until now",
                          text);
+    case MESH_END_LOAD_FAILED:
+        return error_set(error, load_status(text), "%s",
+                         text[0] != '\0' ? text : "the model failed to load");
     case MESH_END_OK: /* of those that end so, answer is not called */
     case MESH_END_NOT_HERE:
     case MESH_END_REFUSED:
-    case MESH_END_LOAD_FAILED:
     case MESH_END_UNREACHABLE:
     case MESH_END_FAILED:
         return error_set(error, STATUS_INTERNAL, "%s",

@@ -98,14 +98,17 @@ wait_begin(struct mesh_loads *loads, struct driver_load *load)
 }
 
 /* Of what has failed nothing is left in any worker when it is told (models.h): there is nothing to
- * unload, as if it had not been attempted. No concurrency is told: what is too much is refused
- * where the batches are made. */
+ * unload, as if it had not been attempted. A time-out is known by its text, which is all that other
+ * nodes see. No concurrency is told: what is too much is refused where the batches are made. */
 static void
 on_loaded(void *context, const struct error *error, const struct model_facts *facts)
 {
     struct driver_load_end told = {.end = MESH_LOAD_OK};
+    struct error reason = error != NULL ? *error : ERROR_NONE;
+    if (reason.status == STATUS_DEADLINE_EXCEEDED)
+        (void)error_prefix(&reason, "%s", status_name(reason.status));
     if (error != NULL)
-        told = (struct driver_load_end){.end = MESH_LOAD_NOT_ATTEMPTED, .reason = error->text};
+        told = (struct driver_load_end){.end = MESH_LOAD_NOT_ATTEMPTED, .reason = reason.text};
     else
         told.size_bytes = facts->bytes > 0 ? facts->bytes : 1;
     end(context, &told);

@@ -218,10 +218,16 @@ mesh_node_takes_any(const struct mesh_node *node)
 
 /* KServe ModelMesh has these, too, and there is something else for it here. */
 static void
+tell_ignored(const char *name, const char *instead)
+{
+    log_warn("mesh_setting_ignored name=%s instead=\"%s\"", name, instead);
+}
+
+static void
 pass_over(const char *name, const struct record_setting *setting, const char *instead)
 {
     if (setting != NULL && setting->on)
-        log_warn("mesh_setting_ignored name=%s instead=\"%s\"", name, instead);
+        tell_ignored(name, instead);
 }
 
 static void
@@ -249,6 +255,16 @@ on_setting(void *context, enum record_setting_kind kind, const struct record_set
 }
 
 /* ---- beginning ---- */
+
+/* Of the environment. */
+static void
+pass_over_variables(const struct config *config)
+{
+    const char *name;
+    const char *instead;
+    for (size_t position = 0; config_passed_over(config, &position, &name, &instead);)
+        tell_ignored(name, instead);
+}
 
 /* By what method the models of a pipeline are called does not change (reload.c). */
 static void
@@ -463,6 +479,7 @@ mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t
         return status;
     driver_start(node->driver, node->store.store);
     const struct config_mesh *config = node->config;
+    pass_over_variables(node->options.config);
     if (config->metrics_tls)
         log_warn("mesh_metrics_differ asked=\"MM_METRICS: scheme=https\" instead=http");
     if (config->metrics_per_model)

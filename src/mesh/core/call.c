@@ -15,6 +15,9 @@ enum {
 };
 
 static const char OVERLOADED_TEXT[] = "every copy of the model has too many calls";
+static const char COPIES_TRIED_TEXT[] = "Failed to invoke model loaded in >=5 locations";
+static const char TRIES_TEXT[] = "8 retry iterations exhausted";
+_Static_assert(MESH_COPIES_TRIED_MAX == 5 && MESH_TRIES_MAX == 8, "as the texts say");
 
 static struct call *
 call_at(struct mesh *mesh, uint32_t number)
@@ -335,12 +338,11 @@ give_up_trying(struct mesh *mesh, uint32_t number, const char *text)
 static void
 give_up_copies(struct mesh *mesh, uint32_t number)
 {
-    static const char text[] = "the model's copies cannot be reached";
     const struct call *call = call_at(mesh, number);
     if (copies_in_vain(mesh, call, model_at(mesh, call->model)) < MESH_COPIES_TRIED_MAX)
-        give_up_trying(mesh, number, text);
+        give_up_trying(mesh, number, COPIES_TRIED_TEXT);
     else
-        give_up(mesh, number, MESH_END_FAILED, text);
+        give_up(mesh, number, MESH_END_FAILED, COPIES_TRIED_TEXT);
 }
 
 /* R5, R6: no copy anywhere that was not tried. */
@@ -509,7 +511,7 @@ call_route(struct mesh *mesh, uint32_t number)
     else if (call->create_revision > model->create_revision && !lost_lately(mesh)) /* R7 */
         call_answer(mesh, number, MESH_END_NOT_HERE, NULL);
     else if (call->tries++ >= MESH_TRIES_MAX)
-        give_up_trying(mesh, number, "it was tried too often without a result");
+        give_up_trying(mesh, number, TRIES_TEXT);
     else
         route_known(mesh, number);
 }

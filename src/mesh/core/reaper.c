@@ -6,7 +6,12 @@
  */
 #include "mesh/core/state.h"
 
-enum { REST_MS = 7 * 60000, MODELS_PER_TICK = 20000, WRITES_PER_TICK = 128 };
+enum {
+    REST_MS = 7 * 60000,
+    MODELS_PER_TICK = 20000,
+    WRITES_PER_TICK = 128,
+    AHEAD_MS = 15 * 60000, /* G2: clocks differ by less */
+};
 
 /* G1: this node has seen for itself that it has been away for long. */
 static bool
@@ -32,7 +37,10 @@ reap(struct mesh *mesh, uint32_t number)
             settle_without(mesh, number, places[i].instance);
             return 1;
         }
-    return 0;
+    if (model->used_ms <= mesh->wall_ms + AHEAD_MS)
+        return 0;
+    settle_used_now(mesh, number);
+    return 1;
 }
 
 void

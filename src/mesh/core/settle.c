@@ -194,8 +194,9 @@ settle_without(struct mesh *mesh, uint32_t number, uint16_t instance)
     send_record(mesh, number, &revised);
 }
 
-void
-settle_anew(struct mesh *mesh, uint32_t number)
+/* The record, without the place of an instance, and with another last use. */
+static void
+settle_as(struct mesh *mesh, uint32_t number, uint16_t without, int64_t used_ms)
 {
     struct model *model = model_at(mesh, number);
     if (!may_write(mesh, model, number))
@@ -204,11 +205,23 @@ settle_anew(struct mesh *mesh, uint32_t number)
         memory_arena_take(&mesh->arena, (model->place_count + 1u) * sizeof(*places));
     const struct revised revised = {
         .places = places,
-        .place_count = copy_others(mesh, model, INSTANCE_SELF, places),
-        .used_ms = model->used_ms,
+        .place_count = copy_others(mesh, model, without, places),
+        .used_ms = used_ms,
         .unloaded_ms = model->unloaded_ms,
     };
     send_record(mesh, number, &revised);
+}
+
+void
+settle_anew(struct mesh *mesh, uint32_t number)
+{
+    settle_as(mesh, number, INSTANCE_SELF, model_at(mesh, number)->used_ms);
+}
+
+void
+settle_used_now(struct mesh *mesh, uint32_t number)
+{
+    settle_as(mesh, number, UINT16_MAX, mesh->wall_ms);
 }
 
 void

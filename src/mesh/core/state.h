@@ -353,6 +353,9 @@ struct mesh_model settle_record(struct mesh *mesh, uint32_t model);
 /* W1: a record that was lost, as this node knew it, without its own place. */
 void settle_anew(struct mesh *mesh, uint32_t model);
 
+/* G2: the record, last used now. */
+void settle_used_now(struct mesh *mesh, uint32_t model);
+
 /* J4: the record's last use is this node's. */
 void settle_say_used(struct mesh *mesh, uint32_t model);
 

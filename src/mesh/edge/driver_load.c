@@ -176,7 +176,8 @@ static void
 give_up(struct driver *driver, struct driver_load *load)
 {
     char reason[96];
-    snprintf(reason, sizeof(reason), "the runtime did not answer within %" PRId64 " ms",
+    snprintf(reason, sizeof(reason),
+             "DEADLINE_EXCEEDED: the runtime did not answer within %" PRId64 " ms",
              load->timeout_ms);
     load->given_up = true;
     link_remove(&load->link);

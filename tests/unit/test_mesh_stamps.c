@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Records whose last use lies in the future, as far as it can: G2 (the leader puts them right) and
+ * J6 (one of them keeps nothing from being done for the others). One node on a scripted clock.
+ */
+#include "test_mesh_script_rig.h"
+
+#define MINUTE INT64_C(60000)
+
+static void
+test_the_leader_puts_them_right(void **state)
+{
+    (void)state;
+    put_as("m1", "t", "", INT64_MAX);
+    put_as("m2", "t", "other:loaded", WALL + now_ms + 60 * MINUTE);
+    const int64_t ahead_ms = WALL + now_ms + 20 * MINUTE;
+    put_as("m3", "t", "", ahead_ms);
+    tick(8 * MINUTE);
+    assert_seen("write m1", 0);
+    step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
+    tick(MINUTE);
+    assert_seen("write m1", 1);
+    assert_seen("write m2 other:loaded", 1);
+    assert_true(record_of("m1")->used_ms == WALL + now_ms);
+    assert_true(record_of("m2")->used_ms == WALL + now_ms);
+    assert_true(record_of("m3")->used_ms == ahead_ms); /* a clock may be so fast */
+}
+
+/* J4 for the one behind it. */
+static void
+test_the_janitor_goes_on(void **state)
+{
+    (void)state;
+    put("m1", "");
+    put("m2", "");
+    use("m1");
+    use("m2");
+    record_of("m1")->used_ms = INT64_MAX;
+    record_of("m1")->revision = ++revision;
+    tell(record_of("m1"));
+    const int64_t before_ms = record_of("m2")->used_ms;
+    now_ms += 8 * 60 * MINUTE;
+    use("m2");
+    for (int i = 0; i < 7; i++)
+        tick(MINUTE);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+    assert_true(record_of("m2")->used_ms > before_ms + 7 * 60 * MINUTE);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_the_leader_puts_them_right),
+        TEST(test_the_janitor_goes_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
