@@ -96,8 +96,9 @@ static void
 check_five_copies(const char *first, const char *then, const char *end)
 {
     fill();
-    for (const char *id = "abcde"; *id != '\0'; id++)
-        instance((char[]){*id, '\0'}, 0);
+    static const char *const others[] = {"a", "b", "c", "d", "e"};
+    for (int i = 0; i < MESH_COPIES_TRIED_MAX; i++)
+        instance(others[i], 0);
     call_as(10, "m10", MESH_HOP_ENTRY);
     put("m10", first);
     for (uint32_t i = 1; i <= MESH_COPIES_TRIED_MAX; i++) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How copies get to other nodes: H3 (new constraints, or other labels of this node), what D2 and D3
- * do when several copies leave at once, and E6 (what was evicted is loaded where there is room).
- * And A7: a copy that is asked for before the record of its model has come.
+ * do when several copies leave at once, or what they leave to goes, J5 the same, and E6 (what was
+ * evicted is loaded where there is room). And A7: a copy that is asked for before the record of its
+ * model has come.
  */
 #include "test_mesh_script_rig.h"
 
@@ -224,6 +225,76 @@ test_the_other_copy_goes(void **state)
     assert_seen("ensure m1 other migration 2", 1);
     add_place("m1", "other", MESH_PLACE_LOADED);
     assert_seen("unload m1", 1);
+}
+
+/* J5: the third copy goes, unless it is the only one by then. */
+static void
+test_it_was_one_too_many(void **state)
+{
+    (void)state;
+    char id[TEXT];
+    size_units = 105; /* no room is left */
+    instance("a", 0);
+    instance("b", 0);
+    for (int i = 0; i < 9; i++) {
+        snprintf(id, sizeof(id), "m%d", i);
+        put(id, "");
+        call_as(0, id, MESH_HOP_LOAD);
+        end_call(0, MESH_END_OK, 0);
+    }
+    add_place("m0", "a", MESH_PLACE_LOADED);
+    add_place("m0", "b", MESH_PLACE_LOADED);
+    struct rig_record *m0 = record_of("m0");
+    m0->places[1].since_ms = m0->places[2].since_ms = 1; /* they came before this one */
+    m0->revision = ++revision;
+    tell(m0);
+    rig_writes = false;
+    tick(11 * MINUTE);
+    assert_seen("write m0 a:loaded b:loaded", 1);
+    other_copy_goes("m0");
+    assert_seen("write", 0);
+    assert_int_equal(mesh_state(mesh, "m0"), MESH_STATE_LOADED);
+}
+
+/* D4: it drained alone, and could not write it; then somebody came. */
+static void
+test_somebody_comes(void **state)
+{
+    (void)state;
+    put("m1", "");
+    call_as(0, "m1", MESH_HOP_LOAD);
+    end_call(0, MESH_END_OK, 0);
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {0}});
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_WITHDRAWING);
+    instance("other", 500);
+    begin();
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {session}});
+    assert_seen("write", 0);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+    tick(1000);
+    assert_seen("ensure m1 other migration 2", 1);
+}
+
+/* T4: the withdrawal may have happened, though its answer has not come: it is sent again. */
+static void
+test_it_may_have_happened(void **state)
+{
+    (void)state;
+    instance("other", 500);
+    put("m1", "");
+    call_as(0, "m1", MESH_HOP_LOAD);
+    end_call(0, MESH_END_OK, 0);
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    rig_writes = false;
+    add_place("m1", "other", MESH_PLACE_LOADED);
+    assert_seen("write m1 other:loaded", 1);
+    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {rig_txn, MESH_TXN_UNKNOWN}});
+    step((struct mesh_event){.kind = MESH_INSTANCE_GONE, .gone = {"other", ++revision}});
+    instance("third", 500);
+    tick(1000);
+    assert_seen("write m1 other:loaded", 1);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_WITHDRAWING);
 }
 
 /* Its memory is promised to another one by then. */
@@ -462,6 +533,9 @@ main(void)
         TEST(test_two_drain),
         TEST(test_the_other_copy_goes),
         TEST(test_the_other_copy_goes_too_late),
+        TEST(test_it_was_one_too_many),
+        TEST(test_somebody_comes),
+        TEST(test_it_may_have_happened),
         TEST(test_the_only_other_one),
         TEST(test_evicted),
         TEST(test_all_drain),

@@ -78,6 +78,7 @@ static char lines[LINES][120];
 static uint32_t line_count;
 static uint64_t tickets[RECORDS]; /* the last one of each record's model */
 static uint32_t numbers[CALLS];   /* the last try of each call */
+static uint64_t rig_txn;          /* the last transaction */
 static char answer_text[300];     /* of the last answer */
 
 static void step(struct mesh_event event);
@@ -223,7 +224,7 @@ read_txn(const struct mesh_txn *txn, struct rig_deed *deed)
         used += (size_t)snprintf(text + used, sizeof(text) - used, " %s:%s", place->instance,
                                  KINDS[place->kind]);
     }
-    deed->txn = txn->txn;
+    deed->txn = rig_txn = txn->txn;
     deed->session = txn->session;
     deed->compare = txn->writes[0].compare;
     snprintf(deed->model, TEXT, "%s", model->id);

@@ -81,7 +81,8 @@ shrink(struct mesh *mesh, uint32_t number)
         if (budget == 0 || !is_one_too_many(mesh, entry, cache_age_ms))
             continue;
         budget = budget > entry->units ? budget - entry->units : 0;
-        move_yield(mesh, entry);
+        entry->yields = true;
+        entry_leave(mesh, entry);
     }
 }
 

@@ -56,22 +56,16 @@ is_waited_for(const struct mesh *mesh, const struct entry *entry)
             model_fresh_failures(mesh, &mesh->tables.models[entry->model]) < MESH_FAILURES_MAX);
 }
 
-void
-move_yield(struct mesh *mesh, struct entry *entry)
-{
-    entry->yields = true;
-    entry_leave(mesh, entry);
-}
-
-/* The transaction that was to withdraw it has not happened, as the record has changed. Its memory
- * may be promised by now; then it leaves. */
+/* No transaction that was to withdraw it has happened, or may: none has compared the record as it
+ * is now (T4). Its memory may be promised by now; then it leaves. */
 bool
 move_stays(struct mesh *mesh, struct entry *entry)
 {
     const struct model *model = model_at(mesh, entry->model);
-    if (!entry->yields || !entry_serves(entry) || model->txn != 0 ||
-        look_around(mesh, model).loaded ||
+    if (!entry->yields || !entry_serves(entry) || model->txn_compare == model->revision ||
         ledger_free(&pool_of(mesh, entry)->ledger) < entry->units)
+        return false;
+    if (look_around(mesh, model).loaded || (mesh->draining && !is_waited_for(mesh, entry)))
         return false;
     entry->yields = false;
     entry->asked_ms = 0; /* another node is asked again at once */
@@ -87,11 +81,8 @@ static enum asks
 move_away(struct mesh *mesh, struct entry *entry, enum asks may)
 {
     struct others others = look_around(mesh, model_at(mesh, entry->model));
-    if (others.loaded) {
-        move_yield(mesh, entry);
-        return ASKS_NONE;
-    }
-    if (!is_waited_for(mesh, entry)) {
+    if (others.loaded || !is_waited_for(mesh, entry)) {
+        entry->yields = others.loaded || mesh->draining;
         entry_leave(mesh, entry);
         return ASKS_NONE;
     }

@@ -74,7 +74,7 @@ struct entry {
     bool asked;   /* at asked_ms: there was somebody who could */
     bool offered; /* E6: evicted, and loaded elsewhere if there is room */
     bool evicted; /* from memory, for room: it is told with the unload */
-    bool yields;  /* WITHDRAWING: to another copy, and only to one that is there (D3) */
+    bool yields;  /* WITHDRAWING: to another copy, or as nobody could take it, if so it is still */
     uint8_t pool;
 };
 
@@ -366,9 +366,7 @@ void copies_time(struct entry *entry, uint32_t count, uint64_t took_us);
 void copies_tick(struct mesh *mesh);
 
 /* move.c */
-/* D3, J5: it leaves, as another copy is loaded; if that one goes before it has left, it stays. */
-void move_yield(struct mesh *mesh, struct entry *entry);
-/* It was to yield, and the other copy has gone: it is loaded again. False: it goes on leaving. */
+/* It was to yield, and is wanted here again: it is loaded. False: it goes on leaving. */
 bool move_stays(struct mesh *mesh, struct entry *entry);
 /* D2, D3: those in `order`, to other nodes, and away from here when they are loaded there. */
 void move_in_order(struct mesh *mesh);

@@ -21,23 +21,34 @@ somebody_stays(const struct mesh *mesh)
     return stays;
 }
 
+/* Of each node and model. */
+struct withdrawal {
+    uint64_t compare; /* of the last one's transaction */
+};
+
 /* It was decided in the drain: what the transaction compares, and is known now, is what it must be
- * right by, though it may have been decided by an older record. */
+ * right by, though it may have been decided by an older record. One that compares what the one
+ * before did is the same again: that may have happened, though nobody has heard of it (T4). */
 static void
 on_withdrawal(struct world *world, uint32_t node, int64_t since_ms,
               const struct mesh_action *action)
 {
     struct mesh *mesh = world->nodes[node].mesh;
     if (action->kind != MESH_DO_TXN || action->txn.absent != NULL ||
-        action->txn.writes[0].record != MESH_RECORD_MODEL || !somebody_stays(mesh))
+        action->txn.writes[0].record != MESH_RECORD_MODEL)
         return;
     const char *id = action->txn.writes[0].model.id;
+    struct withdrawal *last = of_pair(world, &I18_drain, node, number_of(id));
+    uint64_t former = last->compare;
     const struct model *model = model_at(mesh, tables_model(&mesh->tables, id));
     const struct entry *entry = entry_of(mesh, model);
     const struct place *own = model_place(model, INSTANCE_SELF);
     if (entry == NULL || entry->state != MESH_STATE_WITHDRAWING || entry->failed ||
         !entry->resident || entry->began_ms < since_ms || own == NULL ||
         own->kind != MESH_PLACE_LOADED || entry->used_ms <= mesh->wall_ms - RECENT_MS)
+        return;
+    last->compare = action->txn.writes[0].compare;
+    if (last->compare == former || !somebody_stays(mesh))
         return;
     uint32_t failed = 0;
     const struct place *places = model_places(model);
@@ -56,7 +67,12 @@ see(struct world *world, const struct sight *sight)
     struct drains *drains = of_node(world, &I18_drain, sight->node);
     const struct node *node = &world->nodes[sight->node];
     switch (sight->kind) {
-    case SAW_BIRTH: drains->drains = false; break;
+    case SAW_BIRTH:
+        drains->drains = false;
+        for (uint32_t i = 0; i < world->options.models; i++)
+            *(struct withdrawal *)of_pair(world, &I18_drain, sight->node, i) =
+                (struct withdrawal){0};
+        break;
     case SAW_DRAIN: *drains = (struct drains){.drains = true, .since_ms = world->now_ms}; break;
     case SAW_STEP:
         /* Where memory is short of what was promised, something has to go all the same. */
@@ -80,6 +96,7 @@ see(struct world *world, const struct sight *sight)
 const struct invariant I18_drain = {
     .name = "I18 drain",
     .sees = SEES(BIRTH) | SEES(DRAIN) | SEES(STEP) | SEES(LOAD) | SEES(DRAINED),
+    .pair_bytes = sizeof(struct withdrawal),
     .node_bytes = sizeof(struct drains),
     .see = see,
 };
