@@ -28,7 +28,8 @@ struct withdrawal {
 
 /* It was decided in the drain: what the transaction compares, and is known now, is what it must be
  * right by, though it may have been decided by an older record. One that compares what the one
- * before did is the same again: that may have happened, though nobody has heard of it (T4). */
+ * before did is the same again: that may have happened, though nobody has heard of it (T4). That it
+ * was right then counts, though it may have been used since: what leaves serves until it is gone. */
 static void
 on_withdrawal(struct world *world, uint32_t node, int64_t since_ms,
               const struct mesh_action *action)
@@ -45,10 +46,11 @@ on_withdrawal(struct world *world, uint32_t node, int64_t since_ms,
     const struct place *own = model_place(model, INSTANCE_SELF);
     if (entry == NULL || entry->state != MESH_STATE_WITHDRAWING || entry->failed ||
         !entry->resident || entry->began_ms < since_ms || own == NULL ||
-        own->kind != MESH_PLACE_LOADED || entry->used_ms <= mesh->wall_ms - RECENT_MS)
+        own->kind != MESH_PLACE_LOADED)
         return;
     last->compare = action->txn.writes[0].compare;
-    if (last->compare == former || !somebody_stays(mesh))
+    if (last->compare == former || entry->used_ms <= mesh->wall_ms - RECENT_MS ||
+        !somebody_stays(mesh))
         return;
     uint32_t failed = 0;
     const struct place *places = model_places(model);
