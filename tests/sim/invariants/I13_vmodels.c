@@ -2,9 +2,11 @@
 /*
  * I13. A vmodel is not moved to what is loaded on fewer nodes than what it leaves (as far as nodes
  * are there that have not failed to load it); its calls are answered by what is its active model,
- * or was until a while ago; and when nobody orders any more, transitions end.
+ * or was until a while ago, or as long as the node that has the call is cut off from etcd; and when
+ * nobody orders any more, transitions end.
  */
 #include "../invariants.h"
+#include "mesh/core/state.h"
 
 enum { LAG_MS = 20000 }; /* of a mirror, at most */
 
@@ -97,6 +99,20 @@ on_vmodel(struct world *world, const struct sight *sight)
                (unsigned long long)sight->number, was, has, is, gets, could);
 }
 
+/* A node that etcd does not reach goes by what it was told, however long ago: it serves what it
+ * has. */
+static bool
+knows_no_better(struct world *world, const struct client_call *call)
+{
+    struct mesh *mesh = world->nodes[call->entry].mesh;
+    uint32_t number = names_find(&mesh->vmodels.names, world->vmodel_names[call->vmodel]);
+    if (mesh->session != 0 || number == NAME_NONE)
+        return false;
+    const struct vmodel *vmodel = &mesh->vmodels.at[number];
+    return vmodel->known && vmodel->active != NAME_NONE &&
+           number_of(names_text(&mesh->tables.model_names, vmodel->active)) == call->model;
+}
+
 static void
 on_answer(struct world *world, const struct client_call *call)
 {
@@ -110,6 +126,8 @@ on_answer(struct world *world, const struct client_call *call)
         until_ms = at->from_ms;
         at = at->former;
     }
+    if (knows_no_better(world, call))
+        return;
     broken(world, &I13_vmodels, "a call of v%u is answered by m%u, which was not active",
            call->vmodel, call->model);
 }

@@ -29,7 +29,8 @@ struct withdrawal {
 /* It was decided in the drain: what the transaction compares, and is known now, is what it must be
  * right by, though it may have been decided by an older record. One that compares what the one
  * before did is the same again: that may have happened, though nobody has heard of it (T4). That it
- * was right then counts, though it may have been used since: what leaves serves until it is gone. */
+ * was right then counts, though it may have been used since: what leaves serves until it is gone.
+ */
 static void
 on_withdrawal(struct world *world, uint32_t node, int64_t since_ms,
               const struct mesh_action *action)
