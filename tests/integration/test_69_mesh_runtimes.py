@@ -30,7 +30,7 @@ from shoal_meshes import Etcd, mesh_node
 from shoal_metrics import Scrape, metrics_port
 from shoal_pupil import key, prepare, pupil, said
 from shoal_registry import LOADED, LOADING_FAILED, Registrar
-from shoal_runtime import Refusal, Runtime
+from shoal_runtime import MIB, Refusal, Runtime
 
 Code = grpc.StatusCode
 ANY = "/x.Y/Z"
@@ -198,6 +198,30 @@ class OneNode(unittest.TestCase):
         self.assertEqual(status.status, LOADING_FAILED)
         self.assertIn("RESOURCE_EXHAUSTED: no room", status.errors[0])
         self.assertEqual(failure(start_call(self.registrar, "m"))[0], Code.INTERNAL)
+
+    def test_there_is_no_room(self):
+        """Two models fill the runtime, and were loaded for somebody a moment ago."""
+        sizes = {"large": 65 * MIB}
+        for method in ("predictModelSize", "loadModel"):
+            usual = getattr(self.runtime, method)
+
+            def say(request, context, usual=usual):
+                answer = usual(request, context)
+                answer.sizeInBytes = sizes.get(request.modelId, 30 * MIB)
+                return answer
+            self.runtime.says[method] = say
+        for model in ("a", "b", "c", "large"):
+            self.registrar.register(model)
+        for model in ("a", "b"):
+            self.assertEqual(call(self.registrar, model), b"answer:hello")
+        code, text = failure(start_call(self.registrar, "c", timeout=3))
+        self.assertEqual(code, Code.RESOURCE_EXHAUSTED, text)
+        self.assertRegex(text, "^Cache churn threshold exceeded: ")
+        self.registrar.unregister("a")
+        self.assertEqual(call(self.registrar, "c"), b"answer:hello")
+        code, text = failure(start_call(self.registrar, "large"))
+        self.assertEqual(code, Code.INTERNAL, text)
+        self.assertIn("larger than", text)
 
     def test_a_load_takes_too_long(self):
         hanging = self.enterContext(Runtime(modelLoadingTimeoutMs=300))
