@@ -224,6 +224,17 @@ is_over(const struct mesh *mesh, const struct call *call)
     return until_ms - mesh->now_ms <= TICK_MS;
 }
 
+/* Where whoever may hold the model has it, and yet did not serve the call, it is not room that is
+ * missing. */
+static void
+end_waiting(struct mesh *mesh, uint32_t number)
+{
+    struct place_wish wish = ensure_wish(mesh, call_at(mesh, number)->model);
+    bool full = place_refusal(&mesh->tables, &wish) != PLACE_ALL_TRIED;
+    call_answer(mesh, number, full ? MESH_END_FULL : MESH_END_FAILED,
+                place_refusal_text(full ? PLACE_ALL_FULL : PLACE_ALL_TRIED));
+}
+
 void
 crowd_tick(struct mesh *mesh)
 {
@@ -235,7 +246,7 @@ crowd_tick(struct mesh *mesh)
             continue;
         }
         take(mesh, before);
-        call_answer(mesh, number, MESH_END_FULL, place_refusal_text(PLACE_ALL_FULL));
+        end_waiting(mesh, number);
     }
     if (mesh->crowd == CALL_NONE)
         return;
