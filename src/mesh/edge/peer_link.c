@@ -566,9 +566,7 @@ frame_fill(struct peer_frame *frame, const struct driver_attempt *attempt,
     call->create_revision = attempt->create_revision;
     call->hop = attempt->hop;
     call->shape = peer_flow_shape(request->flow);
-    call->message_bytes = 0;
-    for (size_t i = 0; i < request->piece_count; i++)
-        call->message_bytes += request->pieces[i].bytes;
+    call->message_bytes = peer_pieces_bytes(request->pieces, request->piece_count);
     call->tried_count = attempt->tried_count;
     if (attempt->tried_count > 0)
         memcpy(call->tried, attempt->tried, attempt->tried_count * sizeof(*call->tried));

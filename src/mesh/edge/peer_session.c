@@ -102,9 +102,7 @@ static void
 send_answer(struct session *session, struct peer_frame *frame, const struct rpc_piece *pieces,
             size_t piece_count, const struct peer_flow *flow)
 {
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < piece_count; i++)
-        bytes += pieces[i].bytes;
+    uint64_t bytes = peer_pieces_bytes(pieces, piece_count);
     frame->kind = PEER_ANSWER;
     frame->answer.message_bytes = bytes;
     enum status status =
