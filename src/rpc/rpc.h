@@ -427,7 +427,8 @@ struct rpc_client_events {
     /* Streams. The first message comes by itself, each other one after rpc_client_read. */
     void (*on_message)(void *context, const struct rpc_message *message);
     /* Streams; may be NULL. A message has gone to the transport's buffers, `waiting` more have
-     * not. What is still queued when a call is over is dropped: on_end says so. */
+     * not. Not once the status is there: what is still queued then is dropped, and what has just
+     * gone is not told of; on_end says so. */
     void (*on_sent)(void *context, size_t waiting);
     /* Exactly once for each call that was started. A stream's good end comes behind its last
      * message: who does not read on does not hear of it. */

@@ -77,8 +77,8 @@ test_echoes(void **state)
         assert_int_equal(probes[i].messages, 50 + first);
         assert_int_equal(probes[i].bytes, 49 * 50 / 2 * i + (first ? 100 : 0));
         assert_int_equal(probes[i].initials, i % 4 < 2);
-        if (i % 4 < 2)
-            assert_int_equal(probes[i].sents, 50 + first);
+        if (i % 4 < 2) /* the status may overtake the word of the last one */
+            assert_in_range(probes[i].sents, 49 + first, 50 + first);
     }
     stage_stop(&stage);
 }
@@ -166,8 +166,11 @@ test_at_the_end_of_a_step(void **state)
     rpc_client_start(stage.client, &request, &noting.probe.call);
     for (unsigned i = 1; i <= 50; i++) {
         assert_int_equal(send_bytes(&noting.probe, big, 1), STATUS_OK);
-        if (i % 10 == 0)
+        if (i % 10 == 0) {
             probe_wait(&noting.probe, &noting.probe.messages, i);
+            /* What was noted last may wait for its step still; the next ten would join it. */
+            probe_wait(&noting.probe, &noting.ran, i / 10);
+        }
     }
     rpc_client_half_close(noting.probe.call);
     assert_int_equal(probe_end(&noting.probe), STATUS_OK);
