@@ -396,14 +396,14 @@ run(struct event_base *base, struct rpc_queue *queue, struct store *store)
     CHECK(pthread_create(&loop_thread, NULL, loop_main, base) == 0);
     external_start(external, driver);
     read_commands();
-    event_base_loopbreak(base);
+    event_base_loopexit(base, NULL); /* also if it has not begun */
     pthread_join(loop_thread, NULL);
     driver_close(driver);
     external_close(external);
     pthread_mutex_lock(&lock);
     ends = true;
+    rpc_queue_wake(queue); /* under the lock: the thread destroys it */
     pthread_mutex_unlock(&lock);
-    rpc_queue_wake(queue);
     pthread_join(queue_thread, NULL);
     external_destroy(external);
     store_close(store);

@@ -75,7 +75,6 @@ class Runtime(grpc.GenericRpcHandler):
     def stream(self, method, requests, context):
         """As infer, for any number of messages."""
         self.asked.append((method, None))
-        context.add_callback(self.cancelled.set)  # of its end, whatever that is
         metadata = dict(context.invocation_metadata())
         self.metadata.append(metadata)
         if metadata["mm-model-id-bin"].decode() not in self.held:

@@ -281,9 +281,10 @@ class MeshOfThree(Rig, unittest.TestCase):
             nodes[name].stderr.index("mesh_drained")
 
     def nodes_seen(self, by, count):
-        """Those that a node knows of, if they are so many."""
+        """Those that a node knows of, if they are so many and it has heard who leads."""
         rows = shoalctl("mesh", "nodes", "--json", "--counters", self.nodes[by].counters).json_lines
-        return {row["id"]: row for row in rows} if len(rows) == count else None
+        return ({row["id"]: row for row in rows}
+                if len(rows) == count and any(row["leads"] for row in rows) else None)
 
     def moving_from(self, name):
         """Models that a node has now; nothing comes there by itself."""

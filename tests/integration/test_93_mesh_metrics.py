@@ -253,8 +253,10 @@ class TwoNodes(unittest.TestCase):
             message = 50000
             for _ in range(5):
                 nodes.at(other).infer("m", inputs=(("x", "UINT8", [message], bytes(message)),))
-            now = self.figures(nodes, lambda now: now["mesh_calls_elsewhere"]
-                               + now["mesh_peer_calls_here"] >= 5)
+            calls = ("mesh_calls_elsewhere", "mesh_peer_calls_here")
+            now = {name: wait_figures(node, lambda now, before=was[name]: now["mesh_under_way"] == 0
+                                      and sum(now[key] - before[key] for key in calls) >= 5, name)
+                   for name, node in nodes.nodes.items()}
             grew = {name: {key: now[name][key] - value for key, value in was[name].items()
                            if isinstance(value, int)} for name in was}
             for name, value in {"mesh_calls_elsewhere": 5, "mesh_forwards": 5,

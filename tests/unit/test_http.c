@@ -271,10 +271,8 @@ test_slow(void **state)
 {
     struct rig *rig = *state;
     int silent = client(rig);
-    int dripping = client(rig);
-    int half = client(rig);
-    say(half, "POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
-    say(dripping, "GET /now HTTP/1.1\r\nX: ");
+    int dripping = client_saying(rig, "GET /now HTTP/1.1\r\nX: ");
+    int half = client_saying(rig, "POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
     struct answer answer = {0};
     while (!readable(dripping)) { /* however often it sends a byte */
         wait_moment();
@@ -296,10 +294,7 @@ static void
 test_who_does_not_read(void **state)
 {
     struct rig *rig = *state;
-    int fd = client(rig);
-    int small = 4096;
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
-    say(fd, "GET /huge HTTP/1.1\r\n\r\n");
+    int fd = client_saying(rig, "GET /huge HTTP/1.1\r\n\r\n"); /* far more than is buffered */
     wait_released(rig, 1); /* the connection has been closed, and what was lent given back */
     close(fd);
     assert_works(rig);

@@ -14,6 +14,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -52,6 +53,7 @@ struct rig {
     _Atomic uint64_t counters[COUNTER_TABLE_COUNT]; /* the node's: each has one word */
     uint64_t refused;
     char *huge;
+    sem_t looks_away, said; /* client_saying */
 };
 
 static inline void
@@ -178,6 +180,7 @@ setup_with(void **state, int64_t idle_timeout_ns)
     setrlimit(RLIMIT_NOFILE, &files); /* a thousand clients and their server in one process */
     struct rig *rig = calloc(1, sizeof(*rig));
     rig->huge = calloc(1, HUGE_BYTES);
+    CHECK(sem_init(&rig->looks_away, 0, 0) == 0 && sem_init(&rig->said, 0, 0) == 0);
     rig->port = free_port();
     char address[32];
     snprintf(address, sizeof(address), "port:%u", rig->port);
@@ -217,6 +220,8 @@ teardown(void **state)
 {
     struct rig *rig = *state;
     http_destroy(rig->http);
+    sem_destroy(&rig->looks_away);
+    sem_destroy(&rig->said);
     free(rig->huge);
     free(rig);
     return 0;
@@ -344,6 +349,26 @@ say(int fd, const char *text)
     say_bytes(fd, text, strlen(text));
 }
 
+static inline void
+look_away(void *context)
+{
+    struct rig *rig = context;
+    CHECK(sem_post(&rig->looks_away) == 0);
+    CHECK(sem_wait(&rig->said) == 0);
+}
+
+/* One who has said this when the server first sees it, which may be one that waits for nobody. */
+static inline int
+client_saying(struct rig *rig, const char *text)
+{
+    http_post(rig->http, look_away, rig);
+    CHECK(sem_wait(&rig->looks_away) == 0);
+    int fd = client(rig);
+    say(fd, text);
+    CHECK(sem_post(&rig->said) == 0);
+    return fd;
+}
+
 /* Status line and headers, byte by byte: what follows stays in the socket. */
 static inline struct answer
 hear_head(int fd)
@@ -409,8 +434,8 @@ assert_closed(int fd)
 static inline void
 assert_works(struct rig *rig)
 {
-    int fd = client(rig);
-    struct answer answer = ask(fd, "GET /now HTTP/1.1\r\n\r\n");
+    int fd = client_saying(rig, "GET /now HTTP/1.1\r\n\r\n");
+    struct answer answer = hear(fd);
     assert_string_equal(answer.body, "now");
     answer_free(&answer);
     close(fd);

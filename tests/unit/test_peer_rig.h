@@ -404,8 +404,8 @@ caller_close(struct caller *caller)
     peers_close(caller->peers);
     pthread_mutex_lock(&rig_lock);
     caller->ends = true;
+    rpc_queue_wake(caller->queue); /* under the lock: the thread destroys it */
     pthread_mutex_unlock(&rig_lock);
-    rpc_queue_wake(caller->queue);
     pthread_join(caller->thread, NULL);
     peers_destroy(caller->peers);
     free(caller);
