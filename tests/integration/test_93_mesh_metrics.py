@@ -172,6 +172,8 @@ class OneNode(Rig, unittest.TestCase):
                         for page in ("operating.md", "from-modelmesh.md"))
         for name in families(scrape, "modelmesh_"):
             self.assertIn(f"`{name}`", pages)
+        table = "".join(re.findall(r"^\| (`modelmesh_.*?) \|", pages, re.M))
+        self.assertEqual(set(re.findall(r"`(modelmesh_\w+)`", table)), families(scrape, "modelmesh_"))
 
     def check_modelmesh(self, scrape, stat):
         for name, count in {"cache_miss": "mesh_wait", "loadmodel": "mesh_load_time",
