@@ -24,10 +24,11 @@ check_id(const struct rpc_message *message, const struct dataplane_rule *rule)
 {
     struct target_id id;
     struct error error = ERROR_NONE;
-    if (target_id_of_message(message, rule->numbers, rule->depth, &id, &error) != STATUS_OK)
+    if (target_id_of_message(message, rule->numbers, rule->depth, TARGET_ID_BYTES_MAX, &id,
+                             &error) != STATUS_OK)
         CHECK(error.status == STATUS_INVALID_ARGUMENT && error.text[0] != '\0');
     else
-        CHECK(id.bytes <= SHOAL_NAME_BYTES_MAX && (id.bytes == 0 || strlen(id.text) == id.bytes));
+        CHECK(id.bytes <= TARGET_ID_BYTES_MAX && (id.bytes == 0 || strlen(id.text) == id.bytes));
 }
 
 static void

@@ -7,7 +7,8 @@
  * end here, and where a runtime wants the id in the message, each of several is found there.
  *
  * The first bytes: depth and numbers of the path, and what it leads to; length of the spans; number
- * of entries. Each entry: key, length, value. The rest is the message. ctest: libs=jansson
+ * of entries. Each entry: key, length (from LONG_FROM on of 32 bytes each), value. The rest is the
+ * message. ctest: libs=jansson
  */
 #include <grpc/slice.h>
 #include <jansson.h>
@@ -21,7 +22,7 @@
 #include "rpc/internal.h"
 #include "spans.h"
 
-enum { HEAD_BYTES = 3, ENTRIES_MAX = 80, DEPTH_MAX = 3, INJECTED_MAX = 3 };
+enum { HEAD_BYTES = 3, ENTRIES_MAX = 80, DEPTH_MAX = 3, INJECTED_MAX = 3, LONG_FROM = 220 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -70,7 +71,8 @@ given_init(struct given *given, const uint8_t *data, size_t size, uint32_t wante
     while (given->count < wanted && at + 2 <= size) {
         struct entry *entry = &given->entries[given->count];
         entry->key = &keys[data[at] % ARRAY_COUNT(keys)];
-        entry->bytes = data[at + 1] <= size - at - 2 ? data[at + 1] : size - at - 2;
+        size_t bytes = data[at + 1] < LONG_FROM ? data[at + 1] : (data[at + 1] - LONG_FROM) * 32;
+        entry->bytes = bytes <= size - at - 2 ? bytes : size - at - 2;
         entry->value = malloc(entry->bytes);
         CHECK(entry->value != NULL || entry->bytes == 0);
         if (entry->bytes > 0)
@@ -117,7 +119,7 @@ is_id(const void *text, size_t bytes)
 {
     json_t *json = json_stringn(text, bytes); /* NULL: not UTF-8 */
     json_decref(json);
-    return json != NULL && bytes > 0 && bytes <= SHOAL_NAME_BYTES_MAX &&
+    return json != NULL && bytes > 0 && bytes <= TARGET_ID_BYTES_MAX &&
            memchr(text, 0, bytes) == NULL;
 }
 
@@ -182,7 +184,7 @@ check_refused(const struct error *error, const char *text)
 static void
 check_same(const struct target_id *id, const void *text, size_t bytes)
 {
-    CHECK(id->bytes == bytes && bytes <= SHOAL_NAME_BYTES_MAX);
+    CHECK(id->bytes == bytes && bytes <= TARGET_ID_BYTES_MAX);
     CHECK(memcmp(id->text, text, bytes) == 0 && id->text[bytes] == '\0');
 }
 
@@ -231,7 +233,8 @@ check_injected(const struct rpc_kept *kept, size_t split, const struct dataplane
     CHECK(external_list_make(&list, &method, pieces, 2, id, &plan, &error) == STATUS_OK);
     struct rpc_message message = {.span_count = list.count};
     message.spans = spans_of(&list, &plan, &message.bytes);
-    CHECK(target_id_of_message(&message, rule->numbers, rule->depth, &found, &error) == STATUS_OK);
+    CHECK(target_id_of_message(&message, rule->numbers, rule->depth, TARGET_ID_BYTES_MAX, &found,
+                               &error) == STATUS_OK);
     check_same(&found, id, strlen(id));
     free((void *)(uintptr_t)message.spans);
     external_list_fini(&list);

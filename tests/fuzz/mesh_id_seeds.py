@@ -12,11 +12,16 @@ FOLDER = pathlib.Path(__file__).parent / "corpus" / "mesh_id"
 
 MODEL, MODEL_BIN, VMODEL, OLD, VMODEL_BIN = range(5)  # keys, as in fuzz_mesh_id.c
 REQUIRED, OTHER = 7, 14
+LONG_FROM = 220
 HEADER, FIELD, NESTED, VMODEL_FIELD = 0, 1, 2 | 1 << 3, 1 | 0x80  # no path; 1; 1.2; 1 of a vmodel
 
 
+def packed_length(value):
+    return len(value) if len(value) < LONG_FROM else LONG_FROM + len(value) // 32
+
+
 def seed(way, entries, message=b"", step=0):
-    packed = b"".join(bytes((key, len(value))) + value for key, value in entries)
+    packed = b"".join(bytes((key, packed_length(value))) + value for key, value in entries)
     return bytes((way, step, len(entries))) + packed + message
 
 
@@ -32,8 +37,8 @@ SEEDS = {
     "old-last": seed(HEADER, [(OLD, b"a"), (MODEL, b"m"), (OLD, b"")]),
     "empty": seed(HEADER, [(MODEL, b"m"), (MODEL, b"")]),
     "empty-vmodel": seed(HEADER, [(VMODEL_BIN, b"")]),
-    "longest": seed(HEADER, [(MODEL, bytes([97]) * 127)]),
-    "too-long": seed(HEADER, [(MODEL, bytes([97]) * 128)]),
+    "longest": seed(HEADER, [(MODEL, bytes([97]) * 1024)]),
+    "too-long": seed(HEADER, [(MODEL, bytes([97]) * 1056)]),
     "zero": seed(HEADER, [(MODEL_BIN, b"a\0b")]),
     "no-utf8": seed(HEADER, [(MODEL_BIN, b"\xed\xa0\x80")]),
     "most": seed(HEADER, [(MODEL, b"m")] * 64),
