@@ -135,7 +135,7 @@ class OneNode(Rig, unittest.TestCase):
         self.assertEqual(now["mesh_calls_failed"], refused)
         for name in ("mesh_tries_failed_not_here", "mesh_tries_failed_not_loaded"):
             self.assertEqual(now[name], 0, name)
-        for name, count in {"mesh_wait": 9, "mesh_queue_time": len(loads) + 1,
+        for name, count in {"mesh_wait": 9, "mesh_seat_time": 0, "mesh_queue_time": len(loads) + 1,
                             "mesh_load_time": len(loads), "mesh_loaded_size": len(loads),
                             "mesh_unload_time": len(unloads),
                             "mesh_evicted_age": len(evicted)}.items():
