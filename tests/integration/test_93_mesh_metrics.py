@@ -313,6 +313,12 @@ class Pages(unittest.TestCase):
         events = set(re.findall(r'log_\w+\(\s*"(mesh_\w+)', code))
         self.assertEqual(named - events, there)
 
+    def test_every_line_of_the_log_is_explained(self):
+        page = (SOURCE / "docs" / "operating.md").read_text()
+        code = "".join(path.read_text() for path in (SOURCE / "src").rglob("*.c"))
+        for event in set(re.findall(r'log_\w+\(\s*"((?:mesh|peer|external|model|tls)_\w+)', code)):
+            self.assertRegex(page, rf"(?m)^\| .*`{event}`.* \|", event)
+
 
 if __name__ == "__main__":
     main()
