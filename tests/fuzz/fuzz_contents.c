@@ -17,24 +17,11 @@
 #include "base/check.h"
 #include "coordinator/protocol/oip_contents.h"
 #include "inference/open_inference.pb-c.h"
+#include "spans.h"
 
-enum { HEAD_BYTES = 4, SPANS_MAX = 256, ELEMENTS_ALL = 255 };
+enum { HEAD_BYTES = 4, ELEMENTS_ALL = 255 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* Spans of 0 … `step` bytes, the last as long as it must be. */
-static struct rpc_message
-cut(const uint8_t *data, size_t size, unsigned step, struct rpc_span spans[SPANS_MAX])
-{
-    size_t count = 0;
-    for (size_t at = 0, bytes = 0; at < size; at += bytes, count++) {
-        bytes = step == 0 || count == SPANS_MAX - 1 ? size - at : count * 7 % (step + 1);
-        if (bytes > size - at)
-            bytes = size - at;
-        spans[count] = (struct rpc_span){data + at, bytes};
-    }
-    return (struct rpc_message){spans, count, size};
-}
 
 /* How many elements protobuf-c finds where this datatype's belong. */
 static uint64_t

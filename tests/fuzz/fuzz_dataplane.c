@@ -13,36 +13,22 @@
 #include "base/check.h"
 #include "coordinator/mesh/mesh_dataplane.h"
 #include "coordinator/models/target.h"
-
-enum { SPANS_MAX = 64 };
+#include "spans.h"
 
 static const char *const methods[] = {"/s/m", "/s/n", "/package.Service/Method"};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* Spans of 0 … `step` bytes, the last as long as it must be. */
-static struct rpc_message
-cut(const uint8_t *data, size_t size, unsigned step, struct rpc_span spans[SPANS_MAX])
-{
-    size_t count = 0;
-    for (size_t at = 0, bytes = 0; at < size; at += bytes, count++) {
-        bytes = step == 0 || count == SPANS_MAX - 1 ? size - at : count * 7 % (step + 1);
-        if (bytes > size - at)
-            bytes = size - at;
-        spans[count] = (struct rpc_span){data + at, bytes};
-    }
-    return (struct rpc_message){spans, count, size};
-}
 
 static void
 check_id(const struct rpc_message *message, const struct dataplane_rule *rule)
 {
     struct target_id id;
     struct error error = ERROR_NONE;
-    if (target_id_of_message(message, rule->numbers, rule->depth, &id, &error) != STATUS_OK)
+    if (target_id_of_message(message, rule->numbers, rule->depth, TARGET_ID_BYTES_MAX, &id,
+                             &error) != STATUS_OK)
         CHECK(error.status == STATUS_INVALID_ARGUMENT && error.text[0] != '\0');
     else
-        CHECK(id.bytes <= SHOAL_NAME_BYTES_MAX && (id.bytes == 0 || strlen(id.text) == id.bytes));
+        CHECK(id.bytes <= TARGET_ID_BYTES_MAX && (id.bytes == 0 || strlen(id.text) == id.bytes));
 }
 
 static void

@@ -14,24 +14,11 @@
 #include "rpc/field_path.h"
 #include "grpc/reflection/v1/reflection.pb-c.h"
 #include "inference/open_inference.pb-c.h"
+#include "spans.h"
 
-enum { HEAD_BYTES = 2, SPANS_MAX = 256 };
+enum { HEAD_BYTES = 2 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* Spans of 0 … `step` bytes, the last as long as it must be. */
-static struct rpc_message
-cut(const uint8_t *data, size_t size, unsigned step, struct rpc_span spans[SPANS_MAX])
-{
-    size_t count = 0;
-    for (size_t at = 0, bytes = 0; at < size; at += bytes, count++) {
-        bytes = step == 0 || count == SPANS_MAX - 1 ? size - at : count * 7 % (step + 1);
-        if (bytes > size - at)
-            bytes = size - at;
-        spans[count] = (struct rpc_span){data + at, bytes};
-    }
-    return (struct rpc_message){spans, count, size};
-}
 
 /* `text` is protobuf-c's, an empty one if there is none. */
 static void

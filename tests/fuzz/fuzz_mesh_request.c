@@ -11,23 +11,11 @@
 #include "base/check.h"
 #include "coordinator/mesh/mesh_request.h"
 #include "mmesh/model-mesh.pb-c.h"
+#include "spans.h"
 
-enum { HEAD_BYTES = 2, SPANS_MAX = 64, KINDS = MESH_VMODEL_STATUS + 1 };
+enum { HEAD_BYTES = 2, KINDS = MESH_VMODEL_STATUS + 1 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static struct rpc_message
-cut(const uint8_t *data, size_t size, unsigned step, struct rpc_span spans[SPANS_MAX])
-{
-    size_t count = 0;
-    for (size_t at = 0, bytes = 0; at < size; at += bytes, count++) {
-        bytes = step == 0 || count == SPANS_MAX - 1 ? size - at : count * 7 % (step + 1);
-        if (bytes > size - at)
-            bytes = size - at;
-        spans[count] = (struct rpc_span){data + at, bytes};
-    }
-    return (struct rpc_message){spans, count, size};
-}
 
 static void
 check_same(const char *ours, const char *theirs)

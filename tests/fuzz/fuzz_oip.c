@@ -14,8 +14,9 @@
 #include "coordinator/protocol/oip_request.h"
 #include "shm/payload.h"
 #include "shm/slot.h"
+#include "spans.h"
 
-enum { PARTY = 1, SPANS_MAX = 256 };
+enum { PARTY = 1 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -34,20 +35,6 @@ start(void)
     CHECK(region_create(&region, &plan, 1, &error) == STATUS_OK);
     CHECK(slot_acquire(&region, PARTY, &ticket) == RING_OK);
     CHECK((request = oip_request_create()) != NULL);
-}
-
-/* Spans of 0 … `step` bytes, the last as long as it must be. */
-static struct rpc_message
-cut(const uint8_t *data, size_t size, unsigned step, struct rpc_span spans[SPANS_MAX])
-{
-    size_t count = 0;
-    for (size_t at = 0, bytes = 0; at < size; at += bytes, count++) {
-        bytes = step == 0 || count == SPANS_MAX - 1 ? size - at : count * 7 % (step + 1);
-        if (bytes > size - at)
-            bytes = size - at;
-        spans[count] = (struct rpc_span){data + at, bytes};
-    }
-    return (struct rpc_message){spans, count, size};
 }
 
 static void

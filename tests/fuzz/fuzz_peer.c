@@ -10,23 +10,9 @@
 #include "base/check.h"
 #include "mesh/edge/peer_wire.h"
 #include "shoal/peer.pb-c.h"
-
-enum { SPANS_MAX = 64 };
+#include "spans.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static struct rpc_message
-cut(const uint8_t *data, size_t size, unsigned step, struct rpc_span spans[SPANS_MAX])
-{
-    size_t count = 0;
-    for (size_t at = 0, bytes = 0; at < size; at += bytes, count++) {
-        bytes = step == 0 || count == SPANS_MAX - 1 ? size - at : count * 7 % (step + 1);
-        if (bytes > size - at)
-            bytes = size - at;
-        spans[count] = (struct rpc_span){data + at, bytes};
-    }
-    return (struct rpc_message){spans, count, size};
-}
 
 static void
 check_text(const char *text, size_t bytes_max)

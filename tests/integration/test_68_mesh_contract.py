@@ -580,6 +580,7 @@ class Managed(Wire, unittest.TestCase):
         model, _ = self.register(path="TWO", loadNow=True, sync=True)
         go = threading.Event()
         self.addCleanup(self.runtime.says.pop, ANY)
+        was = self.shoald.stat()
 
         def say(request, context):
             go.wait(WAIT_SECONDS)
@@ -593,6 +594,11 @@ class Managed(Wire, unittest.TestCase):
         for code, text in ends:
             if code is not Code.OK:
                 self.assertEqual((code, text[:20]), (Code.RESOURCE_EXHAUSTED, "Model queue overload"))
+        now = self.shoald.stat()
+        self.assertEqual(now["mesh_seat_time"]["count"], was["mesh_seat_time"]["count"] + 16)
+        self.assertEqual(now["mesh_wait"]["count"], was["mesh_wait"]["count"])
+        wait_until(lambda: self.shoald.stat()["mesh_calls_here"] >= was["mesh_calls_here"] + 18,
+                   "the calls to be counted: none has waited for a load")
 
     # ---- texts ----
 

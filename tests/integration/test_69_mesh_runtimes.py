@@ -344,6 +344,15 @@ class Several(unittest.TestCase):
             message.model_name = model
             self.assertEqual(OIP["ModelInferRequest"].FromString(part), message)
 
+    def test_long_ids(self):
+        """Longer than those that pipelines load."""
+        model = "m" * 1024
+        self.registrar.register(model)
+        self.assertEqual(self.start("a", model).result(), 2 * b"answer:hello")
+        message = OIP["ModelInferRequest"](model_name=model).SerializeToString()
+        answer = self.registrar.channel.unary_unary(f"/{INFER}")(message, timeout=WAIT_SECONDS)
+        self.assertEqual(answer, b"answer:" + message)
+
     def test_metadata_of_all(self):
         future = self.start("a", "b", "nobody")
         self.assertEqual(future.result(), 2 * b"answer:hello")
@@ -474,6 +483,20 @@ class Dataplane(unittest.TestCase):
         self.check_refused(Code.NOT_FOUND, "vmodel not found", "x.Y/V", varint_field(3, b"a"))
         self.check_refused(Code.INVALID_ARGUMENT, "looking for the model's id in the request: "
                            "malformed, or cut short", "x.Y/Z", b"\x0a\x7f", ("mm-model-id", "a"))
+
+    def test_ids_as_long_as_can_be_registered(self):
+        model, vmodel, beyond = "m" * 1024, "v" * 1024, "m" * 1025
+        self.registrar.register(model)
+        self.registrar.call("setVModel", vModelId=vmodel, targetModelId=model)
+        for metadata in (("mm-model-id", model), ("mm-model-id-bin", model.encode()),
+                         ("mm-vmodel-id", vmodel)):
+            self.check(model, "x.Y/H", b"", metadata)
+        self.check(model, INFER, OIP["ModelInferRequest"](model_name=vmodel).SerializeToString())
+        self.check_refused(Code.INVALID_ARGUMENT, "mm-model-id: a model's id has at most 1024 bytes, "
+                           "not 1025", "x.Y/H", b"", ("mm-model-id", beyond))
+        self.check_refused(Code.INVALID_ARGUMENT, "looking for the model's id in the request: the "
+                           "request: a model's id has at most 1024 bytes, not 1025", INFER,
+                           OIP["ModelInferRequest"](model_name=beyond).SerializeToString())
 
     def test_what_may_be_called(self):
         """The file and the runtime must both permit a method; the file is read again when it changes."""

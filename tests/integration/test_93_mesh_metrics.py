@@ -135,7 +135,7 @@ class OneNode(Rig, unittest.TestCase):
         self.assertEqual(now["mesh_calls_failed"], refused)
         for name in ("mesh_tries_failed_not_here", "mesh_tries_failed_not_loaded"):
             self.assertEqual(now[name], 0, name)
-        for name, count in {"mesh_wait": 9, "mesh_queue_time": len(loads) + 1,
+        for name, count in {"mesh_wait": 9, "mesh_seat_time": 0, "mesh_queue_time": len(loads) + 1,
                             "mesh_load_time": len(loads), "mesh_loaded_size": len(loads),
                             "mesh_unload_time": len(unloads),
                             "mesh_evicted_age": len(evicted)}.items():
@@ -172,6 +172,8 @@ class OneNode(Rig, unittest.TestCase):
                         for page in ("operating.md", "from-modelmesh.md"))
         for name in families(scrape, "modelmesh_"):
             self.assertIn(f"`{name}`", pages)
+        table = "".join(re.findall(r"^\| (`modelmesh_.*?) \|", pages, re.M))
+        self.assertEqual(set(re.findall(r"`(modelmesh_\w+)`", table)), families(scrape, "modelmesh_"))
 
     def check_modelmesh(self, scrape, stat):
         for name, count in {"cache_miss": "mesh_wait", "loadmodel": "mesh_load_time",
@@ -312,6 +314,12 @@ class Pages(unittest.TestCase):
         code = "".join(path.read_text() for path in (SOURCE / "src").rglob("*.c"))
         events = set(re.findall(r'log_\w+\(\s*"(mesh_\w+)', code))
         self.assertEqual(named - events, there)
+
+    def test_every_line_of_the_log_is_explained(self):
+        page = (SOURCE / "docs" / "operating.md").read_text()
+        code = "".join(path.read_text() for path in (SOURCE / "src").rglob("*.c"))
+        for event in set(re.findall(r'log_\w+\(\s*"((?:mesh|peer|external|model|tls)_\w+)', code)):
+            self.assertRegex(page, rf"(?m)^\| .*`{event}`.* \|", event)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,8 @@ static const char *const variables[] = {
     "MM_AUTO_REGISTER_MODEL",
     "MM_AUTO_REGISTER_MODEL_PATH",
     "MM_PAYLOAD_PROCESSORS",
+    "MM_PAYLOAD_PROCESSORS_THREADS",
+    "MM_PAYLOAD_PROCESSORS_CAPACITY",
     "MM_LOG_EACH_INVOKE",
     "MM_LOG_REQUEST_HEADERS",
     "MM_SEND_DEST_ID",
@@ -68,6 +70,9 @@ static const char *const variables[] = {
     "MM_CONC_SCALEUP_BANDWIDTH_PCT",
     "MM_SVC_GRPC_MAX_HEADERS_SIZE",
     "MM_SVC_GRPC_MAX_CONNECTION_AGE_SECS",
+    "MM_SVC_GRPC_MAX_CONNECTION_AGE_GRACE_SECS",
+    "MM_LOG_PROMETHEUS_REQS",
+    "MM_FAILFAST_UPGRADE_ENABLED",
     "BOOTSTRAP_CLEARANCE_PERIOD_MS",
 };
 
@@ -375,15 +380,19 @@ test_passed_over(void **state)
     setenv("MM_LOG_EACH_INVOKE", "false", 1);
     setenv("MM_MAX_INFLIGHT_PER_MODEL_COPY", "0", 1);
     setenv("MM_INFO_METRICS", "", 1);
+    setenv("MM_FAILFAST_UPGRADE_ENABLED", "false", 1);
     setenv("INTERNAL_GRPC_PORT", "8085", 1);
     struct config config = rig_good("front_threads: 2\n");
     assert_false(config_passed_over(&config, &position, &name, &instead));
     setenv("MM_PAYLOAD_PROCESSORS", "http://p", 1);
+    setenv("MM_FAILFAST_UPGRADE_ENABLED", "true", 1);
     setenv("BOOTSTRAP_CLEARANCE_PERIOD_MS", "1", 1);
     position = 0;
     assert_true(config_passed_over(&config, &position, &name, &instead));
     assert_string_equal(name, "MM_PAYLOAD_PROCESSORS");
     assert_non_null(strstr(instead, "traces"));
+    assert_true(config_passed_over(&config, &position, &name, &instead));
+    assert_string_equal(name, "MM_FAILFAST_UPGRADE_ENABLED");
     assert_true(config_passed_over(&config, &position, &name, &instead));
     assert_string_equal(name, "BOOTSTRAP_CLEARANCE_PERIOD_MS");
     assert_false(config_passed_over(&config, &position, &name, &instead));

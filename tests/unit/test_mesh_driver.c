@@ -77,8 +77,9 @@ what_is_measured_is_told(void **state)
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK);
     for (enum driver_measure i = 0; i < DRIVER_MEASURES; i++)
-        assert_int_equal(node->measured[i],
-                         i == DRIVER_UNLOAD_NS || i == DRIVER_EVICTED_MS ? 0 : 1);
+        assert_int_equal(
+            node->measured[i],
+            i == DRIVER_SEAT_NS || i == DRIVER_UNLOAD_NS || i == DRIVER_EVICTED_MS ? 0 : 1);
     assert_true(node->measured_last[DRIVER_WAIT_NS] >= node->measured_last[DRIVER_LOAD_NS]);
     struct ordered ordered;
     const struct mesh_order order = {.kind = MESH_UNREGISTER, .model = "m"};

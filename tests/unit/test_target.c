@@ -148,7 +148,8 @@ id_of(const void *text, size_t bytes, struct target_id *id, struct error *error)
     blob_field_blob(&blob, 1, &inner);
     struct spans spans = spans_cut(blob.bytes, blob.used, blob.used / 2);
     *id = (struct target_id){.bytes = 77};
-    enum status status = target_id_of_message(&spans.message, id_path, 2, id, error);
+    enum status status =
+        target_id_of_message(&spans.message, id_path, 2, SHOAL_NAME_BYTES_MAX, id, error);
     spans_free(&spans);
     blob_free(&blob);
     return status;
@@ -179,12 +180,15 @@ test_messages(void **state)
     assert_string_equal(error.text, "the request: a model's id is UTF-8 without a zero byte");
     assert_int_equal(id_of("\xc3", 1, &id, &error), STATUS_INVALID_ARGUMENT);
     struct spans none = spans_cut("\x10\x01", 2, 1);
-    assert_int_equal(target_id_of_message(&none.message, id_path, 2, &id, &error), STATUS_OK);
+    assert_int_equal(
+        target_id_of_message(&none.message, id_path, 2, SHOAL_NAME_BYTES_MAX, &id, &error),
+        STATUS_OK);
     assert_int_equal(id.bytes, 0);
     spans_free(&none);
     struct spans wrong = spans_cut("\x08\x01", 2, 1);
-    assert_int_equal(target_id_of_message(&wrong.message, id_path, 2, &id, &error),
-                     STATUS_INVALID_ARGUMENT);
+    assert_int_equal(
+        target_id_of_message(&wrong.message, id_path, 2, SHOAL_NAME_BYTES_MAX, &id, &error),
+        STATUS_INVALID_ARGUMENT);
     assert_string_equal(error.text, "field 1 has wire type 0, not that of a message");
     spans_free(&wrong);
 }

@@ -114,12 +114,12 @@ caller_of(const struct front *front, const struct rpc_call *call)
 
 /* `bound` NULL: the message is a ModelInferRequest. */
 static enum status
-find_id_in_message(const struct bound *bound, const struct rpc_message *message,
+find_id_in_message(const struct bound *bound, const struct rpc_message *message, size_t bytes_max,
                    struct target_id *id, struct error *error)
 {
     static const uint32_t name_path[] = {1}; /* of model_name in a ModelInferRequest */
     if (bound == NULL) {
-        enum status status = target_id_of_message(message, name_path, 1, id, error);
+        enum status status = target_id_of_message(message, name_path, 1, bytes_max, id, error);
         return status == STATUS_OK
                    ? status
                    : error_prefix(error, "request is not a valid ModelInferRequest");
@@ -127,7 +127,7 @@ find_id_in_message(const struct bound *bound, const struct rpc_message *message,
     if (bound->method.id_path_count == 0)
         return STATUS_OK;
     enum status status = target_id_of_message(message, bound->method.id_path,
-                                              bound->method.id_path_count, id, error);
+                                              bound->method.id_path_count, bytes_max, id, error);
     return status == STATUS_OK ? status
                                : error_prefix(error, "looking for the model's id in the request");
 }
@@ -138,8 +138,9 @@ find_id(const struct bound *bound, const struct rpc_call *call, const struct rpc
         struct target_id *id, struct error *error)
 {
     enum status status = target_id_of_call(call, id, error);
-    return status != STATUS_OK || id->bytes > 0 ? status
-                                                : find_id_in_message(bound, message, id, error);
+    return status != STATUS_OK || id->bytes > 0
+               ? status
+               : find_id_in_message(bound, message, SHOAL_NAME_BYTES_MAX, id, error);
 }
 
 /* What the parameter `priority` is to the Open Inference Protocol. */
@@ -158,6 +159,16 @@ struct meant {
     struct target target;
     bool elsewhere;
 };
+
+/* The text stays as it is: it is long, and this is done for each call. */
+static void
+meant_init(struct meant *meant)
+{
+    meant->named.id.bytes = 0;
+    meant->named.count = 0;
+    meant->target = (struct target){NULL, NULL, false};
+    meant->elsewhere = false;
+}
 
 static enum status
 find_meant(struct front *front, const struct bound *bound, const struct submission *submission,
@@ -189,7 +200,8 @@ name_in_mesh(const struct front *front, const struct bound *bound,
     if (rule.depth > 0)
         vmodels = rule.name == DRIVER_NAME_VMODEL;
     else
-        status = find_id_in_message(bound, submission->message, &named->id, error);
+        status =
+            find_id_in_message(bound, submission->message, TARGET_ID_BYTES_MAX, &named->id, error);
     bool is_vmodel = vmodels && named->id.bytes > 0 && target_is_model(&front->scope, &named->id);
     named->name = is_vmodel ? DRIVER_NAME_VMODEL : DRIVER_NAME_MODEL;
     return status;
@@ -261,7 +273,8 @@ static enum status
 infer(struct front *front, const struct bound *bound, struct submission *submission,
       struct error *error)
 {
-    struct meant meant = {.elsewhere = false};
+    struct meant meant;
+    meant_init(&meant);
     enum status status = front->options.mesh == NULL
                              ? find_meant(front, bound, submission, &meant, error)
                              : find_in_mesh(front, bound, submission, &meant, error);
@@ -348,8 +361,9 @@ take_any(struct front *front, struct rpc_call *call, const struct rpc_message *m
 {
     static const struct bound none = {.pipeline = NULL}; /* it has no place for an id either */
     struct submission submission = {.call = call, .message = message};
-    struct meant meant = {.elsewhere = true};
+    struct meant meant;
     struct error error;
+    meant_init(&meant);
     error_clear(&error);
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
     const char *path = rpc_call_method(call);
@@ -447,7 +461,8 @@ ask_elsewhere(struct front *front, struct rpc_call *call, const struct rpc_messa
               struct target_id *id, struct error *error)
 {
     struct submission submission = {.call = call, .message = message};
-    struct meant meant = {.elsewhere = false};
+    struct meant meant;
+    meant_init(&meant);
     /* both requests have the name where a ModelInferRequest has it */
     enum status status = find_in_mesh(front, NULL, &submission, &meant, error);
     if (status != STATUS_OK && status != STATUS_UNIMPLEMENTED)

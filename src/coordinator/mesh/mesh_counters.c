@@ -163,13 +163,10 @@ void
 mesh_counters_measure(_Atomic uint64_t *counters, enum driver_measure measure, uint64_t value)
 {
     static const enum counter of[DRIVER_MEASURES] = {
-        [DRIVER_WAIT_NS] = NODE_MESH_WAIT,
-        [DRIVER_QUEUE_NS] = NODE_MESH_QUEUE_TIME,
-        [DRIVER_SIZE_NS] = NODE_MESH_SIZE_TIME,
-        [DRIVER_LOAD_NS] = NODE_MESH_LOAD_TIME,
-        [DRIVER_LOADED_BYTES] = NODE_MESH_LOADED_SIZE,
-        [DRIVER_UNLOAD_NS] = NODE_MESH_UNLOAD_TIME,
-        [DRIVER_EVICTED_MS] = NODE_MESH_EVICTED_AGE,
+        [DRIVER_WAIT_NS] = NODE_MESH_WAIT,          [DRIVER_SEAT_NS] = NODE_MESH_SEAT_TIME,
+        [DRIVER_QUEUE_NS] = NODE_MESH_QUEUE_TIME,   [DRIVER_SIZE_NS] = NODE_MESH_SIZE_TIME,
+        [DRIVER_LOAD_NS] = NODE_MESH_LOAD_TIME,     [DRIVER_LOADED_BYTES] = NODE_MESH_LOADED_SIZE,
+        [DRIVER_UNLOAD_NS] = NODE_MESH_UNLOAD_TIME, [DRIVER_EVICTED_MS] = NODE_MESH_EVICTED_AGE,
     };
     histogram_record(counters, of[measure], value);
 }

@@ -14,6 +14,8 @@ static const struct key {
     {"tas-model-id", DRIVER_NAME_MODEL},
 };
 
+_Static_assert((int)TARGET_ID_BYTES_MAX == (int)MESH_ID_BYTES_MAX, "what can be registered");
+
 enum { KEY_COUNT = sizeof(keys) / sizeof(keys[0]), OLD = KEY_COUNT - 1 };
 
 /* The text stays as it is: most of this is done for keys that a call does not have. */
@@ -84,8 +86,8 @@ mesh_id_find(const struct rpc_call *call, const struct rpc_message *message,
 {
     if (rule->depth > 0) {
         named_init(named, rule->name, NULL);
-        if (target_id_of_message(message, rule->numbers, rule->depth, &named->id, error) !=
-            STATUS_OK)
+        if (target_id_of_message(message, rule->numbers, rule->depth, TARGET_ID_BYTES_MAX,
+                                 &named->id, error) != STATUS_OK)
             return error_prefix(error, "looking for the model's id in the request");
         if (named->id.bytes > 0)
             return STATUS_OK;

@@ -23,10 +23,10 @@ check_id(struct target_id *id, const char *where, struct error *error)
 }
 
 static enum status
-too_long(const char *where, uint64_t bytes, struct error *error)
+too_long(const char *where, uint64_t bytes, size_t bytes_max, struct error *error)
 {
     return error_set(error, STATUS_INVALID_ARGUMENT,
-                     "%s: a model's id has at most %d bytes, not %llu", where, SHOAL_NAME_BYTES_MAX,
+                     "%s: a model's id has at most %zu bytes, not %llu", where, bytes_max,
                      (unsigned long long)bytes);
 }
 
@@ -38,7 +38,7 @@ add_metadata(struct target_id *id, const char *key, const struct rpc_span *value
     if (value->bytes == 0)
         return error_set(error, STATUS_INVALID_ARGUMENT, "metadata %s is empty", key);
     if (value->bytes > SHOAL_NAME_BYTES_MAX)
-        return too_long("metadata " METADATA, value->bytes, error);
+        return too_long("metadata " METADATA, value->bytes, SHOAL_NAME_BYTES_MAX, error);
     if (id->bytes > 0 &&
         (id->bytes != value->bytes || memcmp(id->text, value->data, value->bytes) != 0))
         return error_set(error, STATUS_INVALID_ARGUMENT,
@@ -70,8 +70,8 @@ enum status
 target_id_set(struct target_id *id, const char *where, const struct rpc_span *value,
               struct error *error)
 {
-    if (value->bytes > SHOAL_NAME_BYTES_MAX)
-        return too_long(where, value->bytes, error);
+    if (value->bytes > TARGET_ID_BYTES_MAX)
+        return too_long(where, value->bytes, TARGET_ID_BYTES_MAX, error);
     memcpy(id->text, value->data, value->bytes);
     id->bytes = (uint32_t)value->bytes;
     return check_id(id, where, error);
@@ -79,7 +79,8 @@ target_id_set(struct target_id *id, const char *where, const struct rpc_span *va
 
 enum status
 target_id_of_message(const struct rpc_message *message, const uint32_t *id_path,
-                     uint32_t id_path_count, struct target_id *id, struct error *error)
+                     uint32_t id_path_count, size_t bytes_max, struct target_id *id,
+                     struct error *error)
 {
     struct wire_cursor found;
     bool any;
@@ -87,8 +88,8 @@ target_id_of_message(const struct rpc_message *message, const uint32_t *id_path,
     enum status status = field_path_find(message, id_path, id_path_count, &found, &any, error);
     if (status != STATUS_OK || !any)
         return status;
-    if (found.left > SHOAL_NAME_BYTES_MAX)
-        return too_long("the request", found.left, error);
+    if (found.left > bytes_max)
+        return too_long("the request", found.left, bytes_max, error);
     id->bytes = (uint32_t)found.left;
     wire_read(&found, id->text, found.left);
     return check_id(id, "the request", error);

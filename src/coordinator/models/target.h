@@ -14,10 +14,13 @@
 
 struct registry;
 
+/* Of a mesh. What this node's pipelines load has SHOAL_NAME_BYTES_MAX, others need not. */
+enum { TARGET_ID_BYTES_MAX = 1024 };
+
 /* An id as a call gave it: UTF-8 without a zero byte. */
 struct target_id {
     uint32_t bytes; /* 0: none was given */
-    char text[SHOAL_NAME_BYTES_MAX + 1];
+    char text[TARGET_ID_BYTES_MAX + 1];
 };
 
 /* What `mm-model-id` and `mm-model-id-bin` of the call say; none is fine. INVALID_ARGUMENT: empty,
@@ -25,14 +28,14 @@ struct target_id {
 enum status target_id_of_call(const struct rpc_call *call, struct target_id *id,
                               struct error *error) WARN_UNUSED;
 
-/* One value under the key `where`. INVALID_ARGUMENT: too long, not UTF-8. */
+/* One value under the key `where`, of a mesh. INVALID_ARGUMENT: too long, not UTF-8. */
 enum status target_id_set(struct target_id *id, const char *where, const struct rpc_span *value,
                           struct error *error) WARN_UNUSED;
 
 /* What the string field at the end of `id_path` says, as rpc/field_path.h finds it; none, or an
- * empty one, is fine. INVALID_ARGUMENT: malformed, too long, not UTF-8. */
+ * empty one, is fine. INVALID_ARGUMENT: malformed, of more than `bytes_max`, not UTF-8. */
 enum status target_id_of_message(const struct rpc_message *message, const uint32_t *id_path,
-                                 uint32_t id_path_count, struct target_id *id,
+                                 uint32_t id_path_count, size_t bytes_max, struct target_id *id,
                                  struct error *error) WARN_UNUSED;
 
 /* A name as it stands in a path of HTTP. NOT_FOUND: nothing can have it, so long is it. */

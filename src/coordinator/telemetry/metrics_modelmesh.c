@@ -59,6 +59,9 @@ static const struct {
 } histograms[] = {
     {"modelmesh_cache_miss_milliseconds", "How long calls waited for a copy at this node",
      NODE_MESH_WAIT, times, ARRAY_COUNT(times), (double)NS_PER_MS},
+    {"modelmesh_req_queue_delay_milliseconds",
+     "How long calls waited for a copy that had as many as it takes", NODE_MESH_SEAT_TIME, times,
+     ARRAY_COUNT(times), (double)NS_PER_MS},
     {"modelmesh_loadmodel_milliseconds", "How long loads took", NODE_MESH_LOAD_TIME, times,
      ARRAY_COUNT(times), (double)NS_PER_MS},
     {"modelmesh_unloadmodel_milliseconds", "How long unloads took", NODE_MESH_UNLOAD_TIME, times,

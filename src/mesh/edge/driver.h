@@ -117,7 +117,8 @@ struct driver_call {
     uint32_t number;
     uint32_t attempt; /* the try that is under way */
     uint8_t state;
-    bool waited;      /* before it was served here */
+    bool for_seat;    /* it waits for a copy that is loaded here */
+    bool waited;      /* for another one, before it was served here */
     uint64_t asked;   /* the step in which the core was asked what to do with it, */
     int64_t asked_ns; /* and when */
 };
@@ -272,7 +273,8 @@ void driver_order_cancelled(struct driver *driver, struct driver_order *order);
 
 /* What is told one by one, to whoever keeps histograms. */
 enum driver_measure {
-    DRIVER_WAIT_NS, /* of a call, until it was served here */
+    DRIVER_WAIT_NS, /* of a call, until it was served here, for a copy, */
+    DRIVER_SEAT_NS, /* or for one that was loaded and had as many calls as it takes */
     DRIVER_QUEUE_NS,
     DRIVER_SIZE_NS,
     DRIVER_LOAD_NS, /* this and the next two: of what went well */

@@ -48,6 +48,7 @@ ask(struct driver *driver, struct driver_call *call)
 {
     call->asked = driver->steps + 1;
     call->asked_ns = clock_now_ns();
+    call->for_seat = false;
 }
 
 static void
@@ -109,9 +110,11 @@ driver_call_do_serve(struct driver *driver, const struct mesh_action *action)
     call->state = CALL_SERVED;
     call->attempt = attempt.number;
     driver->counts.served++;
-    call->waited = call->asked != driver->steps;
-    if (call->waited)
-        driver_measure(driver, DRIVER_WAIT_NS, (uint64_t)(clock_now_ns() - call->asked_ns));
+    bool waited = call->asked != driver->steps;
+    call->waited = waited && !call->for_seat;
+    if (waited)
+        driver_measure(driver, call->for_seat ? DRIVER_SEAT_NS : DRIVER_WAIT_NS,
+                       (uint64_t)(clock_now_ns() - call->asked_ns));
     if (call->type->serve(call, &attempt, &end) == DRIVER_ENDED)
         end_later(driver, call, &end);
 }
@@ -158,10 +161,23 @@ driver_call_end(struct driver *driver, const struct ended *ended)
 
 /* ---- what the owners say ---- */
 
+/* Whether the call, if it waits, does so though the model is loaded here. Its memory may have gone.
+ */
+static void
+look_for_what(struct driver *driver, struct driver_call *call, uint32_t number)
+{
+    if (driver->calls.held[number] != call || call->state != CALL_WAITING)
+        return;
+    const char *model =
+        call->name == DRIVER_NAME_VMODEL ? mesh_resolve(driver->mesh, call->model) : call->model;
+    call->for_seat = model != NULL && mesh_state(driver->mesh, model) == MESH_STATE_LOADED;
+}
+
 static void
 begin(struct driver *driver, struct driver_call *call)
 {
     bool vmodel = call->name == DRIVER_NAME_VMODEL;
+    uint32_t number = call->number;
     ask(driver, call);
     driver_step(driver, (struct mesh_event){
                             .kind = MESH_CALL,
@@ -176,6 +192,7 @@ begin(struct driver *driver, struct driver_call *call)
                                      .tried = call->tried,
                                      .tried_count = call->tried_count},
                         });
+    look_for_what(driver, call, number);
 }
 
 /* The registry could not hold it, nor be asked for it. */

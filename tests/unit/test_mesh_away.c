@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Eleven minutes without etcd, on a scripted clock: longer than anything is kept for that was not
+ * seen (G1). What is loaded is served, here and elsewhere; nothing is loaded, unloaded or written;
+ * a call that needs a load is told so after 30 s. When etcd is back all is as it was.
+ */
+#include "test_mesh_script_rig.h"
+
+enum { OWN = 1, OTHERS = 2, NEW = 3, MINUTES = 11 };
+
+static void
+check_call(uint32_t call, const char *model, const char *line)
+{
+    begin();
+    call_as(call, model, MESH_HOP_ENTRY);
+    assert_seen(line, 1);
+    end_call(call, MESH_END_OK, 0);
+    assert_seen("answer", 0);
+}
+
+static void
+check_quiet(void)
+{
+    static const char *const deeds[] = {"write", "create", "load", "unload", "size"};
+    for (size_t i = 0; i < sizeof(deeds) / sizeof(deeds[0]); i++)
+        assert_seen(deeds[i], 0);
+}
+
+static void
+lose_etcd(void)
+{
+    rig_writes = false;
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {0}});
+    for (int second = 0; second < MINUTES * 60; second++) {
+        tick(1000);
+        check_quiet();
+        check_call(OWN, "m1", "serve 1 m1");
+        check_call(OTHERS, "m2", "forward 2 m2 other hit");
+        check_quiet();
+    }
+}
+
+static void
+test_what_is_loaded_is_served(void **state)
+{
+    (void)state;
+    instance("other", 500);
+    put("m1", "");
+    use("m1");
+    put("m2", "");
+    add_place("m2", "other", MESH_PLACE_LOADED);
+    step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
+    lose_etcd();
+    rig_writes = true;
+    session = revision + 1;
+    begin();
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {session}});
+    instance("self", 800);
+    instance("other", 500);
+    for (int second = 0; second < 60; second++) {
+        step((struct mesh_event){.kind = MESH_TICK});
+        now_ms += 1000;
+    }
+    assert_seen("load", 0);
+    assert_seen("unload", 0);
+    check_call(OWN, "m1", "serve 1 m1");
+    check_call(OTHERS, "m2", "forward 2 m2 other hit");
+    assert_int_equal(record_of("m1")->count, 1);
+    assert_string_equal(record_of("m1")->places[0].instance, "self");
+    assert_string_equal(record_of("m2")->places[0].instance, "other");
+}
+
+static void
+test_what_is_not_waits(void **state)
+{
+    (void)state;
+    put("m3", "");
+    rig_writes = false;
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {0}});
+    begin();
+    call_as(NEW, "m3", MESH_HOP_ENTRY);
+    for (int second = 0; second <= 31; second++) {
+        assert_seen("answer 3 unavailable", second == 31);
+        now_ms += 1000;
+        step((struct mesh_event){.kind = MESH_TICK});
+    }
+    assert_seen("load", 0);
+    assert_seen("write", 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_what_is_loaded_is_served),
+        TEST(test_what_is_not_waits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
