@@ -464,6 +464,32 @@ test_drains_without_pauses(void **state)
 }
 
 static void
+load_here(const char *id)
+{
+    call_as(0, id, MESH_HOP_LOAD);
+    end_call(0, MESH_END_OK, 0);
+}
+
+/* The model of a copy that another node was asked for is unregistered: it leaves with it. */
+static void
+test_it_is_unregistered(void **state)
+{
+    (void)state;
+    instance("other", 500);
+    put("m1", "");
+    load_here("m1");
+    begin();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    assert_seen("ensure m1 other migration 2", 1);
+    record_of("m1")->revision = 0;
+    step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {"m1", ++revision}});
+    assert_seen("ensure", 1);
+    assert_seen("unload m1", 1);
+    tick(1000);
+    assert_seen("drained", 1);
+}
+
+static void
 ask_for(const char *model)
 {
     step((struct mesh_event){.kind = MESH_ENSURE,
@@ -541,6 +567,7 @@ main(void)
         TEST(test_all_drain),
         TEST(test_evicted_for_good),
         TEST(test_drains_without_pauses),
+        TEST(test_it_is_unregistered),
         TEST(test_asked_for_too_early),
         TEST(test_asked_for_much_too_early),
     };
