@@ -663,7 +663,6 @@ class TwoNodes(Pair):
         last = start_call(self.registrars["node-a"], "m")
         self.runtimes["node-b"].says.clear()
         self.assertEqual(last.result(), b"answer:hello")
-        self.registrars["node-a"].unregister("m")  # node-b would wait for its copy to go elsewhere
 
     def share_of(self, name, more):
         """How many of ten calls at once a node has its own runtime answer."""

@@ -363,6 +363,144 @@ test_all_drain(void **state)
 }
 
 static void
+load_here(const char *id)
+{
+    call_as(0, id, MESH_HOP_LOAD);
+    end_call(0, MESH_END_OK, 0);
+}
+
+/* D4: somebody stays, who may not hold it, is too small for it, or has just failed to load it. */
+static void
+test_nobody_who_stays_can_take_it(void **state)
+{
+    (void)state;
+    constrain("gpu");
+    labelled("self", "gpu");
+    instance_with(
+        (struct mesh_instance){.id = "leaves", .labels = "gpu", .session = 8, .draining = true});
+    labelled("bad", "cpu");
+    put("m0", ""); /* "t" needs a gpu, other types do not */
+    put_as("m1", "u", "bad:failed", WALL + now_ms);
+    put_as("m2", "u", "", WALL + now_ms);
+    load_here("m0");
+    load_here("m1");
+    load_here("m2");
+    begin();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    assert_seen("unload m0", 1);
+    assert_seen("unload m1", 1);
+    assert_seen("ensure m2 bad migration 2", 1);
+    assert_seen("ensure", 1);
+    assert_int_equal(mesh_state(mesh, "m2"), MESH_STATE_LOADED);
+    instance_with((struct mesh_instance){
+        .id = "bad", .labels = "cpu", .session = 7, .figures = {.capacity_units = 99}});
+    tick(1000);
+    assert_seen("unload m2", 1);
+    assert_seen("drained", 0);
+    tick(1000);
+    assert_seen("drained", 1);
+}
+
+/* D4: who is full, or has not said what it has, may take it. */
+static void
+test_another_one_can_take_it(void **state)
+{
+    (void)state;
+    constrain("gpu");
+    labelled("self", "gpu");
+    labelled("bad", "cpu");
+    labelled("failed", "gpu");
+    instance_with((struct mesh_instance){.id = "full", .labels = "gpu", .session = 7});
+    put("m1", "failed:failed");
+    load_here("m1");
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    tick(1000);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+    instance_with((struct mesh_instance){
+        .id = "full",
+        .labels = "gpu",
+        .session = 7,
+        .figures = {
+            .capacity_units = 1000, .copies = 9, .full = true, .oldest_ms = WALL + now_ms}});
+    tick(1000);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+    step((struct mesh_event){.kind = MESH_INSTANCE_GONE, .gone = {"full", ++revision}});
+    tick(1000);
+    assert_seen("unload m1", 1);
+}
+
+/* D4: so may who has failed long ago. */
+static void
+test_it_failed_long_ago(void **state)
+{
+    (void)state;
+    instance("other", 500);
+    put("m1", "other:failed");
+    load_here("m1");
+    now_ms += 16 * MINUTE;
+    begin();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    assert_seen("ensure m1 other migration 2", 1);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+}
+
+/* D4: whoever may take the one may not take the other. */
+static void
+test_each_has_one_that_can_take_it(void **state)
+{
+    (void)state;
+    static const char *const gpu[] = {"gpu"};
+    static const char *const cpu[] = {"cpu"};
+    const struct mesh_type_rule rules[] = {
+        {.type = "t", .required = gpu, .required_count = 1},
+        {.type = "u", .required = cpu, .required_count = 1},
+    };
+    step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = rules, .rule_count = 2}});
+    labelled("self", "cpu,gpu");
+    labelled("first", "cpu");
+    labelled("second", "gpu");
+    put_as("m1", "u", "", WALL + now_ms);
+    put("m2", "");
+    load_here("m1");
+    load_here("m2"); /* used last, so looked at first */
+    begin();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    assert_seen("ensure m2 second migration 2", 1);
+    assert_seen("ensure m1 first migration 2", 1);
+}
+
+/* A node without a runtime says that it has neither room nor a model. */
+static void
+bare(const char *id)
+{
+    instance_with((struct mesh_instance){
+        .id = id, .session = 7, .figures = {.capacity_units = 1000, .full = true}});
+}
+
+/* D4: the only one that stays has no runtime. It may be back soon, and was, once. */
+static void
+test_no_runtime_is_left(void **state)
+{
+    (void)state;
+    bare("other");
+    put("m1", "");
+    load_here("m1");
+    tick(60000);
+    instance("other", 500);
+    tick(60000);
+    bare("other");
+    begin();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    tick(1000);
+    bare("other"); /* it says it again */
+    tick(3999);
+    assert_seen("unload", 0);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+    tick(1);
+    assert_seen("unload m1", 1);
+}
+
+static void
 fill(void)
 {
     char id[TEXT];
@@ -463,6 +601,27 @@ test_drains_without_pauses(void **state)
     }
 }
 
+/* The model of a copy that another node was asked for is unregistered: it leaves with it. */
+static void
+test_it_is_unregistered(void **state)
+{
+    (void)state;
+    labelled("self", "gpu");
+    labelled("other", "gpu");
+    constrain("gpu");
+    put("m1", "");
+    load_here("m1");
+    begin();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    assert_seen("ensure m1 other migration 2", 1);
+    record_of("m1")->revision = 0;
+    step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {"m1", ++revision}});
+    assert_seen("ensure", 1);
+    assert_seen("unload m1", 1);
+    tick(1000);
+    assert_seen("drained", 1);
+}
+
 static void
 ask_for(const char *model)
 {
@@ -539,8 +698,14 @@ main(void)
         TEST(test_the_only_other_one),
         TEST(test_evicted),
         TEST(test_all_drain),
+        TEST(test_nobody_who_stays_can_take_it),
+        TEST(test_another_one_can_take_it),
+        TEST(test_it_failed_long_ago),
+        TEST(test_each_has_one_that_can_take_it),
+        TEST(test_no_runtime_is_left),
         TEST(test_evicted_for_good),
         TEST(test_drains_without_pauses),
+        TEST(test_it_is_unregistered),
         TEST(test_asked_for_too_early),
         TEST(test_asked_for_much_too_early),
     };

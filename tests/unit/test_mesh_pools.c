@@ -164,6 +164,12 @@ test_one_is_lost(void **state)
     lose(0);
     assert_int_equal(mesh_state(mesh, "m0"), MESH_STATE_NONE);
     assert_int_equal(mesh_state(mesh, "x0"), MESH_STATE_LOADED);
+    assert_false(mesh_figures(mesh).full);
+    lose(1);
+    struct mesh_figures after = mesh_figures(mesh);
+    assert_int_equal(after.capacity_units, before.capacity_units); /* it may be back */
+    assert_int_equal(after.free_units + after.copies + after.loading, 0);
+    assert_true(after.full);
 }
 
 static void

@@ -30,7 +30,7 @@ drain_tick(struct mesh *mesh)
     for (uint32_t i = 0; i < mesh->entry_used; i++) {
         const struct entry *entry = &mesh->entries[i];
         left |= entry->state != MESH_STATE_NONE;
-        if (entry->state == MESH_STATE_LOADED)
+        if (entry->state == MESH_STATE_LOADED && model_at(mesh, entry->model)->known)
             heap_set(&mesh->order, i, -entry->used_ms);
     }
     move_in_order(mesh);

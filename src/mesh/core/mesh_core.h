@@ -473,7 +473,8 @@ enum mesh_state mesh_state(const struct mesh *mesh, const char *model);
 /* V7: the model that a call for the vmodel goes to; NULL: there is none. */
 const char *mesh_resolve(const struct mesh *mesh, const char *vmodel);
 
-/* This node's figures, as they go into its record and on replies. */
+/* This node's figures, as they go into its record and on replies. One without a runtime has room
+ * for nothing. */
 struct mesh_figures mesh_figures(struct mesh *mesh);
 
 /* Keys that the mirror has. */

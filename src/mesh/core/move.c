@@ -6,7 +6,13 @@
  */
 #include "mesh/core/state.h"
 
-enum { RECENT_MS = 3600000, ASK_AGAIN_MS = 10000, ASKS_PER_NODE = 2, FREE_SHARE = 20 };
+enum {
+    RECENT_MS = 3600000,
+    ASK_AGAIN_MS = 10000,
+    ASKS_PER_NODE = 2,
+    FREE_SHARE = 20,
+    BARE_MS_MAX = 5000, /* D4: a runtime that has ended may be back so soon */
+};
 
 struct others {
     uint32_t leaving; /* copies that count, and will not stay; this node's among them */
@@ -33,13 +39,37 @@ look_around(const struct mesh *mesh, const struct model *model)
     return others;
 }
 
+/* D4: it stays, and nothing that lasts keeps the model from it. One that is full now may have room
+ * in a moment, one whose runtime has just ended may have it back. */
 static bool
-somebody_stays(const struct mesh *mesh)
+may_take(const struct mesh *mesh, const struct entry *entry, const struct type_rule *rule,
+         uint32_t number)
 {
-    for (uint32_t i = 0; i < mesh->tables.instance_names.used; i++) {
-        const struct instance *instance = &mesh->tables.instances[i];
-        if (i != INSTANCE_SELF && instance->session != 0 && !instance->draining)
+    const struct instance *instance = &mesh->tables.instances[number];
+    if (number == INSTANCE_SELF || instance->session == 0 || instance->draining ||
+        !types_allow(rule, instance->labels))
+        return false;
+    uint64_t capacity = instance->figures.capacity_units;
+    if ((capacity != 0 && capacity < entry->units) ||
+        (instance_is_bare(instance) && mesh->now_ms - instance->bare_ms >= BARE_MS_MAX))
+        return false;
+    const struct place *place = model_place(&mesh->tables.models[entry->model], (uint16_t)number);
+    return place == NULL || place->kind != MESH_PLACE_FAILED ||
+           !failure_is_fresh(place->since_ms, mesh->wall_ms, mesh->config.failure_fresh_ms);
+}
+
+/* All of a drain are asked for one by one: it begins with who could take the last one. */
+static bool
+somebody_may_take(struct mesh *mesh, const struct entry *entry)
+{
+    const struct type_rule *rule = tables_rule(&mesh->tables, model_at(mesh, entry->model));
+    uint32_t count = mesh->tables.instance_names.used;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t number = (mesh->taker + i) % count;
+        if (may_take(mesh, entry, rule, number)) {
+            mesh->taker = number;
             return true;
+        }
     }
     return false;
 }
@@ -47,13 +77,13 @@ somebody_stays(const struct mesh *mesh)
 /* D4. A drain does not wait for what nobody could take; what may not be here serves on, while it is
  * used and nobody can take it. */
 static bool
-is_waited_for(const struct mesh *mesh, const struct entry *entry)
+is_waited_for(struct mesh *mesh, const struct entry *entry)
 {
     if (entry->used_ms <= mesh->wall_ms - RECENT_MS)
         return false;
     return !mesh->draining ||
-           (somebody_stays(mesh) &&
-            model_fresh_failures(mesh, &mesh->tables.models[entry->model]) < MESH_FAILURES_MAX);
+           (model_fresh_failures(mesh, model_at(mesh, entry->model)) < MESH_FAILURES_MAX &&
+            somebody_may_take(mesh, entry));
 }
 
 /* No transaction that was to withdraw it has happened, or may: none has compared the record as it

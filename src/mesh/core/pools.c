@@ -75,14 +75,20 @@ pool_figures(struct mesh *mesh, const struct pool *pool)
     };
 }
 
+static bool
+has_runtime(const struct mesh *mesh)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < mesh->pool_count; i++)
+        any |= mesh->pools[i].runtime;
+    return any;
+}
+
 /* One without a runtime says nothing, as long as another has one. */
 static bool
 says_something(const struct mesh *mesh, const struct pool *pool)
 {
-    bool any = pool->runtime;
-    for (uint32_t i = 0; i < mesh->pool_count && !any; i++)
-        any = mesh->pools[i].runtime;
-    return pool->runtime || !any;
+    return pool->runtime || !has_runtime(mesh);
 }
 
 struct mesh_figures
@@ -100,6 +106,10 @@ mesh_figures(struct mesh *mesh)
         sum.copies += one.copies;
         sum.loading += one.loading;
         sum.full = sum.full && one.full;
+    }
+    if (!has_runtime(mesh)) { /* there is no room in what is not there */
+        sum.free_units = 0;
+        sum.full = true;
     }
     return sum;
 }

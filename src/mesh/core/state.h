@@ -172,6 +172,7 @@ struct mesh {
     bool draining;
     bool drained;     /* and it has been said */
     int64_t drain_ms; /* now_ms of its last look */
+    uint32_t taker;   /* instance that could take what was last looked at (D4) */
     bool leader;
     uint32_t rate;        /* calls served here a minute, at the last look */
     int64_t rates_ms;     /* now_ms of the last look at the rates */

@@ -228,8 +228,7 @@ on_figures(struct mesh *mesh, const struct mesh_event *event)
     uint32_t number = tables_instance(&mesh->tables, event->figures.instance);
     if (number == NAME_NONE || mesh->tables.instances[number].start_ms != event->figures.start_ms)
         return; /* of a process that is no more */
-    mesh->tables.instances[number].figures = figures_judge(event->figures.figures);
-    mesh->tables.instances[number].pending_units = 0;
+    tables_tell_figures(&mesh->tables.instances[number], &event->figures.figures, mesh->now_ms);
     mesh->crowd_due = true;
 }
 

@@ -292,7 +292,7 @@ leave_generation(struct tables *tables, struct instance *instance, int64_t now_m
 }
 
 /* Whatever it says, sums and differences of these do not overflow. */
-struct mesh_figures
+static struct mesh_figures
 figures_judge(struct mesh_figures figures)
 {
     const uint64_t units_max = UINT64_C(1) << 47; /* of 65,535 instances together, too */
@@ -302,6 +302,16 @@ figures_judge(struct mesh_figures figures)
         figures.free_units = figures.capacity_units;
     figures.oldest_ms = stamp_judge(figures.oldest_ms);
     return figures;
+}
+
+void
+tables_tell_figures(struct instance *instance, const struct mesh_figures *figures, int64_t now_ms)
+{
+    bool was_bare = instance_is_bare(instance);
+    instance->figures = figures_judge(*figures);
+    instance->pending_units = 0; /* P5 */
+    if (!was_bare)
+        instance->bare_ms = now_ms;
 }
 
 bool
@@ -322,13 +332,12 @@ tables_put_instance(struct tables *tables, const struct mesh_instance *record, i
     struct instance *instance = &tables->instances[at];
     if (instance->session != record->session)
         instance->unreachable_until_ms = now_ms;
-    instance->pending_units = 0; /* P5 */
     instance->session = record->session;
     instance->lost = false;
     instance->revision = record->revision;
     instance->start_ms = stamp_judge(record->start_ms);
     instance->version = record->version;
-    instance->figures = figures_judge(record->figures);
+    tables_tell_figures(instance, &record->figures, now_ms);
     set_labels(tables, instance, record->labels);
     set_generation(tables, instance, record, now_ms);
     instance->draining = record->draining;

@@ -53,6 +53,7 @@ struct instance {
     int64_t gone_ms; /* now_ms when its key went, or when it was first heard of without one */
     int64_t unreachable_until_ms;
     struct mesh_figures figures;
+    int64_t bare_ms;          /* now_ms when these first told of a node without a runtime */
     uint64_t pending_units;   /* sent there to be loaded, since the figures (P5) */
     int64_t refused_until_ms; /* R14 */
     uint64_t ahead_units;     /* may still be loaded there in advance, into what is free (G3) */
@@ -159,7 +160,18 @@ stamp_judge(int64_t stamp_ms)
 {
     return stamp_ms < 0 ? 0 : stamp_ms < STAMP_MAX ? stamp_ms : STAMP_MAX;
 }
-struct mesh_figures figures_judge(struct mesh_figures figures);
+/* What an instance says of itself, in its record or on a reply. */
+void tables_tell_figures(struct instance *instance, const struct mesh_figures *figures,
+                         int64_t now_ms);
+
+/* It has no runtime (`mesh_figures`): neither room, nor anything that could make room. */
+static inline bool
+instance_is_bare(const struct instance *instance)
+{
+    const struct mesh_figures *figures = &instance->figures;
+    return figures->full && figures->free_units == 0 && figures->copies == 0 &&
+           figures->loading == 0;
+}
 
 /* A place counts: its instance's key exists, and it is not of a process before that one. */
 static inline bool

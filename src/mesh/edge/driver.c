@@ -154,8 +154,8 @@ full_below_units(const struct driver_capacity *capacity)
     return larger(usual, smaller(usual * capacity->loaders, whole / 20));
 }
 
-bool
-driver_has_runtime(const struct driver *driver)
+static bool
+has_runtime(const struct driver *driver)
 {
     bool has = false;
     for (uint32_t i = 0; i < driver_pools(driver); i++)
@@ -233,7 +233,7 @@ bool
 driver_is_ready(struct driver *driver)
 {
     driver_lock(driver);
-    bool is_ready = driver->whole && driver_has_runtime(driver) && !driver->closed;
+    bool is_ready = driver->whole && has_runtime(driver) && !driver->closed;
     for (uint32_t i = 0; i < driver_pools(driver); i++)
         is_ready = is_ready && driver->was_ready[i];
     driver_unlock(driver);

@@ -148,9 +148,6 @@ driver_pools(const struct driver *driver)
     return driver->options.pool_of == NULL ? 1 : MESH_POOLS_MAX;
 }
 
-/* Of any pool. */
-bool driver_has_runtime(const struct driver *driver);
-
 /* ---- driver_work.c ---- */
 
 /* Locked. */

@@ -9,17 +9,13 @@
 #include "mesh/edge/driver_inside.h"
 #include "mesh/record/record.h"
 
-/* What it is to say now. A node without a runtime has room for nothing. */
+/* What it is to say now. */
 static struct publish
 self_now(struct driver *driver)
 {
     struct publish now = {.figures = mesh_figures(driver->mesh), .draining = driver->draining};
     for (uint32_t i = 0; i < driver_pools(driver); i++)
         now.loaders += driver->capacity[i].loaders;
-    if (!driver_has_runtime(driver)) {
-        now.figures.free_units = 0;
-        now.figures.full = true;
-    }
     return now;
 }
 

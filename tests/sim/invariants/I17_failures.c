@@ -1,24 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * I17. A model that fails is not claimed any more where three failures are fresh, and not loaded
- * again where it has just failed. Where clocks differ, freshness does, too; an emptied etcd forgets
- * failures.
+ * again where it has just failed. What is registered anew is another model (T7), though its path
+ * may be the same: its failures went with its record. Where clocks differ, freshness does, too; an
+ * emptied etcd forgets failures.
  */
 #include "../invariants.h"
 
+/* By the creation revisions of records. */
 struct failed {
-    uint64_t version;
+    uint64_t claimed;
+    uint64_t loading;
+    uint64_t failed;
     int64_t at_ms; /* 0: not */
 };
 
 static void
-on_commit(struct world *world, const struct sight *sight)
+on_commit(struct world *world, const struct sight *sight, struct failed *failed)
 {
     const struct mesh_model *before = sight->commit->before;
     const struct mesh_place *own = place_of(sight->commit->after, sight->node);
     if (!is_registered(own) || is_registered(place_of(before, sight->node)) ||
         own->kind == MESH_PLACE_LOADED)
         return;
+    failed->claimed = sight->commit->after->create_revision;
     uint32_t fresh = 0;
     int64_t wall_ms = wall_of(world, sight->node);
     for (uint32_t i = 0; i < before->place_count; i++) {
@@ -38,18 +43,20 @@ see(struct world *world, const struct sight *sight)
         return;
     struct failed *failed = of_pair(world, &I17_failures, sight->node, sight->model);
     switch (sight->kind) {
-    case SAW_COMMIT: on_commit(world, sight); break;
+    case SAW_COMMIT: on_commit(world, sight, failed); break;
     case SAW_LOADED:
-        if (!sight->ok)
-            *failed = (struct failed){world->nodes[sight->node].held[sight->model].version,
-                                      world->now_ms};
+        if (!sight->ok) {
+            failed->failed = failed->loading;
+            failed->at_ms = world->now_ms;
+        }
         break;
     case SAW_DEATH:
         for (uint32_t i = 0; i < world->options.models; i++)
             *(struct failed *)of_pair(world, &I17_failures, sight->node, i) = (struct failed){0};
         break;
     default:
-        if (failed->at_ms != 0 && failed->version == sight->number &&
+        failed->loading = failed->claimed;
+        if (failed->at_ms != 0 && failed->failed == failed->claimed &&
             world->now_ms - failed->at_ms < FRESH_MS)
             broken(world, &I17_failures, "n%u loads m%u again, %lld ms after it failed",
                    sight->node, sight->model, (long long)(world->now_ms - failed->at_ms));

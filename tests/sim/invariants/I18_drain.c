@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * I18. Who drains begins no load, and withdraws nothing that others have yet to load, if there is
- * anybody who stays. When it says that it is done, nothing is left.
+ * anybody who stays and may hold it. When it says that it is done, nothing is left.
  */
 #include "../invariants.h"
 #include "mesh/core/state.h"
@@ -11,14 +11,29 @@ struct drains {
     int64_t since_ms;
 };
 
+/* As far as a node knows that drains: `number` is one who stays, and may hold what is held here.
+ * One whose figures say that it has no runtime is passed over, however long it has been so; so is
+ * one whose failure was fresh when it was decided. */
 static bool
-somebody_stays(const struct mesh *mesh)
+may_come_to(const struct world *world, uint32_t node, uint32_t number, uint32_t model,
+            const struct model *record)
 {
-    bool stays = false;
-    for (uint32_t i = 0; i < mesh->tables.instance_names.used; i++)
-        stays |= i != INSTANCE_SELF && mesh->tables.instances[i].session != 0 &&
-                 !mesh->tables.instances[i].draining;
-    return stays;
+    const struct node *from = &world->nodes[node];
+    struct mesh *mesh = from->mesh;
+    uint32_t known = tables_instance(&mesh->tables, world->node_names[number]);
+    if (number == node || known == NAME_NONE)
+        return false;
+    const struct instance *instance = &mesh->tables.instances[known];
+    const struct mesh_figures *figures = &instance->figures;
+    uint64_t bytes = figures->capacity_units * LEDGER_UNIT_BYTES;
+    bool has_runtime = figures->free_units + figures->copies + figures->loading > 0;
+    const struct place *place = model_place(record, (uint16_t)known);
+    int64_t decided_ms = mesh->wall_ms - (mesh->now_ms - entry_of(mesh, record)->began_ms);
+    bool failed = place != NULL && place->kind == MESH_PLACE_FAILED &&
+                  place->since_ms > decided_ms - FRESH_MS;
+    return instance->session != 0 && !instance->draining && has_runtime &&
+           bytes >= from->held[model].bytes &&
+           (!from->constrained || node_may_hold(world, number, model)) && !failed;
 }
 
 /* Of each node and model. */
@@ -50,9 +65,11 @@ on_withdrawal(struct world *world, uint32_t node, int64_t since_ms,
         own->kind != MESH_PLACE_LOADED)
         return;
     last->compare = action->txn.writes[0].compare;
-    if (last->compare == former || entry->used_ms <= mesh->wall_ms - RECENT_MS ||
-        !somebody_stays(mesh))
+    if (last->compare == former || entry->used_ms <= mesh->wall_ms - RECENT_MS)
         return;
+    bool somebody = false;
+    for (uint32_t i = 0; i < world->options.nodes; i++)
+        somebody |= may_come_to(world, node, i, number_of(id), model);
     uint32_t failed = 0;
     const struct place *places = model_places(model);
     for (uint32_t i = 0; i < model->place_count; i++) {
@@ -60,7 +77,7 @@ on_withdrawal(struct world *world, uint32_t node, int64_t since_ms,
             return;
         failed += places[i].kind == MESH_PLACE_FAILED;
     }
-    if (failed < MESH_FAILURES_MAX)
+    if (somebody && failed < MESH_FAILURES_MAX)
         broken(world, &I18_drain, "n%u drains, and withdraws %s, which nobody else has", node, id);
 }
 
