@@ -760,8 +760,8 @@ node_run(const struct node_options *options)
     log_init("shoald", node->log_level);
     struct error error = ERROR_NONE;
     if (start(node, &error) == STATUS_OK) {
+        mesh_node_start(node->mesh); /* what the front's threads do for it is ready */
         front_start(node->front);
-        mesh_node_start(node->mesh);
         runtime_start(node->runtime);
         if (node->http != NULL)
             http_start(node->http);

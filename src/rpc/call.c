@@ -38,7 +38,7 @@ rpc_call_destroy(struct rpc_call *call)
 }
 
 static struct rpc_call *
-call_acquire(struct rpc_queue *queue)
+call_acquire(struct rpc_queue *queue, struct rpc_server *server)
 {
     struct rpc_call *call = queue->free;
     if (call != NULL)
@@ -46,6 +46,8 @@ call_acquire(struct rpc_queue *queue)
     else
         call = call_create(queue);
     queue->live++;
+    if (server->host != NULL)
+        server->live++;
     return call;
 }
 
@@ -60,13 +62,14 @@ call_release(struct rpc_call *call)
     queue->live--;
     call->next_free = queue->free;
     queue->free = call;
+    rpc_server_on_call_gone(call->arm->server);
 }
 
 void
 rpc_call_arm(struct rpc_queue *queue, const struct rpc_arm *arm)
 {
-    struct rpc_call *call = call_acquire(queue);
-    grpc_server *server = queue->server->core;
+    struct rpc_call *call = call_acquire(queue, arm->server);
+    grpc_server *server = arm->server->core;
     void *tag = &call->tags[RPC_EVENT_ARRIVED];
     call->arm = arm;
     call->method = arm->method;
@@ -136,7 +139,7 @@ rpc_call_read(struct rpc_call *call)
 bool
 rpc_call_is_any(const struct rpc_call *call)
 {
-    return call->method == &call->queue->server->any_method;
+    return call->method == &call->arm->server->any_method;
 }
 
 static bool
@@ -159,7 +162,7 @@ call_deliver(struct rpc_call *call)
     call->received = NULL;
     call->delivered = true;
     atomic_store_explicit(&call->reading, false, memory_order_release);
-    call->method->on_message(call->queue->server->context, call, &delivery.message);
+    call->method->on_message(call->arm->server->context, call, &delivery.message);
     rpc_delivery_end(&delivery);
 }
 
@@ -169,7 +172,7 @@ call_on_no_message(struct rpc_call *call)
 {
     if (call->method->kind == RPC_BIDI_STREAM) {
         call->delivered = true;
-        call->method->on_half_close(call->queue->server->context, call);
+        call->method->on_half_close(call->arm->server->context, call);
     } else {
         rpc_call_fail(call, STATUS_INTERNAL, "Half-closed without a request");
     }
@@ -207,12 +210,12 @@ call_on_sent(struct rpc_call *call, bool ok)
 {
     size_t waiting;
     bool message = rpc_stream_on_sent(call->stream, &waiting);
-    const struct rpc_any *any = call->queue->server->any;
+    const struct rpc_any *any = call->arm->server->any;
     if (!message || !ok || !rpc_call_is_any(call) || any->on_sent == NULL || call->closed ||
         rpc_call_has_ended(call))
         return;
     uint64_t tag = atomic_load_explicit(&call->tag, memory_order_relaxed);
-    any->on_sent(call->queue->server->context, tag, waiting);
+    any->on_sent(call->arm->server->context, tag, waiting);
 }
 
 static void
@@ -224,7 +227,7 @@ call_on_closed(struct rpc_call *call)
     if (!call->delivered || rpc_call_has_ended(call) || call->method->on_cancel == NULL)
         return;
     uint64_t tag = atomic_load_explicit(&call->tag, memory_order_relaxed);
-    call->method->on_cancel(call->queue->server->context, tag);
+    call->method->on_cancel(call->arm->server->context, tag);
 }
 
 /* ---- events ---- */
@@ -263,7 +266,7 @@ call_keep_path(struct rpc_call *call)
 static bool
 call_find_method(struct rpc_call *call)
 {
-    const struct rpc_server *server = call->queue->server;
+    const struct rpc_server *server = call->arm->server;
     call->deadline = call->details.deadline;
     call->method = method_find(server, call->details.method);
     if (call->method == NULL && server->any != NULL) {
@@ -290,7 +293,7 @@ call_begin_stream(struct rpc_call *call)
 static void
 call_on_arrived(struct rpc_call *call, bool ok)
 {
-    struct rpc_server *server = call->queue->server;
+    struct rpc_server *server = call->arm->server;
     if (!ok) {
         call_release(call);
         return;
@@ -355,7 +358,7 @@ rpc_call_method(const struct rpc_call *call)
 bool
 rpc_call_server_has(const struct rpc_call *call, const char *service)
 {
-    const struct rpc_server *server = call->queue->server;
+    const struct rpc_server *server = call->arm->server;
     size_t bytes = strlen(service);
     for (size_t i = 0; i < server->method_count; i++) {
         const char *path = server->methods[i].path + 1;

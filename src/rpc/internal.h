@@ -58,6 +58,7 @@ struct rpc_tag {
     enum rpc_event event;
     union {
         struct rpc_call *call;
+        struct rpc_server *server;
         struct rpc_client *client;
         struct rpc_client_call *made;
     };
@@ -125,20 +126,21 @@ struct rpc_call {
 
 /* What calls are armed for: one hot method, or everything else. */
 struct rpc_arm {
+    struct rpc_server *server;
     const struct rpc_method *method; /* NULL: everything else */
     void *registered;
     size_t count; /* offered to the library at once, on each queue */
 };
 
 struct rpc_queue {
-    struct rpc_server *server; /* NULL: a queue of rpc_queue_create */
+    struct rpc_server *server; /* whose it is; NULL: a queue of rpc_queue_create */
     grpc_completion_queue *core;
     struct rpc_call *free;
     size_t call_count;             /* call objects that exist */
     size_t live;                   /* of these, armed or under way */
     atomic_uint handed_over;       /* rpc_queue_hand_over */
-    atomic_bool stopped;           /* nothing but clients keeps it from its end */
-    atomic_uint client_count;      /* clients bound to it */
+    atomic_bool stopped;           /* nothing but guests keeps it from its end */
+    atomic_uint guest_count;       /* clients bound to it, and servers whose it is not */
     bool closing;                  /* the completion queue was told to shut down */
     bool closed;                   /* and has done so */
     struct rpc_later *later;       /* to be run at the end of this step */
@@ -149,6 +151,7 @@ struct rpc_queue {
     size_t entry_capacity;
     pthread_mutex_t lock;
     struct rpc_client *leaving; /* under `lock`: clients that were destroyed by their users */
+    struct rpc_post *posts;     /* under `lock` */
     /* rpc_queue_wake: an empty batch on a call that goes nowhere. */
     grpc_channel *wake_channel;
     grpc_call *wake_call;
@@ -186,6 +189,11 @@ struct rpc_server {
     size_t queue_count;
     struct rpc_tag stopped_tag;
     atomic_bool stopping;
+    /* Of a guest: */
+    struct rpc_queue *host; /* the queue that it has instead of its own; NULL: it is none */
+    size_t live;            /* its call objects among those of the queue */
+    bool has_stopped;       /* STOPPED has come */
+    bool has_failed;        /* nobody has it: it goes when it has ended */
 };
 
 /* ---- library.c: the library's own kinds of value ---- */
@@ -249,6 +257,13 @@ void rpc_queue_init(struct rpc_queue *queue, struct rpc_server *server);
 void rpc_queue_hand_over(struct rpc_queue *queue);
 /* After its step has returned -1. */
 void rpc_queue_fini(struct rpc_queue *queue);
+
+/* ---- server.c ---- */
+
+/* STOPPED has come. Stepping thread. */
+void rpc_server_on_stopped(struct rpc_server *server);
+/* A call object of its has become free. Stepping thread. */
+void rpc_server_on_call_gone(struct rpc_server *server);
 
 /* ---- message.c ---- */
 

@@ -52,6 +52,42 @@ rpc_queue_wake(struct rpc_queue *queue)
     CHECK(error == GRPC_CALL_OK);
 }
 
+void
+rpc_queue_post(struct rpc_queue *queue, struct rpc_post *post)
+{
+    pthread_mutex_lock(&queue->lock);
+    bool waits = post->waits;
+    if (!waits) {
+        post->waits = true;
+        post->next = queue->posts;
+        queue->posts = post;
+    }
+    pthread_mutex_unlock(&queue->lock);
+    if (!waits)
+        rpc_queue_wake(queue);
+}
+
+static struct rpc_post *
+post_take(struct rpc_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    struct rpc_post *post = queue->posts;
+    if (post != NULL) {
+        queue->posts = post->next;
+        post->waits = false;
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return post;
+}
+
+static void
+run_posts(struct rpc_queue *queue)
+{
+    struct rpc_post *post;
+    while ((post = post_take(queue)) != NULL)
+        post->run(post);
+}
+
 static void
 close_leaving_clients(struct rpc_queue *queue)
 {
@@ -74,8 +110,9 @@ queue_on_wake(struct rpc_queue *queue)
     unsigned state = atomic_fetch_and_explicit(&queue->wake_state, ~(unsigned)WAKE_PENDING,
                                                memory_order_acq_rel);
     CHECK(state & WAKE_PENDING);
-    if (atomic_load_explicit(&queue->client_count, memory_order_relaxed) > 0)
+    if (atomic_load_explicit(&queue->guest_count, memory_order_relaxed) > 0)
         close_leaving_clients(queue);
+    run_posts(queue);
 }
 
 /* ---- the end of a step ---- */
@@ -137,15 +174,6 @@ queue_end_step(struct rpc_queue *queue, bool is_full)
 
 /* ---- step ---- */
 
-static void
-server_on_stopped(struct rpc_server *server)
-{
-    for (size_t i = 0; i < server->queue_count; i++) {
-        atomic_store_explicit(&server->queues[i].stopped, true, memory_order_release);
-        rpc_queue_wake(&server->queues[i]);
-    }
-}
-
 static int
 queue_on_event(struct rpc_queue *queue, const grpc_event *event)
 {
@@ -153,7 +181,7 @@ queue_on_event(struct rpc_queue *queue, const grpc_event *event)
     atomic_load_explicit(&queue->handed_over, memory_order_acquire); /* pairs with hand_over */
     switch (tag->event) {
     case RPC_EVENT_WAKE: queue_on_wake(queue); return 0;
-    case RPC_EVENT_STOPPED: server_on_stopped(queue->server); return 1;
+    case RPC_EVENT_STOPPED: rpc_server_on_stopped(tag->server); return 1;
     case RPC_EVENT_WATCHED: rpc_client_on_watched(tag->client); return 1;
     case RPC_EVENT_ARRIVED:
     case RPC_EVENT_RECEIVED:
@@ -170,7 +198,7 @@ queue_close_if_done(struct rpc_queue *queue)
 {
     if (queue->closing || queue->live > 0 ||
         !atomic_load_explicit(&queue->stopped, memory_order_acquire) ||
-        atomic_load_explicit(&queue->client_count, memory_order_acquire) > 0)
+        atomic_load_explicit(&queue->guest_count, memory_order_acquire) > 0)
         return;
     unsigned quiet = 0;
     if (!atomic_compare_exchange_strong_explicit(&queue->wake_state, &quiet, WAKE_FORBIDDEN,

@@ -180,7 +180,10 @@ struct rpc_server_options {
     /* "port:8033" all interfaces, "127.0.0.1:8033", "[::1]:0", "unix:/path" */
     const char *const *listen;
     size_t listen_count;
-    size_t queue_count;        /* completion queues, one thread each */
+    size_t queue_count; /* completion queues, one thread each */
+    /* A queue that is not its own and was not stepped yet, instead of one: who steps that handles
+     * what comes to this server, too. NULL: its own. */
+    struct rpc_queue *queue;
     size_t message_bytes_max;  /* larger requests: RESOURCE_EXHAUSTED with both sizes; 0: 4 MiB */
     size_t metadata_bytes_max; /* 0: the library's default, 8 KiB */
     size_t concurrent_streams_max; /* per connection, more wait in the client; 0: any number */
@@ -247,9 +250,9 @@ void rpc_server_stop(struct rpc_server *server);
  * by the user, and drops every connection, replies that are still on their way included. */
 void rpc_server_cancel_all(struct rpc_server *server);
 
-/* After every queue's step has returned -1, from one thread. A queue that has clients does not end
- * before they were destroyed. Unlinks unix sockets that are still
- * ours. */
+/* After every queue's step has returned -1, from one thread. A queue does not end before its
+ * clients were destroyed, and servers whose it is not have stopped and their calls ended. Unlinks
+ * unix sockets that are still ours. */
 void rpc_server_destroy(struct rpc_server *server);
 
 /* ---- a call, from the server's side ---- */
@@ -343,12 +346,24 @@ enum status rpc_channel_call(struct rpc_channel *channel, const char *method, co
                              size_t request_bytes, int64_t deadline_ns, void **response,
                              size_t *response_bytes, struct error *error) WARN_UNUSED;
 
-/* ---- queues of their own, for clients in programs without a server ---- */
+/* ---- queues of their own ---- */
 
 struct rpc_queue *rpc_queue_create(void);
 /* As rpc_server_step and rpc_server_wake, which are these. */
 int rpc_queue_step(struct rpc_queue *queue, int64_t deadline_ns);
 void rpc_queue_wake(struct rpc_queue *queue);
+
+/* Something that any thread has the stepping thread do. At zero but for `run`. */
+struct rpc_post {
+    void (*run)(struct rpc_post *post);
+    /* The queue's. */
+    struct rpc_post *next;
+    bool waits;
+};
+
+/* Any thread: `run` is called soon, once for all that have asked meanwhile. Not after the queue's
+ * end; what is posted as it ends may not run any more. */
+void rpc_queue_post(struct rpc_queue *queue, struct rpc_post *post);
 
 /* Something that is to be done when a step has handled all that had happened: what belongs together
  * has then come, like a message and the end behind it. */

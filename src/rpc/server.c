@@ -12,6 +12,9 @@
  *      wakes and shuts down (queue.c).
  *   5. Its next step meets the end of the queue and returns -1, now and ever after.
  *   6. rpc_server_destroy.
+ *
+ * A guest, which has another's queue, has ended when point 3 has come and its last call object is
+ * free. Until then it holds up the end of that queue, as a client does; after that it is destroyed.
  */
 #include <grpc/grpc_security.h>
 #include <stdio.h>
@@ -64,13 +67,16 @@ arms_create(struct rpc_server *server, const struct rpc_server_options *options)
         if (!method->hot)
             continue;
         struct rpc_arm *arm = &server->arms[server->arm_count++];
+        arm->server = server;
         arm->method = method;
         arm->count = options->armed_calls;
         arm->registered = grpc_server_register_method(server->core, method->path, NULL,
                                                       GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
         CHECK(arm->registered != NULL);
     }
-    server->arms[server->arm_count++].count = options->armed_calls_other;
+    struct rpc_arm *other = &server->arms[server->arm_count++];
+    other->server = server;
+    other->count = options->armed_calls_other;
 }
 
 static void
@@ -107,7 +113,39 @@ server_start(struct rpc_server *server)
     for (size_t q = 0; q < server->queue_count; q++)
         for (size_t a = 0; a < server->arm_count; a++)
             for (size_t i = 0; i < server->arms[a].count; i++)
-                rpc_call_arm(&server->queues[q], &server->arms[a]);
+                rpc_call_arm(rpc_server_queue(server, q), &server->arms[a]);
+}
+
+static void
+queues_create(struct rpc_server *server, const struct rpc_server_options *options)
+{
+    server->queue_count = options->queue_count;
+    server->host = options->queue;
+    if (server->host != NULL)
+        atomic_fetch_add_explicit(&server->host->guest_count, 1, memory_order_relaxed);
+    else
+        server->queues = rpc_allocate(options->queue_count, sizeof(*server->queues));
+    for (size_t i = 0; i < server->queue_count; i++) {
+        if (server->host == NULL)
+            rpc_queue_init(&server->queues[i], server);
+        grpc_server_register_completion_queue(server->core, rpc_server_queue(server, i)->core,
+                                              NULL);
+    }
+}
+
+/* The library wants even a server that never started to be stopped in due form. What is to be seen
+ * of that on another's queue, whoever steps it sees. */
+static void
+server_give_up(struct rpc_server *server)
+{
+    server->has_failed = true;
+    rpc_server_stop(server);
+    if (server->host != NULL)
+        return;
+    for (size_t i = 0; i < server->queue_count; i++)
+        while (rpc_server_step(server, i, TIME_NEVER_NS) >= 0)
+            continue;
+    rpc_server_destroy(server);
 }
 
 enum status
@@ -115,6 +153,7 @@ rpc_server_create(const struct rpc_server_options *options, struct rpc_server **
                   struct error *error)
 {
     CHECK(options->queue_count > 0 && options->armed_calls > 0 && options->armed_calls_other > 0);
+    CHECK(options->queue == NULL || options->queue_count == 1);
     enum status status = rpc_tls_check_server(options->tls, error);
     if (status != STATUS_OK)
         return status;
@@ -123,29 +162,19 @@ rpc_server_create(const struct rpc_server_options *options, struct rpc_server **
     server->method_count = options->method_count;
     server->context = options->context;
     any_create(server, options->any);
-    server->stopped_tag = (struct rpc_tag){.event = RPC_EVENT_STOPPED};
+    server->stopped_tag = (struct rpc_tag){.event = RPC_EVENT_STOPPED, .server = server};
     server->listeners = rpc_allocate(options->listen_count + 1, sizeof(*server->listeners));
-    server->queues = rpc_allocate(options->queue_count, sizeof(*server->queues));
-    server->queue_count = options->queue_count;
     server_create_core(server, options);
-    for (size_t i = 0; i < server->queue_count; i++) {
-        rpc_queue_init(&server->queues[i], server);
-        grpc_server_register_completion_queue(server->core, server->queues[i].core, NULL);
-    }
+    queues_create(server, options);
     arms_create(server, options);
     status = listeners_open(server, options, error);
-    if (status == STATUS_OK) {
-        server_start(server);
-        *out = server;
-        return STATUS_OK;
+    if (status != STATUS_OK) {
+        server_give_up(server);
+        return status;
     }
-    /* The library wants even a server that never started to be stopped in due form. */
-    rpc_server_stop(server);
-    for (size_t i = 0; i < server->queue_count; i++)
-        while (rpc_server_step(server, i, TIME_NEVER_NS) >= 0)
-            continue;
-    rpc_server_destroy(server);
-    return status;
+    server_start(server);
+    *out = server;
+    return STATUS_OK;
 }
 
 int
@@ -161,7 +190,7 @@ struct rpc_queue *
 rpc_server_queue(struct rpc_server *server, size_t queue_index)
 {
     CHECK(queue_index < server->queue_count);
-    return &server->queues[queue_index];
+    return server->host != NULL ? server->host : &server->queues[queue_index];
 }
 
 void
@@ -182,7 +211,40 @@ void
 rpc_server_stop(struct rpc_server *server)
 {
     CHECK(!atomic_exchange_explicit(&server->stopping, true, memory_order_relaxed));
-    grpc_server_shutdown_and_notify(server->core, server->queues[0].core, &server->stopped_tag);
+    grpc_server_shutdown_and_notify(server->core, rpc_server_queue(server, 0)->core,
+                                    &server->stopped_tag);
+}
+
+/* The queue may end then; of a server that nobody has, this is the end. */
+static void
+guest_end(struct rpc_server *server)
+{
+    struct rpc_queue *host = server->host;
+    if (server->has_failed)
+        rpc_server_destroy(server);
+    atomic_fetch_sub_explicit(&host->guest_count, 1, memory_order_release);
+}
+
+void
+rpc_server_on_stopped(struct rpc_server *server)
+{
+    server->has_stopped = true;
+    if (server->host != NULL) {
+        if (server->live == 0)
+            guest_end(server);
+        return;
+    }
+    for (size_t i = 0; i < server->queue_count; i++) {
+        atomic_store_explicit(&server->queues[i].stopped, true, memory_order_release);
+        rpc_queue_wake(&server->queues[i]);
+    }
+}
+
+void
+rpc_server_on_call_gone(struct rpc_server *server)
+{
+    if (server->host != NULL && --server->live == 0 && server->has_stopped)
+        guest_end(server);
 }
 
 void
@@ -196,7 +258,7 @@ void
 rpc_server_destroy(struct rpc_server *server)
 {
     grpc_server_destroy(server->core);
-    for (size_t i = 0; i < server->queue_count; i++)
+    for (size_t i = 0; server->host == NULL && i < server->queue_count; i++)
         rpc_queue_fini(&server->queues[i]);
     for (size_t i = 0; i < server->listener_count; i++)
         rpc_listener_close(&server->listeners[i]);

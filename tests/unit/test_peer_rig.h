@@ -64,6 +64,47 @@ rig_count(unsigned *counter)
     pthread_mutex_unlock(&rig_lock);
 }
 
+/* ---- who steps a queue ---- */
+
+struct stepper {
+    struct rpc_queue *queue;
+    pthread_t thread;
+    bool ends; /* under the rig's lock */
+};
+
+static inline void *
+stepper_main(void *context)
+{
+    struct stepper *stepper = context;
+    for (;;) {
+        pthread_mutex_lock(&rig_lock);
+        bool ends = stepper->ends;
+        pthread_mutex_unlock(&rig_lock);
+        if (ends)
+            break;
+        rpc_queue_step(stepper->queue, TIME_NEVER_NS);
+    }
+    rpc_queue_destroy(stepper->queue);
+    return NULL;
+}
+
+static inline void
+stepper_start(struct stepper *stepper)
+{
+    assert_int_equal(pthread_create(&stepper->thread, NULL, stepper_main, stepper), 0);
+}
+
+/* When all that is bound to the queue goes. */
+static inline void
+stepper_end(struct stepper *stepper)
+{
+    pthread_mutex_lock(&rig_lock);
+    stepper->ends = true;
+    rpc_queue_wake(stepper->queue); /* under the lock: the thread destroys it */
+    pthread_mutex_unlock(&rig_lock);
+    pthread_join(stepper->thread, NULL);
+}
+
 /* ---- a house ---- */
 
 struct job {
@@ -78,6 +119,7 @@ struct house {
     pthread_t pipeline;
     struct driver *driver;
     struct store *store;
+    struct stepper stepper; /* of its server */
     struct peer_server *server;
     char address[64];
     /* Under the rig's lock. */
@@ -280,8 +322,10 @@ house_open(void)
     evthread_use_pthreads();
     house->base = event_base_new();
     const char *listen[] = {"127.0.0.1:0"};
+    house->stepper.queue = rpc_queue_create();
     struct peer_server_options server = {.listen = listen,
                                          .listen_count = 1,
+                                         .queue = house->stepper.queue,
                                          .tls = rig_server_tls,
                                          .instance = "b",
                                          .start_ms = 4711,
@@ -318,6 +362,7 @@ house_open(void)
     assert_int_equal(pthread_create(&house->loop, NULL, house_loop, house), 0);
     assert_int_equal(pthread_create(&house->pipeline, NULL, house_pipeline, house), 0);
     peer_server_start(house->server, house->driver, 0);
+    stepper_start(&house->stepper);
     RIG_WAIT(driver_is_ready(house->driver));
     house_register(house, "m");
     return house;
@@ -333,6 +378,7 @@ house_stop(struct house *house)
     pthread_cond_broadcast(&rig_changed);
     pthread_mutex_unlock(&rig_lock);
     pthread_join(house->pipeline, NULL);
+    stepper_end(&house->stepper);
     peer_server_destroy(house->server);
     house->server = NULL;
 }
@@ -355,28 +401,10 @@ house_close(struct house *house)
 /* ---- a caller ---- */
 
 struct caller {
-    struct rpc_queue *queue;
-    pthread_t thread;
+    struct stepper stepper;
     struct peers *peers;
     struct driver_peers to;
-    bool ends; /* under the rig's lock */
 };
-
-static inline void *
-caller_main(void *context)
-{
-    struct caller *caller = context;
-    for (;;) {
-        pthread_mutex_lock(&rig_lock);
-        bool ends = caller->ends;
-        pthread_mutex_unlock(&rig_lock);
-        if (ends)
-            break;
-        rpc_queue_step(caller->queue, TIME_NEVER_NS);
-    }
-    rpc_queue_destroy(caller->queue);
-    return NULL;
-}
 
 /* Node "a", that knows of `b` at that address. */
 static inline struct caller *
@@ -384,8 +412,8 @@ caller_open(const char *address)
 {
     struct caller *caller = calloc(1, sizeof(*caller));
     assert_non_null(caller);
-    caller->queue = rpc_queue_create();
-    struct peers_options options = {.queues = &caller->queue,
+    caller->stepper.queue = rpc_queue_create();
+    struct peers_options options = {.queues = &caller->stepper.queue,
                                     .queue_count = 1,
                                     .instance = "a",
                                     .start_ms = 42,
@@ -394,7 +422,7 @@ caller_open(const char *address)
     caller->peers = peers_create(&options);
     caller->to = peers_for_driver(caller->peers);
     caller->to.on_peer(caller->to.context, &(struct driver_peer){"b", address, 4711});
-    assert_int_equal(pthread_create(&caller->thread, NULL, caller_main, caller), 0);
+    stepper_start(&caller->stepper);
     return caller;
 }
 
@@ -402,11 +430,7 @@ static inline void
 caller_close(struct caller *caller)
 {
     peers_close(caller->peers);
-    pthread_mutex_lock(&rig_lock);
-    caller->ends = true;
-    rpc_queue_wake(caller->queue); /* under the lock: the thread destroys it */
-    pthread_mutex_unlock(&rig_lock);
-    pthread_join(caller->thread, NULL);
+    stepper_end(&caller->stepper);
     peers_destroy(caller->peers);
     free(caller);
 }

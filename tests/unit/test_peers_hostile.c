@@ -90,7 +90,7 @@ check_ends(struct caller *caller, const char *address, enum peer_kind first, enu
     struct hostile hostile = {.ended = 0};
     struct rpc_client_call *call;
     struct error error = ERROR_NONE;
-    struct rpc_client_options options = {.queue = caller->queue, .target = address};
+    struct rpc_client_options options = {.queue = caller->stepper.queue, .target = address};
     assert_int_equal(rpc_client_create(&options, &hostile.client, &error), STATUS_OK);
     struct rpc_piece hello = {.data = head, .bytes = hostile_frame(PEER_HELLO, 0, head)};
     struct rpc_client_request request = {.method = PEER_METHOD,

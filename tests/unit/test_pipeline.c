@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "coordinator/pipeline/gatherer.h"
+
 #include "test_pipeline_rig.h"
 
 /* ---- tests ---- */
@@ -29,6 +31,45 @@ test_a_request_is_answered(void **state)
     assert_int_equal(call->words[1], 7);
     wait_returned(rig);
     assert_int_equal(count(rig, PIPELINE_REPLIES_OK), 1);
+}
+
+static int
+submit_in_silence(void *context)
+{
+    struct rig *rig = context;
+    struct error error;
+    if (rig->calls[0].tag == 0)
+        CHECK(submit(rig, 0, PROBE_WAIT, 0, TIME_NEVER_NS, &error) == STATUS_OK);
+    return 0;
+}
+
+static void *
+gather_and_leave(void *context)
+{
+    struct rig *rig = context;
+    struct pipeline *pipeline = the_pipeline(rig);
+    struct gatherer gatherer;
+    gatherer_init(&gatherer, &pipeline, 1);
+    CHECK(!gatherer_take(&gatherer));
+    CHECK(gatherer_poll(&gatherer, submit_in_silence, rig));
+    CHECK(gatherer.lane_count == 1);
+    (void)gatherer_hand_over(&gatherer);
+    gatherer_leave(&gatherer);
+    return NULL;
+}
+
+/* A thread that gathers has submitted in a step that it says nothing of: it hands over that lane,
+ * too, before it blocks. */
+static void
+test_who_gathers_hands_over_what_it_submitted(void **state)
+{
+    struct rig *rig = *state;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, gather_and_leave, rig), 0);
+    pthread_join(thread, NULL);
+    pipeline_cancel(the_pipeline(rig), rig->calls[0].tag);
+    assert_true(answer_of(rig, 0)->answered);
+    wait_returned(rig);
 }
 
 static void
@@ -206,6 +247,7 @@ main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(test_a_request_is_answered),
+        TEST(test_who_gathers_hands_over_what_it_submitted),
         TEST(test_late_on_arrival_is_not_run),
         TEST(test_full_is_refused_at_once),
         TEST(test_an_outdated_tag_cancels_nothing),

@@ -153,7 +153,6 @@ submit(struct inquiry *inquiry, const struct target *target, struct oip_json *js
         .trace = trace,
         .model = target->model,
         .model_held = target->held,
-        .unwatched = true,
     };
     int64_t timeout_ns;
     enum status status = header_timeout(inquiry, &timeout_ns);

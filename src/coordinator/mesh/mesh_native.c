@@ -421,7 +421,6 @@ native_serve(struct native *native, struct peer_request *request,
         .caller = origin->caller,
         .model = model,
         .model_held = true,
-        .unwatched = true,
     };
     enum driver_begun begun = begin(tried, pipeline, &submission, origin, end, refusal);
     if (begun == DRIVER_ENDED) /* another try may take more */

@@ -22,7 +22,7 @@
 
 enum {
     PENDING_MAX = 1 << 17, /* calls and orders; the driver has a limit of its own for either */
-    QUEUES_MAX = 17,       /* of the front, and of the server for other nodes */
+    QUEUES_MAX = 16,       /* of the front */
 };
 
 #define EXTERNAL_START_NS (INT64_MAX / 4)
@@ -39,12 +39,12 @@ struct mesh_node {
     struct meters *meters; /* NULL: nobody can ask for them */
     struct mesh_store store;
     struct driver *driver;
-    bool shared;                          /* models are loaded into pipelines, too */
-    struct external *external;            /* NULL: into them alone */
-    struct rpc_queue *queues[QUEUES_MAX]; /* those of the front, then the server's */
-    struct peer_server *server;           /* this and the next: NULL: the mesh has no other nodes */
+    bool shared;               /* models are loaded into pipelines, too */
+    struct external *external; /* NULL: into them alone */
+    struct rpc_queue *queues[QUEUES_MAX];
+    struct peer_server *server; /* this and the next: NULL: the mesh has no other nodes */
     struct peers *peers;
-    uint32_t queue_count; /* of the front */
+    uint32_t queue_count;
     struct mesh_file types_file;
     struct mesh_file dataplane_file;
     struct loop_timer *files_timer;
@@ -332,6 +332,7 @@ open_peers(struct mesh_node *node, int64_t start_ms, struct error *error)
     struct peer_server_options server = {
         .listen = (const char *const *)config->mesh.peers.items,
         .listen_count = config->mesh.peers.count,
+        .queue = node->queues[0],
         .tls = node->options.tls,
         .instance = config->mesh.instance,
         .start_ms = start_ms,
@@ -342,10 +343,9 @@ open_peers(struct mesh_node *node, int64_t start_ms, struct error *error)
     };
     if (peer_server_create(&server, &node->server, error) != STATUS_OK)
         return error_prefix(error, "mesh: peers");
-    node->queues[node->queue_count] = peer_server_queue(node->server);
     node->peers = peers_create(&(struct peers_options){
         .queues = node->queues,
-        .queue_count = node->queue_count + 1,
+        .queue_count = node->queue_count,
         .instance = config->mesh.instance,
         .start_ms = start_ms,
         .tls = node->options.tls,
@@ -383,7 +383,7 @@ open_external(struct mesh_node *node, struct error *error)
         .serving = config->runtime_calls,
         .pool = external_pool_of(node),
         .queues = node->queues,
-        .queue_count = node->queue_count + (node->server != NULL ? 1 : 0),
+        .queue_count = node->queue_count,
         .message_bytes_max = node->options.config->message_bytes_max,
         .start_ns = EXTERNAL_START_NS,
         .on_served = on_served,
@@ -456,7 +456,7 @@ mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t
     int64_t start_ms = mesh_wall_ms();
     char address[MESH_ADDRESS_BYTES] = "";
     enum status status = STATUS_OK;
-    CHECK(queue_count < QUEUES_MAX);
+    CHECK(queue_count >= 1 && queue_count <= QUEUES_MAX);
     memcpy(node->queues, queues, queue_count * sizeof(queues[0]));
     node->queue_count = queue_count;
     if (is_shared(node))
@@ -500,7 +500,7 @@ mesh_node_start(struct mesh_node *node)
     if (node->types_file.given != NULL || node->dataplane_file.given != NULL)
         loop_timer_set(node->files_timer, FILES_LOOK_NS);
     if (node->server != NULL)
-        peer_server_start(node->server, node->driver, node->queue_count);
+        peer_server_start(node->server, node->driver, 0);
     if (node->external != NULL)
         external_start(node->external, node->driver);
 }

@@ -3,6 +3,18 @@
 
 #include "base/clock.h"
 
+static _Thread_local struct {
+    bool gathers;
+    bool has_submitted; /* since it has taken lanes: there may be one more by now */
+} here;
+
+bool
+gatherer_on_submitted(void)
+{
+    here.has_submitted = here.gathers;
+    return here.gathers;
+}
+
 void
 gatherer_init(struct gatherer *gatherer, struct pipeline *const *pipelines, uint32_t pipeline_count)
 {
@@ -27,6 +39,8 @@ gatherer_leave(struct gatherer *gatherer)
 bool
 gatherer_take(struct gatherer *gatherer)
 {
+    here.gathers = true;
+    here.has_submitted = false;
     gatherer_leave(gatherer); /* or our own references would look like requests in flight */
     for (uint32_t i = 0; i < gatherer->pipeline_count; i++)
         gatherer->lane_count +=
@@ -59,7 +73,7 @@ gatherer_poll(struct gatherer *gatherer, int (*step)(void *context), void *conte
         if (events < 0)
             return false;
         int64_t now_ns = clock_now_ns();
-        if (events + answers > 0) {
+        if (events + answers > 0 || here.has_submitted) {
             if (!gatherer_take(gatherer))
                 return true;
             quiet_since_ns = now_ns;

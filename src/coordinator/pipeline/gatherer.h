@@ -39,6 +39,10 @@ struct gatherer {
 void gatherer_init(struct gatherer *gatherer, struct pipeline *const *pipelines,
                    uint32_t pipeline_count);
 
+/* This thread has submitted. True: it is one of these (it has called gatherer_take), and will look;
+ * false: nobody is sure to. */
+bool gatherer_on_submitted(void);
+
 /* From now on this thread gathers for the lanes that have requests in flight. False: there are
  * none. */
 bool gatherer_take(struct gatherer *gatherer);

@@ -58,7 +58,6 @@ struct submission {
     struct trace *trace;             /* NULL: not traced; the request's once it is admitted */
     struct model *model;             /* of registry_enter; likewise. NULL: the pipeline has none */
     bool model_held;                 /* it is of registry_enter_loaded */
-    bool unwatched;                  /* the calling thread does not gather (gatherer.h) */
     uint32_t retry_ms;               /* set in a refusal: when it may be tried again; 0: not said */
 };
 
@@ -200,9 +199,9 @@ uint32_t lane_gather(struct lane *lane, struct payload_view *view);
 /* True if there is something to gather. For deciding whether to sleep, after a full fence. */
 bool lane_has_answers(const struct lane *lane);
 
-/* After a submission by a thread that does not gather: the gather thread is woken for the answer.
- * A front thread that has looked itself has told the workers that nobody need be, and may have
- * left. */
+/* After a submission by a thread that does not gather (gatherer.h): the gather thread is woken for
+ * the answer. A front thread that has looked itself has told the workers that nobody need be, and
+ * may have left. */
 void lane_watch(struct lane *lane);
 
 /* How many answers have come back that this stage has finished: it or a later one gave them. */

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "coordinator/pipeline/audit.h"
 #include "coordinator/pipeline/catalog.h"
+#include "coordinator/pipeline/gatherer.h"
 #include "coordinator/pipeline/oldest.h"
 #include "coordinator/protocol/raw_message.h"
 #include "shm/arena.h"
@@ -675,7 +676,7 @@ pipeline_submit(struct pipeline *pipeline, struct submission *submission, struct
     if (submission->deadline_ns == TIME_NEVER_NS && timeout_ns > 0)
         submission->deadline_ns = now_ns + timeout_ns;
     enum status status = lane_submit(lane, submission, now_ns, error);
-    if (status == STATUS_OK && submission->unwatched)
+    if (status == STATUS_OK && !gatherer_on_submitted())
         lane_watch(lane);
     lane_unref(lane);
     return status;

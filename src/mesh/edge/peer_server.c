@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -17,16 +16,12 @@ struct peer_server {
     char *instance;
     struct rpc_server *rpc;
     struct peer_house house;
-    pthread_t thread;
-    bool is_started;
-    bool is_stopped;
-    /* The thread's own: a call's tag is its session's index + 1, and above 32 bits, which use of
-     * that place it is. */
+    /* The stepping thread's own: a call's tag is its session's index + 1, and above 32 bits, which
+     * use of that place it is. */
     struct session **sessions;
     uint32_t *uses;
     uint32_t session_count;
-    pthread_mutex_t lock; /* of what follows */
-    bool has_broken;
+    struct rpc_post broken;
 };
 
 /* ---- sessions by their tags ---- */
@@ -69,7 +64,7 @@ end_session(struct session **place, enum status status, const char *text)
     session_end(session, status, text);
 }
 
-/* ---- what comes in: the server's thread ---- */
+/* ---- what comes in: the stepping thread ---- */
 
 static struct session **
 session_begin(struct peer_server *server, struct rpc_call *call)
@@ -173,35 +168,20 @@ static void
 on_broken(void *context)
 {
     struct peer_server *server = context;
-    pthread_mutex_lock(&server->lock);
-    server->has_broken = true;
-    pthread_mutex_unlock(&server->lock);
-    rpc_server_wake(server->rpc, 0);
+    rpc_queue_post(server->options.queue, &server->broken);
 }
 
 static void
-end_broken(struct peer_server *server)
+end_broken(struct rpc_post *post)
 {
-    pthread_mutex_lock(&server->lock);
-    bool any = server->has_broken;
-    server->has_broken = false;
-    pthread_mutex_unlock(&server->lock);
-    for (uint32_t i = 0; any && i < server->session_count; i++)
+    struct peer_server *server =
+        (struct peer_server *)((char *)post - offsetof(struct peer_server, broken));
+    for (uint32_t i = 0; i < server->session_count; i++)
         if (server->sessions[i] != NULL && session_is_broken(server->sessions[i])) {
             log_warn("peer_too_slow instance=\"%s\"", server->sessions[i]->peer);
             end_session(&server->sessions[i], STATUS_RESOURCE_EXHAUSTED,
                         "too many answers wait to be taken");
         }
-}
-
-static void *
-server_main(void *context)
-{
-    struct peer_server *server = context;
-    prctl(PR_SET_NAME, "shoald:peers");
-    while (rpc_server_step(server->rpc, 0, TIME_NEVER_NS) >= 0)
-        end_broken(server);
-    return NULL;
 }
 
 /* ---- life ---- */
@@ -216,6 +196,7 @@ peer_server_create(const struct peer_server_options *options, struct peer_server
         .listen = options->listen,
         .listen_count = options->listen_count,
         .queue_count = 1,
+        .queue = options->queue,
         .message_bytes_max = PEER_MESSAGE_BYTES_MAX,
         .armed_calls = ARMED_CALLS, /* of hot methods, which there are not */
         .armed_calls_other = ARMED_CALLS,
@@ -236,15 +217,9 @@ peer_server_create(const struct peer_server_options *options, struct peer_server
     server->house.options = &server->options;
     server->house.on_broken = on_broken;
     server->house.context = server;
-    pthread_mutex_init(&server->lock, NULL);
+    server->broken.run = end_broken;
     *created = server;
     return STATUS_OK;
-}
-
-struct rpc_queue *
-peer_server_queue(struct peer_server *server)
-{
-    return rpc_server_queue(server->rpc, 0);
 }
 
 int
@@ -258,15 +233,12 @@ peer_server_start(struct peer_server *server, struct driver *driver, uint32_t qu
 {
     server->house.driver = driver;
     server->house.queue = queue;
-    CHECK(pthread_create(&server->thread, NULL, server_main, server) == 0);
-    server->is_started = true;
 }
 
 /* Streams do not end by themselves, so all are cancelled at once. */
 void
 peer_server_stop(struct peer_server *server)
 {
-    server->is_stopped = true;
     rpc_server_stop(server->rpc);
     rpc_server_cancel_all(server->rpc);
 }
@@ -276,18 +248,9 @@ peer_server_destroy(struct peer_server *server)
 {
     if (server == NULL)
         return;
-    if (server->is_started) {
-        CHECK(pthread_join(server->thread, NULL) == 0);
-    } else {
-        if (!server->is_stopped)
-            peer_server_stop(server);
-        while (rpc_server_step(server->rpc, 0, TIME_NEVER_NS) >= 0)
-            continue;
-    }
     rpc_server_destroy(server->rpc);
     free(server->sessions);
     free(server->uses);
     free(server->instance);
-    pthread_mutex_destroy(&server->lock);
     free(server);
 }
