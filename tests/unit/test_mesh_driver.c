@@ -347,7 +347,11 @@ static void
 a_silent_runtime_is_given_up(void **state)
 {
     (void)state;
-    struct node *node = node_ready(0, "one");
+    struct node *node = node_open(0, "one", (struct driver_options){0});
+    struct driver_capacity capacity = node_capacity(ROOM);
+    capacity.load_timeout_ms = 200;
+    driver_runtime_ready(node->driver, &capacity);
+    NODES_WAIT(driver_is_ready(node->driver));
     node_register(node, "m");
     node->silent = true;
     const struct asker *asker = ask(node, "m");
