@@ -42,7 +42,7 @@ node_capacity(uint32_t models)
     return (struct driver_capacity){.capacity_bytes = (models + 1) * MODEL_BYTES,
                                     .default_bytes = MODEL_BYTES,
                                     .loaders = 2,
-                                    .load_timeout_ms = 200};
+                                    .load_timeout_ms = NODES_WAIT_S * 1000};
 }
 
 static inline void
