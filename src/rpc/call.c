@@ -38,7 +38,7 @@ rpc_call_destroy(struct rpc_call *call)
 }
 
 static struct rpc_call *
-call_acquire(struct rpc_queue *queue, struct rpc_server *server)
+call_acquire(struct rpc_queue *queue)
 {
     struct rpc_call *call = queue->free;
     if (call != NULL)
@@ -46,8 +46,6 @@ call_acquire(struct rpc_queue *queue, struct rpc_server *server)
     else
         call = call_create(queue);
     queue->live++;
-    if (server->host != NULL)
-        server->live++;
     return call;
 }
 
@@ -62,13 +60,12 @@ call_release(struct rpc_call *call)
     queue->live--;
     call->next_free = queue->free;
     queue->free = call;
-    rpc_server_on_call_gone(call->arm->server);
 }
 
 void
 rpc_call_arm(struct rpc_queue *queue, const struct rpc_arm *arm)
 {
-    struct rpc_call *call = call_acquire(queue, arm->server);
+    struct rpc_call *call = call_acquire(queue);
     grpc_server *server = arm->server->core;
     void *tag = &call->tags[RPC_EVENT_ARRIVED];
     call->arm = arm;

@@ -81,7 +81,7 @@ rpc_client_create(const struct rpc_client_options *options, struct rpc_client **
     client->watch_tag.event = RPC_EVENT_WATCHED;
     client->watch_tag.client = client;
     CHECK(pthread_mutex_init(&client->lock, NULL) == 0);
-    atomic_fetch_add_explicit(&client->queue->guest_count, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&client->queue->client_count, 1, memory_order_relaxed);
     client->core = channel_create(options);
     *out = client;
     /* A channel of which the library could make nothing fails from the start, and for ever: a watch
@@ -129,7 +129,7 @@ client_free(struct rpc_client *client)
     struct rpc_queue *queue = client->queue;
     pthread_mutex_destroy(&client->lock);
     free(client);
-    atomic_fetch_sub_explicit(&queue->guest_count, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&queue->client_count, 1, memory_order_release);
 }
 
 /* Point 3 of the order above, and 4 where there is no watch. */

@@ -139,8 +139,8 @@ struct rpc_queue {
     size_t call_count;             /* call objects that exist */
     size_t live;                   /* of these, armed or under way */
     atomic_uint handed_over;       /* rpc_queue_hand_over */
-    atomic_bool stopped;           /* nothing but guests keeps it from its end */
-    atomic_uint guest_count;       /* clients bound to it, and servers whose it is not */
+    atomic_bool stopped;           /* nothing but clients keeps it from its end */
+    atomic_uint client_count;      /* clients bound to it */
     bool closing;                  /* the completion queue was told to shut down */
     bool closed;                   /* and has done so */
     struct rpc_later *later;       /* to be run at the end of this step */
@@ -189,11 +189,8 @@ struct rpc_server {
     size_t queue_count;
     struct rpc_tag stopped_tag;
     atomic_bool stopping;
-    /* Of a guest: */
-    struct rpc_queue *host; /* the queue that it has instead of its own; NULL: it is none */
-    size_t live;            /* its call objects among those of the queue */
-    bool has_stopped;       /* STOPPED has come */
-    bool has_failed;        /* nobody has it: it goes when it has ended */
+    struct rpc_queue *host; /* of a guest: the queue that it has; NULL: it has its own */
+    bool has_failed;        /* a guest that nobody has: it goes at STOPPED */
 };
 
 /* ---- library.c: the library's own kinds of value ---- */
@@ -262,8 +259,6 @@ void rpc_queue_fini(struct rpc_queue *queue);
 
 /* STOPPED has come. Stepping thread. */
 void rpc_server_on_stopped(struct rpc_server *server);
-/* A call object of its has become free. Stepping thread. */
-void rpc_server_on_call_gone(struct rpc_server *server);
 
 /* ---- message.c ---- */
 

@@ -110,7 +110,7 @@ queue_on_wake(struct rpc_queue *queue)
     unsigned state = atomic_fetch_and_explicit(&queue->wake_state, ~(unsigned)WAKE_PENDING,
                                                memory_order_acq_rel);
     CHECK(state & WAKE_PENDING);
-    if (atomic_load_explicit(&queue->guest_count, memory_order_relaxed) > 0)
+    if (atomic_load_explicit(&queue->client_count, memory_order_relaxed) > 0)
         close_leaving_clients(queue);
     run_posts(queue);
 }
@@ -198,7 +198,7 @@ queue_close_if_done(struct rpc_queue *queue)
 {
     if (queue->closing || queue->live > 0 ||
         !atomic_load_explicit(&queue->stopped, memory_order_acquire) ||
-        atomic_load_explicit(&queue->guest_count, memory_order_acquire) > 0)
+        atomic_load_explicit(&queue->client_count, memory_order_acquire) > 0)
         return;
     unsigned quiet = 0;
     if (!atomic_compare_exchange_strong_explicit(&queue->wake_state, &quiet, WAKE_FORBIDDEN,

@@ -13,8 +13,8 @@
  *   5. Its next step meets the end of the queue and returns -1, now and ever after.
  *   6. rpc_server_destroy.
  *
- * A guest, which has another's queue, has ended when point 3 has come and its last call object is
- * free. Until then it holds up the end of that queue, as a client does; after that it is destroyed.
+ * A guest has another's queue. Until it is stopped its armed calls, which are live, hold up the end
+ * of that; then the library does, which has STOPPED still to put into it.
  */
 #include <grpc/grpc_security.h>
 #include <stdio.h>
@@ -121,9 +121,7 @@ queues_create(struct rpc_server *server, const struct rpc_server_options *option
 {
     server->queue_count = options->queue_count;
     server->host = options->queue;
-    if (server->host != NULL)
-        atomic_fetch_add_explicit(&server->host->guest_count, 1, memory_order_relaxed);
-    else
+    if (server->host == NULL)
         server->queues = rpc_allocate(options->queue_count, sizeof(*server->queues));
     for (size_t i = 0; i < server->queue_count; i++) {
         if (server->host == NULL)
@@ -215,36 +213,15 @@ rpc_server_stop(struct rpc_server *server)
                                     &server->stopped_tag);
 }
 
-/* The queue may end then; of a server that nobody has, this is the end. */
-static void
-guest_end(struct rpc_server *server)
-{
-    struct rpc_queue *host = server->host;
-    if (server->has_failed)
-        rpc_server_destroy(server);
-    atomic_fetch_sub_explicit(&host->guest_count, 1, memory_order_release);
-}
-
 void
 rpc_server_on_stopped(struct rpc_server *server)
 {
-    server->has_stopped = true;
-    if (server->host != NULL) {
-        if (server->live == 0)
-            guest_end(server);
-        return;
-    }
-    for (size_t i = 0; i < server->queue_count; i++) {
+    for (size_t i = 0; server->host == NULL && i < server->queue_count; i++) {
         atomic_store_explicit(&server->queues[i].stopped, true, memory_order_release);
         rpc_queue_wake(&server->queues[i]);
     }
-}
-
-void
-rpc_server_on_call_gone(struct rpc_server *server)
-{
-    if (server->host != NULL && --server->live == 0 && server->has_stopped)
-        guest_end(server);
+    if (server->host != NULL && server->has_failed)
+        rpc_server_destroy(server);
 }
 
 void
