@@ -85,6 +85,7 @@ class TestStuck(unittest.TestCase):
         os.kill(worker.pid, signal.SIGKILL)
         wait_until((shoald.folder / "a.held").exists, "the second run")
         successor = shoald.wait_successor(worker)
+        shoald.wait_published()  # that there is a worker again
         wait_until(lambda: [(one["where"], one.get("pid"), one["deaths"]) for one in self.oldest(shoald)]
                    == [("runs", successor.pid, 1)], lambda: f"{self.oldest(shoald)}")
         (shoald.folder / "a.go").touch()
