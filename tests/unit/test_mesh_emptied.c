@@ -407,6 +407,24 @@ test_who_stood_still(void **state)
     check_that_it_waits();
 }
 
+/* D3: it was to leave, as nobody stayed, and could not be withdrawn; then somebody comes. */
+static void
+test_it_stays_as_somebody_has_come(void **state)
+{
+    (void)state;
+    put("m1", "");
+    use("m1");
+    empty();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_WITHDRAWING);
+    begin();
+    instance("other", 500);
+    come_back();
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+    assert_seen("create m1 self:loaded", 1);
+    assert_seen("unload", 0);
+}
+
 int
 main(void)
 {
@@ -424,6 +442,7 @@ main(void)
         TEST(test_the_others),
         TEST(test_who_was_away),
         TEST(test_who_stood_still),
+        TEST(test_it_stays_as_somebody_has_come),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

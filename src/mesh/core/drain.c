@@ -20,21 +20,30 @@ drain_begin(struct mesh *mesh)
     drain_tick(mesh);
 }
 
+/* False: there is nothing at all. */
+static bool
+look(struct mesh *mesh, bool others_wait)
+{
+    bool some = false;
+    for (uint32_t i = 0; i < mesh->entry_used; i++) {
+        const struct entry *entry = &mesh->entries[i];
+        some |= entry->state != MESH_STATE_NONE;
+        if (entry->state == MESH_STATE_LOADED && model_at(mesh, entry->model)->known)
+            heap_set(&mesh->order, i, -entry->used_ms);
+    }
+    mesh->others_wait = others_wait;
+    if (!move_in_order(mesh) && others_wait && some)
+        (void)look(mesh, false);
+    return some;
+}
+
 void
 drain_tick(struct mesh *mesh)
 {
     if (!mesh->draining || mesh->drained)
         return;
-    bool left = mesh->crowd != CALL_NONE; /* R14: others may have room for them */
     mesh->drain_ms = mesh->now_ms;
-    for (uint32_t i = 0; i < mesh->entry_used; i++) {
-        const struct entry *entry = &mesh->entries[i];
-        left |= entry->state != MESH_STATE_NONE;
-        if (entry->state == MESH_STATE_LOADED && model_at(mesh, entry->model)->known)
-            heap_set(&mesh->order, i, -entry->used_ms);
-    }
-    move_in_order(mesh);
-    if (left)
+    if (look(mesh, true) || mesh->crowd != CALL_NONE) /* R14: others may have room for them */
         return;
     mesh->drained = true; /* D5 */
     act(mesh, MESH_DO_DRAINED);

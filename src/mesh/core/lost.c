@@ -33,6 +33,7 @@ lose_model(struct mesh *mesh, uint32_t number)
     heap_remove(&mesh->retries, number);
     heap_remove(&mesh->graves, number);
     model->txn = 0;
+    model->txn_compare = TXN_COMPARED_NONE;
     model->revision = 0;
     tables_forget_model(&mesh->tables, number); /* what was deleted before is not missed */
 }

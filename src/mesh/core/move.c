@@ -74,13 +74,17 @@ somebody_may_take(struct mesh *mesh, const struct entry *entry)
     return false;
 }
 
+static bool
+is_recent(const struct mesh *mesh, const struct entry *entry)
+{
+    return entry->used_ms > mesh->wall_ms - RECENT_MS;
+}
+
 /* D4. A drain does not wait for what nobody could take; what may not be here serves on, while it is
  * used and nobody can take it. */
 static bool
-is_waited_for(struct mesh *mesh, const struct entry *entry)
+may_be_taken(struct mesh *mesh, const struct entry *entry)
 {
-    if (entry->used_ms <= mesh->wall_ms - RECENT_MS)
-        return false;
     return !mesh->draining ||
            (model_fresh_failures(mesh, model_at(mesh, entry->model)) < MESH_FAILURES_MAX &&
             somebody_may_take(mesh, entry));
@@ -95,7 +99,8 @@ move_stays(struct mesh *mesh, struct entry *entry)
     if (!entry->yields || !entry_serves(entry) || model->txn_compare == model->revision ||
         ledger_free(&pool_of(mesh, entry)->ledger) < entry->units)
         return false;
-    if (look_around(mesh, model).loaded || (mesh->draining && !is_waited_for(mesh, entry)))
+    if (look_around(mesh, model).loaded ||
+        (mesh->draining && !(is_recent(mesh, entry) && may_be_taken(mesh, entry))))
         return false;
     entry->yields = false;
     entry->asked_ms = 0; /* another node is asked again at once */
@@ -104,22 +109,29 @@ move_stays(struct mesh *mesh, struct entry *entry)
     return true;
 }
 
-enum asks { ASKS_NONE, ASKS_ONE };
+enum moved {
+    MOVED_NOT, /* it leaves, or stays as long as anything does */
+    MOVED_LATER,
+    MOVED_ASKED, /* one ask is out to another node */
+};
 
-/* How many it has out to other nodes. */
-static enum asks
-move_away(struct mesh *mesh, struct entry *entry, enum asks may)
+static enum moved
+move_away(struct mesh *mesh, struct entry *entry, bool may_ask)
 {
     struct others others = look_around(mesh, model_at(mesh, entry->model));
-    if (others.loaded || !is_waited_for(mesh, entry)) {
+    bool is_wanted = !others.loaded && is_recent(mesh, entry);
+    bool may_go = is_wanted && may_be_taken(mesh, entry);
+    if (!may_go) {
+        if (is_wanted && mesh->others_wait)
+            return MOVED_NOT;
         entry->yields = others.loaded || mesh->draining;
         entry_leave(mesh, entry);
-        return ASKS_NONE;
+        return MOVED_NOT;
     }
     if (entry->asked_ms != 0 && mesh->now_ms - entry->asked_ms < ASK_AGAIN_MS)
-        return entry->asked ? ASKS_ONE : ASKS_NONE;
-    if (may == ASKS_NONE)
-        return ASKS_NONE;
+        return entry->asked ? MOVED_ASKED : MOVED_LATER;
+    if (!may_ask)
+        return MOVED_LATER;
     entry->asked_ms = mesh->now_ms;
     const struct load_wish wish = {
         .model = entry->model,
@@ -129,20 +141,23 @@ move_away(struct mesh *mesh, struct entry *entry, enum asks may)
         .units = entry->units,
     };
     entry->asked = ensure_anywhere(mesh, &wish, entry->used_ms) == NULL;
-    return entry->asked ? ASKS_ONE : ASKS_NONE;
+    return entry->asked ? MOVED_ASKED : MOVED_LATER;
 }
 
-void
+bool
 move_in_order(struct mesh *mesh)
 {
     uint32_t asks = ASKS_PER_NODE * mesh->tables.live;
+    bool some_wait = false;
     while (heap_first(&mesh->order) != HEAP_NONE) {
         uint32_t number = heap_first(&mesh->order);
         heap_remove(&mesh->order, number);
-        enum asks may = asks > 0 ? ASKS_ONE : ASKS_NONE;
-        if (move_away(mesh, &mesh->entries[number], may) == ASKS_ONE && asks > 0)
+        enum moved moved = move_away(mesh, &mesh->entries[number], asks > 0);
+        some_wait |= moved != MOVED_NOT;
+        if (moved == MOVED_ASKED && asks > 0)
             asks--;
     }
+    return some_wait;
 }
 
 void
@@ -164,7 +179,7 @@ move_tick(struct mesh *mesh)
         else if (entry->state == MESH_STATE_LOADED)
             heap_set(&mesh->order, i, -entry->used_ms);
     }
-    move_in_order(mesh);
+    (void)move_in_order(mesh);
 }
 
 void

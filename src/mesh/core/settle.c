@@ -352,7 +352,8 @@ settle_lost(struct mesh *mesh, struct entry *entry, const struct place *own)
     case MESH_STATE_LOADING: write_record(mesh, entry->model, entry, SAY_LOADING); break;
     case MESH_STATE_LOADED: write_record(mesh, entry->model, entry, SAY_LOADED); break;
     case MESH_STATE_WITHDRAWING:
-        write_record(mesh, entry->model, entry, entry->failed ? SAY_FAILED : SAY_NOTHING);
+        if (!listed || !move_stays(mesh, entry))
+            write_record(mesh, entry->model, entry, entry->failed ? SAY_FAILED : SAY_NOTHING);
         break;
     case MESH_STATE_EMPTYING:
     case MESH_STATE_NONE:

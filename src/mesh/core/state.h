@@ -172,6 +172,7 @@ struct mesh {
     bool draining;
     bool drained;     /* and it has been said */
     int64_t drain_ms; /* now_ms of its last look */
+    bool others_wait; /* what nobody can take leaves with the last of the others (D4) */
     uint32_t taker;   /* instance that could take what was last looked at (D4) */
     bool leader;
     uint32_t rate;        /* calls served here a minute, at the last look */
@@ -369,8 +370,9 @@ void copies_tick(struct mesh *mesh);
 /* move.c */
 /* It was to yield, and is wanted here again: it is loaded. False: it goes on leaving. */
 bool move_stays(struct mesh *mesh, struct entry *entry);
-/* D2, D3: those in `order`, to other nodes, and away from here when they are loaded there. */
-void move_in_order(struct mesh *mesh);
+/* D2, D3: those in `order`, to other nodes, and away from here when they are loaded there. True:
+ * some are waited for. */
+bool move_in_order(struct mesh *mesh);
 /* H3: what may not be here any more. */
 void move_tick(struct mesh *mesh);
 /* E6: it was evicted, and its place has gone. */

@@ -100,7 +100,8 @@ tables_hold_model(struct tables *tables, const char *id)
     memory_grow((void **)&tables->models, &tables->model_capacity, number + 1,
                 sizeof(*tables->models));
     if (tables->model_names.at[number].references == 1)
-        tables->models[number] = (struct model){.entry = ENTRY_NONE};
+        tables->models[number] =
+            (struct model){.txn_compare = TXN_COMPARED_NONE, .entry = ENTRY_NONE};
     return number;
 }
 

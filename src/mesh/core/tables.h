@@ -24,6 +24,8 @@ struct place {
     uint8_t kind; /* enum mesh_place_kind */
 };
 
+#define TXN_COMPARED_NONE UINT64_MAX /* of this record */
+
 struct model {
     char *path;           /* malloc'ed: path, NUL, key, NUL */
     struct place *places; /* malloc'ed, if there are more than fit here */
@@ -32,7 +34,7 @@ struct model {
     int64_t used_ms;
     int64_t unloaded_ms;
     uint64_t txn;         /* that is out; 0: none */
-    uint64_t txn_compare; /* the last one's: not again, before txn_again_ms */
+    uint64_t txn_compare; /* the last one's, or none: not again, before txn_again_ms */
     int64_t txn_again_ms;
     uint32_t type; /* in `types` */
     uint32_t references;
