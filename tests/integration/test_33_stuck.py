@@ -75,6 +75,8 @@ class TestStuck(unittest.TestCase):
         os.kill(two.pid, signal.SIGTERM)  # runs what it has
         for future in running + waiting:
             future.result()
+        shoald.wait_successor(two)
+        shoald.wait_published()  # that there is a worker again
         self.wait_oldest(shoald, [])
 
     def test_deaths_are_shown(self):
