@@ -4,7 +4,8 @@
 A report is what run.py writes as JSON:
 
     {"machine": {...}, "options": {...}, "skipped": {...}, "failed": {...}, "noise": {...},
-     "cells": {placement: {group: {contender: {case: {figure: [a value of each round]}}}}}}
+     "cells": {placement: {group: {contender: {case: {figure: [a value of each round]}}}}},
+     "anew": {group: {...}}}  the run that a group is of, if it is another one (page.py: joined)
 
 Two figures are not numbers: "distribution", [[share, microseconds that this share did not exceed]],
 and "batch_sizes", [[least size, batches]]; of these the rounds are made one by merge().

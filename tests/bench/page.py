@@ -90,6 +90,46 @@ def table(head, rows):
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
+# ---- a run that has measured some groups anew
+
+
+def is_of_same_machine(published, report):
+    return all(published["machine"][key] == report["machine"][key]
+               for key in ("cpu", "cores", "system"))
+
+
+def joined(published, report):
+    """The published report with the groups of another run in the place of its own."""
+    anew = {group for groups in report["cells"].values() for group in groups}
+    noise = published["noise"]
+    for groups in [*published["cells"].values(), *noise["of"].values()]:
+        for group in anew:
+            groups.pop(group, None)
+    for placement, groups in report["cells"].items():
+        published["cells"].setdefault(placement, {}).update(groups)
+        noise["of"].setdefault(placement, {}).update(report["noise"]["of"][placement])
+    noise["flagged"] = [entry for entry in noise["flagged"] if entry[1] not in anew]
+    noise["flagged"] += report["noise"]["flagged"]
+    run = {key: report[key] for key in ("date", "commit", "command", "options")}
+    published.setdefault("anew", {}).update({group: run for group in anew})
+    published["skipped"] = {part: why for part, why in published["skipped"].items()
+                            if part.split(":")[0] not in anew} | report["skipped"]
+    published["goals"] = judge(published["cells"])
+    return published
+
+
+def run_of(report, group):
+    return report.get("anew", {}).get(group, report)
+
+
+def said_of_run(report, group):
+    run = report.get("anew", {}).get(group)
+    if run is None:
+        return []
+    return [f"Measured apart, {run['options']['rounds']} rounds of {short(run['options']['seconds'])} s, "
+            f"at {run['commit']}: `{run['command']}`."]
+
+
 # ---- parts
 
 
@@ -152,7 +192,7 @@ def flag(report, placement, group, name, case):
     """A tilde where more than half of the rounds were not quiet."""
     flagged = sum(1 for entry in report["noise"]["flagged"]
                   if entry[:4] == [placement, group, name, case])
-    return " ~" if flagged * 2 > report["options"]["rounds"] else ""
+    return " ~" if flagged * 2 > run_of(report, group)["options"]["rounds"] else ""
 
 
 def group_table(report, placement, group):
@@ -179,6 +219,7 @@ def rate_text(figures):
 
 def group_part(report, group):
     parts = [f"### {group.title}"] + ([group.note] if group.note else [])
+    parts += said_of_run(report, group.name)
     head = len(parts)
     for placement, groups in report["cells"].items():
         if group.name in groups:

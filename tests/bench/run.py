@@ -5,8 +5,10 @@ next to their goals.
 
     ./dev bench                      everything, pinned and not pinned: 49 minutes
     ./dev bench --quick              a few minutes: 2 short rounds, pinned
-    ./dev bench --only echo          one cell: echo, local, digits, models, stages, service, ring, idle
+    ./dev bench --only echo          one cell: echo, local, digits, models, mesh, stages, service, ring, idle
     ./dev bench --publish            everything, and docs/performance.md is made of it
+    ./dev bench --publish --only echo
+                                     this cell takes the place of the published one
     ./dev bench --report             that page once more, from docs/performance.json
 
 Cells:
@@ -16,6 +18,8 @@ Cells:
   digits   three stages, one of them XGBoost: not batched, batched with several waits, and XGBoost
            called directly by one process
   models   50 models of one stage: while others are loaded, and while none is
+  mesh     50 networks: one node without a mesh, one that is a mesh, behind a bare proxy, behind
+           another node of the mesh
   stages   echo with 1, 2 and 4 stages without a network: what a stage adds
   service  two stages: a service in plain Python without a network; Shoal without a network
            (pipeline_bench submits as the front does); Shoal over gRPC
@@ -33,8 +37,10 @@ name.
 """
 
 import argparse
+import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -194,7 +200,12 @@ class Bench:
 
 
 def command_text(arguments):
-    return " ".join(["./dev bench", *arguments])
+    """Without what changes no figure."""
+    words = list(arguments)
+    if "--json" in words:
+        at = words.index("--json")
+        del words[at:at + 2]
+    return " ".join(["./dev bench", *words])
 
 
 def git(*words):
@@ -329,7 +340,13 @@ def main(arguments):
         return 0
     report = describe(options, arguments)
     print("  ".join(f"{name} {value}" for name, value in report["machine"].items()))
+    published = json.loads(PUBLISHED.read_text()) if options.publish and options.only else None
+    if published and not page.is_of_same_machine(published, report):
+        print(f"{PUBLISHED.relative_to(ROOT)} was measured on another machine: publish everything, "
+              "without --only", file=sys.stderr)
+        return 2
     bench = Bench(options, report)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or its servers would stay
     try:
         bench.run()
     except KeyboardInterrupt:
@@ -337,9 +354,10 @@ def main(arguments):
     bench.finish()
     report["goals"] = judge(report["cells"])
     print_report(report)
-    for path in filter(None, [options.json, str(PUBLISHED) if options.publish else None]):
-        Path(path).write_text(report_text(report))
+    if options.json:
+        Path(options.json).write_text(report_text(report))
     if options.publish:
+        PUBLISHED.write_text(report_text(page.joined(published, report) if published else report))
         page.write(PUBLISHED)
     return 1 if report["failed"] else 0
 

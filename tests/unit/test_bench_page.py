@@ -142,6 +142,29 @@ class TestPage(unittest.TestCase):
         self.assertNotIn("local client", made["performance.md"])
         self.assertNotIn("performance-latency-local.svg", made)
 
+    def test_a_group_that_was_measured_anew(self):
+        published, report = report_of(), report_of("free")
+        report.update(commit="def", command="./dev bench --publish --only mesh", skipped={})
+        report["options"] = {"rounds": 7, "seconds": 0.5, "placements": ["free"]}
+        for part in (report["cells"]["free"], report["noise"]["of"]["free"]):
+            for name in [name for name in part if name != "mesh"]:
+                del part[name]
+        report["noise"]["of"]["free"]["mesh"] = [6, 99]
+        report["noise"]["flagged"] = [["free", "mesh", "mesh", "1 outstanding", turn, [9, 9, 0]]
+                                      for turn in range(3)]
+        self.assertTrue(page.is_of_same_machine(published, report))
+        before = page.text(published)
+        made = page.text(page.joined(published, report))
+        told = ("Measured apart, 7 rounds of 0.5 s, at def: `./dev bench --publish --only mesh`.")
+        self.assertEqual(made.count(told), 1)
+        self.assertNotIn(told, before)
+        self.assertIn("Not pinned; not quiet: 6 of 99.", made)
+        self.assertEqual(made.count("Pinned; not quiet"), before.count("Pinned; not quiet") - 1)
+        self.assertEqual(made.count("~ |"), 1)  # three of seven rounds are not most of them
+        self.assertIn("- digits: x: not there", made)
+        report["machine"]["cores"] = 64
+        self.assertFalse(page.is_of_same_machine(published, report))
+
     def test_tables_are_whole(self):
         tables = [part for part in page.text(report_of()).split("\n\n") if part.startswith("|")]
         self.assertGreater(len(tables), len(groups.GROUPS))
