@@ -506,6 +506,23 @@ stop_tear_down(void **state)
     return catalog_tear_down(state);
 }
 
+/* Who is forgotten while the list of those that requests wait for still has it is freed all the
+ * same. The list is looked through at the next tick, some milliseconds later: mostly the end comes
+ * before. */
+static void
+test_stop_after_unload(void **state)
+{
+    struct rig *rig = *state;
+    struct order load = {.rig = rig, .id = "m4", .path = "m4", .key = gated(rig, "")};
+    order_begin(&load);
+    wait_state(rig, "m4", MODEL_IS_LOADING);
+    assert_asked(rig, "m4", 0, PROBE_ECHO, 0);
+    rig_file(rig, "gate");
+    assert_int_equal(order_end(&load), STATUS_OK);
+    assert_answered(rig, 0, 4);
+    assert_done(give(rig, ORDER_UNLOAD, "m4", ""));
+}
+
 /* ---- the rigs ---- */
 
 static int
@@ -538,6 +555,7 @@ main(void)
         TEST(test_predict, set_up),
         TEST(test_gauges, set_up),
         cmocka_unit_test_setup_teardown(test_stop, set_up, stop_tear_down),
+        TEST(test_stop_after_unload, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -453,17 +453,20 @@ catalog_destroy(struct catalog *catalog)
 {
     if (catalog == NULL)
         return;
-    uint32_t total;
-    struct model **models = registry_all(catalog->registry, catalog, &total);
     registry_lock(catalog->registry);
-    for (uint32_t i = 0; i < total; i++) {
-        models[i]->attention = models[i]->swept = false;
-        model_free_said(models[i]);
-        CHECK(models[i]->place.users == 0 && models[i]->holdings == 0);
-        model_forget(models[i]);
+    for (uint32_t i = 1; i <= MODELS_MAX; i++) {
+        struct model *model = catalog->numbers[i];
+        if (model == NULL)
+            continue;
+        CHECK(model->place.users == 0 && model->holdings == 0);
+        model->attention = model->swept = false; /* nobody looks through these lists any more */
+        model_free_said(model);
+        if (model->forgotten)
+            model_free_unused(model);
+        else
+            model_forget(model);
     }
     registry_unlock(catalog->registry);
-    free(models);
     loop_timer_destroy(catalog->timer);
     model_root_close(&catalog->root);
     free(catalog);

@@ -127,7 +127,7 @@ struct catalog {
     struct model_root root;
     struct shelf shelf; /* [lock] */
     struct model_sizes sizes;
-    struct model *numbers[MODELS_MAX + 1]; /* [lock] */
+    struct model *numbers[MODELS_MAX + 1]; /* all that are not freed [lock] */
     uint32_t lives[MODELS_MAX + 1];        /* of each number, the last [lock] */
     uint32_t number_last;                  /* given */
     uint32_t known;
