@@ -139,8 +139,9 @@ ensure_at(struct mesh *mesh, const struct load_wish *load, uint32_t there)
         (void)load_begin(mesh, load);
     if (there == INSTANCE_SELF || there == NAME_NONE)
         return;
+    uint32_t default_units = pool_for(mesh, model_at(mesh, load->model))->default_units;
     mesh->tables.instances[there].pending_units +=
-        pool_for(mesh, model_at(mesh, load->model))->default_units; /* P5 */
+        load->units != 0 ? load->units : default_units; /* P5 */
     struct mesh_action *action = act(mesh, MESH_DO_ENSURE);
     action->ensure.instance = names_text(&mesh->tables.instance_names, there);
     action->ensure.model = names_text(&mesh->tables.model_names, load->model);
