@@ -33,6 +33,8 @@ MODELETS = BUILD / "tests" / "modelets"
 EXAMPLES = BUILD / "examples"
 
 WAIT_SECONDS = 60  # of anything that is sure to happen: these machines are small and busy
+# A shell ignores it in what it starts in the background, which would be handed on: some tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 SANITIZER = re.compile(r"(Sanitizer|runtime error:|\bCHECK\b)")
 
 

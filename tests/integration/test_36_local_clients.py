@@ -123,9 +123,12 @@ class TestSocket(unittest.TestCase):
             said = len(self.shoald.lines)
             large.send(hello(b"large"))
             for _ in range(TURNS):  # one after the other: the loop turns meanwhile
-                self.assertEqual(self.say(hello(b"nobody"))[1].status, NOT_FOUND)
+                nobody, answer = self.say(hello(b"nobody"))
+                nobody.close()
+                self.assertEqual(answer.status, NOT_FOUND)
             answer = Word(large)
             answer.close()
+            large.close()  # its place is the next try's
             if answer.type != WELCOME:
                 return self.assertEqual(answer.status, RESOURCE_EXHAUSTED)  # the last try's place
             self.shoald.wait_log("local_client pipeline=large")

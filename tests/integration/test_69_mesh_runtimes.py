@@ -797,7 +797,7 @@ class Both(unittest.TestCase):
             registrar.unregister("theirs")
             wait_until(lambda: runtime.count("unloadModel") == 1, "unloadModel")
             self.assertEqual(runtime.requests("unloadModel")[0].modelId, "theirs")
-        self.assertEqual(shoald.terminate(), 0)
+        self.assertEqual(shoald.terminate(), 0, shoald.stderr)
 
     def until_cancelled(self, context):
         context.add_callback(self.cancelled.set)

@@ -91,6 +91,7 @@ class OneNode(Rig, unittest.TestCase):
             late.cancel()
             wait_figures(shoald, lambda now: now["mesh_calls_cancelled"] == 1, "the caller to go")
             self.give("slow")
+            registrar.wait_status("slow", LOADED)
             registrar.call("setVModel", vModelId="v", targetModelId="m")
             registrar.call("setVModel", vModelId="v", targetModelId="slow", sync=True)
             self.assertEqual(said(registrar.infer(metadata=[("mm-vmodel-id", "v")])), "slow")
