@@ -14,7 +14,7 @@ check_pie_supported(LANGUAGES C)
 if(NOT CMAKE_BUILD_TYPE)
     set(CMAKE_BUILD_TYPE RelWithDebInfo)
 endif()
-set(CMAKE_C_FLAGS_DEBUG "-O1 -g3 -fno-omit-frame-pointer")
+set(CMAKE_C_FLAGS_DEBUG "-O1 -g -fno-omit-frame-pointer")
 set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g -fno-omit-frame-pointer")
 
 find_package(Threads REQUIRED)

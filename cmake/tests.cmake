@@ -10,15 +10,21 @@
 # gRPC), so a module that does not compile breaks its own tests alone. What a test needs beyond that it says itself, in
 # one line of its opening comment:
 #   ctest: timeout=300 serial tsan release libs=xgboost
-# timeout in seconds; serial: alone on the machine; tsan: based on threads, run in the tsan preset
-# too; release: in the release preset too, because it is about speed or races that the sanitizers'
-# slowness may hide; libs: more to link.
+# timeout in seconds; serial: alone on the machine, because it judges speed or fills it; tsan: based on threads, run in
+# the tsan preset too; release: in the release preset too, because it is about speed or races that the
+# sanitizers' slowness may hide; libs: more to link.
 #
 # Environment of every test: SHOAL_SOURCE_DIR, SHOAL_BUILD_DIR, SHOAL_PYTHON (to start scripts). A test that draws random numbers
 # takes its seed from SHOAL_SEED if that is set, and prints SHOAL_SEED=<seed>.
 #
 # `./dev test` runs tests of several presets in one ctest. So names carry the preset (KIND.name@tsan,
-# dev's are plain) and each label comes twice, as KIND and as <preset>.KIND.
+# dev's are plain). What it runs of a preset has the label `suite`, and the target of that name builds it.
+
+# The labels that `./dev test` runs of each preset.
+set(SHOAL_SUITE_dev ".")
+set(SHOAL_SUITE_tsan "^tsan$")
+set(SHOAL_SUITE_release "^(release|modelets|sim)$")
+add_custom_target(suite)
 
 set(SHOAL_MODULES base shm client proto rpc worker coordinator ctl)
 set(SHOAL_TARGET_worker shoal_worker_lib)
@@ -116,10 +122,11 @@ function(shoal_test_name out kind name)
     set(${out} ${test} PARENT_SCOPE)
 endfunction()
 
-# shoal_test(name LABEL kind TIMEOUT s [TSAN] [RELEASE] [SERIAL] SOURCES file... [LIBS lib...])
-# shoal_test(name LABEL kind TIMEOUT s [TSAN] [RELEASE] [SERIAL] COMMAND word...)
+# shoal_test(name LABEL kind TIMEOUT s [TSAN] [RELEASE] [SERIAL|NODES] SOURCES file... [LIBS lib...])
+# shoal_test(name LABEL kind TIMEOUT s [TSAN] [RELEASE] [SERIAL|NODES] COMMAND word...)
+# NODES: starts nodes, which pin themselves to processors: one such test at a time, beside others.
 function(shoal_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "TSAN;RELEASE;SERIAL" "LABEL;TIMEOUT" "SOURCES;LIBS;COMMAND")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "TSAN;RELEASE;SERIAL;NODES" "LABEL;TIMEOUT" "SOURCES;LIBS;COMMAND")
     shoal_test_name(test ${arg_LABEL} ${name})
     if(arg_SOURCES)
         shoal_modules_of(modules ${arg_SOURCES})
@@ -127,6 +134,10 @@ function(shoal_test name)
         add_executable(${target} ${arg_SOURCES})
         target_link_libraries(${target} PRIVATE
             shoal_flags ${arg_LIBS} ${modules} cmocka ${CMAKE_DL_LIBS} m)
+        # With sanitizers, optimising takes six times as long to compile: worth it for what loops.
+        if(SHOAL_SANITIZE AND NOT arg_LABEL MATCHES "^(sim|stress|fuzz)$")
+            target_compile_options(${target} PRIVATE -O0)
+        endif()
         set_target_properties(${target} PROPERTIES
             RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${arg_LABEL} OUTPUT_NAME ${name})
         set(arg_COMMAND $<TARGET_FILE:${target}>)
@@ -143,19 +154,29 @@ function(shoal_test name)
     if(arg_RELEASE)
         list(APPEND labels release)
     endif()
-    if(SHOAL_VARIANT)
-        list(TRANSFORM labels PREPEND ${SHOAL_VARIANT}. OUTPUT_VARIABLE own)
-        list(APPEND labels ${own})
+    if(SHOAL_SUITE_${SHOAL_VARIANT})
+        set(own ${labels})
+        list(FILTER own INCLUDE REGEX ${SHOAL_SUITE_${SHOAL_VARIANT}})
+        if(own)
+            list(APPEND labels suite)
+            if(TARGET test_${arg_LABEL}_${name})
+                add_dependencies(suite test_${arg_LABEL}_${name})
+            endif()
+        endif()
     endif()
     set_tests_properties(${test} PROPERTIES
         LABELS "${labels}" TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${arg_SERIAL}
         ENVIRONMENT "${SHOAL_TEST_ENVIRONMENT}")
+    if(arg_NODES)
+        set_tests_properties(${test} PROPERTIES RESOURCE_LOCK nodes)
+    endif()
 endfunction()
 
-# shoal_tests(KIND TIMEOUT s [SERIAL] [ORDERED]): see the top of this file. ORDERED: one after the
-# other in the order of their names, so that the first failure is the most basic one.
+# shoal_tests(KIND TIMEOUT s [SERIAL|NODES] [ORDERED]): see the top of this file. ORDERED: one after the
+# other in the order of their names, so that the first failure is the most basic one; those that are
+# serial by their own word come when the others are done.
 function(shoal_tests kind)
-    cmake_parse_arguments(PARSE_ARGV 1 kind "SERIAL;ORDERED" "TIMEOUT" "")
+    cmake_parse_arguments(PARSE_ARGV 1 kind "SERIAL;NODES;ORDERED" "TIMEOUT" "")
     file(GLOB support CONFIGURE_DEPENDS *.c)
     list(FILTER support EXCLUDE REGEX "/(test|fuzz|bench|modelet)_[^/]*\\.c$")
     file(GLOB files CONFIGURE_DEPENDS test_*.c test_*.py test_*.sh)
@@ -174,6 +195,8 @@ function(shoal_tests kind)
         endif()
         if(line_SERIAL OR kind_SERIAL)
             list(APPEND options SERIAL)
+        elseif(kind_NODES)
+            list(APPEND options NODES)
         endif()
         if(file MATCHES "\\.c$")
             shoal_test(${name} ${options} SOURCES ${file} ${support} LIBS ${line_LIBS})
@@ -183,9 +206,11 @@ function(shoal_tests kind)
             shoal_test(${name} ${options} COMMAND bash ${file})
         endif()
         shoal_test_name(test ${kind} ${name})
-        if(kind_ORDERED AND previous)
-            set_tests_properties(${test} PROPERTIES DEPENDS ${previous})
+        if(kind_ORDERED AND NOT line_SERIAL)
+            if(previous)
+                set_tests_properties(${test} PROPERTIES DEPENDS ${previous})
+            endif()
+            set(previous ${test})
         endif()
-        set(previous ${test})
     endforeach()
 endfunction()

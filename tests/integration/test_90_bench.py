@@ -233,7 +233,7 @@ class TestBench(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="shoal-test.") as folder:
             path = pathlib.Path(folder, "counted.json")
             run = [sys.executable, SOURCE / "tests" / "bench" / "instructions.py", "--build", BUILD]
-            done = subprocess.run(list(map(str, [*run, "--requests", 800, "--json", path])),
+            done = subprocess.run(list(map(str, [*run, "--requests", 200, "--json", path])),
                                   capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             counted = json.loads(path.read_text())

@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 FOLDER = os.path.join(os.environ.get("SHOAL_SOURCE_DIR", "."), "tests", "sim", "planted")
-BUILD = os.environ.get("SHOAL_BUILD_DIR", "build/dev")
+BUILD = os.environ.get("SHOAL_BUILD_DIR", "build/release")
 
 
 def search(number, seeds):
