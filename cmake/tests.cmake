@@ -10,9 +10,10 @@
 # gRPC), so a module that does not compile breaks its own tests alone. What a test needs beyond that it says itself, in
 # one line of its opening comment:
 #   ctest: timeout=300 serial tsan release libs=xgboost
-# timeout in seconds; serial: alone on the machine, because it judges speed or fills it; tsan: based on threads, run in
-# the tsan preset too; release: in the release preset too, because it is about speed or races that the
-# sanitizers' slowness may hide; libs: more to link.
+# timeout in seconds; serial: alone on the machine, because it judges speed or fills it; beside: not alone, though
+# others of its kind are, because it mostly waits; tsan: based on threads, run in the tsan preset too;
+# release: in the release preset too, because it is about speed or races that the sanitizers' slowness
+# may hide; libs: more to link.
 #
 # Environment of every test: SHOAL_SOURCE_DIR, SHOAL_BUILD_DIR, SHOAL_PYTHON (to start scripts). A test that draws random numbers
 # takes its seed from SHOAL_SEED if that is set, and prints SHOAL_SEED=<seed>.
@@ -88,13 +89,14 @@ function(shoal_modules_of out)
     set(${out} ${targets} PARENT_SCOPE)
 endfunction()
 
-# Reads the `ctest:` line of a file into <prefix>_TIMEOUT, _SERIAL, _TSAN, _RELEASE and
+# Reads the `ctest:` line of a file into <prefix>_TIMEOUT, _SERIAL, _BESIDE, _TSAN, _RELEASE and
 # _LIBS.
 macro(shoal_test_line prefix file default_timeout)
     file(STRINGS ${file} line REGEX "ctest: " LIMIT_COUNT 1)
     set(${prefix}_TIMEOUT ${default_timeout})
     set(${prefix}_LIBS "")
     set(${prefix}_SERIAL OFF)
+    set(${prefix}_BESIDE OFF)
     set(${prefix}_TSAN OFF)
     set(${prefix}_RELEASE OFF)
     if(line MATCHES "timeout=([0-9]+)")
@@ -105,6 +107,9 @@ macro(shoal_test_line prefix file default_timeout)
     endif()
     if(line MATCHES " serial")
         set(${prefix}_SERIAL ON)
+    endif()
+    if(line MATCHES " beside")
+        set(${prefix}_BESIDE ON)
     endif()
     if(line MATCHES " tsan")
         set(${prefix}_TSAN ON)
@@ -122,11 +127,10 @@ function(shoal_test_name out kind name)
     set(${out} ${test} PARENT_SCOPE)
 endfunction()
 
-# shoal_test(name LABEL kind TIMEOUT s [TSAN] [RELEASE] [SERIAL|NODES] SOURCES file... [LIBS lib...])
-# shoal_test(name LABEL kind TIMEOUT s [TSAN] [RELEASE] [SERIAL|NODES] COMMAND word...)
-# NODES: starts nodes, which pin themselves to processors: one such test at a time, beside others.
+# shoal_test(name LABEL kind TIMEOUT s [TSAN] [RELEASE] [SERIAL] SOURCES file... [LIBS lib...])
+# shoal_test(name LABEL kind TIMEOUT s [TSAN] [RELEASE] [SERIAL] COMMAND word...)
 function(shoal_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "TSAN;RELEASE;SERIAL;NODES" "LABEL;TIMEOUT" "SOURCES;LIBS;COMMAND")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "TSAN;RELEASE;SERIAL" "LABEL;TIMEOUT" "SOURCES;LIBS;COMMAND")
     shoal_test_name(test ${arg_LABEL} ${name})
     if(arg_SOURCES)
         shoal_modules_of(modules ${arg_SOURCES})
@@ -167,16 +171,12 @@ function(shoal_test name)
     set_tests_properties(${test} PROPERTIES
         LABELS "${labels}" TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${arg_SERIAL}
         ENVIRONMENT "${SHOAL_TEST_ENVIRONMENT}")
-    if(arg_NODES)
-        set_tests_properties(${test} PROPERTIES RESOURCE_LOCK nodes)
-    endif()
 endfunction()
 
-# shoal_tests(KIND TIMEOUT s [SERIAL|NODES] [ORDERED]): see the top of this file. ORDERED: one after the
-# other in the order of their names, so that the first failure is the most basic one; those that are
-# serial by their own word come when the others are done.
+# shoal_tests(KIND TIMEOUT s [SERIAL] [ORDERED]): see the top of this file. ORDERED: one after the
+# other in the order of their names, so that the first failure is the most basic one.
 function(shoal_tests kind)
-    cmake_parse_arguments(PARSE_ARGV 1 kind "SERIAL;NODES;ORDERED" "TIMEOUT" "")
+    cmake_parse_arguments(PARSE_ARGV 1 kind "SERIAL;ORDERED" "TIMEOUT" "")
     file(GLOB support CONFIGURE_DEPENDS *.c)
     list(FILTER support EXCLUDE REGEX "/(test|fuzz|bench|modelet)_[^/]*\\.c$")
     file(GLOB files CONFIGURE_DEPENDS test_*.c test_*.py test_*.sh)
@@ -193,10 +193,8 @@ function(shoal_tests kind)
         if(line_RELEASE)
             list(APPEND options RELEASE)
         endif()
-        if(line_SERIAL OR kind_SERIAL)
+        if(line_SERIAL OR (kind_SERIAL AND NOT line_BESIDE))
             list(APPEND options SERIAL)
-        elseif(kind_NODES)
-            list(APPEND options NODES)
         endif()
         if(file MATCHES "\\.c$")
             shoal_test(${name} ${options} SOURCES ${file} ${support} LIBS ${line_LIBS})
@@ -206,7 +204,7 @@ function(shoal_tests kind)
             shoal_test(${name} ${options} COMMAND bash ${file})
         endif()
         shoal_test_name(test ${kind} ${name})
-        if(kind_ORDERED AND NOT line_SERIAL)
+        if(kind_ORDERED AND NOT line_BESIDE)
             if(previous)
                 set_tests_properties(${test} PROPERTIES DEPENDS ${previous})
             endif()

@@ -3,7 +3,7 @@
 
 `batch_wait_ms` is a minute, longer than any client here is patient: a batch that waited for it would
 fail the test by itself. The modelet `sluggish` makes runs long enough that a crowd is about while
-one goes on, on any machine. ctest: timeout=120 serial
+one goes on, on any machine. ctest: timeout=120
 """
 
 import unittest

@@ -4,7 +4,7 @@
 The modelet `sluggish` takes a known time for each run, so that "too late" can be arranged with wide
 margins on any machine: nothing here is judged by how fast it is, only by its share. Crowds come from
 tests/chaos/open_load.c, which sends at a given rate whether it is answered or not.
-ctest: timeout=300 serial
+ctest: timeout=300
 """
 
 import json

@@ -603,6 +603,12 @@ class Pair(unittest.TestCase):
                 type_constraints=json.dumps({"only-b": {"required": ["node-b"]}}),
                 peers=["127.0.0.1:0"], address="127.0.0.1"))
             self.registrars[name] = self.enterContext(Registrar(self.nodes[name].target))
+        for name in self.nodes:
+            wait_until(lambda: self.with_room(name) == 2, f"{name} to see both")
+
+    def with_room(self, name):
+        rows = shoalctl("mesh", "nodes", "--json", "--counters", self.nodes[name].counters).json_lines
+        return sum(row["capacity_bytes"] > 0 for row in rows)
 
 
 class TwoNodes(Pair):
