@@ -20,6 +20,9 @@ PUSHBACK = "grpc-retry-pushback-ms"
 # A tenth of the shortest deadline.
 LAG_MS_MAX = 50
 ATTEMPTS_MAX = 6
+# Of those who go first, who are served in time. Of all callers less than a third is; but the queue is as long as the
+# deadline allows, so a machine that stands still for a moment makes some of them late, too.
+SERVED_MIN = 0.85
 
 
 def sluggish(fixed_ms, item_ms=0, sigma=0, name="only", **keys):
@@ -217,7 +220,8 @@ class TestCrowd(Overload):
         phase, = open_load(self.shoald, "--caller", "a:1:1", "--caller", "a:2:5", "--caller", "a:3:6",
                            pipeline="even", deadline_ms=500, phase="360:4")
         high, normal, low = phase["callers"]
-        self.assertGreaterEqual(high["ok"], 0.95 * high["sent"], phase)
+        self.assertGreaterEqual(high["ok"], SERVED_MIN * high["sent"], phase)
+        self.assertLess(normal["ok"] / normal["sent"], SERVED_MIN, phase)
         self.assertLess(low["ok"] / low["sent"], normal["ok"] / normal["sent"] / 2, phase)
         self.assertGreater(normal["ok"], 0)
         stat = self.shoald.wait_all_returned("even")
@@ -228,7 +232,7 @@ class TestCrowd(Overload):
         phase, = open_load(self.shoald, "--caller", ":0:10", "--caller", "small:0:1",
                            pipeline="even", deadline_ms=500, phase="330:4")
         large, small = phase["callers"]
-        self.assertGreaterEqual(small["ok"], 0.95 * small["sent"], phase)
+        self.assertGreaterEqual(small["ok"], SERVED_MIN * small["sent"], phase)
         self.assertLess(large["ok"], 0.5 * large["sent"])
         stat = self.shoald.wait_all_returned("even")
         self.assertGreater(stat["rejected_share"], 0)
