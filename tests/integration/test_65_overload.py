@@ -20,9 +20,6 @@ PUSHBACK = "grpc-retry-pushback-ms"
 # A tenth of the shortest deadline.
 LAG_MS_MAX = 50
 ATTEMPTS_MAX = 6
-# Of those who go first, who are served in time. Of all callers less than a third is; but the queue is as long as the
-# deadline allows, so a machine that stands still for a moment makes some of them late, too.
-SERVED_MIN = 0.85
 
 
 def sluggish(fixed_ms, item_ms=0, sigma=0, name="only", **keys):
@@ -211,17 +208,17 @@ class TestUnavailable(Overload):
 
 
 class TestCrowd(Overload):
-    """A service of 100 requests a second before a crowd that asks for several times that."""
+    """A service of 100 requests a second before a crowd that asks for several times that. The queue becomes as long
+    as the deadline allows: of a short one a machine that stands still for a moment takes too large a part."""
     config = node(pipeline("even", sluggish(10)), pipeline("uneven", sluggish(20, 8, 0.5,
                                                                              batch_size=8)),
                   message_mib=1)
 
     def test_low_goes_first_high_gets_in(self):
         phase, = open_load(self.shoald, "--caller", "a:1:1", "--caller", "a:2:5", "--caller", "a:3:6",
-                           pipeline="even", deadline_ms=500, phase="360:4")
+                           pipeline="even", deadline_ms=2000, phase="360:6")
         high, normal, low = phase["callers"]
-        self.assertGreaterEqual(high["ok"], SERVED_MIN * high["sent"], phase)
-        self.assertLess(normal["ok"] / normal["sent"], SERVED_MIN, phase)
+        self.assertGreaterEqual(high["ok"], 0.95 * high["sent"], phase)
         self.assertLess(low["ok"] / low["sent"], normal["ok"] / normal["sent"] / 2, phase)
         self.assertGreater(normal["ok"], 0)
         stat = self.shoald.wait_all_returned("even")
@@ -230,9 +227,9 @@ class TestCrowd(Overload):
     def test_small_caller_beside_a_large_one(self):
         """The small one says who it is, the large one is known by its address."""
         phase, = open_load(self.shoald, "--caller", ":0:10", "--caller", "small:0:1",
-                           pipeline="even", deadline_ms=500, phase="330:4")
+                           pipeline="even", deadline_ms=2000, phase="330:6")
         large, small = phase["callers"]
-        self.assertGreaterEqual(small["ok"], SERVED_MIN * small["sent"], phase)
+        self.assertGreaterEqual(small["ok"], 0.95 * small["sent"], phase)
         self.assertLess(large["ok"], 0.5 * large["sent"])
         stat = self.shoald.wait_all_returned("even")
         self.assertGreater(stat["rejected_share"], 0)
