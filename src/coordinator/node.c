@@ -157,7 +157,7 @@ update_ready(struct node *node)
     bool serving =
         node->serving_count == node->assembly.pipeline_count && node->phase <= PHASE_SERVING;
     bool ready = serving && mesh_node_is_ready(node->mesh);
-    if (serving && !ready)
+    if (serving && !ready && node->phase == PHASE_STARTING)
         loop_timer_set(node->mesh_timer, MESH_LOOK_MS * (int64_t)NS_PER_MS);
     front_set_node_ready(node->front, ready);
     if (node->mesh != NULL)
@@ -439,6 +439,8 @@ on_publish(void *context)
     struct node *node = context;
     assembly_publish(&node->assembly);
     mesh_node_publish(node->mesh);
+    if (node->mesh != NULL && node->phase == PHASE_SERVING)
+        update_ready(node); /* a runtime was lost or is back, or the first loads say something */
     probes_beat(node->probes);
     loop_timer_set(node->publish_timer, PUBLISH_MS * (int64_t)NS_PER_MS);
 }

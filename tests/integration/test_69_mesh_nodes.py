@@ -5,7 +5,7 @@
 What is proved: any node answers for any model, by itself or through another, and in the same words
 when it cannot; what a caller does (its deadline, its going) reaches the node that serves; that a
 node may be killed, or told to stop, and etcd may be away, while callers go on, and no call fails;
-that a vmodel is moved under its callers.
+that a vmodel is moved under its callers; that a node that cannot load what others have is not ready.
 ctest: timeout=600
 """
 
@@ -17,12 +17,13 @@ import unittest
 
 import grpc
 
-from shoal_client import failure
+from shoal_client import Client, failure
 from shoal_ctl import environment, shoalctl
-from shoal_fixture import BIN, SOURCE, main, wait_until
+from shoal_fixture import BIN, SOURCE, free_port, main, wait_until
 from shoal_meshes import Etcd, Nodes, mesh_node
+from shoal_metrics import fetch
 from shoal_pupil import Rig, key, said
-from shoal_registry import DEFINED, LOADED, Registrar
+from shoal_registry import DEFINED, LOADED, LOADING_FAILED, Registrar
 
 Code = grpc.StatusCode
 NAMES = ["node-a", "node-b", "node-c"]
@@ -280,9 +281,10 @@ class MeshOfThree(Rig, unittest.TestCase):
         for name in ("node-b", "node-c"):
             nodes[name].stderr.index("mesh_drained")
 
-    def nodes_seen(self, by, count):
+    def nodes_seen(self, by, count, nodes=None):
         """Those that a node knows of, if they are so many and it has heard who leads."""
-        rows = shoalctl("mesh", "nodes", "--json", "--counters", self.nodes[by].counters).json_lines
+        rows = shoalctl("mesh", "nodes", "--json", "--counters",
+                        (nodes or self.nodes)[by].counters).json_lines
         return ({row["id"]: row for row in rows}
                 if len(rows) == count and any(row["leads"] for row in rows) else None)
 
@@ -314,6 +316,35 @@ class MeshOfThree(Rig, unittest.TestCase):
                     self.assertEqual(said(registrar.infer(model)), model)
             traffic.go_on()
         self.assertEqual(traffic.failed, [])
+
+    def test_new_nodes_that_cannot_load(self):
+        """An orchestrator that replaces node-a by node-b is to stop, as their models are not there; that
+        of node-c has been told to go on."""
+        nodes = Nodes(self.etcd, ["node-a"])
+        self.addCleanup(self.leave, nodes.__enter__())
+        for i in range(6):
+            nodes.at("node-a").register(f"m{i}")
+            self.assertEqual(said(nodes.at("node-a").infer(f"m{i}")), f"m{i}") # it is worth moving
+        ports = {"node-b": free_port(), "node-c": free_port()}
+        for name, mesh in (("node-b", {}), ("node-c", {"clearance_ms": 0})):
+            nodes.nodes[name] = mesh_node(self.etcd, name, probes=f"127.0.0.1:{ports[name]}", mesh=mesh)
+            (nodes[name].folder / "models" / "model").unlink()
+            nodes[name].start().wait_ready()
+            self.assertEqual(fetch(ports[name], "/ready")[0], 200)
+        wait_until(lambda: self.nodes_seen("node-a", 3, nodes), "node-a to see them")
+        nodes["node-a"].drain()
+        nodes["node-b"].wait_log("mesh_not_clear failures=3")
+        wait_until(lambda: fetch(ports["node-b"], "/ready")[0] == 503, "node-b not to be ready")
+        for name, ready in (("node-b", False), ("node-c", True)):
+            with Client(nodes[name].target) as client:
+                self.assertEqual(client.call("ServerReady").ready, ready, name)
+        nodes["node-a"].wait_exit()
+        with Registrar(nodes["node-c"].target) as registrar:
+            copies = [copy for i in range(6) for copy in registrar.status(f"m{i}").modelCopyInfos]
+        self.assertGreaterEqual([(copy.location, copy.copyStatus) for copy in copies].count(
+            ("node-c", LOADING_FAILED)), 3)
+        self.assertEqual(fetch(ports["node-c"], "/ready")[0], 200)
+        self.assertEqual(fetch(ports["node-b"], "/live")[0], 200)
 
     def test_etcd_is_away(self):
         nodes = self.start()

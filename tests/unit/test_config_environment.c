@@ -131,6 +131,7 @@ test_defaults(void **state)
     assert_null(mesh->vmodel_owner);
     assert_int_equal(mesh->scaleup_rpm, 2000);
     assert_int_equal(mesh->failure_expiry_ns, 900 * NS_PER_S);
+    assert_int_equal(mesh->clearance_ns, 180 * NS_PER_S);
     assert_string_equal(config.pipelines[0].models.watch, "no");
     size_t bytes = strlen(host);
     assert_string_equal(mesh->instance, bytes > 12  ? host + bytes - 12
@@ -294,6 +295,8 @@ test_environment_alone(void **state)
     setenv("MM_DATAPLANE_CONFIG_PATH", "/d", 1);
     setenv("MM_SCALEUP_RPM_THRESHOLD", "77", 1);
     setenv("MM_LOAD_FAILURE_EXPIRY_TIME_MS", "5000", 1);
+    setenv("BOOTSTRAP_CLEARANCE_PERIOD_MS", "7000", 1);
+    setenv("MM_FAILFAST_UPGRADE_ENABLED", "true", 1);
     setenv("MM_DEFAULT_VMODEL_OWNER", "me", 1);
     setenv("MM_SVC_GRPC_PORT", "8099", 1);
     setenv("MM_SVC_GRPC_MAX_MSG_SIZE", "12345", 1);
@@ -317,6 +320,7 @@ test_environment_alone(void **state)
     assert_string_equal(mesh->dataplane, "/d");
     assert_int_equal(mesh->scaleup_rpm, 77);
     assert_int_equal(mesh->failure_expiry_ns, 5 * NS_PER_S);
+    assert_int_equal(mesh->clearance_ns, 7 * NS_PER_S);
     assert_string_equal(mesh->vmodel_owner, "me");
     assert_int_equal(config.listen.count, 1);
     assert_string_equal(config.listen.items[0], "port:8099");
@@ -342,8 +346,11 @@ test_other_names(void **state)
     setenv("TAS_SVC_GRPC_PORT", "8098", 1);
     setenv("MM_PROBE_PORT", "81", 1);
     setenv("MM_PRESTOP_WAIT_PORT", "82", 1);
+    setenv("MM_FAILFAST_UPGRADE_ENABLED", "false", 1);
+    setenv("BOOTSTRAP_CLEARANCE_PERIOD_MS", "7000", 1);
     struct config config = rig_good("front_threads: 2\n");
     const struct config_mesh *mesh = &config.mesh;
+    assert_int_equal(mesh->clearance_ns, 0);
     assert_true(mesh->on);
     assert_string_equal(mesh->service, "old");
     assert_string_equal(mesh->type_constraints, "/t");
@@ -380,21 +387,17 @@ test_passed_over(void **state)
     setenv("MM_LOG_EACH_INVOKE", "false", 1);
     setenv("MM_MAX_INFLIGHT_PER_MODEL_COPY", "0", 1);
     setenv("MM_INFO_METRICS", "", 1);
-    setenv("MM_FAILFAST_UPGRADE_ENABLED", "false", 1);
     setenv("INTERNAL_GRPC_PORT", "8085", 1);
     struct config config = rig_good("front_threads: 2\n");
     assert_false(config_passed_over(&config, &position, &name, &instead));
     setenv("MM_PAYLOAD_PROCESSORS", "http://p", 1);
-    setenv("MM_FAILFAST_UPGRADE_ENABLED", "true", 1);
-    setenv("BOOTSTRAP_CLEARANCE_PERIOD_MS", "1", 1);
+    setenv("MM_SEND_DEST_ID", "true", 1);
     position = 0;
     assert_true(config_passed_over(&config, &position, &name, &instead));
     assert_string_equal(name, "MM_PAYLOAD_PROCESSORS");
     assert_non_null(strstr(instead, "traces"));
     assert_true(config_passed_over(&config, &position, &name, &instead));
-    assert_string_equal(name, "MM_FAILFAST_UPGRADE_ENABLED");
-    assert_true(config_passed_over(&config, &position, &name, &instead));
-    assert_string_equal(name, "BOOTSTRAP_CLEARANCE_PERIOD_MS");
+    assert_string_equal(name, "MM_SEND_DEST_ID");
     assert_false(config_passed_over(&config, &position, &name, &instead));
     config_free(&config);
 }
@@ -502,6 +505,8 @@ test_refused(void **state)
         {"MM_METRICS", "prometheus:scheme=ftp", "\"scheme\": must be port, scheme"},
         {"MM_METRICS", "prometheus:what", "\"what\": must be port"},
         {"MM_METRICS", "prometheus:fq_names=yes", "fq_names: must be `true` or `false`"},
+        {"MM_FAILFAST_UPGRADE_ENABLED", "yes", "must be `true` or `false`"},
+        {"BOOTSTRAP_CLEARANCE_PERIOD_MS", "-1", "BOOTSTRAP_CLEARANCE_PERIOD_MS: `clearance_ms`"},
         {"MM_ENABLE_SSL", "true", "environment variable MM_ENABLE_SSL: refused"},
         {"MM_TLS_KEY_CERT_PATH", "/c", "but no MM_TLS_PRIVATE_KEY_PATH"},
         {"MM_TLS_PRIVATE_KEY_PATH", "/k", "but no MM_TLS_KEY_CERT_PATH"},

@@ -98,10 +98,12 @@ tell_two(const struct node *node, int used_units, uint64_t revision)
 
 static struct node *node;
 
+#define AT_TWO                                                                                     \
+    "{\"type\":\"t\",\"mPath\":\"p\",\"instanceIds\":{\"two\":2000},\"loaded\":{\"two\":2000}}"
+
 static int
-set_up(void **state)
+set_up_with(int64_t clearance_ns)
 {
-    (void)state;
     struct event_base *base = event_base_new();
     nodes_begin(base);
     memset(&there, 0, sizeof(there));
@@ -109,17 +111,37 @@ set_up(void **state)
                                                .abandon = abandon,
                                                .ensure = ensure,
                                                .on_peer = on_peer,
-                                               .on_peer_gone = on_peer_gone}};
+                                               .on_peer_gone = on_peer_gone},
+                                     .clearance_ns = clearance_ns};
     node = node_open(0, "one", options);
     node_runtime_ready(node, ROOM);
     NODES_WAIT(driver_is_ready(node->driver) && node_look(node).session != 0 &&
                node_look(node).instances > 0);
     tell_two(node, 9000, 1001);
-    write_raw(node, STORE_MODELS, "m",
-              "{\"type\":\"t\",\"mPath\":\"p\",\"instanceIds\":{\"two\":2000},"
-              "\"loaded\":{\"two\":2000}}");
+    write_raw(node, STORE_MODELS, "m", AT_TWO);
     NODES_WAIT(node_look(node).models == 1);
     return 0;
+}
+
+static int
+set_up(void **state)
+{
+    (void)state;
+    return set_up_with(0);
+}
+
+static int
+set_up_judged(void **state)
+{
+    (void)state;
+    return set_up_with(3600 * NS_PER_S);
+}
+
+static int
+set_up_late(void **state)
+{
+    (void)state;
+    return set_up_with(1);
 }
 
 static int
@@ -354,6 +376,65 @@ a_drain_asks_the_peer(void **state)
     assert_int_equal(node->drained, 0); /* D3 */
 }
 
+/* ---- clearance ---- */
+
+static void
+fail_to_load(const char *model)
+{
+    uint64_t failures = node_look(node).counts.load_failures;
+    node->fails = "it is broken";
+    driver_ensure(node->driver, &(struct driver_ensure){.model = model,
+                                                        .class = MESH_CLASS_COPY,
+                                                        .target = 2,
+                                                        .size_bytes = MODEL_BYTES});
+    NODES_WAIT(node_look(node).counts.load_failures == failures + 1);
+}
+
+static void
+fail_three_of_two(void)
+{
+    static const char *const models[] = {"a", "b", "c"};
+    for (size_t i = 0; i < ARRAY_COUNT(models); i++) {
+        write_raw(node, STORE_MODELS, models[i], AT_TWO);
+        NODES_WAIT(node_look(node).models == 2 + i);
+        assert_true(driver_is_ready(node->driver));
+        fail_to_load(models[i]);
+    }
+}
+
+static void
+who_cannot_load_what_others_have_is_not_ready(void **state)
+{
+    (void)state;
+    fail_three_of_two();
+    assert_false(driver_is_ready(node->driver));
+    node->fails = NULL;
+    node_register(node, "n");
+    assert_int_equal(ask_wait(node, "n", NULL), MESH_END_OK); /* it serves on */
+    assert_false(driver_is_ready(node->driver));              /* C2: for good */
+}
+
+static void
+loads_long_after_the_start_do_not_count(void **state)
+{
+    (void)state;
+    fail_three_of_two();
+    assert_true(driver_is_ready(node->driver));
+}
+
+static void
+what_nobody_has_may_be_the_models_fault(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"a", "b", "c", "d"};
+    for (size_t i = 0; i < ARRAY_COUNT(models); i++) {
+        node_register(node, models[i]);
+        fail_to_load(models[i]);
+    }
+    assert_true(driver_is_ready(node->driver));
+}
+
+#define TEST_SET_UP(name, set_up) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int
@@ -372,6 +453,9 @@ main(void)
         TEST(what_was_tried_counts),
         TEST(an_ensure_loads_here),
         TEST(a_drain_asks_the_peer),
+        TEST_SET_UP(who_cannot_load_what_others_have_is_not_ready, set_up_judged),
+        TEST_SET_UP(loads_long_after_the_start_do_not_count, set_up_late),
+        TEST_SET_UP(what_nobody_has_may_be_the_models_fault, set_up_judged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,8 +144,9 @@ struct config_mesh {
     struct config_tls tls;         /* between them */
     uint32_t scaleup_rpm;
     int64_t failure_expiry_ns;
-    char *names;        /* "models" or "vmodels": what requests name without metadata */
-    char *vmodel_owner; /* of calls that name none; NULL: none */
+    int64_t clearance_ns; /* 0: loads are not judged */
+    char *names;          /* "models" or "vmodels": what requests name without metadata */
+    char *vmodel_owner;   /* of calls that name none; NULL: none */
     /* Of MM_METRICS: labels `method` with the service in front; what is asked for and not there. */
     bool metrics_fq_names;
     bool metrics_tls;

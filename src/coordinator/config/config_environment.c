@@ -22,6 +22,7 @@ enum form {
     FORM_CALLED,   /* "8085": a port of this host that is called, "localhost:8085" */
     FORM_SOCKET,   /* "/path": "unix:/path" */
     FORM_FALSE,    /* refused, unless it says "false" */
+    FORM_SWITCH,   /* "false": the key is 0; "true": as if it were not there */
     FORM_BYTES,    /* of `message_mib` */
     FORM_METRICS,  /* "prometheus:port=2112;scheme=http", or "disabled" */
     FORM_AUTH,     /* "REQUIRE", "OPTIONAL", "NONE", in any case: of `tls: client_auth` */
@@ -72,6 +73,9 @@ static const struct variable variables[] = {
     {"MM_SCALEUP_RPM_THRESHOLD", FORM_TEXT, KEY_MESH_RPM, "`mesh: scaleup_rpm`"},
     {"MM_LOAD_FAILURE_EXPIRY_TIME_MS", FORM_TEXT, KEY_MESH_FAILURE_EXPIRY,
      "`mesh: failure_expiry_ms`"},
+    {"MM_FAILFAST_UPGRADE_ENABLED", FORM_SWITCH, KEY_MESH_CLEARANCE,
+     "`false`: `mesh: clearance_ms` is 0"},
+    {"BOOTSTRAP_CLEARANCE_PERIOD_MS", FORM_TEXT, KEY_MESH_CLEARANCE, "`mesh: clearance_ms`"},
     {"MM_DEFAULT_VMODEL_OWNER", FORM_TEXT, KEY_MESH_OWNER, "`mesh: vmodel_owner`"},
     {"MM_SVC_GRPC_PORT", FORM_PORT, KEY_LISTEN, "`listen`, a port on all interfaces"},
     {"TAS_SVC_GRPC_PORT", FORM_PORT, KEY_LISTEN, "the same, of old"},
@@ -116,10 +120,6 @@ static const struct variable variables[] = {
     {"MM_SVC_GRPC_MAX_CONNECTION_AGE_GRACE_SECS", FORM_PASSED, KEY_COUNT,
      "connections stay; a draining node ends its own"},
     {"MM_LOG_PROMETHEUS_REQS", FORM_PASSED, KEY_COUNT, "the scraper's own log"},
-    {"MM_FAILFAST_UPGRADE_ENABLED", FORM_PASSED, KEY_COUNT,
-     "a node is ready however its first loads end"},
-    {"BOOTSTRAP_CLEARANCE_PERIOD_MS", FORM_PASSED, KEY_COUNT,
-     "a node is ready however its first loads end"},
 };
 
 enum { LIST_MAX = 256, ENVIRONMENT_BYTES_MAX = 65536 };
@@ -220,6 +220,16 @@ read_flag(struct config_reader *reader, const char *name, const char *value, boo
         report_add(reader->report, 0, "%s: must be `true` or `false`, not \"%.60s\"", name, value);
 }
 
+static void
+read_switch(struct config_reader *reader, const struct variable *variable, const char *value)
+{
+    static char off[] = "0";
+    bool on = true;
+    read_flag(reader, variable->name, value, &on);
+    if (!on)
+        read_one(reader, variable, off);
+}
+
 /* One of what stands behind "prometheus:". What there is no such thing of here is told in the log
  * (mesh_metrics_differ): calls are worth more than their figures. */
 static void
@@ -302,6 +312,7 @@ read_variable(struct config_reader *reader, const struct variable *variable, cha
     case FORM_CALLED: read_target(reader, variable, "localhost", value); break;
     case FORM_SOCKET: read_target(reader, variable, "unix", value); break;
     case FORM_FALSE: read_false(reader, variable, value); break;
+    case FORM_SWITCH: read_switch(reader, variable, value); break;
     case FORM_METRICS: read_metrics(reader, variable, value); break;
     case FORM_UNWANTED: report_add(reader->report, 0, "%s", variable->help); break;
     case FORM_PASSED: break;
@@ -415,7 +426,7 @@ config_read_environment(struct config_reader *reader, struct config_given *given
         if (value == NULL || value[0] == '\0' || is_given(reader, given, variable->key) ||
             (variable->key < KEY_COUNT && taken[variable->key]))
             continue;
-        taken[variable->key] = true;
+        taken[variable->key] = variable->form != FORM_SWITCH || strcmp(value, "true") != 0;
         take(reader, variable, value);
     }
     if (!taken[KEY_MESH_RUNTIME] && reader->mesh_given.nodes[KEY_MESH_RUNTIME] == NULL &&

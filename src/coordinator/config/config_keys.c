@@ -179,6 +179,11 @@ const struct config_key config_keys[KEY_COUNT] = {
     24 * HOUR_MS, "ms", "900000", NULL, FIELD_I64, NS_PER_MS, TOP(mesh.failure_expiry_ns),
     "A node that could not load a model tries again after this time, or half of it if the model is "
     "in use."},
+[KEY_MESH_CLEARANCE] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "clearance_ms", 0, 24 * HOUR_MS, "ms",
+    "180000", NULL, FIELD_I64, NS_PER_MS, TOP(mesh.clearance_ns),
+    "A node that so soon after its start cannot load three models that other nodes have loaded is "
+    "not ready until it is started anew: whoever replaces nodes one by one stops there. 0: it is "
+    "ready all the same."},
 [KEY_MESH_NAMES] = {WHERE_MESH, CONFIG_CHOICE, OPTIONAL, "names", 0, 0, NULL,
     "models", "models|vmodels", FIELD_NONE, 0, TOP(mesh.names),
     "What the name in a request is, if its metadata name neither a model (`mm-model-id`) nor a "

@@ -426,6 +426,7 @@ create_driver(struct mesh_node *node, const char *address, int64_t start_ms)
         .start_ms = start_ms,
         .rate_for_more = config->scaleup_rpm,
         .failure_fresh_ms = config->failure_expiry_ns / NS_PER_MS,
+        .clearance_ns = config->clearance_ns,
         .runtime = node->external != NULL ? external_for_driver(node->external)
                                           : native_for_driver(node->native),
         .on_drained = on_drained,

@@ -81,6 +81,7 @@ driver_create(const struct driver_options *options)
     driver->start_ms = options->start_ms != 0 ? options->start_ms : driver_wall_ms();
     driver->work_last = &driver->work_first;
     driver->extras.seed = options->seed;
+    driver->clearance_end_ns = clock_now_ns() + options->clearance_ns;
     for (enum load_kind kind = LOAD_SIZE; kind < LOAD_KINDS; kind++)
         link_init(&driver->loads[kind]);
     link_init(&driver->given_up);
@@ -233,7 +234,8 @@ bool
 driver_is_ready(struct driver *driver)
 {
     driver_lock(driver);
-    bool is_ready = driver->whole && has_runtime(driver) && !driver->closed;
+    bool is_ready =
+        driver->whole && has_runtime(driver) && driver_is_clear(driver) && !driver->closed;
     for (uint32_t i = 0; i < driver_pools(driver); i++)
         is_ready = is_ready && driver->was_ready[i];
     driver_unlock(driver);

@@ -301,6 +301,7 @@ struct driver_options {
     uint32_t instances_max;        /* 0: 4,096 */
     uint32_t rate_for_more;        /* S3; 0: 2,000 a minute */
     int64_t failure_fresh_ms;      /* F3; 0: 15 minutes */
+    int64_t clearance_ns;          /* C1, driver_clearance.c; 0: loads are not judged */
     int64_t tick_ms;               /* 0: 1,000 */
     struct driver_runtime runtime; /* of pool 0 */
     struct driver_runtime second;  /* of pool 1: only with */
@@ -336,8 +337,8 @@ void driver_types(struct driver *driver, const struct mesh_type_rule *rules, uin
 /* Any thread: this node takes no more loads, and moves what it has. It does not end. */
 void driver_drain(struct driver *driver);
 
-/* Any thread: the registry was read as a whole, the runtime of each pool was ready once, and one
- * is. */
+/* Any thread: the registry was read as a whole, the runtime of each pool was ready once, one is,
+ * and the first loads were clear (C2). */
 bool driver_is_ready(struct driver *driver);
 
 /*

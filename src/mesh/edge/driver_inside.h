@@ -113,6 +113,8 @@ struct driver {
     int64_t heard_ms;          /* wall clock: the store's last word */
     int64_t bad_ns;            /* when a bad record was logged last */
     uint64_t bad_unsaid;
+    int64_t clearance_end_ns;     /* C1 */
+    uint32_t clearance_failures;  /* C2 */
     bool member;                  /* a runtime was ready once: this node has a record */
     bool runtime[MESH_POOLS_MAX]; /* is ready */
     bool was_ready[MESH_POOLS_MAX];
@@ -179,6 +181,12 @@ void driver_load_drop_all(struct driver *driver);
 
 void driver_txn_do(struct driver *driver, const struct mesh_txn *txn);
 void driver_txn_drop_all(struct driver *driver);
+
+/* ---- driver_clearance.c: locked ---- */
+
+/* A load ended so; before the core hears of it. */
+void driver_clearance_failed(struct driver *driver, const char *model, const char *reason);
+bool driver_is_clear(const struct driver *driver);
 
 /* ---- driver_self.c: this node's record. Loop thread, without the lock ---- */
 

@@ -151,6 +151,8 @@ tell(struct driver *driver, const struct driver_load *load, const struct driver_
     driver->counts.unload_failures += load->kind == LOAD_UNLOAD && !ok;
     if (ok)
         measure_end(driver, load, end);
+    else if (load->kind == LOAD_LOAD)
+        driver_clearance_failed(driver, load->model.id, end->reason);
     driver_step(driver, (struct mesh_event){.kind = kinds[load->kind],
                                             .loaded = {.ticket = load->ticket,
                                                        .size_bytes = end->size_bytes,
