@@ -125,6 +125,8 @@ static const struct {
     {KEY_LOCAL_SLOTS, "0", "1", "256", "257", "1 to 256 requests"},
     {KEY_LOCAL_MIB, "0", "1", "65536", "65537", "1 to 65536 MiB"},
     {KEY_MODELS_MEMORY, "0", "1", "16777216", "16777217", "1 to 16777216 MiB"},
+    {KEY_MESH_PERCENT, "9", "10", "200", "201", "10 to 200 %"},
+    {KEY_MESH_WAITING, "-1", "0", "65536", "65537", "0 to 65536 calls"},
     {KEY_MESH_CLEARANCE, "-1", "0", "86400000", "86400001", "0 to 86400000 ms"},
     {KEY_MODELS_CONCURRENCY, "0", "1", "64", "65", "1 to 64 models"},
     {KEY_MODELS_TIMEOUT, "0", "1", "3600000", "3600001", "1 to 3600000 ms"},

@@ -132,6 +132,8 @@ test_defaults(void **state)
     assert_int_equal(mesh->scaleup_rpm, 2000);
     assert_int_equal(mesh->failure_expiry_ns, 900 * NS_PER_S);
     assert_int_equal(mesh->clearance_ns, 180 * NS_PER_S);
+    assert_int_equal(mesh->scaleup_percent, 90);
+    assert_int_equal(mesh->waiting_max, 0);
     assert_string_equal(config.pipelines[0].models.watch, "no");
     size_t bytes = strlen(host);
     assert_string_equal(mesh->instance, bytes > 12  ? host + bytes - 12
@@ -297,6 +299,8 @@ test_environment_alone(void **state)
     setenv("MM_LOAD_FAILURE_EXPIRY_TIME_MS", "5000", 1);
     setenv("BOOTSTRAP_CLEARANCE_PERIOD_MS", "7000", 1);
     setenv("MM_FAILFAST_UPGRADE_ENABLED", "true", 1);
+    setenv("MM_CONC_SCALEUP_BANDWIDTH_PCT", "70", 1);
+    setenv("MM_MAX_INFLIGHT_PER_MODEL_COPY", "5", 1);
     setenv("MM_DEFAULT_VMODEL_OWNER", "me", 1);
     setenv("MM_SVC_GRPC_PORT", "8099", 1);
     setenv("MM_SVC_GRPC_MAX_MSG_SIZE", "12345", 1);
@@ -321,6 +325,8 @@ test_environment_alone(void **state)
     assert_int_equal(mesh->scaleup_rpm, 77);
     assert_int_equal(mesh->failure_expiry_ns, 5 * NS_PER_S);
     assert_int_equal(mesh->clearance_ns, 7 * NS_PER_S);
+    assert_int_equal(mesh->scaleup_percent, 70);
+    assert_int_equal(mesh->waiting_max, 5);
     assert_string_equal(mesh->vmodel_owner, "me");
     assert_int_equal(config.listen.count, 1);
     assert_string_equal(config.listen.items[0], "port:8099");
@@ -348,9 +354,11 @@ test_other_names(void **state)
     setenv("MM_PRESTOP_WAIT_PORT", "82", 1);
     setenv("MM_FAILFAST_UPGRADE_ENABLED", "false", 1);
     setenv("BOOTSTRAP_CLEARANCE_PERIOD_MS", "7000", 1);
+    setenv("MM_MAX_INFLIGHT_PER_MODEL_COPY", "-1", 1);
     struct config config = rig_good("front_threads: 2\n");
     const struct config_mesh *mesh = &config.mesh;
     assert_int_equal(mesh->clearance_ns, 0);
+    assert_int_equal(mesh->waiting_max, 65536);
     assert_true(mesh->on);
     assert_string_equal(mesh->service, "old");
     assert_string_equal(mesh->type_constraints, "/t");
@@ -385,7 +393,7 @@ test_passed_over(void **state)
     const char *instead = NULL;
     setenv("MM_SERVICE_NAME", "mine", 1);
     setenv("MM_LOG_EACH_INVOKE", "false", 1);
-    setenv("MM_MAX_INFLIGHT_PER_MODEL_COPY", "0", 1);
+    setenv("MM_MULTI_PARALLELISM", "0", 1);
     setenv("MM_INFO_METRICS", "", 1);
     setenv("INTERNAL_GRPC_PORT", "8085", 1);
     struct config config = rig_good("front_threads: 2\n");
@@ -506,6 +514,8 @@ test_refused(void **state)
         {"MM_METRICS", "prometheus:what", "\"what\": must be port"},
         {"MM_METRICS", "prometheus:fq_names=yes", "fq_names: must be `true` or `false`"},
         {"MM_FAILFAST_UPGRADE_ENABLED", "yes", "must be `true` or `false`"},
+        {"MM_CONC_SCALEUP_BANDWIDTH_PCT", "9", "`scaleup_percent` is out of range"},
+        {"MM_MAX_INFLIGHT_PER_MODEL_COPY", "-1x", "MM_MAX_INFLIGHT_PER_MODEL_COPY: `waiting_max`"},
         {"BOOTSTRAP_CLEARANCE_PERIOD_MS", "-1", "BOOTSTRAP_CLEARANCE_PERIOD_MS: `clearance_ms`"},
         {"MM_ENABLE_SSL", "true", "environment variable MM_ENABLE_SSL: refused"},
         {"MM_TLS_KEY_CERT_PATH", "/c", "but no MM_TLS_PRIVATE_KEY_PATH"},

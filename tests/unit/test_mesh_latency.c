@@ -260,6 +260,32 @@ test_the_threshold(void **state)
     assert_seen("ensure m3 other copy 2", 1);
 }
 
+static int
+fresh_configured(void **state)
+{
+    (void)state;
+    return fresh_with(50, 2);
+}
+
+/* Two wait, and 50 percent are enough, if that is configured. */
+static void
+test_configured(void **state)
+{
+    (void)state;
+    load_with("m1", 4);
+    calls(1, 4 + 2, "m1");
+    assert_seen("answer", 0);
+    call_as(40, "m1", MESH_HOP_ENTRY);
+    assert_seen("answer 40 overloaded", 1);
+    instance("other", 900);
+    load_with("m2", 1);
+    tick(10000);
+    ten_seconds("m2", 8, 600000); /* 48 a minute */
+    assert_seen("ensure", 0);
+    ten_seconds("m2", 9, 600000); /* 54: more than half of the time */
+    assert_seen("ensure m2 other copy 2", 1);
+}
+
 /* The mean is that of the last full window and what has come since: what was long ago is gone. */
 static void
 test_the_window(void **state)
@@ -301,6 +327,7 @@ main(void)
         TEST(test_the_deadline),
         TEST(test_the_threshold),
         TEST(test_the_window),
+        cmocka_unit_test_setup_teardown(test_configured, fresh_configured, drop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

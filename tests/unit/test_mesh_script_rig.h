@@ -416,9 +416,8 @@ print_lines(void)
 
 /* A node with room for nine models of 100 units, one loader, alone. */
 static int
-fresh(void **state)
+fresh_with(uint32_t busy_percent, uint32_t waiting_max)
 {
-    (void)state;
     memset(records, 0, sizeof(records));
     now_ms = 100000;
     revision = 10;
@@ -432,7 +431,9 @@ fresh(void **state)
                                              .models_max = RECORDS,
                                              .instances_max = 40,
                                              .calls_max = CALLS,
-                                             .vmodels_max = 4});
+                                             .vmodels_max = 4,
+                                             .busy_percent = busy_percent,
+                                             .waiting_max = waiting_max});
     step((struct mesh_event){.kind = MESH_RUNTIME,
                              .runtime = {.capacity_bytes = UINT64_C(1000) * UNIT,
                                          .default_bytes = UINT64_C(100) * UNIT,
@@ -442,6 +443,13 @@ fresh(void **state)
     instance("self", 900);
     step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
     return 0;
+}
+
+static int
+fresh(void **state)
+{
+    (void)state;
+    return fresh_with(0, 0);
 }
 
 static int

@@ -143,6 +143,8 @@ struct config_mesh {
     char *address;                 /* HOST or HOST:PORT that they are told; NULL: found out */
     struct config_tls tls;         /* between them */
     uint32_t scaleup_rpm;
+    uint32_t scaleup_percent;
+    uint32_t waiting_max; /* 0: by how many calls the model takes at a time */
     int64_t failure_expiry_ns;
     int64_t clearance_ns; /* 0: loads are not judged */
     char *names;          /* "models" or "vmodels": what requests name without metadata */

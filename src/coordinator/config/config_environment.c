@@ -22,6 +22,7 @@ enum form {
     FORM_CALLED,   /* "8085": a port of this host that is called, "localhost:8085" */
     FORM_SOCKET,   /* "/path": "unix:/path" */
     FORM_FALSE,    /* refused, unless it says "false" */
+    FORM_BOUND,    /* a negative number: no bound, the largest that the key takes */
     FORM_SWITCH,   /* "false": the key is 0; "true": as if it were not there */
     FORM_BYTES,    /* of `message_mib` */
     FORM_METRICS,  /* "prometheus:port=2112;scheme=http", or "disabled" */
@@ -71,6 +72,9 @@ static const struct variable variables[] = {
     {"MM_DATAPLANE_CONFIG", FORM_TEXT, KEY_MESH_DATAPLANE, "`mesh: dataplane`, as JSON"},
     {"MM_DATAPLANE_CONFIG_PATH", FORM_TEXT, KEY_MESH_DATAPLANE, "`mesh: dataplane`, a file"},
     {"MM_SCALEUP_RPM_THRESHOLD", FORM_TEXT, KEY_MESH_RPM, "`mesh: scaleup_rpm`"},
+    {"MM_CONC_SCALEUP_BANDWIDTH_PCT", FORM_TEXT, KEY_MESH_PERCENT, "`mesh: scaleup_percent`"},
+    {"MM_MAX_INFLIGHT_PER_MODEL_COPY", FORM_BOUND, KEY_MESH_WAITING,
+     "`mesh: waiting_max`; negative: as many as can be"},
     {"MM_LOAD_FAILURE_EXPIRY_TIME_MS", FORM_TEXT, KEY_MESH_FAILURE_EXPIRY,
      "`mesh: failure_expiry_ms`"},
     {"MM_FAILFAST_UPGRADE_ENABLED", FORM_SWITCH, KEY_MESH_CLEARANCE,
@@ -111,9 +115,6 @@ static const struct variable variables[] = {
     {"MM_SEND_DEST_ID", FORM_PASSED, KEY_COUNT, "`shoalctl mesh copies ID`"},
     {"MM_INFO_METRICS", FORM_PASSED, KEY_COUNT, "labels that the scraper gives"},
     {"MM_MULTI_PARALLELISM", FORM_PASSED, KEY_COUNT, "all models of a call at once"},
-    {"MM_MAX_INFLIGHT_PER_MODEL_COPY", FORM_PASSED, KEY_COUNT,
-     "eight times what the runtime says that the model takes at once wait, and never less than 16"},
-    {"MM_CONC_SCALEUP_BANDWIDTH_PCT", FORM_PASSED, KEY_COUNT, "90"},
     {"MM_SVC_GRPC_MAX_HEADERS_SIZE", FORM_PASSED, KEY_COUNT, "64 KiB"},
     {"MM_SVC_GRPC_MAX_CONNECTION_AGE_SECS", FORM_PASSED, KEY_COUNT,
      "connections stay; a draining node ends its own"},
@@ -221,6 +222,16 @@ read_flag(struct config_reader *reader, const char *name, const char *value, boo
 }
 
 static void
+read_bound(struct config_reader *reader, const struct variable *variable, char *value)
+{
+    char *end;
+    long number = strtol(value, &end, 10);
+    char *most = must_format("%.0f", config_keys[variable->key].max);
+    read_one(reader, variable, number < 0 && *end == '\0' ? most : value);
+    free(most);
+}
+
+static void
 read_switch(struct config_reader *reader, const struct variable *variable, const char *value)
 {
     static char off[] = "0";
@@ -312,6 +323,7 @@ read_variable(struct config_reader *reader, const struct variable *variable, cha
     case FORM_CALLED: read_target(reader, variable, "localhost", value); break;
     case FORM_SOCKET: read_target(reader, variable, "unix", value); break;
     case FORM_FALSE: read_false(reader, variable, value); break;
+    case FORM_BOUND: read_bound(reader, variable, value); break;
     case FORM_SWITCH: read_switch(reader, variable, value); break;
     case FORM_METRICS: read_metrics(reader, variable, value); break;
     case FORM_UNWANTED: report_add(reader->report, 0, "%s", variable->help); break;

@@ -15,7 +15,7 @@
 #define PIPELINE(field) offsetof(struct config_pipeline, field)
 #define STAGE(field) offsetof(struct config_stage, field)
 
-enum { PATH_BYTES_MAX = 4095, HOUR_MS = 3600 * 1000, MIB = 1 << 20 };
+enum { PATH_BYTES_MAX = 4095, HOUR_MS = 3600 * 1000, MIB = 1 << 20, CALLS_MAX = 65536 };
 
 const struct config_key config_keys[KEY_COUNT] = {
     /* clang-format off */
@@ -175,6 +175,14 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MESH_RPM] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "scaleup_rpm", 10, 10000000,
     "calls a minute", "2000", NULL, FIELD_U32, 1, TOP(mesh.scaleup_rpm),
     "A copy of a model that answers more gets company on another node."},
+[KEY_MESH_PERCENT] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "scaleup_percent", 10, 200, "%",
+    "90", NULL, FIELD_U32, 1, TOP(mesh.scaleup_percent),
+    "Of a model whose runtime says how many calls it takes at a time: a copy that is busy for more "
+    "of its time gets company on another node."},
+[KEY_MESH_WAITING] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "waiting_max", 0, CALLS_MAX, "calls",
+    "0", NULL, FIELD_U32, 1, TOP(mesh.waiting_max),
+    "Of such a model: how many calls wait for a copy on its node; more go to another one, or are "
+    "refused. 0: eight times as many as it takes at a time, 16 at least."},
 [KEY_MESH_FAILURE_EXPIRY] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "failure_expiry_ms", 1000,
     24 * HOUR_MS, "ms", "900000", NULL, FIELD_I64, NS_PER_MS, TOP(mesh.failure_expiry_ns),
     "A node that could not load a model tries again after this time, or half of it if the model is "

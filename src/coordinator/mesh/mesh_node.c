@@ -425,6 +425,8 @@ create_driver(struct mesh_node *node, const char *address, int64_t start_ms)
         .seed = node->seed,
         .start_ms = start_ms,
         .rate_for_more = config->scaleup_rpm,
+        .busy_percent = config->scaleup_percent,
+        .waiting_max = config->waiting_max,
         .failure_fresh_ms = config->failure_expiry_ns / NS_PER_MS,
         .clearance_ns = config->clearance_ns,
         .runtime = node->external != NULL ? external_for_driver(node->external)

@@ -420,8 +420,10 @@ has_seat(const struct entry *entry)
 }
 
 static uint32_t
-waiting_max(const struct entry *entry)
+waiting_max(const struct mesh *mesh, const struct entry *entry)
 {
+    if (mesh->config.waiting_max != 0)
+        return mesh->config.waiting_max;
     uint32_t most = SEATS_WAITING * entry->concurrency;
     return most > WAITING_MIN ? most : WAITING_MIN;
 }
@@ -447,7 +449,7 @@ serve_or_wait(struct mesh *mesh, uint32_t number, struct entry *entry)
         return;
     }
     load_touch(mesh, entry, mesh->wall_ms);
-    if (entry->waiting < waiting_max(entry))
+    if (entry->waiting < waiting_max(mesh, entry))
         wait_in(mesh, number, entry);
     else
         turn_away(mesh, number, entry);
@@ -722,7 +724,7 @@ calls_serve(struct mesh *mesh, struct entry *entry)
 {
     serve_waiting(mesh, entry);
     uint32_t count = entry->waiting;
-    uint32_t most = waiting_max(entry);
+    uint32_t most = waiting_max(mesh, entry);
     for (uint32_t i = 0; count > most && i < count; i++) { /* more than may wait for a seat */
         uint32_t number = entry->first_call;
         stop_waiting(mesh, number);

@@ -12,7 +12,6 @@ enum {
     BUSIER_MS = 20000,                /* S4 */
     WINDOW_FIRST = 7,                 /* S2: minutes ago */
     WINDOW_LAST = 40,
-    SHARE_PERCENT = 90, /* S5 */
     CALLS_MIN = 8,
     CALLS_ENOUGH = 64,
 };
@@ -56,7 +55,7 @@ rate_for_more(const struct mesh *mesh, const struct entry *entry)
         us = UINT64_MAX;
     if (entry->concurrency == 0 || count < CALLS_MIN || us == 0)
         return mesh->config.rate_for_more;
-    const uint64_t busy_us = UINT64_C(1000) * MINUTE_MS / 100 * SHARE_PERCENT;
+    const uint64_t busy_us = UINT64_C(1000) * MINUTE_MS / 100 * mesh->config.busy_percent;
     uint64_t mean_us = us / count > 0 ? us / count : 1;
     uint64_t rate = busy_us * entry->concurrency / mean_us;
     return rate == 0 ? 1 : rate < UINT32_MAX ? (uint32_t)rate : UINT32_MAX;

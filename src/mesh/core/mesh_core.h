@@ -39,6 +39,8 @@ struct mesh_config {
     int64_t failure_fresh_ms; /* F3; 0: 15 minutes */
     int64_t gone_ms;          /* G1; 0: 10 minutes */
     uint32_t rate_for_more;   /* S3, calls a minute; 0: 2,000 */
+    uint32_t busy_percent;    /* S5; 0: 90 */
+    uint32_t waiting_max;     /* S6; 0: 8 times what a copy takes at a time, 16 at least */
     /* K6: to which pool models of that type and key belong: always the same. NULL: there is one
      * pool; else MESH_POOLS_MAX. */
     uint32_t (*pool_of)(const void *context, const char *type, const char *key);

@@ -9,7 +9,12 @@
 #include "mesh/core/promote.h"
 #include "mesh/core/state.h"
 
-enum { FAILURE_FRESH_MS = 15 * 60000, GONE_MS = 10 * 60000, RATE_FOR_MORE = 2000 };
+enum {
+    FAILURE_FRESH_MS = 15 * 60000,
+    GONE_MS = 10 * 60000,
+    RATE_FOR_MORE = 2000,
+    BUSY_PERCENT = 90
+};
 
 struct mesh *
 mesh_create(const struct mesh_config *config)
@@ -27,6 +32,8 @@ mesh_create(const struct mesh_config *config)
         mesh->config.gone_ms = GONE_MS;
     if (config->rate_for_more == 0)
         mesh->config.rate_for_more = RATE_FOR_MORE;
+    if (config->busy_percent == 0)
+        mesh->config.busy_percent = BUSY_PERCENT;
     mesh->pool_count = config->pool_of == NULL ? 1 : MESH_POOLS_MAX;
     mesh->reap_at = UINT32_MAX;
     mesh->random = config->seed;

@@ -100,6 +100,8 @@ driver_create(const struct driver_options *options)
         .orders_max = driver->options.orders_max,
         .failure_fresh_ms = options->failure_fresh_ms,
         .rate_for_more = driver->options.rate_for_more,
+        .busy_percent = options->busy_percent,
+        .waiting_max = options->waiting_max,
         .pool_of = options->pool_of,
         .pool_context = options->pool_context,
     });

@@ -300,6 +300,8 @@ struct driver_options {
     uint32_t models_max;           /* 0: 4,000,000 */
     uint32_t instances_max;        /* 0: 4,096 */
     uint32_t rate_for_more;        /* S3; 0: 2,000 a minute */
+    uint32_t busy_percent;         /* S5; 0: 90 */
+    uint32_t waiting_max;          /* S6; 0: 8 times what a copy takes at a time, 16 at least */
     int64_t failure_fresh_ms;      /* F3; 0: 15 minutes */
     int64_t clearance_ns;          /* C1, driver_clearance.c; 0: loads are not judged */
     int64_t tick_ms;               /* 0: 1,000 */
