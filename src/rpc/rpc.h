@@ -158,8 +158,13 @@ struct rpc_tls_options {
     /* Path of our own certificate, those between it and its authority behind it in the file. NULL:
      * none, which a server cannot do without. */
     const char *certificate;
-    const char *key; /* without a password */
-    const char *ca;  /* who signs the other side. NULL, client: the system's; server: nobody */
+    const char *key;
+    /* If the key has a password: a file whose first line it is, or the password itself; and what
+     * an error is to call the place where one is given. All NULL: it cannot be given. */
+    const char *key_password_file;
+    const char *key_password;
+    const char *key_password_from;
+    const char *ca; /* who signs the other side. NULL, client: the system's; server: nobody */
     const char *peer_name; /* client: the name in the server's certificate; NULL: the target's */
     enum rpc_tls_clients clients; /* server; those but ANY need `ca` */
 };

@@ -6,7 +6,7 @@
  * that is replaced a moment before its key, or never completely, does not cut anybody off.
  *
  * OpenSSL judges; the library beneath uses what it has judged, and would say less about what is
- * wrong with it.
+ * wrong with it. It would not open a key that has a password either: it is given one that is open.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,8 +28,9 @@
 
 #define LOOK_NS NS_PER_S
 
-enum { FILE_BYTES_MAX = 1 << 20 };
-enum tls_part { PART_CA, PART_CERTIFICATE, PART_KEY, PART_COUNT };
+enum { FILE_BYTES_MAX = 1 << 20, PASSWORD_BYTES_MAX = PEM_BUFSIZE - 1 };
+/* The password's text is gone as soon as the key is open. */
+enum tls_part { PART_CA, PART_CERTIFICATE, PART_KEY, PART_PASSWORD, PART_COUNT };
 
 /* Which file it was, and when it was written: another one in its place has another stamp. */
 struct stamp {
@@ -42,6 +43,8 @@ struct stamp {
 struct rpc_tls {
     char *name;
     char *paths[PART_COUNT]; /* NULL: none */
+    char *password;          /* this and the next: NULL: none */
+    char *password_from;
     char *peer_name;
     enum rpc_tls_clients clients;
     pthread_mutex_t lock; /* of what follows */
@@ -58,6 +61,24 @@ copy_of(const char *text)
     char *copy = text == NULL ? NULL : strdup(text);
     CHECK(text == NULL || copy != NULL);
     return copy;
+}
+
+static char *
+text_of(const char *bytes, size_t count)
+{
+    char *text = rpc_allocate(count + 1, 1);
+    memcpy(text, bytes, count);
+    return text;
+}
+
+/* Nothing of it stays in memory. */
+static void
+text_free(char **text)
+{
+    if (*text != NULL)
+        explicit_bzero(*text, strlen(*text));
+    free(*text);
+    *text = NULL;
 }
 
 /* ---- reading ---- */
@@ -78,22 +99,24 @@ is_same(const struct stamp *a, const struct stamp *b)
 static enum status
 fd_read(int fd, const char *path, char **text, struct error *error)
 {
+    enum status status = STATUS_OK;
     size_t used = 0;
     ssize_t got = 1;
-    *text = rpc_allocate(FILE_BYTES_MAX + 1, 1);
+    char *room = rpc_allocate(FILE_BYTES_MAX + 1, 1);
     while (got > 0 && used <= FILE_BYTES_MAX) {
-        got = read(fd, *text + used, FILE_BYTES_MAX + 1 - used);
+        got = read(fd, room + used, FILE_BYTES_MAX + 1 - used);
         used += got > 0 ? (size_t)got : 0;
     }
     if (got < 0)
-        return error_set_errno(error, "%s", path);
-    if (used > FILE_BYTES_MAX)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "%s has more than %d bytes", path,
-                         FILE_BYTES_MAX);
-    (*text)[used] = '\0';
-    *text = realloc(*text, used + 1);
-    CHECK(*text != NULL);
-    return STATUS_OK;
+        status = error_set_errno(error, "%s", path);
+    else if (used > FILE_BYTES_MAX)
+        status = error_set(error, STATUS_INVALID_ARGUMENT, "%s has more than %d bytes", path,
+                           FILE_BYTES_MAX);
+    else
+        *text = text_of(room, used);
+    explicit_bzero(room, used);
+    free(room);
+    return status;
 }
 
 /* The stamp is that of what is read. */
@@ -119,15 +142,45 @@ file_read(const char *path, struct stamp *stamp, char **text, struct error *erro
 
 /* ---- judging ---- */
 
-/* Else OpenSSL would ask at the terminal. */
+/* What opens a PEM, and whether it was needed. */
+struct opener {
+    const char *password; /* NULL: there is none */
+    size_t bytes;
+    const char *from; /* what errors call its place; NULL: there can be none */
+    bool is_asked;
+};
+
+/* Without this OpenSSL would ask at the terminal. */
 static int
-no_password(char *password, int room, int writing, void *context)
+password_give(char *place, int room, int writing, void *context)
 {
+    struct opener *opener = context;
     (void)writing;
-    (void)context;
-    if (room > 0)
-        password[0] = '\0';
-    return -1;
+    opener->is_asked = true;
+    if (opener->password == NULL || room < 0 || opener->bytes > (size_t)room)
+        return -1;
+    memcpy(place, opener->password, opener->bytes);
+    return (int)opener->bytes;
+}
+
+/* The first line of the file, as openssl's own commands take it. */
+static enum status
+opener_init(struct opener *opener, const struct rpc_tls *tls, char *const *texts,
+            struct error *error)
+{
+    const char *of_file = texts[PART_PASSWORD];
+    const char *password = of_file != NULL ? of_file : tls->password;
+    size_t bytes = password != NULL ? strcspn(password, of_file != NULL ? "\r\n" : "") : 0;
+    const char *from = of_file != NULL ? tls->paths[PART_PASSWORD] : tls->password_from;
+    *opener = (struct opener){.password = password, .bytes = bytes, .from = from};
+    if (password != NULL && bytes == 0)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%s: no password in it: it is to be the first line", from);
+    if (bytes > PASSWORD_BYTES_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%s: a password of more than %d bytes opens no key", from,
+                         PASSWORD_BYTES_MAX);
+    return STATUS_OK;
 }
 
 static BIO *
@@ -142,10 +195,11 @@ bio_of(const char *text)
 static enum status
 certificates_judge(const char *path, const char *text, X509 **first, struct error *error)
 {
+    struct opener nothing = {.password = NULL};
     BIO *bio = bio_of(text);
     X509 *next;
     *first = NULL;
-    while ((next = PEM_read_bio_X509(bio, NULL, no_password, NULL)) != NULL)
+    while ((next = PEM_read_bio_X509(bio, NULL, password_give, &nothing)) != NULL)
         if (*first == NULL)
             *first = next;
         else
@@ -160,32 +214,81 @@ certificates_judge(const char *path, const char *text, X509 **first, struct erro
     return STATUS_OK;
 }
 
+/* OpenSSL says the same of some wrong passwords as of a cipher that it does not have. */
 static enum status
-key_judge(const char *path, const char *text, EVP_PKEY **key, struct error *error)
+locked_error(const char *path, const struct opener *opener, const char *reason, struct error *error)
 {
-    BIO *bio = bio_of(text);
-    *key = PEM_read_bio_PrivateKey(bio, NULL, no_password, NULL);
-    ERR_clear_error();
-    BIO_free(bio);
-    if (*key != NULL)
-        return STATUS_OK;
-    if (strstr(text, "ENCRYPTED") != NULL)
+    if (opener->from == NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "%s: the key has a password: one without is needed, in a file that others "
                          "cannot read",
                          path);
-    return error_set(error, STATUS_INVALID_ARGUMENT, "%s: no private key in it (PEM)", path);
+    if (opener->password == NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%s: the key has a password: give it by %s, or take a key without one",
+                         path, opener->from);
+    return error_set(error, STATUS_INVALID_ARGUMENT,
+                     "%s: the key does not open: %s must hold the password that it is encrypted "
+                     "with, in a way that OpenSSL knows here (OpenSSL: %s)",
+                     path, opener->from, reason != NULL ? reason : "no reason given");
 }
 
 static enum status
-pair_judge(const char *const *paths, char *const *texts, X509 *certificate, struct error *error)
+key_judge(const struct rpc_tls *tls, char *const *texts, EVP_PKEY **key, bool *was_locked,
+          struct error *error)
 {
+    struct opener opener;
+    enum status status = opener_init(&opener, tls, texts, error);
+    if (status != STATUS_OK)
+        return status;
+    BIO *bio = bio_of(texts[PART_KEY]);
+    *key = PEM_read_bio_PrivateKey(bio, NULL, password_give, &opener);
+    const char *reason = ERR_reason_error_string(ERR_peek_error());
+    ERR_clear_error();
+    BIO_free(bio);
+    *was_locked = opener.is_asked;
+    if (*key != NULL)
+        return STATUS_OK;
+    if (opener.is_asked)
+        return locked_error(tls->paths[PART_KEY], &opener, reason, error);
+    return error_set(error, STATUS_INVALID_ARGUMENT, "%s: no private key in it (PEM)",
+                     tls->paths[PART_KEY]);
+}
+
+/* OpenSSL's own buffers are cleared by it when they are freed. */
+static enum status
+key_unlock(const char *path, EVP_PKEY *key, char **text, struct error *error)
+{
+    BIO *bio = BIO_new(BIO_s_mem());
+    char *bytes;
+    CHECK(bio != NULL);
+    bool written = PEM_write_bio_PKCS8PrivateKey(bio, key, NULL, NULL, 0, NULL, NULL) == 1;
+    if (written) {
+        long count = BIO_get_mem_data(bio, &bytes);
+        text_free(text);
+        *text = text_of(bytes, (size_t)count);
+    }
+    BIO_free(bio);
+    return written ? STATUS_OK
+                   : error_set(error, STATUS_INVALID_ARGUMENT,
+                               "%s: OpenSSL does not write a key of this kind without a password",
+                               path);
+}
+
+/* A key that has a password is replaced by the same without one. */
+static enum status
+pair_judge(const struct rpc_tls *tls, char **texts, X509 *certificate, struct error *error)
+{
+    char *const *paths = tls->paths;
     EVP_PKEY *key = NULL;
-    enum status status = key_judge(paths[PART_KEY], texts[PART_KEY], &key, error);
+    bool was_locked;
+    enum status status = key_judge(tls, texts, &key, &was_locked, error);
     if (status == STATUS_OK && X509_check_private_key(certificate, key) != 1)
         status = error_set(error, STATUS_INVALID_ARGUMENT,
                            "%s is not the key of the certificate %s (the first in that file)",
                            paths[PART_KEY], paths[PART_CERTIFICATE]);
+    if (status == STATUS_OK && was_locked)
+        status = key_unlock(paths[PART_KEY], key, &texts[PART_KEY], error);
     ERR_clear_error();
     EVP_PKEY_free(key);
     return status;
@@ -207,9 +310,9 @@ warn_of_time(const struct rpc_tls *tls, const X509 *certificate)
              early ? "valid_from" : "valid_until", text);
 }
 
-/* What is wrong with the texts; and what is only worth a word. */
+/* What is wrong with the texts; and what is only worth a word. The key's is open afterwards. */
 static enum status
-judge(const struct rpc_tls *tls, char *const *texts, struct error *error)
+judge(const struct rpc_tls *tls, char **texts, struct error *error)
 {
     const char *const *paths = (const char *const *)tls->paths;
     X509 *first = NULL;
@@ -222,7 +325,7 @@ judge(const struct rpc_tls *tls, char *const *texts, struct error *error)
         status =
             certificates_judge(paths[PART_CERTIFICATE], texts[PART_CERTIFICATE], &first, error);
     if (status == STATUS_OK && first != NULL && texts[PART_KEY] != NULL) /* it has: options_check */
-        status = pair_judge(paths, texts, first, error);
+        status = pair_judge(tls, texts, first, error);
     if (status == STATUS_OK && first != NULL)
         warn_of_time(tls, first);
     X509_free(first);
@@ -234,12 +337,8 @@ judge(const struct rpc_tls *tls, char *const *texts, struct error *error)
 static void
 texts_free(char **texts)
 {
-    for (size_t i = 0; i < PART_COUNT; i++) {
-        if (texts[i] != NULL)
-            explicit_bzero(texts[i], strlen(texts[i]));
-        free(texts[i]);
-        texts[i] = NULL;
-    }
+    for (size_t i = 0; i < PART_COUNT; i++)
+        text_free(&texts[i]);
 }
 
 /* Locked, or not yet shown to anybody. */
@@ -253,6 +352,7 @@ load(struct rpc_tls *tls, struct error *error)
             status = file_read(tls->paths[i], &tls->stamps[i], &texts[i], error);
     if (status == STATUS_OK)
         status = judge(tls, texts, error);
+    text_free(&texts[PART_PASSWORD]);
     if (status != STATUS_OK) {
         texts_free(texts);
         return status;
@@ -365,11 +465,16 @@ rpc_tls_create(const struct rpc_tls_options *options, struct rpc_tls **created, 
     *created = NULL;
     if (options_check(options, error) != STATUS_OK)
         return error_prefix(error, "%s", options->name);
+    bool has_password = options->key_password_file != NULL || options->key_password != NULL;
+    CHECK(!has_password || options->key_password_from != NULL);
     struct rpc_tls *tls = rpc_allocate(1, sizeof(*tls));
     tls->name = copy_of(options->name);
     tls->paths[PART_CA] = copy_of(options->ca);
     tls->paths[PART_CERTIFICATE] = copy_of(options->certificate);
     tls->paths[PART_KEY] = copy_of(options->key);
+    tls->paths[PART_PASSWORD] = copy_of(options->key_password_file);
+    tls->password = copy_of(options->key_password);
+    tls->password_from = copy_of(options->key_password_from);
     tls->peer_name = copy_of(options->peer_name);
     tls->clients = options->clients;
     tls->looked_ns = clock_now_ns();
@@ -391,6 +496,8 @@ rpc_tls_destroy(struct rpc_tls *tls)
     for (size_t i = 0; i < PART_COUNT; i++)
         free(tls->paths[i]);
     pthread_mutex_destroy(&tls->lock);
+    text_free(&tls->password);
+    free(tls->password_from);
     free(tls->peer_name);
     free(tls->name);
     free(tls);

@@ -39,6 +39,17 @@ class Certificates:
     def key(self, name):
         return str(self.folder / f"{name}.key")
 
+    def lock(self, name, password, *options):
+        """The key of that name from now on has a password, which the file NAME.word holds."""
+        word = pathlib.Path(self.word(name))
+        word.write_text(f"{password}\n")
+        subprocess.run(["openssl", "pkey", "-in", self.key(name), "-out", self.key("locked"),
+                        *(options or ("-aes256",)), "-passout", f"file:{word}"], check=True)
+        pathlib.Path(self.key("locked")).replace(self.key(name))
+
+    def word(self, name):
+        return str(self.folder / f"{name}.word")
+
     def pair(self, name, **more):
         """Of a configuration: `certificate`, `key`, and what else there is, by its file's name."""
         return {"certificate": self.pem(name), "key": self.key(name),

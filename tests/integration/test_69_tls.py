@@ -3,7 +3,8 @@
 
 What is proved: callers who do not show what is asked for are refused, by whatever client; a
 certificate that is renewed is seen without a restart, and one that does not fit changes nothing;
-what is wrong with the files is said before anything starts; nodes of a mesh answer through each
+a key that has a password serves as one that has none, renewed or not, and nobody is shown the
+password; what is wrong with the files is said before anything starts; nodes of a mesh answer through each
 other over TLS, with an etcd that wants certificates, from files or from its JSON; and a node with
 another authority's certificate, or without TLS, is not called and calls nobody, which its log and
 those of the others say.
@@ -11,7 +12,9 @@ ctest: timeout=180
 """
 
 import json
+import os
 import pathlib
+import re
 import shutil
 import unittest
 
@@ -20,12 +23,14 @@ import grpc
 from shoal_certificates import NAME, Certificates, SecureRegistrar
 from shoal_client import failure
 from shoal_ctl import OK, UNREACHABLE, shoalctl
-from shoal_fixture import main, run_shoald, node, wait_until
+from shoal_fixture import main, read_proc, run_shoald, node, wait_until
 from shoal_meshes import Etcd, Nodes, mesh_node
 from shoal_pupil import prepare, pupil, said
 from shoal_registry import LOADED, Registrar
 
 Code = grpc.StatusCode
+SECRET = "a pass word, ä"
+PASSPHRASE = "MM_TLS_PRIVATE_KEY_PASSPHRASE"
 
 
 class TestCallers(unittest.TestCase):
@@ -35,8 +40,11 @@ class TestCallers(unittest.TestCase):
             self.certificates.sign(name, authority)
 
     def start(self, **tls):
-        shoald = prepare(pupil(), mesh={"instance": "one"},
-                         tls=self.certificates.pair("server", **tls))
+        self.start_with({}, tls=self.certificates.pair("server", **tls))
+
+    def start_with(self, environment, **keys):
+        shoald = prepare(pupil(), mesh={"instance": "one"}, **keys)
+        shoald.env.update(environment)
         self.shoald = self.enterContext(shoald)
 
     def connect(self, authority="ca", name=None):
@@ -46,6 +54,12 @@ class TestCallers(unittest.TestCase):
     def check_refused(self, registrar):
         self.assertEqual(failure(registrar.start("getModelStatus", modelId="m"))[0],
                          Code.UNAVAILABLE)
+
+    def trusts(self, authority):
+        """Whether the node shows a certificate of that authority to who connects now."""
+        with SecureRegistrar(self.shoald.target,
+                             self.certificates.credentials(authority)) as registrar:
+            return registrar.start("getModelStatus", modelId="m").code() == Code.OK
 
     def test_whoever_trusts_the_node(self):
         self.start()
@@ -83,31 +97,94 @@ class TestCallers(unittest.TestCase):
         before = self.connect()
         before.register("m")
         self.certificates.sign("server", "stranger")
-
-        def sees_the_new_one():
-            with SecureRegistrar(self.shoald.target,
-                                 self.certificates.credentials("stranger")) as registrar:
-                return registrar.start("getModelStatus", modelId="m").code() == Code.OK
-        wait_until(sees_the_new_one, "the new certificate to be shown")
+        wait_until(lambda: self.trusts("stranger"), "the new certificate to be shown")
         self.shoald.wait_log('tls_renewed what="tls"')
         self.check_refused(self.connect())
         self.assertEqual(said(before.infer("m")), "m")
         shutil.copy(self.certificates.key("alien"), self.certificates.key("server"))
 
         def is_refused():
-            self.assertTrue(sees_the_new_one())
+            self.assertTrue(self.trusts("stranger"))
             return 'tls_kept what="tls"' in self.shoald.stderr
         wait_until(is_refused, "the log to say that the key does not fit")
 
+    def renew_locked(self, password, *options):
+        """A pair of another authority whose key has this password takes the place of the first."""
+        self.certificates.sign("next", "stranger")
+        self.certificates.lock("next", password, *options)
+        for path in (self.certificates.word, self.certificates.key, self.certificates.pem):
+            os.replace(path("next"), path("server"))
+        wait_until(lambda: self.trusts("stranger"), "the new certificate to be shown")
+        self.shoald.wait_log('tls_renewed what="tls"')
+        self.check_refused(self.connect())
+
+    def test_password_in_a_file(self):
+        word = self.certificates.word("server")
+        self.certificates.lock("server", SECRET)
+        self.start_with({}, tls={**self.certificates.pair("server"), "key_password_file": word})
+        self.connect().register("m")
+        self.assertEqual(said(self.connect().infer("m")), "m")
+        self.renew_locked("another word")
+        pathlib.Path(word).write_text("mistaken")
+
+        def is_kept():
+            self.assertTrue(self.trusts("stranger"))
+            return re.search(rf'tls_kept what="tls" error="\S+server.key: the key does not open: '
+                             rf'{word} must hold the password', self.shoald.stderr)
+        wait_until(is_kept, "the log to say that the password does not fit")
+        for text in (SECRET, "another word", "mistaken"):
+            self.assertNotIn(text, self.shoald.stderr)
+
+    def test_password_in_the_environment(self):
+        self.certificates.lock("server", SECRET)
+        self.start_with({**self.environment(), PASSPHRASE: SECRET})
+        self.connect().register("m")
+        self.assertEqual(said(self.connect().infer("m")), "m")
+        shoalctl("reload", "pupil", "--counters", self.shoald.counters, code=OK)
+        for pid in (self.shoald.pid, *(worker.pid for worker in self.shoald.workers())):
+            environment = read_proc(pid, "environ")
+            self.assertIn(f"{PASSPHRASE}=\0", environment)
+            self.assertNotIn(SECRET[:4], environment)
+        self.renew_locked(SECRET, "-traditional", "-aes128")
+        self.assertEqual(said(self.connect("stranger").infer("m")), "m")
+        self.assertNotIn(SECRET, self.shoald.stderr)
+
+    def environment(self):
+        return {"MM_TLS_KEY_CERT_PATH": self.certificates.pem("server"),
+                "MM_TLS_PRIVATE_KEY_PATH": self.certificates.key("server")}
+
+    def check_bad(self, texts, env=None, **keys):
+        """Nothing is started, nor good when it is only checked, and this is said."""
+        config = node(pupil(), **keys)
+        config["pipelines"][0]["models"]["root"] = "."
+        for arguments in ((), ("--check",)):
+            code, told = run_shoald(config, arguments, env=env)
+            self.assertEqual(code, 2, told)
+            for text in texts:
+                self.assertIn(text, told)
+            self.assertNotIn(SECRET, told)
+
+    def test_bad_passwords(self):
+        self.certificates.lock("server", "another word")
+        pair = self.certificates.pair("server")
+        key, word = pair["key"], self.certificates.folder / "wrong.word"
+        word.write_text(SECRET)
+        self.check_bad([f"tls: {key}: the key has a password: give it by `key_password_file`"],
+                       tls=pair)
+        self.check_bad([f"tls: {key}: the key does not open: {word} must hold the password that"],
+                       tls={**pair, "key_password_file": str(word)})
+        self.check_bad(["nothing.word: No such file"],
+                       tls={**pair, "key_password_file": "nothing.word"})
+        mesh = {"mesh": {"instance": "one"}}
+        self.check_bad([f"{key}: the key has a password: give it by {PASSPHRASE}"],
+                       self.environment(), **mesh)
+        self.check_bad([f"tls: {key}: the key does not open: {PASSPHRASE} must hold the password"],
+                       {**self.environment(), PASSPHRASE: SECRET}, **mesh)
+        self.check_bad([f"{PASSPHRASE}, but no MM_TLS_KEY_CERT_PATH"], {PASSPHRASE: SECRET}, **mesh)
+
     def test_bad_files(self):
         def refused(tls, *texts):
-            config = node(pupil(), tls=tls)
-            config["pipelines"][0]["models"]["root"] = "."
-            for arguments in ((), ("--check",)):
-                code, told = run_shoald(config, arguments)
-                self.assertEqual(code, 2, told)
-                for text in texts:
-                    self.assertIn(text, told)
+            self.check_bad(texts, tls=tls)
         pair = self.certificates.pair
         refused({**pair("server"), "key": self.certificates.key("alien")},
                 "tls: ", "alien.key is not the key of the certificate", "server.pem")
@@ -160,7 +237,9 @@ class TestMesh(unittest.TestCase):
         raise AssertionError(f"nothing is placed at {name}")
 
     def test_two_nodes_and_two_strangers(self):
-        tls = {"tls": self.certificates.pair("node", ca="mesh")}
+        self.certificates.lock("node", SECRET)
+        tls = {"tls": {**self.certificates.pair("node", ca="mesh"),
+                       "key_password_file": self.certificates.word("node")}}
         callers = self.certificates.pair("server", client_ca="ca")
         nodes = Nodes(self.etcd, ["node-a", "node-b"], connect=self.connect, tls=callers,
                       each={"node-a": self.keys(True, **tls), "node-b": self.keys(False, **tls)})

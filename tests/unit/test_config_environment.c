@@ -520,7 +520,8 @@ test_refused(void **state)
         {"MM_ENABLE_SSL", "true", "environment variable MM_ENABLE_SSL: refused"},
         {"MM_TLS_KEY_CERT_PATH", "/c", "but no MM_TLS_PRIVATE_KEY_PATH"},
         {"MM_TLS_PRIVATE_KEY_PATH", "/k", "but no MM_TLS_KEY_CERT_PATH"},
-        {"MM_TLS_PRIVATE_KEY_PASSPHRASE", "p", "a key without a password is needed"},
+        {"MM_TLS_PRIVATE_KEY_PASSPHRASE", "p",
+         "environment: MM_TLS_PRIVATE_KEY_PASSPHRASE, but no MM_TLS_KEY_CERT_PATH and "},
         {"MM_TLS_TRUST_CERT_PATH", "/a,/b", "MM_TLS_TRUST_CERT_PATH: several files"},
         {"MM_TLS_CLIENT_AUTH", "REQUIRE", "without them there is no TLS"},
         {"MM_TLS_CLIENT_AUTH", "maybe", "`client_auth` must be a word"},
@@ -549,7 +550,17 @@ test_environment_of_tls(void **state)
     assert_string_equal(config.tls.certificate, "/t/tls.crt");
     assert_string_equal(config.tls.key, "/t/tls.key");
     assert_null(config.tls.ca);
+    assert_null(config.tls.key_password);
     assert_string_equal(config.tls.client_auth, "none");
+    config_free(&config);
+    setenv("MM_TLS_PRIVATE_KEY_PASSPHRASE", "secret", 1);
+    config = rig_good("mesh: {}\n" WITH_MODELS);
+    assert_string_equal(config.tls.key_password, "secret");
+    assert_null(config.tls.key_password_file);
+    assert_string_equal(getenv("MM_TLS_PRIVATE_KEY_PASSPHRASE"), ""); /* nobody else finds it */
+    config_free(&config);
+    config = rig_good("mesh: {}\n" WITH_MODELS);
+    assert_null(config.tls.key_password);
     config_free(&config);
     setenv("MM_TLS_TRUST_CERT_PATH", "/t/ca.crt", 1); /* which asks nobody for anything yet */
     config = rig_good("mesh: {}\n" WITH_MODELS);
@@ -578,6 +589,27 @@ test_environment_of_tls(void **state)
     assert_string_equal(config.tls.certificate, "/own.pem");
     assert_string_equal(strrchr(config.tls.key, '/'), "/own.key");
     assert_null(config.tls.client_auth);
+    assert_null(config.tls.key_password);
+    assert_string_equal(getenv("MM_TLS_PRIVATE_KEY_PASSPHRASE"), "");
+    config_free(&config);
+}
+
+static void
+test_environment_secret_is_not_told(void **state)
+{
+    (void)state;
+    static char secret[65538]; /* more than is taken */
+    memset(secret, 's', sizeof(secret) - 1);
+    setenv("MM_TLS_KEY_CERT_PATH", "/t/tls.crt", 1);
+    setenv("MM_TLS_PRIVATE_KEY_PATH", "/t/tls.key", 1);
+    setenv("MM_TLS_PRIVATE_KEY_PASSPHRASE", secret, 1);
+    struct config config;
+    struct config_errors errors;
+    rig_parse("mesh: {}\n" WITH_MODELS, strlen("mesh: {}\n" WITH_MODELS), &config, &errors);
+    assert_int_equal(errors.count, 1);
+    assert_non_null(strstr(errors.lines[0], "MM_TLS_PRIVATE_KEY_PASSPHRASE: more than 65536"));
+    assert_null(strstr(errors.lines[0], "sss"));
+    config_errors_free(&errors);
     config_free(&config);
 }
 
@@ -586,16 +618,20 @@ test_tls(void **state)
 {
     (void)state;
     struct config config =
-        rig_good("tls: {certificate: a.pem, key: /k/a.key, client_ca: c, client_auth: optional}\n"
+        rig_good("tls: {certificate: a.pem, key: /k/a.key, client_ca: c, client_auth: optional,\n"
+                 "      key_password_file: a.word}\n"
                  "mesh:\n  instance: i\n  store: etcd:e:1\n"
-                 "  tls: {certificate: n.pem, key: n.key, ca: /c.pem, peer_name: "
-                 "mesh.example}\n" WITH_MODELS);
+                 "  tls: {certificate: n.pem, key: n.key, ca: /c.pem, peer_name: mesh.example,\n"
+                 "        key_password_file: /n.word}\n" WITH_MODELS);
     assert_string_equal(strrchr(config.tls.certificate, '/'), "/a.pem");
     assert_string_equal(config.tls.key, "/k/a.key");
     assert_string_equal(strrchr(config.tls.ca, '/'), "/c");
     assert_string_equal(config.tls.client_auth, "optional");
     assert_string_equal(strrchr(config.mesh.tls.certificate, '/'), "/n.pem");
     assert_string_equal(config.mesh.tls.ca, "/c.pem");
+    assert_string_equal(strrchr(config.tls.key_password_file, '/'), "/a.word");
+    assert_true(config.tls.key_password_file[0] == '/');
+    assert_string_equal(config.mesh.tls.key_password_file, "/n.word");
     assert_string_equal(config.mesh.tls.peer_name, "mesh.example");
     config_free(&config);
     config = rig_good(PIPELINES);
@@ -605,6 +641,8 @@ test_tls(void **state)
     rig_bad("tls: yes\n" PIPELINES, 1, "`tls` must be a map");
     rig_bad("tls:\n  certificate: a\n" PIPELINES, 2, "`key` is missing");
     rig_bad("tls: {certificate: a, key: b, ca: c}\n" PIPELINES, 1, "is no key of `tls` at the top");
+    rig_bad("tls: {certificate: a, key: b, key_password: secret}\n" PIPELINES, 1,
+            "is no key of `tls` at the top: did you mean `key_password_file`?");
     rig_bad("tls: {certificate: a, key: b, client_auth: required}\n" PIPELINES, 1,
             "without `client_ca`");
     rig_bad("tls: {certificate: a, key: b, client_ca: c, client_auth: yes}\n" PIPELINES, 1,
@@ -633,6 +671,7 @@ main(void)
         cmocka_unit_test_teardown(test_the_file_comes_first, no_environment),
         cmocka_unit_test_teardown(test_refused, no_environment),
         cmocka_unit_test_teardown(test_environment_of_tls, no_environment),
+        cmocka_unit_test_teardown(test_environment_secret_is_not_told, no_environment),
         cmocka_unit_test_teardown(test_tls, no_environment),
     };
     no_environment(NULL);

@@ -3,8 +3,9 @@
  * TLS of server and client, with real certificates (certificates.sh): who shows what the other side
  * asks for is served, and who does not gets UNAVAILABLE, not an answer in clear text, over TCP and
  * over a unix socket. Certificates that are replaced are seen by who connects from then on, while
- * what is there goes on; what does not fit together changes nothing. What is wrong with files is
- * told in words that name them.
+ * what is there goes on; what does not fit together changes nothing. A key that has a password is
+ * opened with it, on both sides and whenever it is renewed. What is wrong with files is told in
+ * words that name them, and never with a password.
  *
  * ctest: timeout=120
  */
@@ -163,12 +164,23 @@ wait_trust(struct side *side, const char *target, const char *ca, enum status wa
             fail_msg("who trusts %s does not get %s", ca, status_name(wanted));
 }
 
+/* In the folder of the certificates. */
+static void
+shell(const char *format, ...)
+{
+    char command[1024];
+    int used = snprintf(command, sizeof(command), "cd %s && ", folder);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(command + used, sizeof(command) - (size_t)used, format, arguments);
+    va_end(arguments);
+    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): a test's own command
+}
+
 static void
 replace(const char *from, const char *to)
 {
-    char command[256];
-    snprintf(command, sizeof(command), "cd %s && cp %s next && mv next %s", folder, from, to);
-    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): a test's own command
+    shell("cp %s next && mv next %s", from, to);
 }
 
 /* The server's own pair, then whom it trusts, then a key that does not fit. */
@@ -234,6 +246,8 @@ check_refused(struct rpc_tls_options options, const char *text)
     if (strstr(error.text, text) == NULL || strstr(error.text, "the test's: ") != error.text)
         fail_msg("wanted \"%s\": %s", text, error.text);
     assert_null(tls);
+    if (options.key_password != NULL)
+        assert_null(strstr(error.text, options.key_password));
 }
 
 static void
@@ -241,13 +255,8 @@ test_bad_files(void **state)
 {
     (void)state;
     const char *key = certificates_path(folder, "server", "key");
-    char command[512];
-    snprintf(command, sizeof(command),
-             "cd %s && openssl pkey -in server.key -aes128 -passout pass:secret -out locked.key &&"
-             " { cat server.pem; echo; head -c 200 ca.pem; echo; echo -----END CERTIFICATE-----; }"
-             " >broken.pem && : >empty.pem && head -c 2000000 /dev/zero >huge.pem",
-             folder);
-    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): a test's own command
+    shell("{ cat server.pem; echo; head -c 200 ca.pem; echo; echo -----END CERTIFICATE-----; }"
+          " >broken.pem && : >empty.pem && head -c 2000000 /dev/zero >huge.pem");
     struct rpc_tls_options options = {.certificate = pem("server")};
     check_refused(options, "a certificate without its key");
     options = (struct rpc_tls_options){.key = key};
@@ -258,8 +267,6 @@ test_bad_files(void **state)
     options = pair_of("server");
     options.key = certificates_path(folder, "client", "key");
     check_refused(options, "client.key is not the key of the certificate ");
-    options.key = certificates_path(folder, "locked", "key");
-    check_refused(options, "locked.key: the key has a password");
     options.key = pem("server");
     check_refused(options, "server.pem: no private key in it");
     options = (struct rpc_tls_options){.certificate = key, .key = key};
@@ -274,6 +281,164 @@ test_bad_files(void **state)
     check_refused(options, "nothing.pem: No such file or directory");
     options = (struct rpc_tls_options){.ca = folder};
     check_refused(options, "is no file");
+}
+
+/* ---- keys that have a password ---- */
+
+#define PASSWORD "pass word, \xc3\xa4"
+#define LONGEST "openssl rand -hex 512 | head -c 1023 >longest.word"
+
+/* NAME.key becomes `as`.key, which this opens. */
+static void
+lock_key(const char *name, const char *as, const char *options, const char *word)
+{
+    shell("openssl pkey -in %s.key %s -passout file:%s.word -out %s.key 2>openssl.log", name,
+          options, word, as);
+}
+
+static struct rpc_tls_options
+locked_pair(const char *name, const char *key, const char *word)
+{
+    struct rpc_tls_options options = pair_of(name);
+    options.key = certificates_path(folder, key, "key");
+    options.key_password_file = word == NULL ? NULL : certificates_path(folder, word, "word");
+    options.key_password_from = "the test's word";
+    return options;
+}
+
+/* A server that has this pair is known to who trusts its authority. */
+static void
+check_serves(const struct rpc_tls_options *options)
+{
+    server_tls = tls_of(options);
+    struct rig *rig = rig_start(1, with_tls);
+    struct side *side = side_start();
+    assert_int_equal(call_as(side, rig->tcp_target, pem("ca"), NULL, NULL), STATUS_OK);
+    side_stop(side);
+    rig_stop(rig);
+    rpc_tls_destroy(server_tls);
+}
+
+static void
+make_locked(void)
+{
+    shell("printf '%%s' '%s' >bare.word && printf '%%s\\n' '%s' >line.word", PASSWORD, PASSWORD);
+    shell("printf '%%s\\r\\nother\\n' '%s' >lines.word && echo wrong >wrong.word", PASSWORD);
+    shell("echo >empty.word && %s && { cat longest.word; echo x; } >long.word", LONGEST);
+    lock_key("server", "pkcs8", "-aes256", "bare");
+    lock_key("server", "old", "-traditional -aes128", "bare");
+    lock_key("server", "longest", "-aes128", "longest");
+    shell("openssl pkcs8 -topk8 -in server.key -scrypt -passout file:bare.word -out scrypt.key");
+    shell("openssl genrsa -traditional -aes256 -passout file:bare.word -out rsa.key 2048"
+          " 2>openssl.log && openssl req -new -key rsa.key -passin file:bare.word -subj / -out"
+          " rsa.csr && cp server.ext rsa.ext && openssl x509 -req -in rsa.csr -CA ca.pem -CAkey"
+          " ca.key -CAcreateserial -extfile rsa.ext -out rsa.pem 2>openssl.log");
+}
+
+static void
+test_locked_key(void **state)
+{
+    (void)state;
+    make_locked();
+    static const char *const good[][3] = {
+        {"server", "pkcs8", "bare"},      {"server", "pkcs8", "line"},
+        {"server", "pkcs8", "lines"},     {"server", "old", "line"},
+        {"server", "scrypt", "line"},     {"rsa", "rsa", "line"},
+        {"server", "longest", "longest"}, {"server", "server", "line"}, /* which needs none */
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(good); i++) {
+        struct rpc_tls_options options = locked_pair(good[i][0], good[i][1], good[i][2]);
+        check_serves(&options);
+    }
+    struct rpc_tls_options options = locked_pair("server", "pkcs8", NULL);
+    options.key_password = PASSWORD;
+    check_serves(&options);
+}
+
+/* Who calls shows a certificate whose key had to be opened. */
+static void
+test_locked_key_of_client(void **state)
+{
+    (void)state;
+    lock_key("client", "client-locked", "-aes256", "bare");
+    struct rpc_tls_options options = pair_of("server");
+    options.ca = pem("ca");
+    options.clients = RPC_TLS_CLIENTS_REQUIRED;
+    server_tls = tls_of(&options);
+    struct rig *rig = rig_start(1, with_tls);
+    struct side *side = side_start();
+    options = locked_pair("client", "client-locked", "bare");
+    options.ca = pem("ca");
+    struct rpc_tls *tls = tls_of(&options);
+    assert_int_equal(call_with(side, rig->tcp_target, tls), STATUS_OK);
+    side_stop(side);
+    rig_stop(rig);
+    rpc_tls_destroy(tls);
+    rpc_tls_destroy(server_tls);
+}
+
+/* Key and password first, which do not fit yet, then the certificate; and the key alone, with
+ * another password. */
+static void
+test_locked_key_renewed(void **state)
+{
+    (void)state;
+    certificates_make(folder, "certificate first ca / IP:127.0.0.1");
+    certificates_make(folder, "certificate second stranger / IP:127.0.0.1");
+    shell("cp first.pem moving.pem && cp bare.word moving.word && echo other >other.word");
+    lock_key("first", "moving", "-aes256", "bare");
+    lock_key("second", "second-locked", "-aes256", "other");
+    lock_key("second", "second-again", "-traditional -aes256", "bare");
+    struct rpc_tls_options options = locked_pair("moving", "moving", "moving");
+    server_tls = tls_of(&options);
+    struct rig *rig = rig_start(1, with_tls);
+    struct side *side = side_start();
+    assert_int_equal(call_as(side, rig->tcp_target, pem("ca"), NULL, NULL), STATUS_OK);
+    replace("second-locked.key", "moving.key");
+    assert_int_equal(call_as(side, rig->tcp_target, pem("ca"), NULL, NULL), STATUS_OK);
+    replace("other.word", "moving.word");
+    replace("second.pem", "moving.pem");
+    wait_trust(side, rig->tcp_target, "stranger", STATUS_OK);
+
+    uint64_t version = rpc_tls_version(server_tls);
+    replace("second-again.key", "moving.key");
+    replace("bare.word", "moving.word");
+    int64_t deadline_ns = clock_now_ns() + PATIENCE_S * NS_PER_S;
+    while (rpc_tls_version(server_tls) == version)
+        if (clock_now_ns() > deadline_ns)
+            fail_msg("another password and the key that it opens are not seen");
+    assert_int_equal(call_as(side, rig->tcp_target, pem("stranger"), NULL, NULL), STATUS_OK);
+    side_stop(side);
+    rig_stop(rig);
+    rpc_tls_destroy(server_tls);
+}
+
+static void
+test_locked_key_refused(void **state)
+{
+    (void)state;
+    struct rpc_tls_options options = locked_pair("server", "pkcs8", NULL);
+    check_refused(options, "pkcs8.key: the key has a password: give it by the test's word, or take "
+                           "a key without one");
+    options.key_password = "mistaken";
+    check_refused(options, "pkcs8.key: the key does not open: the test's word must hold the "
+                           "password that it is encrypted with");
+    options.key_password_from = NULL;
+    options.key_password = NULL;
+    check_refused(options, "pkcs8.key: the key has a password: one without is needed");
+    static const char *const wrong[] = {"pkcs8", "old", "scrypt"};
+    for (size_t i = 0; i < ARRAY_COUNT(wrong); i++) {
+        options = locked_pair("server", wrong[i], "wrong");
+        check_refused(options, "wrong.word must hold the password that it is encrypted with");
+    }
+    options = locked_pair("server", "rsa", "bare");
+    check_refused(options, "rsa.key is not the key of the certificate ");
+    options = locked_pair("server", "pkcs8", "empty");
+    check_refused(options, "empty.word: no password in it: it is to be the first line");
+    options = locked_pair("server", "pkcs8", "long");
+    check_refused(options, "long.word: a password of more than 1023 bytes opens no key");
+    options = locked_pair("server", "pkcs8", "missing");
+    check_refused(options, "missing.word: No such file or directory");
 }
 
 /* It is no business of ours whether a clock is right: it is told, and used. */
@@ -311,9 +476,16 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_server_is_known), cmocka_unit_test(test_client_is_known),
-        cmocka_unit_test(test_renewed),         cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_expired),         cmocka_unit_test(test_server_without),
+        cmocka_unit_test(test_server_is_known),
+        cmocka_unit_test(test_client_is_known),
+        cmocka_unit_test(test_renewed),
+        cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_locked_key),
+        cmocka_unit_test(test_locked_key_of_client),
+        cmocka_unit_test(test_locked_key_renewed),
+        cmocka_unit_test(test_locked_key_refused),
+        cmocka_unit_test(test_expired),
+        cmocka_unit_test(test_server_without),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

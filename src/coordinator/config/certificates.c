@@ -14,29 +14,36 @@ clients_of(const struct config_tls *tls)
                                                        : RPC_TLS_CLIENTS_ANY;
 }
 
+static struct rpc_tls_options
+options_of(const struct config_tls *tls, const char *name)
+{
+    return (struct rpc_tls_options){
+        .name = name,
+        .certificate = tls->certificate,
+        .key = tls->key,
+        .key_password_file = tls->key_password_file,
+        .key_password = tls->key_password,
+        .key_password_from =
+            tls->line > 0 ? "`key_password_file`" : "MM_TLS_PRIVATE_KEY_PASSPHRASE",
+        .ca = tls->ca,
+        .peer_name = tls->peer_name,
+        .clients = clients_of(tls),
+    };
+}
+
 enum status
 certificates_open(const struct config *config, struct certificates *certificates,
                   struct error *error)
 {
-    const struct config_tls *callers = &config->tls;
-    const struct config_tls *peers = &config->mesh.tls;
+    struct rpc_tls_options callers = options_of(&config->tls, "tls");
+    struct rpc_tls_options peers = options_of(&config->mesh.tls, "mesh: tls");
     enum status status = STATUS_OK;
+    peers.clients = RPC_TLS_CLIENTS_REQUIRED;
     *certificates = (struct certificates){NULL, NULL};
-    if (callers->certificate != NULL)
-        status = rpc_tls_create(&(struct rpc_tls_options){.name = "tls",
-                                                          .certificate = callers->certificate,
-                                                          .key = callers->key,
-                                                          .ca = callers->ca,
-                                                          .clients = clients_of(callers)},
-                                &certificates->callers, error);
-    if (status == STATUS_OK && peers->certificate != NULL)
-        status = rpc_tls_create(&(struct rpc_tls_options){.name = "mesh: tls",
-                                                          .certificate = peers->certificate,
-                                                          .key = peers->key,
-                                                          .ca = peers->ca,
-                                                          .peer_name = peers->peer_name,
-                                                          .clients = RPC_TLS_CLIENTS_REQUIRED},
-                                &certificates->peers, error);
+    if (callers.certificate != NULL)
+        status = rpc_tls_create(&callers, &certificates->callers, error);
+    if (status == STATUS_OK && peers.certificate != NULL)
+        status = rpc_tls_create(&peers, &certificates->peers, error);
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "%s", config->path);
 }
 

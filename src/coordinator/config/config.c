@@ -103,9 +103,13 @@ tls_free(struct config_tls *tls)
 {
     free(tls->certificate);
     free(tls->key);
+    free(tls->key_password_file);
     free(tls->ca);
     free(tls->client_auth);
     free(tls->peer_name);
+    if (tls->key_password != NULL)
+        explicit_bzero(tls->key_password, strlen(tls->key_password));
+    free(tls->key_password);
 }
 
 static void

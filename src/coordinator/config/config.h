@@ -107,9 +107,11 @@ struct config_addresses {
 struct config_tls {
     char *certificate; /* NULL: no TLS; the key is there with it */
     char *key;
-    char *ca;          /* who signs the certificates of the other side; NULL: it is not asked */
-    char *client_auth; /* of callers: "none", "optional" or "required"; NULL: as `ca` has it */
-    char *peer_name;   /* of peers: in the certificates of all nodes; NULL: their hosts' */
+    char *key_password_file; /* its first line opens the key; NULL: no such file */
+    char *ca;           /* who signs the certificates of the other side; NULL: it is not asked */
+    char *client_auth;  /* of callers: "none", "optional" or "required"; NULL: as `ca` has it */
+    char *peer_name;    /* of peers: in the certificates of all nodes; NULL: their hosts' */
+    char *key_password; /* of the environment, itself and no file; NULL: none. In no output */
     int line;
 };
 

@@ -10,7 +10,7 @@
 static void
 resolve(const struct config *config, struct config_tls *tls)
 {
-    char **const paths[] = {&tls->certificate, &tls->key, &tls->ca};
+    char **const paths[] = {&tls->certificate, &tls->key, &tls->key_password_file, &tls->ca};
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
         if (*paths[i] != NULL)
             *paths[i] = config_resolve(config, *paths[i]);
@@ -36,10 +36,12 @@ config_check_tls(struct config_reader *reader)
     check_pair(reader, callers);
     if (callers->line == 0 && callers->client_auth == NULL)
         callers->client_auth = must_copy("none"); /* so the environment's container has it */
-    if (asked && callers->certificate == NULL && callers->line == 0)
+    if ((asked || callers->key_password != NULL) && callers->certificate == NULL &&
+        callers->key == NULL && callers->line == 0)
         report_add(reader->report, 0,
-                   "environment: MM_TLS_CLIENT_AUTH, but no MM_TLS_KEY_CERT_PATH and "
-                   "MM_TLS_PRIVATE_KEY_PATH: without them there is no TLS");
+                   "environment: %s, but no MM_TLS_KEY_CERT_PATH and "
+                   "MM_TLS_PRIVATE_KEY_PATH: without them there is no TLS",
+                   asked ? "MM_TLS_CLIENT_AUTH" : "MM_TLS_PRIVATE_KEY_PASSPHRASE");
     else if (asked && callers->ca == NULL)
         report_add(reader->report, callers->line,
                    "`client_auth: %s` without `client_ca` (MM_TLS_TRUST_CERT_PATH): who signs the "

@@ -28,6 +28,7 @@ enum form {
     FORM_METRICS,  /* "prometheus:port=2112;scheme=http", or "disabled" */
     FORM_AUTH,     /* "REQUIRE", "OPTIONAL", "NONE", in any case: of `tls: client_auth` */
     FORM_FILE,     /* a path; several are refused */
+    FORM_SECRET,   /* `key_password` itself: in no message, and in no environment afterwards */
     FORM_UNWANTED, /* must not be there, unless the file has the key */
     FORM_PASSED,   /* of no use here: told in the log, unless it says "false" or "0" */
 };
@@ -93,8 +94,8 @@ static const struct variable variables[] = {
     {"KV_READ_ONLY", FORM_FALSE, KEY_COUNT, "refused, but for `false`"},
     {"MM_TLS_KEY_CERT_PATH", FORM_TEXT, KEY_TLS_CERTIFICATE, "`tls: certificate`"},
     {"MM_TLS_PRIVATE_KEY_PATH", FORM_TEXT, KEY_TLS_KEY, "`tls: key`"},
-    {"MM_TLS_PRIVATE_KEY_PASSPHRASE", FORM_UNWANTED, KEY_TLS,
-     "refused: a key without a password is needed"},
+    {"MM_TLS_PRIVATE_KEY_PASSPHRASE", FORM_SECRET, KEY_TLS_PASSWORD,
+     "the password itself of `tls: key`; of the file: `tls: key_password_file`"},
     {"MM_TLS_TRUST_CERT_PATH", FORM_FILE, KEY_TLS_CLIENT_CA,
      "`tls: client_ca`; one file, with all of them"},
     {"MM_TLS_CLIENT_AUTH", FORM_AUTH, KEY_TLS_CLIENT_AUTH,
@@ -309,6 +310,12 @@ read_path(struct config_reader *reader, const struct variable *variable, char *v
 }
 
 static void
+read_secret(struct config_reader *reader, const char *value)
+{
+    reader->config->tls.key_password = must_copy(value);
+}
+
+static void
 read_variable(struct config_reader *reader, const struct variable *variable, char *value)
 {
     switch (variable->form) {
@@ -320,6 +327,7 @@ read_variable(struct config_reader *reader, const struct variable *variable, cha
     case FORM_BYTES: read_bytes(reader, value); break;
     case FORM_AUTH: read_auth(reader, variable, value); break;
     case FORM_FILE: read_path(reader, variable, value); break;
+    case FORM_SECRET: read_secret(reader, value); break;
     case FORM_CALLED: read_target(reader, variable, "localhost", value); break;
     case FORM_SOCKET: read_target(reader, variable, "unix", value); break;
     case FORM_FALSE: read_false(reader, variable, value); break;
@@ -339,9 +347,10 @@ take(struct config_reader *reader, const struct variable *variable, const char *
 {
     struct report *report = reader->report;
     struct report own = {.file = report->file};
+    size_t bytes = strlen(value);
     char *copy = must_copy(value);
     reader->report = &own;
-    if (strlen(value) > ENVIRONMENT_BYTES_MAX)
+    if (bytes > ENVIRONMENT_BYTES_MAX)
         report_add(&own, 0, "more than %d bytes", ENVIRONMENT_BYTES_MAX);
     else
         read_variable(reader, variable, copy);
@@ -350,7 +359,20 @@ take(struct config_reader *reader, const struct variable *variable, const char *
         report_add(report, 0, "environment variable %s: %s", variable->name, own.entries[i].text);
         free(own.entries[i].text);
     }
+    explicit_bzero(copy, bytes); /* it may be a secret */
     free(copy);
+}
+
+/* Workers get this environment, and /proc shows it. Who reads the configuration again, to reload
+ * pipelines, finds no secret any more, and needs none. */
+static void
+forget_secrets(void)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(variables); i++) {
+        char *value = variables[i].form == FORM_SECRET ? getenv(variables[i].name) : NULL;
+        if (value != NULL)
+            explicit_bzero(value, strlen(value));
+    }
 }
 
 static bool
@@ -441,6 +463,7 @@ config_read_environment(struct config_reader *reader, struct config_given *given
         taken[variable->key] = variable->form != FORM_SWITCH || strcmp(value, "true") != 0;
         take(reader, variable, value);
     }
+    forget_secrets();
     if (!taken[KEY_MESH_RUNTIME] && reader->mesh_given.nodes[KEY_MESH_RUNTIME] == NULL &&
         !given->refused[KEY_PIPELINES])
         find_runtime(reader);
