@@ -46,7 +46,7 @@ static const char usage[] =
     "stopped. A second SIGINT stops at once. SIGHUP reads CONFIG again and reloads every "
     "pipeline,\n"
     "as `shoalctl reload` does.\n"
-    "Exit codes: 0 clean stop, 1 failure while serving, 2 refused to start, 130 second SIGINT.\n";
+    "Exit codes: 0 clean stop, 2 refused to start, 130 second SIGINT.\n";
 
 enum option_id {
     OPTION_CHECK = 1,

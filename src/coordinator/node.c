@@ -38,7 +38,6 @@
 
 enum {
     EXIT_CLEAN = 0,
-    EXIT_FAILED = 1,
     EXIT_REFUSED = 2,
     PUBLISH_MS = 250,
     DRAIN_LOOK_MS = 5,

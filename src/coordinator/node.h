@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A node: everything that one shoald is, from its configuration to its end. Exit codes: 0 after a
- * clean stop, 1 when something failed while it ran, 2 when it refused to start (configuration,
- * plug-in, address).
+ * clean stop, 2 when it refused to start (configuration, plug-in, address), 130 after a second
+ * SIGINT. A bug ends it by a signal.
  */
 #pragma once
 
