@@ -551,6 +551,12 @@ on_mesh_disabled(void *context)
     refuse_to_start(node, &error);
 }
 
+static void
+on_mesh_refused(void *context, const struct error *error)
+{
+    refuse_to_start(context, error);
+}
+
 static enum status
 create_mesh(struct node *node, struct error *error)
 {
@@ -566,6 +572,7 @@ create_mesh(struct node *node, struct error *error)
         .share_key = node->share_key,
         .log_level = node->log_level,
         .on_disabled = on_mesh_disabled,
+        .on_refused = on_mesh_refused,
         .context = node,
         .tls = node->certificates.peers,
     };

@@ -196,9 +196,10 @@ test_what_excludes_what(void **state)
             4, "`watch: yes` and `mesh` exclude");
     rig_bad("mesh: {store: memory, peers: [\"port:1\"]}\n" WITH_MODELS, 1, "`peers` needs etcd");
     rig_bad("mesh: {address: a}\n" WITH_MODELS, 1, "`address` needs etcd");
-    struct config config = rig_good(
-        "mesh: {labels: [b, 'a:1|x', b], type_constraints: t, dataplane: d}\n" WITH_MODELS);
+    struct config config = rig_good("mesh: {labels: [b, 'a:1|x', b], type_constraints: t, "
+                                    "dataplane: d, register: r}\n" WITH_MODELS);
     assert_string_equal(strrchr(config.mesh.dataplane, '/'), "/d");
+    assert_string_equal(strrchr(config.mesh.registered, '/'), "/r");
     assert_string_equal(config.mesh.labels, "a:1|x,b");
     assert_string_equal(strrchr(config.mesh.type_constraints, '/'), "/t");
     config_free(&config);
@@ -527,16 +528,44 @@ test_refused(void **state)
         {"MM_TLS_CLIENT_AUTH", "maybe", "`client_auth` must be a word"},
         {"MM_SVC_GRPC_PRIVATE_KEY_PATH", "/k", "it means TLS between nodes, too"},
         {"TAS_SVC_GRPC_PRIVATE_KEY_PATH", "/k", "it means TLS between nodes, too"},
-        {"MM_AUTO_REGISTER_MODELS", "[]", "MM_AUTO_REGISTER_MODELS: refused: nothing is"},
-        {"MM_AUTO_REGISTER_MODELS_PATH", "/m", "refused: nothing is registered"},
-        {"MM_AUTO_REGISTER_MODEL", "{}", "refused: nothing is registered"},
-        {"MM_AUTO_REGISTER_MODEL_PATH", "/m", "refused: nothing is registered"},
     };
     for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
         setenv(bad[i].name, bad[i].value, 1);
         expect_refused("mesh: {}\n" WITH_MODELS, bad[i].part);
         unsetenv(bad[i].name);
     }
+}
+
+/* One of four, as a text or a file; the file's key comes first. */
+static void
+test_registered(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"MM_AUTO_REGISTER_MODELS", "MM_AUTO_REGISTER_MODEL",
+                                        "MM_AUTO_REGISTER_MODELS_PATH",
+                                        "MM_AUTO_REGISTER_MODEL_PATH"};
+    static const char *const texts[] = {"[]", " \n{}", "/m", "[{}]"};
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
+        for (size_t j = 0; j < ARRAY_COUNT(texts); j++) {
+            setenv(names[i], texts[j], 1);
+            struct config config = rig_good("mesh: {}\n" WITH_MODELS);
+            assert_string_equal(config.mesh.registered, texts[j]);
+            config_free(&config);
+        }
+        struct config config = rig_good("mesh: {register: '[1]'}\n" WITH_MODELS);
+        assert_string_equal(config.mesh.registered, "[1]");
+        config_free(&config);
+        for (size_t j = i + 1; j < ARRAY_COUNT(names); j++) {
+            setenv(names[j], "[]", 1);
+            expect_refused("mesh: {}\n" WITH_MODELS, names[j]);
+            expect_refused("mesh: {}\n" WITH_MODELS, ": another one says `register` already");
+            unsetenv(names[j]);
+        }
+        unsetenv(names[i]);
+    }
+    struct config config = rig_good("mesh: {}\n" WITH_MODELS);
+    assert_null(config.mesh.registered);
+    config_free(&config);
 }
 
 static void
@@ -670,6 +699,7 @@ main(void)
         cmocka_unit_test_teardown(test_metrics_of_the_environment, no_environment),
         cmocka_unit_test_teardown(test_the_file_comes_first, no_environment),
         cmocka_unit_test_teardown(test_refused, no_environment),
+        cmocka_unit_test_teardown(test_registered, no_environment),
         cmocka_unit_test_teardown(test_environment_of_tls, no_environment),
         cmocka_unit_test_teardown(test_environment_secret_is_not_told, no_environment),
         cmocka_unit_test_teardown(test_tls, no_environment),

@@ -120,7 +120,7 @@ mesh_free(struct config_mesh *mesh)
                            mesh->location,  mesh->zone,          mesh->type_constraints,
                            mesh->address,   mesh->vmodel_owner,  mesh->names,
                            mesh->runtime,   mesh->runtime_calls, mesh->runtime_else,
-                           mesh->dataplane, mesh->runtime_types};
+                           mesh->dataplane, mesh->runtime_types, mesh->registered};
     for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
         free(texts[i]);
     addresses_free(&mesh->peers);
@@ -171,4 +171,11 @@ config_errors_free(struct config_errors *errors)
         free(errors->lines[i]);
     free(errors->lines);
     *errors = (struct config_errors){0};
+}
+
+bool
+config_is_json(const char *value)
+{
+    const char *first = value + strspn(value, " \t\r\n");
+    return *first == '{' || *first == '[';
 }

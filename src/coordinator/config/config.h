@@ -141,6 +141,7 @@ struct config_mesh {
     char *zone;
     char *type_constraints;        /* absolute path, or JSON; NULL: none */
     char *dataplane;               /* likewise */
+    char *registered;              /* when the node starts: likewise */
     struct config_addresses peers; /* where other nodes reach this one */
     char *address;                 /* HOST or HOST:PORT that they are told; NULL: found out */
     struct config_tls tls;         /* between them */
@@ -226,6 +227,9 @@ enum status config_parse(const char *path, const char *text, size_t size,
                          struct config_errors *errors, struct error *error) WARN_UNUSED;
 void config_free(struct config *config);
 void config_errors_free(struct config_errors *errors);
+
+/* Of a key that is a file or its text: whether it is the text, an object or a list. */
+bool config_is_json(const char *value);
 
 /* Variables of KServe ModelMesh's container that are set and that nothing here heeds, one after the
  * other from `position` 0, and what there is instead. False: there are no more. */

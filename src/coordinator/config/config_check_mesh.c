@@ -259,8 +259,8 @@ config_check_mesh(struct config_reader *reader, const struct config_given *given
     check_instance(reader);
     if (mesh->labels == NULL)
         mesh->labels = must_copy("");
-    char **files[] = {&mesh->type_constraints, &mesh->dataplane}; /* or their JSON */
+    char **files[] = {&mesh->type_constraints, &mesh->dataplane, &mesh->registered};
     for (size_t i = 0; i < ARRAY_COUNT(files); i++)
-        if (*files[i] != NULL && (*files[i])[0] != '{')
+        if (*files[i] != NULL && !config_is_json(*files[i]))
             *files[i] = config_resolve(reader->config, *files[i]);
 }

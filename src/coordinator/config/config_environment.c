@@ -29,6 +29,7 @@ enum form {
     FORM_AUTH,     /* "REQUIRE", "OPTIONAL", "NONE", in any case: of `tls: client_auth` */
     FORM_FILE,     /* a path; several are refused */
     FORM_SECRET,   /* `key_password` itself: in no message, and in no environment afterwards */
+    FORM_ALONE,    /* as the key's value; refused beside another of the same key */
     FORM_UNWANTED, /* must not be there, unless the file has the key */
     FORM_PASSED,   /* of no use here: told in the log, unless it says "false" or "0" */
 };
@@ -43,8 +44,6 @@ struct variable {
 #define NODES_TOO                                                                                  \
     "refused: it means TLS between nodes, too. `MM_TLS_…` are for callers, `mesh: tls` is for "  \
     "nodes"
-#define NOT_REGISTERED                                                                             \
-    "refused: nothing is registered at the start. Whoever calls `registerModel` may repeat it"
 
 /* The first that is set counts, where several are of one key. */
 static const struct variable variables[] = {
@@ -104,10 +103,11 @@ static const struct variable variables[] = {
     {"TAS_SVC_GRPC_PRIVATE_KEY_PATH", FORM_UNWANTED, KEY_TLS, NODES_TOO},
     {"MM_ENABLE_SSL", FORM_FALSE, KEY_MESH_TLS,
      "refused, but for `false`, unless the file has `mesh: tls`, which is TLS between nodes"},
-    {"MM_AUTO_REGISTER_MODELS", FORM_UNWANTED, KEY_COUNT, NOT_REGISTERED},
-    {"MM_AUTO_REGISTER_MODELS_PATH", FORM_UNWANTED, KEY_COUNT, NOT_REGISTERED},
-    {"MM_AUTO_REGISTER_MODEL", FORM_UNWANTED, KEY_COUNT, NOT_REGISTERED},
-    {"MM_AUTO_REGISTER_MODEL_PATH", FORM_UNWANTED, KEY_COUNT, NOT_REGISTERED},
+    {"MM_AUTO_REGISTER_MODELS", FORM_ALONE, KEY_MESH_REGISTER,
+     "`mesh: register`, as JSON. Of this and the next three one alone may be set"},
+    {"MM_AUTO_REGISTER_MODEL", FORM_ALONE, KEY_MESH_REGISTER, "the same"},
+    {"MM_AUTO_REGISTER_MODELS_PATH", FORM_ALONE, KEY_MESH_REGISTER, "`mesh: register`, a file"},
+    {"MM_AUTO_REGISTER_MODEL_PATH", FORM_ALONE, KEY_MESH_REGISTER, "the same"},
     {"MM_PAYLOAD_PROCESSORS", FORM_PASSED, KEY_COUNT, "`traces`, without payloads"},
     {"MM_PAYLOAD_PROCESSORS_THREADS", FORM_PASSED, KEY_COUNT, "`traces`, without payloads"},
     {"MM_PAYLOAD_PROCESSORS_CAPACITY", FORM_PASSED, KEY_COUNT, "`traces`, without payloads"},
@@ -319,7 +319,8 @@ static void
 read_variable(struct config_reader *reader, const struct variable *variable, char *value)
 {
     switch (variable->form) {
-    case FORM_TEXT: read_one(reader, variable, value); break;
+    case FORM_TEXT:
+    case FORM_ALONE: read_one(reader, variable, value); break;
     case FORM_PORT: read_port(reader, variable, value); break;
     case FORM_HTTP: read_http(reader, variable, value); break;
     case FORM_LIST: read_list(reader, variable, value); break;
@@ -435,6 +436,16 @@ find_runtime(struct config_reader *reader)
     config->mesh.runtime_else = must_copy("localhost:8085");
 }
 
+/* KServe ModelMesh takes a text and a file together, and passes over one of two texts. */
+static void
+refuse_second(struct config_reader *reader, const struct variable *variable)
+{
+    report_add(reader->report, 0,
+               "environment variable %s: another one says `%s` already: set one of them, with all "
+               "that both have",
+               variable->name, config_keys[variable->key].name);
+}
+
 void
 config_read_environment(struct config_reader *reader, struct config_given *given)
 {
@@ -457,9 +468,13 @@ config_read_environment(struct config_reader *reader, struct config_given *given
             continue;
         if (value == NULL && alone)
             value = fallback_of(variable);
-        if (value == NULL || value[0] == '\0' || is_given(reader, given, variable->key) ||
-            (variable->key < KEY_COUNT && taken[variable->key]))
+        if (value == NULL || value[0] == '\0' || is_given(reader, given, variable->key))
             continue;
+        if (variable->key < KEY_COUNT && taken[variable->key]) {
+            if (variable->form == FORM_ALONE)
+                refuse_second(reader, variable);
+            continue;
+        }
         taken[variable->key] = variable->form != FORM_SWITCH || strcmp(value, "true") != 0;
         take(reader, variable, value);
     }

@@ -165,17 +165,23 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MESH_LABELS] = {WHERE_MESH, CONFIG_LABELS, OPTIONAL, "labels", 1, CONFIG_LABELS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.labels),
     "What this node offers, for `type_constraints`."},
-[KEY_MESH_TYPES] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "type_constraints", 1, 65536, NULL,
+[KEY_MESH_TYPES] = {WHERE_MESH, CONFIG_JSON, OPTIONAL, "type_constraints", 1, 65536, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.type_constraints),
     "File, relative to this one, that says which labels models of a type need or prefer, or the "
     "JSON itself: `{\"TYPE\": {\"required\": [LABEL…], \"preferred\": [LABEL…]}, \"_default\": "
     "…}`."},
-[KEY_MESH_DATAPLANE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "dataplane", 1, 65536, NULL,
+[KEY_MESH_DATAPLANE] = {WHERE_MESH, CONFIG_JSON, OPTIONAL, "dataplane", 1, 65536, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.dataplane),
     "File, relative to this one, that says which methods callers may call and which field of a "
     "request has the model's id, or the JSON itself: `{\"rpcConfigs\": "
     "{\"package.Service/Method\": {\"idExtractionPath\": [1], \"vModelId\": true}, …}, "
     "\"allowOtherRpcs\": true}`. Read again when it changes. Left out: all may be called."},
+[KEY_MESH_REGISTER] = {WHERE_MESH, CONFIG_JSON, OPTIONAL, "register", 1, 65536, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.registered),
+    "File, relative to this one, with the models that the node registers when it starts, at most "
+    "4096, or the JSON itself: `[{\"modelId\": ID, \"modelInfo\": {\"type\": TYPE, \"path\": PATH, "
+    "\"key\": KEY}, \"vModelId\": ID, \"retainAfterTransition\": false, \"ensureLoaded\": false}, "
+    "…]`. Not ready before all of it is done; one that cannot be registered ends the node."},
 [KEY_MESH_RPM] = {WHERE_MESH, CONFIG_INTEGER, OPTIONAL, "scaleup_rpm", 10, 10000000,
     "calls a minute", "2000", NULL, FIELD_U32, 1, TOP(mesh.scaleup_rpm),
     "A copy of a model that answers more gets company on another node."},
@@ -388,6 +394,7 @@ static const char *const where_names[WHERE_COUNT] = {
 static const char *const type_names[] = {
     [CONFIG_NAME] = "a name",
     [CONFIG_TEXT] = "text",
+    [CONFIG_JSON] = "a file, or JSON as text",
     [CONFIG_CHOICE] = "a word",
     [CONFIG_CHOICES] = "a list of words",
     [CONFIG_INTEGER] = "an integer",
@@ -497,6 +504,7 @@ config_range_text(const struct config_key *key, char *text, size_t room)
     case CONFIG_STAGES:
     case CONFIG_PIPELINES: snprintf(text, room, "%.0f to %.0f elements", key->min, key->max); break;
     case CONFIG_TEXT:
+    case CONFIG_JSON:
     case CONFIG_MODEL:
     case CONFIG_MESH:
     case CONFIG_TLS:

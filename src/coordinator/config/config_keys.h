@@ -25,6 +25,7 @@ enum config_where {
 enum config_type {
     CONFIG_NAME,           /* letters, digits and ._- */
     CONFIG_TEXT,           /* any scalar but an empty one */
+    CONFIG_JSON,           /* a file, or its text, which may have several lines */
     CONFIG_CHOICE,         /* one of the words in `choices` */
     CONFIG_CHOICES,        /* list of them; bit i of the field is the i-th word */
     CONFIG_INTEGER,        /* times `factor` into the field */
@@ -105,6 +106,7 @@ enum config_key_index {
     KEY_MESH_LABELS,
     KEY_MESH_TYPES,
     KEY_MESH_DATAPLANE,
+    KEY_MESH_REGISTER,
     KEY_MESH_RPM,
     KEY_MESH_PERCENT,
     KEY_MESH_WAITING,

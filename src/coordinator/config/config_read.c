@@ -142,13 +142,14 @@ read_text(struct config_reader *reader, const struct config_key *key, const stru
         return;
     }
     double length = (double)strlen(node->text);
+    bool is_json = key->type == CONFIG_JSON && config_is_json(node->text);
     bool sized = key->type == CONFIG_CHOICE || (length >= key->min && length <= key->max);
     if (key->type == CONFIG_NAME && (!sized || !is_name(node->text))) {
         report_type(reader, key, node);
     } else if (!sized) {
         report_add(reader->report, node->line, "`%s` must have %.0f to %.0f bytes, not %.0f",
                    key->name, key->min, key->max, length);
-    } else if (has_control_characters(node->text)) {
+    } else if (!is_json && has_control_characters(node->text)) {
         report_add(reader->report, node->line,
                    "`%s` holds a control character (a line break?): it must be one line",
                    key->name);
@@ -463,6 +464,7 @@ read_value(struct config_reader *reader, const struct config_key *key, const str
     switch (key->type) {
     case CONFIG_NAME:
     case CONFIG_TEXT:
+    case CONFIG_JSON:
     case CONFIG_CHOICE: read_text(reader, key, node, base); break;
     case CONFIG_CHOICES: read_choices(reader, key, node, base); break;
     case CONFIG_INTEGER:

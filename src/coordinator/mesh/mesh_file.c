@@ -7,11 +7,12 @@
 #include <sys/stat.h>
 
 #include "base/check.h"
+#include "coordinator/config/config.h"
 
 static bool
 is_text(const struct mesh_file *file)
 {
-    return file->given == NULL || file->given[0] == '{';
+    return file->given == NULL || config_is_json(file->given);
 }
 
 /* What there is now, of the same name. */

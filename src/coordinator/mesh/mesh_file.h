@@ -16,7 +16,7 @@
 enum { MESH_FILE_BYTES_MAX = 1 << 20 };
 
 struct mesh_file {
-    const char *given; /* the configuration's; begins with '{': the text itself; NULL: nothing */
+    const char *given; /* the configuration's; NULL: nothing */
     /* What was read last; all zero: none was there. */
     dev_t device;
     ino_t inode;

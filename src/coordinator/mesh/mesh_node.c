@@ -11,7 +11,9 @@
 #include "coordinator/mesh/mesh_address.h"
 #include "coordinator/mesh/mesh_counters.h"
 #include "coordinator/mesh/mesh_file.h"
+#include "coordinator/mesh/mesh_listed.h"
 #include "coordinator/mesh/mesh_many.h"
+#include "coordinator/mesh/mesh_register.h"
 #include "coordinator/mesh/mesh_report.h"
 #include "coordinator/mesh/mesh_store.h"
 #include "coordinator/mesh/mesh_types.h"
@@ -49,7 +51,10 @@ struct mesh_node {
     struct mesh_file dataplane_file;
     struct loop_timer *files_timer;
     struct dataplane *dataplane; /* NULL: everything may be called, and no path is known */
+    struct mesh_listed *listed;  /* this and the next: NULL: nothing is registered at the start */
+    struct mesh_register *reg;
     bool started;
+    bool registered; /* all that is listed */
     bool drained;
     bool stopped;
 };
@@ -254,6 +259,46 @@ on_setting(void *context, enum record_setting_kind kind, const struct record_set
     }
 }
 
+/* ---- models that are registered at the start ---- */
+
+static enum status
+read_listed(struct mesh_node *node, struct error *error)
+{
+    struct mesh_file file = {.given = node->config->registered};
+    char *text;
+    size_t bytes;
+    if (file.given == NULL)
+        return STATUS_OK;
+    enum status status = mesh_file_read(&file, &text, &bytes, error);
+    if (status == STATUS_OK)
+        status = mesh_listed_read(text, bytes, &node->listed, error);
+    free(text);
+    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "mesh: register");
+}
+
+static void
+on_registered(void *context, const struct error *error)
+{
+    struct mesh_node *node = context;
+    if (error->status == STATUS_OK)
+        node->registered = true;
+    else
+        node->options.on_refused(node->options.context, error);
+}
+
+static void
+register_listed(struct mesh_node *node)
+{
+    node->reg = mesh_register_start(&(struct mesh_register_options){
+        .loop = node->options.loop,
+        .driver = node->driver,
+        .listed = node->listed,
+        .vmodel_owner = node->config->vmodel_owner,
+        .on_end = on_registered,
+        .context = node,
+    });
+}
+
 /* ---- beginning ---- */
 
 /* Of the environment. */
@@ -322,7 +367,7 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
         .message_bytes_max = config->message_bytes_max,
     });
     node->manage = mesh_manage_create(node->pending, config->mesh.vmodel_owner);
-    return STATUS_OK;
+    return read_listed(node, error);
 }
 
 static enum status
@@ -506,6 +551,8 @@ mesh_node_start(struct mesh_node *node)
         peer_server_start(node->server, node->driver, 0);
     if (node->external != NULL)
         external_start(node->external, node->driver);
+    if (node->listed != NULL)
+        register_listed(node);
 }
 
 /* ---- what the node tells ---- */
@@ -546,7 +593,8 @@ mesh_node_update(struct mesh_node *node)
 bool
 mesh_node_is_ready(struct mesh_node *node)
 {
-    return node == NULL || (node->driver != NULL && driver_is_ready(node->driver));
+    return node == NULL || (node->driver != NULL && driver_is_ready(node->driver) &&
+                            (node->listed == NULL || node->registered));
 }
 
 void
@@ -575,6 +623,7 @@ mesh_node_drain(struct mesh_node *node)
 {
     if (node == NULL || node->stopped)
         return false;
+    mesh_register_stop(node->reg);
     if (is_shared(node))
         driver_drain(node->driver);
     return true;
@@ -598,6 +647,7 @@ mesh_node_stop(struct mesh_node *node)
         return;
     node->stopped = true;
     loop_timer_clear(node->files_timer);
+    mesh_register_stop(node->reg);
     if (node->driver != NULL)
         driver_close(node->driver);
     if (node->store.store != NULL)
@@ -637,5 +687,7 @@ mesh_node_destroy(struct mesh_node *node)
     meters_destroy(node->meters);
     loop_timer_destroy(node->files_timer);
     dataplane_destroy(node->dataplane);
+    mesh_register_destroy(node->reg);
+    mesh_listed_destroy(node->listed);
     free(node);
 }

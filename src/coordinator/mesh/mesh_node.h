@@ -34,6 +34,8 @@ struct mesh_node_options {
     enum log_level log_level; /* unless the registry says another */
     /* Loop thread: the registry forbids that new nodes start. */
     void (*on_disabled)(void *context);
+    /* Loop thread, before it was ready: what its configuration lists cannot be registered. */
+    void (*on_refused)(void *context, const struct error *error);
     void *context;
     struct rpc_tls *tls; /* between nodes; NULL: none */
 };
@@ -59,7 +61,8 @@ void mesh_node_publish(struct mesh_node *node);
 
 /* A pipeline has begun or ceased to serve. */
 void mesh_node_update(struct mesh_node *node);
-/* The registry was read: calls for models can be taken. True without a mesh. */
+/* The registry was read, and what the configuration lists is registered: calls for models can be
+ * taken. True without a mesh. */
 bool mesh_node_is_ready(struct mesh_node *node);
 
 /* What an operator asks: the verbs CONTROL_MESH_…; until the end, also of a node that has stopped.

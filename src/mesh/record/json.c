@@ -11,7 +11,7 @@
 /* ---- reading ---- */
 
 enum status
-record_json_parse(const void *value, size_t bytes, json_t **object, struct error *error)
+record_json_load(const void *value, size_t bytes, json_t **found, struct error *error)
 {
     json_error_t wrong;
     if (bytes > RECORD_BYTES_MAX)
@@ -21,6 +21,16 @@ record_json_parse(const void *value, size_t bytes, json_t **object, struct error
     if (root == NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT, "not JSON: %s at byte %d",
                          bytes == 0 ? "empty" : wrong.text, bytes == 0 ? 0 : wrong.position);
+    *found = root;
+    return STATUS_OK;
+}
+
+enum status
+record_json_parse(const void *value, size_t bytes, json_t **object, struct error *error)
+{
+    json_t *root;
+    if (record_json_load(value, bytes, &root, error) != STATUS_OK)
+        return error->status;
     if (!json_is_object(root)) {
         json_decref(root);
         return error_set(error, STATUS_INVALID_ARGUMENT, "JSON, but not an object");

@@ -19,6 +19,9 @@
 enum status record_json_parse(const void *value, size_t bytes, json_t **object,
                               struct error *error);
 
+/* The same of any value: an object or an array. */
+enum status record_json_load(const void *value, size_t bytes, json_t **found, struct error *error);
+
 /* Each leaves `value` alone if the field is not there. */
 enum status record_json_int(json_t *object, const char *field, int64_t *value, struct error *error);
 /* From 0 to `max`; a lesser number is 0. */
