@@ -168,6 +168,7 @@ class TestRegister(Rig, unittest.TestCase):
         wait_until(lambda: fetch(port, "/ready")[0] == 200, "the probe to see it")
         with Registrar(node.target) as registrar:
             self.assertEqual(said(registrar.infer("m")), "m")
+        self.assertNotIn("mesh_register_waits", node.stderr) # nothing is tried before
         self.end(node)
 
     def test_a_load_is_waited_for(self):
@@ -198,6 +199,21 @@ class TestRegister(Rig, unittest.TestCase):
         node.wait_ready()
         with Registrar(node.target) as registrar:
             self.assertEqual(registrar.status("slow").status, LOADED)
+        self.end(node)
+
+    def test_etcd_goes_meanwhile(self):
+        self.etcd.start()
+        listed = [entry("slow", of_key=key(load="slow"), ensureLoaded=True)]
+        node = self.shoald = self.node(listed)
+        node.start()
+        self.wait_held("slow")
+        self.etcd.stop()
+        node.wait_log('mesh_register_waits model="slow" error="this node cannot read or write the registry')
+        self.etcd.start()
+        node.wait_log("mesh_session_begun", count=2)
+        self.assertNotIn("ready pipelines=", node.stderr)
+        self.give("slow")
+        node.wait_ready()
         self.end(node)
 
     def test_nobody_may_load_it_yet(self):
