@@ -21,7 +21,7 @@ import unittest
 
 import grpc
 
-from shoal_client import failure
+from shoal_client import Client, failure
 from shoal_fixture import (WAIT_SECONDS, Shoald, free_port, main, node, pipeline, run_shoald, stage,
                            wait_until)
 from shoal_mesh import INFER, OIP
@@ -260,6 +260,10 @@ class OneNode(unittest.TestCase):
         self.assertEqual(future.result(), b"late")
         self.shoald.check_end()
 
+    def is_ready(self):
+        with Client(self.shoald.target) as client:
+            return client.call("ServerReady").ready
+
     def test_the_runtime_restarts(self):
         self.registrar.register("m")
         self.assertEqual(call(self.registrar, "m"), b"answer:hello")
@@ -269,8 +273,10 @@ class OneNode(unittest.TestCase):
         self.assertEqual(failure(start_call(self.registrar, "m")),
                          (Code.UNAVAILABLE, "the runtime of this node is not ready, and no other node "
                                             "can serve the model: try again"))
+        wait_until(lambda: not self.is_ready(), "the node not to be ready")
         with Runtime(self.runtime.address) as second:
             self.shoald.wait_log("external_ready", count=2)
+            wait_until(self.is_ready, "the node to be ready again")
             self.assertEqual(call(self.registrar, "m"), b"answer:hello")
             self.assertEqual([request.modelId for request in second.requests("loadModel")], ["m"])
 
