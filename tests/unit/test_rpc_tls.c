@@ -165,8 +165,7 @@ wait_trust(struct side *side, const char *target, const char *ca, enum status wa
 }
 
 /* In the folder of the certificates. */
-static void
-shell(const char *format, ...)
+static void __attribute__((format(printf, 1, 2))) shell(const char *format, ...)
 {
     char command[1024];
     int used = snprintf(command, sizeof(command), "cd %s && ", folder);
