@@ -88,12 +88,41 @@ test_what_is_not_waits(void **state)
     assert_seen("write", 0);
 }
 
+/* R16: the claim is old, the calls are not. Who has come before etcd is back is served then. */
+static void
+test_each_waits_by_itself(void **state)
+{
+    (void)state;
+    put("m3", "");
+    rig_writes = false;
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {0}});
+    begin();
+    call_as(NEW, "m3", MESH_HOP_ENTRY);
+    for (int second = 0; second < 60; second++) {
+        if (second == 20 || second == 40)
+            call_as(NEW + (uint32_t)second, "m3", MESH_HOP_ENTRY);
+        now_ms += 1000;
+        step((struct mesh_event){.kind = MESH_TICK});
+        assert_seen("answer 3 unavailable", second >= 30);
+        assert_seen("answer 23 unavailable", second >= 50);
+    }
+    assert_seen("answer", 2);
+    rig_writes = true;
+    session = revision + 1;
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {session}});
+    instance("self", 800);
+    step((struct mesh_event){.kind = MESH_TICK});
+    assert_seen("serve 43 m3", 1);
+    assert_seen("answer", 2);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_what_is_loaded_is_served),
         TEST(test_what_is_not_waits),
+        TEST(test_each_waits_by_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,6 +131,7 @@ wait_in(struct mesh *mesh, uint32_t number, struct entry *entry)
     call->state = CALL_WAITING;
     call->entry = entry_number(mesh, entry);
     call->next = CALL_NONE;
+    call->waits_ms = mesh->now_ms;
     if (entry->first_call == CALL_NONE)
         entry->first_call = number;
     else
@@ -755,6 +756,19 @@ calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why)
     }
 }
 
+/* R16. Those that wait stand in the order in which they came. */
+static void
+end_vain_waits(struct mesh *mesh, const struct entry *entry)
+{
+    while (entry->first_call != CALL_NONE) {
+        uint32_t number = entry->first_call;
+        if (mesh->now_ms - call_at(mesh, number)->waits_ms <= CLAIM_MS_MAX)
+            return;
+        stop_waiting(mesh, number);
+        call_answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
+    }
+}
+
 void
 call_tick(struct mesh *mesh)
 {
@@ -765,13 +779,7 @@ call_tick(struct mesh *mesh)
     }
     follow_tick(mesh);
     crowd_tick(mesh);
-    for (uint32_t i = 0; mesh->session == 0 && i < mesh->entry_used; i++) {
-        struct entry *entry = &mesh->entries[i];
-        if (entry->state == MESH_STATE_CLAIMING && mesh->now_ms - entry->began_ms > CLAIM_MS_MAX)
-            while (entry->first_call != CALL_NONE) {
-                uint32_t number = entry->first_call;
-                stop_waiting(mesh, number);
-                call_answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
-            }
-    }
+    for (uint32_t i = 0; mesh->session == 0 && i < mesh->entry_used; i++)
+        if (mesh->entries[i].state == MESH_STATE_CLAIMING)
+            end_vain_waits(mesh, &mesh->entries[i]);
 }

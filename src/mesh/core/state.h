@@ -22,7 +22,7 @@
 
 enum {
     RETRY_MS = 1000,       /* T4, T5 */
-    CLAIM_MS_MAX = 30000,  /* a claim that cannot be written; then calls are UNAVAILABLE */
+    CLAIM_MS_MAX = 30000,  /* a call for a claim that cannot be written; then it is UNAVAILABLE */
     UNREACHABLE_MS = 2000, /* a peer that did not answer is the last choice for so long */
     HOP_MS = 5,            /* R10 */
     REFUSED_MS = 250,      /* R14: whoever refused a load is left alone by those that wait */
@@ -118,6 +118,7 @@ struct call {
     int64_t parked_ms;  /* now_ms, when it first was; 0: never */
     int64_t crowded_ms; /* R14: now_ms, when it first was */
     int64_t asked_ms;   /* R14: now_ms, when a load was last tried for it */
+    int64_t waits_ms;   /* WAITING: now_ms, since when */
     uint64_t arrival;   /* R14: in which order; 0: it never was */
     uint32_t model;     /* ASKING for a vmodel: NAME_NONE */
     uint32_t vmodel;    /* V7: that it is for; NAME_NONE */
