@@ -50,9 +50,9 @@ test_fifty_resets_under_load(void **state)
     for (uint32_t i = 0; i < RESETS; i++) {
         struct error error;
         for (uint32_t k = 0; k < SLOTS; k++)
-            assert_int_equal(
-                submit(rig, k, k < 2 ? PROBE_WAIT : PROBE_ECHO, 0, TIME_NEVER_NS, &error),
-                STATUS_OK);
+            if (submit(rig, k, k < 2 ? PROBE_WAIT : PROBE_ECHO, 0, TIME_NEVER_NS, &error) !=
+                STATUS_OK)
+                fail_msg("reset %u, call %u: %s", i, k, error.text);
         on_loop(rig, forget_resets);
         on_loop(rig, condemn);
         for (uint32_t k = 0; k < SLOTS; k++) {
