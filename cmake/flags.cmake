@@ -8,6 +8,11 @@ set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+# A second clone, preset or branch compiles only what differs; `dev` lets clones share results.
+find_program(SHOAL_CCACHE ccache)
+if(SHOAL_CCACHE)
+    set(CMAKE_C_COMPILER_LAUNCHER ${SHOAL_CCACHE})
+endif()
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES C)
 
