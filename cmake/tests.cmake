@@ -1,30 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Tests by kind. `shoal_tests(KIND TIMEOUT s)` turns each file of the current folder into one ctest
-# entry KIND.<name> with the label KIND:
+# Tests by kind. `shoal_tests(KIND TIMEOUT s PRESETS p)` turns each file of the current folder into
+# one ctest entry KIND.<name> with the label KIND:
 #   test_<name>.c          an executable on cmocka
 #   test_<name>.py, .sh    a script, run with the environment below
-# Other *.c files of the folder are support code, linked into every test_*.c there.
+# Other *.c files of the folder are support code: a library that every test_*.c there links.
 #
 # A test links the modules whose headers it includes ("shm/ring.h" links shoal_shm, <grpc/grpc.h>
-# gRPC), so a module that does not compile breaks its own tests alone. What a test needs beyond that it says itself, in
-# one line of its opening comment:
-#   ctest: timeout=300 serial tsan release libs=xgboost
-# timeout in seconds; serial: alone on the machine, because it judges speed or fills it; beside: not alone, though
-# others of its kind are, because it mostly waits; tsan: based on threads, run in the tsan preset too;
-# release: in the release preset too, because it is about speed or races that the sanitizers' slowness
-# may hide; libs: more to link.
+# gRPC), so a module that does not compile breaks its own tests alone. One line of the test's opening
+# comment, read up to the first `because`, changes the defaults of its kind:
 #
-# Environment of every test: SHOAL_SOURCE_DIR, SHOAL_BUILD_DIR, SHOAL_PYTHON (to start scripts). A test that draws random numbers
-# takes its seed from SHOAL_SEED if that is set, and prints SHOAL_SEED=<seed>.
+#   ctest: timeout=300 presets=dev,tsan libs=xgboost because its threads share the table
 #
-# `./dev test` runs tests of several presets in one ctest. So names carry the preset (KIND.name@tsan,
-# dev's are plain). What it runs of a preset has the label `suite`, and the target of that name builds it.
+#   timeout=s     time limit in seconds; a failed test ends long before it
+#   presets=a,b   the presets in which `./dev test` runs it; two need a reason
+#   libs=a,b      more to link
+#   serial        alone on the machine: it measures speed or saturates the machine; needs a reason
+#   soak          only `./dev soak` runs it; needs a reason
+#
+# Every test exists in every preset, whatever its line says: `./dev test PRESET` and `./dev soak` run
+# it there. Tests run beside one another, so each has its own folder, sockets, ports and etcd.
+#
+# Environment of every test: SHOAL_SOURCE_DIR, SHOAL_BUILD_DIR, SHOAL_PYTHON (to start scripts). A
+# test that draws random numbers takes its seed from SHOAL_SEED if that is set, and prints
+# SHOAL_SEED=<seed>.
+#
+# `./dev test` runs tests of several presets in one ctest, so names carry the preset (KIND.name@tsan;
+# dev's are plain). Its share of a preset has the label `suite`; the target `suite` builds it. tsan
+# marks the tests that are worth running with ThreadSanitizer at all: they are about threads.
 
-# The labels that `./dev test` runs of each preset.
-set(SHOAL_SUITE_dev ".")
-set(SHOAL_SUITE_tsan "^tsan$")
-set(SHOAL_SUITE_release "^(release|modelets|sim)$")
 add_custom_target(suite)
 
 set(SHOAL_MODULES base shm client proto rpc worker coordinator ctl)
@@ -54,8 +58,8 @@ if(SHOAL_SANITIZE)
     endif()
 endif()
 
-# shoal_modules_of(out file...): targets of the modules that the files include, or that headers
-# beside them do which they include.
+# shoal_modules_of(out file...): targets of the modules that the files include, directly or through
+# headers beside them.
 function(shoal_modules_of out)
     set(targets "")
     set(seen "")
@@ -89,35 +93,59 @@ function(shoal_modules_of out)
     set(${out} ${targets} PARENT_SCOPE)
 endfunction()
 
-# Reads the `ctest:` line of a file into <prefix>_TIMEOUT, _SERIAL, _BESIDE, _TSAN, _RELEASE and
-# _LIBS.
-macro(shoal_test_line prefix file default_timeout)
+# With sanitizers, optimising takes six times as long to compile: worth it for what loops.
+function(shoal_test_flags target kind)
+    if(SHOAL_SANITIZE AND NOT kind MATCHES "^(sim|stress|fuzz)$")
+        target_compile_options(${target} PRIVATE -O0)
+    endif()
+endfunction()
+
+# shoal_support(name KIND kind file...): a library of code that several tests share, compiled once.
+function(shoal_support name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "KIND" "")
+    shoal_modules_of(modules ${arg_UNPARSED_ARGUMENTS})
+    add_library(${name} STATIC ${arg_UNPARSED_ARGUMENTS})
+    target_link_libraries(${name} PUBLIC shoal_flags ${modules} cmocka m)
+    shoal_test_flags(${name} ${arg_KIND})
+endfunction()
+
+# Reads the `ctest:` line of a file into <prefix>_TIMEOUT, _PRESETS, _LIBS, _SERIAL and _SOAK.
+function(shoal_test_line prefix file timeout presets)
     file(STRINGS ${file} line REGEX "ctest: " LIMIT_COUNT 1)
-    set(${prefix}_TIMEOUT ${default_timeout})
-    set(${prefix}_LIBS "")
-    set(${prefix}_SERIAL OFF)
-    set(${prefix}_BESIDE OFF)
-    set(${prefix}_TSAN OFF)
-    set(${prefix}_RELEASE OFF)
-    if(line MATCHES "timeout=([0-9]+)")
-        set(${prefix}_TIMEOUT ${CMAKE_MATCH_1})
+    set(reason OFF)
+    if(line MATCHES " because [a-z0-9]+")
+        set(reason ON)
+        string(REGEX REPLACE " because .*" "" line "${line}")
     endif()
-    if(line MATCHES "libs=([a-z_,]+)")
-        string(REPLACE "," ";" ${prefix}_LIBS ${CMAKE_MATCH_1})
+    set(libs "")
+    set(serial OFF)
+    set(soak OFF)
+    string(REGEX MATCH "ctest: .*" line "${line}")
+    string(REGEX MATCHALL "[^ ]+" words "${line}")
+    foreach(word IN LISTS words)
+        if(word MATCHES "^timeout=([0-9]+)$")
+            set(timeout ${CMAKE_MATCH_1})
+        elseif(word MATCHES "^presets=([a-z,]+)$")
+            string(REPLACE "," ";" presets ${CMAKE_MATCH_1})
+        elseif(word MATCHES "^libs=([a-z_,]+)$")
+            string(REPLACE "," ";" libs ${CMAKE_MATCH_1})
+        elseif(word STREQUAL serial)
+            set(serial ON)
+        elseif(word STREQUAL soak)
+            set(soak ON)
+        elseif(NOT word MATCHES "^(ctest:|\\*/|\"\"\")$")
+            message(FATAL_ERROR "${file}: unknown word on its ctest line: ${word}")
+        endif()
+    endforeach()
+    list(LENGTH presets count)
+    if((count GREATER 1 OR serial OR soak) AND NOT reason)
+        message(FATAL_ERROR "${file}: two presets, serial and soak need `because REASON`")
     endif()
-    if(line MATCHES " serial")
-        set(${prefix}_SERIAL ON)
-    endif()
-    if(line MATCHES " beside")
-        set(${prefix}_BESIDE ON)
-    endif()
-    if(line MATCHES " tsan")
-        set(${prefix}_TSAN ON)
-    endif()
-    if(line MATCHES " release")
-        set(${prefix}_RELEASE ON)
-    endif()
-endmacro()
+    foreach(name timeout presets libs serial soak)
+        string(TOUPPER ${name} upper)
+        set(${prefix}_${upper} "${${name}}" PARENT_SCOPE)
+    endforeach()
+endfunction()
 
 function(shoal_test_name out kind name)
     set(test ${kind}.${name})
@@ -127,10 +155,13 @@ function(shoal_test_name out kind name)
     set(${out} ${test} PARENT_SCOPE)
 endfunction()
 
-# shoal_test(name LABEL kind TIMEOUT s [TSAN] [RELEASE] [SERIAL] SOURCES file... [LIBS lib...])
-# shoal_test(name LABEL kind TIMEOUT s [TSAN] [RELEASE] [SERIAL] COMMAND word...)
+# shoal_test(name LABEL kind TIMEOUT s PRESETS p... [SERIAL on] [SOAK on] SOURCES file... [LIBS lib...])
+# shoal_test(name LABEL kind TIMEOUT s PRESETS p... [SERIAL on] [SOAK on] COMMAND word...)
 function(shoal_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "TSAN;RELEASE;SERIAL" "LABEL;TIMEOUT" "SOURCES;LIBS;COMMAND")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;TIMEOUT;SERIAL;SOAK" "PRESETS;SOURCES;LIBS;COMMAND")
+    if(NOT arg_SERIAL)
+        set(arg_SERIAL OFF)
+    endif()
     shoal_test_name(test ${arg_LABEL} ${name})
     if(arg_SOURCES)
         shoal_modules_of(modules ${arg_SOURCES})
@@ -138,77 +169,52 @@ function(shoal_test name)
         add_executable(${target} ${arg_SOURCES})
         target_link_libraries(${target} PRIVATE
             shoal_flags ${arg_LIBS} ${modules} cmocka ${CMAKE_DL_LIBS} m)
-        # With sanitizers, optimising takes six times as long to compile: worth it for what loops.
-        if(SHOAL_SANITIZE AND NOT arg_LABEL MATCHES "^(sim|stress|fuzz)$")
-            target_compile_options(${target} PRIVATE -O0)
-        endif()
+        shoal_test_flags(${target} ${arg_LABEL})
         set_target_properties(${target} PROPERTIES
             RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${arg_LABEL} OUTPUT_NAME ${name})
         set(arg_COMMAND $<TARGET_FILE:${target}>)
     endif()
-    if(NOT arg_TIMEOUT)
-        set(arg_TIMEOUT 60)
-    endif()
     add_test(NAME ${test} COMMAND ${SHOAL_TEST_LAUNCHER} ${arg_COMMAND}
         WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
     set(labels ${arg_LABEL})
-    if(arg_TSAN)
+    if(tsan IN_LIST arg_PRESETS)
         list(APPEND labels tsan)
     endif()
-    if(arg_RELEASE)
-        list(APPEND labels release)
-    endif()
-    if(SHOAL_SUITE_${SHOAL_VARIANT})
-        set(own ${labels})
-        list(FILTER own INCLUDE REGEX ${SHOAL_SUITE_${SHOAL_VARIANT}})
-        if(own)
-            list(APPEND labels suite)
-            if(TARGET test_${arg_LABEL}_${name})
-                add_dependencies(suite test_${arg_LABEL}_${name})
-            endif()
+    if(SHOAL_VARIANT IN_LIST arg_PRESETS AND NOT arg_SOAK)
+        list(APPEND labels suite)
+        if(arg_SOURCES)
+            add_dependencies(suite ${target})
         endif()
     endif()
+    # ctest starts the costliest first: without it a long test that starts last is waited for alone
     set_tests_properties(${test} PROPERTIES
-        LABELS "${labels}" TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${arg_SERIAL}
-        ENVIRONMENT "${SHOAL_TEST_ENVIRONMENT}")
+        LABELS "${labels}" TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT}
+        RUN_SERIAL ${arg_SERIAL} ENVIRONMENT "${SHOAL_TEST_ENVIRONMENT}")
 endfunction()
 
-# shoal_tests(KIND TIMEOUT s [SERIAL] [ORDERED]): see the top of this file. ORDERED: one after the
-# other in the order of their names, so that the first failure is the most basic one.
+# shoal_tests(KIND TIMEOUT s PRESETS p... [LIBS lib...]): see the top of this file. LIBS: support
+# libraries of other folders.
 function(shoal_tests kind)
-    cmake_parse_arguments(PARSE_ARGV 1 kind "SERIAL;ORDERED" "TIMEOUT" "")
+    cmake_parse_arguments(PARSE_ARGV 1 kind "" "TIMEOUT" "PRESETS;LIBS")
     file(GLOB support CONFIGURE_DEPENDS *.c)
     list(FILTER support EXCLUDE REGEX "/(test|fuzz|bench|modelet)_[^/]*\\.c$")
     file(GLOB files CONFIGURE_DEPENDS test_*.c test_*.py test_*.sh)
-    list(SORT files)
-    set(previous "")
+    if(support AND files MATCHES "\\.c(;|$)")
+        shoal_support(test_${kind}_support KIND ${kind} ${support})
+        list(PREPEND kind_LIBS test_${kind}_support)
+    endif()
     foreach(file IN LISTS files)
         cmake_path(GET file STEM name)
         string(REGEX REPLACE "^test_" "" name ${name})
-        shoal_test_line(line ${file} ${kind_TIMEOUT})
-        set(options LABEL ${kind} TIMEOUT ${line_TIMEOUT})
-        if(line_TSAN)
-            list(APPEND options TSAN)
-        endif()
-        if(line_RELEASE)
-            list(APPEND options RELEASE)
-        endif()
-        if(line_SERIAL OR (kind_SERIAL AND NOT line_BESIDE))
-            list(APPEND options SERIAL)
-        endif()
+        shoal_test_line(line ${file} ${kind_TIMEOUT} "${kind_PRESETS}")
+        set(options LABEL ${kind} TIMEOUT ${line_TIMEOUT} PRESETS ${line_PRESETS}
+            SERIAL ${line_SERIAL} SOAK ${line_SOAK})
         if(file MATCHES "\\.c$")
-            shoal_test(${name} ${options} SOURCES ${file} ${support} LIBS ${line_LIBS})
+            shoal_test(${name} ${options} SOURCES ${file} LIBS ${line_LIBS} ${kind_LIBS})
         elseif(file MATCHES "\\.py$")
             shoal_test(${name} ${options} COMMAND ${PYTHON3} ${file})
         else()
             shoal_test(${name} ${options} COMMAND bash ${file})
-        endif()
-        shoal_test_name(test ${kind} ${name})
-        if(kind_ORDERED AND NOT line_BESIDE)
-            if(previous)
-                set_tests_properties(${test} PROPERTIES DEPENDS ${previous})
-            endif()
-            set(previous ${test})
         endif()
     endforeach()
 endfunction()

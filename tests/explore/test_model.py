@@ -7,7 +7,7 @@ state space; each planted mistake (a MUTANT_ macro) must be found, or the models
 
     test_model.py [--full]      --full: larger sizes too, for some minutes and gigabytes
 
-ctest: timeout=600 serial
+ctest: timeout=600
 """
 
 import argparse

@@ -2,7 +2,9 @@
 """shoald starts, says that it is ready, stops when told, and leaves nothing behind.
 
 Runs the real program on the smallest configurations there are, with real signals, and looks at
-exit codes, at the log, and through /proc at what is left. ctest: timeout=180
+exit codes, at the log, and through /proc at what is left.
+
+ctest: timeout=180 presets=dev
 """
 
 import pathlib

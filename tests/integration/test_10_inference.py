@@ -2,7 +2,9 @@
 """What comes back from a healthy node is right, in every form in which it can be asked for.
 
 A real daemon with the example modelets; every datatype raw and typed, shapes with nothing in them, large
-and many at once; each answer is compared with what it must be, byte by byte. ctest: timeout=180 release
+and many at once; each answer is compared with what it must be, byte by byte.
+
+ctest: timeout=180
 """
 
 import array

@@ -4,7 +4,9 @@
 One class for requests that a running node refuses, where each class ends by finding that no slot and
 no block was lost; one for what the node refuses to start with, always with exit code 2 and the
 place in the text. Nothing is timed: that an answer came "at once" is seen from what had not been
-answered yet. ctest: timeout=180
+answered yet.
+
+ctest: timeout=180 presets=dev
 """
 
 import pathlib

@@ -2,7 +2,9 @@
 """The protocol over HTTP: the same pipelines, the same answers, the same refusals as over gRPC.
 
 Each defect of the proxy that clusters of this protocol have had for REST is a test here, by its name.
-Then overload, time-outs, deaths, callers that go away, drain. ctest: timeout=240 tsan
+Then overload, time-outs, deaths, callers that go away, drain.
+
+ctest: timeout=240 presets=tsan
 """
 
 import array

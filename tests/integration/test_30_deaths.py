@@ -3,7 +3,9 @@
 
 Real SIGKILLs and SIGSTOPs to workers and to shoald: idle, while a request is being run (the modelet says
 so through a file, so no test has to guess), over and over under load, and modelets that kill their own
-worker. ctest: timeout=240 release
+worker.
+
+ctest: timeout=240 presets=dev
 """
 
 import os

@@ -2,7 +2,9 @@
 """A worker that does not come back from a run is killed after `run_timeout_ms`, and only then.
 
 The puppet hangs in `run` until it is told to go on, or its process is stopped there by SIGSTOP. That
-nobody is killed who must not be is shown beside somebody who began later and was. ctest: timeout=180 beside
+nobody is killed who must not be is shown beside somebody who began later and was.
+
+ctest: timeout=180 presets=dev
 """
 
 import os

@@ -3,7 +3,9 @@
 and of a dead one.
 
 Requests are put where they are to be seen: run by a puppet, in an open batch, waiting behind a
-stopped worker; then let go. ctest: timeout=180
+stopped worker; then let go.
+
+ctest: timeout=180 presets=dev
 """
 
 import os

@@ -4,7 +4,7 @@
 Callers ask 20 models at once, over gRPC, and check each answer: it must be that model's, and none may
 fail, while workers are killed, loads crash or hang, files vanish, and the pipeline is reloaded. Models do
 what their key says (tests/modelets/shelf.h).
-ctest: timeout=240
+ctest: timeout=240 presets=dev
 """
 
 import os

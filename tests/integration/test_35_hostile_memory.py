@@ -7,7 +7,9 @@ tickets; in `run`, in a thread that goes on afterwards, and in its constructor. 
 read out of bounds (the sanitizers watch), hang, or answer the wrong caller. Every request carries a number of
 its own: an answer with the number of another request is a failure, whatever was written; where only tickets
 and hints are written, an answer with any other number is. Each request of the hostile pipelines must
-get some answer, and after the region was built anew they must serve again. ctest: timeout=300 release
+get some answer, and after the region was built anew they must serve again.
+
+ctest: timeout=300 presets=dev
 
 Longer: SHOAL_LOAD_SECONDS=600 python3 test_35_hostile_memory.py, or from another program:
 

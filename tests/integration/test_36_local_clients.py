@@ -5,7 +5,9 @@ client that behaves is served before, meanwhile and after. And nothing is kept o
 have gone, however they went: descriptors, mappings, memory.
 
 The clients here speak the messages of src/shm/local.h by hand. What they write into their regions is
-tests/unit/test_worker_hostile.c's matter. ctest: timeout=240
+tests/unit/test_worker_hostile.c's matter.
+
+ctest: timeout=240 presets=dev
 """
 
 import mmap

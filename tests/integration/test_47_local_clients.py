@@ -4,7 +4,7 @@
 The clients are threads of local_load.c. Under load from both sides a pipeline is reloaded over and over:
 nobody's request fails, every answer is one that the old or the new generation gives, and after the
 reload only the new one's. What libshoal does by itself is in tests/unit/test_client*.c.
-ctest: timeout=240 release
+ctest: timeout=240 presets=dev
 """
 
 import contextlib

@@ -4,7 +4,7 @@
 Empty, truncated, of another type, with a length that nothing stands behind, missing, a FIFO, a directory
 where a file should be, a link out of the root; for each engine that is built. A model beside them is asked
 all the while; no worker may be lost, nothing hang, and each is served once it has been repaired.
-ctest: timeout=300
+ctest: timeout=300 presets=dev
 """
 
 import os

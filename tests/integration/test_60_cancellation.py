@@ -3,7 +3,7 @@
 
 Callers cancel, run out of time or are killed, with requests in the queue and in a modelet; each test
 ends by finding every slot and block free again. The modelet tells through files what it runs.
-ctest: timeout=180 beside
+ctest: timeout=180 presets=dev
 """
 
 import contextlib

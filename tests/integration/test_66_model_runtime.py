@@ -51,7 +51,7 @@ What the contract of custom serving runtimes says, and the check of it here:
 
 The rest is what incumbents do. The modelet is the pupil, whose models wait for cues, fail and tell sizes
 as their keys say. What needs a node of its own, or a real model, is in test_67_model_runtime_node.py.
-ctest: timeout=240
+ctest: timeout=240 presets=dev
 """
 
 import json

@@ -3,7 +3,9 @@
 budget that is used up, a real model, and the addresses that an operator may choose.
 
 What one node shows of the contract is in test_66_model_runtime.py. Here each test has its own, with the
-pupil as its modelet, or the perceptron of examples/mlp. ctest: timeout=240 release
+pupil as its modelet, or the perceptron of examples/mlp.
+
+ctest: timeout=240 presets=dev
 """
 
 import collections

@@ -2,7 +2,9 @@
 """SIGTERM: what is in flight is finished within the grace time, nothing new is taken, exit code 0.
 
 The grace time is an hour where requests are to finish, so that a drain which waits for the wrong thing
-does not pass by running out of it; it is short where the grace is to run out. ctest: timeout=240
+does not pass by running out of it; it is short where the grace is to run out.
+
+ctest: timeout=240 presets=dev
 """
 
 import signal

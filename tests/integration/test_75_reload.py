@@ -3,7 +3,9 @@
 
 Under load every answer must be one that the old or the new generation gives, and after the reload
 only the new one's. A generation that does not come up, for each reason there is, leaves the old one
-serving and says why. The seed draws what changes when. ctest: timeout=240 release
+serving and says why. The seed draws what changes when.
+
+ctest: timeout=240 presets=dev
 """
 
 import contextlib

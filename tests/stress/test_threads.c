@@ -4,8 +4,9 @@
  * order that between two processes passes in silence. One coordinator thread and several worker
  * threads for each of two stages pass requests through a region of few slots, so that rings turn
  * often and all parties meet at the same cells; blocks are few enough that acquiring one sometimes
- * fails. Besides, threads toss objects to and fro between two bare rings on plain memory. ctest:
- * timeout=120 tsan
+ * fails. Besides, threads toss objects to and fro between two bare rings on plain memory.
+ *
+ * ctest: timeout=120 presets=tsan
  */
 #include <pthread.h>
 #include <setjmp.h>

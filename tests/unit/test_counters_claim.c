@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ctest: tsan
+ * ctest: presets=tsan
  *
  * Scopes of the counters that come and go: who claims which, what is seen of it, and that a reader
  * who opens the file amid changes sees a whole table every time, and no name with another's values.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ctest: timeout=240 serial
+ * ctest: timeout=240
  *
  * What a pipeline falls back on, each by doing it: a region that is dropped and built anew, fifty
  * times in a row with requests in flight; the pauses between resets; party numbers that are used

@@ -5,7 +5,7 @@
  * server that still had an open call at the end of a test would not stop, and the test would not
  * end.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because watchers are told by another thread
  */
 #include "test_rpc_rig.h"
 

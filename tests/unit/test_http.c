@@ -5,7 +5,7 @@
  * ambiguous, slow, gone, too many), and that each request is answered once, each lent piece given
  * back once. Time-outs are short; what is waited for is what the server does, never a time.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because its thread meets those that answer
  */
 #include <netdb.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
  * What is in the idle class and has too little of the CPU is put into the ordinary one, what has
  * enough is left there; each look has its time. Real threads of a real process: this one.
  *
- * ctest: tsan
+ * ctest: presets=tsan
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,7 @@
  * thread ticks and works. Every call and every order ends once, nothing is unloaded beneath a
  * call, and nothing is left.
  *
- * ctest: timeout=180 tsan
+ * ctest: timeout=180 presets=tsan
  */
 #include <event2/event.h>
 #include <pthread.h>

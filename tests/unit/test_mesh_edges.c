@@ -4,7 +4,7 @@
  * others are told; whose a model is, by its type; tags of calls that wait, also used by several
  * threads at once.
  *
- * ctest: tsan
+ * ctest: presets=dev,tsan because tags are taken by several threads
  */
 #include <pthread.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  * Calls by method and code. What is recorded by several threads at once is printed to the last one,
  * in the buckets of KServe ModelMesh, whose bounds are included; a method beyond those there is
  * room for is "other"; and what a method is called may be anything.
- * ctest: tsan
+ * ctest: presets=tsan
  */
 #include <pthread.h>
 #include <setjmp.h>

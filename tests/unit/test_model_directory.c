@@ -6,7 +6,7 @@
  * listed. Real directories, real inotify, a real loop; the list is kept by the test, which refuses
  * the names that begin with "taken".
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because the watcher and the list are threads
  */
 #include <setjmp.h>
 #include <stdarg.h>

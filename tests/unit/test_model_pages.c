@@ -5,7 +5,7 @@
  * kept is refused; fresh memory is zero and lies as it was asked to.
  * And that two threads which meet there never have the same page.
  *
- * ctest: tsan
+ * ctest: presets=tsan
  */
 #include <pthread.h>
 #include <setjmp.h>

@@ -5,7 +5,7 @@
  * destroyed while it is run. TSan sees the rest: whether what one thread wrote into a model the
  * other may read.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=tsan
  */
 #include <pthread.h>
 #include <sched.h>

@@ -8,7 +8,7 @@
  * The house echoes each message on its server's thread. The caller sends on the thread of its
  * queue, within what it is told there, as a flow's owner must.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because flows cross three threads
  */
 #include "test_peer_rig.h"
 

@@ -6,7 +6,7 @@
  *
  * Run with the argument "serve" this program is a node to be killed: it prints its port.
  *
- * ctest: timeout=180 tsan
+ * ctest: timeout=180 presets=dev,tsan because a call crosses three threads
  */
 #include "test_peer_rig.h"
 

@@ -3,7 +3,7 @@
  * Proves that frames that make no sense end the stream they came on, and nothing else: of a node
  * that calls, and of one that is called, in messages of their own and behind others in one.
  *
- * ctest: timeout=180 tsan
+ * ctest: timeout=180 presets=dev,tsan because streams end on other threads
  */
 #include "test_peer_rig.h"
 

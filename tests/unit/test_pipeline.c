@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ctest: timeout=120 serial
+ * ctest: timeout=120
  *
  * A pipeline without gRPC: real workers, real shared memory, requests submitted by the test as a
  * front would. Proves that each request is answered exactly once and as it should be when it comes

@@ -4,7 +4,7 @@
  * answered in order, what is not there is an answer and not the end, and what is no question at all
  * is the end. Which symbols lead to which file is test_reflection_files.
  *
- * ctest: tsan
+ * ctest: presets=dev,tsan because streams end on other threads
  */
 #include "test_rpc_rig.h"
 

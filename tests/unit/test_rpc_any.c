@@ -4,7 +4,7 @@
  * same handler; metadata pass in both directions as they were, illegal ones are left out; messages
  * come only when asked for; what was sent is told; methods of the table are not disturbed.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because calls are answered by other threads
  */
 #include "test_rpc_client_rig.h"
 

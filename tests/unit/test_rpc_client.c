@@ -5,7 +5,7 @@
  * could not, whatever happens to the server, the caller or the client meanwhile; nothing leaks. A
  * server in another process is this program, started with an address.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because calls are answered by other threads
  */
 #include "test_rpc_client_rig.h"
 

@@ -4,7 +4,7 @@
  * halves; a bounded number waits, and its user hears when they leave; exactly one end, behind the
  * last message, whoever ends the stream: the server, the client, its user, a deadline, a kill.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because messages are sent by other threads
  */
 #include "test_rpc_client_rig.h"
 

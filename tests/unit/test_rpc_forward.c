@@ -6,7 +6,7 @@
  * metadata, deadlines, ends; and what they give up is given up behind it. First by cases, then by
  * callers that do at random what callers do, with a seed; the server behind may be killed.
  *
- * ctest: timeout=180 tsan
+ * ctest: timeout=180 presets=dev,tsan because messages cross two threads
  */
 #include "test_rpc_client_rig.h"
 

@@ -3,7 +3,7 @@
  * Two servers on one queue: the host, whose it is, and a guest. One thread serves both, each has
  * its own calls and its own end, and the queue ends after both. And what is posted to that thread.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because guests post from other threads
  */
 #include <sched.h>
 

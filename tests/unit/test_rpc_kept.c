@@ -5,7 +5,7 @@
  * times at once, without a copy; what the user has made himself is copied. AddressSanitizer sees
  * what is used too long, LeakSanitizer what is kept too long.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because kept calls are answered by other threads
  */
 #include "test_rpc_client_rig.h"
 

@@ -3,7 +3,7 @@
  * The step: it looks without waiting, waits until its deadline and no longer, and returns when it
  * is woken, of which none is ever lost. Several queues share the calls and end together.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because several threads post
  */
 #include <sched.h>
 

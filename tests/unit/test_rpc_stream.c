@@ -4,7 +4,7 @@
  * that stop reading or vanish, senders on other threads. The caller is the bare C core, so that it
  * can stall and vanish at chosen points; every lent message counts its release.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because messages are sent by other threads
  */
 #include <sched.h>
 

@@ -4,7 +4,7 @@
  * any size and shape, by the hot and by the ordinary way; limits, unknown methods and failures give
  * the status and text they should; what was lent is released once; call objects are used again.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because calls are answered by other threads
  */
 #include "test_rpc_rig.h"
 

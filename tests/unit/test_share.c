@@ -2,7 +2,9 @@
 /*
  * Who has how much in flight: that the hash depends on its key and on every bit of a name, and
  * spreads; the counts by hand, and with threads that take and give at random, after which nothing
- * is left. ctest: tsan
+ * is left.
+ *
+ * ctest: presets=tsan
  */
 #include <setjmp.h>
 #include <stdarg.h>

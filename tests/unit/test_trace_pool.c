@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ctest: tsan
+ * ctest: presets=tsan
  *
  * The pool of records: order, and what happens when it is empty; then threads that take, write and
  * hand over as fast as they can, and one that collects, reads and gives back: no record has two

@@ -6,7 +6,7 @@
  * for it, and goes back when its model was unloaded; and that all comes back once in the middle of
  * loads and unloads.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because loads run beside the batch thread
  */
 #include "test_worker_model_rig.h"
 

@@ -9,7 +9,7 @@
  * Without jemalloc in the worker (builds with a sanitizer) leaks are not measured, and what
  * concerns them is left out.
  *
- * ctest: timeout=120 release
+ * ctest: timeout=120 presets=dev,release because only release has jemalloc to measure with
  */
 #include "test_worker_model_rig.h"
 

@@ -8,7 +8,7 @@
  *
  * The gates of these tests are files that a load waits for, and requests that run until cancelled.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because loads run beside the batch thread
  */
 #include "test_worker_model_rig.h"
 

@@ -4,7 +4,7 @@
  * stopped in either state; a thread that loads is of the idle class if it may be. What that is good
  * for, the bench shows (`./dev bench --only models`).
  *
- * ctest: tsan
+ * ctest: presets=tsan
  */
 #include <setjmp.h>
 #include <stdarg.h>
