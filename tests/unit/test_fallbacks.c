@@ -41,6 +41,47 @@ open_descriptors(void)
 
 /* ---- tests ---- */
 
+/* A release that stands between its two steps: no word says so, but the slot is not free. */
+static void
+test_a_release_under_way_is_not_over(void **state)
+{
+    struct rig *rig = *state;
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    struct lane *of_the_release = pipeline_lane(the_pipeline(rig));
+    assert_non_null(of_the_release);
+    struct shm_ring free_ring = region_slot_ring(&lane->region, PLACE_FREE);
+    struct shm_ticket ticket;
+    assert_int_equal(slot_acquire(&lane->region, PARTY_COORDINATOR, &ticket), RING_OK);
+    _Atomic uint64_t *word = object_word(&lane->region.slots, ticket.index);
+    struct shm_word waiting = word_unpack(atomic_load(word));
+    waiting.held = false;
+    waiting.turn = (waiting.turn + 1) & WORD_TURN_MAX;
+    atomic_store(word, word_pack(waiting));
+
+    assert_int_equal(slots_used(&lane->region), 0);
+    assert_false(is_returned(lane));
+    struct error error;
+    for (uint32_t k = 0; k + 1 < SLOTS; k++)
+        assert_int_equal(
+            submit(rig, k, k < 2 ? PROBE_WAIT : PROBE_ECHO, 0, TIME_NEVER_NS, &error), STATUS_OK);
+    assert_int_equal(submit(rig, SLOTS, PROBE_ECHO, 0, TIME_NEVER_NS, &error),
+                     STATUS_RESOURCE_EXHAUSTED);
+    for (uint32_t k = 0; k < 2; k++)
+        pipeline_cancel(the_pipeline(rig), rig->calls[k].tag);
+    for (uint32_t k = 0; k + 1 < SLOTS; k++)
+        (void)answer_of(rig, k);
+
+    assert_int_equal(ring_fill_cell(&free_ring, ticket.index, waiting), RING_OK);
+    lane_unref(of_the_release);
+    lane_unref(lane);
+    wait_returned(rig);
+    for (uint32_t k = 0; k < SLOTS; k++)
+        assert_int_equal(submit(rig, k, PROBE_ECHO, 0, TIME_NEVER_NS, &error), STATUS_OK);
+    for (uint32_t k = 0; k < SLOTS; k++)
+        assert_int_equal(answer_of(rig, k)->status, STATUS_OK);
+    wait_returned(rig);
+}
+
 /* In each region two requests run and two wait behind them. */
 static void
 test_fifty_resets_under_load(void **state)
@@ -207,6 +248,7 @@ main(void)
     log_init("test_fallbacks", LOG_ERROR);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
+        TEST(test_a_release_under_way_is_not_over),
         TEST(test_arena_full),
         TEST(test_party_numbers_used_up),
         TEST(test_a_header_that_was_destroyed),

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -342,17 +343,32 @@ answer_of(struct rig *rig, uint32_t number)
     return &rig->calls[number];
 }
 
-/* Until all slots and blocks are back; the last reference goes after the answer. */
+/*
+ * Whether every request of the lane has given back all it had; the caller holds one reference to
+ * the lane, and the pipeline another. The words of slots and blocks alone do not tell: a release
+ * writes the word before it fills the cell of the free ring, and who submits in between finds the
+ * slot in neither.
+ */
+static inline bool
+is_returned(struct lane *lane)
+{
+    return atomic_load(&lane->refs) == 2 && slots_used(&lane->region) == 0 &&
+           arena_used(&lane->region, -1) == 0;
+}
+
+/* A request gives back its slot, its blocks and its reference after it was answered. */
 static inline void
 wait_returned(struct rig *rig)
 {
     struct lane *lane = pipeline_lane(the_pipeline(rig));
     assert_non_null(lane);
     int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
-    while (slots_used(&lane->region) > 0 || arena_used(&lane->region, -1) > 0) {
+    while (!is_returned(lane)) {
         if (clock_now_ns() > until_ns)
-            fail_msg("%u slots, %u blocks never came back", slots_used(&lane->region),
+            fail_msg("%llu references, %u slots, %u blocks never came back",
+                     (unsigned long long)atomic_load(&lane->refs) - 2, slots_used(&lane->region),
                      arena_used(&lane->region, -1));
+        sched_yield();
     }
     lane_unref(lane);
 }
