@@ -379,39 +379,60 @@ test_sigterm_gives_an_appointment_back(void **state)
     rig_stop(rig); /* looks that nobody has the role */
 }
 
-/* Of a worker that has just begun: how long its end takes. */
-static int64_t
-sigterm_after(struct rig *rig, int yields)
+/* Stops the process where it is; what it has written is then all that it has done. */
+static void
+freeze(pid_t pid)
 {
-    rig_spawn(rig, 0, 0, &reply);
-    assert_int_equal(reply.header.type, HANDSHAKE_READY);
-    kill(rig->workers[0][0].pid, SIGINT);
-    for (int k = 0; k < yields; k++)
-        sched_yield();
-    int64_t began_ns = clock_now_ns();
-    kill(rig->workers[0][0].pid, SIGTERM);
-    rig_assert_exit(rig_wait_worker(rig, 0, 0), 0);
-    close(rig->workers[0][0].control);
-    rig->workers[0][0].control = 0;
-    return clock_now_ns() - began_ns;
+    int status;
+    kill(pid, SIGSTOP);
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
 }
 
-/* Many times, so that the signal meets every moment of going to sleep; none waits for the sleep's
- * own end. A busy machine makes some slow, not most. What a terminal sends is not for the worker.
+/*
+ * SIGTERM to a worker that was frozen after `yields`: when it goes on it meets the signal before
+ * anything else. If it was asleep, or about to be, its bell was rung and the sleep is over; if not,
+ * it does not go to sleep any more. Nothing else rings here. Returns whether it was asleep.
  */
+static bool
+sigterm_after(struct rig *rig, int yields)
+{
+    const struct rig_worker *worker = &rig->workers[0][0];
+    struct shm_doorbell *bell = &region_worker(&rig->region, 0, 0)->bell;
+    rig_spawn(rig, 0, 0, &reply);
+    assert_int_equal(reply.header.type, HANDSHAKE_READY);
+    kill(worker->pid, SIGINT);
+    if (yields < 0)
+        rig_wait_asleep(rig, 0, 0);
+    for (int k = 0; k < yields; k++)
+        sched_yield();
+    freeze(worker->pid);
+    bool asleep = atomic_load(&bell->asleep) != 0;
+    uint32_t rung = atomic_load(&bell->sequence);
+    uint64_t sleeps = rig_counter(rig, 0, WORKER_SLEEPS);
+    kill(worker->pid, SIGTERM);
+    kill(worker->pid, SIGCONT);
+    rig_assert_exit(rig_wait_worker(rig, 0, 0), 0);
+    close(worker->control);
+    rig->workers[0][0].control = 0;
+    if (asleep)
+        assert_int_equal(atomic_load(&bell->sequence), rung + 1);
+    else
+        assert_int_equal(rig_counter(rig, 0, WORKER_SLEEPS), sleeps);
+    return asleep;
+}
+
+/* Many times, so that the signal meets every moment of going to sleep. What a terminal sends is not
+ * for the worker. */
 static void
 test_sigterm_is_never_missed(void **state)
 {
     (void)state;
-    enum { QUICK = 40, SLOW_MAX = 60, SLEEP_MS = 500 };
+    enum { ROUNDS = 40 };
     struct rig *rig = rig_open(&(struct rig_stage){.modelet = "probe"}, 1);
-    int quick = 0, slow = 0;
-    while (quick < QUICK) {
-        if (sigterm_after(rig, quick) < (int64_t)SLEEP_MS * NS_PER_MS)
-            quick++;
-        else if (++slow > SLOW_MAX)
-            fail_msg("%d of %d ends took a sleep's time", slow, quick + slow);
-    }
+    assert_true(sigterm_after(rig, -1));
+    for (int i = 0; i < ROUNDS; i++)
+        (void)sigterm_after(rig, i);
     rig_stop(rig);
 }
 
