@@ -17,9 +17,10 @@ sys.path += [str(ROOT / "tests" / "integration"), str(ROOT / "examples" / "mlp")
 import make as make_mlp
 import shoal_boosters
 import shoal_loads
+from shoal_ports import free_port
 from figures import difference, mean_size
 from programs import HERE, KEEP_MEMORY, PINNED, Client, Failed, LocalClient, Messages, Missing, Server
-from programs import floats, free_port, infer_request, run_json
+from programs import floats, infer_request, run_json
 from quiet import cpu_seconds, switches
 
 OUTSTANDING = (1, 16, 128)

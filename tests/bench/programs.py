@@ -4,7 +4,6 @@
 import json
 import os
 import signal
-import socket
 import struct
 import subprocess
 import time
@@ -111,20 +110,6 @@ def run_json(command, environment=None, patience=1):
 
 
 # ---- servers
-
-
-PORTS = set()
-
-
-def free_port():
-    """One that nobody listens on now, and that was not given before."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        if port not in PORTS:
-            PORTS.add(port)
-            return port
 
 
 class Server:

@@ -9,11 +9,12 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
+
+#include "../ports.h"
 
 enum { TURN_MS = 20, TEXT_MAX = 256 };
 
@@ -107,42 +108,6 @@ run(const char *format, ...)
 }
 
 /* ---- servers ---- */
-
-/* True: no other test that runs has it. The name goes with the process. */
-static bool
-port_reserve(int port)
-{
-    struct sockaddr_un name = {.sun_family = AF_UNIX};
-    int length = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "shoal-port-%d", port);
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
-    if (bind(fd, (struct sockaddr *)&name, bytes) == 0)
-        return true;
-    close(fd);
-    return false;
-}
-
-/* Below those that the system gives to clients, so that it stays free while a member is down. */
-int
-free_port(void)
-{
-    static uint64_t state;
-    if (state == 0)
-        assert_int_equal(getrandom(&state, sizeof(state), 0), sizeof(state));
-    for (;;) {
-        int port = 20000 + (int)(rig_draw(&state) % 12000);
-        struct sockaddr_in address = {.sin_family = AF_INET,
-                                      .sin_port = htons((uint16_t)port),
-                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        assert_true(fd >= 0);
-        int bound = bind(fd, (struct sockaddr *)&address, sizeof(address));
-        close(fd);
-        if (bound == 0 && port_reserve(port))
-            return port;
-    }
-}
 
 static const char *
 etcd_path(void)

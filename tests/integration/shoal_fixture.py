@@ -18,12 +18,13 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
 import time
 import unittest
+
+from shoal_ports import free_port  # noqa: F401: tests take it from here
 
 SOURCE = pathlib.Path(os.environ.get("SHOAL_SOURCE_DIR",
                                      pathlib.Path(__file__).resolve().parents[2]))
@@ -128,24 +129,6 @@ def children(pid):
         if len(fields) > 1 and int(fields[1]) == pid and fields[0] not in "ZX":
             found.append(int(entry.name))
     return sorted(found)
-
-
-PORTS_GIVEN = set()
-
-
-def free_port():
-    """For who listens there in a moment, and maybe goes and comes back: below those that the system
-    gives to clients and for port 0, and those of the tests in C (tests/etcd/rig.c)."""
-    while True:
-        port = random.SystemRandom().randrange(10000, 20000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-        if port not in PORTS_GIVEN:
-            PORTS_GIVEN.add(port)
-            return port
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,6 +34,8 @@
 #include "base/clock.h"
 #include "coordinator/front/http.h"
 
+#include "../ports.h"
+
 enum {
     HEADER_MAX = 4096,
     BODY_MAX = 1 << 20,
@@ -158,18 +160,6 @@ on_error_body(const char *text, char *body, size_t room)
 }
 
 /* ---- the server ---- */
-
-static inline uint16_t
-free_port(void)
-{
-    int fd = socket(AF_INET6, SOCK_STREAM, 0);
-    struct sockaddr_in6 at = {.sin6_family = AF_INET6};
-    socklen_t bytes = sizeof(at);
-    CHECK(bind(fd, (struct sockaddr *)&at, bytes) == 0);
-    CHECK(getsockname(fd, (struct sockaddr *)&at, &bytes) == 0);
-    close(fd);
-    return ntohs(at.sin6_port);
-}
 
 static inline int
 setup_with(void **state, int64_t idle_timeout_ns)
