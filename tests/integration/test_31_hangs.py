@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker that does not come back from a run is killed after `run_timeout_ms`, and only then.
 
-The puppet hangs in `run` until it is told to go on, or its process is stopped there by SIGSTOP. That
-nobody is killed who must not be is shown beside somebody who began later and was.
+The puppet hangs in `run` until it is told to go on, or stops its own process there. No test has to do
+anything before a run has lasted that long. A worker that must not be killed is shown beside one that
+began later and was.
 
 ctest: timeout=180 presets=dev
 """
@@ -17,7 +18,6 @@ from shoal_ctl import shoalctl
 from shoal_fixture import Shoald, is_alive, node, pipeline, stage, wait_until
 
 LIMIT_MS = 300
-AMPLE_MS = 2000  # where the test itself must do something before a run has lasted so long
 
 
 def puppet(name="puppet", stages=None, **keys):
@@ -35,6 +35,18 @@ class HangTest(unittest.TestCase):
         future = client.tell(f"hold {name}", model)
         wait_until((shoald.folder / f"{name}.held").exists, "the request to be running")
         return future
+
+    def batch(self, shoald, client, texts):
+        """These in one batch: they come while the only worker is stopped, idle."""
+        worker, = shoald.workers("puppet")
+        self.check_serves(client)
+        shoald.wait_all_returned("puppet")
+        os.kill(worker.pid, signal.SIGSTOP)
+        futures = [client.tell(text) for text in texts]
+        shoald.wait_stat("puppet", lambda stat: stat["stages"][0]["depth"] == len(texts),
+                         f"{len(texts)} to wait")
+        os.kill(worker.pid, signal.SIGCONT)
+        return futures
 
     def check_poison(self, future):
         code, text = failure(future)
@@ -68,23 +80,18 @@ class TestHang(HangTest):
 
     def test_runs_again_after_the_first(self):
         """What hung once may succeed the second time."""
-        shoald, client = self.start(puppet(workers=2, run_timeout_ms=AMPLE_MS))
-        future = self.hold(shoald, client, "a")
+        shoald, client = self.start(puppet(workers=2))
+        answer = client.tell("hold-once a").result()
+        self.assertEqual(said(answer), "hold-once a")
         hung = shoald.wait_log(r"worker_hung .*pid=(\d+) ")
-        (shoald.folder / "a.go").touch()
-        answer = future.result()
-        self.assertEqual(said(answer), "hold a")
         self.assertNotEqual(said_pid(answer), int(hung[1]))
         stat = shoald.wait_all_returned("puppet")
         self.assertEqual((stat["poison"], stat["run_again"]), (0, 1))
 
     def test_the_rest_of_the_batch_survives(self):
-        shoald, client = self.start(puppet(batch_size=8, run_timeout_ms=AMPLE_MS))
-        first = self.hold(shoald, client, "a")
-        futures = [client.tell("hold b" if i == 5 else f"echo {i}") for i in range(8)]
-        shoald.wait_stat("puppet", lambda stat: stat["stages"][0]["depth"] == 8, "8 to wait")
-        (shoald.folder / "a.go").touch()
-        first.result()
+        shoald, client = self.start(puppet(batch_size=8))
+        futures = self.batch(shoald, client,
+                             ["hold b" if i == 5 else f"echo {i}" for i in range(8)])
         for i, future in enumerate(futures):
             if i == 5:
                 code, text = failure(future)
@@ -96,13 +103,10 @@ class TestHang(HangTest):
         shoald.wait_log(r"worker_hung .* items=8$")
 
     def test_stopped_within_a_run(self):
-        shoald, client = self.start(puppet(run_timeout_ms=AMPLE_MS))
-        future = self.hold(shoald, client, "a")
+        shoald, client = self.start(puppet())
         worker, = shoald.workers("puppet")
-        os.kill(worker.pid, signal.SIGSTOP)
-        (shoald.folder / "a.go").touch()
-        answer = future.result()
-        self.assertEqual(said(answer), "hold a")
+        answer = client.tell("stop-once a").result()
+        self.assertEqual(said(answer), "stop-once a")
         self.assertNotEqual(said_pid(answer), worker.pid)
         self.assertFalse(is_alive(worker.pid))
         self.assertEqual(shoald.stage_stat("puppet", "puppet")["run_timeouts"], 1)
@@ -131,11 +135,7 @@ class TestHang(HangTest):
         """A batch that fails as a whole is run in halves: together they take longer than the limit,
         none of them does."""
         shoald, client = self.start(puppet(batch_size=4, run_timeout_ms=3300))
-        first = self.hold(shoald, client, "a")
-        futures = [client.tell("fail-batch 3" if i == 3 else "slow 500") for i in range(4)]
-        shoald.wait_stat("puppet", lambda stat: stat["stages"][0]["depth"] == 4, "4 to wait")
-        (shoald.folder / "a.go").touch()
-        first.result()
+        futures = self.batch(shoald, client, ["slow 500"] * 3 + ["fail-batch 3"])
         for future in futures[:3]:
             self.assertEqual(said(future.result()), "slow 500")
         self.assertEqual(failure(futures[3])[0].name, "INVALID_ARGUMENT")

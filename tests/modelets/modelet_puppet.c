@@ -6,6 +6,8 @@
  * Input "say": BYTES [1], "VERB NAME". Outputs: "said", the same text; "pid", INT64 [1].
  *   echo X         nothing
  *   hold NAME      makes NAME.held and waits until NAME.go is there
+ *   hold-once NAME the same, if NAME.held is not there yet
+ *   stop-once NAME makes NAME.held and stops itself (SIGSTOP), if NAME.held is not there yet
  *   linger NAME    the same, and also ends, with NAME.gave_up, when nobody waits for it any more
  *   slow MS        takes so many milliseconds
  *   crash X        dies by SIGABRT
@@ -163,12 +165,27 @@ puppet_describe(void *instance, struct shoal_io *io, struct shoal_error *error)
     return SHOAL_OK;
 }
 
+/* Sleeps once, however long: a busy machine makes every sleep longer. */
+static void
+wait_ms(int64_t ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += ms % 1000 * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+        continue;
+}
+
 /* Waits for the cue; 0: the item was given up instead. */
 static int
 hold(const struct puppet *self, struct shoal_batch *batch, struct shoal_item *item,
      const char *name, int linger)
 {
-    cue_give(self, name, ".held");
     while (!cue_given(self, name, ".go")) {
         if (linger && batch->host->cancelled(item)) {
             cue_give(self, name, ".gave_up");
@@ -206,12 +223,16 @@ perform(struct puppet *self, struct shoal_batch *batch, struct shoal_item *item,
         return batch->host->fail(item, SHOAL_INVALID_ARGUMENT, "\"%s\" is no VERB NAME", text);
     *name++ = '\0';
     int known = strcmp(text, "echo") == 0;
-    if (strcmp(text, "hold") == 0 || strcmp(text, "linger") == 0) {
-        if (!hold(self, batch, item, name, text[0] == 'l'))
+    int once = strcmp(text, "hold-once") == 0;
+    if (once || strcmp(text, "hold") == 0 || strcmp(text, "linger") == 0) {
+        int first = cue_give(self, name, ".held");
+        if ((first || !once) && !hold(self, batch, item, name, text[0] == 'l'))
             return batch->host->fail(item, SHOAL_CANCELLED, "given up");
+    } else if (strcmp(text, "stop-once") == 0) {
+        if (cue_give(self, name, ".held"))
+            raise(SIGSTOP);
     } else if (strcmp(text, "slow") == 0) {
-        for (int left = atoi(name); left > 0; left--)
-            wait_a_little();
+        wait_ms(atoi(name));
     } else if (strcmp(text, "crash") == 0 ||
                (strcmp(text, "crash-once") == 0 && cue_give(self, name, ".crashed"))) {
         die();
