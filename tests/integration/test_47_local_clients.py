@@ -22,7 +22,7 @@ from test_75_reload import Load
 LOCAL_LOAD = BUILD / "tests" / "integration" / "local_load"
 LACKING = BUILD / "tests" / "integration" / "lacking"
 ENOSYS = 38
-RELOADS = int(os.environ.get("SHOAL_RELOADS", "20"))
+RELOADS = int(os.environ.get("SHOAL_RELOADS", "10"))
 
 
 class Locals:

@@ -165,7 +165,7 @@ class MeshOfThree(Rig, unittest.TestCase):
         """One node's pipeline is bound to a method, and has the label that its type needs."""
         method = "/test.Pupil/Learn"
         rules = json.dumps({"learns": {"required": ["learns"]}})
-        nodes = self.start(mesh={"type_constraints": rules}, drain_timeout_ms=4000,
+        nodes = self.start(mesh={"type_constraints": rules}, drain_timeout_ms=1000,
                            each={"node-b": {"pipeline": {"method": method},
                                             "mesh": {"type_constraints": rules,
                                                      "labels": ["learns"]}}})
@@ -244,6 +244,8 @@ class MeshOfThree(Rig, unittest.TestCase):
             traffic.go_on()
             nodes["node-c"].kill()
             traffic.go_on(400)
+            self.etcd.expire("node-c")
+            traffic.go_on()
             wait_until(lambda: all(self.where(model) and "node-c" not in self.where(model)
                                    for model in models) or traffic.failed,
                        lambda: [self.where(model) for model in models])

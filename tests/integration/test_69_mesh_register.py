@@ -30,23 +30,30 @@ def entry(model, path="model", kind="pupil", of_key="", **more):
     return {"modelId": model, "modelInfo": info, **more}
 
 
-class TestRegister(Rig, unittest.TestCase):
-    def setUp(self):
-        self.etcd = Etcd()
-        self.addCleanup(self.etcd.__exit__)
+def node_with_list(etcd, listed, name="node-a", mesh=None, **keys):
+    """Not started, and left to the test; its list is in a file."""
+    node = mesh_node(etcd, name, mesh={"register": "listed.json", **(mesh or {})}, **keys)
+    (node.folder / "listed.json").write_text(json.dumps(listed))
+    return node
 
-    def node(self, listed, name="node-a", mesh=None, **keys):
-        """Not started, and left to the test; its list is in a file."""
-        node = mesh_node(self.etcd, name, mesh={"register": "listed.json", **(mesh or {})}, **keys)
-        self.addCleanup(node.discard)
-        (node.folder / "listed.json").write_text(json.dumps(listed))
-        return node
 
+class RegisterTest(Rig, unittest.TestCase):
     def end(self, node):
         node.check_still_runs()
         self.assertEqual(node.terminate(), 0, node.stderr)
         node.check_nothing_left()
         node.check_log()
+
+
+class TestRegister(RegisterTest):
+    def setUp(self):
+        self.etcd = Etcd()
+        self.addCleanup(self.etcd.__exit__)
+
+    def node(self, *args, **keys):
+        node = node_with_list(self.etcd, *args, **keys)
+        self.addCleanup(node.discard)
+        return node
 
     def check_ends(self, node, *texts):
         """It does not start, and says why."""
@@ -201,21 +208,6 @@ class TestRegister(Rig, unittest.TestCase):
             self.assertEqual(registrar.status("slow").status, LOADED)
         self.end(node)
 
-    def test_etcd_goes_meanwhile(self):
-        self.etcd.start()
-        listed = [entry("slow", of_key=key(load="slow"), ensureLoaded=True)]
-        node = self.shoald = self.node(listed)
-        node.start()
-        self.wait_held("slow")
-        self.etcd.stop()
-        node.wait_log('mesh_register_waits model="slow" error="this node cannot read or write the registry')
-        self.etcd.start()
-        node.wait_log("mesh_session_begun", count=2)
-        self.assertNotIn("ready pipelines=", node.stderr)
-        self.give("slow")
-        node.wait_ready()
-        self.end(node)
-
     def test_nobody_may_load_it_yet(self):
         self.etcd.start()
         port = free_port()
@@ -268,6 +260,42 @@ class TestRegister(Rig, unittest.TestCase):
             path = node.folder / "listed.json"
             path.write_text(text) if text else path.unlink()
             self.check_ends(node, said_of_it)
+
+
+class EtcdGone(Rig):
+    """A node that has begun to register when etcd goes. It waits for 30 s before it says so: that
+    begins before the tests of this file, and is judged after them."""
+
+    def __init__(self):
+        self.etcd = Etcd()
+        unittest.addModuleCleanup(self.etcd.__exit__)
+        self.etcd.start()
+        self.shoald = node_with_list(self.etcd,
+                                     [entry("slow", of_key=key(load="slow"), ensureLoaded=True)])
+        unittest.addModuleCleanup(self.shoald.discard)
+        self.shoald.start()
+        self.wait_held("slow")
+        self.etcd.stop()
+
+
+etcd_gone = None
+
+
+def setUpModule():
+    global etcd_gone
+    etcd_gone = EtcdGone()
+
+
+class TestEtcdGoes(RegisterTest):
+    def test_etcd_goes_meanwhile(self):
+        node = etcd_gone.shoald
+        node.wait_log('mesh_register_waits model="slow" error="this node cannot read or write the registry')
+        etcd_gone.etcd.start()
+        node.wait_log("mesh_session_begun", count=2)
+        self.assertNotIn("ready pipelines=", node.stderr)
+        etcd_gone.give("slow")
+        node.wait_ready()
+        self.end(node)
 
 
 if __name__ == "__main__":
