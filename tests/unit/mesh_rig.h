@@ -1,336 +1,261 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One node on a scripted clock, and the test is the rest: an etcd with records that transactions
- * compare, which may keep from the node what it has (a late watch), lose transactions, or their
- * answers; a runtime that answers at once, if it is to; other nodes by name. Texts are copied out
- * of actions, which do not last.
+ * One mesh core on a scripted clock. The rig plays everything around it. Its etcd holds records,
+ * applies a transaction whose compares hold, and reports the records that it named; `network` says
+ * what becomes of transactions. Its runtime answers at once while `prompt` is set. The other nodes
+ * are what the test says of them. What the core does is a list of lines since `begin`:
+ *
+ *     write m1 self:loading other:loaded     (the copies in the order of the record)
+ *     create m1 self:loaded                  (a write that expects no record)
+ *     delete m1       set v1 m1 m2           (a vmodel's active and target)       unset v1
+ *     compare m1                             (a transaction that writes nothing)
+ *     ensure m1 other advance 2              (instance, class, copies wanted)
+ *     serve 3 m1      forward 3 m1 other hit      answer 3 overloaded
+ *     size m1         load m1         unload m1         drained
+ *
+ * and the answers to orders are in `replies`.
  */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
+#include "mesh_rig_etcd.h"
 
-#include "mesh/core/mesh_core.h"
+#define MINUTE INT64_C(60000)
+#define HOUR (60 * MINUTE)
 
-#define WALL INT64_C(1000000000000)
-#define HOUR INT64_C(3600000)
-
-enum { UNIT = 8192, IDS = 24, PLACES = 4, TEXT = 32, KEPT = 64, ORDERS = 8 };
-
-struct kept_place {
-    char instance[TEXT];
-    char reason[TEXT];
-    int64_t since_ms;
-    enum mesh_place_kind kind;
+enum {
+    UNIT = 8192,
+    WALL = 1000000000,
+    LOAD_MS = 3000,
+    LINES = 512,
+    CALLS = 100,
+    ORDERS = 8,
 };
 
-struct kept_model {
-    char id[TEXT], type[TEXT], path[TEXT], key[TEXT];
-    uint64_t create_revision, revision; /* 0: there is none */
-    int64_t used_ms;
-    uint32_t references;
-    bool auto_delete;
-    struct kept_place places[PLACES];
-    uint32_t place_count;
-};
-
-struct kept_vmodel {
-    char id[TEXT], owner[TEXT], active[TEXT], target[TEXT];
-    uint64_t create_revision, revision;
-    bool failed;
-};
-
-struct kept_reply {
+struct rig_reply {
     bool came;
     enum mesh_outcome outcome;
     enum mesh_model_state model;
     uint32_t copies;
-    char first[TEXT];
-    char error[4 * TEXT];
+    char first[TEXT]; /* the instance of the first copy */
+    char error[128];
     enum mesh_vmodel_state vmodel;
     char owner[TEXT], active[TEXT], target[TEXT];
     enum mesh_model_state active_state, target_state;
 };
 
-enum network { NETWORK_WELL, NETWORK_UNHEARD, NETWORK_LOST, NETWORK_LATE };
+/* An action, with all that is needed to answer it. */
+struct rig_deed {
+    enum mesh_action_kind kind;
+    uint64_t ticket;
+    char model[TEXT];
+    uint64_t txn; /* 0: it is not answered */
+    enum mesh_txn_end end;
+    uint32_t named_count; /* the records to report before the answer */
+    enum mesh_record named[MESH_WRITES_MAX];
+    char names[MESH_WRITES_MAX][TEXT];
+};
+
+enum network {
+    NETWORK_OK,
+    NETWORK_UNHEARD, /* applied; the answer is "unknown", and the watch is late */
+    NETWORK_LOST,    /* not applied; the answer is "unknown" */
+    NETWORK_LATE,    /* applied, but not answered */
+    NETWORK_DOWN,    /* neither applied nor answered */
+};
 
 static struct mesh *mesh;
 static int64_t now_ms;
-static uint64_t revision;
-static struct kept_model models[IDS];
-static struct kept_vmodel vmodels[IDS];
-static enum network network; /* what becomes of transactions */
-static bool prompt;          /* the runtime answers at once */
+static enum network network;
+static uint64_t last_txn;
+static uint64_t last_compare; /* the revision that its first record is compared with */
+static char last_absent[TEXT];
+static uint32_t txns;     /* transactions with writes since `begin` */
+static uint32_t compares; /* and those without */
+
+static bool prompt;
+static int64_t load_ms;
 static bool load_fails;
-static struct kept_reply replies[ORDERS];
-static struct mesh_action kept[KEPT]; /* since `begin`; without what they point to */
-static char kept_ids[KEPT][2][TEXT];
-static uint32_t kept_count;
-static uint32_t txns; /* since `begin`: those with writes, and those without */
-static uint32_t compares;
-static uint64_t late_txn; /* LATE: the last that was applied, and is not answered yet */
+static uint64_t size_units;
+static uint32_t concurrency;
+static uint64_t tickets[MODELS]; /* the last one of each model */
+
+static char lines[LINES][120];
+static uint32_t line_count;
+static uint32_t numbers[CALLS]; /* the last try of each call */
+static char answer_text[300];   /* of the last answer */
+static int64_t ensure_used_ms;  /* of the last "ensure" */
+static struct rig_reply replies[ORDERS];
 
 static void step(struct mesh_event event);
 
-static inline void
-set_text(char *to, const char *text)
-{
-    snprintf(to, TEXT, "%s", text == NULL ? "" : text);
-}
+/* ---- what etcd says ---- */
 
-/* ---- etcd ---- */
-
-static inline struct kept_model *
-model_at(const char *id)
-{
-    struct kept_model *spare = NULL;
-    for (int i = 0; i < IDS; i++) {
-        if (strcmp(models[i].id, id) == 0)
-            return &models[i];
-        if (spare == NULL && models[i].id[0] == '\0')
-            spare = &models[i];
-    }
-    assert_non_null(spare);
-    set_text(spare->id, id);
-    return spare;
-}
-
-static inline struct kept_vmodel *
-vmodel_at(const char *id)
-{
-    struct kept_vmodel *spare = NULL;
-    for (int i = 0; i < IDS; i++) {
-        if (strcmp(vmodels[i].id, id) == 0)
-            return &vmodels[i];
-        if (spare == NULL && vmodels[i].id[0] == '\0')
-            spare = &vmodels[i];
-    }
-    assert_non_null(spare);
-    set_text(spare->id, id);
-    return spare;
-}
-
+/* The watch reports the record as it is now. */
 static inline void
 tell_model(const char *id)
 {
-    const struct kept_model *model = model_at(id);
-    if (model->revision == 0) {
-        step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {id, revision}});
+    const struct rig_model model = *model_at(id);
+    if (model.revision == 0) {
+        step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {model.id, revision}});
         return;
     }
     struct mesh_place places[PLACES];
-    for (uint32_t i = 0; i < model->place_count; i++)
-        places[i] = (struct mesh_place){.instance = model->places[i].instance,
-                                        .reason = model->places[i].reason,
-                                        .since_ms = model->places[i].since_ms,
-                                        .kind = model->places[i].kind};
+    for (uint32_t i = 0; i < model.place_count; i++)
+        places[i] = (struct mesh_place){.instance = model.places[i].instance,
+                                        .reason = model.places[i].reason,
+                                        .since_ms = model.places[i].since_ms,
+                                        .kind = model.places[i].kind};
     step((struct mesh_event){.kind = MESH_MODEL_PUT,
-                             .model = {.id = id,
-                                       .type = model->type,
-                                       .path = model->path,
-                                       .key = model->key,
-                                       .create_revision = model->create_revision,
-                                       .revision = model->revision,
-                                       .used_ms = model->used_ms,
-                                       .references = model->references,
-                                       .auto_delete = model->auto_delete,
+                             .model = {.id = model.id,
+                                       .type = model.type,
+                                       .path = model.path,
+                                       .key = model.key,
+                                       .create_revision = model.create_revision,
+                                       .revision = model.revision,
+                                       .used_ms = model.used_ms,
+                                       .references = model.references,
+                                       .auto_delete = model.auto_delete,
                                        .places = places,
-                                       .place_count = model->place_count}});
+                                       .place_count = model.place_count}});
 }
 
 static inline void
 tell_vmodel(const char *id)
 {
-    const struct kept_vmodel *vmodel = vmodel_at(id);
-    if (vmodel->revision == 0) {
-        step((struct mesh_event){.kind = MESH_VMODEL_GONE, .gone = {id, revision}});
+    const struct rig_vmodel vmodel = *vmodel_at(id);
+    if (vmodel.revision == 0) {
+        step((struct mesh_event){.kind = MESH_VMODEL_GONE, .gone = {vmodel.id, revision}});
         return;
     }
     step((struct mesh_event){.kind = MESH_VMODEL_PUT,
-                             .vmodel = {.id = id,
-                                        .owner = vmodel->owner,
-                                        .active = vmodel->active,
-                                        .target = vmodel->target,
-                                        .create_revision = vmodel->create_revision,
-                                        .revision = vmodel->revision,
-                                        .failed = vmodel->failed}});
+                             .vmodel = {.id = vmodel.id,
+                                        .owner = vmodel.owner,
+                                        .active = vmodel.active,
+                                        .target = vmodel.target,
+                                        .create_revision = vmodel.create_revision,
+                                        .revision = vmodel.revision,
+                                        .failed = vmodel.failed}});
 }
 
 static inline void
-apply_model(const struct mesh_write *write)
+answer_txn(const struct rig_deed *deed)
 {
-    const struct mesh_model *given = &write->model;
-    struct kept_model *model = model_at(given->id);
-    uint64_t created = model->create_revision;
-    bool is_new = model->revision == 0;
-    memset(model, 0, sizeof(*model));
-    set_text(model->id, given->id);
-    if (write->verb == MESH_VERB_DELETE)
+    for (uint32_t i = 0; i < deed->named_count; i++)
+        if (deed->named[i] == MESH_RECORD_MODEL)
+            tell_model(deed->names[i]);
+        else
+            tell_vmodel(deed->names[i]);
+    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {deed->txn, deed->end}});
+}
+
+/* ---- the step ---- */
+
+static inline void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    assert_true(line_count < LINES);
+    vsnprintf(lines[line_count++], sizeof(lines[0]), format, arguments);
+    va_end(arguments);
+}
+
+static inline void
+say_write(const struct mesh_write *write)
+{
+    static const char *const KINDS[] = {"loading", "loaded", "failed"};
+    const struct mesh_model *model = &write->model;
+    char places[100] = "";
+    size_t used = 0;
+    if (write->record == MESH_RECORD_VMODEL) {
+        if (write->verb == MESH_VERB_DELETE)
+            say("unset %s", write->vmodel.id);
+        else
+            say("set %s %s %s", write->vmodel.id, write->vmodel.active, write->vmodel.target);
         return;
-    set_text(model->type, given->type);
-    set_text(model->path, given->path);
-    set_text(model->key, given->key);
-    model->create_revision = is_new ? revision : created;
-    model->revision = revision;
-    model->used_ms = given->used_ms;
-    model->references = given->references;
-    model->auto_delete = given->auto_delete;
-    assert_true(given->place_count <= PLACES);
-    model->place_count = given->place_count;
-    for (uint32_t i = 0; i < given->place_count; i++) {
-        set_text(model->places[i].instance, given->places[i].instance);
-        set_text(model->places[i].reason, given->places[i].reason);
-        model->places[i].since_ms = given->places[i].since_ms;
-        model->places[i].kind = given->places[i].kind;
     }
+    if (write->verb == MESH_VERB_DELETE) {
+        say("delete %s", model->id);
+        return;
+    }
+    for (uint32_t i = 0; i < model->place_count; i++)
+        used += (size_t)snprintf(places + used, sizeof(places) - used, " %s:%s",
+                                 model->places[i].instance, KINDS[model->places[i].kind]);
+    say("%s %s%s", write->compare == 0 ? "create" : "write", model->id, places);
 }
 
 static inline void
-apply_vmodel(const struct mesh_write *write)
+read_txn(const struct mesh_txn *txn, struct rig_deed *deed)
 {
-    const struct mesh_vmodel *given = &write->vmodel;
-    struct kept_vmodel *vmodel = vmodel_at(given->id);
-    uint64_t created = vmodel->create_revision;
-    bool is_new = vmodel->revision == 0;
-    memset(vmodel, 0, sizeof(*vmodel));
-    set_text(vmodel->id, given->id);
-    if (write->verb == MESH_VERB_DELETE)
-        return;
-    set_text(vmodel->owner, given->owner);
-    set_text(vmodel->active, given->active);
-    set_text(vmodel->target, given->target);
-    vmodel->create_revision = is_new ? revision : created;
-    vmodel->revision = revision;
-    vmodel->failed = given->failed;
-}
-
-static inline const char *
-id_of(const struct mesh_write *write)
-{
-    return write->record == MESH_RECORD_MODEL ? write->model.id : write->vmodel.id;
-}
-
-static inline bool
-holds(const struct mesh_txn *txn)
-{
-    bool all = txn->session == 5;
+    bool writes = false;
     for (uint32_t i = 0; i < txn->write_count; i++) {
         const struct mesh_write *write = &txn->writes[i];
-        uint64_t is = write->record == MESH_RECORD_MODEL ? model_at(id_of(write))->revision
-                                                         : vmodel_at(id_of(write))->revision;
-        all = all && is == write->compare;
-        for (uint32_t other = 0; other < i; other++) /* etcd takes each key once */
-            assert_true(txn->writes[other].record != write->record ||
-                        strcmp(id_of(&txn->writes[other]), id_of(write)) != 0);
+        deed->named[i] = write->record;
+        set_text(deed->names[i], id_of(write));
+        if (write->verb != MESH_VERB_COMPARE) {
+            writes = true;
+            say_write(write);
+        }
     }
-    return all;
-}
-
-static inline void
-apply(const struct mesh_txn *txn)
-{
-    revision++;
-    for (uint32_t i = 0; i < txn->write_count; i++) {
-        const struct mesh_write *write = &txn->writes[i];
-        if (write->verb == MESH_VERB_COMPARE)
-            continue;
-        if (write->record == MESH_RECORD_MODEL)
-            apply_model(write);
-        else
-            apply_vmodel(write);
-    }
-}
-
-struct told {
-    uint64_t txn;
-    enum mesh_txn_end end;
-    uint32_t count;
-    enum mesh_record records[MESH_WRITES_MAX];
-    char ids[MESH_WRITES_MAX][TEXT];
-};
-
-/* What the transaction named, as it is now; then its end. */
-static inline void
-tell(const struct told *told)
-{
-    for (uint32_t i = 0; i < told->count; i++)
-        if (told->records[i] == MESH_RECORD_MODEL)
-            tell_model(told->ids[i]);
-        else
-            tell_vmodel(told->ids[i]);
-    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {told->txn, told->end}});
-}
-
-static inline struct told
-run_txn(const struct mesh_txn *txn)
-{
-    struct told told = {.txn = txn->txn, .count = txn->write_count};
-    bool only_compares = true;
-    for (uint32_t i = 0; i < txn->write_count; i++) {
-        told.records[i] = txn->writes[i].record;
-        set_text(told.ids[i], id_of(&txn->writes[i]));
-        only_compares = only_compares && txn->writes[i].verb == MESH_VERB_COMPARE;
-    }
-    txns += !only_compares;
-    compares += only_compares;
-    bool held = holds(txn);
-    if (held && network != NETWORK_LOST)
+    if (!writes)
+        say("compare %s", id_of(&txn->writes[0]));
+    txns += writes;
+    compares += !writes;
+    last_txn = txn->txn;
+    last_compare = txn->writes[0].compare;
+    set_text(last_absent, txn->absent);
+    bool hold = compares_hold(txn);
+    if (hold && network != NETWORK_LOST && network != NETWORK_DOWN)
         apply(txn);
-    told.end = held ? MESH_TXN_OK : MESH_TXN_LOST;
-    if (network == NETWORK_WELL)
-        return told;
-    late_txn = txn->txn;
-    told.count = 0;
-    told.end = MESH_TXN_UNKNOWN;
-    if (network == NETWORK_LATE)
-        told.txn = 0;
-    return told;
-}
-
-/* ---- a step ---- */
-
-static inline void
-follow(const struct mesh_action *action)
-{
-    struct mesh_event event = {.loaded = {.ticket = action->load.ticket, .freed = true}};
-    if (!prompt)
-        return;
-    if (action->kind == MESH_DO_SIZE)
-        event.kind = MESH_SIZE_PREDICTED;
-    else if (action->kind == MESH_DO_LOAD)
-        event.kind = MESH_LOAD_ENDED;
-    else if (action->kind == MESH_DO_UNLOAD)
-        event.kind = MESH_UNLOAD_ENDED;
-    else
-        return;
-    if (action->kind == MESH_DO_LOAD && load_fails) {
-        event.loaded.end = MESH_LOAD_NOT_ATTEMPTED;
-        event.loaded.reason = "broken";
+    if (network == NETWORK_OK || network == NETWORK_UNHEARD || network == NETWORK_LOST)
+        deed->txn = txn->txn;
+    deed->end = hold ? MESH_TXN_OK : MESH_TXN_LOST;
+    deed->named_count = txn->write_count;
+    if (network != NETWORK_OK) {
+        deed->end = MESH_TXN_UNKNOWN;
+        deed->named_count = 0;
     }
-    event.loaded.size_bytes = UNIT;
-    step(event);
 }
 
 static inline void
-keep_reply(const struct mesh_action *action)
+read_attempt(const struct mesh_action *action)
 {
-    struct kept_reply *reply = &replies[action->reply.order];
-    assert_false(reply->came);
+    static const char *const HOPS[] = {"entry", "load", "hit"};
+    assert_true(action->attempt.call < CALLS);
+    numbers[action->attempt.call] = action->attempt.number;
+    if (action->kind == MESH_DO_SERVE)
+        say("serve %u %s", action->attempt.call, action->attempt.model);
+    else
+        say("forward %u %s %s %s", action->attempt.call, action->attempt.model,
+            action->attempt.instance, HOPS[action->attempt.hop]);
+}
+
+static inline void
+read_answer(const struct mesh_action *action)
+{
+    static const char *const ENDS[] = {"ok",          "not-here",    "refused",   "load-failed",
+                                       "overloaded",  "unreachable", "not-found", "failed",
+                                       "unavailable", "deadline",    "full"};
+    const char *text = action->answer.text;
+    say("answer %u %s", action->answer.call, ENDS[action->answer.end]);
+    snprintf(answer_text, sizeof(answer_text), "%s", text == NULL ? "" : text);
+}
+
+static inline void
+read_reply(const struct mesh_action *action)
+{
+    struct rig_reply *reply = &replies[action->reply.order];
     const struct mesh_status *status = &action->reply.model;
     const struct mesh_vmodel_status *vmodel = &action->reply.vmodel;
-    *reply = (struct kept_reply){.came = true,
-                                 .outcome = action->reply.outcome,
-                                 .model = status->state,
-                                 .copies = status->place_count,
-                                 .vmodel = vmodel->state,
-                                 .active_state = vmodel->active_status.state,
-                                 .target_state = vmodel->target_status.state};
+    assert_false(reply->came);
+    *reply = (struct rig_reply){.came = true,
+                                .outcome = action->reply.outcome,
+                                .model = status->state,
+                                .copies = status->place_count,
+                                .vmodel = vmodel->state,
+                                .active_state = vmodel->active_status.state,
+                                .target_state = vmodel->target_status.state};
     if (status->place_count > 0)
         set_text(reply->first, status->places[0].instance);
     snprintf(reply->error, sizeof(reply->error), "%s", status->error == NULL ? "" : status->error);
@@ -340,151 +265,232 @@ keep_reply(const struct mesh_action *action)
 }
 
 static inline void
+read_ensure(const struct mesh_action *action)
+{
+    static const char *const CLASSES[] = {"call", "migration", "copy", "advance"};
+    say("ensure %s %s %s %u", action->ensure.model, action->ensure.instance,
+        CLASSES[action->ensure.class], action->ensure.target);
+    ensure_used_ms = action->ensure.used_ms;
+}
+
+static inline void
+read_load(const char *verb, const struct mesh_action *action, struct rig_deed *deed)
+{
+    say("%s %s", verb, action->load.model);
+    set_text(deed->model, action->load.model);
+    deed->ticket = action->load.ticket;
+    tickets[model_at(deed->model) - models] = deed->ticket;
+}
+
+static inline struct rig_deed
+read_action(const struct mesh_action *action)
+{
+    struct rig_deed deed = {.kind = action->kind};
+    switch (action->kind) {
+    case MESH_DO_TXN: read_txn(&action->txn, &deed); break;
+    case MESH_DO_SERVE:
+    case MESH_DO_FORWARD: read_attempt(action); break;
+    case MESH_DO_ANSWER: read_answer(action); break;
+    case MESH_DO_REPLY: read_reply(action); break;
+    case MESH_DO_ENSURE: read_ensure(action); break;
+    case MESH_DO_SIZE: read_load("size", action, &deed); break;
+    case MESH_DO_LOAD: read_load("load", action, &deed); break;
+    case MESH_DO_UNLOAD: read_load("unload", action, &deed); break;
+    case MESH_DO_DRAINED: say("drained"); break;
+    }
+    return deed;
+}
+
+static inline void
+runtime_answers(enum mesh_event_kind kind, uint64_t ticket)
+{
+    bool failed = kind == MESH_LOAD_ENDED && load_fails;
+    step((struct mesh_event){.kind = kind,
+                             .loaded = {.ticket = ticket,
+                                        .size_bytes = size_units * UNIT,
+                                        .end = failed ? MESH_LOAD_NOT_ATTEMPTED : MESH_LOAD_OK,
+                                        .reason = failed ? "broken" : NULL,
+                                        .max_concurrency = concurrency,
+                                        .freed = true}});
+}
+
+static inline void
+answer_deed(const struct rig_deed *deed)
+{
+    if (deed->txn != 0)
+        answer_txn(deed);
+    if (!prompt)
+        return;
+    if (deed->kind == MESH_DO_SIZE)
+        runtime_answers(MESH_SIZE_PREDICTED, deed->ticket);
+    if (deed->kind == MESH_DO_UNLOAD)
+        runtime_answers(MESH_UNLOAD_ENDED, deed->ticket);
+    if (deed->kind == MESH_DO_LOAD) {
+        now_ms += load_ms;
+        runtime_answers(MESH_LOAD_ENDED, deed->ticket);
+    }
+}
+
+static void
 step(struct mesh_event event)
 {
     event.now_ms = now_ms;
     event.wall_ms = WALL + now_ms;
     struct mesh_actions actions = mesh_step(mesh, &event);
     mesh_check(mesh);
-    struct told told[KEPT];
-    uint32_t told_count = 0;
-    uint32_t first = kept_count;
-    for (uint32_t i = 0; i < actions.count; i++) {
-        const struct mesh_action *action = &actions.at[i];
-        assert_true(kept_count < KEPT);
-        kept[kept_count] = *action;
-        if (action->kind == MESH_DO_ENSURE) {
-            set_text(kept_ids[kept_count][0], action->ensure.model);
-            set_text(kept_ids[kept_count][1], action->ensure.instance);
-        } else if (action->kind == MESH_DO_FORWARD || action->kind == MESH_DO_SERVE) {
-            set_text(kept_ids[kept_count][0], action->attempt.model);
-            set_text(kept_ids[kept_count][1], action->attempt.instance);
-        }
-        kept_count++;
-        if (action->kind == MESH_DO_TXN)
-            told[told_count++] = run_txn(&action->txn);
-        else if (action->kind == MESH_DO_REPLY)
-            keep_reply(action);
-    }
-    uint32_t last = kept_count;
-    for (uint32_t i = 0; i < told_count; i++)
-        if (told[i].txn != 0)
-            tell(&told[i]);
-    for (uint32_t i = first; i < last; i++)
-        follow(&kept[i]);
+    uint32_t count = actions.count;
+    struct rig_deed *deeds = calloc(count + 1, sizeof(*deeds));
+    assert_non_null(deeds);
+    for (uint32_t i = 0; i < count; i++)
+        deeds[i] = read_action(&actions.at[i]);
+    for (uint32_t i = 0; i < count; i++)
+        answer_deed(&deeds[i]);
+    free(deeds);
 }
+
+/* ---- what a test does ---- */
 
 static inline void
 begin(void)
 {
-    kept_count = 0;
+    line_count = 0;
     txns = 0;
     compares = 0;
     memset(replies, 0, sizeof(replies));
 }
 
-static inline const struct mesh_action *
-seen(enum mesh_action_kind kind)
+static inline void
+pass(int64_t ms)
 {
-    for (uint32_t i = 0; i < kept_count; i++)
-        if (kept[i].kind == kind)
-            return &kept[i];
-    return NULL;
-}
-
-static inline uint32_t
-count_seen(enum mesh_action_kind kind)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < kept_count; i++)
-        count += kept[i].kind == kind;
-    return count;
-}
-
-static inline const char *
-seen_id(enum mesh_action_kind kind, int which)
-{
-    for (uint32_t i = 0; i < kept_count; i++)
-        if (kept[i].kind == kind)
-            return kept_ids[i][which];
-    return "none";
+    now_ms += ms;
+    step((struct mesh_event){.kind = MESH_TICK});
 }
 
 static inline void
 tick(int64_t after_ms)
 {
-    now_ms += after_ms;
-    step((struct mesh_event){.kind = MESH_TICK});
-}
-
-/* ---- what the tests do ---- */
-
-static inline void
-order_more(struct mesh_order said)
-{
-    said.deadline_ms = now_ms + 60000;
-    step((struct mesh_event){.kind = MESH_ORDER, .order = said});
-}
-
-/* Its answer, if it came in the same step. */
-static inline const struct kept_reply *
-order(struct mesh_order said)
-{
     begin();
-    order_more(said);
-    return &replies[said.order];
+    pass(after_ms);
 }
 
-static inline enum mesh_outcome
-outcome(struct mesh_order said)
-{
-    const struct kept_reply *reply = order(said);
-    assert_true(reply->came);
-    return reply->outcome;
-}
-
-/* The first of the rest is the type, or the target; then fields by name. */
-#define REGISTER(id, ...)                                                                          \
-    ((struct mesh_order){.kind = MESH_REGISTER, .model = (id), .type = __VA_ARGS__})
-#define SET(id, ...)                                                                               \
-    ((struct mesh_order){.kind = MESH_SET_VMODEL, .vmodel = (id), .model = __VA_ARGS__})
-
+/* Writes a copy into the record; the node does not see that yet. */
 static inline void
-instance(const char *id, uint64_t session, uint64_t room)
+place(const char *id, const char *instance, enum mesh_place_kind kind, int64_t since_ms)
 {
-    step(
-        (struct mesh_event){.kind = MESH_INSTANCE_PUT,
-                            .instance = {.id = id,
-                                         .labels = "",
-                                         .session = session,
-                                         .revision = ++revision,
-                                         .figures = {.capacity_units = 1000, .free_units = room}}});
-}
-
-/* Somebody else writes a place into the record. */
-static inline void
-place(const char *id, const char *at, enum mesh_place_kind kind, int64_t since_ms)
-{
-    struct kept_model *model = model_at(id);
-    struct kept_place *there = NULL;
+    struct rig_model *model = model_at(id);
+    struct rig_place *place = NULL;
     for (uint32_t i = 0; i < model->place_count; i++)
-        if (strcmp(model->places[i].instance, at) == 0)
-            there = &model->places[i];
-    if (there == NULL)
-        there = &model->places[model->place_count++];
-    assert_true(model->place_count <= PLACES);
-    set_text(there->instance, at);
-    set_text(there->reason, kind == MESH_PLACE_FAILED ? "broken" : "");
-    there->since_ms = WALL + since_ms;
-    there->kind = kind;
+        if (strcmp(model->places[i].instance, instance) == 0)
+            place = &model->places[i];
+    if (place == NULL) {
+        assert_true(model->place_count < PLACES);
+        place = &model->places[model->place_count++];
+    }
+    set_text(place->instance, instance);
+    set_text(place->reason, kind == MESH_PLACE_FAILED ? "broken" : "");
+    place->since_ms = WALL + since_ms;
+    place->kind = kind;
     model->revision = ++revision;
 }
 
 static inline void
-place_and_tell(const char *id, const char *at, enum mesh_place_kind kind)
+add_place(const char *id, const char *instance, enum mesh_place_kind kind)
 {
-    place(id, at, kind, now_ms);
+    place(id, instance, kind, now_ms);
     tell_model(id);
+}
+
+/* Writes a record, its copies given as "a:loaded b:failed", as of now. */
+static inline void
+put_as(const char *id, const char *type, const char *copies, int64_t used_ms)
+{
+    struct rig_model *model = model_at(id);
+    set_text(model->type, type);
+    snprintf(model->path, TEXT, "p-%.20s", id);
+    model->used_ms = used_ms;
+    model->revision = ++revision;
+    if (model->create_revision == 0)
+        model->create_revision = revision;
+    model->place_count = 0;
+    for (; *copies != '\0'; copies += strspn(copies, " ")) {
+        struct rig_place *place = &model->places[model->place_count++];
+        char kind[TEXT];
+        assert_int_equal(sscanf(copies, "%23[^:]:%23[^ ]", place->instance, kind), 2);
+        place->since_ms = WALL + now_ms;
+        place->kind = kind[0] == 'f'                ? MESH_PLACE_FAILED
+                      : strcmp(kind, "loaded") == 0 ? MESH_PLACE_LOADED
+                                                    : MESH_PLACE_LOADING;
+        copies += strcspn(copies, " ");
+    }
+    tell_model(id);
+}
+
+static inline void
+put(const char *id, const char *copies)
+{
+    put_as(id, "t", copies, WALL + now_ms);
+}
+
+static inline void
+model_gone(const char *id)
+{
+    step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {id, ++revision}});
+}
+
+static inline void
+instance_with(struct mesh_instance instance)
+{
+    instance.revision = ++revision;
+    if (instance.labels == NULL)
+        instance.labels = "";
+    if (instance.session == 0)
+        instance.session = revision;
+    step((struct mesh_event){.kind = MESH_INSTANCE_PUT, .instance = instance});
+}
+
+/* `free_units` of 1,000 are free; the oldest model there was used just now. */
+static inline void
+instance(const char *id, uint64_t free_units)
+{
+    instance_with((struct mesh_instance){
+        .id = id,
+        .session = strcmp(id, "self") == 0 ? session : 7,
+        .figures = {.capacity_units = 1000, .free_units = free_units, .oldest_ms = WALL + now_ms}});
+}
+
+static inline void
+instance_gone(const char *id)
+{
+    step((struct mesh_event){.kind = MESH_INSTANCE_GONE, .gone = {id, ++revision}});
+}
+
+static inline void
+runtime(uint64_t capacity_units)
+{
+    step((struct mesh_event){.kind = MESH_RUNTIME,
+                             .runtime = {.capacity_bytes = capacity_units * UNIT,
+                                         .default_bytes = UINT64_C(100) * UNIT,
+                                         .loaders = 1,
+                                         .load_timeout_ms = 9000}});
+}
+
+/* The runtime finishes what it was last asked to do with the model. */
+static inline void
+runtime_ends(enum mesh_event_kind kind, const char *model)
+{
+    runtime_answers(kind, tickets[model_at(model) - models]);
+}
+
+static inline void
+set_session(uint64_t given)
+{
+    step((struct mesh_event){.kind = MESH_SESSION, .session = {given}});
+}
+
+static inline void
+mirror_is_whole(void)
+{
+    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
 }
 
 static inline void
@@ -494,92 +500,168 @@ lead(bool is_leader)
 }
 
 static inline void
-call_model(uint32_t number, const char *model)
+drain(void)
 {
-    begin();
+    step((struct mesh_event){.kind = MESH_DRAIN});
+}
+
+static inline void
+call_as(uint32_t call, const char *model, enum mesh_hop hop)
+{
     step((struct mesh_event){.kind = MESH_CALL,
-                             .call = {.call = number,
+                             .call = {.call = call,
                                       .model = model,
+                                      .hop = hop,
                                       .balance = MESH_BALANCE_CALLER,
-                                      .deadline_ms = now_ms + 60000}});
+                                      .deadline_ms = now_ms + MINUTE}});
 }
 
 static inline void
-call(uint32_t number, const char *vmodel)
+cancel(uint32_t call)
+{
+    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = call}});
+}
+
+static inline void
+end_call(uint32_t call, enum mesh_end end, uint64_t took_us)
+{
+    step((struct mesh_event){
+        .kind = MESH_TRY_ENDED,
+        .tried = {.call = call, .number = numbers[call], .end = end, .took_us = took_us}});
+}
+
+/* The runtime does not know the model of the call that it was to serve. */
+static inline void
+vanish(uint32_t call)
+{
+    step((struct mesh_event){
+        .kind = MESH_TRY_ENDED,
+        .tried = {
+            .call = call, .number = numbers[call], .end = MESH_END_NOT_HERE, .vanished = true}});
+}
+
+static inline void
+load_here(const char *model)
+{
+    call_as(0, model, MESH_HOP_LOAD);
+    end_call(0, MESH_END_OK, 0);
+}
+
+/* Calls a model, which this node loads if it has to. */
+static inline void
+use(const char *model)
+{
+    now_ms++;
+    call_as(0, model, MESH_HOP_ENTRY);
+    end_call(0, MESH_END_OK, 0);
+    assert_int_equal(mesh_state(mesh, model), MESH_STATE_LOADED);
+}
+
+static inline void
+order_more(struct mesh_order order)
+{
+    order.deadline_ms = now_ms + MINUTE;
+    step((struct mesh_event){.kind = MESH_ORDER, .order = order});
+}
+
+/* Its reply has not come if it waits for something. */
+static inline const struct rig_reply *
+order(struct mesh_order given)
 {
     begin();
-    step((struct mesh_event){.kind = MESH_CALL,
-                             .call = {.call = number,
-                                      .vmodel = vmodel,
-                                      .balance = MESH_BALANCE_CALLER,
-                                      .deadline_ms = now_ms + 60000}});
+    order_more(given);
+    return &replies[given.order];
+}
+
+static inline enum mesh_outcome
+outcome(struct mesh_order given)
+{
+    const struct rig_reply *reply = order(given);
+    assert_true(reply->came);
+    return reply->outcome;
+}
+
+/* The type, or the target, comes after the id; then fields by name. */
+#define REGISTER(id, ...)                                                                          \
+    ((struct mesh_order){.kind = MESH_REGISTER, .model = (id), .type = __VA_ARGS__})
+#define SET(id, ...)                                                                               \
+    ((struct mesh_order){.kind = MESH_SET_VMODEL, .vmodel = (id), .model = __VA_ARGS__})
+
+/* ---- what a test sees ---- */
+
+/* How many lines begin with these words. */
+static inline uint32_t
+seen(const char *words)
+{
+    size_t length = strlen(words);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < line_count; i++)
+        count += strncmp(lines[i], words, length) == 0 &&
+                 (lines[i][length] == '\0' || lines[i][length] == ' ');
+    return count;
 }
 
 static inline void
-try_ends(const struct mesh_action *action, enum mesh_end end)
+print_lines(void)
 {
-    const struct mesh_event event = {
-        .kind = MESH_TRY_ENDED,
-        .tried = {.call = action->attempt.call, .number = action->attempt.number, .end = end}};
-    step(event);
+    for (uint32_t i = 0; i < line_count; i++)
+        printf("  %s\n", lines[i]);
 }
 
-static inline void
-check_served(const char *model)
+#define assert_seen(words, times)                                                                  \
+    do {                                                                                           \
+        if (seen(words) != (times))                                                                \
+            print_lines();                                                                         \
+        assert_int_equal(seen(words), times);                                                      \
+    } while (0)
+
+/* ---- setup and teardown ---- */
+
+/* Starts a node that has a session, and sees an etcd with nothing in it. */
+static inline int
+start(struct mesh_config config)
 {
-    assert_string_equal(seen_id(MESH_DO_SERVE, 0), model);
-    try_ends(seen(MESH_DO_SERVE), MESH_END_OK);
+    memset(models, 0, sizeof(models));
+    memset(vmodels, 0, sizeof(vmodels));
+    now_ms = 100000;
+    revision = 10;
+    session = 5;
+    network = NETWORK_OK;
+    prompt = true;
+    load_ms = LOAD_MS;
+    load_fails = false;
+    size_units = 100;
+    concurrency = 0;
+    config.instance = "self";
+    config.models_max = config.models_max == 0 ? MODELS : config.models_max;
+    config.instances_max = 40;
+    config.calls_max = CALLS;
+    config.vmodels_max = VMODELS;
+    config.orders_max = ORDERS;
+    mesh = mesh_create(&config);
+    runtime(1000);
+    set_session(session);
+    instance("self", 900);
+    mirror_is_whole();
+    begin();
+    return 0;
 }
 
-static inline void
-check_vmodel(const char *id, const char *active, const char *target)
-{
-    assert_string_equal(vmodel_at(id)->active, active);
-    assert_string_equal(vmodel_at(id)->target, target);
-}
-
-/* I14 */
-static inline void
-check_references(void)
-{
-    for (int m = 0; m < IDS; m++) {
-        uint32_t references = 0;
-        for (int v = 0; v < IDS && models[m].id[0] != '\0'; v++)
-            references +=
-                vmodels[v].revision != 0 && (strcmp(vmodels[v].active, models[m].id) == 0 ||
-                                             strcmp(vmodels[v].target, models[m].id) == 0);
-        assert_int_equal(models[m].references, references);
-        assert_true(models[m].revision != 0 || references == 0);
-    }
-}
-
-/* This node with room for nine models, and three registered: a, b, c. */
+/* A node with room for nine models of 100 units, one loader, alone. */
 static inline int
 fresh(void **state)
 {
     (void)state;
-    now_ms = 1000;
-    revision = 10;
-    network = NETWORK_WELL;
-    prompt = true;
-    load_fails = false;
-    memset(models, 0, sizeof(models));
-    memset(vmodels, 0, sizeof(vmodels));
-    begin();
-    mesh = mesh_create(&(struct mesh_config){.instance = "self",
-                                             .models_max = 30,
-                                             .instances_max = 10,
-                                             .calls_max = 10,
-                                             .vmodels_max = 20,
-                                             .orders_max = ORDERS});
-    step((struct mesh_event){.kind = MESH_RUNTIME,
-                             .runtime = {.capacity_bytes = UINT64_C(1000) * UNIT,
-                                         .default_bytes = UINT64_C(100) * UNIT,
-                                         .loaders = 1,
-                                         .load_timeout_ms = 9000}});
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {5}});
-    instance("self", 5, 900);
-    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    return start((struct mesh_config){0});
+}
+
+/* The same with three models, a, b and c, none of them loaded, which take no time to load. */
+static inline int
+fresh_with_models(void **state)
+{
+    fresh(state);
+    load_ms = 0;
+    size_units = 1;
     assert_int_equal(outcome(REGISTER("a", "t", .path = "p")), MESH_OUTCOME_OK);
     assert_int_equal(outcome(REGISTER("b", "t", .path = "p")), MESH_OUTCOME_OK);
     assert_int_equal(outcome(REGISTER("c", "t", .path = "p")), MESH_OUTCOME_OK);
@@ -595,3 +677,7 @@ drop(void **state)
     mesh_destroy(mesh);
     return 0;
 }
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, fresh, drop)
+#define TEST_WITH_MODELS(function)                                                                 \
+    cmocka_unit_test_setup_teardown(function, fresh_with_models, drop)

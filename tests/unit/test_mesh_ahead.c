@@ -4,7 +4,7 @@
  * latest used first, and which models), G4 (into full nodes, what is clearly younger), G5 (one in
  * four seconds for each node). This node leads, and has no runtime's worth of room itself.
  */
-#include "test_mesh_script_rig.h"
+#include "mesh_rig.h"
 
 static void
 node(const char *id, uint64_t free_units, int64_t oldest_ms)
@@ -20,7 +20,7 @@ node(const char *id, uint64_t free_units, int64_t oldest_ms)
 
 /* Models m0, m1, …; the first was used last, each other one a minute before the one before it. */
 static void
-models(uint32_t count)
+put_models(uint32_t count)
 {
     char id[TEXT];
     for (uint32_t i = 0; i < count; i++) {
@@ -31,16 +31,13 @@ models(uint32_t count)
 
 /* The reaper goes through all models, which plans; after that the seconds pass. */
 static void
-lead(int64_t seconds)
+lead_for(int64_t seconds)
 {
-    step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
-    now_ms += 8 * MINUTE;
-    step((struct mesh_event){.kind = MESH_TICK});
+    lead(true);
+    pass(8 * MINUTE);
     begin();
-    for (int64_t i = 0; i < seconds; i++) {
-        now_ms += 1000;
-        step((struct mesh_event){.kind = MESH_TICK});
-    }
+    for (int64_t i = 0; i < seconds; i++)
+        pass(1000);
 }
 
 static int
@@ -57,8 +54,8 @@ test_half_of_what_is_free(void **state)
     (void)state;
     node("a", 625,
          WALL); /* half of 500 above the eighth: two models of 125, as large as its three are */
-    models(20);
-    lead(60);
+    put_models(20);
+    lead_for(60);
     assert_seen("ensure", 2);
     assert_seen("ensure m0 a advance 1", 1);
     assert_seen("ensure m1 a advance 1", 1);
@@ -69,8 +66,8 @@ test_nothing_below_an_eighth(void **state)
 {
     (void)state;
     node("a", 125, WALL + now_ms + 7 * MINUTE); /* its oldest one was used lately */
-    models(20);
-    lead(60);
+    put_models(20);
+    lead_for(60);
     assert_seen("ensure", 0);
 }
 
@@ -80,18 +77,15 @@ test_one_in_four_seconds(void **state)
     (void)state;
     node("a", 1000, WALL);
     node("b", 1000, WALL);
-    models(20);
-    lead(1);
+    put_models(20);
+    lead_for(1);
     assert_seen("ensure", 2); /* one each */
     assert_true(seen("ensure m0 a advance 1") + seen("ensure m1 a advance 1") == 1);
     begin();
-    for (int i = 0; i < 3; i++) {
-        now_ms += 1000;
-        step((struct mesh_event){.kind = MESH_TICK});
-    }
+    for (int i = 0; i < 3; i++)
+        pass(1000);
     assert_seen("ensure", 0);
-    now_ms += 1000;
-    step((struct mesh_event){.kind = MESH_TICK});
+    pass(1000);
     assert_seen("ensure", 2);
 }
 
@@ -101,22 +95,21 @@ test_which(void **state)
 {
     (void)state;
     node("a", 1000, WALL);
-    models(4);
+    put_models(4);
     put("m0", "a:loaded");
     put("m1", "x:failed y:failed");
     put("m2", "x:failed y:loaded"); /* which does not live */
-    lead(0);
+    lead_for(0);
     put_as("m3", "t", "a:loading", WALL); /* meanwhile */
-    now_ms += 1000;
-    step((struct mesh_event){.kind = MESH_TICK});
+    pass(1000);
     assert_seen("ensure", 1);
     assert_seen("ensure m2 a advance 1", 1);
     put_as("m3", "t", "", WALL + now_ms);
-    lead(0);
-    step((struct mesh_event){.kind = MESH_LEADER, .leader = {false}});
+    lead_for(0);
+    lead(false);
     tick(5000);
     assert_seen("ensure", 0);
-    step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
+    lead(true);
     tick(5000);
     assert_seen("ensure", 0); /* until it has looked again */
 }
@@ -131,10 +124,10 @@ test_into_full_nodes(void **state)
     node("a", 0, WALL + now_ms - 3 * HOUR + 8 * MINUTE); /* three hours old when it is planned */
     size_units = 25;
     put_as("old", "t", "", WALL + now_ms - 2 * HOUR - 1 * MINUTE); /* 51 minutes younger */
-    lead(10);
+    lead_for(10);
     assert_seen("ensure", 0);
     put_as("young", "t", "", WALL + now_ms - 2 * HOUR + 8 * MINUTE);
-    lead(10);
+    lead_for(10);
     assert_seen("ensure", 0); /* a model takes 100 units, a twentieth is 50 */
     instance_with((struct mesh_instance){.id = "a",
                                          .session = 7,
@@ -143,7 +136,7 @@ test_into_full_nodes(void **state)
                                                      .copies = 40,
                                                      .full = true}});
     put_as("younger", "t", "", WALL + now_ms - 2 * HOUR + 10 * MINUTE);
-    lead(30);
+    lead_for(30);
     assert_seen("ensure", 1);
     assert_seen("ensure younger a advance 1", 1);
 }
@@ -157,9 +150,9 @@ test_types(void **state)
     const struct mesh_type_rule rule = {.type = "t", .required = gpu, .required_count = 1};
     step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = &rule, .rule_count = 1}});
     node("a", 1000, WALL);
-    models(60);
+    put_models(60);
     put_as("other", "u", "", WALL);
-    lead(1);
+    lead_for(1);
     assert_seen("ensure", 1);
     assert_seen("ensure other a advance 1", 1);
 }
@@ -170,8 +163,8 @@ test_here(void **state)
 {
     (void)state;
     instance("self", 900);
-    models(2);
-    lead(10);
+    put_models(2);
+    lead_for(10);
     assert_int_equal(mesh_state(mesh, "m0"), MESH_STATE_LOADED);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
 }

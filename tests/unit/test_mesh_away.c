@@ -4,7 +4,7 @@
  * seen (G1). What is loaded is served, here and elsewhere; nothing is loaded, unloaded or written;
  * a call that needs a load is told so after 30 s. When etcd is back all is as it was.
  */
-#include "test_mesh_script_rig.h"
+#include "mesh_rig.h"
 
 enum { OWN = 1, OTHERS = 2, NEW = 3, MINUTES = 11 };
 
@@ -29,8 +29,8 @@ check_quiet(void)
 static void
 lose_etcd(void)
 {
-    rig_writes = false;
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {0}});
+    network = NETWORK_DOWN;
+    set_session(0);
     for (int second = 0; second < MINUTES * 60; second++) {
         tick(1000);
         check_quiet();
@@ -49,12 +49,12 @@ test_what_is_loaded_is_served(void **state)
     use("m1");
     put("m2", "");
     add_place("m2", "other", MESH_PLACE_LOADED);
-    step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
+    lead(true);
     lose_etcd();
-    rig_writes = true;
+    network = NETWORK_OK;
     session = revision + 1;
     begin();
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {session}});
+    set_session(session);
     instance("self", 800);
     instance("other", 500);
     for (int second = 0; second < 60; second++) {
@@ -65,9 +65,9 @@ test_what_is_loaded_is_served(void **state)
     assert_seen("unload", 0);
     check_call(OWN, "m1", "serve 1 m1");
     check_call(OTHERS, "m2", "forward 2 m2 other hit");
-    assert_int_equal(record_of("m1")->count, 1);
-    assert_string_equal(record_of("m1")->places[0].instance, "self");
-    assert_string_equal(record_of("m2")->places[0].instance, "other");
+    assert_int_equal(model_at("m1")->place_count, 1);
+    assert_string_equal(model_at("m1")->places[0].instance, "self");
+    assert_string_equal(model_at("m2")->places[0].instance, "other");
 }
 
 static void
@@ -75,14 +75,13 @@ test_what_is_not_waits(void **state)
 {
     (void)state;
     put("m3", "");
-    rig_writes = false;
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {0}});
+    network = NETWORK_DOWN;
+    set_session(0);
     begin();
     call_as(NEW, "m3", MESH_HOP_ENTRY);
     for (int second = 0; second <= 31; second++) {
         assert_seen("answer 3 unavailable", second == 31);
-        now_ms += 1000;
-        step((struct mesh_event){.kind = MESH_TICK});
+        pass(1000);
     }
     assert_seen("load", 0);
     assert_seen("write", 0);
@@ -94,22 +93,21 @@ test_each_waits_by_itself(void **state)
 {
     (void)state;
     put("m3", "");
-    rig_writes = false;
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {0}});
+    network = NETWORK_DOWN;
+    set_session(0);
     begin();
     call_as(NEW, "m3", MESH_HOP_ENTRY);
     for (int second = 0; second < 60; second++) {
         if (second == 20 || second == 40)
             call_as(NEW + (uint32_t)second, "m3", MESH_HOP_ENTRY);
-        now_ms += 1000;
-        step((struct mesh_event){.kind = MESH_TICK});
+        pass(1000);
         assert_seen("answer 3 unavailable", second >= 30);
         assert_seen("answer 23 unavailable", second >= 50);
     }
     assert_seen("answer", 2);
-    rig_writes = true;
+    network = NETWORK_OK;
     session = revision + 1;
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {session}});
+    set_session(session);
     instance("self", 800);
     step((struct mesh_event){.kind = MESH_TICK});
     assert_seen("serve 43 m3", 1);

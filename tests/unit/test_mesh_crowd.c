@@ -5,7 +5,7 @@
  * calls wait for, R4 for few loads, R9, what is larger than any room, or than was said (K4), or
  * stays in memory (K5); and R13's limit. One node, mostly full, on a scripted clock.
  */
-#include "test_mesh_script_rig.h"
+#include "mesh_rig.h"
 
 enum { FULL = 9, CHURN_MS = 10 * LOAD_MS };
 
@@ -164,11 +164,7 @@ test_room_is_seen_at_once(void **state)
     begin();
     end_call(11, MESH_END_OK, 0);
     assert_int_equal(line_count, 0);
-    step((struct mesh_event){.kind = MESH_RUNTIME, /* more memory */
-                             .runtime = {.capacity_bytes = UINT64_C(2000) * UNIT,
-                                         .default_bytes = UINT64_C(100) * UNIT,
-                                         .loaders = 1,
-                                         .load_timeout_ms = 9000}});
+    runtime(2000);
     assert_seen("serve 10 m10", 1);
 }
 
@@ -178,7 +174,7 @@ test_in_order(void **state)
 {
     (void)state;
     fill();
-    rig_prompt = false;
+    prompt = false;
     for (uint32_t i = 10; i <= 13; i++)
         call_as(i, name(i), MESH_HOP_ENTRY);
     grow_up(1);
@@ -191,7 +187,7 @@ test_in_order(void **state)
     grow_up(2);
     assert_seen("write m11 self:loading", 1);
     assert_seen("size", 1);
-    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 12}});
+    cancel(12);
     grow_up(3);
     assert_seen("write m13 self:loading", 1);
     assert_seen("size", 1);
@@ -206,7 +202,7 @@ test_who_comes_does_not_overtake(void **state)
 {
     (void)state;
     fill();
-    rig_prompt = false;
+    prompt = false;
     call_as(10, "m10", MESH_HOP_ENTRY);
     now_ms = grown_up_ms(1) + 1;
     call_as(11, "m11", MESH_HOP_ENTRY);
@@ -260,7 +256,7 @@ test_two_for_one(void **state)
 {
     (void)state;
     fill();
-    rig_prompt = false;
+    prompt = false;
     call_as(10, "m10", MESH_HOP_ENTRY);
     call_as(11, "m10", MESH_HOP_ENTRY);
     call_as(12, "m12", MESH_HOP_ENTRY);
@@ -280,7 +276,7 @@ test_loads_that_wait_stay(void **state)
 {
     (void)state;
     register_all(20);
-    rig_prompt = false;
+    prompt = false;
     for (uint32_t i = 1; i <= FULL + 3; i++)
         call_as(i, name(i), MESH_HOP_ENTRY);
     assert_seen("size", FULL);
@@ -299,7 +295,7 @@ test_until_its_deadline(void **state)
 {
     (void)state;
     register_all(20);
-    rig_prompt = false;
+    prompt = false;
     for (uint32_t i = 1; i <= FULL; i++)
         call_as(i, name(i), MESH_HOP_ENTRY);
     call_as(10, "m10", MESH_HOP_ENTRY);
@@ -307,7 +303,7 @@ test_until_its_deadline(void **state)
     step((struct mesh_event){
         .kind = MESH_CALL,
         .call = {.call = 12, .model = "m12", .deadline_ms = INT64_C(9000000000000)}});
-    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 11}});
+    cancel(11);
     begin();
     tick(58000);
     assert_seen("answer", 0);
@@ -386,7 +382,7 @@ test_a_drain(void **state)
     fill();
     call_as(10, "m10", MESH_HOP_ENTRY);
     begin();
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    drain();
     assert_seen("drained", 0);
     old_and_full("other");
     assert_seen("forward 10 m10 other load", 1);
@@ -407,10 +403,10 @@ test_drained(void **state)
     put("m1", "");
     step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
     call_as(1, "m1", MESH_HOP_ENTRY);
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    drain();
     assert_seen("answer", 0);
     assert_seen("drained", 0);
-    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 1}});
+    cancel(1);
     tick(1000);
     assert_seen("drained", 1);
 }
@@ -427,11 +423,7 @@ test_larger_than_any_room(void **state)
     assert_string_equal(answer_text, "the model is larger than this node's whole room: it takes "
                                      "15.7 MiB, and the node has 7.5 MiB for models");
     assert_seen("load", 0);
-    step((struct mesh_event){.kind = MESH_RUNTIME,
-                             .runtime = {.capacity_bytes = UINT64_C(100) * UNIT,
-                                         .default_bytes = UINT64_C(100) * UNIT,
-                                         .loaders = 1,
-                                         .load_timeout_ms = 9000}});
+    runtime(100);
     put("m2", "");
     call_as(2, "m2", MESH_HOP_ENTRY);
     assert_seen("answer 2 failed", 1);
@@ -454,15 +446,15 @@ load_a_large_old_one(enum mesh_class class, bool deleted_meanwhile)
     }
     tick(60000);
     put("large", "");
-    rig_prompt = false;
+    prompt = false;
     step((struct mesh_event){
         .kind = MESH_ENSURE,
         .ensure = {.model = "large", .used_ms = 1, .class = class, .where = MESH_HERE}});
     runtime_ends(MESH_SIZE_PREDICTED, "large");
     assert_seen("load large", 1);
-    rig_prompt = true;
+    prompt = true;
     if (deleted_meanwhile)
-        step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {"large", ++revision}});
+        model_gone("large");
     begin();
     size_units = 300;
     runtime_ends(MESH_LOAD_ENDED, "large");
@@ -506,13 +498,13 @@ test_memory_that_does_not_come_back(void **state)
     (void)state;
     fill();
     tick(HOUR);
-    rig_prompt = false;
+    prompt = false;
     call_as(10, "m10", MESH_HOP_ENTRY);
     runtime_ends(MESH_SIZE_PREDICTED, "m10");
     assert_seen("unload", 1);
     assert_seen("unload m1", 1);
     step((struct mesh_event){.kind = MESH_UNLOAD_ENDED,
-                             .loaded = {.ticket = tickets[record_of("m1") - records]}});
+                             .loaded = {.ticket = tickets[model_at("m1") - models]}});
     assert_seen("unload", 2);
     assert_seen("unload m2", 1);
     runtime_ends(MESH_UNLOAD_ENDED, "m2");
@@ -526,21 +518,17 @@ test_unknown_ids_are_not_many(void **state)
     (void)state;
     char id[TEXT];
     mesh_destroy(mesh);
-    mesh = mesh_create(&(struct mesh_config){
-        .instance = "self", .models_max = 1000, .instances_max = 40, .calls_max = CALLS});
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {session}});
-    instance("self", 900);
-    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
-    rig_writes = false;
+    start((struct mesh_config){.models_max = 1000});
+    network = NETWORK_DOWN;
     begin();
     for (uint32_t i = 0; i < 256; i++) {
         snprintf(id, sizeof(id), "u%u", i);
         call_as(1, id, MESH_HOP_ENTRY);
-        step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 1}});
+        cancel(1);
     }
-    assert_seen("create", 256);
+    assert_seen("compare", 256);
     call_as(1, "one-more", MESH_HOP_ENTRY);
-    assert_seen("create", 256);
+    assert_seen("compare", 256);
     assert_seen("answer 1 unavailable", 1);
 }
 

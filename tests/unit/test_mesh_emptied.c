@@ -5,24 +5,17 @@
  * is still missing; who had not seen etcd for a while comes after those who had; what was deleted
  * before stays deleted; who does not come back is not counted for long.
  */
-#include "test_mesh_script_rig.h"
+#include "mesh_rig.h"
 
 /* A new etcd, whose revisions are low; this node's session ends with the old one. */
 static void
 empty(void)
 {
-    for (uint32_t i = 0; i < RECORDS; i++)
-        records[i].revision = records[i].create_revision = 0;
+    for (uint32_t i = 0; i < MODELS; i++)
+        models[i].revision = models[i].create_revision = 0;
     revision = 1;
     step((struct mesh_event){.kind = MESH_EMPTIED});
-    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
-}
-
-static void
-step_tick(void)
-{
-    now_ms += 1000;
-    step((struct mesh_event){.kind = MESH_TICK});
+    mirror_is_whole();
 }
 
 static void
@@ -30,7 +23,7 @@ come_back(void)
 {
     session = ++revision;
     instance_with((struct mesh_instance){.id = "self", .session = session});
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {session}});
+    set_session(session);
 }
 
 static void
@@ -41,8 +34,7 @@ test_holders_write_anew(void **state)
     put("m1", "");
     put("m2", "other:loaded");
     put("m3", "");
-    call_as(0, "m1", MESH_HOP_LOAD);
-    end_call(0, MESH_END_OK, 0);
+    load_here("m1");
     add_place("m1", "other", MESH_PLACE_LOADED);
     begin();
     empty();
@@ -77,9 +69,9 @@ test_somebody_was_quicker(void **state)
     begin();
     empty();
     put("m1", "other:loaded"); /* without ours */
-    struct rig_record *m2 = record_of("m2");
+    struct rig_model *m2 = model_at("m2");
     m2->revision = m2->create_revision = ++revision; /* not seen by this node yet */
-    m2->count = 0;
+    m2->place_count = 0;
     come_back();
     assert_seen("create m2 self:loaded", 1); /* which does not hold; then */
     assert_seen("write m2 self:loaded", 1);
@@ -97,11 +89,11 @@ test_another_model(void **state)
     use("m1");
     begin();
     empty();
-    struct rig_record *m1 = record_of("m1");
+    struct rig_model *m1 = model_at("m1");
     snprintf(m1->path, TEXT, "elsewhere");
     m1->revision = m1->create_revision = ++revision;
-    m1->count = 0;
-    tell(m1);
+    m1->place_count = 0;
+    tell_model("m1");
     assert_seen("unload m1", 1);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_NONE);
 }
@@ -117,8 +109,7 @@ test_so_many_a_second(void **state)
     for (uint32_t i = 0; i < count; i++) {
         snprintf(id, sizeof(id), "m%u", i);
         put(id, "");
-        call_as(0, id, MESH_HOP_LOAD);
-        end_call(0, MESH_END_OK, 0);
+        load_here(id);
         begin();
     }
     put("new", "");
@@ -142,21 +133,21 @@ test_a_model_before_that(void **state)
 {
     (void)state;
     put("m1", "");
-    rig_prompt = false;
+    prompt = false;
     call_as(1, "m1", MESH_HOP_ENTRY);
     runtime_ends(MESH_SIZE_PREDICTED, "m1");
-    struct rig_record *m1 = record_of("m1");
+    struct rig_model *m1 = model_at("m1");
     snprintf(m1->path, TEXT, "elsewhere");
     m1->revision = m1->create_revision = ++revision;
-    m1->count = 0;
-    tell(m1); /* another model, while that one loads */
-    rig_writes = false;
+    m1->place_count = 0;
+    tell_model("m1"); /* another model, while that one loads */
+    network = NETWORK_DOWN;
     empty();
     m1->revision = m1->create_revision = ++revision;
-    m1->count = 1;
+    m1->place_count = 1;
     m1->places[0] = (struct rig_place){
         .instance = "self", .since_ms = WALL + now_ms, .kind = MESH_PLACE_LOADING};
-    tell(m1);
+    tell_model("m1");
     begin();
     runtime_ends(MESH_LOAD_ENDED, "m1");
     call_as(2, "m1", MESH_HOP_ENTRY);
@@ -169,15 +160,15 @@ static void
 test_nothing_is_left(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2 * RECORDS; i++) {
+    for (int i = 0; i < 2 * MODELS; i++) {
         char id[TEXT];
         snprintf(id, sizeof(id), "x%d", i);
-        memset(records, 0, sizeof(records));
+        memset(models, 0, sizeof(models));
         put(id, "");
         begin();
         call_as(1, id, MESH_HOP_ENTRY);
         assert_seen("serve 1", 1);
-        step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {id, ++revision}});
+        model_gone(id);
         empty();
         come_back();
         end_call(1, MESH_END_OK, 0);
@@ -195,21 +186,19 @@ test_the_leader(void **state)
         snprintf(id, sizeof(id), "m%d", i);
         put(id, i == 7 ? "other:loaded" : "");
     }
-    step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {"m5", ++revision}});
+    model_gone("m5");
     empty();
     put("m6", "");
     come_back();
-    step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
+    lead(true);
     tick(9000);
     assert_seen("create", 0);
-    step((struct mesh_event){.kind = MESH_LEADER});
+    lead(false);
     tick(1000);
     assert_seen("create", 0); /* not the leader */
-    step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
-    for (int i = 0; i < 3; i++) {
-        now_ms += 1000;
-        step((struct mesh_event){.kind = MESH_TICK});
-    }
+    lead(true);
+    for (int i = 0; i < 3; i++)
+        pass(1000);
     assert_seen("create", 98);
     assert_seen("create m5", 0); /* was deleted */
     assert_seen("create m6", 0); /* was written by somebody */
@@ -259,17 +248,17 @@ test_the_next_session_ends(void **state)
     empty();
     session = revision + 2; /* in etcd */
     begin();
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {++revision}});
+    set_session(++revision);
     assert_seen("create m1 self:loaded", 1);
     step((struct mesh_event){.kind = MESH_VMODEL_GONE, .gone = {"v1", revision}});
     assert_seen("unload", 0);
     assert_string_equal(mesh_resolve(mesh, "v1"), "m1");
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {0}});
+    set_session(0);
     come_back();
     tick(1000);
-    assert_int_equal(record_of("m1")->count, 1);
+    assert_int_equal(model_at("m1")->place_count, 1);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
-    step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {"m1", ++revision}});
+    model_gone("m1");
     assert_seen("unload m1", 1); /* now somebody has */
 }
 
@@ -282,21 +271,19 @@ test_halfway(void **state)
     put("m2", "");
     put("m3", "");
     use("m3");
-    rig_prompt = false;
+    prompt = false;
     call_as(1, "m1", MESH_HOP_ENTRY);
     runtime_ends(MESH_SIZE_PREDICTED, "m1");
-    rig_writes = false;
+    network = NETWORK_DOWN;
     call_as(2, "m2", MESH_HOP_ENTRY); /* its claim is out */
     call_as(3, "m3", MESH_HOP_ENTRY);
-    step((struct mesh_event){
-        .kind = MESH_TRY_ENDED,
-        .tried = {.call = 3, .number = numbers[3], .end = MESH_END_NOT_HERE, .vanished = true}});
+    vanish(3);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADING);
     assert_int_equal(mesh_state(mesh, "m2"), MESH_STATE_CLAIMING);
     assert_int_equal(mesh_state(mesh, "m3"), MESH_STATE_WITHDRAWING);
     empty();
-    rig_writes = true;
-    rig_prompt = true;
+    network = NETWORK_OK;
+    prompt = true;
     begin();
     come_back();
     assert_seen("create m1 self:loading", 1);
@@ -321,7 +308,7 @@ test_the_others(void **state)
     put("m1", "");
     put("m2", "dead:loaded");
     use("m1");
-    uint64_t before = record_of("m1")->create_revision;
+    uint64_t before = model_at("m1")->create_revision;
     empty();
     come_back();
     instance("other", 500);
@@ -342,7 +329,7 @@ test_the_others(void **state)
     begin();
     call_as(2, "m2", MESH_HOP_ENTRY);
     assert_seen("forward 2 m2 dead", 0);
-    step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
+    lead(true);
     for (int i = 0; i < 70; i++)
         tick(1000);
     begin();
@@ -360,21 +347,21 @@ check_that_it_waits(void)
 {
     empty();
     come_back();
-    step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
+    lead(true);
     begin();
     for (int i = 0; i < 29; i++)
-        step_tick();
+        pass(1000);
     assert_seen("create", 0);
     call_as(1, "m1", MESH_HOP_ENTRY);
     assert_seen("serve 1 m1", 1); /* that goes on */
     end_call(1, MESH_END_OK, 0);
-    step_tick();
+    pass(1000);
     assert_seen("create m1 self:loaded", 1);
     put("m2", "other:loaded");
     for (int i = 0; i < 9; i++)
-        step_tick();
+        pass(1000);
     assert_seen("create", 1);
-    step_tick();
+    pass(1000);
     assert_seen("create m3", 1);
     assert_seen("create", 2);
     assert_seen("write m2", 0);
@@ -387,9 +374,9 @@ test_who_was_away(void **state)
     for (int i = 1; i < 4; i++)
         put(i == 1 ? "m1" : i == 2 ? "m2" : "m3", "");
     use("m1");
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {0}});
+    set_session(0);
     for (int i = 0; i < 100; i++)
-        step_tick();
+        pass(1000);
     check_that_it_waits();
 }
 
@@ -402,8 +389,8 @@ test_who_stood_still(void **state)
         put(i == 1 ? "m1" : i == 2 ? "m2" : "m3", "");
     use("m1");
     now_ms += 100000;
-    step_tick();
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {0}});
+    pass(1000);
+    set_session(0);
     check_that_it_waits();
 }
 
@@ -415,7 +402,7 @@ test_it_stays_as_somebody_has_come(void **state)
     put("m1", "");
     use("m1");
     empty();
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    drain();
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_WITHDRAWING);
     begin();
     instance("other", 500);

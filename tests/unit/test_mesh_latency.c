@@ -4,7 +4,7 @@
  * for them, what becomes of those that wait when the copy goes, and S5 (how many calls are enough
  * for another copy, from how long calls took).
  */
-#include "test_mesh_script_rig.h"
+#include "mesh_rig.h"
 
 enum { WAITING = 16 };
 
@@ -39,7 +39,7 @@ test_seats(void **state)
     end_call(2, MESH_END_OK, 0);
     assert_seen("serve 3 m1", 1);
     assert_seen("serve", 3);
-    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 4}});
+    cancel(4);
     end_call(1, MESH_END_OK, 0);
     assert_seen("serve 5 m1", 1); /* 4 has left the queue */
     end_call(3, MESH_END_OK, 0);
@@ -57,7 +57,7 @@ test_after_the_load(void **state)
     (void)state;
     put("m1", "");
     concurrency = 1;
-    rig_prompt = false;
+    prompt = false;
     calls(1, WAITING + 4, "m1");
     runtime_ends(MESH_SIZE_PREDICTED, "m1");
     begin();
@@ -132,8 +132,8 @@ test_a_copy_that_goes(void **state)
     load_with("m1", 1);
     calls(1, 4, "m1");
     assert_seen("serve", 1);
-    rig_writes = false;
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    network = NETWORK_DOWN;
+    drain();
     add_place("m1", "other", MESH_PLACE_LOADED);
     assert_seen("write m1 other:loaded", 1);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_WITHDRAWING);
@@ -157,9 +157,7 @@ test_a_copy_that_vanishes(void **state)
     load_with("m1", 1);
     calls(1, 3, "m1");
     begin();
-    step((struct mesh_event){
-        .kind = MESH_TRY_ENDED,
-        .tried = {.call = 1, .number = numbers[1], .end = MESH_END_NOT_HERE, .vanished = true}});
+    vanish(1);
     assert_seen("unload", 0);
     assert_seen("load m1", 1);
     assert_seen("answer", 0);
@@ -179,11 +177,9 @@ test_a_copy_that_vanishes_from_two(void **state)
     load_with("m1", 1);
     calls(1, 3, "m1");
     add_place("m1", "other", MESH_PLACE_LOADED);
-    rig_writes = false;
+    network = NETWORK_DOWN;
     begin();
-    step((struct mesh_event){
-        .kind = MESH_TRY_ENDED,
-        .tried = {.call = 1, .number = numbers[1], .end = MESH_END_NOT_HERE, .vanished = true}});
+    vanish(1);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_WITHDRAWING);
     assert_seen("forward", 3);
 }
@@ -264,7 +260,7 @@ static int
 fresh_configured(void **state)
 {
     (void)state;
-    return fresh_with(50, 2);
+    return start((struct mesh_config){.busy_percent = 50, .waiting_max = 2});
 }
 
 /* Two wait, and 50 percent are enough, if that is configured. */

@@ -6,8 +6,10 @@
  */
 #include "mesh_rig.h"
 
+enum { SHOWN_MAX = 20 };
+
 struct shown {
-    char ids[IDS][TEXT];
+    char ids[SHOWN_MAX][TEXT];
     uint32_t count;
     struct mesh_status status; /* of the last; without its places */
     enum mesh_state here;
@@ -88,9 +90,9 @@ static void
 test_what_counts(void **state)
 {
     (void)state;
-    instance("x", 7, 100);
-    place_and_tell("a", "x", MESH_PLACE_LOADED);
-    place_and_tell("a", "dead", MESH_PLACE_LOADED);
+    instance("x", 100);
+    add_place("a", "x", MESH_PLACE_LOADED);
+    add_place("a", "dead", MESH_PLACE_LOADED);
     forget();
     assert_true(mesh_see_model(mesh, "a", see_model, &shown));
     assert_int_equal(shown.status.state, MESH_MODEL_LOADED);
@@ -148,10 +150,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_pages_of_models, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_what_counts, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_this_nodes_copies, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_vmodels, fresh, drop),
+        TEST_WITH_MODELS(test_pages_of_models),
+        TEST_WITH_MODELS(test_what_counts),
+        TEST_WITH_MODELS(test_this_nodes_copies),
+        TEST_WITH_MODELS(test_vmodels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

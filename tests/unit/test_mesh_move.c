@@ -5,7 +5,7 @@
  * evicted is loaded where there is room). And A7: a copy that is asked for before the record of its
  * model has come.
  */
-#include "test_mesh_script_rig.h"
+#include "mesh_rig.h"
 
 static void
 constrain(const char *label)
@@ -75,11 +75,11 @@ test_nobody_can_take_it(void **state)
     use("m2");
     now_ms += HOUR + 1;
     use("m2");
-    rig_prompt = false;
+    prompt = false;
     call_as(1, "m3", MESH_HOP_ENTRY); /* is being sized */
     begin();
     constrain("gpu");
-    rig_prompt = true;
+    prompt = true;
     tick(1000);
     assert_seen("unload m1", 1);
     assert_int_equal(mesh_state(mesh, "m2"), MESH_STATE_LOADED);
@@ -104,8 +104,7 @@ test_other_labels(void **state)
     labelled("good", "gpu");
     constrain("gpu");
     put("m1", "");
-    call_as(0, "m1", MESH_HOP_LOAD);
-    end_call(0, MESH_END_OK, 0);
+    load_here("m1");
     tick(1000);
     assert_seen("ensure", 0);
     labelled("self", "cpu");
@@ -128,13 +127,13 @@ test_without_a_key(void **state)
     constrain("gpu");
     put("m1", "");
     use("m1");
-    step((struct mesh_event){.kind = MESH_SESSION});
-    step((struct mesh_event){.kind = MESH_INSTANCE_GONE, .gone = {"self", ++revision}});
+    set_session(0);
+    instance_gone("self");
     step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = rules, .rule_count = 2}});
     now_ms += HOUR + 1;
     tick(1000);
     session = revision + 1;
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {session}});
+    set_session(session);
     tick(1000);
     labelled("self", "gpu");
     tick(1000);
@@ -154,14 +153,12 @@ test_the_others_go(void **state)
     };
     labelled("good", "gpu");
     put("m0", "");
-    call_as(0, "m0", MESH_HOP_LOAD);
-    end_call(0, MESH_END_OK, 0);
+    load_here("m0");
     char id[TEXT];
     for (int i = 1; i < 8; i++) { /* used later, so looked at earlier */
         snprintf(id, sizeof(id), "m%d", i);
         put_as(id, "u", "", WALL + now_ms);
-        call_as(0, id, MESH_HOP_LOAD);
-        end_call(0, MESH_END_OK, 0);
+        load_here(id);
     }
     step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = rules + 1, .rule_count = 1}});
     tick(1000);
@@ -179,12 +176,11 @@ test_two_drain(void **state)
     (void)state;
     instance("third", 500);
     put("m1", "");
-    call_as(0, "m1", MESH_HOP_LOAD);
-    end_call(0, MESH_END_OK, 0);
+    load_here("m1");
     instance_with((struct mesh_instance){.id = "other", .session = 8, .draining = true});
     add_place("m1", "other", MESH_PLACE_LOADED);
     begin();
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    drain();
     assert_seen("ensure m1 third migration 3", 1);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
     add_place("m1", "third", MESH_PLACE_LOADED);
@@ -196,12 +192,12 @@ test_two_drain(void **state)
 static void
 other_copy_goes(const char *id)
 {
-    struct rig_record *record = record_of(id);
+    struct rig_model *record = model_at(id);
     assert_string_equal(record->places[0].instance, "self");
-    record->count = 1;
+    record->place_count = 1;
     record->revision = ++revision;
     begin();
-    tell(record);
+    tell_model(id);
 }
 
 /* D3: what it was to yield to has gone, and it is the last copy again. */
@@ -211,13 +207,12 @@ test_the_other_copy_goes(void **state)
     (void)state;
     instance("other", 500);
     put("m1", "");
-    call_as(0, "m1", MESH_HOP_LOAD);
-    end_call(0, MESH_END_OK, 0);
-    step((struct mesh_event){.kind = MESH_DRAIN});
-    rig_writes = false;
+    load_here("m1");
+    drain();
+    network = NETWORK_DOWN;
     add_place("m1", "other", MESH_PLACE_LOADED);
     assert_seen("write m1 other:loaded", 1);
-    rig_writes = true;
+    network = NETWORK_OK;
     other_copy_goes("m1");
     assert_seen("write", 0);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
@@ -239,16 +234,15 @@ test_it_was_one_too_many(void **state)
     for (int i = 0; i < 9; i++) {
         snprintf(id, sizeof(id), "m%d", i);
         put(id, "");
-        call_as(0, id, MESH_HOP_LOAD);
-        end_call(0, MESH_END_OK, 0);
+        load_here(id);
     }
     add_place("m0", "a", MESH_PLACE_LOADED);
     add_place("m0", "b", MESH_PLACE_LOADED);
-    struct rig_record *m0 = record_of("m0");
+    struct rig_model *m0 = model_at("m0");
     m0->places[1].since_ms = m0->places[2].since_ms = 1; /* they came before this one */
     m0->revision = ++revision;
-    tell(m0);
-    rig_writes = false;
+    tell_model("m0");
+    network = NETWORK_DOWN;
     tick(11 * MINUTE);
     assert_seen("write m0 a:loaded b:loaded", 1);
     other_copy_goes("m0");
@@ -262,14 +256,13 @@ test_somebody_comes(void **state)
 {
     (void)state;
     put("m1", "");
-    call_as(0, "m1", MESH_HOP_LOAD);
-    end_call(0, MESH_END_OK, 0);
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {0}});
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    load_here("m1");
+    set_session(0);
+    drain();
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_WITHDRAWING);
     instance("other", 500);
     begin();
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {session}});
+    set_session(session);
     assert_seen("write", 0);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
     tick(1000);
@@ -283,14 +276,13 @@ test_it_may_have_happened(void **state)
     (void)state;
     instance("other", 500);
     put("m1", "");
-    call_as(0, "m1", MESH_HOP_LOAD);
-    end_call(0, MESH_END_OK, 0);
-    step((struct mesh_event){.kind = MESH_DRAIN});
-    rig_writes = false;
+    load_here("m1");
+    drain();
+    network = NETWORK_DOWN;
     add_place("m1", "other", MESH_PLACE_LOADED);
     assert_seen("write m1 other:loaded", 1);
-    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {rig_txn, MESH_TXN_UNKNOWN}});
-    step((struct mesh_event){.kind = MESH_INSTANCE_GONE, .gone = {"other", ++revision}});
+    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {last_txn, MESH_TXN_UNKNOWN}});
+    instance_gone("other");
     instance("third", 500);
     tick(1000);
     assert_seen("write m1 other:loaded", 1);
@@ -309,15 +301,14 @@ test_the_other_copy_goes_too_late(void **state)
     for (int i = 0; i < 9; i++) {
         snprintf(id, sizeof(id), "m%d", i);
         put_as(id, i == 0 ? "u" : "t", "", WALL + now_ms);
-        call_as(0, id, MESH_HOP_LOAD);
-        end_call(0, MESH_END_OK, 0);
+        load_here(id);
     }
     step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = &rule, .rule_count = 1}});
-    rig_writes = false;
+    network = NETWORK_DOWN;
     add_place("m0", "good", MESH_PLACE_LOADED);
     tick(1000);
     assert_seen("write m0 good:loaded", 1);
-    rig_writes = true;
+    network = NETWORK_OK;
     put("next", "");
     call_as(1, "next", MESH_HOP_LOAD);
     assert_seen("serve 1 next", 1);
@@ -334,7 +325,7 @@ test_the_only_other_one(void **state)
     (void)state;
     instance("other", 500);
     put("m1", "other:loaded");
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    drain();
     instance_with(
         (struct mesh_instance){.id = "self", .labels = "", .session = session, .draining = true});
     call_as(1, "m1", MESH_HOP_ENTRY);
@@ -353,20 +344,12 @@ test_all_drain(void **state)
 {
     (void)state;
     put("m1", "");
-    call_as(0, "m1", MESH_HOP_LOAD);
-    end_call(0, MESH_END_OK, 0);
+    load_here("m1");
     instance_with((struct mesh_instance){.id = "other", .session = 8, .draining = true});
     begin();
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    drain();
     tick(1000);
     assert_seen("drained", 1);
-}
-
-static void
-load_here(const char *id)
-{
-    call_as(0, id, MESH_HOP_LOAD);
-    end_call(0, MESH_END_OK, 0);
 }
 
 /* D4: somebody stays, who may not hold it, is too small for it, or has just failed to load it. */
@@ -386,7 +369,7 @@ test_nobody_who_stays_can_take_it(void **state)
     load_here("m1");
     load_here("m2");
     begin();
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    drain();
     assert_seen("ensure m2 bad migration 2", 1);
     assert_seen("ensure", 1);
     tick(1000);
@@ -415,7 +398,7 @@ test_another_one_can_take_it(void **state)
     instance_with((struct mesh_instance){.id = "full", .labels = "gpu", .session = 7});
     put("m1", "failed:failed");
     load_here("m1");
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    drain();
     tick(1000);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
     instance_with((struct mesh_instance){
@@ -426,7 +409,7 @@ test_another_one_can_take_it(void **state)
             .capacity_units = 1000, .copies = 9, .full = true, .oldest_ms = WALL + now_ms}});
     tick(1000);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
-    step((struct mesh_event){.kind = MESH_INSTANCE_GONE, .gone = {"full", ++revision}});
+    instance_gone("full");
     tick(1000);
     assert_seen("unload m1", 1);
 }
@@ -441,7 +424,7 @@ test_it_failed_long_ago(void **state)
     load_here("m1");
     now_ms += 16 * MINUTE;
     begin();
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    drain();
     assert_seen("ensure m1 other migration 2", 1);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
 }
@@ -466,7 +449,7 @@ test_each_has_one_that_can_take_it(void **state)
     load_here("m1");
     load_here("m2"); /* used last, so looked at first */
     begin();
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    drain();
     assert_seen("ensure m2 second migration 2", 1);
     assert_seen("ensure m1 first migration 2", 1);
 }
@@ -492,7 +475,7 @@ test_no_runtime_is_left(void **state)
     tick(60000);
     bare("other");
     begin();
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    drain();
     tick(1000);
     bare("other"); /* it says it again */
     tick(3999);
@@ -509,8 +492,7 @@ fill(void)
     for (int i = 0; i < 9; i++) {
         snprintf(id, sizeof(id), "m%d", i);
         put(id, "");
-        call_as(0, id, MESH_HOP_LOAD);
-        end_call(0, MESH_END_OK, 0);
+        load_here(id);
         now_ms++;
     }
     put("new", "");
@@ -547,8 +529,7 @@ test_evicted_for_good(void **state)
     instance("other", 500);
     fill();
     now_ms += HOUR;
-    call_as(0, "new", MESH_HOP_LOAD);
-    end_call(0, MESH_END_OK, 0);
+    load_here("new");
     put("ahead", "");
     step((struct mesh_event){.kind = MESH_ENSURE,
                              .ensure = {.model = "ahead",
@@ -588,12 +569,11 @@ test_drains_without_pauses(void **state)
     for (int i = 0; i < 9; i++) {
         snprintf(id, sizeof(id), "m%d", i);
         put(id, "");
-        call_as(0, id, MESH_HOP_LOAD);
-        end_call(0, MESH_END_OK, 0);
+        load_here(id);
         now_ms++;
     }
     begin();
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    drain();
     assert_seen("ensure", 4); /* twice as many as there are nodes */
     for (int i = 8; i >= 0; i--) {
         snprintf(id, sizeof(id), "m%d", i); /* what was used last goes first */
@@ -614,10 +594,10 @@ test_it_is_unregistered(void **state)
     put("m1", "");
     load_here("m1");
     begin();
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    drain();
     assert_seen("ensure m1 other migration 2", 1);
-    record_of("m1")->revision = 0;
-    step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {"m1", ++revision}});
+    model_at("m1")->revision = 0;
+    model_gone("m1");
     assert_seen("ensure", 1);
     assert_seen("unload m1", 1);
     tick(1000);
@@ -650,7 +630,7 @@ test_asked_for_too_early(void **state)
     put("m3", "");
     assert_seen("load", 0); /* that was long ago */
     ask_for("m4");
-    step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {"m4", ++revision}});
+    model_gone("m4");
     put("m4", ""); /* it was deleted, and is registered again */
     assert_seen("load m4", 1);
 }

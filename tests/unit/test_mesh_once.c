@@ -4,7 +4,7 @@
  * call, and teaches what a lost unary call's teaches; and R15 (calls of which a try may not be
  * repeated pass over who is out of reach). One node on a scripted clock.
  */
-#include "test_mesh_script_rig.h"
+#include "mesh_rig.h"
 
 static void
 begin_stream(uint32_t call, const char *model)

@@ -11,11 +11,11 @@ static void
 test_registering(void **state)
 {
     (void)state;
-    const struct kept_reply *reply = order(REGISTER("m", "t", .path = "p", .key = "k"));
+    const struct rig_reply *reply = order(REGISTER("m", "t", .path = "p", .key = "k"));
     assert_true(reply->came);
     assert_int_equal(reply->model, MESH_MODEL_NOT_LOADED);
     assert_int_equal(txns, 1);
-    const struct kept_model *m = model_at("m");
+    const struct rig_model *m = model_at("m");
     assert_int_equal(m->used_ms, WALL + now_ms - 6 * HOUR);
     assert_string_equal(m->key, "k");
     assert_false(m->auto_delete);
@@ -62,7 +62,7 @@ static void
 test_a_late_mirror(void **state)
 {
     (void)state;
-    struct kept_model *m = model_at("m"); /* registered elsewhere, and not seen yet */
+    struct rig_model *m = model_at("m"); /* registered elsewhere, and not seen yet */
     set_text(m->type, "t");
     m->revision = m->create_revision = ++revision;
     assert_int_equal(outcome(REGISTER("m", "u")), MESH_OUTCOME_DIFFERS);
@@ -70,7 +70,7 @@ test_a_late_mirror(void **state)
     set_text(m->type, "t");
     m->revision = m->create_revision = ++revision;
     assert_int_equal(outcome(SET("v", "n")), MESH_OUTCOME_OK);
-    struct kept_model *o = model_at("o");
+    struct rig_model *o = model_at("o");
     set_text(o->type, "t");
     o->revision = o->create_revision = ++revision;
     assert_int_equal(outcome((struct mesh_order){.kind = MESH_UNREGISTER, .model = "o"}),
@@ -94,25 +94,25 @@ test_answers_that_do_not_come(void **state)
     (void)state;
     network = NETWORK_UNHEARD;
     assert_false(order(REGISTER("m", "t"))->came);
-    network = NETWORK_WELL;
+    network = NETWORK_OK;
     tell_model("m"); /* the watch shows it */
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
     assert_int_equal(txns, 1);
     network = NETWORK_LOST;
     assert_false(order(REGISTER("n", "t"))->came);
-    tick(999);
+    pass(999);
     assert_int_equal(txns, 1);
-    tick(1);
+    pass(1);
     assert_int_equal(txns, 2); /* the same again */
-    network = NETWORK_WELL;
-    tick(1000);
+    network = NETWORK_OK;
+    pass(1000);
     assert_true(replies[0].came);
     network = NETWORK_LATE;
     assert_false(order(SET("v", "a"))->came);
     tell_model("a"); /* one of two records; the other is still to come */
     tell_vmodel("v");
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
-    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {late_txn, MESH_TXN_OK}});
+    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {last_txn, MESH_TXN_OK}});
     assert_int_equal(model_at("a")->references, 1);
 }
 
@@ -120,20 +120,20 @@ static void
 test_without_etcd(void **state)
 {
     (void)state;
-    step((struct mesh_event){.kind = MESH_SESSION});
+    set_session(0);
     assert_true(order((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "x"})->came);
     assert_int_equal(replies[0].model, MESH_MODEL_NOT_FOUND);
     assert_false(order(REGISTER("m", "t"))->came);
     order_more((struct mesh_order){.order = 1, .kind = MESH_UNREGISTER, .model = "a"});
     step((struct mesh_event){.kind = MESH_ORDER_CANCELLED, .order = {.order = 1}});
-    tick(30000);
+    pass(30000);
     assert_false(replies[0].came);
-    tick(1);
+    pass(1);
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_UNAVAILABLE);
     assert_false(replies[1].came);
     assert_false(order(REGISTER("m", "t"))->came);
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {5}});
-    tick(1000);
+    set_session(5);
+    pass(1000);
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
 }
 
@@ -151,17 +151,18 @@ test_what_is_refused_at_once(void **state)
     assert_int_equal(outcome(SET("v", NULL)), MESH_OUTCOME_INVALID);
     assert_int_equal(outcome((struct mesh_order){.kind = MESH_DELETE_VMODEL}),
                      MESH_OUTCOME_INVALID);
-    for (int i = 3; i < 30; i++) {
-        char id[TEXT];
+}
+
+static void
+test_a_full_registry(void **state)
+{
+    (void)state;
+    char id[TEXT];
+    mesh_destroy(mesh);
+    start((struct mesh_config){.models_max = 30});
+    for (int i = 0; i < 30; i++) {
         snprintf(id, sizeof(id), "m%d", i);
-        step((struct mesh_event){.kind = MESH_MODEL_PUT,
-                                 .model = {.id = id,
-                                           .type = "t",
-                                           .path = "",
-                                           .key = "",
-                                           .create_revision = revision + 1,
-                                           .revision = revision + 1}});
-        revision++;
+        put(id, "");
     }
     assert_int_equal(outcome(REGISTER("m", "t")), MESH_OUTCOME_FULL);
     assert_int_equal(outcome(SET("v", "m")), MESH_OUTCOME_FULL);
@@ -176,17 +177,15 @@ test_loading_is_waited_for(void **state)
     prompt = false;
     assert_int_equal(order(REGISTER("m", "t", .load_now = true))->model, MESH_MODEL_LOADING);
     assert_int_equal(model_at("m")->used_ms, WALL + now_ms - HOUR);
-    const uint64_t sized = seen(MESH_DO_SIZE)->load.ticket;
     assert_false(order(waits)->came);
-    step((struct mesh_event){.kind = MESH_SIZE_PREDICTED, .loaded = {.ticket = sized}});
-    const uint64_t loading = seen(MESH_DO_LOAD)->load.ticket;
+    runtime_ends(MESH_SIZE_PREDICTED, "m");
     order_more((struct mesh_order){.kind = MESH_ENSURE_LOADED, .model = "m"});
     assert_int_equal(replies[0].model, MESH_MODEL_LOADING);
     assert_false(replies[1].came);
-    step((struct mesh_event){.kind = MESH_LOAD_ENDED, .loaded = {.ticket = loading}});
+    runtime_ends(MESH_LOAD_ENDED, "m");
     assert_int_equal(replies[1].model, MESH_MODEL_LOADED);
     prompt = true;
-    const struct kept_reply *reply = order(REGISTER("n", "t", .load_now = true, .sync = true));
+    const struct rig_reply *reply = order(REGISTER("n", "t", .load_now = true, .sync = true));
     assert_int_equal(reply->model, MESH_MODEL_LOADED);
     assert_int_equal(reply->copies, 1);
 }
@@ -196,7 +195,7 @@ test_loads_that_fail(void **state)
 {
     (void)state;
     load_fails = true;
-    const struct kept_reply *reply = order(REGISTER("m", "t", .load_now = true, .sync = true));
+    const struct rig_reply *reply = order(REGISTER("m", "t", .load_now = true, .sync = true));
     assert_true(reply->came);
     assert_int_equal(reply->outcome, MESH_OUTCOME_OK);
     assert_int_equal(reply->model, MESH_MODEL_FAILED);
@@ -212,7 +211,7 @@ test_loads_that_fail(void **state)
     reply = order((struct mesh_order){.kind = MESH_ENSURE_LOADED, .model = "a", .sync = true});
     assert_int_equal(reply->model, MESH_MODEL_FAILED);
     assert_int_equal(reply->copies, 3);
-    assert_null(seen(MESH_DO_LOAD));
+    assert_seen("load", 0);
 }
 
 /* Whoever was asked says nothing; it is asked again, and then no more. */
@@ -220,23 +219,23 @@ static void
 test_nobody_loads_it(void **state)
 {
     (void)state;
-    instance("self", 5, 0);
-    step((struct mesh_event){.kind = MESH_DRAIN});
-    instance("other", 7, 900);
+    instance("self", 0);
+    drain();
+    instance("other", 900);
     assert_false(
         order((struct mesh_order){.kind = MESH_ENSURE_LOADED, .model = "a", .sync = true})->came);
-    assert_string_equal(seen_id(MESH_DO_ENSURE, 1), "other");
+    assert_seen("ensure a other", 1);
     for (int i = 0; i < 14; i++) {
-        tick(1000);
+        pass(1000);
         assert_false(replies[0].came);
     }
-    assert_int_equal(count_seen(MESH_DO_ENSURE), 3);
-    tick(1000);
+    assert_seen("ensure", 3);
+    pass(1000);
     assert_int_equal(replies[0].model, MESH_MODEL_FAILED);
     assert_string_not_equal(replies[0].error, "");
     assert_false(
         order((struct mesh_order){.kind = MESH_ENSURE_LOADED, .model = "a", .sync = true})->came);
-    tick(60000);
+    pass(60000);
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_DEADLINE);
 }
 
@@ -279,7 +278,7 @@ test_nobody_may_load_it(void **state)
         {.type = "t", .required = both, .required_count = 2},
         {.type = "_default", .required = none, .required_count = 1}};
     step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = rules, .rule_count = 2}});
-    const struct kept_reply *reply = order(REGISTER("m", "t", .load_now = true, .sync = true));
+    const struct rig_reply *reply = order(REGISTER("m", "t", .load_now = true, .sync = true));
     assert_int_equal(reply->model, MESH_MODEL_FAILED);
     assert_string_equal(reply->error, NO_LABELS "t: [mt:onnx, pv:v2]");
     reply = order(REGISTER("n", "u", .load_now = true));
@@ -293,16 +292,16 @@ test_room_is_waited_for(void **state)
 {
     (void)state;
     const struct mesh_order waits = {.kind = MESH_ENSURE_LOADED, .model = "a", .sync = true};
-    const struct kept_reply *reply;
+    const struct rig_reply *reply;
     fill();
     reply = order((struct mesh_order){.kind = MESH_ENSURE_LOADED, .model = "b"});
     assert_int_equal(reply->model, MESH_MODEL_FAILED);
     assert_memory_equal(reply->error, "Cache churn", 11);
     assert_false(order(waits)->came);
-    tick(500); /* the churn age is a second, as loads take no time here */
+    pass(500); /* the churn age is a second, as loads take no time here */
     assert_false(replies[0].came);
     assert_int_equal(txns, 0);
-    tick(500);
+    pass(500);
     assert_int_equal(replies[0].model, MESH_MODEL_LOADED);
     const struct mesh_order also = {.kind = MESH_ENSURE_LOADED, .model = "b", .sync = true};
     use_all();
@@ -311,7 +310,7 @@ test_room_is_waited_for(void **state)
         assert_false(replies[0].came);
         begin();
         use_all();
-        tick(1000);
+        pass(1000);
     }
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
     assert_int_equal(replies[0].model, MESH_MODEL_FAILED);
@@ -322,15 +321,15 @@ static void
 test_a_copy_elsewhere_is_used(void **state)
 {
     (void)state;
-    instance("other", 7, 900);
-    place_and_tell("a", "other", MESH_PLACE_LOADED);
+    instance("other", 900);
+    add_place("a", "other", MESH_PLACE_LOADED);
     assert_int_equal(outcome((struct mesh_order){.kind = MESH_ENSURE_LOADED, .model = "a"}),
                      MESH_OUTCOME_OK);
-    assert_string_equal(seen_id(MESH_DO_ENSURE, 1), "other");
-    assert_int_equal(seen(MESH_DO_ENSURE)->ensure.used_ms, WALL + now_ms);
+    assert_seen("ensure a other", 1);
+    assert_int_equal(ensure_used_ms, WALL + now_ms);
     assert_int_equal(outcome((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "a"}),
                      MESH_OUTCOME_OK);
-    assert_null(seen(MESH_DO_ENSURE)); /* who looks does not use */
+    assert_seen("ensure", 0); /* who looks does not use */
 }
 
 /* O4 */
@@ -338,26 +337,26 @@ static void
 test_status(void **state)
 {
     (void)state;
-    instance("x", 7, 900);
-    instance("y", 8, 900);
+    instance("x", 900);
+    instance("y", 900);
     now_ms += 2 * HOUR;
     place("a", "x", MESH_PLACE_LOADING, now_ms - 2);
     place("a", "y", MESH_PLACE_FAILED, now_ms - 1);
     place("a", "dead", MESH_PLACE_LOADED, now_ms);
     place("a", "z", MESH_PLACE_FAILED, now_ms - HOUR);
     tell_model("a");
-    const struct kept_reply *reply =
+    const struct rig_reply *reply =
         order((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "a"});
     assert_int_equal(reply->model, MESH_MODEL_LOADING);
     assert_int_equal(reply->copies, 2); /* the living, and what failed of late */
     assert_string_equal(reply->first, "y");
-    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    add_place("a", "x", MESH_PLACE_LOADED);
     assert_int_equal(order((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "a"})->model,
                      MESH_MODEL_LOADED);
     assert_string_equal(replies[0].first, "x");
     assert_int_equal(order((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "b"})->model,
                      MESH_MODEL_NOT_LOADED);
-    place_and_tell("b", "y", MESH_PLACE_FAILED);
+    add_place("b", "y", MESH_PLACE_FAILED);
     assert_int_equal(order((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "b"})->model,
                      MESH_MODEL_FAILED);
     assert_int_equal(order((struct mesh_order){.kind = MESH_MODEL_STATUS, .model = "q"})->model,
@@ -368,19 +367,20 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_registering, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_unregistering, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_a_late_mirror, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_answers_that_do_not_come, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_without_etcd, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_what_is_refused_at_once, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_loading_is_waited_for, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_loads_that_fail, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_nobody_loads_it, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_nobody_may_load_it, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_room_is_waited_for, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_a_copy_elsewhere_is_used, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_status, fresh, drop),
+        TEST_WITH_MODELS(test_registering),
+        TEST_WITH_MODELS(test_unregistering),
+        TEST_WITH_MODELS(test_a_late_mirror),
+        TEST_WITH_MODELS(test_answers_that_do_not_come),
+        TEST_WITH_MODELS(test_without_etcd),
+        TEST_WITH_MODELS(test_what_is_refused_at_once),
+        TEST(test_a_full_registry),
+        TEST_WITH_MODELS(test_loading_is_waited_for),
+        TEST_WITH_MODELS(test_loads_that_fail),
+        TEST_WITH_MODELS(test_nobody_loads_it),
+        TEST_WITH_MODELS(test_nobody_may_load_it),
+        TEST_WITH_MODELS(test_room_is_waited_for),
+        TEST_WITH_MODELS(test_a_copy_elsewhere_is_used),
+        TEST_WITH_MODELS(test_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,21 +4,21 @@
  * which has room for three; all others to the first, which has room for nine. What goes for what,
  * which queue moves, what is lost with a runtime, and what others are told of the room.
  */
-#include "test_mesh_script_rig.h"
+#include "mesh_rig.h"
 
 static uint32_t asked;
 
 static uint32_t
 pool_of(const void *context, const char *type, const char *key)
 {
-    assert_ptr_equal(context, records);
+    assert_ptr_equal(context, models);
     assert_string_equal(key, "");
     asked++;
     return type[0] == 'x';
 }
 
 static void
-runtime(uint32_t pool, uint32_t units)
+pool_runtime(uint32_t pool, uint32_t units)
 {
     step((struct mesh_event){.kind = MESH_RUNTIME,
                              .runtime = {.capacity_bytes = (uint64_t)units * UNIT,
@@ -37,18 +37,9 @@ lose(uint32_t pool)
 static int
 fresh_pools(void **state)
 {
-    fresh(state);
-    mesh_destroy(mesh);
-    mesh = mesh_create(&(struct mesh_config){.instance = "self",
-                                             .models_max = RECORDS,
-                                             .instances_max = 40,
-                                             .calls_max = CALLS,
-                                             .pool_of = pool_of,
-                                             .pool_context = records});
-    runtime(0, 1000);
-    runtime(1, 400);
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {session}});
-    instance("self", 900);
+    (void)state;
+    start((struct mesh_config){.pool_of = pool_of, .pool_context = models});
+    pool_runtime(1, 400);
     for (int i = 0; i < 12; i++) {
         char id[TEXT];
         snprintf(id, sizeof(id), "m%d", i);
@@ -56,7 +47,7 @@ fresh_pools(void **state)
         id[0] = 'x';
         put_as(id, "x", "", WALL + now_ms);
     }
-    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    mirror_is_whole();
     begin();
     return 0;
 }
@@ -116,11 +107,11 @@ static void
 test_each_has_its_queue(void **state)
 {
     (void)state;
-    rig_prompt = false;
-    static const char *const models[] = {"m0", "m1", "x0", "x1"};
+    prompt = false;
+    static const char *const ids[] = {"m0", "m1", "x0", "x1"};
     for (uint32_t i = 0; i < 4; i++) {
-        call_as(i, models[i], MESH_HOP_ENTRY);
-        runtime_ends(MESH_SIZE_PREDICTED, models[i]);
+        call_as(i, ids[i], MESH_HOP_ENTRY);
+        runtime_ends(MESH_SIZE_PREDICTED, ids[i]);
     }
     assert_seen("load m0", 1);
     assert_seen("load x0", 1); /* beside it */
@@ -158,8 +149,8 @@ test_one_is_lost(void **state)
     call_as(3, "x1", MESH_HOP_ENTRY);
     assert_seen("forward 3 x1 other load", 1);
     end_call(3, MESH_END_OK, 0);
-    runtime(1, 400);
-    step((struct mesh_event){.kind = MESH_INSTANCE_GONE, .gone = {"other", ++revision}});
+    pool_runtime(1, 400);
+    instance_gone("other");
     use("x0");
     lose(0);
     assert_int_equal(mesh_state(mesh, "m0"), MESH_STATE_NONE);
@@ -199,7 +190,7 @@ test_a_drain_moves_both(void **state)
     use("x0");
     instance("other", 900);
     begin();
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    drain();
     tick(1000);
     tick(1000);
     assert_int_equal(seen("drained"), 0);
@@ -217,18 +208,18 @@ test_a_model_that_changes_its_type(void **state)
 {
     (void)state;
     use("m0");
-    struct rig_record *record = record_of("m0");
-    step((struct mesh_event){.kind = MESH_MODEL_GONE, .gone = {"m0", ++revision}});
+    struct rig_model *record = model_at("m0");
+    model_gone("m0");
     record->revision = record->create_revision = 0;
     put_as("m0", "x", "", WALL + now_ms);
     begin();
     use("m1");
     lose(0);
     put_as("m1", "x", "", WALL + now_ms); /* or that record itself */
-    static const char *const models[] = {"m0", "m1"};
+    static const char *const ids[] = {"m0", "m1"};
     for (int i = 0; i < 2; i++) {
-        use(models[i]);
-        assert_true(mesh_see_model(mesh, models[i], see, NULL));
+        use(ids[i]);
+        assert_true(mesh_see_model(mesh, ids[i], see, NULL));
         assert_int_equal(seen_pool, 1);
     }
 }

@@ -3,9 +3,7 @@
  * Records whose last use lies in the future, as far as it can: G2 (the leader puts them right) and
  * J6 (one of them keeps nothing from being done for the others). One node on a scripted clock.
  */
-#include "test_mesh_script_rig.h"
-
-#define MINUTE INT64_C(60000)
+#include "mesh_rig.h"
 
 static void
 test_the_leader_puts_them_right(void **state)
@@ -17,13 +15,13 @@ test_the_leader_puts_them_right(void **state)
     put_as("m3", "t", "", ahead_ms);
     tick(8 * MINUTE);
     assert_seen("write m1", 0);
-    step((struct mesh_event){.kind = MESH_LEADER, .leader = {true}});
+    lead(true);
     tick(MINUTE);
     assert_seen("write m1", 1);
     assert_seen("write m2 other:loaded", 1);
-    assert_true(record_of("m1")->used_ms == WALL + now_ms);
-    assert_true(record_of("m2")->used_ms == WALL + now_ms);
-    assert_true(record_of("m3")->used_ms == ahead_ms); /* a clock may be so fast */
+    assert_true(model_at("m1")->used_ms == WALL + now_ms);
+    assert_true(model_at("m2")->used_ms == WALL + now_ms);
+    assert_true(model_at("m3")->used_ms == ahead_ms); /* a clock may be so fast */
 }
 
 /* J4 for the one behind it. */
@@ -35,16 +33,16 @@ test_the_janitor_goes_on(void **state)
     put("m2", "");
     use("m1");
     use("m2");
-    record_of("m1")->used_ms = INT64_MAX;
-    record_of("m1")->revision = ++revision;
-    tell(record_of("m1"));
-    const int64_t before_ms = record_of("m2")->used_ms;
+    model_at("m1")->used_ms = INT64_MAX;
+    model_at("m1")->revision = ++revision;
+    tell_model("m1");
+    const int64_t before_ms = model_at("m2")->used_ms;
     now_ms += 8 * 60 * MINUTE;
     use("m2");
     for (int i = 0; i < 7; i++)
         tick(MINUTE);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
-    assert_true(record_of("m2")->used_ms > before_ms + 7 * 60 * MINUTE);
+    assert_true(model_at("m2")->used_ms > before_ms + 7 * 60 * MINUTE);
 }
 
 int

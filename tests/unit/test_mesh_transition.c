@@ -11,20 +11,19 @@ test_asking_for_copies(void **state)
 {
     (void)state;
     lead(true);
-    instance("x", 7, 900);
-    step((struct mesh_event){.kind = MESH_DRAIN});
-    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    instance("x", 900);
+    drain();
+    add_place("a", "x", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
     assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(count_seen(MESH_DO_ENSURE), 1);
-        const struct mesh_action *asked = seen(MESH_DO_ENSURE);
-        assert_string_equal(seen_id(MESH_DO_ENSURE, 0), "b");
-        assert_int_equal(asked->ensure.used_ms, i < 2 ? model_at("a")->used_ms : WALL + now_ms);
+        assert_seen("ensure", 1);
+        assert_seen("ensure b x", 1);
+        assert_int_equal(ensure_used_ms, i < 2 ? model_at("a")->used_ms : WALL + now_ms);
         begin();
-        tick(9999);
-        assert_null(seen(MESH_DO_ENSURE));
-        tick(1);
+        pass(9999);
+        assert_seen("ensure", 0);
+        pass(1);
     }
 }
 
@@ -34,34 +33,30 @@ test_asking_for_several(void **state)
 {
     (void)state;
     lead(true);
-    instance("x", 7, 900);
-    instance("y", 8, 900);
-    instance("z", 9, 900);
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    instance("x", 900);
+    instance("y", 900);
+    instance("z", 900);
+    drain();
     place("a", "x", MESH_PLACE_LOADED, now_ms);
-    place_and_tell("a", "y", MESH_PLACE_LOADED);
+    add_place("a", "y", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
     assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
     for (int round = 0; round < 8; round++) {
-        const char *asked[2] = {"", ""};
-        uint32_t count = 0;
-        for (uint32_t i = 0; i < kept_count; i++) {
-            if (kept[i].kind != MESH_DO_ENSURE)
-                continue;
-            assert_int_equal(kept[i].ensure.target, 2);
-            assert_in_range(count, 0, 1);
-            asked[count++] = kept_ids[i][1];
-        }
-        assert_int_equal(count, 2);
-        assert_string_not_equal(asked[0], asked[1]);
+        static const char *const asks[] = {"ensure b x copy 2", "ensure b y copy 2",
+                                           "ensure b z copy 2"};
+        uint32_t asked = 0;
+        for (int i = 0; i < 3; i++)
+            asked += seen(asks[i]) == 1;
+        assert_int_equal(asked, 2);
+        assert_seen("ensure", 2);
         begin();
-        tick(10000);
+        pass(10000);
     }
-    place_and_tell("b", "z", MESH_PLACE_LOADED);
+    add_place("b", "z", MESH_PLACE_LOADED);
     begin();
-    tick(10000);
-    assert_int_equal(count_seen(MESH_DO_ENSURE), 1); /* one is missing */
-    assert_string_not_equal(seen_id(MESH_DO_ENSURE, 1), "z");
+    pass(10000);
+    assert_seen("ensure", 1); /* one is missing */
+    assert_seen("ensure b z", 0);
 }
 
 /* P2 refuses for as long as all that x has was used within the churn age, 30 s here. Who has waited
@@ -71,12 +66,12 @@ test_all_are_in_use(void **state)
 {
     (void)state;
     lead(true);
-    instance("x", 7, 900);
-    step((struct mesh_event){.kind = MESH_DRAIN});
-    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    instance("x", 900);
+    drain();
+    add_place("a", "x", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
     const int64_t began_ms = now_ms;
-    for (bool is_set = false; seen(MESH_DO_ENSURE) == NULL; is_set = true) {
+    for (bool is_set = false; seen("ensure") == 0; is_set = true) {
         assert_true(now_ms - began_ms <= 30000);
         step((struct mesh_event){.kind = MESH_INSTANCE_FIGURES,
                                  .figures = {.instance = "x",
@@ -86,20 +81,19 @@ test_all_are_in_use(void **state)
         if (!is_set)
             assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
         else
-            tick(1000);
+            pass(1000);
     }
     assert_true(now_ms - began_ms > 25000);
-    assert_string_equal(seen_id(MESH_DO_ENSURE, 0), "b");
-    assert_string_equal(seen_id(MESH_DO_ENSURE, 1), "x");
+    assert_seen("ensure b x", 1);
 }
 
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_asking_for_copies, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_asking_for_several, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_all_are_in_use, fresh, drop),
+        TEST_WITH_MODELS(test_asking_for_copies),
+        TEST_WITH_MODELS(test_asking_for_several),
+        TEST_WITH_MODELS(test_all_are_in_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  * that KServe ModelMesh's clients know. One node on a scripted clock.
  */
 #include "base/check.h"
-#include "test_mesh_script_rig.h"
+#include "mesh_rig.h"
 
 static void
 test_five_copies(void **state)

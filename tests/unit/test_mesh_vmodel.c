@@ -7,10 +7,45 @@
 #include "mesh_rig.h"
 
 static void
+call_vmodel(uint32_t call, const char *vmodel)
+{
+    begin();
+    step((struct mesh_event){.kind = MESH_CALL,
+                             .call = {.call = call,
+                                      .vmodel = vmodel,
+                                      .balance = MESH_BALANCE_CALLER,
+                                      .deadline_ms = now_ms + MINUTE}});
+}
+
+static void
+call_model(uint32_t call, const char *model)
+{
+    begin();
+    call_as(call, model, MESH_HOP_ENTRY);
+}
+
+static void
+check_served(uint32_t call, const char *model)
+{
+    char line[60];
+    snprintf(line, sizeof(line), "serve %u %s", call, model);
+    assert_seen("serve", 1);
+    assert_seen(line, 1);
+    end_call(call, MESH_END_OK, 0);
+}
+
+static void
+check_vmodel(const char *id, const char *active, const char *target)
+{
+    assert_string_equal(vmodel_at(id)->active, active);
+    assert_string_equal(vmodel_at(id)->target, target);
+}
+
+static void
 test_a_new_vmodel(void **state)
 {
     (void)state;
-    const struct kept_reply *reply = order(SET("v", "a", .owner = "me"));
+    const struct rig_reply *reply = order(SET("v", "a", .owner = "me"));
     assert_int_equal(reply->outcome, MESH_OUTCOME_OK);
     assert_int_equal(reply->vmodel, MESH_VMODEL_DEFINED);
     assert_int_equal(reply->active_state, MESH_MODEL_NOT_LOADED);
@@ -42,7 +77,7 @@ test_what_setting_refuses(void **state)
     assert_int_equal(outcome(SET("v", "a", .expected = "b")), MESH_OUTCOME_NO_VMODEL);
     assert_int_equal(txns, 0);
     assert_int_equal(outcome(SET("v", "a", .expected = "a", .owner = "me")), MESH_OUTCOME_OK);
-    const struct kept_reply *reply = order(SET("v", "b", .owner = "you"));
+    const struct rig_reply *reply = order(SET("v", "b", .owner = "you"));
     assert_int_equal(reply->outcome, MESH_OUTCOME_OTHER_OWNER);
     assert_string_equal(reply->owner, "me");
     reply = order(SET("v", "b", .expected = "c"));
@@ -58,10 +93,10 @@ static void
 test_what_is_loaded_stays(void **state)
 {
     (void)state;
-    instance("other", 7, 900);
-    place_and_tell("a", "other", MESH_PLACE_LOADED);
+    instance("other", 900);
+    add_place("a", "other", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
-    const struct kept_reply *reply = order(SET("v", "b"));
+    const struct rig_reply *reply = order(SET("v", "b"));
     assert_int_equal(reply->vmodel, MESH_VMODEL_TRANSITIONING);
     assert_int_equal(reply->target_state, MESH_MODEL_LOADING);
     check_vmodel("v", "a", "b");
@@ -77,8 +112,8 @@ test_what_is_loaded_stays(void **state)
     assert_int_equal(outcome(SET("v", "b", .force = true)), MESH_OUTCOME_OK);
     check_vmodel("v", "b", "b");
     check_references();
-    assert_int_equal(seen(MESH_DO_LOAD) != NULL, true); /* as the one that it comes after was */
-    place_and_tell("c", "other", MESH_PLACE_LOADED);
+    assert_int_equal(seen("load") > 0, true); /* as the one that it comes after was */
+    add_place("c", "other", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "c")), MESH_OUTCOME_OK); /* it is loaded as widely already */
     check_vmodel("v", "c", "c");
 }
@@ -88,11 +123,11 @@ static void
 test_all_is_compared(void **state)
 {
     (void)state;
-    instance("other", 7, 900);
-    place_and_tell("a", "other", MESH_PLACE_LOADED);
+    instance("other", 900);
+    add_place("a", "other", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
     assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
-    const struct kept_model b = *model_at("b");
+    const struct rig_model b = *model_at("b");
     model_at("b")->revision = 0; /* somebody has deleted it, against the rules, and unseen */
     revision++;
     assert_int_equal(outcome(SET("v", "b", .force = true)), MESH_OUTCOME_NO_MODEL);
@@ -137,22 +172,22 @@ test_promotion(void **state)
 {
     (void)state;
     lead(true);
-    instance("x", 7, 900);
-    instance("y", 8, 900);
+    instance("x", 900);
+    instance("y", 900);
     place("a", "x", MESH_PLACE_LOADED, now_ms);
-    place_and_tell("a", "y", MESH_PLACE_LOADED);
+    add_place("a", "y", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
     prompt = false;
     begin();
     assert_false(order(SET("v", "b", .sync = true))->came);
     check_vmodel("v", "a", "b");
-    assert_true(count_seen(MESH_DO_ENSURE) + count_seen(MESH_DO_SIZE) >= 1);
-    place_and_tell("b", "x", MESH_PLACE_LOADED);
+    assert_true(seen("ensure") + seen("size") >= 1);
+    add_place("b", "x", MESH_PLACE_LOADED);
     check_vmodel("v", "a", "b"); /* one of two */
-    place_and_tell("b", "y", MESH_PLACE_LOADING);
+    add_place("b", "y", MESH_PLACE_LOADING);
     check_vmodel("v", "a", "b");
     assert_false(replies[0].came);
-    place_and_tell("b", "y", MESH_PLACE_LOADED);
+    add_place("b", "y", MESH_PLACE_LOADED);
     check_vmodel("v", "b", "b");
     assert_int_equal(replies[0].vmodel, MESH_VMODEL_DEFINED);
     assert_int_equal(model_at("a")->references, 0);
@@ -163,22 +198,22 @@ static void
 test_promotion_is_the_leaders(void **state)
 {
     (void)state;
-    instance("x", 7, 900);
-    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    instance("x", 900);
+    add_place("a", "x", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
     assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
-    place_and_tell("b", "x", MESH_PLACE_LOADED);
-    tick(1000);
+    add_place("b", "x", MESH_PLACE_LOADED);
+    pass(1000);
     check_vmodel("v", "a", "b");
     lead(true);
     network = NETWORK_LOST;
-    tick(1000);
+    pass(1000);
     check_vmodel("v", "a", "b");
-    network = NETWORK_WELL;
+    network = NETWORK_OK;
     place("b", "x", MESH_PLACE_LOADING, now_ms); /* it has gone meanwhile, and is not seen yet */
-    tick(1000);
+    pass(1000);
     check_vmodel("v", "a", "b");
-    place_and_tell("b", "x", MESH_PLACE_LOADED);
+    add_place("b", "x", MESH_PLACE_LOADED);
     check_vmodel("v", "b", "b");
 }
 
@@ -188,23 +223,23 @@ test_promotion_counts_the_living(void **state)
 {
     (void)state;
     lead(true);
-    instance("x", 7, 900);
-    instance("y", 8, 900);
-    step((struct mesh_event){.kind = MESH_DRAIN});
+    instance("x", 900);
+    instance("y", 900);
+    drain();
     step((struct mesh_event){
         .kind = MESH_INSTANCE_PUT,
         .instance = {
             .id = "self", .labels = "", .session = 5, .revision = ++revision, .draining = true}});
     place("a", "x", MESH_PLACE_LOADED, now_ms);
     place("a", "self", MESH_PLACE_LOADED, now_ms);
-    place_and_tell("a", "y", MESH_PLACE_LOADED);
-    place_and_tell("b", "dead", MESH_PLACE_LOADED);
+    add_place("a", "y", MESH_PLACE_LOADED);
+    add_place("b", "dead", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
     assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
-    place_and_tell("b", "x", MESH_PLACE_LOADED);
+    add_place("b", "x", MESH_PLACE_LOADED);
     check_vmodel("v", "a", "b");
-    step((struct mesh_event){.kind = MESH_INSTANCE_GONE, .gone = {"y", ++revision}});
-    tick(1000);
+    instance_gone("y");
+    pass(1000);
     check_vmodel("v", "b", "b");
 }
 
@@ -213,9 +248,9 @@ static void
 is_emptied(bool leads)
 {
     lead(true);
-    instance("x", 7, 900);
-    step((struct mesh_event){.kind = MESH_DRAIN});
-    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    instance("x", 900);
+    drain();
+    add_place("a", "x", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "a", .owner = "me")), MESH_OUTCOME_OK);
     assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
     memset(models, 0, sizeof(models));
@@ -223,10 +258,10 @@ is_emptied(bool leads)
     revision = 3;
     begin();
     step((struct mesh_event){.kind = MESH_EMPTIED});
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {5}});
-    instance("self", 5, 900);
-    instance("x", 7, 900);
-    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    set_session(5);
+    instance("self", 900);
+    instance("x", 900);
+    mirror_is_whole();
     lead(leads);
     assert_string_equal(mesh_resolve(mesh, "v"), "a");
     assert_false(order(SET("v", "c"))->came); /* not before that */
@@ -239,7 +274,7 @@ test_an_emptied_etcd(void **state)
     (void)state;
     is_emptied(true);
     for (int i = 0; i < 12; i++)
-        tick(1000);
+        pass(1000);
     assert_string_equal(vmodel_at("v")->owner, "me");
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
     check_vmodel("v", "a", "c");
@@ -253,10 +288,10 @@ test_a_leader_that_knows_nothing(void **state)
     (void)state;
     is_emptied(false);
     for (int i = 0; i < 19; i++)
-        tick(1000);
+        pass(1000);
     assert_int_equal(vmodel_at("v")->revision, 0);
     for (int i = 0; i < 4; i++)
-        tick(1000);
+        pass(1000);
     assert_string_equal(vmodel_at("v")->owner, "me");
     assert_string_equal(vmodel_at("v")->active, "a");
     assert_string_equal(vmodel_at("v")->target, "c"); /* by the order that waited */
@@ -274,14 +309,14 @@ test_a_model_that_is_not_back(void **state)
     memset(models, 0, sizeof(models));
     revision = 3;
     step((struct mesh_event){.kind = MESH_EMPTIED});
-    step((struct mesh_event){.kind = MESH_SESSION, .session = {5}});
-    instance("self", 5, 900);
-    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    set_session(5);
+    instance("self", 900);
+    mirror_is_whole();
     vmodel_at("v")->revision = ++revision; /* somebody has written it, and has yet to write m */
     tell_vmodel("v");
     assert_false(order((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = "v"})->came);
     for (int i = 0; i < 22; i++)
-        tick(1000);
+        pass(1000);
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
     assert_true(replies[0].came);
     assert_int_equal(vmodel_at("v")->revision, 0);
@@ -294,26 +329,26 @@ test_a_target_that_fails(void **state)
 {
     (void)state;
     lead(true);
-    instance("x", 7, 900);
-    step((struct mesh_event){.kind = MESH_DRAIN});
-    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    instance("x", 900);
+    drain();
+    add_place("a", "x", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
     assert_false(order(SET("v", "b", .sync = true))->came);
     place("b", "p", MESH_PLACE_FAILED, now_ms);
     place("b", "q", MESH_PLACE_FAILED, now_ms);
-    place_and_tell("b", "r", MESH_PLACE_FAILED);
+    add_place("b", "r", MESH_PLACE_FAILED);
     assert_true(vmodel_at("v")->failed);
     assert_int_equal(replies[0].vmodel, MESH_VMODEL_FAILED);
     assert_int_equal(replies[0].target_state, MESH_MODEL_FAILED);
     check_vmodel("v", "a", "b");
     now_ms += HOUR;
-    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    add_place("a", "x", MESH_PLACE_LOADED);
     begin();
-    tick(1000); /* they count no more */
+    pass(1000); /* they count no more */
     assert_false(vmodel_at("v")->failed);
-    tick(10000);
-    assert_true(count_seen(MESH_DO_ENSURE) >= 1);
-    place_and_tell("b", "x", MESH_PLACE_LOADED);
+    pass(10000);
+    assert_true(seen("ensure") >= 1);
+    add_place("b", "x", MESH_PLACE_LOADED);
     check_vmodel("v", "b", "b");
 }
 
@@ -326,24 +361,34 @@ test_calls_resolve(void **state)
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
     assert_string_equal(mesh_resolve(mesh, "v"), "a");
     assert_null(mesh_resolve(mesh, "w"));
-    call(1, "v");
-    check_served("a");
-    call(1, "w");
-    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+    call_vmodel(1, "v");
+    check_served(1, "a");
+    call_vmodel(1, "w");
+    assert_seen("answer 1 not-found", 1);
     assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
     check_vmodel("v", "a", "b");
-    call(1, "v");
-    check_served("a");
+    call_vmodel(1, "v");
+    check_served(1, "a");
     model_at("a")->revision = 0; /* V7: its record has gone, whoever did that */
     model_at("a")->references = 0;
     revision++;
     tell_model("a");
-    call(1, "v"); /* it waits for the leader; who knows what else has changed */
-    assert_int_equal(kept_count, 0);
+    call_vmodel(1, "v"); /* it waits for the leader; who knows what else has changed */
+    assert_int_equal(line_count, 0);
     lead(true);
-    tick(1000);
+    pass(1000);
     check_vmodel("v", "b", "b");
-    check_served("b");
+    check_served(1, "b");
+}
+
+/* Every node that call 1 is sent to says that the record has gone. */
+static void
+all_say_gone(void)
+{
+    for (int i = 0; i < 100 && seen("forward") > 0; i++) {
+        begin();
+        end_call(1, MESH_END_NOT_FOUND, 0);
+    }
 }
 
 /* V8: another node has seen the switch, and this one has not. */
@@ -351,25 +396,18 @@ static void
 test_a_switch_not_seen_yet(void **state)
 {
     (void)state;
-    instance("x", 7, 900);
+    instance("x", 900);
     const struct mesh_order first = SET("v", "m", .type = "t", .auto_delete = true);
     assert_int_equal(outcome(first), MESH_OUTCOME_OK);
-    place_and_tell("m", "x", MESH_PLACE_LOADED);
-    instance("self", 5, 0);
-    step((struct mesh_event){.kind = MESH_DRAIN}); /* so it cannot find out by a claim */
-    call(1, "v");
-    assert_string_equal(seen_id(MESH_DO_FORWARD, 1), "x");
-    struct mesh_action tried = *seen(MESH_DO_FORWARD);
-    begin();
-    try_ends(&tried, MESH_END_NOT_FOUND);
-    while (seen(MESH_DO_FORWARD) != NULL) { /* it is to be loaded there; no */
-        tried = *seen(MESH_DO_FORWARD);
-        begin();
-        try_ends(&tried, MESH_END_NOT_FOUND);
-    }
-    assert_null(seen(MESH_DO_ANSWER));
-    memset(model_at("m"), 0, sizeof(struct kept_model));
-    struct kept_vmodel *v = vmodel_at("v");
+    add_place("m", "x", MESH_PLACE_LOADED);
+    instance("self", 0);
+    drain(); /* so it cannot find out by a claim */
+    call_vmodel(1, "v");
+    assert_seen("forward 1 m x", 1);
+    all_say_gone();
+    assert_seen("answer", 0);
+    memset(model_at("m"), 0, sizeof(struct rig_model));
+    struct rig_vmodel *v = vmodel_at("v");
     set_text(v->active, "a");
     set_text(v->target, "a");
     v->revision = ++revision;
@@ -378,20 +416,8 @@ test_a_switch_not_seen_yet(void **state)
     tell_model("a");
     begin();
     tell_vmodel("v");
-    assert_string_equal(seen_id(MESH_DO_FORWARD, 0), "a");
-    assert_string_equal(seen_id(MESH_DO_FORWARD, 1), "x");
-    try_ends(seen(MESH_DO_FORWARD), MESH_END_OK);
-}
-
-/* Whoever is asked says that its record has gone; how often, is of no importance. */
-static void
-all_say_gone(void)
-{
-    for (int i = 0; i < 100 && seen(MESH_DO_FORWARD) != NULL; i++) {
-        struct mesh_action tried = *seen(MESH_DO_FORWARD);
-        begin();
-        try_ends(&tried, MESH_END_NOT_FOUND);
-    }
+    assert_seen("forward 1 a x", 1);
+    end_call(1, MESH_END_OK, 0);
 }
 
 /* V8: the target is the last resort, and the wait has an end. */
@@ -399,43 +425,41 @@ static void
 test_the_last_resort(void **state)
 {
     (void)state;
-    instance("x", 7, 900);
+    instance("x", 900);
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
-    place_and_tell("a", "x", MESH_PLACE_LOADED);
+    add_place("a", "x", MESH_PLACE_LOADED);
     assert_int_equal(outcome(SET("v", "b")), MESH_OUTCOME_OK);
-    place_and_tell("b", "x", MESH_PLACE_LOADED);
-    instance("self", 5, 0);
-    step((struct mesh_event){.kind = MESH_DRAIN});
-    call(1, "v");
-    assert_string_equal(seen_id(MESH_DO_FORWARD, 0), "a");
+    add_place("b", "x", MESH_PLACE_LOADED);
+    instance("self", 0);
+    drain();
+    call_vmodel(1, "v");
+    assert_seen("forward 1 a", 1);
     for (int i = 0; i < 10; i++) {
         all_say_gone();
-        assert_int_equal(kept_count, 0);
-        tick(1000);
-        assert_string_equal(seen_id(MESH_DO_FORWARD, 0), "a"); /* it may have been wrong */
+        assert_int_equal(line_count, 0);
+        pass(1000);
+        assert_seen("forward 1 a", 1); /* it may have been wrong */
     }
-    struct mesh_action last = *seen(MESH_DO_FORWARD);
-    while (strcmp(seen_id(MESH_DO_FORWARD, 0), "a") == 0) {
-        last = *seen(MESH_DO_FORWARD);
+    while (seen("forward 1 a") > 0) {
         begin();
-        try_ends(&last, MESH_END_NOT_FOUND);
+        end_call(1, MESH_END_NOT_FOUND, 0);
     }
-    assert_string_equal(seen_id(MESH_DO_FORWARD, 0), "b");
+    assert_seen("forward 1 b", 1);
     all_say_gone();
-    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_FAILED);
-    call(1, "v"); /* cancelled while it waits */
+    assert_seen("answer 1 failed", 1);
+    call_vmodel(1, "v"); /* cancelled while it waits */
     all_say_gone();
-    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 1}});
+    cancel(1);
     begin();
-    tick(1000);
-    assert_int_equal(kept_count, 0);
+    pass(1000);
+    assert_int_equal(line_count, 0);
 }
 
 /* Registered elsewhere, and not seen here. */
 static void
 register_unseen(const char *id)
 {
-    struct kept_model *model = model_at(id);
+    struct rig_model *model = model_at(id);
     set_text(model->type, "t");
     model->revision = model->create_revision = ++revision;
 }
@@ -447,37 +471,37 @@ test_what_is_not_known_here(void **state)
     (void)state;
     call_model(1, "nobody");
     assert_int_equal(compares, 1);
-    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+    assert_seen("answer 1 not-found", 1);
     register_unseen("m");
     call_model(1, "m");
-    check_served("m");
+    check_served(1, "m");
     register_unseen("n");
-    struct kept_vmodel *v = vmodel_at("v");
+    struct rig_vmodel *v = vmodel_at("v");
     set_text(v->active, "n");
     set_text(v->target, "n");
     v->revision = v->create_revision = ++revision;
     model_at("n")->references = 1;
-    call(1, "v");
-    assert_null(seen(MESH_DO_ANSWER)); /* the vmodel is there; its model is still to come */
+    call_vmodel(1, "v");
+    assert_seen("answer", 0); /* the vmodel is there; its model is still to come */
     tell_model("n");
-    check_served("n");
+    check_served(1, "n");
     network = NETWORK_LATE;
-    call(1, "w");
-    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 1}});
-    call(1, "w");
-    const uint64_t txn = late_txn;
+    call_vmodel(1, "w");
+    cancel(1);
+    call_vmodel(1, "w");
+    const uint64_t txn = last_txn;
     call_model(2, "x");
     register_unseen("x");
     tell_model("x");
-    network = NETWORK_WELL;
-    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {late_txn, MESH_TXN_UNKNOWN}});
-    check_served("x");
+    network = NETWORK_OK;
+    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {last_txn, MESH_TXN_UNKNOWN}});
+    check_served(2, "x");
     begin();
     step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {txn, MESH_TXN_OK}});
-    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
-    step((struct mesh_event){.kind = MESH_SESSION});
+    assert_seen("answer 1 not-found", 1);
+    set_session(0);
     call_model(1, "unknown");
-    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+    assert_seen("answer 1 not-found", 1);
 }
 
 /* R13: calls for one id ask together, and who came after a question was sent is not answered by
@@ -489,24 +513,23 @@ test_who_is_answered_by_what(void **state)
     network = NETWORK_LATE;
     call_model(1, "m");
     assert_int_equal(compares, 1);
-    const uint64_t first = late_txn;
+    const uint64_t first = last_txn;
     call_model(2, "m");
     assert_int_equal(compares, 0);
     call_model(3, "m");
     assert_int_equal(compares, 0);
-    step((struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = 2}});
+    cancel(2);
     register_unseen("m");
-    network = NETWORK_WELL;
+    network = NETWORK_OK;
     begin();
     step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {first, MESH_TXN_OK}});
-    assert_int_equal(count_seen(MESH_DO_ANSWER), 1);
-    assert_int_equal(seen(MESH_DO_ANSWER)->answer.call, 1);
-    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+    assert_seen("answer", 1);
+    assert_seen("answer 1 not-found", 1);
     assert_int_equal(compares, 1);
-    check_served("m");
+    check_served(3, "m");
     network = NETWORK_UNHEARD;
     call_model(1, "n"); /* an answer that does not come says nothing */
-    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_UNAVAILABLE);
+    assert_seen("answer 1 unavailable", 1);
 }
 
 /* Whoever calls for what is not there again and again keeps etcd idle. */
@@ -517,13 +540,13 @@ test_an_id_is_asked_for_a_few_times(void **state)
     uint32_t asked = 0;
     for (int i = 0; i < 20; i++) {
         call_model(1, "nobody");
-        assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+        assert_seen("answer 1 not-found", 1);
         asked += compares;
     }
     assert_int_equal(asked, 8);
     call_model(1, "somebody");
     assert_int_equal(compares, 1);
-    tick(1000);
+    pass(1000);
     call_model(1, "nobody");
     assert_int_equal(compares, 1);
 }
@@ -534,20 +557,20 @@ test_a_vmodel_that_cannot_be_asked_for(void **state)
 {
     (void)state;
     network = NETWORK_LATE;
-    call(1, "w");
-    const uint64_t first = late_txn;
-    call(2, "w");
-    step((struct mesh_event){.kind = MESH_SESSION});
+    call_vmodel(1, "w");
+    const uint64_t first = last_txn;
+    call_vmodel(2, "w");
+    set_session(0);
     begin();
     step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {first, MESH_TXN_OK}});
-    assert_int_equal(count_seen(MESH_DO_ANSWER), 2);
-    assert_int_equal(kept[0].answer.end, MESH_END_NOT_FOUND);
-    assert_int_equal(kept[1].answer.end, MESH_END_UNAVAILABLE); /* it came later */
-    tick(1000);
+    assert_seen("answer", 2);
+    assert_seen("answer 1 not-found", 1);
+    assert_seen("answer 2 unavailable", 1); /* it came later */
+    pass(1000);
 }
 
-static enum mesh_end
-hop_for_unknown(uint64_t create_revision)
+static void
+check_hop(uint64_t create_revision, const char *answer)
 {
     begin();
     step((struct mesh_event){.kind = MESH_CALL,
@@ -556,7 +579,7 @@ hop_for_unknown(uint64_t create_revision)
                                       .hop = MESH_HOP_HIT,
                                       .deadline_ms = now_ms + 1000,
                                       .create_revision = create_revision}});
-    return seen(MESH_DO_ANSWER)->answer.end;
+    assert_seen(answer, 1);
 }
 
 /* V8: the other side of it. What has not come yet has not gone. */
@@ -566,13 +589,13 @@ test_gone_or_not_come_yet(void **state)
     (void)state;
     const uint64_t whole = revision;
     step((struct mesh_event){.kind = MESH_WHOLE, .whole = {whole}});
-    assert_int_equal(hop_for_unknown(whole), MESH_END_NOT_FOUND);
-    assert_int_equal(hop_for_unknown(whole + 1), MESH_END_NOT_HERE);
+    check_hop(whole, "answer 1 not-found");
+    check_hop(whole + 1, "answer 1 not-here");
     const struct mesh_order names = SET("v", "unknown");
     network = NETWORK_LATE;
     assert_false(order(names)->came); /* now there is a number for it, and still no record */
-    assert_int_equal(hop_for_unknown(whole), MESH_END_NOT_FOUND);
-    assert_int_equal(hop_for_unknown(whole + 1), MESH_END_NOT_HERE);
+    check_hop(whole, "answer 1 not-found");
+    check_hop(whole + 1, "answer 1 not-here");
 }
 
 static void
@@ -585,7 +608,7 @@ odd_record(const char *active, const char *target)
                                         .target = target,
                                         .create_revision = revision,
                                         .revision = revision}});
-    struct kept_vmodel *vmodel = vmodel_at("v");
+    struct rig_vmodel *vmodel = vmodel_at("v");
     set_text(vmodel->active, active);
     set_text(vmodel->target, target);
     vmodel->create_revision = vmodel->revision = revision;
@@ -598,8 +621,8 @@ test_odd_records(void **state)
     (void)state;
     odd_record(NULL, "");
     assert_null(mesh_resolve(mesh, "v"));
-    call(1, "v");
-    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+    call_vmodel(1, "v");
+    assert_seen("answer 1 not-found", 1);
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
     check_vmodel("v", "a", "a");
     check_references();
@@ -610,17 +633,17 @@ test_odd_records(void **state)
     model_at("a")->revision = model_at("b")->revision = ++revision;
     tell_model("a");
     tell_model("b");
-    tick(1000);
+    pass(1000);
     check_vmodel("v", "b", "b");
     check_references();
     odd_record("nobody", "nobody");
-    call(1, "v");
-    assert_int_equal(kept_count, 0);
+    call_vmodel(1, "v");
+    assert_int_equal(line_count, 0);
     for (int i = 0; i < 10; i++)
-        tick(1000);
-    assert_int_equal(seen(MESH_DO_ANSWER)->answer.end, MESH_END_NOT_FOUND);
+        pass(1000);
+    assert_seen("answer 1 not-found", 1);
     odd_record("nobody", "no-one");
-    tick(1000);
+    pass(1000);
     assert_int_equal(outcome((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = "v"}),
                      MESH_OUTCOME_OK);
     model_at("b")->references = 0; /* the odd ones never said where it went */
@@ -632,14 +655,14 @@ test_what_is_deleted_stays_so(void **state)
 {
     (void)state;
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
-    const struct kept_vmodel before = *vmodel_at("v");
+    const struct rig_vmodel before = *vmodel_at("v");
     assert_int_equal(outcome((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = "v"}),
                      MESH_OUTCOME_OK);
     *vmodel_at("v") = before;
     tell_vmodel("v"); /* a put that was on its way */
     vmodel_at("v")->revision = 0;
     assert_null(mesh_resolve(mesh, "v"));
-    step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+    mirror_is_whole();
     for (int i = 0; i < 100; i++) { /* there is room for twenty */
         char id[TEXT];
         snprintf(id, sizeof(id), "v%d", i);
@@ -653,7 +676,7 @@ test_what_is_deleted_stays_so(void **state)
         assert_string_equal(mesh_resolve(mesh, id), "nobody");
         revision++;
         step((struct mesh_event){.kind = MESH_VMODEL_GONE, .gone = {id, revision}});
-        step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+        mirror_is_whole();
     }
 }
 
@@ -666,12 +689,12 @@ test_references_at_random(void **state)
     static const char *const VNAMES[] = {"v", "w", "x"};
     uint64_t random = 7;
     lead(true);
-    instance("other", 7, 900);
+    instance("other", 900);
     for (int i = 0; i < 5000; i++) {
         const char *model = NAMES[random_draw(&random) % 6];
         const char *vmodel = VNAMES[random_draw(&random) % 3];
         uint64_t what = random_draw(&random) % 10;
-        network = random_draw(&random) % 8 == 0 ? NETWORK_UNHEARD : NETWORK_WELL;
+        network = random_draw(&random) % 8 == 0 ? NETWORK_UNHEARD : NETWORK_OK;
         if (what == 0)
             (void)order((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = vmodel});
         else if (what == 1)
@@ -679,7 +702,7 @@ test_references_at_random(void **state)
         else if (what == 2 && model_at(model)->revision != 0 &&
                  model_at(model)->place_count < PLACES) {
             begin();
-            place_and_tell(model, "other", MESH_PLACE_LOADED);
+            add_place(model, "other", MESH_PLACE_LOADED);
         } else
             (void)order(SET(vmodel, model, .type = "t", .path = "p",
                             .auto_delete = random_draw(&random) % 2 == 0,
@@ -687,14 +710,14 @@ test_references_at_random(void **state)
         check_references();
         if (network == NETWORK_UNHEARD)
             step((struct mesh_event){.kind = MESH_ORDER_CANCELLED, .order = {.order = 0}});
-        network = NETWORK_WELL;
+        network = NETWORK_OK;
         for (int m = 0; m < 6; m++)
             tell_model(NAMES[m]);
         for (int v = 0; v < 3; v++)
             tell_vmodel(VNAMES[v]);
         begin();
-        tick(1000);
-        step((struct mesh_event){.kind = MESH_WHOLE, .whole = {revision}});
+        pass(1000);
+        mirror_is_whole();
         check_references();
     }
 }
@@ -703,29 +726,29 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_new_vmodel, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_what_setting_refuses, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_what_is_loaded_stays, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_all_is_compared, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_auto_delete, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_promotion, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_promotion_is_the_leaders, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_promotion_counts_the_living, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_an_emptied_etcd, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_a_leader_that_knows_nothing, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_a_model_that_is_not_back, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_a_target_that_fails, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_calls_resolve, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_a_switch_not_seen_yet, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_the_last_resort, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_what_is_not_known_here, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_who_is_answered_by_what, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_an_id_is_asked_for_a_few_times, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_a_vmodel_that_cannot_be_asked_for, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_gone_or_not_come_yet, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_odd_records, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_what_is_deleted_stays_so, fresh, drop),
-        cmocka_unit_test_setup_teardown(test_references_at_random, fresh, drop),
+        TEST_WITH_MODELS(test_a_new_vmodel),
+        TEST_WITH_MODELS(test_what_setting_refuses),
+        TEST_WITH_MODELS(test_what_is_loaded_stays),
+        TEST_WITH_MODELS(test_all_is_compared),
+        TEST_WITH_MODELS(test_auto_delete),
+        TEST_WITH_MODELS(test_promotion),
+        TEST_WITH_MODELS(test_promotion_is_the_leaders),
+        TEST_WITH_MODELS(test_promotion_counts_the_living),
+        TEST_WITH_MODELS(test_an_emptied_etcd),
+        TEST_WITH_MODELS(test_a_leader_that_knows_nothing),
+        TEST_WITH_MODELS(test_a_model_that_is_not_back),
+        TEST_WITH_MODELS(test_a_target_that_fails),
+        TEST_WITH_MODELS(test_calls_resolve),
+        TEST_WITH_MODELS(test_a_switch_not_seen_yet),
+        TEST_WITH_MODELS(test_the_last_resort),
+        TEST_WITH_MODELS(test_what_is_not_known_here),
+        TEST_WITH_MODELS(test_who_is_answered_by_what),
+        TEST_WITH_MODELS(test_an_id_is_asked_for_a_few_times),
+        TEST_WITH_MODELS(test_a_vmodel_that_cannot_be_asked_for),
+        TEST_WITH_MODELS(test_gone_or_not_come_yet),
+        TEST_WITH_MODELS(test_odd_records),
+        TEST_WITH_MODELS(test_what_is_deleted_stays_so),
+        TEST_WITH_MODELS(test_references_at_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
