@@ -350,6 +350,8 @@ test_all_drain(void **state)
     drain();
     tick(1000);
     assert_seen("drained", 1);
+    tick(1000);
+    assert_seen("drained", 0); /* once */
 }
 
 /* D4: somebody stays, who may not hold it, is too small for it, or has just failed to load it. */
