@@ -8,13 +8,19 @@
 #include <string.h>
 
 /* XGBoost's own files have less than 10; its readers call themselves for each. */
-enum { DEPTH_MAX = 64 };
+enum { DEPTH_MAX = 64, BASE_SCORE_DEPTH = 3, VERSION_PART_MAX = 127 };
+
+/* The names on the way to the base score, from the outermost object inwards. */
+static const char *const base_score_path[BASE_SCORE_DEPTH] = {"learner", "learner_model_param",
+                                                              "base_score"};
 
 struct scan {
     const unsigned char *bytes;
     size_t size;
     size_t at;
     const char *mistake; /* NULL as long as all is well */
+    int on_path; /* how many of the last names, from the outermost, lead to the base score */
+    struct booster_file found;
 };
 
 static bool
@@ -23,6 +29,32 @@ fails(struct scan *scan, const char *mistake)
     if (scan->mistake == NULL)
         scan->mistake = mistake;
     return false;
+}
+
+/* ---- what the file says of itself ---- */
+
+static bool
+name_is(const struct scan *scan, size_t begin, size_t length, const char *name)
+{
+    return length == strlen(name) && memcmp(scan->bytes + begin, name, length) == 0;
+}
+
+/* A name, whose object is `depth` deep, counted from 1. True: its value is the base score. */
+static bool
+name_leads_to_base_score(struct scan *scan, size_t begin, size_t length, int depth)
+{
+    if (depth > BASE_SCORE_DEPTH || scan->on_path < depth - 1)
+        return false;
+    bool leads = name_is(scan, begin, length, base_score_path[depth - 1]);
+    scan->on_path = leads ? depth : depth - 1;
+    return scan->on_path == BASE_SCORE_DEPTH;
+}
+
+static void
+version_found(struct scan *scan, int major, int minor)
+{
+    scan->found.version_major = major;
+    scan->found.version_minor = minor;
 }
 
 /* ---- JSON: brackets, outside of strings ---- */
@@ -52,6 +84,56 @@ json_string(struct scan *scan)
     return fails(scan, "it is cut short");
 }
 
+/* The next byte that is no space; 0 at the end. */
+static unsigned char
+json_peek(const struct scan *scan, size_t *at)
+{
+    while (*at < scan->size && is_space(scan->bytes[*at]))
+        ++*at;
+    return *at < scan->size ? scan->bytes[*at] : '\0';
+}
+
+/* Behind a ':'. A base score is a vector as an array, and as a string that begins like one. */
+static bool
+json_is_vector(const struct scan *scan, size_t at)
+{
+    unsigned char first = json_peek(scan, &at);
+    return first == '[' || (first == '"' && at + 1 < scan->size && scan->bytes[at + 1] == '[');
+}
+
+static bool
+json_version_part(const struct scan *scan, size_t *at, unsigned char before, int *part)
+{
+    if (json_peek(scan, at) != before)
+        return false;
+    ++*at;
+    json_peek(scan, at);
+    *part = 0;
+    size_t begin = *at;
+    for (; *at < scan->size && scan->bytes[*at] >= '0' && scan->bytes[*at] <= '9'; ++*at)
+        if ((*part = *part * 10 + (scan->bytes[*at] - '0')) > VERSION_PART_MAX)
+            return false;
+    return *at > begin;
+}
+
+/* The string that was just passed is a name if a ':' follows. */
+static void
+json_name(struct scan *scan, size_t begin, size_t depth)
+{
+    int major;
+    int minor;
+    size_t length = scan->at - 1 - begin;
+    size_t at = scan->at;
+    if (depth > BASE_SCORE_DEPTH || json_peek(scan, &at) != ':')
+        return;
+    at++;
+    if (name_leads_to_base_score(scan, begin, length, (int)depth))
+        scan->found.has_vector_base_score |= json_is_vector(scan, at);
+    else if (depth == 1 && name_is(scan, begin, length, "version") &&
+             json_version_part(scan, &at, '[', &major) && json_version_part(scan, &at, ',', &minor))
+        version_found(scan, major, minor);
+}
+
 static bool
 json_check(struct scan *scan)
 {
@@ -62,8 +144,12 @@ json_check(struct scan *scan)
         unsigned char byte = scan->bytes[scan->at++];
         if (byte == '\0')
             return fails(scan, hole);
-        if (byte == '"' && !json_string(scan))
-            return false;
+        if (byte == '"') {
+            size_t begin = scan->at;
+            if (!json_string(scan))
+                return false;
+            json_name(scan, begin, depth);
+        }
         if ((byte == '{' || byte == '[') && ++depth > DEPTH_MAX)
             return fails(scan, "it is nested too deeply");
         if (byte == '}' || byte == ']')
@@ -193,14 +279,55 @@ ubjson_array(struct scan *scan, int depth)
     return true;
 }
 
+/* Whether the base score at `at`, which was seen to be whole, is an array or a string like one. */
+static bool
+ubjson_is_vector(const struct scan *scan, size_t at)
+{
+    struct scan value = {.bytes = scan->bytes, .size = scan->size, .at = at};
+    unsigned char type;
+    uint64_t length;
+    if (!next(&value, &type) || type == '[')
+        return type == '[';
+    return type == 'S' && ubjson_length(&value, &length) && next(&value, &type) && type == '[';
+}
+
+/* Reads the version at `at` as XGBoost writes it: small integers behind their count. */
+static void
+ubjson_version(struct scan *scan, size_t at)
+{
+    struct scan value = {.bytes = scan->bytes, .size = scan->size, .at = at};
+    unsigned char bytes[2 + 4];
+    uint64_t count;
+    if (!next(&value, &bytes[0]) || !next(&value, &bytes[1]) || memcmp(bytes, "[#", 2) != 0 ||
+        !ubjson_length(&value, &count) || count < 2)
+        return;
+    for (size_t i = 2; i < sizeof bytes; i++)
+        if (!next(&value, &bytes[i]))
+            return;
+    if (bytes[2] == 'i' && bytes[4] == 'i' && bytes[3] <= VERSION_PART_MAX &&
+        bytes[5] <= VERSION_PART_MAX)
+        version_found(scan, bytes[3], bytes[5]);
+}
+
 /* Behind '{': names, which have no type of their own, and values. */
 static bool
 ubjson_object(struct scan *scan, int depth)
 {
     unsigned char type;
-    while (scan->at < scan->size && scan->bytes[scan->at] != '}')
-        if (!ubjson_bytes(scan) || !next(scan, &type) || !ubjson_value(scan, type, depth))
+    uint64_t length;
+    while (scan->at < scan->size && scan->bytes[scan->at] != '}') {
+        if (!ubjson_length(scan, &length) || !skip(scan, length))
             return false;
+        size_t name = scan->at - length;
+        size_t value = scan->at;
+        bool is_base_score = name_leads_to_base_score(scan, name, length, depth + 1);
+        if (!next(scan, &type) || !ubjson_value(scan, type, depth))
+            return false;
+        if (is_base_score)
+            scan->found.has_vector_base_score |= ubjson_is_vector(scan, value);
+        else if (depth == 0 && name_is(scan, name, length, "version"))
+            ubjson_version(scan, value);
+    }
     return skip(scan, 1);
 }
 
@@ -242,19 +369,20 @@ form_of(const struct scan *scan)
     return scan->bytes[second] == '"' ? BOOSTER_JSON : BOOSTER_UBJSON;
 }
 
-enum booster_form
+struct booster_file
 booster_file_check(const void *bytes, size_t size, char *room, size_t room_bytes)
 {
-    struct scan scan = {bytes, size, 0, NULL};
+    struct scan scan = {.bytes = bytes, .size = size};
     enum booster_form form = form_of(&scan);
     if (form == BOOSTER_NONE) {
         snprintf(room, room_bytes,
                  "is neither JSON nor UBJSON, the forms in which XGBoost saves as .json and .ubj");
-        return BOOSTER_NONE;
+        return scan.found;
     }
     if (form == BOOSTER_JSON ? json_check(&scan) : ubjson_check(&scan))
-        return form;
-    snprintf(room, room_bytes, "is no %s of XGBoost: %s, at byte %zu",
-             form == BOOSTER_JSON ? "JSON" : "UBJSON", scan.mistake, scan.at);
-    return BOOSTER_NONE;
+        scan.found.form = form;
+    else
+        snprintf(room, room_bytes, "is no %s of XGBoost: %s, at byte %zu",
+                 form == BOOSTER_JSON ? "JSON" : "UBJSON", scan.mistake, scan.at);
+    return scan.found;
 }

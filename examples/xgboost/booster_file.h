@@ -8,9 +8,18 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum booster_form { BOOSTER_NONE, BOOSTER_JSON, BOOSTER_UBJSON };
 
+struct booster_file {
+    enum booster_form form;
+    bool has_vector_base_score; /* as XGBoost 3.1 and later write it; older libraries misread it */
+    int version_major;          /* of the XGBoost that wrote the file; 0: it does not say */
+    int version_minor;
+};
+
 /* Passes over the bytes once. BOOSTER_NONE: `room` says what is wrong. */
-enum booster_form booster_file_check(const void *bytes, size_t size, char *room, size_t room_bytes);
+struct booster_file booster_file_check(const void *bytes, size_t size, char *room,
+                                       size_t room_bytes);

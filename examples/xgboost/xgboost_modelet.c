@@ -164,6 +164,29 @@ booster_load(struct model *model, const char *path, const char *begin, size_t si
     return model_refuse(error, path, SHOAL_INVALID_ARGUMENT, room);
 }
 
+/* Libraries before 3.1 load a base score that is a vector, such as "[5E-1]", without complaint, and
+ * predict with another one. */
+static int
+base_score_check(const struct booster_file *found, const char *path, struct shoal_error *error)
+{
+    char room[160];
+    char writer[32] = "a newer XGBoost";
+    int major;
+    int minor;
+    int patch;
+    XGBoostVersion(&major, &minor, &patch);
+    if (!found->has_vector_base_score || major > 3 || (major == 3 && minor >= 1))
+        return SHOAL_OK;
+    if (found->version_major > 0)
+        snprintf(writer, sizeof writer, "XGBoost %d.%d", found->version_major,
+                 found->version_minor);
+    snprintf(room, sizeof room,
+             "written by %s, this library is %d.%d: save it with an older version or upgrade "
+             "libxgboost",
+             writer, major, minor);
+    return model_refuse(error, path, SHOAL_FAILED_PRECONDITION, room);
+}
+
 static int
 model_parse(struct model *model, const char *path, const struct model_file *file,
             struct shoal_error *error)
@@ -171,9 +194,12 @@ model_parse(struct model *model, const char *path, const struct model_file *file
     char room[160];
     const char *begin;
     char *copied;
-    if (booster_file_check(file->bytes, file->size, room, sizeof room) == BOOSTER_NONE)
+    struct booster_file found = booster_file_check(file->bytes, file->size, room, sizeof room);
+    if (found.form == BOOSTER_NONE)
         return model_refuse(error, path, SHOAL_INVALID_ARGUMENT, room);
-    int status = file_begin(file, path, &begin, &copied, error);
+    int status = base_score_check(&found, path, error);
+    if (status == SHOAL_OK)
+        status = file_begin(file, path, &begin, &copied, error);
     if (status != SHOAL_OK)
         return status;
     size_t space = strspn((const char *)file->bytes + 1, " \t\r\n");

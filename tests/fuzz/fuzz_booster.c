@@ -16,12 +16,12 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char room[160] = "";
-    if (booster_file_check(data, size, room, sizeof(room)) == BOOSTER_NONE) {
+    if (booster_file_check(data, size, room, sizeof(room)).form == BOOSTER_NONE) {
         CHECK(room[0] != '\0' && strlen(room) < sizeof(room) - 1);
         return 0;
     }
     while (size > 0 && strchr(" \t\r\n", data[size - 1]) != NULL)
         size--; /* may follow JSON */
-    CHECK(booster_file_check(data, size - 1, room, sizeof(room)) == BOOSTER_NONE);
+    CHECK(booster_file_check(data, size - 1, room, sizeof(room)).form == BOOSTER_NONE);
     return 0;
 }

@@ -4,11 +4,13 @@
  * rows, saved in both forms under names that say nothing, and must answer bit by bit what the
  * library itself predicts, with the shapes that follow from its objective. Values may be missing.
  * Broken files, among them every one that is cut short, are refused with the reason before the
- * library sees them.
+ * library sees them. So are files whose base score an older library would misread: data/ATTRIBUTION
+ * says where those come from.
  */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -281,6 +283,112 @@ test_broken_files(void **state)
     rig_refuses_what_is_no_file(MODELET);
 }
 
+/* ---- base scores of XGBoost 3.1 and later ---- */
+
+static bool
+library_reads_vectors(void)
+{
+    int major;
+    int minor;
+    int patch;
+    XGBoostVersion(&major, &minor, &patch);
+    return major > 3 || (major == 3 && minor >= 1);
+}
+
+static void
+sample_read(const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/tests/modelets/data/%s", getenv("SHOAL_SOURCE_DIR"), name);
+    FILE *sample = fopen(path, "rb");
+    if (sample == NULL)
+        fail_msg("%s does not open", path);
+    file_size = fread(file, 1, sizeof file, sample);
+    fclose(sample);
+    assert_in_range(file_size, 1000, sizeof file - 1);
+}
+
+static void
+sample_predicts_right(void)
+{
+    static const float features[] = {0, 1, 2, 3};
+    static const float wanted[] = {203.75F, 204.75F, 207.15625F, 209.78125F};
+    static const int64_t shape[] = {4, 1};
+    const struct shoal_param params[] = {{"model", "a-model"}};
+    struct harness *harness = rig_open(MODELET, 1, params);
+    struct harness_item *item = harness_item(harness);
+    harness_input(item, "any", SHOAL_FP32, 2, shape, features);
+    harness_run(harness, &item, 1);
+    assert_memory_equal(rig_floats(item, "probabilities", 4), wanted, sizeof wanted);
+    harness_close(harness);
+}
+
+/* An older library takes such a file, and adds another base score to each prediction. */
+static void
+test_a_newer_file_is_refused_or_predicts_the_same(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"xgboost-3.2.json", "xgboost-3.2.ubj"};
+    for (size_t i = 0; i < 2; i++) {
+        sample_read(names[i]);
+        const char *path = rig_write("a-model", file, file_size);
+        if (library_reads_vectors())
+            sample_predicts_right();
+        else
+            rig_refuses(MODELET, path, "written by XGBoost 3.2, this library is ");
+    }
+}
+
+/* `from` and `to` have the same length. */
+static void
+sample_edit(const char *from, const char *to)
+{
+    size_t length = strlen(from);
+    char *at = memmem(file, file_size, from, length);
+    assert_non_null(at);
+    memcpy(at, to, length);
+}
+
+/* The base score alone decides: in the model's parameters, whatever the file says of its version.
+ */
+static void
+test_a_vector_is_refused_however_it_is_written(void **state)
+{
+    (void)state;
+    if (library_reads_vectors())
+        return;
+    const char *const words = "save it with an older version or upgrade libxgboost";
+    sample_read("xgboost-3.2.json");
+    sample_edit("[3,2,0]", "[1,7,4]");
+    rig_refuses(MODELET, rig_write("a-model", file, file_size), words);
+    sample_edit("\"version\":[", "\"VERSION\":[");
+    rig_refuses(MODELET, rig_write("a-model", file, file_size), "written by a newer XGBoost");
+    sample_edit("\"[2.065E2]\"", "[\"2.065E2\"]");
+    rig_refuses(MODELET, rig_write("a-model", file, file_size), words);
+    sample_edit("\"base_score\":[\"2.065E2\"]", "\"base_score\" : [20.65E2]");
+    rig_refuses(MODELET, rig_write("a-model", file, file_size), words);
+}
+
+/* An attribute of the caller's own with that name says nothing. */
+static void
+test_another_base_score_is_no_matter(void **state)
+{
+    (void)state;
+    static const char *const forms[] = {"json", "ubj"};
+    const struct shoal_param params[] = {{"model", "a-model"}};
+    BoosterHandle booster = train(kinds[0].parameters);
+    check(XGBoosterSetAttr(booster, "base_score", "[5E-1]"));
+    check(XGBoosterSetAttr(booster, "learner_model_param", "{\"base_score\":\"[5E-1]\"}"));
+    for (size_t f = 0; f < 2; f++) {
+        save(booster, forms[f]);
+        rig_write("a-model", file, file_size);
+        struct harness *harness = rig_open(MODELET, 1, params);
+        answers_right(harness, booster, NAN);
+        harness_close(harness);
+    }
+    XGBoosterFree(booster);
+}
+
 int
 main(void)
 {
@@ -291,6 +399,9 @@ main(void)
         cmocka_unit_test(test_json_with_space),
         cmocka_unit_test(test_files_that_are_cut_short),
         cmocka_unit_test(test_broken_files),
+        cmocka_unit_test(test_a_newer_file_is_refused_or_predicts_the_same),
+        cmocka_unit_test(test_a_vector_is_refused_however_it_is_written),
+        cmocka_unit_test(test_another_base_score_is_no_matter),
     };
     return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
 }
