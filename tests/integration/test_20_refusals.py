@@ -136,6 +136,23 @@ class TestRequests(ServiceTest):
         self.check_refused(self.client.start("ModelInfer", **fields), "INVALID_ARGUMENT",
                            "raw_input_contents", "1 for 2")
 
+    def test_parameters_of_tensors(self):
+        """Extensions that would change how a tensor travels are refused by name; others are left."""
+        for name, value, of in (("shared_memory_region", {"string_param": "r"}, "inputs"),
+                                ("shared_memory_region", {"string_param": "r"}, "outputs"),
+                                ("classification", {"int64_param": 3}, "outputs"),
+                                ("classification_of_mine", {"int64_param": 3}, "outputs"),
+                                ("binary_data", {"bool_param": True}, "outputs")):
+            fields = self.client.infer_fields("echo", [X], outputs=["x"])
+            fields[of][0]["parameters"] = {"a": self.client.type("inference.InferParameter")(),
+                                           name: self.client.type("inference.InferParameter")(**value)}
+            future = self.client.start("ModelInfer", **fields)
+            with self.subTest(f"{of} {name}"):
+                if name in ("shared_memory_region", "classification"):
+                    self.check_refused(future, "INVALID_ARGUMENT", f'parameter "{name}"', of)
+                else:
+                    self.assertEqual(future.result().raw_output_contents[0], bytes(4))
+
     def test_too_many_tensors(self):
         self.check_echo_refused(*[(f"x{i}", "INT8", [1], b"a") for i in range(65)], texts=["64"])
 
@@ -219,6 +236,26 @@ class TestModelets(ServiceTest):
     def test_unset(self):
         self.check_refused(self.client.tell("unset x"), "INTERNAL", "puppet", "unset")
 
+    def test_timeout_parameter(self):
+        """Microseconds, as other servers of the protocol have it: the sooner of it and the deadline."""
+        first = self.held("short")
+        say = ("say", "BYTES", [1], bytes_element("echo too-short"))
+        late = self.client.start_raw("puppet", say, parameters={"timeout": {"int64_param": 200_000}})
+        self.shoald.wait_stat("puppet", lambda stat: stat["slots_used"] == 2, "two in flight")
+        clock = self.client.tell("echo clock", timeout=0.3)  # admitted after it, and due after it
+        self.check_refused(clock, "DEADLINE_EXCEEDED")
+        self.release("short")
+        first.result()
+        self.check_refused(late, "DEADLINE_EXCEEDED")
+        self.assertNotIn("echo too-short", self.runs())
+        for bad in ({"string_param": "soon"}, {"bool_param": True}, {"int64_param": -1}):
+            self.check_refused(self.client.start_raw("puppet", say, parameters={"timeout": bad}),
+                               "INVALID_ARGUMENT", '"timeout"', "microseconds")
+        say = ("say", "BYTES", [1], bytes_element("echo in-time"))
+        for good in ({"int64_param": 0}, {"int64_param": 10**9}, {"string_param": "60000000"}):
+            answer = self.client.infer_raw("puppet", say, parameters={"timeout": good})
+            self.assertEqual(said(answer), "echo in-time")
+
     def test_batch_of_one_fails(self):
         self.check_refused(self.client.tell("fail-batch 10"), "ABORTED", "the whole act failed")
 
@@ -300,6 +337,28 @@ class TestArenaFull(ServiceTest):
         self.assertEqual(said(small.result()), "echo small")
         stat = self.shoald.wait_all_returned("puppet")
         self.assertEqual((stat["rejected_full"], stat["region_resets"]), (5, 0))
+
+
+class TestNeverFits(ServiceTest):
+    """Contents that take more room in the arena than in the message: what no block can ever hold is
+    the caller's mistake, and nothing that a client should try again."""
+
+    config = node(pipeline("echo", stage("libecho.so"), slots=8), message_mib=1)
+    COUNT = 500_000  # a byte each in the message, eight in the arena
+
+    def test_tensors(self):
+        future = self.client.start_raw(
+            "echo", ("x", "INT64", [self.COUNT], {"int64_contents": [1] * self.COUNT}), raw=False)
+        self.check_refused(future, "INVALID_ARGUMENT", str(8 * self.COUNT), "largest block")
+        self.assertNotIn("grpc-retry-pushback-ms", dict(future.trailing_metadata()))
+        self.check_serves()
+
+    def test_parameters(self):
+        texts = {f"p{i}": {"string_param": "a" * 2000} for i in range(16)}
+        future = self.client.start_raw("echo", X, parameters=texts)
+        self.check_refused(future, "INVALID_ARGUMENT", "parameter", "names and strings")
+        self.assertNotIn("grpc-retry-pushback-ms", dict(future.trailing_metadata()))
+        self.check_serves()
 
 
 class TestStart(unittest.TestCase):

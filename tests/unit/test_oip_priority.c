@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parameter `priority` as the skim finds it: every form and every value, twice in one map, cut
- * into spans at every byte, among other parameters; what is no priority is refused by name; and
- * random bytes are survived.
+ * The parameters `priority` and `timeout` as the skim finds them: every form and every value, twice
+ * in one map, cut into spans at every byte, among other parameters; what is none is refused by
+ * name; and random bytes are survived.
  */
+#include "base/clock.h"
 #include "test_oip_rig.h"
 
 enum form { FORM_BOOL = 1, FORM_INT64 = 2, FORM_STRING = 3, FORM_DOUBLE = 4, FORM_UINT64 = 5 };
@@ -153,6 +154,59 @@ test_the_last_counts(void **state)
     expect(&request, PRIORITY_LOW);
 }
 
+/* Takes the request over. -1: it must be refused. */
+static void
+expect_timeout(struct blob *request, int64_t wanted_ns)
+{
+    for (size_t at = 0; at <= request->used; at++) {
+        struct spans spans = spans_cut(request->bytes, request->used, at);
+        enum priority priority;
+        int64_t timeout_ns;
+        struct error error = ERROR_NONE;
+        enum status status = oip_skim(&spans.message, &priority, &timeout_ns, &error);
+        assert_int_equal(status, wanted_ns < 0 ? STATUS_INVALID_ARGUMENT : STATUS_OK);
+        if (wanted_ns < 0)
+            assert_non_null(strstr(error.text, "parameter \"timeout\""));
+        else
+            assert_int_equal(timeout_ns, wanted_ns);
+        spans_free(&spans);
+    }
+    blob_free(request);
+}
+
+static void
+test_timeout(void **state)
+{
+    (void)state;
+    struct blob request = {0};
+    add_number(&request, "priority", FORM_INT64, 3);
+    expect_timeout(&request, TIME_NEVER_NS);
+    static const struct {
+        uint64_t number;
+        int64_t wanted_ns;
+    } cases[] = {{0, TIME_NEVER_NS},
+                 {1, 1000},
+                 {2500000, INT64_C(2500000000)},
+                 {INT64_MAX, TIME_NEVER_NS},
+                 {UINT64_MAX, -1}};
+    static const enum form forms[] = {FORM_INT64, FORM_UINT64};
+    for (size_t f = 0; f < 2; f++)
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+            add_number(&request, "timeout", forms[f], cases[i].number);
+            expect_timeout(&request, cases[i].wanted_ns);
+        }
+    add_text(&request, "timeout", "12345");
+    expect_timeout(&request, 12345000);
+    add_text(&request, "timeout", "1s");
+    expect_timeout(&request, -1);
+    add_text(&request, "timeout", "");
+    expect_timeout(&request, -1);
+    add_text(&request, "timeout", "9999999999999999999");
+    expect_timeout(&request, -1);
+    add_number(&request, "timeout", FORM_BOOL, 1);
+    expect_timeout(&request, -1);
+}
+
 static void
 test_garbage(void **state)
 {
@@ -182,7 +236,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_none_is_normal),  cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_texts),           cmocka_unit_test(test_other_types),
-        cmocka_unit_test(test_the_last_counts), cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_the_last_counts), cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_garbage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

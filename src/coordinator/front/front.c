@@ -236,9 +236,11 @@ submit(struct front *front, const struct bound *bound, const struct target *targ
     submission->caller = caller_of(front, call);
     submission->model = target->model;
     submission->model_held = target->held;
-    enum status status = bound == NULL
-                             ? oip_skim_priority(submission->message, &submission->priority, error)
-                             : priority_of_call(call, &submission->priority, error);
+    int64_t timeout_ns = TIME_NEVER_NS;
+    enum status status =
+        bound == NULL ? oip_skim(submission->message, &submission->priority, &timeout_ns, error)
+                      : priority_of_call(call, &submission->priority, error);
+    submission_shorten(submission, timeout_ns);
     return status == STATUS_OK ? pipeline_submit(target->pipeline, submission, error) : status;
 }
 

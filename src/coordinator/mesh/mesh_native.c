@@ -231,10 +231,12 @@ submit(struct native *native, const struct peer_request *request, struct pipelin
        struct submission *submission, struct error *error)
 {
     bool bound = pipeline_method(pipeline).path != NULL;
+    int64_t timeout_ns = TIME_NEVER_NS;
     enum status status =
         bound
             ? priority_read(find_metadata(request, PRIORITY_METADATA), &submission->priority, error)
-            : oip_skim_priority(submission->message, &submission->priority, error);
+            : oip_skim(submission->message, &submission->priority, &timeout_ns, error);
+    submission_shorten(submission, timeout_ns);
     const struct rpc_span *caller = find_metadata(request, native->options.caller_metadata);
     if (caller != NULL && submission->caller == 0)
         submission->caller = share_hash(native->options.share_key, caller->data, caller->bytes);

@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "coordinator/config/config.h"
 #include "coordinator/pipeline/forecast.h"
@@ -60,6 +61,17 @@ struct submission {
     bool model_held;                 /* it is of registry_enter_loaded */
     uint32_t retry_ms;               /* set in a refusal: when it may be tried again; 0: not said */
 };
+
+/* The caller waits for so long at most, whatever its deadline is. */
+static inline void
+submission_shorten(struct submission *submission, int64_t timeout_ns)
+{
+    int64_t deadline_ns;
+    if (timeout_ns != TIME_NEVER_NS &&
+        !__builtin_add_overflow(clock_now_ns(), timeout_ns, &deadline_ns) &&
+        deadline_ns < submission->deadline_ns)
+        submission->deadline_ns = deadline_ns;
+}
 
 enum request_state {
     REQUEST_NONE,      /* the slot is not in use */

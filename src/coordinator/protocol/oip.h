@@ -56,6 +56,11 @@ const char *oip_model_version(const struct oip_request *request);
 enum status oip_skim_priority(const struct rpc_message *message, enum priority *priority,
                               struct error *error) WARN_UNUSED;
 
+/* The same, and what the parameter `timeout` says: microseconds that the caller waits, as int64,
+ * uint64 or text; TIME_NEVER_NS: none, or 0. */
+enum status oip_skim(const struct rpc_message *message, enum priority *priority,
+                     int64_t *timeout_ns, struct error *error) WARN_UNUSED;
+
 /* The request against what the model takes: missing, unknown, wrong type, wrong shape; and
  * requested outputs against what it gives. INVALID_ARGUMENT naming tensor and rule; NOT_FOUND for
  * the version. */

@@ -327,9 +327,9 @@ oip_copy_tensors(struct oip_request *request, const struct rpc_message *message,
         if (parameter_overridden(decoded, i))
             continue;
         struct shoal_parameter value = parameter_value(decoded->parameters[i]->value);
-        enum status status = builder_parameter(builder, decoded->parameters[i]->key, &value, error);
-        if (status != STATUS_OK)
-            return status;
+        /* Only the request's own size can make this fail: the table has a fixed room. */
+        if (builder_parameter(builder, decoded->parameters[i]->key, &value, error) != STATUS_OK)
+            return error->status = STATUS_INVALID_ARGUMENT;
     }
     return STATUS_OK;
 }

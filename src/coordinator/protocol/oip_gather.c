@@ -18,6 +18,7 @@ enum gather_action {
     GATHER_INPUT,    /* a message whose elements are noted under its number */
     GATHER_CONTENTS, /* noted */
     GATHER_RAW,      /* noted */
+    GATHER_OWN,      /* a tensor's own parameter: stays behind, unless it may not be given */
 };
 
 struct gather_rule {
@@ -40,17 +41,15 @@ static const struct gather_rule entry_rules[] = {
     {0},
 };
 
-/* A tensor's own parameters mean nothing to us and stay behind, on inputs and on outputs. */
 static const struct gather_rule input_rules[] = {
-    {1, GATHER_STRING, 0, "name", NULL},
-    {2, GATHER_STRING, 0, "datatype", NULL},
-    {3, GATHER_VARINTS, 0, "shape", NULL},
-    {5, GATHER_CONTENTS, 0, "contents", NULL},
-    {0},
+    {1, GATHER_STRING, 0, "name", NULL},       {2, GATHER_STRING, 0, "datatype", NULL},
+    {3, GATHER_VARINTS, 0, "shape", NULL},     {4, GATHER_OWN, 0, "parameters", NULL},
+    {5, GATHER_CONTENTS, 0, "contents", NULL}, {0},
 };
 
 static const struct gather_rule output_rules[] = {
     {1, GATHER_STRING, 0, "name", NULL},
+    {2, GATHER_OWN, 0, "parameters", NULL},
     {0},
 };
 
@@ -179,6 +178,47 @@ copy_message(struct oip_gather *gather, const struct gather_rule *rule,
     return STATUS_OK;
 }
 
+/* ---- parameters of tensors ---- */
+
+/* Extensions of other servers that change what the tensor is: a caller that uses one must not get
+ * an answer that ignores it. */
+static const char *const refused_parameters[] = {"classification", "shared_memory_region"};
+
+enum { KEY_BYTES_MAX = 32, FIELD_KEY = 1 };
+
+enum status
+oip_check_tensor_parameter(const char *key, struct error *error)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(refused_parameters); i++)
+        if (strcmp(key, refused_parameters[i]) == 0)
+            return error_set(error, STATUS_INVALID_ARGUMENT,
+                             "parameter \"%s\": this server does not have the extension: tensors "
+                             "travel whole, in the message",
+                             key);
+    return STATUS_OK;
+}
+
+static enum status
+check_own(struct oip_gather *gather, const struct wire_field *entry, struct error *error)
+{
+    struct wire_cursor cursor = entry->data;
+    struct wire_field field;
+    while (wire_next(&cursor, &field) == WIRE_FIELD) {
+        if (++gather->fields > GATHER_FIELDS_MAX)
+            return error_set(error, STATUS_INVALID_ARGUMENT, "more than %d fields",
+                             GATHER_FIELDS_MAX);
+        if (field.number != FIELD_KEY || field.type != WIRE_BYTES || field.value > KEY_BYTES_MAX)
+            continue;
+        char key[KEY_BYTES_MAX + 1];
+        wire_read(&field.data, key, field.value);
+        key[field.value] = '\0';
+        enum status status = oip_check_tensor_parameter(key, error);
+        if (status != STATUS_OK)
+            return status;
+    }
+    return STATUS_OK;
+}
+
 /* ---- the walk ---- */
 
 static void
@@ -218,6 +258,7 @@ gather_field(struct oip_gather *gather, const struct gather_rule *rule,
     case GATHER_MESSAGE: return copy_message(gather, rule, field, error);
     case GATHER_CONTENTS: return gather_contents(gather, field, error);
     case GATHER_RAW: note(&gather->raw[gather->raw_count++], field); return STATUS_OK;
+    case GATHER_OWN: return check_own(gather, field, error);
     }
     UNREACHABLE();
 }

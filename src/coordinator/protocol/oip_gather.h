@@ -39,6 +39,10 @@ void oip_gather_fini(struct oip_gather *gather);
 enum status oip_gather_infer(struct oip_gather *gather, const struct rpc_message *message,
                              struct error *error) WARN_UNUSED;
 
+/* A parameter of an input or of a requested output. INVALID_ARGUMENT: one that would have to change
+ * how the tensor travels, and that nobody here acts upon. */
+enum status oip_check_tensor_parameter(const char *key, struct error *error) WARN_UNUSED;
+
 /* A ModelReadyRequest or ModelMetadataRequest: both are a name and a version. `type` is for the
  * error's text. */
 enum status oip_gather_named(struct oip_gather *gather, const struct rpc_message *message,

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/protocol/oip_contents.h"
+#include "coordinator/protocol/oip_gather.h"
 #include "coordinator/protocol/oip_json_data.h"
 #include "coordinator/protocol/oip_json_request.h"
 #include "rpc/wire.h"
@@ -153,9 +154,18 @@ read_parameters(struct reading *reading, json_t *parameters)
 static enum status
 own_parameters(struct reading *reading, const json_t *tensor, const json_t **parameters)
 {
-    *parameters = json_object_get(tensor, "parameters");
-    if (*parameters != NULL && !json_is_object(*parameters))
+    json_t *own = json_object_get(tensor, "parameters");
+    const char *key;
+    json_t *value;
+    if (own != NULL && !json_is_object(own))
         return REFUSE(reading, "\"parameters\" must be an object");
+    json_object_foreach(own, key, value)
+    {
+        enum status status = oip_check_tensor_parameter(key, reading->error);
+        if (status != STATUS_OK)
+            return status;
+    }
+    *parameters = own;
     return STATUS_OK;
 }
 
