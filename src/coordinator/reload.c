@@ -122,6 +122,8 @@ warn_needs_restart(const struct config *was, const struct config *now)
         log_warn("reload_ignored key=cpus needs=restart");
     if (!same_text(was->counters, now->counters))
         log_warn("reload_ignored key=counters needs=restart");
+    if (!same_text(was->compression, now->compression))
+        log_warn("reload_ignored key=compression needs=restart");
     if (!same_text(was->log_level, now->log_level))
         log_warn("reload_ignored key=log_level needs=restart");
     if (!same_text(was->sandbox, now->sandbox))

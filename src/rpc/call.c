@@ -163,6 +163,20 @@ call_deliver(struct rpc_call *call)
     rpc_delivery_end(&delivery);
 }
 
+/* The message is none that the user can be given. A user who knows the call ends it himself, when
+ * on_cancel has told him that nobody waits any more. */
+static void
+call_refuse_message(struct rpc_call *call, const struct error *error)
+{
+    grpc_byte_buffer_destroy(call->received);
+    call->received = NULL;
+    if (call->delivered)
+        (void)grpc_call_cancel_with_status(call->core, (grpc_status_code)error->status, error->text,
+                                           NULL);
+    else
+        rpc_call_fail(call, error->status, error->text);
+}
+
 /* No message where there had to be one, or the end of those of a stream. */
 static void
 call_on_no_message(struct rpc_call *call)
@@ -194,6 +208,12 @@ call_on_received(struct rpc_call *call)
     }
     if (call->received == NULL) {
         call_on_no_message(call);
+        return;
+    }
+    struct error error;
+    error_clear(&error);
+    if (rpc_inflate(&call->received, call->arm->server->message_bytes_max, &error) != STATUS_OK) {
+        call_refuse_message(call, &error);
         return;
     }
     call_deliver(call);

@@ -25,7 +25,7 @@
 /* ---- making ---- */
 
 static grpc_channel *
-channel_create(const struct rpc_client_options *options)
+channel_create(const struct rpc_client_options *options, size_t *message_bytes_max)
 {
     struct rpc_args args = {.count = 0};
     int64_t connect_ms = options->connect_timeout_ns / NS_PER_MS;
@@ -35,7 +35,7 @@ channel_create(const struct rpc_client_options *options)
     rpc_args_add(&args, GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, INT_MAX);
     /* Who retries, where and whether at all, is decided above. */
     rpc_args_add(&args, GRPC_ARG_ENABLE_RETRIES, 0);
-    rpc_args_add_limit(&args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, options->message_bytes_max);
+    *message_bytes_max = rpc_args_add_message(&args, options->message_bytes_max);
     rpc_args_add_limit(&args, GRPC_ARG_MAX_METADATA_SIZE, options->metadata_bytes_max);
     rpc_args_add(&args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     rpc_args_add_keepalive(&args, options->keepalive_time_ns, options->keepalive_timeout_ns);
@@ -82,7 +82,7 @@ rpc_client_create(const struct rpc_client_options *options, struct rpc_client **
     client->watch_tag.client = client;
     CHECK(pthread_mutex_init(&client->lock, NULL) == 0);
     atomic_fetch_add_explicit(&client->queue->client_count, 1, memory_order_relaxed);
-    client->core = channel_create(options);
+    client->core = channel_create(options, &client->message_bytes_max);
     *out = client;
     /* A channel of which the library could make nothing fails from the start, and for ever: a watch
      * of it would never end. */

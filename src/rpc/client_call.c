@@ -18,6 +18,7 @@
 #include <grpc/byte_buffer.h>
 #include <grpc/slice.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "rpc/internal.h"
@@ -236,6 +237,13 @@ static void
 call_tell_end(struct rpc_client_call *call)
 {
     struct rpc_client_end end = end_of(call);
+    struct error error;
+    error_clear(&error);
+    if (call->kind == RPC_UNARY && end.status == STATUS_OK &&
+        rpc_inflate(&call->received, call->client->message_bytes_max, &error) != STATUS_OK) {
+        end.status = error.status;
+        end.text = (struct rpc_span){error.text, strlen(error.text)};
+    }
     if (call->kind != RPC_UNARY || end.status != STATUS_OK) {
         call->events->on_end(call->context, &end);
         return;
@@ -312,6 +320,13 @@ call_on_received(struct rpc_client_call *call)
     }
     if (call->received == NULL)
         return; /* STATUS says why; `reading` stays set */
+    struct error error;
+    error_clear(&error);
+    if (rpc_inflate(&call->received, call->client->message_bytes_max, &error) != STATUS_OK) {
+        (void)grpc_call_cancel_with_status(call->core, (grpc_status_code)error.status, error.text,
+                                           NULL);
+        return; /* likewise; call_end destroys it */
+    }
     struct rpc_delivery delivery;
     rpc_delivery_begin(&delivery, call->client->queue, call->received);
     call->received = NULL;

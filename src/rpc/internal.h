@@ -30,6 +30,7 @@ enum {
     RPC_RECONNECT_MS_INITIAL = 20,
     RPC_RECONNECT_MS_MAX = 1000,
     RPC_CONNECT_MS = 1000,
+    RPC_MESSAGE_BYTES_DEFAULT = 4 << 20, /* the library's own */
 };
 
 /* What can come out of a completion queue. */
@@ -189,6 +190,7 @@ struct rpc_server {
     size_t queue_count;
     struct rpc_tag stopped_tag;
     atomic_bool stopping;
+    size_t message_bytes_max;
     struct rpc_queue *host; /* of a guest: the queue that it has; NULL: it has its own */
     bool has_failed;        /* a guest that nobody has: it goes at STOPPED */
 };
@@ -208,12 +210,14 @@ void *rpc_grow(void *items, size_t *capacity, size_t needed, size_t item_bytes);
 
 /* Arguments of a channel or a server. Keys and strings are not copied. */
 struct rpc_args {
-    grpc_arg items[16];
+    grpc_arg items[24];
     size_t count;
 };
 
 void rpc_args_add(struct rpc_args *args, const char *key, int value);
 void rpc_args_add_string(struct rpc_args *args, const char *key, const char *value);
+/* Messages come as they were sent, compressed ones too; returns the limit for rpc_inflate. */
+size_t rpc_args_add_message(struct rpc_args *args, size_t bytes_max);
 /* 0: the library's own limit. */
 void rpc_args_add_limit(struct rpc_args *args, const char *key, size_t limit);
 /* Pings after `time_ns` of silence, with calls or without; 0: none. */
@@ -259,6 +263,13 @@ void rpc_queue_fini(struct rpc_queue *queue);
 
 /* STOPPED has come. Stepping thread. */
 void rpc_server_on_stopped(struct rpc_server *server);
+
+/* ---- inflate.c ---- */
+
+/* Replaces a compressed message by what it was, at most `bytes_max` of it; leaves any other alone.
+ * RESOURCE_EXHAUSTED: it would be larger; INTERNAL: it cannot be read. It is still there then. */
+enum status rpc_inflate(grpc_byte_buffer **buffer, size_t bytes_max,
+                        struct error *error) WARN_UNUSED;
 
 /* ---- message.c ---- */
 
@@ -348,7 +359,8 @@ void rpc_listener_close(struct rpc_listener *listener);
 struct rpc_client {
     struct rpc_queue *queue;
     grpc_channel *core;
-    atomic_int state;           /* enum rpc_client_state */
+    atomic_int state; /* enum rpc_client_state */
+    size_t message_bytes_max;
     struct rpc_client *leaving; /* the next one in the queue's list */
     bool watched;               /* WATCHED is still to come */
     bool closing;               /* its user is done with it; of the stepping thread */

@@ -168,6 +168,15 @@ rpc_args_add_limit(struct rpc_args *args, const char *key, size_t limit)
         rpc_args_add(args, key, rpc_limit_to_core(limit));
 }
 
+size_t
+rpc_args_add_message(struct rpc_args *args, size_t bytes_max)
+{
+    size_t limit = bytes_max > 0 ? bytes_max : RPC_MESSAGE_BYTES_DEFAULT;
+    rpc_args_add_limit(args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, limit);
+    rpc_args_add(args, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+    return limit;
+}
+
 static int
 whole_ms(int64_t time_ns)
 {

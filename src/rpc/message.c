@@ -137,7 +137,7 @@ void
 rpc_delivery_begin(struct rpc_delivery *delivery, struct rpc_queue *queue, grpc_byte_buffer *buffer)
 {
     const grpc_slice_buffer *all = &buffer->data.raw.slice_buffer;
-    CHECK(buffer->data.raw.compression == GRPC_COMPRESS_NONE); /* the library has undone it */
+    CHECK(buffer->data.raw.compression == GRPC_COMPRESS_NONE); /* rpc_inflate */
     if (all->count > queue->span_capacity)
         queue->spans =
             rpc_grow(queue->spans, &queue->span_capacity, all->count, sizeof(*queue->spans));

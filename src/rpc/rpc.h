@@ -181,6 +181,13 @@ uint64_t rpc_tls_version(struct rpc_tls *tls);
 /* NULL: the target's. */
 const char *rpc_tls_peer_name(const struct rpc_tls *tls);
 
+/* Whether a server takes compressed messages. Larger than the limit when decompressed, they are
+ * refused like any other, and decompressed no further. */
+enum rpc_compression {
+    RPC_COMPRESSION_ON,
+    RPC_COMPRESSION_OFF, /* UNIMPLEMENTED */
+};
+
 struct rpc_server_options {
     /* "port:8033" all interfaces, "127.0.0.1:8033", "[::1]:0", "unix:/path" */
     const char *const *listen;
@@ -189,8 +196,9 @@ struct rpc_server_options {
     /* A queue that is not its own and was not stepped yet, instead of one: who steps that handles
      * what comes to this server, too. NULL: its own. */
     struct rpc_queue *queue;
-    size_t message_bytes_max;  /* larger requests: RESOURCE_EXHAUSTED with both sizes; 0: 4 MiB */
-    size_t metadata_bytes_max; /* 0: the library's default, 8 KiB */
+    size_t message_bytes_max; /* larger requests: RESOURCE_EXHAUSTED with both sizes; 0: 4 MiB */
+    enum rpc_compression compression;
+    size_t metadata_bytes_max;     /* 0: the library's default, 8 KiB */
     size_t concurrent_streams_max; /* per connection, more wait in the client; 0: any number */
     /* Calls offered to the library ahead of need, on each queue: for each hot method, and for all
      * others together. Of a burst, what finds none waits in the library until one is armed again.

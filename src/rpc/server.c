@@ -33,10 +33,12 @@ enum { CLIENT_PING_INTERVAL_MS_MIN = 5000 };
 static void
 args_add_server(struct rpc_args *args, const struct rpc_server_options *options)
 {
+    if (options->compression == RPC_COMPRESSION_OFF)
+        rpc_args_add(args, GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
+                     1 << GRPC_COMPRESS_NONE);
     /* A second process on the same port would silently get every other connection. */
     rpc_args_add(args, GRPC_ARG_ALLOW_REUSEPORT, 0);
     rpc_args_add(args, GRPC_ARG_ENABLE_CHANNELZ, 0);
-    rpc_args_add_limit(args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, options->message_bytes_max);
     rpc_args_add_limit(args, GRPC_ARG_MAX_METADATA_SIZE, options->metadata_bytes_max);
     rpc_args_add_limit(args, GRPC_ARG_MAX_CONCURRENT_STREAMS, options->concurrent_streams_max);
     rpc_args_add(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -50,6 +52,7 @@ server_create_core(struct rpc_server *server, const struct rpc_server_options *o
 {
     struct rpc_args args = {.count = 0};
     args_add_server(&args, options);
+    server->message_bytes_max = rpc_args_add_message(&args, options->message_bytes_max);
     grpc_channel_args core_args = {.num_args = args.count, .args = args.items};
     server->core = grpc_server_create(&core_args, NULL);
     CHECK(server->core != NULL);

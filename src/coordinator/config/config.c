@@ -155,6 +155,7 @@ config_free(struct config *config)
     tls_free(&config->tls);
     free(config->cpus);
     free(config->counters);
+    free(config->compression);
     free(config->log_level);
     free(config->caller_metadata);
     free(config->sandbox);

@@ -173,6 +173,7 @@ struct config {
     uint32_t cpu_count;
     uint32_t front_threads;
     uint64_t message_bytes_max;
+    char *compression;        /* "on" or "off"; NULL: on */
     int64_t drain_timeout_ns; /* grace between SIGTERM and stopping the workers */
     int64_t keepalive_time_ns;
     int64_t keepalive_timeout_ns;

@@ -52,7 +52,12 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Threads that take calls, each with a completion queue of its own."},
 [KEY_MESSAGE_MIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "message_mib", 1, 2047, "MiB",
     "16", NULL, FIELD_U64, MIB, TOP(message_bytes_max),
-    "Largest message taken or sent; larger ones get RESOURCE_EXHAUSTED."},
+    "Largest message taken or sent; larger ones get RESOURCE_EXHAUSTED. Of a compressed one it is "
+    "what it becomes, and it is decompressed no further."},
+[KEY_COMPRESSION] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "compression", 0, 0, NULL,
+    "on", "on|off", FIELD_NONE, 0, TOP(compression),
+    "Whether gRPC callers may compress messages. `off`: they get UNIMPLEMENTED, and no call costs "
+    "the time of decompressing up to `message_mib`."},
 [KEY_DRAIN_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "drain_timeout_ms", 0, HOUR_MS,
     "ms", "30000", NULL, FIELD_I64, NS_PER_MS, TOP(drain_timeout_ns),
     "How long SIGTERM lets requests in flight finish before the workers are stopped."},

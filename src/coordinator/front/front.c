@@ -653,6 +653,9 @@ server_options(struct front *front)
         .listen_count = replaced ? front->options.listen_count : config->listen.count,
         .queue_count = config->front_threads,
         .message_bytes_max = config->message_bytes_max,
+        .compression = config->compression != NULL && strcmp(config->compression, "off") == 0
+                           ? RPC_COMPRESSION_OFF
+                           : RPC_COMPRESSION_ON,
         .metadata_bytes_max = METADATA_BYTES_MAX,
         .concurrent_streams_max = CONCURRENT_STREAMS_MAX,
         .armed_calls = ARMED_CALLS,

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Compressed messages, over real sockets: good ones come as what they were; one that would become
+ * larger than the limit is refused with the limit's name, and costs no more memory than the limit;
+ * broken ones are refused; where compression is off all are. And the inflation by itself, where the
+ * message comes a byte at a time.
+ *
+ * ctest: timeout=120 tsan
+ */
+#include "test_rpc_rig.h"
+
+#include <grpc/compression.h>
+#include <zlib.h>
+
+/* Far more than the limit, and than what a test needs otherwise. */
+enum { BOMB_BYTES = 256 << 20, MEMORY_KIB_MAX = 128 << 10 };
+
+static const char *const methods[] = {"/t.T/Echo", "/t.T/EchoCold", "/t.T/Chat"};
+
+/* `bytes` bytes of `fill`, compressed; the length goes to `*length`. */
+static unsigned char *
+compress_fill(int fill, size_t bytes, grpc_compression_algorithm algorithm, size_t *length)
+{
+    static unsigned char block[1 << 16];
+    memset(block, fill, sizeof(block));
+    z_stream stream = {0};
+    int bits = algorithm == GRPC_COMPRESS_GZIP ? 31 : 15;
+    assert_int_equal(
+        deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, bits, 8, Z_DEFAULT_STRATEGY),
+        Z_OK);
+    size_t room = deflateBound(&stream, bytes) / 64 + 4096;
+    unsigned char *to = malloc(room);
+    assert_non_null(to);
+    stream.next_out = to;
+    stream.avail_out = (uInt)room;
+    for (size_t done = 0; done < bytes; done += sizeof(block)) {
+        size_t left = bytes - done;
+        stream.next_in = block;
+        stream.avail_in = (uInt)(left < sizeof(block) ? left : sizeof(block));
+        assert_int_equal(deflate(&stream, Z_NO_FLUSH), Z_OK);
+    }
+    assert_int_equal(deflate(&stream, Z_FINISH), Z_STREAM_END);
+    *length = stream.total_out;
+    deflateEnd(&stream);
+    return to;
+}
+
+static grpc_byte_buffer *
+buffer_of(const void *data, size_t bytes, grpc_compression_algorithm algorithm)
+{
+    grpc_slice slice = grpc_slice_from_copied_buffer(data, bytes);
+    grpc_byte_buffer *buffer = grpc_raw_compressed_byte_buffer_create(&slice, 1, algorithm);
+    grpc_slice_unref(slice);
+    return buffer;
+}
+
+static void
+open_compressed(struct caller *caller, const char *target, const char *method,
+                grpc_compression_algorithm algorithm)
+{
+    grpc_metadata encoding = {
+        .key = grpc_slice_from_static_string(GRPC_COMPRESSION_REQUEST_ALGORITHM_MD_KEY),
+        .value =
+            grpc_slice_from_static_string(algorithm == GRPC_COMPRESS_GZIP ? "gzip" : "deflate")};
+    caller_open_with(caller, target, method, TIME_NEVER_NS, &encoding, 1);
+}
+
+static bool
+is_chat(const char *method)
+{
+    return strcmp(method, "/t.T/Chat") == 0;
+}
+
+/* Sends one message that is compressed already; the status, and the answer's length if it was OK.
+ */
+static int
+ask(const char *target, const char *method, grpc_byte_buffer *message,
+    grpc_compression_algorithm algorithm, char text[1024], long *length)
+{
+    struct caller caller;
+    open_compressed(&caller, target, method, algorithm);
+    caller_start_send(&caller, message);
+    (void)caller_pluck(&caller, TAG_SEND, PATIENCE_S * NS_PER_S);
+    if (!is_chat(method))
+        caller_half_close(&caller);
+    *length = caller_receive(&caller, NULL, 0);
+    if (is_chat(method) && *length >= 0)
+        caller_half_close(&caller);
+    int status = caller_status(&caller);
+    snprintf(text, 1024, "%.*s", (int)GRPC_SLICE_LENGTH(caller.text),
+             (const char *)GRPC_SLICE_START_PTR(caller.text));
+    caller_close(&caller);
+    return status;
+}
+
+static long
+memory_kib_highest(void)
+{
+    char line[256];
+    long kib = -1;
+    FILE *file = fopen("/proc/self/status", "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "VmHWM: %ld kB", &kib) == 1)
+            break;
+    fclose(file);
+    assert_true(kib > 0);
+    return kib;
+}
+
+static void
+test_good(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, NULL);
+    static const size_t sizes[] = {0, 1, 4096, 100001, 4 << 20};
+    for (int algorithm = GRPC_COMPRESS_DEFLATE; algorithm <= GRPC_COMPRESS_GZIP; algorithm++)
+        for (size_t m = 0; m < ARRAY_COUNT(methods); m++)
+            for (size_t s = 0; s < ARRAY_COUNT(sizes); s++) {
+                size_t bytes;
+                long length;
+                char text[1024];
+                unsigned char *data = compress_fill('a', sizes[s], algorithm, &bytes);
+                int status = ask(rig->tcp_target, methods[m], buffer_of(data, bytes, algorithm),
+                                 algorithm, text, &length);
+                free(data);
+                if (status != GRPC_STATUS_OK || length != (long)sizes[s])
+                    fail_msg("%s %zu: %d %ld %s", methods[m], sizes[s], status, length, text);
+            }
+    rig_stop(rig);
+}
+
+static void
+test_too_large(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, NULL);
+    char limit[32];
+    snprintf(limit, sizeof(limit), "%zu", RIG_LIMIT_BYTES);
+    for (int algorithm = GRPC_COMPRESS_DEFLATE; algorithm <= GRPC_COMPRESS_GZIP; algorithm++) {
+        static const size_t sizes[] = {RIG_LIMIT_BYTES + 1, BOMB_BYTES};
+        for (size_t s = 0; s < ARRAY_COUNT(sizes); s++) {
+            size_t bytes;
+            unsigned char *data = compress_fill(0, sizes[s], algorithm, &bytes);
+            long before_kib = memory_kib_highest();
+            for (size_t m = 0; m < ARRAY_COUNT(methods); m++) {
+                long length;
+                char text[1024];
+                int status = ask(rig->tcp_target, methods[m], buffer_of(data, bytes, algorithm),
+                                 algorithm, text, &length);
+                if (status != GRPC_STATUS_RESOURCE_EXHAUSTED || strstr(text, limit) == NULL)
+                    fail_msg("%s %zu: %d %s", methods[m], sizes[s], status, text);
+            }
+            assert_true(memory_kib_highest() - before_kib < MEMORY_KIB_MAX);
+            free(data);
+        }
+    }
+    assert_int_equal(rig_read(rig, &rig->messages), 0);
+    rig_stop(rig);
+}
+
+/* A message of a stream whose user knows it: the call is cancelled, and the user hears of it. */
+static void
+test_too_large_in_a_stream(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, NULL);
+    size_t good_bytes;
+    size_t bomb_bytes;
+    unsigned char *good = compress_fill('a', 1000, GRPC_COMPRESS_GZIP, &good_bytes);
+    unsigned char *bomb = compress_fill(0, BOMB_BYTES, GRPC_COMPRESS_GZIP, &bomb_bytes);
+    struct caller caller;
+    open_compressed(&caller, rig->tcp_target, "/t.T/Chat", GRPC_COMPRESS_GZIP);
+    caller_start_send(&caller, buffer_of(good, good_bytes, GRPC_COMPRESS_GZIP));
+    assert_true(caller_pluck(&caller, TAG_SEND, PATIENCE_S * NS_PER_S));
+    assert_int_equal(caller_receive(&caller, NULL, 0), 1000);
+    caller_start_send(&caller, buffer_of(bomb, bomb_bytes, GRPC_COMPRESS_GZIP));
+    (void)caller_pluck(&caller, TAG_SEND, PATIENCE_S * NS_PER_S);
+    assert_int_equal(caller_status(&caller), GRPC_STATUS_RESOURCE_EXHAUSTED);
+    rig_wait(rig, &rig->cancels, 1);
+    caller_close(&caller);
+    free(good);
+    free(bomb);
+    rig_stop(rig);
+}
+
+static void
+test_broken(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, NULL);
+    size_t bytes;
+    unsigned char *data = compress_fill('x', 70000, GRPC_COMPRESS_GZIP, &bytes);
+    unsigned char *more = calloc(1, bytes + 1);
+    assert_non_null(more);
+    memcpy(more, data, bytes);
+    struct {
+        const void *data;
+        size_t bytes;
+    } cases[] = {{data, bytes - 1}, {data, 5}, {more, bytes + 1}, {"no gzip", 7}, {data, 0}};
+    for (size_t m = 0; m < ARRAY_COUNT(methods); m++)
+        for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+            char text[1024];
+            long length;
+            grpc_byte_buffer *message =
+                buffer_of(cases[i].data, cases[i].bytes, GRPC_COMPRESS_GZIP);
+            int status =
+                ask(rig->unix_target, methods[m], message, GRPC_COMPRESS_GZIP, text, &length);
+            if (status != GRPC_STATUS_INTERNAL || strstr(text, "decompressed") == NULL)
+                fail_msg("%s case %zu: %d %s", methods[m], i, status, text);
+        }
+    assert_int_equal(rig_read(rig, &rig->messages), 0);
+    free(data);
+    free(more);
+    rig_stop(rig);
+}
+
+static void
+adjust_off(struct rpc_server_options *options)
+{
+    options->compression = RPC_COMPRESSION_OFF;
+}
+
+static void
+test_off(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_start(1, adjust_off);
+    size_t bytes;
+    unsigned char *data = compress_fill('a', 1000, GRPC_COMPRESS_GZIP, &bytes);
+    for (size_t m = 0; m < ARRAY_COUNT(methods); m++) {
+        char text[1024];
+        long length;
+        grpc_byte_buffer *message = buffer_of(data, bytes, GRPC_COMPRESS_GZIP);
+        assert_int_equal(
+            ask(rig->tcp_target, methods[m], message, GRPC_COMPRESS_GZIP, text, &length),
+            GRPC_STATUS_UNIMPLEMENTED);
+    }
+    assert_int_equal(rig_read(rig, &rig->messages), 0);
+    struct error error;
+    assert_int_equal(rig_call(rig->tcp_target, methods[0], "plain", 5, &error), STATUS_OK);
+    free(data);
+    rig_stop(rig);
+}
+
+/* However the message was cut on its way. */
+static void
+test_byte_by_byte(void **state)
+{
+    (void)state;
+    size_t bytes;
+    unsigned char *data = compress_fill('b', 3000000, GRPC_COMPRESS_DEFLATE, &bytes);
+    grpc_slice *slices = calloc(bytes, sizeof(*slices));
+    assert_non_null(slices);
+    for (size_t i = 0; i < bytes; i++)
+        slices[i] = grpc_slice_from_copied_buffer((const char *)data + i, 1);
+    static const struct {
+        size_t limit;
+        enum status wanted;
+    } cases[] = {{3000000, STATUS_OK}, {2999999, STATUS_RESOURCE_EXHAUSTED}};
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        grpc_byte_buffer *buffer =
+            grpc_raw_compressed_byte_buffer_create(slices, bytes, GRPC_COMPRESS_DEFLATE);
+        struct error error = ERROR_NONE;
+        assert_int_equal(rpc_inflate(&buffer, cases[i].limit, &error), cases[i].wanted);
+        if (cases[i].wanted == STATUS_OK) {
+            assert_int_equal(buffer->data.raw.compression, GRPC_COMPRESS_NONE);
+            assert_int_equal(grpc_byte_buffer_length(buffer), 3000000);
+            assert_true(buffer->data.raw.slice_buffer.count < 1000);
+        }
+        grpc_byte_buffer_destroy(buffer);
+    }
+    for (size_t i = 0; i < bytes; i++)
+        grpc_slice_unref(slices[i]);
+    free(slices);
+    free(data);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good),         cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_broken),       cmocka_unit_test(test_too_large_in_a_stream),
+        cmocka_unit_test(test_byte_by_byte), cmocka_unit_test(test_off),
+    };
+    return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+}
