@@ -4,7 +4,7 @@
 The crowd is tests/chaos/open_load.c, which sends at a given rate whether it is answered or not. These
 tests judge shares of what was answered in time, so they need a machine that keeps the client and the
 service on time: they are not part of the suite. test_65_overload.py shows the same rules by counts.
-ctest: timeout=300 serial release soak
+ctest: timeout=300 presets=release serial soak because it judges how much is answered in time
 """
 
 import json
