@@ -62,8 +62,8 @@ test_a_release_under_way_is_not_over(void **state)
     assert_false(is_returned(lane));
     struct error error;
     for (uint32_t k = 0; k + 1 < SLOTS; k++)
-        assert_int_equal(
-            submit(rig, k, k < 2 ? PROBE_WAIT : PROBE_ECHO, 0, TIME_NEVER_NS, &error), STATUS_OK);
+        assert_int_equal(submit(rig, k, k < 2 ? PROBE_WAIT : PROBE_ECHO, 0, TIME_NEVER_NS, &error),
+                         STATUS_OK);
     assert_int_equal(submit(rig, SLOTS, PROBE_ECHO, 0, TIME_NEVER_NS, &error),
                      STATUS_RESOURCE_EXHAUSTED);
     for (uint32_t k = 0; k < 2; k++)

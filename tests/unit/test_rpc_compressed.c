@@ -5,7 +5,7 @@
  * broken ones are refused; where compression is off all are. And the inflation by itself, where the
  * message comes a byte at a time.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because messages are inflated by other threads
  */
 #include "test_rpc_rig.h"
 
