@@ -51,6 +51,18 @@ class Runtime(grpc.GenericRpcHandler):
     def stop(self):
         self.server.stop(None).wait()
 
+    def hang(self, _request, context):
+        """Something to say: nothing, until the other side gives this call up."""
+        given_up = threading.Event()
+
+        def give_up():
+            self.cancelled.set()
+            given_up.set()
+        if not context.add_callback(give_up):
+            give_up()
+        given_up.wait(WAIT_SECONDS)
+        raise Refusal(grpc.StatusCode.CANCELLED)
+
     def count(self, method):
         return sum(1 for one, _ in self.asked if one == method)
 
