@@ -33,7 +33,7 @@ submit(const struct region *region, uint64_t *random)
     struct error error = ERROR_NONE;
     struct shm_ticket ticket;
     void *data;
-    uint8_t place = (uint8_t)(draw(random) % region->layout.plan.stage_count);
+    uint8_t place = (uint8_t)(random_draw(random) % region->layout.plan.stage_count);
     if (slot_acquire(region, PARTY_COORDINATOR, &ticket) != RING_OK)
         return;
     struct shoal_tensor tensor = {.name = names[place % 3], .datatype = SHOAL_FP32, .rank = 2};
@@ -42,7 +42,7 @@ submit(const struct region *region, uint64_t *random)
     builder_init(&builder, region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
     if (builder_add(&builder, &tensor, &data, &error) != STATUS_OK)
         return;
-    memset(data, (int)(draw(random) % 0x42), tensor.bytes);
+    memset(data, (int)(random_draw(random) % 0x42), tensor.bytes);
     struct shm_slot *slot = region_slot(region, ticket.index);
     if (builder_seal(&builder, &slot->payload[place & 1], &error) != STATUS_OK ||
         slot_push(region, ticket, PLACE_FREE, place, PARTY_COORDINATOR, clock_now_ns()) != RING_OK)
@@ -63,11 +63,12 @@ take(const struct region *region)
 static void
 live(const struct region *region, uint64_t *random)
 {
-    enum way way = draw(random) % WAYS;
-    int64_t until_ns = clock_now_ns() + (int64_t)(draw(random) % LIFE_MS_MAX) * (int64_t)NS_PER_MS;
+    enum way way = random_draw(random) % WAYS;
+    int64_t until_ns =
+        clock_now_ns() + (int64_t)(random_draw(random) % LIFE_MS_MAX) * (int64_t)NS_PER_MS;
     while (clock_now_ns() < until_ns) {
         write_somewhere(region, way, random);
-        uint64_t act = draw(random) % 8;
+        uint64_t act = random_draw(random) % 8;
         if (act == 0)
             submit(region, random);
         else if (act == 1)
@@ -82,7 +83,7 @@ static void
 say_nonsense(int fd, uint64_t *random)
 {
     static char nonsense[512];
-    (void)!send(fd, nonsense, draw(random) % sizeof(nonsense), MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)!send(fd, nonsense, random_draw(random) % sizeof(nonsense), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /* Its socket, with a region; -1: not now. */
@@ -119,7 +120,7 @@ main(int argc, char **argv)
         fprintf(stderr, "usage: local_hostile SOCKET SEED\n");
         return 2;
     }
-    uint64_t random = strtoull(argv[2], NULL, 10) | 1;
+    uint64_t random = strtoull(argv[2], NULL, 10);
     for (;;) {
         struct region region;
         int fd = be_welcomed(argv[1], &region);
@@ -128,7 +129,7 @@ main(int argc, char **argv)
             continue;
         }
         live(&region, &random);
-        if (draw(&random) % 4 == 0)
+        if (random_draw(&random) % 4 == 0)
             say_nonsense(fd, &random);
         close(fd);
         region_detach(&region);

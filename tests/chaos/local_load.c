@@ -22,6 +22,7 @@
 
 #include <shoal/client.h>
 
+#include "../random.h"
 #include "../../examples/digits/digits.h"
 #include "base/clock.h"
 #include "client/link.h"
@@ -71,14 +72,10 @@ on_stop(int number)
     stop_asked = 1;
 }
 
-/* splitmix64 */
 static uint64_t
 draw(void)
 {
-    uint64_t z = draw_state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
+    return random_draw(&draw_state);
 }
 
 static _Noreturn void

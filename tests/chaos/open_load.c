@@ -10,6 +10,7 @@
  * a second in a row; -1: they never did. `lag_p99_ms`: how late the client itself was in sending;
  * beyond a few milliseconds its figures say more of the client than of the service.
  */
+#include "../random.h"
 #include "../bench/unary_call.h"
 
 #include <getopt.h>
@@ -108,20 +109,10 @@ core_time(int64_t ns)
                           .clock_type = GPR_CLOCK_MONOTONIC};
 }
 
-/* Uniform in (0, 1]. */
-static double
-draw(void)
-{
-    load.random ^= load.random << 13;
-    load.random ^= load.random >> 7;
-    load.random ^= load.random << 17;
-    return ((double)(load.random >> 11) + 1) / (double)(UINT64_C(1) << 53);
-}
-
 static unsigned
 draw_caller(void)
 {
-    double at = draw() * load.weights;
+    double at = random_unit(&load.random) * load.weights;
     unsigned index = 0;
     while (index + 1 < load.caller_count && at > load.callers[index].weight)
         at -= load.callers[index++].weight;
@@ -309,7 +300,7 @@ run_phase(struct phase *phase)
     int64_t end_ns = began_ns + (int64_t)(phase->seconds * 1e9);
     double due_ns = (double)began_ns;
     for (;;) {
-        due_ns += -log(draw()) / phase->rate * 1e9;
+        due_ns += -log(random_unit(&load.random)) / phase->rate * 1e9;
         if ((int64_t)due_ns >= end_ns)
             break;
         while (now_ns() < (int64_t)due_ns)
@@ -465,7 +456,7 @@ parse(int argc, char **argv)
         case 'd': load.deadline_ms = number(optarg, 1, 1e6, &end); break;
         case 'c': add_caller(optarg); break;
         case 'n': load.channel_count = (unsigned)number(optarg, 1, CHANNELS_MAX, &end); break;
-        case 's': load.random = (uint64_t)number(optarg, 0, 1e15, &end) * 2 + 1; break;
+        case 's': load.random = (uint64_t)number(optarg, 0, 1e15, &end); break;
         case 'h': fputs(usage, stdout); exit(0);
         default: BENCH_FAIL("%s", usage);
         }

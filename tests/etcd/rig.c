@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "../random.h"
 #include "rig.h"
 
 #include <errno.h>
@@ -70,28 +71,6 @@ rig_wait_ns(int64_t ns)
     int64_t end_ns = clock_now_ns() + ns;
     while (clock_now_ns() < end_ns)
         rig_turn();
-}
-
-uint64_t
-rig_draw(uint64_t *state)
-{
-    uint64_t mixed = *state += UINT64_C(0x9e3779b97f4a7c15);
-    mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    return mixed ^ mixed >> 31;
-}
-
-uint64_t
-rig_seed(void)
-{
-    const char *given = getenv("SHOAL_SEED");
-    uint64_t seed;
-    if (given != NULL)
-        seed = strtoull(given, NULL, 0);
-    else
-        assert_int_equal(getrandom(&seed, sizeof(seed), 0), sizeof(seed));
-    printf("SHOAL_SEED=0x%llx\n", (unsigned long long)seed);
-    fflush(stdout);
-    return seed;
 }
 
 void

@@ -8,6 +8,7 @@
  */
 #include <signal.h>
 
+#include "../random.h"
 #include "rig.h"
 
 static struct cluster cluster;
@@ -97,8 +98,9 @@ start(void **state)
 {
     (void)state;
     cluster_start(&cluster, 3);
-    etcd = rig_client(&cluster,
-                      (struct etcd_options){.call_timeout_ns = 10 * NS_PER_S, .seed = rig_seed()});
+    etcd =
+        rig_client(&cluster, (struct etcd_options){.call_timeout_ns = 10 * NS_PER_S,
+                                                   .seed = random_seed((uint64_t)clock_now_ns())});
     return 0;
 }
 

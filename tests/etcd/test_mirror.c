@@ -6,6 +6,7 @@
  * not told, it would differ from a listing. However much there is to list, the watch after it opens
  * at the first try.
  */
+#include "../random.h"
 #include "proxy.h"
 #include "rig.h"
 
@@ -174,7 +175,7 @@ write_random(uint64_t *seed, size_t writes)
 {
     for (size_t i = 0; i < writes; i++) {
         char key[24], value[24];
-        uint64_t drawn = rig_draw(seed);
+        uint64_t drawn = random_draw(seed);
         snprintf(key, sizeof(key), "%c/%d", drawn & 1 ? 'm' : 'n',
                  (int)(drawn >> 8 & 0xffff) % KEYS);
         snprintf(value, sizeof(value), "%llx", (unsigned long long)drawn);
@@ -231,7 +232,7 @@ lists_and_follows(void **state)
 {
     (void)state;
     static struct table table;
-    uint64_t seed = rig_seed();
+    uint64_t seed = random_seed((uint64_t)clock_now_ns());
     mirror_open(&table, etcd, 0);
     WAIT_UNTIL(table.synced);
     assert_int_equal(table.count, 0);
@@ -315,12 +316,12 @@ survives(void **state)
 {
     (void)state;
     static struct table table;
-    uint64_t seed = rig_seed();
+    uint64_t seed = random_seed((uint64_t)clock_now_ns());
     mirror_open(&table, etcd, 5);
     WAIT_UNTIL(table.synced);
     for (int round = 0; round < 20; round++) {
-        uint64_t fault = rig_draw(&seed) % 5;
-        write_random(&seed, rig_draw(&seed) % 10);
+        uint64_t fault = random_draw(&seed) % 5;
+        write_random(&seed, random_draw(&seed) % 10);
         if (fault == 0) {
             proxy_cut(proxy);
         } else if (fault == 1) {
@@ -338,7 +339,7 @@ survives(void **state)
             compact(done(do_get(direct, "m/"))->revision);
             proxy_set(proxy, PROXY_PASS);
         }
-        write_random(&seed, rig_draw(&seed) % 10);
+        write_random(&seed, random_draw(&seed) % 10);
         if (round % 3 == 0)
             wait_same(&table);
     }

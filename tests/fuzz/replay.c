@@ -77,9 +77,7 @@ replay_file(const char *path)
 int
 main(void)
 {
-    const char *seed = getenv("SHOAL_SEED");
-    random_state = seed != NULL ? strtoull(seed, NULL, 0) : 1;
-    printf("SHOAL_SEED=%llu\n", (unsigned long long)random_state);
+    random_state = random_seed(1);
     run_exact((const uint8_t *)"", 0);
 
     const char *folder = getenv("SHOAL_CORPUS");

@@ -5,6 +5,7 @@
  * answers, or all of its data. The nodes are drivers in this process; runtimes and the way between
  * peers are the test (tests/unit/test_mesh_driver_rig.h).
  */
+#include "../random.h"
 #include "../etcd/proxy.h"
 #include "../etcd/rig.h"
 #include "../unit/test_mesh_driver_rig.h"
@@ -85,7 +86,7 @@ static struct node *
 some_node(void)
 {
     for (;;) {
-        struct node *node = &nodes.at[rig_draw(&random_state) % NODES_MAX];
+        struct node *node = &nodes.at[random_draw(&random_state) % NODES_MAX];
         if (node->is_there)
             return node;
     }
@@ -154,7 +155,7 @@ static int
 set_up(void **state)
 {
     (void)state;
-    random_state = rig_seed();
+    random_state = random_seed((uint64_t)clock_now_ns());
     lease_s = LEASE_S;
     cluster = (struct cluster){0};
     cluster_start(&cluster, 1);

@@ -12,6 +12,8 @@
 
 #include <shoal/modelet.h>
 
+#include "../random.h"
+
 struct sluggish {
     double fixed_us;
     double item_us;
@@ -19,20 +21,11 @@ struct sluggish {
     uint64_t random;
 };
 
-/* Uniform in (0, 1]; the generator is a xorshift. */
-static double
-draw(struct sluggish *self)
-{
-    self->random ^= self->random << 13;
-    self->random ^= self->random >> 7;
-    self->random ^= self->random << 17;
-    return ((double)(self->random >> 11) + 1) / (double)(UINT64_C(1) << 53);
-}
-
 static double
 factor(struct sluggish *self)
 {
-    double normal = sqrt(-2 * log(draw(self))) * cos(2 * M_PI * draw(self));
+    double normal =
+        sqrt(-2 * log(random_unit(&self->random))) * cos(2 * M_PI * random_unit(&self->random));
     return exp(self->sigma * normal - self->sigma * self->sigma / 2);
 }
 
@@ -55,7 +48,7 @@ sluggish_open(const struct shoal_open *open, void **instance, struct shoal_error
     struct sluggish *self = calloc(1, sizeof(*self));
     if (self == NULL)
         return SHOAL_RESOURCE_EXHAUSTED;
-    self->random = UINT64_C(0x9e3779b97f4a7c15) * (open->worker_index + 1);
+    self->random = open->worker_index;
     for (uint32_t i = 0; i < open->param_count; i++) {
         const struct shoal_param *param = &open->params[i];
         double value = strtod(param->value, NULL);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "../random.h"
 #include "onnx_rig.h"
 
 #include <math.h>
@@ -63,11 +64,8 @@ onnx_load(struct harness *harness, const char *path)
 float
 onnx_noise(void)
 {
-    static uint32_t word = 2463534242u;
-    word ^= word << 13;
-    word ^= word >> 17;
-    word ^= word << 5;
-    return (float)(word % 2001) / 1000 - 1;
+    static uint64_t state = 1;
+    return (float)(random_draw(&state) % 2001) / 1000 - 1;
 }
 
 void

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../random.h"
 #include "harness.h"
 
 enum { PIXELS = 64, CLASSES = 10, BATCH = 64, PATH_ROOM = 4096 };
@@ -347,13 +348,9 @@ label_takes_the_most_probable(void **state)
 static void
 noise(float *pixels, size_t count, unsigned seed)
 {
-    uint32_t word = seed * 2654435761u + 1;
-    for (size_t i = 0; i < count; i++) {
-        word ^= word << 13;
-        word ^= word >> 17;
-        word ^= word << 5;
-        pixels[i] = (float)(word % 17) / 16;
-    }
+    uint64_t state = seed;
+    for (size_t i = 0; i < count; i++)
+        pixels[i] = (float)(random_draw(&state) % 17) / 16;
 }
 
 static void

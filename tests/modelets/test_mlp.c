@@ -16,6 +16,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../random.h"
 #include "../../examples/mlp/network.h"
 #include "model_rig.h"
 
@@ -53,11 +54,8 @@ floats_at(uint64_t offset)
 static float
 noise(float spread)
 {
-    static uint32_t word = 2463534242u;
-    word ^= word << 13;
-    word ^= word >> 17;
-    word ^= word << 5;
-    return ((float)(word % 20001) / 10000 - 1) * spread;
+    static uint64_t state = 1;
+    return ((float)(random_draw(&state) % 20001) / 10000 - 1) * spread;
 }
 
 static uint64_t

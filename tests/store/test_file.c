@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../random.h"
 #include "mesh/store/frame.h"
 #include "mesh/store/journal.h"
 #include "mesh/store/table.h"
@@ -391,10 +392,10 @@ static void
 killed(void **state)
 {
     (void)state;
-    uint64_t random = rig_seed();
+    uint64_t random = random_seed((uint64_t)clock_now_ns());
     int known = 0; /* k0 to k<known - 1> are there */
     for (int i = 0; i < KILLS; i++) {
-        int confirmed = run_child(known, 1 + (int)(rig_draw(&random) % 40));
+        int confirmed = run_child(known, 1 + (int)(random_draw(&random) % 40));
         open_store();
         int there = 0;
         char id[16], *end;

@@ -22,6 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../random.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "rig.h"
@@ -67,15 +68,6 @@ struct storm {
     int64_t answered_ns; /* when the last answer came, or the last request went in */
     int64_t pause_ns;    /* the longest time without an answer while requests were in flight */
 };
-
-static uint64_t
-random_next(struct storm *storm)
-{
-    storm->random ^= storm->random << 13;
-    storm->random ^= storm->random >> 7;
-    storm->random ^= storm->random << 17;
-    return storm->random;
-}
 
 static void
 storm_fail(const struct storm *storm, const char *what)
@@ -199,12 +191,12 @@ worker_repair(struct storm *storm, uint32_t seat)
 static void
 strike(struct storm *storm, int64_t now_ns)
 {
-    uint32_t seat = (uint32_t)(random_next(storm) % storm->seat_count);
+    uint32_t seat = (uint32_t)(random_draw(&storm->random) % storm->seat_count);
     struct seat *victim = &storm->seats[seat];
-    bool stop = storm->stops < storm->options.stops && random_next(storm) % 4 == 0;
+    bool stop = storm->stops < storm->options.stops && random_draw(&storm->random) % 4 == 0;
     if (stop && victim->resume_ns == 0) {
         kill(victim->pid, SIGSTOP);
-        victim->resume_ns = now_ns + (int64_t)(random_next(storm) % (5 * GAP_NS_MAX));
+        victim->resume_ns = now_ns + (int64_t)(random_draw(&storm->random) % (5 * GAP_NS_MAX));
         storm->stops++;
     } else if (storm->kills < storm->options.kills) {
         kill(victim->pid, SIGKILL); /* a stopped one too */
@@ -338,7 +330,7 @@ storm_run(struct storm *storm)
         resume(storm, now_ns);
         if (now_ns >= strike_ns) {
             strike(storm, now_ns);
-            strike_ns = clock_now_ns() + (int64_t)(random_next(storm) % GAP_NS_MAX);
+            strike_ns = clock_now_ns() + (int64_t)(random_draw(&storm->random) % GAP_NS_MAX);
         }
         if (storm->party_next > PARTY_MAX - SEATS_MAX) {
             drain(storm);
@@ -393,20 +385,16 @@ int
 main(int argc, char **argv)
 {
     static struct storm storm;
-    const char *seed = getenv("SHOAL_SEED");
-    uint64_t drawn = seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)clock_now_ns();
     storm.options = (struct options){
         .kills = option(argc, argv, "--kills", 1000),
         .stops = option(argc, argv, "--stops", 200),
-        .seed = option(argc, argv, "--seed", drawn),
+        .seed = random_seed(option(argc, argv, "--seed", (uint64_t)clock_now_ns())),
         .workers = (uint32_t)option(argc, argv, "--workers", 2),
         .deadline_ns = (int64_t)option(argc, argv, "--deadline", 240) * NS_PER_S,
     };
     if (storm.options.workers < 1 || storm.options.workers > WORKERS_PER_STAGE_MAX)
         return 2;
-    printf("SHOAL_SEED=%llu\n", (unsigned long long)storm.options.seed);
-    fflush(stdout);
-    storm.random = storm.options.seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
+    storm.random = storm.options.seed;
     storm.end_ns = clock_now_ns() + storm.options.deadline_ns;
     storm.answered_ns = clock_now_ns();
     storm.seat_count = STAGES * storm.options.workers;

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "../random.h"
 #include "shm/arena.h"
 #include "shm/guests.h"
 #include "shm/region.h"
@@ -26,21 +27,12 @@ enum way {
     WAYS,
 };
 
-static inline uint64_t
-draw(uint64_t *random)
-{
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    return *random;
-}
-
 /* Where such a client writes next: 8 bytes of the region. */
 static inline char *
 place_of(const struct region *region, enum way way, uint64_t *random)
 {
     const struct region_layout *layout = &region->layout;
-    uint64_t at = draw(random);
+    uint64_t at = random_draw(random);
     switch (way) {
     case WAY_PAYLOADS:
         if (at & 1)
@@ -70,7 +62,7 @@ write_somewhere(const struct region *region, enum way way, uint64_t *random)
 {
     enum { PAGE = 4096 };
     _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)place_of(region, way, random);
-    uint64_t value = draw(random);
+    uint64_t value = random_draw(random);
     if (way == WAY_HOLES) {
         (void)!fallocate(region->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                          (off_t)(value % (region->layout.region_bytes / PAGE) * PAGE), PAGE);

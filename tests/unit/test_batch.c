@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "../random.h"
 #include "base/clock.h"
 #include "worker/batch.h"
 
@@ -345,8 +346,7 @@ static uint64_t random_state;
 static int64_t
 random_below(int64_t limit)
 {
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (int64_t)((random_state >> 33) % (uint64_t)limit);
+    return (int64_t)(random_draw(&random_state) % (uint64_t)limit);
 }
 
 static void
@@ -450,10 +450,7 @@ static void
 test_random_arrivals(void **state)
 {
     (void)state;
-    const char *given = getenv("SHOAL_SEED");
-    uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : (uint64_t)clock_now_ns();
-    printf("SHOAL_SEED=%llu\n", (unsigned long long)seed);
-    random_state = seed;
+    random_state = random_seed((uint64_t)clock_now_ns());
     uint32_t reasons[BATCH_CLOSED_DRAINING + 1] = {0};
     for (int n = 0; n < CASES; n++) {
         static struct script script;

@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <time.h>
 
+#include "../random.h"
 #include "test_config_rig.h"
 
 static void
@@ -278,15 +279,6 @@ test_many_mistakes(void **state)
 
 static uint64_t random_state;
 
-static uint64_t
-random_next(void)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state;
-}
-
 static const char *const seeds[] = {
     PIPELINES,
     "listen: [\"port:8033\", \"unix:/run/shoal/grpc.sock\"]\n"
@@ -322,11 +314,11 @@ enum { MUTANT_BYTES_MAX = 4096, MUTANTS = 6000, CHANGES_MAX = 5 };
 static size_t
 mutate(char *bytes, size_t size)
 {
-    size_t at = random_next() % (size + 1);
-    size_t length = random_next() % 12;
-    size_t from = random_next() % (size + 1);
-    const char *piece = pieces[random_next() % ARRAY_COUNT(pieces)];
-    switch (random_next() % 4) {
+    size_t at = random_draw(&random_state) % (size + 1);
+    size_t length = random_draw(&random_state) % 12;
+    size_t from = random_draw(&random_state) % (size + 1);
+    const char *piece = pieces[random_draw(&random_state) % ARRAY_COUNT(pieces)];
+    switch (random_draw(&random_state) % 4) {
     case 0: /* out */
         length = length < size - at ? length : size - at;
         memmove(bytes + at, bytes + at + length, size - at - length);
@@ -338,7 +330,7 @@ mutate(char *bytes, size_t size)
         break;
     default: /* changed */
         if (at < size)
-            bytes[at] = (char)random_next();
+            bytes[at] = (char)random_draw(&random_state);
         return size;
     }
     if (size + length > MUTANT_BYTES_MAX)
@@ -373,18 +365,15 @@ test_mutations(void **state)
 {
     (void)state;
     static char bytes[MUTANT_BYTES_MAX];
-    const char *given = getenv("SHOAL_SEED");
-    random_state = given != NULL ? strtoull(given, NULL, 0) : (uint64_t)time(NULL) | 1;
-    random_state = random_state != 0 ? random_state : 1;
-    print_message("SHOAL_SEED=%llu\n", (unsigned long long)random_state);
+    random_state = random_seed((uint64_t)time(NULL));
     unsigned good = 0;
     for (int i = 0; i < MUTANTS; i++) {
         struct config config;
         struct config_errors errors;
-        const char *seed = seeds[random_next() % ARRAY_COUNT(seeds)];
+        const char *seed = seeds[random_draw(&random_state) % ARRAY_COUNT(seeds)];
         size_t size = strlen(seed);
         memcpy(bytes, seed, size);
-        for (uint64_t change = 1 + random_next() % CHANGES_MAX; change > 0; change--)
+        for (uint64_t change = 1 + random_draw(&random_state) % CHANGES_MAX; change > 0; change--)
             size = mutate(bytes, size);
         if (rig_parse(bytes, size, &config, &errors) == STATUS_OK)
             good++;

@@ -14,26 +14,18 @@
 #include <cmocka.h>
 #include <math.h>
 
+#include "../random.h"
 #include "base/clock.h"
 #include "worker/cost.h"
 
 enum { FIXED_NS = 2000000, ITEM_NS = 500000 };
 
-static uint64_t seed = 88172645463325252u;
-
-static double
-draw(void)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return ((double)(seed >> 11) + 1) / 9007199254740992.0;
-}
+static uint64_t seed = 1;
 
 static int64_t
 noisy(double ns, double sigma)
 {
-    double normal = sqrt(-2 * log(draw())) * cos(2 * M_PI * draw());
+    double normal = sqrt(-2 * log(random_unit(&seed))) * cos(2 * M_PI * random_unit(&seed));
     return (int64_t)(ns * exp(sigma * normal - sigma * sigma / 2));
 }
 
@@ -100,7 +92,7 @@ test_line_through_noise(void **state)
     for (int round = 0; round < 200; round++) {
         struct cost cost = warm();
         for (uint32_t i = 0; i < 300; i++) {
-            uint32_t items = 1 + (uint32_t)(draw() * 31);
+            uint32_t items = 1 + (uint32_t)(random_unit(&seed) * 31);
             cost_learn(&cost, items, noisy(FIXED_NS + (double)ITEM_NS * items, 0.5), i);
         }
         double expected = (double)cost_expect_ns(&cost, 32) / (FIXED_NS + 32.0 * ITEM_NS);

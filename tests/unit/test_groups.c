@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "../random.h"
 #include "base/clock.h"
 #include "worker/groups.h"
 
@@ -298,8 +299,7 @@ static uint64_t random_state;
 static int64_t
 random_below(int64_t limit)
 {
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (int64_t)((random_state >> 33) % (uint64_t)limit);
+    return (int64_t)(random_draw(&random_state) % (uint64_t)limit);
 }
 
 static void
@@ -534,9 +534,7 @@ test_random_against_oracle(void **state)
     static struct closings expected;
     static struct closings found;
     uint32_t seen[BATCH_CLOSED_CROWDED + 1] = {0};
-    const char *seed = getenv("SHOAL_SEED");
-    random_state = seed != NULL ? strtoull(seed, NULL, 10) : 20261121;
-    print_message("SHOAL_SEED=%llu\n", (unsigned long long)random_state);
+    random_state = random_seed(20261121);
     for (int i = 0; i < CASES; i++) {
         script_draw(&script);
         expected.count = 0;

@@ -10,6 +10,7 @@
 #include <netdb.h>
 #include <pthread.h>
 
+#include "../random.h"
 #include "test_http_rig.h"
 
 /* ---- good clients ---- */
@@ -228,35 +229,33 @@ test_noise(void **state)
         "GET /until-gone HTTP/1.1\r\n\r\nHEAD /%2e?a=b#c HTTP/1.1\r\nConnection: close\r\n\r\n",
     };
     struct rig *rig = *state;
-    const char *given = getenv("SHOAL_SEED");
-    uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : (uint64_t)clock_now_ns();
-    print_message("SHOAL_SEED=%llu\n", (unsigned long long)seed);
+    uint64_t seed = random_seed((uint64_t)clock_now_ns());
     for (int round = 0; round < 400; round++) {
         char text[512];
-        const char *from = good[draw(&seed) % ARRAY_COUNT(good)];
+        const char *from = good[random_draw(&seed) % ARRAY_COUNT(good)];
         size_t bytes = strlen(from);
         memcpy(text, from, bytes);
-        for (uint64_t changes = draw(&seed) % 4; changes > 0; changes--) {
-            size_t at = draw(&seed) % bytes;
-            uint64_t how = draw(&seed) % 3;
+        for (uint64_t changes = random_draw(&seed) % 4; changes > 0; changes--) {
+            size_t at = random_draw(&seed) % bytes;
+            uint64_t how = random_draw(&seed) % 3;
             if (how == 0) {
-                text[at] = (char)draw(&seed);
+                text[at] = (char)random_draw(&seed);
             } else if (how == 1 && bytes > 1) {
                 memmove(text + at, text + at + 1, --bytes - at);
             } else {
                 memmove(text + at + 1, text + at, bytes++ - at);
-                text[at] = "\r\n :/0"[draw(&seed) % 6];
+                text[at] = "\r\n :/0"[random_draw(&seed) % 6];
             }
         }
         int fd = client(rig);
-        size_t cut = draw(&seed) % bytes;
+        size_t cut = random_draw(&seed) % bytes;
         say_bytes(fd, text, cut);
-        if (draw(&seed) % 2 == 0)
+        if (random_draw(&seed) % 2 == 0)
             (void)wait_readable(fd, 1);
         (void)send(fd, text + cut, bytes - cut, MSG_NOSIGNAL);
-        if (draw(&seed) % 4 == 0)
+        if (random_draw(&seed) % 4 == 0)
             shutdown(fd, SHUT_WR);
-        if (draw(&seed) % 2 == 0)
+        if (random_draw(&seed) % 2 == 0)
             (void)wait_readable(fd, 1);
         close(fd);
     }

@@ -270,13 +270,6 @@ released(struct rig *rig)
 
 /* ---- clients ---- */
 
-static inline uint64_t
-draw(uint64_t *seed)
-{
-    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return *seed >> 33;
-}
-
 struct answer {
     int code;
     char *head;

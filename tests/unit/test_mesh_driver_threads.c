@@ -539,9 +539,7 @@ threads_meet_in_the_driver(void **state)
 int
 main(void)
 {
-    const char *given = getenv("SHOAL_SEED");
-    seed = given != NULL ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
-    printf("SHOAL_SEED=0x%llx\n", (unsigned long long)seed);
+    seed = random_seed((uint64_t)time(NULL));
     const struct CMUnitTest tests[] = {cmocka_unit_test(threads_meet_in_the_driver)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

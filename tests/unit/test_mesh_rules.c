@@ -245,9 +245,7 @@ static void
 test_at_random(void **state)
 {
     (void)state;
-    const char *seed_given = getenv("SHOAL_SEED");
-    uint64_t seed = seed_given != NULL ? strtoull(seed_given, NULL, 0) : (uint64_t)clock_now_ns();
-    printf("SHOAL_SEED=%llu\n", (unsigned long long)seed);
+    uint64_t seed = random_seed((uint64_t)clock_now_ns());
     for (int round = 0; round < 200; round++) {
         uint64_t room_most = 0;
         int64_t oldest = INT64_MAX;

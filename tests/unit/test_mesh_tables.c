@@ -20,15 +20,6 @@
 #include "mesh/core/names.h"
 #include "mesh/core/tables.h"
 
-static uint64_t
-seed_drawn(void)
-{
-    const char *given = getenv("SHOAL_SEED");
-    uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : (uint64_t)clock_now_ns();
-    printf("SHOAL_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
-
 static void
 test_names(void **state)
 {
@@ -57,7 +48,7 @@ static void
 test_names_at_random(void **state)
 {
     (void)state;
-    uint64_t seed = seed_drawn();
+    uint64_t seed = random_seed((uint64_t)clock_now_ns());
     static uint32_t held[TEXTS];
     static uint32_t number[TEXTS];
     memset(held, 0, sizeof(held));
@@ -92,7 +83,7 @@ static void
 test_heap_at_random(void **state)
 {
     (void)state;
-    uint64_t seed = seed_drawn();
+    uint64_t seed = random_seed((uint64_t)clock_now_ns());
     int64_t key[ITEMS] = {0};
     bool in[ITEMS] = {0};
     struct heap heap = {0};

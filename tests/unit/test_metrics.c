@@ -8,6 +8,7 @@
 #include <ctype.h>
 #include <fcntl.h>
 
+#include "../random.h"
 #include "test_counters_rig.h"
 
 #include "coordinator/telemetry/metrics.h"
@@ -376,7 +377,7 @@ test_garbage(void **state)
     (void)state;
     static const uint64_t values[] = {UINT64_MAX, INT64_MAX, UINT64_C(1) << 63, 1};
     struct counters counters = create();
-    uint64_t draw = 1;
+    uint64_t random = 1;
     for (size_t round = 0; round < 20; round++) {
         for (uint32_t scope = 0; scope < SCOPES; scope++)
             for (enum counter i = 0; i < COUNTER_TABLE_COUNT; i++) {
@@ -384,9 +385,8 @@ test_garbage(void **state)
                     continue;
                 uint32_t words = counter_table[i].type == TYPE_HISTOGRAM ? HISTOGRAM_WORDS : 1;
                 for (uint32_t word = 0; word < words; word++) {
-                    draw = draw * UINT64_C(6364136223846793005) + 1442695040888963407;
                     counters_values(&counters, scope)[counter_offset[i] + word] =
-                        round < ARRAY_COUNT(values) ? values[round] : draw;
+                        round < ARRAY_COUNT(values) ? values[round] : random_draw(&random);
                 }
             }
         char *text = print_file();

@@ -626,9 +626,7 @@ static void
 test_random_changes(void **state)
 {
     (void)state;
-    const char *given = getenv("SHOAL_SEED");
-    uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : (uint64_t)clock_now_ns();
-    printf("SHOAL_SEED=%llu\n", (unsigned long long)seed);
+    uint64_t seed = random_seed((uint64_t)clock_now_ns());
     memset(expected, 0, sizeof(expected));
     start();
     for (int i = 0; i < RANDOM_STEPS; i++) {

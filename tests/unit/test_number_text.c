@@ -57,9 +57,7 @@ static void
 test_random(void **state)
 {
     (void)state;
-    const char *seed = getenv("SHOAL_SEED");
-    random_state = seed != NULL ? strtoull(seed, NULL, 0) : 7;
-    print_message("SHOAL_SEED=%llu\n", (unsigned long long)random_state);
+    random_state = random_seed(7);
     for (uint32_t exponent = 0; exponent < 255; exponent++)
         for (int i = 0; i < 2000; i++) {
             uint32_t bits = exponent << 23 | (uint32_t)(random_next() & 0x807fffff);

@@ -5,6 +5,8 @@
  * name; and random bytes are survived.
  */
 #include "base/clock.h"
+
+#include "../random.h"
 #include "test_oip_rig.h"
 
 enum form { FORM_BOOL = 1, FORM_INT64 = 2, FORM_STRING = 3, FORM_DOUBLE = 4, FORM_UINT64 = 5 };
@@ -217,10 +219,11 @@ test_garbage(void **state)
         add_number(&request, "priority", FORM_INT64, 3);
         add_text(&request, "priority", "2");
         for (int k = 0; k < 3; k++) {
-            random = random * UINT64_C(6364136223846793005) + 1442695040888963407u;
-            request.bytes[(random >> 33) % request.used] = (unsigned char)(random >> 20);
+            uint64_t drawn = random_draw(&random);
+            request.bytes[(drawn >> 8) % request.used] = (unsigned char)drawn;
         }
-        struct spans spans = spans_cut(request.bytes, request.used, (random >> 13) % request.used);
+        struct spans spans =
+            spans_cut(request.bytes, request.used, random_draw(&random) % request.used);
         enum priority priority;
         struct error error = ERROR_NONE;
         if (oip_skim_priority(&spans.message, &priority, &error) == STATUS_OK)

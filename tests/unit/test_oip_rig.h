@@ -147,9 +147,7 @@ static uint64_t random_state;
 static inline void
 random_init(void)
 {
-    const char *seed = getenv("SHOAL_SEED");
-    random_state = seed != NULL ? strtoull(seed, NULL, 0) : 20260404;
-    print_message("SHOAL_SEED=%llu\n", (unsigned long long)random_state);
+    random_state = random_seed(20260404);
 }
 
 static inline uint64_t

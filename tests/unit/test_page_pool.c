@@ -13,20 +13,18 @@
 
 #include <cmocka.h>
 
+#include "../random.h"
 #include "base/check.h"
 #include "worker/page_pool.h"
 
 enum { PAGE = 4096, FIRST = 16 * PAGE };
 
-static uint64_t seed = 88172645463325252u;
+static uint64_t seed = 1;
 
 static uint32_t
 draw(uint32_t below)
 {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)((seed >> 20) % below);
+    return (uint32_t)(random_draw(&seed) % below);
 }
 
 static bool

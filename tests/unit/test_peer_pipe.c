@@ -388,15 +388,6 @@ test_broken(void **state)
     assert_int_equal(put(2, 10), STATUS_CANCELLED);
 }
 
-static uint64_t
-random_seed(void)
-{
-    const char *given = getenv("SHOAL_SEED");
-    uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)clock_now_ns();
-    printf("SHOAL_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
-
 static size_t
 random_below(uint64_t *state, size_t limit)
 {
@@ -411,7 +402,7 @@ test_random(void **state)
     static uint64_t expected[ROUNDS + 1];
     static uint64_t came[ROUNDS + 1];
     static bool dropped[ROUNDS + 1];
-    uint64_t seed = random_seed();
+    uint64_t seed = random_seed((uint64_t)clock_now_ns());
     memset(came, 0, sizeof(came));
     memset(dropped, 0, sizeof(dropped));
     for (uint32_t number = 1; number <= ROUNDS; number++) {

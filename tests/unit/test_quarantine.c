@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "../random.h"
 #include "base/clock.h"
 #include "coordinator/workers/quarantine.h"
 
@@ -146,17 +147,14 @@ static void
 test_random_deaths(void **state)
 {
     (void)state;
-    const char *given = getenv("SHOAL_SEED");
-    unsigned seed = given != NULL ? (unsigned)strtoul(given, NULL, 0) : (unsigned)clock_now_ns();
-    printf("SHOAL_SEED=%u\n", seed);
-    srandom(seed);
+    uint64_t random = random_seed((uint64_t)clock_now_ns());
     uint32_t quarantines = 0;
     for (int round = 0; round < ROUNDS; round++) {
         static enum death_blame history[DEATHS];
         quarantine_init(&quarantine, MAX, LENGTH);
         uint32_t count = 0;
         while (count < DEATHS && quarantine.state == QUARANTINE_NONE) {
-            history[count] = (enum death_blame)(random() % 3);
+            history[count] = (enum death_blame)(random_draw(&random) % 3);
             bool begins = quarantine_on_death(&quarantine, history[count], count);
             count++;
             uint32_t row = 0;

@@ -507,20 +507,11 @@ random_end(struct random_call *call)
     assert_int_equal(call->probe.bytes, call->bytes);
 }
 
-static uint64_t
-seed(void)
-{
-    const char *text = getenv("SHOAL_SEED");
-    uint64_t value = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)clock_now_ns();
-    printf("SHOAL_SEED=%llu\n", (unsigned long long)value);
-    return value;
-}
-
 static void
 test_random(void **state)
 {
     (void)state;
-    uint64_t random = seed();
+    uint64_t random = random_seed((uint64_t)clock_now_ns());
     struct stage stage = stage_start();
     /* A caller of its own for every other call: straight to the server, for comparison. */
     struct rpc_client *straight = client_open(stage.side, stage.rig->unix_target);
@@ -544,7 +535,7 @@ static void
 test_random_with_kills(void **state)
 {
     (void)state;
-    uint64_t random = seed();
+    uint64_t random = random_seed((uint64_t)clock_now_ns());
     struct elsewhere elsewhere;
     elsewhere_start(&elsewhere);
     struct side *side = side_start();

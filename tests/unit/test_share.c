@@ -16,6 +16,7 @@
 #include <cmocka.h>
 #include <pthread.h>
 
+#include "../random.h"
 #include "coordinator/pipeline/share.h"
 
 static void
@@ -91,12 +92,12 @@ static struct share common;
 static void *
 take_and_give(void *context)
 {
-    uint64_t random = (uint64_t)(uintptr_t)context * 2 + 1;
+    uint64_t random = (uint64_t)(uintptr_t)context;
     uint32_t places[64];
     for (int round = 0; round < 2000; round++) {
         for (int i = 0; i < 64; i++) {
-            random = random * UINT64_C(6364136223846793005) + 1442695040888963407u;
-            share_take(&common, places[i] = random >> 40 & 7);
+            places[i] = random_draw(&random) & 7;
+            share_take(&common, places[i]);
         }
         uint32_t callers = share_callers(&common, places[0]);
         if (callers < 1 || callers > SHARE_PLACES)

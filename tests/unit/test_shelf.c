@@ -316,9 +316,7 @@ static void
 test_random(void **state)
 {
     (void)state;
-    const char *given = getenv("SHOAL_SEED");
-    uint64_t random = given != NULL ? strtoull(given, NULL, 0) : (uint64_t)clock_now_ns();
-    print_message("SHOAL_SEED=%llu\n", (unsigned long long)random);
+    uint64_t random = random_seed((uint64_t)clock_now_ns());
     for (int64_t i = 1; i <= STEPS; i++) {
         step(&random, i);
         check_sums();

@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "../random.h"
 #include "base/check.h"
 #include "shm/arena.h"
 #include "shm/payload.h"
@@ -387,15 +388,6 @@ test_limits(void **state)
 
 /* ---- hostile tables ---- */
 
-static uint64_t
-random_next(uint64_t *random)
-{
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    return *random;
-}
-
 static bool
 in_blocks(const struct shm_payload *payload, const void *data, size_t bytes)
 {
@@ -442,10 +434,7 @@ static void
 test_hostile_tables(void **state)
 {
     (void)state;
-    const char *given = getenv("SHOAL_SEED");
-    uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : 20261121;
-    print_message("SHOAL_SEED=%llu\n", (unsigned long long)seed);
-    uint64_t random = seed | 1;
+    uint64_t random = random_seed(20261121);
     static const uint64_t edges[] = {0,         1,          0x7f,  0xff,  0x7fffffff, 0xffffffff,
                                      INT64_MAX, UINT64_MAX, SMALL, LARGE, LARGE - 1,  64};
     struct shm_payload payloads[2] = {{.block_count = 0}};
@@ -465,15 +454,15 @@ test_hostile_tables(void **state)
     uint64_t accepted = 0, refused = 0, sum = 0;
     for (uint32_t round = 0; round < 200000; round++) {
         struct shm_payload payload = payloads[0];
-        for (uint64_t n = random_next(&random) % 4; n > 0; n--) {
-            uint64_t value = random_next(&random);
+        for (uint64_t n = random_draw(&random) % 4; n > 0; n--) {
+            uint64_t value = random_draw(&random);
             if (value & 1)
-                value = edges[random_next(&random) % ARRAY_COUNT(edges)];
-            size_t width = (size_t)1 << random_next(&random) % 4;
-            bool in_table = random_next(&random) % 3 != 0;
+                value = edges[random_draw(&random) % ARRAY_COUNT(edges)];
+            size_t width = (size_t)1 << random_draw(&random) % 4;
+            bool in_table = random_draw(&random) % 3 != 0;
             char *into = in_table ? table : (char *)&payload;
             size_t room = in_table ? table_bytes : sizeof(payload);
-            memcpy(into + random_next(&random) % (room / width) * width, &value, width);
+            memcpy(into + random_draw(&random) % (room / width) * width, &value, width);
         }
         error = ERROR_NONE;
         enum status status = payload_read(&region, &payload, &view, &error);

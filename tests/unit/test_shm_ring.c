@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "../random.h"
 #include "base/check.h"
 #include "shm/ring.h"
 
@@ -350,47 +351,34 @@ test_impossible_contents(void **state)
     assert_int_equal(ring_fill_cell(&ring, 0, word), RING_CORRUPT);
 }
 
-/* xorshift: the seed is printed and may be given */
-static uint64_t
-random_next(uint64_t *random)
-{
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    return *random;
-}
-
 /* Whatever stands in the shared memory: every call ends, and stays within it. */
 static void
 test_garbage(void **state)
 {
     (void)state;
-    const char *given = getenv("SHOAL_SEED");
-    uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : 20261120;
-    print_message("SHOAL_SEED=%llu\n", (unsigned long long)seed);
-    uint64_t random = seed | 1;
+    uint64_t random = random_seed(20261120);
     uint32_t results[RING_CORRUPT + 1] = {0};
     for (uint32_t round = 0; round < 3000; round++) {
-        assert_int_equal(fresh_at(random_next(&random) % 8), 0);
+        assert_int_equal(fresh_at(random_draw(&random) % 8), 0);
         for (uint32_t i = 0; i < 20; i++)
             push(i);
-        for (uint32_t n = random_next(&random) % 16; n > 0; n--) {
-            uint64_t value = random_next(&random);
-            switch (random_next(&random) % 6) {
+        for (uint32_t n = random_draw(&random) % 16; n > 0; n--) {
+            uint64_t value = random_draw(&random);
+            switch (random_draw(&random) % 6) {
             case 0: atomic_store(&ring.shared->head, value); break;
             case 1: atomic_store(&ring.shared->tail, value); break;
-            case 2: atomic_store(&ring.shared->cells[value % CELLS], random_next(&random)); break;
+            case 2: atomic_store(&ring.shared->cells[value % CELLS], random_draw(&random)); break;
             case 3:
                 atomic_fetch_xor(&ring.shared->cells[value % CELLS], UINT64_C(1)
                                                                          << value / CELLS % 64);
                 break;
-            case 4: atomic_store(&words[value % OBJECTS], random_next(&random)); break;
+            case 4: atomic_store(&words[value % OBJECTS], random_draw(&random)); break;
             case 5: atomic_fetch_add(&ring.shared->head, value % 200); break;
             }
         }
         for (uint32_t i = 0; i < 2 * CELLS; i++) {
             results[ring_pop(&ring, &objects, OTHER, NULL)]++;
-            uint32_t index = (uint32_t)(random_next(&random) % OBJECTS);
+            uint32_t index = (uint32_t)(random_draw(&random) % OBJECTS);
             uint64_t word = atomic_load(&words[index]);
             results[ring_push(&ring, &objects, index, word, 1, OTHER)]++;
             (void)ring_has_cell(&ring);

@@ -118,6 +118,7 @@ struct sim {
 static const int64_t WAKE_NS = 3 * US;
 static const double OTHERS_PART = 0.2;
 
+/* A xorshift instead of ../random.h: the ratios that the tests demand hold for its sequence. */
 static double
 draw(struct sim *sim)
 {

@@ -9,6 +9,7 @@
  *
  * ctest: timeout=300
  */
+#include "../random.h"
 #include "test_worker_guest_rig.h"
 
 #include <pthread.h>
@@ -467,15 +468,6 @@ struct scribbler {
     uint64_t random;
 };
 
-static uint64_t
-draw(uint64_t *random)
-{
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    return *random;
-}
-
 /* Writes into descriptors and tables, all the time: whatever is read twice may differ. */
 static void *
 scribble(void *context)
@@ -483,7 +475,7 @@ scribble(void *context)
     struct scribbler *scribbler = context;
     const struct region *region = scribbler->region;
     while (!atomic_load(&scribbler->stop)) {
-        uint64_t word = draw(&scribbler->random);
+        uint64_t word = random_draw(&scribbler->random);
         _Atomic uint8_t *place;
         if (word & 1) {
             struct shm_slot *slot = region_slot(region, (word >> 1) % region->slots.count);
@@ -508,12 +500,10 @@ test_descriptors_change_while_read(void **state)
     struct rig *lane = rig_start(stages, 1);
     pid_t pid = lane->workers[0][0].pid;
     static struct guest guest;
-    const char *seed = getenv("SHOAL_SEED");
-    uint64_t random = seed != NULL ? strtoull(seed, NULL, 0) : (uint64_t)clock_now_ns() | 1;
-    print_message("SHOAL_SEED=%llu\n", (unsigned long long)random);
+    uint64_t random = random_seed((uint64_t)clock_now_ns());
     for (int round = 0; round < ROUNDS; round++) {
         guest_come(&guest, lane, 0);
-        struct scribbler scribbler = {.region = &guest.rig.region, .random = draw(&random)};
+        struct scribbler scribbler = {.region = &guest.rig.region, .random = random_draw(&random)};
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, scribble, &scribbler), 0);
         for (int i = 0; i < CALLS; i++) {

@@ -158,7 +158,7 @@ be_hostile(struct guest *guest, enum way way, uint64_t random)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (;;) {
         write_somewhere(region, way, &random);
-        uint64_t act = draw(&random) % 64;
+        uint64_t act = random_draw(&random) % 64;
         if (act < 8 && submit_number(&guest->rig, (int64_t)act, act == 0))
             doorbell_ring(guest_bell(region, act == 0));
         else if (act < 12)
@@ -236,9 +236,7 @@ test_storm(void **state)
         {.modelet = "lib/shoal/libscale.so", .workers = 2, .batch_size = 4},
         {.modelet = "lib/shoal/libshift.so", .workers = 2, .batch_size = 4}};
     struct rig *lane = rig_start(stages, 2);
-    const char *seed = getenv("SHOAL_SEED");
-    uint64_t random = seed != NULL ? strtoull(seed, NULL, 0) | 1 : (uint64_t)clock_now_ns() | 1;
-    print_message("SHOAL_SEED=%llu\n", (unsigned long long)random);
+    uint64_t random = random_seed((uint64_t)clock_now_ns());
     static struct guest honest;
     static struct guest hostile;
     uint32_t lost[WAYS] = {0};
@@ -248,8 +246,8 @@ test_storm(void **state)
         pid_t pid = fork();
         assert_true(pid >= 0);
         if (pid == 0)
-            be_hostile(&hostile, life % WAYS, draw(&random));
-        draw(&random); /* as the child did */
+            be_hostile(&hostile, life % WAYS, random_draw(&random));
+        random_draw(&random); /* as the child did */
         struct handshake_guest word = word_of(&hostile, GUEST_COMES);
         announce(lane, &word, hostile.rig.region.fd);
         for (int64_t i = 1; i <= CALLS_OF_A_LIFE; i++)
