@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the leader has loaded before anybody asks: G3 (into half of what is free above an eighth,
- * latest used first, and which models), G4 (into full nodes, what is clearly younger), G5 (one in
- * four seconds for each node). This node leads, and has no runtime's worth of room itself.
+ * Loads in advance, requested by the leader: G3 (half of the room above an eighth is filled, latest
+ * used models first), G4 (full nodes get clearly younger models), G5 (one load in four seconds per
+ * node). This node leads and mostly has no room itself.
  */
 #include "mesh_rig.h"
 
@@ -18,7 +18,7 @@ node(const char *id, uint64_t free_units, int64_t oldest_ms)
                                                      .full = free_units < 50}});
 }
 
-/* Models m0, m1, …; the first was used last, each other one a minute before the one before it. */
+/* Registers m0, m1, …, each used a minute before its predecessor. */
 static void
 put_models(uint32_t count)
 {
@@ -29,7 +29,7 @@ put_models(uint32_t count)
     }
 }
 
-/* The reaper goes through all models, which plans; after that the seconds pass. */
+/* Leads until the reaper's round has planned the loads, and then for so many seconds. */
 static void
 lead_for(int64_t seconds)
 {
@@ -89,9 +89,9 @@ test_one_in_four_seconds(void **state)
     assert_seen("ensure", 2);
 }
 
-/* A copy, two fresh failures, or another leader: nothing is to be done. */
+/* Models with a copy or two fresh failures are left alone, and so are all without the lead. */
 static void
-test_which(void **state)
+test_models_that_need_no_load_are_skipped(void **state)
 {
     (void)state;
     node("a", 1000, WALL);
@@ -114,8 +114,8 @@ test_which(void **state)
     assert_seen("ensure", 0); /* until it has looked again */
 }
 
-/* G4: full nodes take what was used later than their oldest by a third of its age, and by 20
- * minutes; a twentieth of them at a time. */
+/* G4: full nodes take models that are younger than their oldest by a third of its age and by 20
+ * minutes, into a twentieth of their room at a time. */
 static void
 test_into_full_nodes(void **state)
 {
@@ -141,9 +141,9 @@ test_into_full_nodes(void **state)
     assert_seen("ensure younger a advance 1", 1);
 }
 
-/* Those that no node may hold do not keep the others waiting. */
+/* Models that no node may hold do not block the others. */
 static void
-test_types(void **state)
+test_unplaceable_types_do_not_block_others(void **state)
 {
     (void)state;
     static const char *const gpu[] = {"gpu"};
@@ -157,9 +157,9 @@ test_types(void **state)
     assert_seen("ensure other a advance 1", 1);
 }
 
-/* The leader itself is a node as others are. */
+/* The leader loads on itself as on any other node. */
 static void
-test_here(void **state)
+test_leader_loads_on_itself(void **state)
 {
     (void)state;
     instance("self", 900);
@@ -175,13 +175,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        LED(test_half_of_what_is_free),
-        LED(test_nothing_below_an_eighth),
-        LED(test_one_in_four_seconds),
-        LED(test_which),
-        LED(test_into_full_nodes),
-        LED(test_types),
-        TEST(test_here),
+        LED(test_half_of_what_is_free),    LED(test_nothing_below_an_eighth),
+        LED(test_one_in_four_seconds),     LED(test_models_that_need_no_load_are_skipped),
+        LED(test_into_full_nodes),         LED(test_unplaceable_types_do_not_block_others),
+        TEST(test_leader_loads_on_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Eleven minutes without etcd, on a scripted clock: longer than anything is kept for that was not
- * seen (G1). What is loaded is served, here and elsewhere; nothing is loaded, unloaded or written;
- * a call that needs a load is told so after 30 s. When etcd is back all is as it was.
+ * Eleven minutes without etcd, which is longer than G1 keeps the copies of an unseen node. Loaded
+ * models are served, here and elsewhere; nothing is loaded, unloaded or written; a call that needs
+ * a load fails after 30 s. When etcd is back, everything is as before.
  */
 #include "mesh_rig.h"
 
@@ -41,7 +41,7 @@ lose_etcd(void)
 }
 
 static void
-test_what_is_loaded_is_served(void **state)
+test_loaded_models_are_served(void **state)
 {
     (void)state;
     instance("other", 500);
@@ -71,7 +71,7 @@ test_what_is_loaded_is_served(void **state)
 }
 
 static void
-test_what_is_not_waits(void **state)
+test_call_that_needs_a_load_fails_after_30_s(void **state)
 {
     (void)state;
     put("m3", "");
@@ -87,9 +87,10 @@ test_what_is_not_waits(void **state)
     assert_seen("write", 0);
 }
 
-/* R16: the claim is old, the calls are not. Who has come before etcd is back is served then. */
+/* R16: calls that share an old claim wait by their own time. The last one is served when etcd is
+ * back. */
 static void
-test_each_waits_by_itself(void **state)
+test_each_call_waits_for_its_own_30_s(void **state)
 {
     (void)state;
     put("m3", "");
@@ -118,9 +119,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_what_is_loaded_is_served),
-        TEST(test_what_is_not_waits),
-        TEST(test_each_waits_by_itself),
+        TEST(test_loaded_models_are_served),
+        TEST(test_call_that_needs_a_load_fails_after_30_s),
+        TEST(test_each_call_waits_for_its_own_30_s),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls that find no room: R14 (they wait, in order, and one place is one call's; what becomes of
- * them at their deadline, cancelled, and when others have room), A6, what E3 says of loads that
- * calls wait for, R4 for few loads, R9, what is larger than any room, or than was said (K4), or
- * stays in memory (K5); and R13's limit. One node, mostly full, on a scripted clock.
+ * Calls that find no room on a node that is mostly full: R14 (they wait in order; deadline,
+ * cancellation, room elsewhere), A6, E3 for awaited loads, R4 with few loads, R9, models larger
+ * than any node or than predicted (K4), memory that is not freed (K5), and the limit of R13.
  */
 #include "mesh_rig.h"
 
@@ -26,7 +25,7 @@ register_all(uint32_t count)
         put(name(i), "");
 }
 
-/* Nine models, each loaded for a call, LOAD_MS after one another: the first is 24 s old. */
+/* Loads nine models, LOAD_MS apart, so that the first is 24 s old. */
 static void
 fill(void)
 {
@@ -36,7 +35,7 @@ fill(void)
     begin();
 }
 
-/* The model with that number has become old enough to go. */
+/* When the model with that number is old enough to be evicted. */
 static int64_t
 grown_up_ms(uint32_t number)
 {
@@ -51,7 +50,7 @@ grow_up(uint32_t number)
 }
 
 static void
-test_it_waits(void **state)
+test_call_waits_for_room(void **state)
 {
     (void)state;
     fill();
@@ -67,10 +66,10 @@ test_it_waits(void **state)
     assert_seen("answer", 0);
 }
 
-/* R14: copies come, and are gone when it gets there, until its tries are used up. It has found no
- * room before, so it goes on waiting; and is routed again when they count no more. */
+/* R14: copies appear and vanish until the call has used up its tries. It found no room before, so
+ * it goes on waiting, and is routed again when the tries have expired. */
 static void
-test_copies_that_do_not_stay(void **state)
+test_vanishing_copies_do_not_end_a_waiting_call(void **state)
 {
     (void)state;
     fill();
@@ -91,7 +90,7 @@ test_copies_that_do_not_stay(void **state)
     assert_seen("forward 10 m10 other hit", 1);
 }
 
-/* The same of as many copies as one call may try (R5); if they stay, they are out of reach. */
+/* R5: the call tries as many copies as it may. Copies that stay in the record are out of reach. */
 static void
 check_five_copies(const char *first, const char *then, const char *end)
 {
@@ -112,7 +111,7 @@ check_five_copies(const char *first, const char *then, const char *end)
 }
 
 static void
-test_copies_that_are_all_gone(void **state)
+test_five_vanished_copies(void **state)
 {
     (void)state;
     check_five_copies("a:loaded b:loaded c:loaded d:loaded", "e:loaded", "");
@@ -123,16 +122,16 @@ test_copies_that_are_all_gone(void **state)
 }
 
 static void
-test_copies_that_are_all_there(void **state)
+test_five_unreachable_copies(void **state)
 {
     static const char all[] = "a:loaded b:loaded c:loaded d:loaded e:loaded";
     (void)state;
     check_five_copies(all, all, "answer 10 failed");
 }
 
-/* R9: a load was in vain here, for this call; what has come since is a copy like any other. */
+/* R9: a load here failed for this call; a copy loaded since then serves it. */
 static void
-test_a_copy_that_has_come_since(void **state)
+test_copy_loaded_after_a_refusal_serves(void **state)
 {
     (void)state;
     const struct mesh_tried loads = {.instance = "self", .list = MESH_LIST_LOAD};
@@ -151,9 +150,9 @@ test_a_copy_that_has_come_since(void **state)
     assert_seen("answer 2 not-here", 1);
 }
 
-/* It comes between two ticks: with the next event, whatever that is. */
+/* The next event finds the room, not only the next tick. */
 static void
-test_room_is_seen_at_once(void **state)
+test_new_room_is_used_at_once(void **state)
 {
     (void)state;
     fill();
@@ -168,9 +167,9 @@ test_room_is_seen_at_once(void **state)
     assert_seen("serve 10 m10", 1);
 }
 
-/* One place is one call's, and the first one's; nobody overtakes. */
+/* Room for one model goes to the first call in line. */
 static void
-test_in_order(void **state)
+test_waiting_calls_get_room_in_order(void **state)
 {
     (void)state;
     fill();
@@ -196,9 +195,9 @@ test_in_order(void **state)
     assert_seen("answer", 0);
 }
 
-/* Nor does who comes before anybody has seen that there is room. */
+/* A call that arrives before the room was seen does not overtake either. */
 static void
-test_who_comes_does_not_overtake(void **state)
+test_new_call_does_not_overtake(void **state)
 {
     (void)state;
     fill();
@@ -210,9 +209,9 @@ test_who_comes_does_not_overtake(void **state)
     assert_seen("size", 1);
 }
 
-/* What is loaded, and cannot be reached, is not a matter of room: the caller is told. */
+/* A call for a loaded model that cannot be reached fails instead of waiting for room. */
 static void
-test_out_of_reach_is_not_full(void **state)
+test_unreachable_copy_is_not_lack_of_room(void **state)
 {
     (void)state;
     put("m1", "");
@@ -230,7 +229,7 @@ test_out_of_reach_is_not_full(void **state)
 /* R4: a node that holds three models knows after one of them how long a load may take: its churn
  * age is ten times four times that, not ten times a third of the time-out. */
 static void
-test_a_small_node_learns(void **state)
+test_small_node_learns_load_times(void **state)
 {
     (void)state;
     register_all(4);
@@ -252,7 +251,7 @@ test_a_small_node_learns(void **state)
 
 /* Two calls for one model are one load. */
 static void
-test_two_for_one(void **state)
+test_two_calls_share_one_load(void **state)
 {
     (void)state;
     fill();
@@ -270,9 +269,9 @@ test_two_for_one(void **state)
     assert_seen("forward 12 m12 other hit", 1);
 }
 
-/* A6, E3: nine loads that calls wait for are not driven away, and no more is claimed than fits. */
+/* A6, E3: nine awaited loads are not evicted, and no more is claimed than fits. */
 static void
-test_loads_that_wait_stay(void **state)
+test_awaited_loads_are_not_evicted(void **state)
 {
     (void)state;
     register_all(20);
@@ -289,9 +288,9 @@ test_loads_that_wait_stay(void **state)
     }
 }
 
-/* At the tick before its deadline; after a minute, if it has none. */
+/* The call ends at the tick before its deadline, after a minute if it has none. */
 static void
-test_until_its_deadline(void **state)
+test_call_waits_until_its_deadline(void **state)
 {
     (void)state;
     register_all(20);
@@ -324,10 +323,10 @@ old_and_full(const char *id)
                                                      .oldest_ms = WALL + now_ms - 2 * CHURN_MS}});
 }
 
-/* Four at a time are sent to another node that is full; after a refusal none, for a moment; and the
- * same call not before a while has passed. */
+/* A full node gets four calls at a time, none for a moment after a refusal, and the same call only
+ * after a while. */
 static void
-test_others_are_not_flooded(void **state)
+test_full_nodes_are_not_flooded(void **state)
 {
     (void)state;
     instance("other", 0);
@@ -359,9 +358,9 @@ test_others_are_not_flooded(void **state)
     assert_seen("answer", 0);
 }
 
-/* What nobody waits for does not take the room. */
+/* A load in advance does not take the room that a call waits for. */
 static void
-test_advance_comes_after(void **state)
+test_advance_load_does_not_take_the_room(void **state)
 {
     (void)state;
     fill();
@@ -373,9 +372,9 @@ test_advance_comes_after(void **state)
     assert_seen("serve 10 m10", 1);
 }
 
-/* Nobody else may come: who waits is told when waiting helps no more. */
+/* A call that waits on a draining node fails once no other node can take it. */
 static void
-test_a_drain(void **state)
+test_waiting_call_on_a_draining_node(void **state)
 {
     (void)state;
     instance("other", 0);
@@ -394,9 +393,9 @@ test_a_drain(void **state)
     assert_seen("answer 11 failed", 1);
 }
 
-/* D5: not while somebody waits for another node's room. */
+/* D5: the drain does not end while a call waits for another node's room. */
 static void
-test_drained(void **state)
+test_drain_waits_for_waiting_calls(void **state)
 {
     (void)state;
     instance("other", 0);
@@ -411,9 +410,9 @@ test_drained(void **state)
     assert_seen("drained", 1);
 }
 
-/* The model is larger than the room of all: said at once, in words. */
+/* A model larger than every node fails at once, with a text that says so. */
 static void
-test_larger_than_any_room(void **state)
+test_model_larger_than_every_node(void **state)
 {
     (void)state;
     put("m1", "");
@@ -435,8 +434,7 @@ test_larger_than_any_room(void **state)
     assert_seen("answer", 2);
 }
 
-/* Eight of the nine places are taken by models that may go. One that was used before all of them
- * is loaded in the ninth, and turns out to take 300 units. */
+/* Loads an older model beside eight that may be evicted; it turns out to take 300 units. */
 static void
 load_a_large_old_one(enum mesh_class class, bool deleted_meanwhile)
 {
@@ -460,9 +458,9 @@ load_a_large_old_one(enum mesh_class class, bool deleted_meanwhile)
     runtime_ends(MESH_LOAD_ENDED, "large");
 }
 
-/* K4: nobody asked for it, and it is the oldest. */
+/* K4: it was loaded in advance and is the oldest, so it goes itself. */
 static void
-test_larger_than_said_in_advance(void **state)
+test_advance_load_larger_than_predicted_goes(void **state)
 {
     (void)state;
     load_a_large_old_one(MESH_CLASS_ADVANCE, false);
@@ -470,9 +468,9 @@ test_larger_than_said_in_advance(void **state)
     assert_seen("unload large", 1);
 }
 
-/* Somebody asked for it. */
+/* K4: it was requested, so others go. */
 static void
-test_larger_than_said(void **state)
+test_requested_load_larger_than_predicted_evicts(void **state)
 {
     (void)state;
     load_a_large_old_one(MESH_CLASS_COPY, false);
@@ -481,9 +479,9 @@ test_larger_than_said(void **state)
     assert_seen("unload m1", 1);
 }
 
-/* It has to go in any case. */
+/* K4: its record is gone, so it goes in any case. */
 static void
-test_larger_than_said_and_deleted(void **state)
+test_deleted_load_larger_than_predicted_goes(void **state)
 {
     (void)state;
     load_a_large_old_one(MESH_CLASS_COPY, true);
@@ -491,9 +489,9 @@ test_larger_than_said_and_deleted(void **state)
     assert_seen("unload large", 1);
 }
 
-/* K5: what went for another gives nothing back, so another one goes. */
+/* K5: the evicted model gives no memory back, so another one goes. */
 static void
-test_memory_that_does_not_come_back(void **state)
+test_unload_that_frees_nothing_evicts_another(void **state)
 {
     (void)state;
     fill();
@@ -511,9 +509,9 @@ test_memory_that_does_not_come_back(void **state)
     assert_seen("unload", 2);
 }
 
-/* R13: 256 ids a second. Who names more is told to come again. */
+/* R13: 256 unknown ids a second; calls for more are answered "unavailable". */
 static void
-test_unknown_ids_are_not_many(void **state)
+test_unknown_ids_are_limited(void **state)
 {
     (void)state;
     char id[TEXT];
@@ -536,29 +534,29 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_it_waits),
-        TEST(test_copies_that_do_not_stay),
-        TEST(test_copies_that_are_all_gone),
-        TEST(test_copies_that_are_all_there),
-        TEST(test_a_copy_that_has_come_since),
-        TEST(test_room_is_seen_at_once),
-        TEST(test_in_order),
-        TEST(test_who_comes_does_not_overtake),
-        TEST(test_out_of_reach_is_not_full),
-        TEST(test_a_small_node_learns),
-        TEST(test_two_for_one),
-        TEST(test_loads_that_wait_stay),
-        TEST(test_until_its_deadline),
-        TEST(test_others_are_not_flooded),
-        TEST(test_advance_comes_after),
-        TEST(test_a_drain),
-        TEST(test_drained),
-        TEST(test_larger_than_any_room),
-        TEST(test_larger_than_said_in_advance),
-        TEST(test_larger_than_said),
-        TEST(test_larger_than_said_and_deleted),
-        TEST(test_memory_that_does_not_come_back),
-        TEST(test_unknown_ids_are_not_many),
+        TEST(test_call_waits_for_room),
+        TEST(test_vanishing_copies_do_not_end_a_waiting_call),
+        TEST(test_five_vanished_copies),
+        TEST(test_five_unreachable_copies),
+        TEST(test_copy_loaded_after_a_refusal_serves),
+        TEST(test_new_room_is_used_at_once),
+        TEST(test_waiting_calls_get_room_in_order),
+        TEST(test_new_call_does_not_overtake),
+        TEST(test_unreachable_copy_is_not_lack_of_room),
+        TEST(test_small_node_learns_load_times),
+        TEST(test_two_calls_share_one_load),
+        TEST(test_awaited_loads_are_not_evicted),
+        TEST(test_call_waits_until_its_deadline),
+        TEST(test_full_nodes_are_not_flooded),
+        TEST(test_advance_load_does_not_take_the_room),
+        TEST(test_waiting_call_on_a_draining_node),
+        TEST(test_drain_waits_for_waiting_calls),
+        TEST(test_model_larger_than_every_node),
+        TEST(test_advance_load_larger_than_predicted_goes),
+        TEST(test_requested_load_larger_than_predicted_evicts),
+        TEST(test_deleted_load_larger_than_predicted_goes),
+        TEST(test_unload_that_frees_nothing_evicts_another),
+        TEST(test_unknown_ids_are_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

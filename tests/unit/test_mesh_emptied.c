@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * W1: etcd comes back without its data. Calls go on by what is known; who holds a copy writes its
- * record anew, and only where there is none; the leader writes the others, and then everybody what
- * is still missing; who had not seen etcd for a while comes after those who had; what was deleted
- * before stays deleted; who does not come back is not counted for long.
+ * W1: etcd comes back without its data. Calls continue from memory. Holders of a copy rewrite
+ * missing records, then the leader rewrites the others, then every node the rest; nodes that had
+ * not seen etcd for a while write last. Deleted models stay deleted, and instances that do not come
+ * back count for a minute only.
  */
 #include "mesh_rig.h"
 
@@ -27,7 +27,7 @@ come_back(void)
 }
 
 static void
-test_holders_write_anew(void **state)
+test_holders_rewrite_their_records(void **state)
 {
     (void)state;
     instance("other", 500);
@@ -56,9 +56,9 @@ test_holders_write_anew(void **state)
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
 }
 
-/* Somebody else has written it before: its places are taken from there. */
+/* Another node has rewritten the record before: its copies count. */
 static void
-test_somebody_was_quicker(void **state)
+test_record_was_rewritten_by_another_node(void **state)
 {
     (void)state;
     instance("other", 500);
@@ -80,9 +80,9 @@ test_somebody_was_quicker(void **state)
     assert_int_equal(mesh_state(mesh, "m2"), MESH_STATE_LOADED);
 }
 
-/* Another model under that name is another model. */
+/* The id comes back as another model. */
 static void
-test_another_model(void **state)
+test_another_model_under_the_same_id(void **state)
 {
     (void)state;
     put("m1", "");
@@ -98,9 +98,10 @@ test_another_model(void **state)
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_NONE);
 }
 
-/* Holders, too, write so many a second; what a call waits for is written at once. */
+/* Holders rewrite a limited number of records a second; a claim that a call awaits is written at
+ * once. */
 static void
-test_so_many_a_second(void **state)
+test_rewrites_are_limited_per_second(void **state)
 {
     (void)state;
     char id[TEXT];
@@ -127,9 +128,9 @@ test_so_many_a_second(void **state)
     }
 }
 
-/* What was on its way out as another model stays so, though its id comes back in the meantime. */
+/* An entry of a replaced model still goes, although its id comes back meanwhile. */
 static void
-test_a_model_before_that(void **state)
+test_replaced_model_stays_replaced(void **state)
 {
     (void)state;
     put("m1", "");
@@ -155,9 +156,9 @@ test_a_model_before_that(void **state)
     assert_seen("unload m1", 1);
 }
 
-/* Ids of models that went before are used up by nobody. */
+/* Deleted models free their ids. */
 static void
-test_nothing_is_left(void **state)
+test_ids_are_freed(void **state)
 {
     (void)state;
     for (int i = 0; i < 2 * MODELS; i++) {
@@ -176,9 +177,9 @@ test_nothing_is_left(void **state)
     }
 }
 
-/* The leader leaves the others time, and then writes what nobody has; so many at a time. */
+/* The leader waits for the holders, then rewrites the missing records. */
 static void
-test_the_leader(void **state)
+test_leader_rewrites_the_rest(void **state)
 {
     (void)state;
     char id[TEXT];
@@ -209,9 +210,9 @@ test_the_leader(void **state)
     assert_seen("create", 0); /* once */
 }
 
-/* The leader may not have known them. */
+/* The leader may not know all records. */
 static void
-test_everybody(void **state)
+test_every_node_rewrites_what_is_missing(void **state)
 {
     (void)state;
     put("m1", "");
@@ -234,10 +235,10 @@ test_everybody(void **state)
     }
 }
 
-/* That session, too, ends, before this node knows: its writes are lost, and bring the answer that
- * there is no such record. Nobody has deleted it. */
+/* The next session ends unnoticed: its writes are lost and bring the answer that there is no
+ * record, which must not count as a deletion. */
 static void
-test_the_next_session_ends(void **state)
+test_session_ends_again(void **state)
 {
     (void)state;
     put("m1", "");
@@ -262,9 +263,9 @@ test_the_next_session_ends(void **state)
     assert_seen("unload m1", 1); /* now somebody has */
 }
 
-/* What was being loaded is loaded; what was on its way out goes. */
+/* A load in progress completes; a withdrawal completes, too. */
 static void
-test_halfway(void **state)
+test_entries_in_transition(void **state)
 {
     (void)state;
     put("m1", "");
@@ -297,10 +298,10 @@ test_halfway(void **state)
     assert_seen("serve 3 m3", 1);
 }
 
-/* R7 rests for a while: others speak of the old revisions. An instance that does not come back
- * counts for a minute. */
+/* R7 is suspended for a while, as other nodes still name old revisions. An instance that does not
+ * come back counts for a minute. */
 static void
-test_the_others(void **state)
+test_other_instances(void **state)
 {
     (void)state;
     instance("other", 500);
@@ -368,7 +369,7 @@ check_that_it_waits(void)
 }
 
 static void
-test_who_was_away(void **state)
+test_node_that_was_away_writes_last(void **state)
 {
     (void)state;
     for (int i = 1; i < 4; i++)
@@ -380,9 +381,9 @@ test_who_was_away(void **state)
     check_that_it_waits();
 }
 
-/* Its process was stopped; its session has ended, but what it hears first is the clock. */
+/* The process was stopped; it hears the clock before it hears of the end of its session. */
 static void
-test_who_stood_still(void **state)
+test_stopped_process_writes_last(void **state)
 {
     (void)state;
     for (int i = 1; i < 4; i++)
@@ -394,9 +395,9 @@ test_who_stood_still(void **state)
     check_that_it_waits();
 }
 
-/* D3: it was to leave, as nobody stayed, and could not be withdrawn; then somebody comes. */
+/* D3: a copy of a lone draining node stays when a node joins before the withdrawal is written. */
 static void
-test_it_stays_as_somebody_has_come(void **state)
+test_draining_copy_stays_when_a_node_joins(void **state)
 {
     (void)state;
     put("m1", "");
@@ -416,20 +417,20 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_holders_write_anew),
-        TEST(test_somebody_was_quicker),
-        TEST(test_another_model),
-        TEST(test_the_leader),
-        TEST(test_everybody),
-        TEST(test_so_many_a_second),
-        TEST(test_a_model_before_that),
-        TEST(test_nothing_is_left),
-        TEST(test_the_next_session_ends),
-        TEST(test_halfway),
-        TEST(test_the_others),
-        TEST(test_who_was_away),
-        TEST(test_who_stood_still),
-        TEST(test_it_stays_as_somebody_has_come),
+        TEST(test_holders_rewrite_their_records),
+        TEST(test_record_was_rewritten_by_another_node),
+        TEST(test_another_model_under_the_same_id),
+        TEST(test_leader_rewrites_the_rest),
+        TEST(test_every_node_rewrites_what_is_missing),
+        TEST(test_rewrites_are_limited_per_second),
+        TEST(test_replaced_model_stays_replaced),
+        TEST(test_ids_are_freed),
+        TEST(test_session_ends_again),
+        TEST(test_entries_in_transition),
+        TEST(test_other_instances),
+        TEST(test_node_that_was_away_writes_last),
+        TEST(test_stopped_process_writes_last),
+        TEST(test_draining_copy_stays_when_a_node_joins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

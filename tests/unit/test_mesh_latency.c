@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Models that take so many calls at a time: S6 (seats, who waits, who is turned away), R2 and R11
- * for them, what becomes of those that wait when the copy goes, and S5 (how many calls are enough
- * for another copy, from how long calls took).
+ * Models with a limit of concurrent calls: S6 (seats, waiting calls, refusals), R2 and R11 for
+ * them, waiting calls when the copy goes, and S5 (another copy when seats are busy, by the calls'
+ * duration).
  */
 #include "mesh_rig.h"
 
 enum { WAITING = 16 };
 
-/* A model with so many seats, loaded here. */
+/* Loads a model with so many seats here. */
 static void
 load_with(const char *model, uint32_t seats)
 {
@@ -26,7 +26,7 @@ calls(uint32_t first, uint32_t count, const char *model)
         call_as(i, model, MESH_HOP_ENTRY);
 }
 
-/* First come, first served, as many at a time as there are seats. */
+/* Calls get seats in the order of their arrival. */
 static void
 test_seats(void **state)
 {
@@ -50,9 +50,10 @@ test_seats(void **state)
     assert_seen("serve", 50); /* no limit */
 }
 
-/* Who waited for the load waits for a seat after it; the last ones of too many are turned away. */
+/* Calls that waited for the load then wait for a seat; the last ones beyond the limit are refused.
+ */
 static void
-test_after_the_load(void **state)
+test_seats_after_the_load(void **state)
 {
     (void)state;
     put("m1", "");
@@ -78,7 +79,7 @@ test_after_the_load(void **state)
 
 /* max(16, 8 x seats) wait. */
 static void
-test_too_many(void **state)
+test_waiting_limit(void **state)
 {
     (void)state;
     load_with("m1", 1);
@@ -93,10 +94,10 @@ test_too_many(void **state)
     assert_seen("answer 80 overloaded", 1);
 }
 
-/* R11: two overloaded copies end the call; one does not, and where there is room for another copy
- * it is loaded. */
+/* R11: a call tries a second copy after one that is overloaded, or has one loaded; two overloaded
+ * copies end it. */
 static void
-test_the_next_copy(void **state)
+test_overloaded_call_goes_to_the_next_copy(void **state)
 {
     (void)state;
     instance("other", 500);
@@ -123,9 +124,9 @@ test_the_next_copy(void **state)
     assert_seen("answer", 1);
 }
 
-/* A copy that is withdrawn still gives seats; when it is gone, who waits goes elsewhere. */
+/* A copy in withdrawal still gives seats; afterwards the waiting calls go elsewhere. */
 static void
-test_a_copy_that_goes(void **state)
+test_withdrawn_copy_serves_until_it_is_gone(void **state)
 {
     (void)state;
     instance("other", 500);
@@ -149,9 +150,9 @@ test_a_copy_that_goes(void **state)
     assert_seen("unload m1", 1);
 }
 
-/* The runtime has forgotten the model: who waits for a seat does not get one. */
+/* The runtime has forgotten the model: waiting calls get no seat until it is loaded again. */
 static void
-test_a_copy_that_vanishes(void **state)
+test_vanished_copy_is_loaded_again(void **state)
 {
     (void)state;
     load_with("m1", 1);
@@ -168,9 +169,9 @@ test_a_copy_that_vanishes(void **state)
     assert_seen("answer", 3);
 }
 
-/* And with another copy they go there at once, whatever etcd does. */
+/* With another copy they go there at once, even while etcd is down. */
 static void
-test_a_copy_that_vanishes_from_two(void **state)
+test_vanished_copy_beside_another(void **state)
 {
     (void)state;
     instance("other", 500);
@@ -184,9 +185,9 @@ test_a_copy_that_vanishes_from_two(void **state)
     assert_seen("forward", 3);
 }
 
-/* R2: with seats it is the calls that count, not whose copy it is. */
+/* R2: for a model with seats the number of calls decides, not whose copy it is. */
 static void
-test_fewest_calls(void **state)
+test_routes_to_the_copy_with_fewest_calls(void **state)
 {
     (void)state;
     instance("other", 500);
@@ -204,9 +205,9 @@ test_fewest_calls(void **state)
     assert_seen("serve 4 m2", 1);
 }
 
-/* Who waits for a seat waits no longer than its deadline. */
+/* A call waits for a seat until its deadline. */
 static void
-test_the_deadline(void **state)
+test_waiting_call_meets_its_deadline(void **state)
 {
     (void)state;
     load_with("m1", 1);
@@ -220,7 +221,7 @@ test_the_deadline(void **state)
     assert_seen("answer 2 deadline", 1);
 }
 
-/* Ten seconds' calls of so long, 1 to 64 at a time; then the tick that looks at them. */
+/* Serves so many calls of that duration; then the tick after ten seconds looks at them. */
 static void
 ten_seconds(const char *model, uint32_t count, uint64_t took_us)
 {
@@ -233,7 +234,7 @@ ten_seconds(const char *model, uint32_t count, uint64_t took_us)
 
 /* S5: one seat, 600 ms a call: 90 calls a minute are 90 percent of it. */
 static void
-test_the_threshold(void **state)
+test_busy_threshold(void **state)
 {
     (void)state;
     instance("other", 900);
@@ -263,9 +264,9 @@ fresh_configured(void **state)
     return start((struct mesh_config){.busy_percent = 50, .waiting_max = 2});
 }
 
-/* Two wait, and 50 percent are enough, if that is configured. */
+/* The configuration sets two waiting calls and 50 percent. */
 static void
-test_configured(void **state)
+test_configured_limits(void **state)
 {
     (void)state;
     load_with("m1", 4);
@@ -282,9 +283,9 @@ test_configured(void **state)
     assert_seen("ensure m2 other copy 2", 1);
 }
 
-/* The mean is that of the last full window and what has come since: what was long ago is gone. */
+/* The mean covers the last full window and the calls since. */
 static void
-test_the_window(void **state)
+test_mean_covers_a_window(void **state)
 {
     (void)state;
     instance("other", 900);
@@ -313,17 +314,17 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_seats),
-        TEST(test_after_the_load),
-        TEST(test_too_many),
-        TEST(test_the_next_copy),
-        TEST(test_a_copy_that_goes),
-        TEST(test_a_copy_that_vanishes),
-        TEST(test_a_copy_that_vanishes_from_two),
-        TEST(test_fewest_calls),
-        TEST(test_the_deadline),
-        TEST(test_the_threshold),
-        TEST(test_the_window),
-        cmocka_unit_test_setup_teardown(test_configured, fresh_configured, drop),
+        TEST(test_seats_after_the_load),
+        TEST(test_waiting_limit),
+        TEST(test_overloaded_call_goes_to_the_next_copy),
+        TEST(test_withdrawn_copy_serves_until_it_is_gone),
+        TEST(test_vanished_copy_is_loaded_again),
+        TEST(test_vanished_copy_beside_another),
+        TEST(test_routes_to_the_copy_with_fewest_calls),
+        TEST(test_waiting_call_meets_its_deadline),
+        TEST(test_busy_threshold),
+        TEST(test_mean_covers_a_window),
+        cmocka_unit_test_setup_teardown(test_configured_limits, fresh_configured, drop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is shown to people, in pages: that each page looks at no more names than it may, that pages
- * together show everything once, that only what begins with the prefix is shown, and with it what
- * counts of the record and what this node has.
+ * The pages of models and vmodels for people. Each page looks at no more names than its limit, all
+ * pages together show each name once, and a prefix selects. A model is shown with the copies that
+ * count and with this node's own state.
  */
 #include "mesh_rig.h"
 
@@ -87,7 +87,7 @@ test_pages_of_models(void **state)
 }
 
 static void
-test_what_counts(void **state)
+test_status_counts_living_copies(void **state)
 {
     (void)state;
     instance("x", 100);
@@ -105,7 +105,7 @@ test_what_counts(void **state)
 }
 
 static void
-test_this_nodes_copies(void **state)
+test_copies_of_this_node(void **state)
 {
     (void)state;
     prompt = true;
@@ -128,7 +128,7 @@ test_this_nodes_copies(void **state)
 }
 
 static void
-test_vmodels(void **state)
+test_pages_of_vmodels(void **state)
 {
     (void)state;
     assert_int_equal(outcome(SET("va", "a")), MESH_OUTCOME_OK);
@@ -151,9 +151,9 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST_WITH_MODELS(test_pages_of_models),
-        TEST_WITH_MODELS(test_what_counts),
-        TEST_WITH_MODELS(test_this_nodes_copies),
-        TEST_WITH_MODELS(test_vmodels),
+        TEST_WITH_MODELS(test_status_counts_living_copies),
+        TEST_WITH_MODELS(test_copies_of_this_node),
+        TEST_WITH_MODELS(test_pages_of_vmodels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How copies get to other nodes: H3 (new constraints, or other labels of this node), what D2 and D3
- * do when several copies leave at once, or what they leave to goes, J5 the same, and E6 (what was
- * evicted is loaded where there is room). And A7: a copy that is asked for before the record of its
- * model has come.
+ * How copies move to other nodes: H3 (new constraints, new labels), D2 to D4 (drains, also when
+ * several copies leave or the other copy vanishes), J5 likewise, E6 (an evicted model is loaded
+ * where there is room), and A7 (a copy is requested before its record has arrived).
  */
 #include "mesh_rig.h"
 
@@ -25,9 +24,9 @@ labelled(const char *id, const char *labels)
         .figures = {.capacity_units = 1000, .free_units = 500, .oldest_ms = WALL + now_ms}});
 }
 
-/* What may not be here any more moves: it serves until another copy is loaded where it may be. */
+/* A copy that may not stay here serves until another one is loaded elsewhere. */
 static void
-test_constraints(void **state)
+test_new_constraints_move_a_copy(void **state)
 {
     (void)state;
     labelled("good", "gpu");
@@ -62,9 +61,10 @@ test_constraints(void **state)
     assert_seen("load", 0); /* it is not loaded here again */
 }
 
-/* What is not used goes at once; what is used and cannot go stays; what waits does not begin. */
+/* An unused copy goes at once, a used one that has nowhere to go stays, a queued load is dropped.
+ */
 static void
-test_nobody_can_take_it(void **state)
+test_unplaceable_copies(void **state)
 {
     (void)state;
     labelled("bad", "cpu");
@@ -95,9 +95,9 @@ test_nobody_can_take_it(void **state)
     assert_int_equal(mesh_state(mesh, "m2"), MESH_STATE_LOADED);
 }
 
-/* The same, when not the constraints change but this node's labels. */
+/* The same when this node's labels change instead. */
 static void
-test_other_labels(void **state)
+test_new_labels_move_a_copy(void **state)
 {
     (void)state;
     labelled("self", "gpu");
@@ -112,9 +112,9 @@ test_other_labels(void **state)
     assert_seen("ensure m1 good migration 2", 1);
 }
 
-/* New constraints while this node's key is away: its labels are what they were. */
+/* Constraints change while this node's key is missing: it keeps its labels. */
 static void
-test_without_a_key(void **state)
+test_constraints_change_without_own_key(void **state)
 {
     (void)state;
     static const char *const gpu[] = {"gpu"};
@@ -140,9 +140,9 @@ test_without_a_key(void **state)
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
 }
 
-/* What can go nowhere does not keep from going what can. */
+/* Copies that have nowhere to go do not block the others. */
 static void
-test_the_others_go(void **state)
+test_unplaceable_copies_do_not_block_others(void **state)
 {
     (void)state;
     static const char *const gpu[] = {"gpu"};
@@ -171,7 +171,7 @@ test_the_others_go(void **state)
 
 /* D: two nodes drain, and both hold the model; it has to be loaded at a third. */
 static void
-test_two_drain(void **state)
+test_two_nodes_drain(void **state)
 {
     (void)state;
     instance("third", 500);
@@ -187,8 +187,7 @@ test_two_drain(void **state)
     assert_seen("unload m1", 1);
 }
 
-/* Somebody has written the record without the place at the other node, before this node could write
- * it without its own. */
+/* Another node has removed its copy from the record, before this node could remove its own. */
 static void
 other_copy_goes(const char *id)
 {
@@ -200,9 +199,9 @@ other_copy_goes(const char *id)
     tell_model(id);
 }
 
-/* D3: what it was to yield to has gone, and it is the last copy again. */
+/* D3: the copy that it yields to vanishes, so it is the last one again. */
 static void
-test_the_other_copy_goes(void **state)
+test_withdrawal_ends_when_the_other_copy_goes(void **state)
 {
     (void)state;
     instance("other", 500);
@@ -222,9 +221,9 @@ test_the_other_copy_goes(void **state)
     assert_seen("unload m1", 1);
 }
 
-/* J5: the third copy goes, unless it is the only one by then. */
+/* J5: a surplus copy stays if it has become the only one. */
 static void
-test_it_was_one_too_many(void **state)
+test_surplus_copy_stays_when_it_becomes_the_last(void **state)
 {
     (void)state;
     char id[TEXT];
@@ -250,9 +249,9 @@ test_it_was_one_too_many(void **state)
     assert_int_equal(mesh_state(mesh, "m0"), MESH_STATE_LOADED);
 }
 
-/* D4: it drained alone, and could not write it; then somebody came. */
+/* D4: a lone node drains without a session; then another one joins. */
 static void
-test_somebody_comes(void **state)
+test_lone_drain_ends_when_a_node_joins(void **state)
 {
     (void)state;
     put("m1", "");
@@ -269,9 +268,9 @@ test_somebody_comes(void **state)
     assert_seen("ensure m1 other migration 2", 1);
 }
 
-/* T4: the withdrawal may have happened, though its answer has not come: it is sent again. */
+/* T4: a withdrawal without an answer is sent again, because it may have been applied. */
 static void
-test_it_may_have_happened(void **state)
+test_unknown_withdrawal_is_repeated(void **state)
 {
     (void)state;
     instance("other", 500);
@@ -289,9 +288,9 @@ test_it_may_have_happened(void **state)
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_WITHDRAWING);
 }
 
-/* Its memory is promised to another one by then. */
+/* The copy's memory is already promised to another load. */
 static void
-test_the_other_copy_goes_too_late(void **state)
+test_other_copy_goes_after_memory_is_promised(void **state)
 {
     (void)state;
     const char *const gpu[] = {"gpu"};
@@ -318,9 +317,10 @@ test_the_other_copy_goes_too_late(void **state)
     assert_seen("unload m0", 1);
 }
 
-/* R12: this node drains, and the only other one has forgotten the model: it is asked to load it. */
+/* R12: this node drains, and the only other one, which has forgotten the model, is asked to load
+ * it. */
 static void
-test_the_only_other_one(void **state)
+test_only_other_node_is_asked_to_load(void **state)
 {
     (void)state;
     instance("other", 500);
@@ -340,7 +340,7 @@ test_the_only_other_one(void **state)
 
 /* D4: nobody is left to take it. */
 static void
-test_all_drain(void **state)
+test_all_nodes_drain(void **state)
 {
     (void)state;
     put("m1", "");
@@ -354,9 +354,9 @@ test_all_drain(void **state)
     assert_seen("drained", 0); /* once */
 }
 
-/* D4: somebody stays, who may not hold it, is too small for it, or has just failed to load it. */
+/* D4: the remaining node may not hold the model, has just failed to load it, or is too small. */
 static void
-test_nobody_who_stays_can_take_it(void **state)
+test_no_remaining_node_can_load(void **state)
 {
     (void)state;
     constrain("gpu");
@@ -388,9 +388,9 @@ test_nobody_who_stays_can_take_it(void **state)
     assert_seen("drained", 1);
 }
 
-/* D4: who is full, or has not said what it has, may take it. */
+/* D4: a node that is full or has not reported its room may still take it. */
 static void
-test_another_one_can_take_it(void **state)
+test_full_node_can_still_load(void **state)
 {
     (void)state;
     constrain("gpu");
@@ -416,9 +416,9 @@ test_another_one_can_take_it(void **state)
     assert_seen("unload m1", 1);
 }
 
-/* D4: so may who has failed long ago. */
+/* D4: so may a node whose failure is old. */
 static void
-test_it_failed_long_ago(void **state)
+test_node_with_an_old_failure_can_load(void **state)
 {
     (void)state;
     instance("other", 500);
@@ -431,9 +431,9 @@ test_it_failed_long_ago(void **state)
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
 }
 
-/* D4: whoever may take the one may not take the other. */
+/* D4: the nodes may hold one of the two models each. */
 static void
-test_each_has_one_that_can_take_it(void **state)
+test_each_model_goes_where_it_fits(void **state)
 {
     (void)state;
     static const char *const gpu[] = {"gpu"};
@@ -456,7 +456,7 @@ test_each_has_one_that_can_take_it(void **state)
     assert_seen("ensure m1 first migration 2", 1);
 }
 
-/* A node without a runtime says that it has neither room nor a model. */
+/* A node without a runtime reports neither room nor models. */
 static void
 bare(const char *id)
 {
@@ -464,9 +464,9 @@ bare(const char *id)
         .id = id, .session = 7, .figures = {.capacity_units = 1000, .full = true}});
 }
 
-/* D4: the only one that stays has no runtime. It may be back soon, and was, once. */
+/* D4: the only remaining node has lost its runtime, which may come back within 5 s. */
 static void
-test_no_runtime_is_left(void **state)
+test_remaining_node_without_runtime(void **state)
 {
     (void)state;
     bare("other");
@@ -500,9 +500,9 @@ fill(void)
     put("new", "");
 }
 
-/* E6: nine fit; for the tenth the oldest goes, and elsewhere is room. */
+/* E6: the tenth model evicts the oldest, which is loaded on another node with room. */
 static void
-test_evicted(void **state)
+test_evicted_model_is_loaded_elsewhere(void **state)
 {
     (void)state;
     instance("other", 500);
@@ -523,9 +523,9 @@ test_evicted(void **state)
     assert_seen("ensure", 0); /* there is a copy */
 }
 
-/* But not what has only just come (which goes if it came in advance), nor if all are full. */
+/* E6 does not move a model that was loaded lately, nor anything when all nodes are full. */
 static void
-test_evicted_for_good(void **state)
+test_young_evicted_model_is_not_moved(void **state)
 {
     (void)state;
     instance("other", 500);
@@ -560,7 +560,7 @@ test_evicted_for_good(void **state)
     assert_seen("ensure", 0);
 }
 
-/* D2: the next one is asked for when one is there, and not a second later. */
+/* D2: each copy that arrives triggers the next request without waiting for a tick. */
 static void
 test_drains_without_pauses(void **state)
 {
@@ -585,9 +585,9 @@ test_drains_without_pauses(void **state)
     }
 }
 
-/* The model of a copy that another node was asked for is unregistered: it leaves with it. */
+/* A model is unregistered while another node is asked for a copy. */
 static void
-test_it_is_unregistered(void **state)
+test_requested_model_is_unregistered(void **state)
 {
     (void)state;
     labelled("self", "gpu");
@@ -618,7 +618,7 @@ ask_for(const char *model)
 
 /* A7 */
 static void
-test_asked_for_too_early(void **state)
+test_copy_requested_before_its_record(void **state)
 {
     (void)state;
     ask_for("m1");
@@ -637,9 +637,9 @@ test_asked_for_too_early(void **state)
     assert_seen("load m4", 1);
 }
 
-/* No more than so many, one for each model; and it lets go of the names. */
+/* A limited number of early requests is remembered, one per model, and their names are freed. */
 static void
-test_asked_for_much_too_early(void **state)
+test_early_requests_are_limited(void **state)
 {
     (void)state;
     enum { ASKED = 70, KEPT = 64, ROUNDS = 20 };
@@ -668,30 +668,30 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_constraints),
-        TEST(test_nobody_can_take_it),
-        TEST(test_other_labels),
-        TEST(test_without_a_key),
-        TEST(test_the_others_go),
-        TEST(test_two_drain),
-        TEST(test_the_other_copy_goes),
-        TEST(test_the_other_copy_goes_too_late),
-        TEST(test_it_was_one_too_many),
-        TEST(test_somebody_comes),
-        TEST(test_it_may_have_happened),
-        TEST(test_the_only_other_one),
-        TEST(test_evicted),
-        TEST(test_all_drain),
-        TEST(test_nobody_who_stays_can_take_it),
-        TEST(test_another_one_can_take_it),
-        TEST(test_it_failed_long_ago),
-        TEST(test_each_has_one_that_can_take_it),
-        TEST(test_no_runtime_is_left),
-        TEST(test_evicted_for_good),
+        TEST(test_new_constraints_move_a_copy),
+        TEST(test_unplaceable_copies),
+        TEST(test_new_labels_move_a_copy),
+        TEST(test_constraints_change_without_own_key),
+        TEST(test_unplaceable_copies_do_not_block_others),
+        TEST(test_two_nodes_drain),
+        TEST(test_withdrawal_ends_when_the_other_copy_goes),
+        TEST(test_other_copy_goes_after_memory_is_promised),
+        TEST(test_surplus_copy_stays_when_it_becomes_the_last),
+        TEST(test_lone_drain_ends_when_a_node_joins),
+        TEST(test_unknown_withdrawal_is_repeated),
+        TEST(test_only_other_node_is_asked_to_load),
+        TEST(test_evicted_model_is_loaded_elsewhere),
+        TEST(test_all_nodes_drain),
+        TEST(test_no_remaining_node_can_load),
+        TEST(test_full_node_can_still_load),
+        TEST(test_node_with_an_old_failure_can_load),
+        TEST(test_each_model_goes_where_it_fits),
+        TEST(test_remaining_node_without_runtime),
+        TEST(test_young_evicted_model_is_not_moved),
         TEST(test_drains_without_pauses),
-        TEST(test_it_is_unregistered),
-        TEST(test_asked_for_too_early),
-        TEST(test_asked_for_much_too_early),
+        TEST(test_requested_model_is_unregistered),
+        TEST(test_copy_requested_before_its_record),
+        TEST(test_early_requests_are_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

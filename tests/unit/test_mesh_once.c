@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams that are cut off: a try that ends with an answer, whatever its end, is the end of its
- * call, and teaches what a lost unary call's teaches; and R15 (calls of which a try may not be
- * repeated pass over who is out of reach). One node on a scripted clock.
+ * Streams that are cut off: a try that was answered ends its call, whatever the result, and counts
+ * for reachability as a lost unary call does. R15: calls that cannot be repeated avoid unreachable
+ * nodes.
  */
 #include "mesh_rig.h"
 
@@ -18,7 +18,7 @@ begin_stream(uint32_t call, const char *model)
                                       .deadline_ms = now_ms + 60000}});
 }
 
-/* Its caller has been told; nothing is done about it any more. */
+/* Ends the try of a call whose caller has been answered. */
 static void
 cut_off(uint32_t call, enum mesh_end end, bool vanished)
 {
@@ -34,9 +34,9 @@ cut_off(uint32_t call, enum mesh_end end, bool vanished)
     assert_seen("forward", 0);
 }
 
-/* R3: the other copy comes first, for any call; and this one is not routed again. */
+/* R3: all calls prefer the other copy now. */
 static void
-test_the_peer_is_out_of_reach(void **state)
+test_unreachable_peer_is_the_second_choice(void **state)
 {
     (void)state;
     instance("a", 500);
@@ -53,9 +53,10 @@ test_the_peer_is_out_of_reach(void **state)
     }
 }
 
-/* R15: the only copy is there. A stream is loaded here; another call tries it there first. */
+/* R15: a stream avoids the unreachable only copy and has the model loaded here; other calls try it.
+ */
 static void
-test_the_only_copy_is_out_of_reach(void **state)
+test_stream_avoids_the_unreachable_only_copy(void **state)
 {
     (void)state;
     instance("a", 500);
@@ -72,9 +73,9 @@ test_the_only_copy_is_out_of_reach(void **state)
     assert_seen("serve 3 m1", 1);
 }
 
-/* After two seconds nothing is known any more. */
+/* Unreachability is forgotten after two seconds. */
 static void
-test_it_is_forgotten(void **state)
+test_unreachability_expires(void **state)
 {
     (void)state;
     instance("a", 500);
@@ -89,9 +90,9 @@ test_it_is_forgotten(void **state)
     assert_seen("forward 1 m1 a hit", 1);
 }
 
-/* R15: this node may not load it, and nobody else is there: better the peer than nobody. */
+/* R15: this node may not load the model, so the stream tries the peer after all. */
 static void
-test_nobody_else_can(void **state)
+test_stream_tries_an_unreachable_peer_as_last_resort(void **state)
 {
     (void)state;
     static const char *const gpu[] = {"gpu"};
@@ -108,9 +109,9 @@ test_nobody_else_can(void **state)
     assert_seen("forward 1 m1 a hit", 1);
 }
 
-/* The runtime here has forgotten the model in the middle: it is loaded again for the next one. */
+/* The runtime forgets the model during a stream; the next stream has it loaded again. */
 static void
-test_the_runtime_forgets(void **state)
+test_forgotten_model_is_loaded_again(void **state)
 {
     (void)state;
     put("m1", "");
@@ -128,9 +129,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_the_peer_is_out_of_reach), TEST(test_the_only_copy_is_out_of_reach),
-        TEST(test_it_is_forgotten),          TEST(test_nobody_else_can),
-        TEST(test_the_runtime_forgets),
+        TEST(test_unreachable_peer_is_the_second_choice),
+        TEST(test_stream_avoids_the_unreachable_only_copy),
+        TEST(test_unreachability_expires),
+        TEST(test_stream_tries_an_unreachable_peer_as_last_resort),
+        TEST(test_forgotten_model_is_loaded_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Orders that name a model (rules O), by rule: registering, unregistering, status, loading; with a
- * mirror that is late, transactions that get lost, and without etcd.
+ * Orders that name a model (rules O): register, unregister, status and load, also with a late
+ * mirror, with lost transactions and without etcd.
  */
 #include "mesh_rig.h"
 
@@ -59,7 +59,7 @@ test_unregistering(void **state)
 
 /* O1: the mirror is late; what etcd compares is not. */
 static void
-test_a_late_mirror(void **state)
+test_orders_with_a_late_mirror(void **state)
 {
     (void)state;
     struct rig_model *m = model_at("m"); /* registered elsewhere, and not seen yet */
@@ -89,7 +89,7 @@ test_a_late_mirror(void **state)
 
 /* T3 to T5 for orders. */
 static void
-test_answers_that_do_not_come(void **state)
+test_lost_and_late_answers(void **state)
 {
     (void)state;
     network = NETWORK_UNHEARD;
@@ -117,7 +117,7 @@ test_answers_that_do_not_come(void **state)
 }
 
 static void
-test_without_etcd(void **state)
+test_orders_without_etcd(void **state)
 {
     (void)state;
     set_session(0);
@@ -138,7 +138,7 @@ test_without_etcd(void **state)
 }
 
 static void
-test_what_is_refused_at_once(void **state)
+test_invalid_orders_are_refused(void **state)
 {
     (void)state;
     char long_id[MESH_ID_BYTES_MAX + 2];
@@ -169,7 +169,7 @@ test_a_full_registry(void **state)
 }
 
 static void
-test_loading_is_waited_for(void **state)
+test_sync_order_waits_for_the_load(void **state)
 {
     (void)state;
     const struct mesh_order waits = {
@@ -191,7 +191,7 @@ test_loading_is_waited_for(void **state)
 }
 
 static void
-test_loads_that_fail(void **state)
+test_failed_loads_are_reported(void **state)
 {
     (void)state;
     load_fails = true;
@@ -214,9 +214,9 @@ test_loads_that_fail(void **state)
     assert_seen("load", 0);
 }
 
-/* Whoever was asked says nothing; it is asked again, and then no more. */
+/* The other node does not react: the request is repeated twice, then the order fails. */
 static void
-test_nobody_loads_it(void **state)
+test_load_request_is_repeated_then_given_up(void **state)
 {
     (void)state;
     instance("self", 0);
@@ -239,7 +239,7 @@ test_nobody_loads_it(void **state)
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_DEADLINE);
 }
 
-/* Room for ten models, and as many there. */
+/* Ten models fill the node. */
 static void
 fill(void)
 {
@@ -267,10 +267,9 @@ use_all(void)
     }
 }
 
-/* The words that a controller knows, and the labels at their end, by which it tells a type that has
- * no runtime at all. */
+/* Controllers parse this text; by the labels at its end they recognise a type without a runtime. */
 static void
-test_nobody_may_load_it(void **state)
+test_no_instance_meets_the_labels(void **state)
 {
     (void)state;
     static const char *const both[] = {"mt:onnx", "pv:v2"}, *const none[] = {"_no_runtime"};
@@ -286,9 +285,9 @@ test_nobody_may_load_it(void **state)
     assert_string_equal(reply->error, NO_LABELS "u: [_no_runtime]");
 }
 
-/* R14, of orders: with sync somebody waits; without, the answer is that there is no room. */
+/* R14 for orders: a sync order waits for room, others fail at once. */
 static void
-test_room_is_waited_for(void **state)
+test_sync_order_waits_for_room(void **state)
 {
     (void)state;
     const struct mesh_order waits = {.kind = MESH_ENSURE_LOADED, .model = "a", .sync = true};
@@ -318,7 +317,7 @@ test_room_is_waited_for(void **state)
 }
 
 static void
-test_a_copy_elsewhere_is_used(void **state)
+test_ensure_refreshes_a_copy_elsewhere(void **state)
 {
     (void)state;
     instance("other", 900);
@@ -369,17 +368,17 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST_WITH_MODELS(test_registering),
         TEST_WITH_MODELS(test_unregistering),
-        TEST_WITH_MODELS(test_a_late_mirror),
-        TEST_WITH_MODELS(test_answers_that_do_not_come),
-        TEST_WITH_MODELS(test_without_etcd),
-        TEST_WITH_MODELS(test_what_is_refused_at_once),
+        TEST_WITH_MODELS(test_orders_with_a_late_mirror),
+        TEST_WITH_MODELS(test_lost_and_late_answers),
+        TEST_WITH_MODELS(test_orders_without_etcd),
+        TEST_WITH_MODELS(test_invalid_orders_are_refused),
         TEST(test_a_full_registry),
-        TEST_WITH_MODELS(test_loading_is_waited_for),
-        TEST_WITH_MODELS(test_loads_that_fail),
-        TEST_WITH_MODELS(test_nobody_loads_it),
-        TEST_WITH_MODELS(test_nobody_may_load_it),
-        TEST_WITH_MODELS(test_room_is_waited_for),
-        TEST_WITH_MODELS(test_a_copy_elsewhere_is_used),
+        TEST_WITH_MODELS(test_sync_order_waits_for_the_load),
+        TEST_WITH_MODELS(test_failed_loads_are_reported),
+        TEST_WITH_MODELS(test_load_request_is_repeated_then_given_up),
+        TEST_WITH_MODELS(test_no_instance_meets_the_labels),
+        TEST_WITH_MODELS(test_sync_order_waits_for_room),
+        TEST_WITH_MODELS(test_ensure_refreshes_a_copy_elsewhere),
         TEST_WITH_MODELS(test_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A node with two runtimes (K6), on a scripted clock: models of type "x" belong to the second,
- * which has room for three; all others to the first, which has room for nine. What goes for what,
- * which queue moves, what is lost with a runtime, and what others are told of the room.
+ * which has room for three; all others to the first, which has room for nine. Eviction, queues,
+ * losing a runtime, and the figures that other nodes see.
  */
 #include "mesh_rig.h"
 
@@ -64,7 +64,7 @@ see(void *context, const struct mesh_sight *sight)
 }
 
 static void
-test_each_evicts_for_itself(void **state)
+test_each_pool_evicts_its_own_models(void **state)
 {
     (void)state;
     for (int i = 0; i < 9; i++) {
@@ -89,9 +89,9 @@ test_each_evicts_for_itself(void **state)
     assert_int_equal(seen_pool, 1);
 }
 
-/* What there is room for together, and in neither alone. */
+/* Both pools together have room for it, neither has alone. */
 static void
-test_too_large_for_its_own(void **state)
+test_model_too_large_for_its_pool(void **state)
 {
     (void)state;
     size_units = 500;
@@ -104,7 +104,7 @@ test_too_large_for_its_own(void **state)
 }
 
 static void
-test_each_has_its_queue(void **state)
+test_each_pool_has_its_queue(void **state)
 {
     (void)state;
     prompt = false;
@@ -123,7 +123,7 @@ test_each_has_its_queue(void **state)
 }
 
 static void
-test_one_is_lost(void **state)
+test_one_runtime_is_lost(void **state)
 {
     (void)state;
     use("m0");
@@ -164,7 +164,7 @@ test_one_is_lost(void **state)
 }
 
 static void
-test_full_is_when_both_are(void **state)
+test_node_is_full_when_both_pools_are(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -183,7 +183,7 @@ test_full_is_when_both_are(void **state)
 }
 
 static void
-test_a_drain_moves_both(void **state)
+test_drain_moves_both_pools(void **state)
 {
     (void)state;
     use("m0");
@@ -202,9 +202,9 @@ test_a_drain_moves_both(void **state)
     assert_seen("drained", 1);
 }
 
-/* Another record under its name may be another type's. */
+/* A model may come back with another type. */
 static void
-test_a_model_that_changes_its_type(void **state)
+test_model_changes_its_pool(void **state)
 {
     (void)state;
     use("m0");
@@ -228,13 +228,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        POOLS(test_each_evicts_for_itself),
-        POOLS(test_too_large_for_its_own),
-        POOLS(test_each_has_its_queue),
-        POOLS(test_one_is_lost),
-        POOLS(test_full_is_when_both_are),
-        POOLS(test_a_drain_moves_both),
-        POOLS(test_a_model_that_changes_its_type),
+        POOLS(test_each_pool_evicts_its_own_models),  POOLS(test_model_too_large_for_its_pool),
+        POOLS(test_each_pool_has_its_queue),          POOLS(test_one_runtime_is_lost),
+        POOLS(test_node_is_full_when_both_pools_are), POOLS(test_drain_moves_both_pools),
+        POOLS(test_model_changes_its_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

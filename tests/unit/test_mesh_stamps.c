@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records whose last use lies in the future, as far as it can: G2 (the leader puts them right) and
- * J6 (one of them keeps nothing from being done for the others). One node on a scripted clock.
+ * Records whose last use lies far in the future: G2 (the leader corrects them) and J6 (one such
+ * record does not block the janitor).
  */
 #include "mesh_rig.h"
 
 static void
-test_the_leader_puts_them_right(void **state)
+test_leader_corrects_future_stamps(void **state)
 {
     (void)state;
     put_as("m1", "t", "", INT64_MAX);
@@ -24,9 +24,9 @@ test_the_leader_puts_them_right(void **state)
     assert_true(model_at("m3")->used_ms == ahead_ms); /* a clock may be so fast */
 }
 
-/* J4 for the one behind it. */
+/* J4 for the model behind it. */
 static void
-test_the_janitor_goes_on(void **state)
+test_janitor_skips_a_future_stamp(void **state)
 {
     (void)state;
     put("m1", "");
@@ -49,8 +49,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_the_leader_puts_them_right),
-        TEST(test_the_janitor_goes_on),
+        TEST(test_leader_corrects_future_stamps),
+        TEST(test_janitor_skips_a_future_stamp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a vmodel's target comes to be loaded (V3): whom the leader asks for copies of it, as of when,
- * and for how many; and that it ends where all are full of models in use.
+ * How the leader gets a vmodel's target loaded (V3): which nodes it asks, for how many copies and
+ * with which last use, also when every node is full of models in use.
  */
 #include "mesh_rig.h"
 
-/* V3: as of the active one's last use; but not for ever. */
+/* V3: with the active model's last use at first, later as of now. */
 static void
-test_asking_for_copies(void **state)
+test_leader_asks_for_a_copy_of_the_target(void **state)
 {
     (void)state;
     lead(true);
@@ -27,9 +27,9 @@ test_asking_for_copies(void **state)
     }
 }
 
-/* V3: as many as the active one has, each of another node, and any of them may be the first. */
+/* V3: as many copies as the active model has, each requested from another node. */
 static void
-test_asking_for_several(void **state)
+test_leader_asks_for_as_many_copies_as_active_has(void **state)
 {
     (void)state;
     lead(true);
@@ -59,10 +59,10 @@ test_asking_for_several(void **state)
     assert_seen("ensure b z", 0);
 }
 
-/* P2 refuses for as long as all that x has was used within the churn age, 30 s here. Who has waited
- * for so long is asked for all the same. */
+/* P2 refuses while all models of x were used within the churn age, 30 s here. After that long the
+ * target is requested all the same. */
 static void
-test_all_are_in_use(void **state)
+test_target_is_asked_for_though_all_models_are_in_use(void **state)
 {
     (void)state;
     lead(true);
@@ -91,9 +91,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST_WITH_MODELS(test_asking_for_copies),
-        TEST_WITH_MODELS(test_asking_for_several),
-        TEST_WITH_MODELS(test_all_are_in_use),
+        TEST_WITH_MODELS(test_leader_asks_for_a_copy_of_the_target),
+        TEST_WITH_MODELS(test_leader_asks_for_as_many_copies_as_active_has),
+        TEST_WITH_MODELS(test_target_is_asked_for_though_all_models_are_in_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls that are tried in vain, until R5 (five copies) or R9 (eight tries) ends them, in the words
- * that KServe ModelMesh's clients know. One node on a scripted clock.
+ * Calls whose tries all fail until R5 (five copies) or R9 (eight tries) ends them, with the texts
+ * that KServe ModelMesh's clients know.
  */
 #include "base/check.h"
 #include "mesh_rig.h"
 
 static void
-test_five_copies(void **state)
+test_five_copies_end_a_call(void **state)
 {
     (void)state;
     static const char *const others[] = {"a", "b", "c", "d", "e", "f"};
@@ -25,9 +25,9 @@ test_five_copies(void **state)
     assert_string_equal(answer_text, "Failed to invoke model loaded in >=5 locations");
 }
 
-/* Each time there is a copy that was not there before. */
+/* A new copy appears for each try. */
 static void
-test_eight_tries(void **state)
+test_eight_tries_end_a_call(void **state)
 {
     (void)state;
     instance("a", 500);
@@ -49,8 +49,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_five_copies),
-        TEST(test_eight_tries),
+        TEST(test_five_copies_end_a_call),
+        TEST(test_eight_tries_end_a_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Vmodels (rules V), by rule: setting and deleting them, the leader's promotion, calls that follow
- * them. Then orders at random, with references counted after each.
+ * Vmodels (rules V): set and delete orders, promotion by the leader, calls that resolve them; then
+ * random orders, with references counted after each.
  */
 #include "../random.h"
 #include "mesh_rig.h"
@@ -68,7 +68,7 @@ test_a_new_vmodel(void **state)
 }
 
 static void
-test_what_setting_refuses(void **state)
+test_set_refuses(void **state)
 {
     (void)state;
     assert_int_equal(outcome(SET("v", "nobody")), MESH_OUTCOME_NO_MODEL);
@@ -90,7 +90,7 @@ test_what_setting_refuses(void **state)
 
 /* V2 */
 static void
-test_what_is_loaded_stays(void **state)
+test_loaded_active_model_stays(void **state)
 {
     (void)state;
     instance("other", 900);
@@ -118,9 +118,9 @@ test_what_is_loaded_stays(void **state)
     check_vmodel("v", "c", "c");
 }
 
-/* V1: what is not written is compared all the same. */
+/* V1: a transaction also compares the records that it does not write. */
 static void
-test_all_is_compared(void **state)
+test_unwritten_records_are_compared(void **state)
 {
     (void)state;
     instance("other", 900);
@@ -135,7 +135,7 @@ test_all_is_compared(void **state)
     *model_at("b") = b;
 }
 
-/* V1, V5: at no reference it goes, if it is to. */
+/* V1, V5: a model with auto_delete goes with its last reference. */
 static void
 test_auto_delete(void **state)
 {
@@ -166,7 +166,7 @@ test_auto_delete(void **state)
     assert_string_equal(replies[0].active, "a");
 }
 
-/* V3, V4: the old one serves until the new one is loaded as widely. */
+/* V3, V4: the active model serves until the target is loaded as widely. */
 static void
 test_promotion(void **state)
 {
@@ -195,7 +195,7 @@ test_promotion(void **state)
 }
 
 static void
-test_promotion_is_the_leaders(void **state)
+test_only_the_leader_promotes(void **state)
 {
     (void)state;
     instance("x", 900);
@@ -217,9 +217,9 @@ test_promotion_is_the_leaders(void **state)
     check_vmodel("v", "b", "b");
 }
 
-/* V4: on as many nodes as there are. A place of the dead is none. */
+/* V4: copies on dead nodes do not count. */
 static void
-test_promotion_counts_the_living(void **state)
+test_promotion_counts_living_copies(void **state)
 {
     (void)state;
     lead(true);
@@ -267,7 +267,7 @@ is_emptied(bool leads)
     assert_false(order(SET("v", "c"))->came); /* not before that */
 }
 
-/* The leader writes anew what it knows. */
+/* The leader rewrites the records that it knows. */
 static void
 test_an_emptied_etcd(void **state)
 {
@@ -281,9 +281,9 @@ test_an_emptied_etcd(void **state)
     check_references();
 }
 
-/* And whoever does not lead: what the leader does not know. */
+/* The other nodes rewrite records that the leader does not know. */
 static void
-test_a_leader_that_knows_nothing(void **state)
+test_emptied_etcd_and_a_leader_without_records(void **state)
 {
     (void)state;
     is_emptied(false);
@@ -298,10 +298,9 @@ test_a_leader_that_knows_nothing(void **state)
     check_references();
 }
 
-/* An order waits for all records that it may write: to delete what is not there yet deletes
- * nothing. */
+/* An order waits until all records that it may write are back. */
 static void
-test_a_model_that_is_not_back(void **state)
+test_order_waits_for_records_not_yet_back(void **state)
 {
     (void)state;
     const struct mesh_order set = SET("v", "m", .type = "t", .auto_delete = true);
@@ -325,7 +324,7 @@ test_a_model_that_is_not_back(void **state)
 
 /* V6 */
 static void
-test_a_target_that_fails(void **state)
+test_failed_target(void **state)
 {
     (void)state;
     lead(true);
@@ -369,7 +368,7 @@ test_calls_resolve(void **state)
     check_vmodel("v", "a", "b");
     call_vmodel(1, "v");
     check_served(1, "a");
-    model_at("a")->revision = 0; /* V7: its record has gone, whoever did that */
+    model_at("a")->revision = 0; /* V7: its record is gone */
     model_at("a")->references = 0;
     revision++;
     tell_model("a");
@@ -393,7 +392,7 @@ all_say_gone(void)
 
 /* V8: another node has seen the switch, and this one has not. */
 static void
-test_a_switch_not_seen_yet(void **state)
+test_call_meets_an_unseen_switch(void **state)
 {
     (void)state;
     instance("x", 900);
@@ -420,9 +419,9 @@ test_a_switch_not_seen_yet(void **state)
     end_call(1, MESH_END_OK, 0);
 }
 
-/* V8: the target is the last resort, and the wait has an end. */
+/* V8: a call tries the target last, and its wait is bounded. */
 static void
-test_the_last_resort(void **state)
+test_target_is_the_last_resort(void **state)
 {
     (void)state;
     instance("x", 900);
@@ -455,7 +454,7 @@ test_the_last_resort(void **state)
     assert_int_equal(line_count, 0);
 }
 
-/* Registered elsewhere, and not seen here. */
+/* Another node registers the model; this node does not see it yet. */
 static void
 register_unseen(const char *id)
 {
@@ -466,7 +465,7 @@ register_unseen(const char *id)
 
 /* R13 */
 static void
-test_what_is_not_known_here(void **state)
+test_unknown_names_are_asked_for(void **state)
 {
     (void)state;
     call_model(1, "nobody");
@@ -504,10 +503,9 @@ test_what_is_not_known_here(void **state)
     assert_seen("answer 1 not-found", 1);
 }
 
-/* R13: calls for one id ask together, and who came after a question was sent is not answered by
- * it. */
+/* R13: calls for one id share a question; a call that comes after it was sent needs another one. */
 static void
-test_who_is_answered_by_what(void **state)
+test_later_calls_need_a_later_question(void **state)
 {
     (void)state;
     network = NETWORK_LATE;
@@ -532,9 +530,9 @@ test_who_is_answered_by_what(void **state)
     assert_seen("answer 1 unavailable", 1);
 }
 
-/* Whoever calls for what is not there again and again keeps etcd idle. */
+/* R13: repeated calls for an unknown id do not load etcd. */
 static void
-test_an_id_is_asked_for_a_few_times(void **state)
+test_repeated_unknown_id_spares_etcd(void **state)
 {
     (void)state;
     uint32_t asked = 0;
@@ -551,9 +549,9 @@ test_an_id_is_asked_for_a_few_times(void **state)
     assert_int_equal(compares, 1);
 }
 
-/* Of a vmodel there is no model's id to give back when it cannot be asked for. */
+/* R13 for vmodels: without a session the question fails; no model id is freed. */
 static void
-test_a_vmodel_that_cannot_be_asked_for(void **state)
+test_unknown_vmodel_without_session(void **state)
 {
     (void)state;
     network = NETWORK_LATE;
@@ -582,9 +580,9 @@ check_hop(uint64_t create_revision, const char *answer)
     assert_seen(answer, 1);
 }
 
-/* V8: the other side of it. What has not come yet has not gone. */
+/* V8 at the receiver: a record that has not arrived yet is not reported as deleted. */
 static void
-test_gone_or_not_come_yet(void **state)
+test_hop_for_an_unknown_record(void **state)
 {
     (void)state;
     const uint64_t whole = revision;
@@ -614,7 +612,7 @@ odd_record(const char *active, const char *target)
     vmodel->create_revision = vmodel->revision = revision;
 }
 
-/* Records are others', too. */
+/* Records that other programs wrote badly. */
 static void
 test_odd_records(void **state)
 {
@@ -651,7 +649,7 @@ test_odd_records(void **state)
 
 /* T6 for vmodels. */
 static void
-test_what_is_deleted_stays_so(void **state)
+test_deleted_vmodel_stays_deleted(void **state)
 {
     (void)state;
     assert_int_equal(outcome(SET("v", "a")), MESH_OUTCOME_OK);
@@ -680,9 +678,9 @@ test_what_is_deleted_stays_so(void **state)
     }
 }
 
-/* I14: whatever is ordered, set, lost and forced, references are what they count. */
+/* I14: references stay exact under any orders and lost answers. */
 static void
-test_references_at_random(void **state)
+test_references_under_random_orders(void **state)
 {
     (void)state;
     static const char *const NAMES[] = {"a", "b", "c", "d", "e", "f"};
@@ -727,28 +725,28 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST_WITH_MODELS(test_a_new_vmodel),
-        TEST_WITH_MODELS(test_what_setting_refuses),
-        TEST_WITH_MODELS(test_what_is_loaded_stays),
-        TEST_WITH_MODELS(test_all_is_compared),
+        TEST_WITH_MODELS(test_set_refuses),
+        TEST_WITH_MODELS(test_loaded_active_model_stays),
+        TEST_WITH_MODELS(test_unwritten_records_are_compared),
         TEST_WITH_MODELS(test_auto_delete),
         TEST_WITH_MODELS(test_promotion),
-        TEST_WITH_MODELS(test_promotion_is_the_leaders),
-        TEST_WITH_MODELS(test_promotion_counts_the_living),
+        TEST_WITH_MODELS(test_only_the_leader_promotes),
+        TEST_WITH_MODELS(test_promotion_counts_living_copies),
         TEST_WITH_MODELS(test_an_emptied_etcd),
-        TEST_WITH_MODELS(test_a_leader_that_knows_nothing),
-        TEST_WITH_MODELS(test_a_model_that_is_not_back),
-        TEST_WITH_MODELS(test_a_target_that_fails),
+        TEST_WITH_MODELS(test_emptied_etcd_and_a_leader_without_records),
+        TEST_WITH_MODELS(test_order_waits_for_records_not_yet_back),
+        TEST_WITH_MODELS(test_failed_target),
         TEST_WITH_MODELS(test_calls_resolve),
-        TEST_WITH_MODELS(test_a_switch_not_seen_yet),
-        TEST_WITH_MODELS(test_the_last_resort),
-        TEST_WITH_MODELS(test_what_is_not_known_here),
-        TEST_WITH_MODELS(test_who_is_answered_by_what),
-        TEST_WITH_MODELS(test_an_id_is_asked_for_a_few_times),
-        TEST_WITH_MODELS(test_a_vmodel_that_cannot_be_asked_for),
-        TEST_WITH_MODELS(test_gone_or_not_come_yet),
+        TEST_WITH_MODELS(test_call_meets_an_unseen_switch),
+        TEST_WITH_MODELS(test_target_is_the_last_resort),
+        TEST_WITH_MODELS(test_unknown_names_are_asked_for),
+        TEST_WITH_MODELS(test_later_calls_need_a_later_question),
+        TEST_WITH_MODELS(test_repeated_unknown_id_spares_etcd),
+        TEST_WITH_MODELS(test_unknown_vmodel_without_session),
+        TEST_WITH_MODELS(test_hop_for_an_unknown_record),
         TEST_WITH_MODELS(test_odd_records),
-        TEST_WITH_MODELS(test_what_is_deleted_stays_so),
-        TEST_WITH_MODELS(test_references_at_random),
+        TEST_WITH_MODELS(test_deleted_vmodel_stays_deleted),
+        TEST_WITH_MODELS(test_references_under_random_orders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
