@@ -68,7 +68,6 @@ void rig_turn(void);
 /* Turns the base for so long: to see that something does not happen. */
 void rig_wait_ns(int64_t ns);
 
-
 /* Starts the members; a first call waits until they answer. */
 void cluster_start(struct cluster *cluster, size_t count);
 void cluster_stop(struct cluster *cluster);

@@ -271,7 +271,8 @@ class EtcdGone(Rig):
         unittest.addModuleCleanup(self.etcd.__exit__)
         self.etcd.start()
         self.shoald = node_with_list(self.etcd,
-                                     [entry("slow", of_key=key(load="slow"), ensureLoaded=True)])
+                                     [entry("slow", of_key=key(load="slow"), ensureLoaded=True)],
+                                     models={"load_timeout_ms": 600000})
         unittest.addModuleCleanup(self.shoald.discard)
         self.shoald.start()
         self.wait_held("slow")

@@ -50,6 +50,7 @@ struct rig {
     unsigned messages;
     unsigned half_closes;
     unsigned cancels;
+    unsigned lent;
     unsigned released;
     unsigned refused; /* rpc_call_send that found the queue full */
     uint64_t cancelled_tag;
@@ -123,6 +124,7 @@ lent_piece(struct rig *rig, const struct rpc_message *message)
     struct lent *lent = malloc(sizeof(*lent) + message->bytes);
     CHECK(lent != NULL);
     lent->rig = rig;
+    rig_count(rig, &rig->lent);
     size_t at = 0;
     for (size_t i = 0; i < message->span_count; i++) {
         memcpy(lent->bytes + at, message->spans[i].data, message->spans[i].bytes);
@@ -337,6 +339,8 @@ rig_destroy(struct rig *rig)
         assert_int_equal(rpc_server_step(rig->server, i, 0), -1);
     }
     rpc_server_destroy(rig->server);
+    /* a thread of the library gives back what a cancelled call was lent, in its own time */
+    rig_wait(rig, &rig->released, rig->lent);
     assert_int_equal(rmdir(rig->directory), 0); /* so the socket file is gone, and all else */
     pthread_cond_destroy(&rig->changed);
     pthread_mutex_destroy(&rig->lock);
