@@ -1,33 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whole meshes of real cores on virtual time, with all that goes wrong: a thousand seeds, each with
- * its own number of nodes, models, room and faults. What must hold stands in invariants/.
- * SHOAL_SEED runs one seed and prints its options and the hash of its trace; SHOAL_SIM_SEEDS says
- * how many.
+ * Whole meshes of real cores on virtual time, with all that goes wrong. Each seed has its own
+ * number of nodes, models, room and faults. What must hold stands in invariants/.
  *
- * ctest: timeout=900
+ * Runs the seeds of seeds.h, then new ones, which begin at a number made of the commit's, or at
+ * SHOAL_SIM_BASE. SHOAL_SEED runs one seed and prints its options and the hash of its trace;
+ * SHOAL_SIM_SEEDS=N runs N seeds from SHOAL_SEED, or from 1, on.
  */
+#include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 #include <cmocka.h>
 
+#include "base/check.h"
+#include "seeds.h"
 #include "world.h"
 
-enum { SEEDS_MANY = 1000, SEED_TWICE = 1000 };
+/* SEEDS_MANY: so many meet what is rare. */
+enum { SEEDS_MANY = 400, SEED_TWICE = 1000, BASE = 1000000 };
 
 #ifdef __SANITIZE_ADDRESS__
-enum { SEEDS = SEEDS_MANY / 5 }; /* each takes five times as long */
+enum { SEEDS_NEW = 20 }; /* each takes five times as long */
 #else
-enum { SEEDS = SEEDS_MANY };
+enum { SEEDS_NEW = SEEDS_MANY };
 #endif
 
-static char now_running[64]; /* said when something is broken */
+static char now_running[64]; /* empty between two seeds */
 
 static struct {
     uint64_t ends[16];
@@ -69,6 +78,7 @@ run(uint64_t seed)
     add_up(world);
     world_fini(world);
     free(world);
+    now_running[0] = '\0';
     return hash;
 }
 
@@ -88,15 +98,18 @@ print_total(uint64_t seeds, uint64_t hash)
     printf("\ntrace %016llx\n", (unsigned long long)hash);
 }
 
-static void
-test_seeds(void **state)
+static uint64_t
+setting(const char *variable, uint64_t otherwise)
 {
-    (void)state;
-    const char *given = getenv("SHOAL_SEED");
-    const char *count = getenv("SHOAL_SIM_SEEDS");
-    uint64_t first = given != NULL ? strtoull(given, NULL, 0) : 1;
-    uint64_t seeds = count != NULL ? strtoull(count, NULL, 0) : given != NULL ? 1 : SEEDS;
+    const char *text = getenv(variable);
+    return text != NULL ? strtoull(text, NULL, 0) : otherwise;
+}
+
+static void
+run_range(uint64_t first, uint64_t seeds)
+{
     uint64_t hash = 0;
+    memset(&total, 0, sizeof(total));
     for (uint64_t seed = first; seed < first + seeds; seed++)
         hash = hash * 31 + run(seed);
     print_total(seeds, hash);
@@ -104,6 +117,49 @@ test_seeds(void **state)
         return; /* few may miss what is rare */
     assert_true(total.ends[MESH_END_OK] > 50 * seeds);
     assert_true(total.drained > 0 && total.reaped > 0 && total.relists > 0 && total.unknowns > 0);
+}
+
+/* The seeds that somebody asked for. */
+static void
+test_seeds_given(void **state)
+{
+    (void)state;
+    uint64_t otherwise = getenv("SHOAL_SEED") != NULL ? 1 : SEEDS_MANY;
+    run_range(setting("SHOAL_SEED", 1), setting("SHOAL_SIM_SEEDS", otherwise));
+}
+
+static void
+test_seeds_that_once_failed(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(seeds_once_failed); i++)
+        run(seeds_once_failed[i]);
+}
+
+/* Of each commit its own, and of one commit always the same. */
+static uint64_t
+base_of_commit(void)
+{
+    const char *folder = getenv("SHOAL_SOURCE_DIR");
+    char command[PATH_MAX + 64];
+    char digits[9] = "";
+    snprintf(command, sizeof(command), "git -C '%s' rev-parse HEAD 2>/dev/null",
+             folder != NULL ? folder : ".");
+    FILE *git = popen(command, "r");
+    if (git == NULL)
+        return BASE;
+    bool read = fgets(digits, sizeof(digits), git) != NULL;
+    (void)pclose(git);
+    return read ? BASE + strtoull(digits, NULL, 16) : BASE; /* no git, or no clone: the same */
+}
+
+static void
+test_new_seeds(void **state)
+{
+    (void)state;
+    uint64_t first = setting("SHOAL_SIM_BASE", base_of_commit());
+    printf("%d new seeds from %llu on\n", SEEDS_NEW, (unsigned long long)first);
+    run_range(first, SEEDS_NEW);
 }
 
 static void
@@ -115,22 +171,51 @@ test_the_same_again(void **state)
     assert_true(run(SEED_TWICE) != run(SEED_TWICE + 1));
 }
 
+/* The seed that did not come to its end, so that `./dev test` can say how to run it again. */
+static void
+say_seed(void)
+{
+    if (write(STDERR_FILENO, now_running, strlen(now_running)) < 0)
+        _exit(2);
+}
+
+/* cmocka goes on after a signal, a crash for instance. */
+static int
+after_each(void **state)
+{
+    (void)state;
+    say_seed();
+    now_running[0] = '\0';
+    return 0;
+}
+
 static void
 on_abort(int number)
 {
     (void)number;
-    ssize_t written = write(STDERR_FILENO, now_running, sizeof(now_running));
-    _exit(written > 0 ? 1 : 2);
+    say_seed();
+    _exit(1);
 }
 
 int
 main(void)
 {
     signal(SIGABRT, on_abort);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_the_same_again),
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_set_death_callback(say_seed);
+#endif
+    const struct CMUnitTest given[] = {
+        cmocka_unit_test_teardown(test_seeds_given, after_each),
+        cmocka_unit_test_teardown(test_the_same_again, after_each),
     };
-    size_t skipped = getenv("SHOAL_SEED") != NULL; /* one seed is what was asked for */
-    return _cmocka_run_group_tests("mesh", tests, 2 - skipped, NULL, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_seeds_that_once_failed, after_each),
+        cmocka_unit_test_teardown(test_new_seeds, after_each),
+        cmocka_unit_test_teardown(test_the_same_again, after_each),
+    };
+    if (getenv("SHOAL_SEED") != NULL) /* that seed is what was asked for */
+        return _cmocka_run_group_tests("mesh", given, 1, NULL, NULL);
+    if (getenv("SHOAL_SIM_SEEDS") != NULL)
+        return cmocka_run_group_tests_name("mesh", given, NULL, NULL);
+    return cmocka_run_group_tests_name("mesh", tests, NULL, NULL);
 }
