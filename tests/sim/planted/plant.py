@@ -4,11 +4,11 @@
 
     plant.py FROM TO PATCH...     FROM: src/mesh/core; TO: where its copies go
 
-A patch is a unified diff; what stands above its first `---` says what is wrong, and ends in
-`Found: NAME within N seeds`, or `NAME/NAME`; CHECK is one of the core's own. Line numbers are not looked at: the old text must be in the file
-exactly once. The new text is switched by PLANTED(n), n being the number that the patch's name
-begins with. A patch that does not apply is left out, and TO/left_out says which: so a change of
-the core breaks a test and never the build.
+A patch is a unified diff. The text above its first `---` says what is wrong, and ends in
+`Found: NAME within N seeds`, or `NAME/NAME`; CHECK is one of the core's own. Line numbers do not
+matter: the old text must be in the file exactly once. PLANTED(n) switches the new text, n being the
+number that the patch's name begins with. A patch that does not apply is left out, and TO/left_out
+says which: so a change of the core breaks a test and never the build.
 """
 
 import os
