@@ -6,6 +6,7 @@ another. The collector is an HTTP server of the test's, which stands for the one
 be away, refuse, ask for patience, or take a part. ctest: timeout=300
 """
 
+import collections
 import contextlib
 import http.server
 import json
@@ -67,6 +68,9 @@ class Spans:
             assert scope["scope"]["name"] == "shoal", scope
             self.spans += scope["spans"]
         self.roots = [span for span in self.spans if span["kind"] == 2]
+        self.by_parent = collections.defaultdict(list)
+        for span in self.spans:
+            self.by_parent[span.get("parentSpanId")].append(span)
         self.check()
 
     def check(self):
@@ -102,7 +106,7 @@ class Spans:
             before = end
 
     def children(self, root):
-        return [span for span in self.spans if span.get("parentSpanId") == root["spanId"]]
+        return self.by_parent.get(root["spanId"], [])
 
     def of(self, number):
         """The one request of a trace and the runs of its stages."""
