@@ -326,14 +326,16 @@ class Shoald:
         wait_until(lambda: time.monotonic_ns() - self.stat()["heartbeat_age_ns"] > after,
                    lambda: f"a heartbeat; the log:\n{self.stderr}")
 
-    def wait_all_returned(self, name):
-        """Waits until no slot and no block is in use, and finds that each request got one answer."""
+    def wait_all_returned(self, *names):
+        """Waits until no slot and no block is in use in these pipelines, and finds that each request
+        got one answer. Returns the counters of the last one."""
         self.wait_published()
-        stat = self.wait_stat(name, lambda stat: stat["slots_used"] == stat["blocks_used"] == 0,
-                              "all slots and blocks to be given back")
-        answered = sum(stat[key] for key in stat
-                       if key.startswith("replies_") or key.startswith("rejected_"))
-        assert answered == stat["requests"], f"{stat['requests']} requests, {answered} ends: {stat}"
+        for name in names:
+            stat = self.wait_stat(name, lambda stat: stat["slots_used"] == stat["blocks_used"] == 0,
+                                  "all slots and blocks to be given back")
+            answered = sum(stat[key] for key in stat
+                           if key.startswith("replies_") or key.startswith("rejected_"))
+            assert answered == stat["requests"], f"{stat['requests']} requests, {answered} ends: {stat}"
         return stat
 
     def all_workers(self):

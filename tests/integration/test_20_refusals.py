@@ -35,8 +35,7 @@ class ServiceTest(unittest.TestCase):
         cls.client = cls.enterClassContext(Client(cls.shoald.target))
 
     def tearDown(self):
-        for one in self.config["pipelines"]:
-            self.shoald.wait_all_returned(one["name"])
+        self.shoald.wait_all_returned(*(one["name"] for one in self.config["pipelines"]))
 
     def check_refused(self, future, code, *texts):
         got, text = failure(future)

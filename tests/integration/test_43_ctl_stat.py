@@ -106,8 +106,10 @@ class TestStat(unittest.TestCase):
     def test_intervals(self):
         lines = self.stat("--interval", "0.05", "--count", "2", "--json").json_lines
         self.assertEqual(len(lines), 2)
+        # a line that is late shortens the next interval: the moments are fixed
+        self.assertGreater(sum(line["interval_ns"] for line in lines), 80e6)
         for line in lines:
-            self.assertGreater(line["interval_ns"], 40e6)
+            self.assertGreater(line["interval_ns"], 0)
             self.assertEqual(line["pipelines"][1]["requests"], 0)
             self.assertEqual(line["pipelines"][1]["stages"][0]["workers_live"], 1)  # a gauge stays
         out = self.stat("--interval", "0.05", "--count", "1").out

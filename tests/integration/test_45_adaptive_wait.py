@@ -38,12 +38,12 @@ class AdaptiveWait(unittest.TestCase):
                       if key.startswith("closed_") and value > 0}
 
     def test_lone_requests_wait_for_nobody(self):
-        for _ in range(20):
+        for _ in range(10):
             self.start("lone").result()
             self.shoald.wait_all_returned("lone")  # its slot, too: a moment after its answer
         stat, closings = self.closings("lone")
-        self.assertEqual(closings, {"closed_adaptive": 20})
-        self.assertEqual((stat["batches"], stat["batch_items"]["sum"]), (20, 20))
+        self.assertEqual(closings, {"closed_adaptive": 10})
+        self.assertEqual((stat["batches"], stat["batch_items"]["sum"]), (10, 10))
         self.assertEqual([worker["company_wait"] for worker in stat["workers"]], [0])
 
     def test_a_crowd_is_waited_for(self):
