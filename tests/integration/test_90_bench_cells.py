@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every cell of the bench that test_90_bench.py leaves out runs, and reports all its figures.
+
+They are no part of the suite: each starts servers and clients, dozens of times, which takes minutes;
+most of them on CPUs of their own, where two that hand over to each other hardly go on if others run
+there, too. ctest: timeout=1200 serial release soak
+"""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import shoal_fixture
+from shoal_bench import BenchTest
+from shoal_fixture import BUILD, SOURCE
+
+
+class TestCells(BenchTest):
+    def test_echo(self):
+        report = self.check_cell("echo", "pinned")
+        self.check_goals(report, ("echo-rate-100", "echo-rate-4k", "echo-lone-100", "echo-lone-4k"))
+        if "echo 1 MiB: shoal_1" not in report["skipped"]:
+            self.check_goals(report, ("echo-rate-1m-16", "echo-rate-1m-128"))
+
+    def test_local(self):
+        report = self.check_cell("local", "pinned")
+        self.check_goals(report, ("local-lone", "local-grpc"))
+        for figures in report["cells"]["pinned"]["local 100 B"].values():
+            self.assertGreater(len(figures["1 outstanding"]["distribution"]), 5)
+
+    @unittest.skipIf(shutil.which("callgrind_control") is None, "there is no valgrind")
+    def test_instructions(self):
+        with tempfile.TemporaryDirectory(prefix="shoal-test.") as folder:
+            path = pathlib.Path(folder, "counted.json")
+            run = [sys.executable, SOURCE / "tests" / "bench" / "instructions.py", "--build", BUILD]
+            done = subprocess.run(list(map(str, [*run, "--requests", 200, "--json", path])),
+                                  capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            counted = json.loads(path.read_text())
+        roles = {"client", "coordinator", "normalize", "classify", "label"}
+        for mode in ("off", "on", "adaptive"):
+            self.assertEqual(set(counted[mode]), roles)
+            for role in roles:
+                self.assertTrue(all(count > 100 for count in counted[mode][role].values()),
+                                f"{mode}, {role}: {counted[mode][role]}")
+        # one call of the library for many images, which is what batching is for
+        self.assertLess(counted["on"]["classify"]["XGBoost"],
+                        counted["off"]["classify"]["XGBoost"] / 2)
+
+    def test_models(self):
+        self.check_goals(self.check_cell("models", "free"), ("models",))
+
+    def test_mesh(self):
+        self.check_goals(self.check_cell("mesh", "free"), ("mesh-local", "mesh-forwarded"))
+
+    def test_stages(self):
+        self.check_goals(self.check_cell("stages", "pinned"), ("stage",))
+
+    def test_service(self):
+        self.check_goals(self.check_cell("service", "pinned"), ("service-rate", "service-lone-grpc"))
+
+    def test_ring_and_idle(self):
+        self.check_goals(self.check_cell("ring", "pinned"), ("ring-stream", "ring-hop"))
+        report = self.check_cell("idle", "pinned")
+        self.check_goals(report, ("idle",))
+        self.assertEqual(report["cells"]["pinned"]["idle"]["shoal_4"]["idle"]["processes"], [5])
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()
