@@ -33,6 +33,7 @@ BIN = BUILD / "bin"
 MODELETS = BUILD / "tests" / "modelets"
 EXAMPLES = BUILD / "examples"
 
+PAUSE_SECONDS = 0.005, 0.1  # between two looks, at least and at most
 WAIT_SECONDS = 60  # of anything that is sure to happen: these machines are small and busy
 # A shell ignores it in what it starts in the background, which would be handed on: some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -40,15 +41,18 @@ SANITIZER = re.compile(r"(Sanitizer|runtime error:|\bCHECK\b)")
 
 
 def wait_until(condition, what, seconds=WAIT_SECONDS):
-    """Waits for a condition and returns its value; fails, saying what did not happen."""
+    """Waits for a condition and returns its value; fails, saying what did not happen. Between two
+    looks it sleeps for as long as a look takes: the others need the processor."""
     deadline = time.monotonic() + seconds
     while True:
+        began = time.monotonic()
         value = condition()
         if value:
             return value
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
-        time.sleep(0.005)
+        time.sleep(min(max(now - began, PAUSE_SECONDS[0]), PAUSE_SECONDS[1]))
 
 
 def draw_seed():
