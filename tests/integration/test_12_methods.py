@@ -3,7 +3,9 @@
 
 Messages of all sizes come back byte by byte, nobody having looked into them; errors, cancelling, deadlines,
 refusals, priorities and spans are as they are for inference. Ids in metadata name the model before the
-request does; a pipeline is called in its own way and in no other. ctest: timeout=180
+request does; a pipeline is called in its own way and in no other.
+
+ctest: timeout=180 presets=dev
 """
 
 import json

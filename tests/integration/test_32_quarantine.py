@@ -5,7 +5,7 @@ The puppet dies of requests that tell it to, or of every one while a file is the
 that must not lead to quarantine, however many: of a poison among good requests, by kill -9 from
 outside, idle or in the middle of work.
 
-ctest: timeout=240
+ctest: timeout=240 presets=dev
 """
 
 import os

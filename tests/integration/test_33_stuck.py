@@ -5,7 +5,7 @@ and of a dead one.
 Requests are put where they are to be seen: run by a puppet, in an open batch, waiting behind a
 stopped worker; then let go.
 
-ctest: timeout=180 presets=dev
+ctest: timeout=180
 """
 
 import os

@@ -4,7 +4,7 @@
 How a directory is watched is a unit test's matter (test_model_directory.c); here it is what callers
 and operators see of it: models that appear, are replaced while they are asked, disappear, or cannot be
 what they are.
-ctest: timeout=180 presets=dev
+ctest: timeout=180
 """
 
 import os

@@ -4,7 +4,7 @@ what it is told, and Shoal's own. That it is asked for its status until it is RE
 loads, unloads, sizes and calls come to it as ModelMesh would send them, that each of them ends once
 whatever it says, and that what it held is lost, and found to be lost, when it ends.
 
-ctest: timeout=240
+ctest: timeout=240 presets=dev
 """
 
 import itertools

@@ -18,7 +18,7 @@ What the incumbent says when it refuses, and where that is proved:
   OK for what is not there, LOADING_FAILED as an answer    test_model_states, test_unregister, test_owners
   time-outs and cancelling                                 68_mesh_node
 
-ctest: timeout=120 presets=dev
+ctest: timeout=120
 """
 
 import base64

@@ -3,7 +3,9 @@
 
 They are no part of the suite: each starts servers and clients, dozens of times, which takes minutes;
 most of them on CPUs of their own, where two that hand over to each other hardly go on if others run
-there, too. ctest: timeout=1200 serial release soak
+there, too.
+
+ctest: timeout=1200 presets=release serial soak because its programs keep pinned CPUs busy
 """
 
 import json
