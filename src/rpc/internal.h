@@ -30,6 +30,9 @@ enum {
     RPC_RECONNECT_MS_INITIAL = 20,
     RPC_RECONNECT_MS_MAX = 1000,
     RPC_CONNECT_MS = 1000,
+    RPC_LISTENER_FDS_MAX = 8,
+    RPC_CONNECTIONS_DEFAULT = 2048,
+    RPC_HANDSHAKE_MS = 20000,            /* from connecting to the first settings of HTTP/2 */
     RPC_MESSAGE_BYTES_DEFAULT = 4 << 20, /* the library's own */
 };
 
@@ -160,7 +163,7 @@ struct rpc_queue {
     struct rpc_tag wake_tag;
 };
 
-/* The certificates of one address that is listened on. */
+/* The certificates of a server. */
 struct rpc_tls_use {
     struct rpc_tls *tls; /* NULL: none */
     uint64_t version;    /* that the library has; under the lock of `tls` */
@@ -168,7 +171,8 @@ struct rpc_tls_use {
 
 /* One address that is listened on. */
 struct rpc_listener {
-    struct rpc_tls_use tls;
+    int fds[RPC_LISTENER_FDS_MAX]; /* a name may have several addresses */
+    size_t fd_count;
     int port;
     char path[108]; /* of a unix socket, else "" */
     dev_t device;   /* the file we made, to be unlinked by us only */
@@ -186,6 +190,9 @@ struct rpc_server {
     size_t arm_count;
     struct rpc_listener *listeners;
     size_t listener_count;
+    struct rpc_tls_use tls;
+    void *handler; /* the library's, of its listener "external:" */
+    struct rpc_acceptor *acceptor;
     struct rpc_queue *queues;
     size_t queue_count;
     struct rpc_tag stopped_tag;
@@ -197,8 +204,6 @@ struct rpc_server {
 
 /* ---- library.c: the library's own kinds of value ---- */
 
-/* Set while this thread does what may fail and is reported by us in better words. */
-extern _Thread_local bool rpc_library_log_quiet;
 
 gpr_timespec rpc_time_to_core(int64_t time_ns);
 int64_t rpc_time_from_core(gpr_timespec time);
@@ -218,6 +223,8 @@ void rpc_args_add(struct rpc_args *args, const char *key, int value);
 void rpc_args_add_string(struct rpc_args *args, const char *key, const char *value);
 /* Messages come as they were sent, compressed ones too; returns the limit for rpc_inflate. */
 size_t rpc_args_add_message(struct rpc_args *args, size_t bytes_max);
+/* A pointer that is neither copied nor freed. */
+void rpc_args_add_pointer(struct rpc_args *args, const char *key, void *value);
 /* 0: the library's own limit. */
 void rpc_args_add_limit(struct rpc_args *args, const char *key, size_t limit);
 /* Pings after `time_ns` of silence, with calls or without; 0: none. */
@@ -343,16 +350,32 @@ void rpc_stream_end(struct rpc_stream *stream);
 
 /* ---- listen.c ---- */
 
-/* What listens, and as whom. */
-struct rpc_binding {
-    grpc_server *server;
-    struct rpc_tls *tls; /* NULL: none */
+enum status rpc_listener_open(struct rpc_listener *listener, const char *address,
+                              struct error *error) WARN_UNUSED;
+/* Nobody can connect any more. */
+void rpc_listener_shut(struct rpc_listener *listener);
+/* The same, and removes the socket file if it is still the one we made. */
+void rpc_listener_close(struct rpc_listener *listener);
+
+/* ---- accept.c ---- */
+
+struct rpc_acceptor_options {
+    void *handler; /* what the library has put where the argument "external:" said */
+    struct rpc_listener *listeners;
+    size_t listener_count;
+    size_t connections_max;          /* as in rpc_server_options */
+    size_t connections_per_peer_max; /* likewise */
 };
 
-enum status rpc_listener_open(struct rpc_listener *listener, const struct rpc_binding *binding,
-                              const char *address, struct error *error) WARN_UNUSED;
-/* Removes the socket file if it is still the one we made. */
-void rpc_listener_close(struct rpc_listener *listener);
+/* The server has been started. Accepts from now on. */
+struct rpc_acceptor *rpc_acceptor_create(const struct rpc_acceptor_options *options);
+/* Before the server's shutdown: nothing is handed over any more, and the listeners are shut. */
+void rpc_acceptor_stop(struct rpc_acceptor *acceptor);
+void rpc_acceptor_destroy(struct rpc_acceptor *acceptor);
+struct rpc_figures rpc_acceptor_figures(struct rpc_acceptor *acceptor);
+/* Shuts the connection down whose peer the library calls so; false: there is none such, or peers of
+ * its kind cannot be told apart. */
+bool rpc_acceptor_cut(struct rpc_acceptor *acceptor, const char *peer);
 
 /* ---- client.c, client_call.c ---- */
 

@@ -12,8 +12,6 @@
 #include "base/log.h"
 #include "rpc/internal.h"
 
-_Thread_local bool rpc_library_log_quiet;
-
 /* Strangers can have the library speak as often as they connect. */
 #define SAY_AGAIN_NS NS_PER_S
 
@@ -47,7 +45,7 @@ static void
 on_library_log(gpr_log_func_args *line)
 {
     uint64_t unheard;
-    if (rpc_library_log_quiet || !gpr_should_log(line->severity))
+    if (!gpr_should_log(line->severity))
         return;
     const char *slash = strrchr(line->file, '/');
     const char *file = slash != NULL ? slash + 1 : line->file;
@@ -166,6 +164,33 @@ rpc_args_add_limit(struct rpc_args *args, const char *key, size_t limit)
 {
     if (limit > 0)
         rpc_args_add(args, key, rpc_limit_to_core(limit));
+}
+
+static void *
+pointer_copy(void *pointer)
+{
+    return pointer;
+}
+
+static void
+pointer_destroy(void *pointer)
+{
+    (void)pointer;
+}
+
+static int
+pointer_compare(void *a, void *b)
+{
+    return ((uintptr_t)a > (uintptr_t)b) - ((uintptr_t)a < (uintptr_t)b);
+}
+
+void
+rpc_args_add_pointer(struct rpc_args *args, const char *key, void *value)
+{
+    static const grpc_arg_pointer_vtable table = {pointer_copy, pointer_destroy, pointer_compare};
+    grpc_arg *arg = args_next(args, key, GRPC_ARG_POINTER);
+    arg->value.pointer.p = value;
+    arg->value.pointer.vtable = &table;
 }
 
 size_t

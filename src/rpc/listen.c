@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Addresses to listen on. For TCP the library does it all, except to say what went wrong.
+ * Sockets to listen on. They are ours, not the library's: it would stop accepting for good at the
+ * first lack of descriptors, knows no limit of connections, and unlinks whatever lies at the path
+ * of a unix socket. accept.c takes what connects to them.
  *
- * Unix sockets. The library replaces whatever socket file it finds at its path, that of a living
- * server too, and at its end removes whatever lies at that path, that of a successor too. So it is
- * never told the real path: it binds ".<pid>-<n>" in the same directory, and the socket is then
- * moved to the real name by us. Asking whether the old file is stale, removing it and moving ours
- * into its place happen under a lock of the directory, and so does removing ours at the end: two
- * servers that start or end at the same moment cannot take each other's socket.
+ * Unix sockets. Asking whether an old file is stale, removing it and binding ours happen under a
+ * lock of the directory, and so does removing ours at the end: two servers that start or end at the
+ * same moment cannot take each other's socket.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <grpc/grpc_security.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,73 +26,104 @@
 #include "base/tcp_address.h"
 #include "rpc/internal.h"
 
-/* "/.4194304-99999" is the longest temporary name, and the final NUL counts in a socket address. */
 enum {
     UNIX_PATH_BYTES_MAX = sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1,
-    UNIX_TEMPORARY_BYTES_MAX = 15,
-    UNIX_TEMPORARY_COUNT = 100000,
+    BACKLOG = SOMAXCONN,
+    UNANSWERED_MS_MAX = 20000, /* of what was sent; the peer is given up then */
 };
 
 _Static_assert(sizeof(((struct rpc_listener *)NULL)->path) == UNIX_PATH_BYTES_MAX + 1, "path");
 
-/* What the library refuses and the system does not. */
-#define CANNOT_LISTEN "%s: cannot listen there, and the system does not say why"
-
-static int
-core_listen(struct rpc_listener *listener, const struct rpc_binding *binding, const char *address)
+static void
+listener_add(struct rpc_listener *listener, int fd)
 {
-    listener->tls.tls = binding->tls;
-    grpc_server_credentials *credentials = rpc_tls_server(&listener->tls);
-    rpc_library_log_quiet = true;
-    int port = grpc_server_add_http2_port(binding->server, address, credentials);
-    rpc_library_log_quiet = false;
-    grpc_server_credentials_release(credentials);
-    return port;
+    CHECK(listener->fd_count < RPC_LISTENER_FDS_MAX);
+    listener->fds[listener->fd_count++] = fd;
 }
 
 /* ---- TCP ---- */
 
+/* What is set here the sockets inherit that are accepted. */
 static int
-tcp_try(const struct addrinfo *at)
+tcp_prepare(int fd, int family)
 {
-    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    static const int on = 1;
+    static const int off = 0;
+    static const unsigned unanswered_ms = UNANSWERED_MS_MAX;
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) < 0)
+        return -1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof(unanswered_ms));
+    return family != AF_INET6 ? 0 : setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+}
+
+static void
+port_set(struct sockaddr *address, int port)
+{
+    uint16_t number = htons((uint16_t)port);
+    if (address->sa_family == AF_INET6)
+        ((struct sockaddr_in6 *)(void *)address)->sin6_port = number;
+    else
+        ((struct sockaddr_in *)(void *)address)->sin_port = number;
+}
+
+static int
+port_of(int fd)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof(address);
+    CHECK(getsockname(fd, (struct sockaddr *)&address, &bytes) == 0);
+    return ntohs(address.ss_family == AF_INET6
+                     ? ((const struct sockaddr_in6 *)(const void *)&address)->sin6_port
+                     : ((const struct sockaddr_in *)(const void *)&address)->sin_port);
+}
+
+/* A socket that listens at one address; -1: errno says why not. */
+static int
+tcp_bind(const struct addrinfo *at)
+{
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -1;
-    int on = 1;
-    int result = setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (result == 0)
-        result = bind(fd, at->ai_addr, at->ai_addrlen);
-    if (result == 0)
-        result = listen(fd, 1);
+    if (tcp_prepare(fd, at->ai_family) == 0 && bind(fd, at->ai_addr, at->ai_addrlen) == 0 &&
+        listen(fd, BACKLOG) == 0)
+        return fd;
     int code = errno;
     close(fd);
     errno = code;
-    return result;
+    return -1;
 }
 
-/* The library says only that it failed; to know why, the same is done once more. */
+/* All addresses that a name has, at one port: the first, if any will do. Fails if none can be. */
 static enum status
-tcp_explain(const char *address, const struct tcp_address *parsed, struct error *error)
+tcp_bind_all(struct rpc_listener *listener, const char *address, const char *host, const char *port,
+             struct error *error)
 {
     struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
     struct addrinfo *found;
-    const char *host = parsed->host[0] != '\0' ? parsed->host : NULL;
-    int failure = getaddrinfo(host, parsed->port, &hints, &found);
+    int failure = getaddrinfo(host, port, &hints, &found);
     if (failure != 0)
         return error_set(error, STATUS_INVALID_ARGUMENT, "%s: %s", address, gai_strerror(failure));
     enum status status = STATUS_OK;
-    for (struct addrinfo *at = found; at != NULL && status == STATUS_OK; at = at->ai_next)
-        if (tcp_try(at) < 0)
+    for (struct addrinfo *at = found; at != NULL; at = at->ai_next) {
+        if (listener->fd_count == RPC_LISTENER_FDS_MAX)
+            break;
+        if (listener->port != 0)
+            port_set(at->ai_addr, listener->port);
+        int fd = tcp_bind(at);
+        if (fd < 0) {
             status = error_set_errno(error, "%s", address);
+            continue;
+        }
+        listener_add(listener, fd);
+        listener->port = port_of(fd);
+    }
     freeaddrinfo(found);
-    if (status == STATUS_OK)
-        status = error_set(error, STATUS_UNAVAILABLE, CANNOT_LISTEN, address);
-    return status;
+    return listener->fd_count > 0 ? STATUS_OK : status;
 }
 
 static enum status
-tcp_open(struct rpc_listener *listener, const struct rpc_binding *binding, const char *address,
-         struct error *error)
+tcp_open(struct rpc_listener *listener, const char *address, struct error *error)
 {
     struct tcp_address parsed;
     if (!tcp_address_parse(address, &parsed))
@@ -100,19 +131,16 @@ tcp_open(struct rpc_listener *listener, const struct rpc_binding *binding, const
                          "%s: no address; \"port:8033\", \"127.0.0.1:8033\", \"[::1]:8033\" and "
                          "\"unix:/path\" are",
                          address);
-    if (parsed.host[0] != '\0') {
-        listener->port = core_listen(listener, binding, address);
-    } else {
-        /* The first takes IPv4 too; the second is for a kernel without IPv6. */
-        char any[32];
-        snprintf(any, sizeof(any), "[::]:%s", parsed.port);
-        listener->port = core_listen(listener, binding, any);
-        if (listener->port == 0) {
-            snprintf(any, sizeof(any), "0.0.0.0:%s", parsed.port);
-            listener->port = core_listen(listener, binding, any);
-        }
-    }
-    return listener->port != 0 ? STATUS_OK : tcp_explain(address, &parsed, error);
+    /* All interfaces: the first takes IPv4 too; the second is for a kernel without IPv6. Both names
+     * mean all. */
+    bool any = parsed.host[0] == '\0' || strcmp(parsed.host, "::") == 0 ||
+               strcmp(parsed.host, "0.0.0.0") == 0;
+    if (!any)
+        return tcp_bind_all(listener, address, parsed.host, parsed.port, error);
+    enum status status = tcp_bind_all(listener, address, "::", parsed.port, error);
+    if (status == STATUS_OK || status == STATUS_FAILED_PRECONDITION)
+        return status;
+    return tcp_bind_all(listener, address, "0.0.0.0", parsed.port, error);
 }
 
 /* ---- unix sockets ---- */
@@ -177,64 +205,40 @@ stale_remove(const char *path, struct error *error)
     return STATUS_OK;
 }
 
-/* The library says only that it failed; to know why, the same is done once more. */
+/* The directory is locked, and nothing lies at the path. */
 static enum status
-unix_explain(const char *path, const char *temporary, struct error *error)
+unix_bind(struct rpc_listener *listener, const char *path, struct error *error)
 {
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return error_set_errno(error, "unix:%s: socket", path);
-    struct sockaddr_un address = unix_address(temporary);
-    enum status status;
+    struct sockaddr_un address = unix_address(path);
     if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
-        status = error_set_errno(error, "unix:%s", path);
-    } else {
-        unlink(temporary);
-        status = error_set(error, STATUS_UNAVAILABLE, "unix:" CANNOT_LISTEN, path);
+        enum status status = error_set_errno(error, "unix:%s", path);
+        close(fd);
+        return status;
     }
-    close(fd);
-    return status;
-}
-
-/* Binds under the temporary name, then gives the socket its real one. */
-static enum status
-unix_bind(struct rpc_listener *listener, const struct rpc_binding *binding, const char *path,
-          struct error *error)
-{
-    static atomic_uint counter;
-    unsigned number = atomic_fetch_add_explicit(&counter, 1, memory_order_relaxed);
-    char address[sizeof("unix:") + UNIX_PATH_BYTES_MAX];
-    snprintf(address, sizeof(address), "unix:%.*s.%d-%u", (int)directory_length(path), path,
-             (int)getpid(), number % UNIX_TEMPORARY_COUNT);
-    const char *temporary = address + strlen("unix:");
-    if (core_listen(listener, binding, address) == 0)
-        return unix_explain(path, temporary, error);
     struct stat file;
-    enum status status = STATUS_OK;
-    if (lstat(temporary, &file) < 0 || link(temporary, path) < 0) {
-        status = error_set_errno(error, "unix:%s", path);
-    } else {
-        listener->device = file.st_dev;
-        listener->inode = file.st_ino;
-        memcpy(listener->path, path, strlen(path) + 1);
+    if (listen(fd, BACKLOG) < 0 || lstat(path, &file) < 0) {
+        enum status status = error_set_errno(error, "unix:%s", path);
+        unlink(path);
+        close(fd);
+        return status;
     }
-    unlink(temporary);
-    return status;
+    listener->device = file.st_dev;
+    listener->inode = file.st_ino;
+    memcpy(listener->path, path, strlen(path) + 1);
+    listener_add(listener, fd);
+    return STATUS_OK;
 }
 
 static enum status
-unix_open(struct rpc_listener *listener, const struct rpc_binding *binding, const char *path,
-          struct error *error)
+unix_open(struct rpc_listener *listener, const char *path, struct error *error)
 {
     if (strlen(path) > UNIX_PATH_BYTES_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "unix:%s: the path has %zu bytes, a unix socket's has %d at most", path,
                          strlen(path), UNIX_PATH_BYTES_MAX);
-    if (directory_length(path) + UNIX_TEMPORARY_BYTES_MAX > UNIX_PATH_BYTES_MAX)
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "unix:%s: the directory has %zu bytes, a unix socket's has %d at most",
-                         path, directory_length(path),
-                         UNIX_PATH_BYTES_MAX - UNIX_TEMPORARY_BYTES_MAX);
     if (path[directory_length(path)] == '\0')
         return error_set(error, STATUS_INVALID_ARGUMENT, "unix:%s: no file name", path);
     int directory;
@@ -243,7 +247,7 @@ unix_open(struct rpc_listener *listener, const struct rpc_binding *binding, cons
         return status;
     status = stale_remove(path, error);
     if (status == STATUS_OK)
-        status = unix_bind(listener, binding, path, error);
+        status = unix_bind(listener, path, error);
     close(directory);
     return status;
 }
@@ -251,17 +255,24 @@ unix_open(struct rpc_listener *listener, const struct rpc_binding *binding, cons
 /* ---- both ---- */
 
 enum status
-rpc_listener_open(struct rpc_listener *listener, const struct rpc_binding *binding,
-                  const char *address, struct error *error)
+rpc_listener_open(struct rpc_listener *listener, const char *address, struct error *error)
 {
     if (strncmp(address, "unix:", strlen("unix:")) == 0)
-        return unix_open(listener, binding, address + strlen("unix:"), error);
-    return tcp_open(listener, binding, address, error);
+        return unix_open(listener, address + strlen("unix:"), error);
+    return tcp_open(listener, address, error);
+}
+
+void
+rpc_listener_shut(struct rpc_listener *listener)
+{
+    while (listener->fd_count > 0)
+        close(listener->fds[--listener->fd_count]);
 }
 
 void
 rpc_listener_close(struct rpc_listener *listener)
 {
+    rpc_listener_shut(listener);
     if (listener->path[0] == '\0')
         return;
     struct error ignored;

@@ -198,8 +198,11 @@ struct rpc_server_options {
     struct rpc_queue *queue;
     size_t message_bytes_max; /* larger requests: RESOURCE_EXHAUSTED with both sizes; 0: 4 MiB */
     enum rpc_compression compression;
-    size_t metadata_bytes_max;     /* 0: the library's default, 8 KiB */
-    size_t concurrent_streams_max; /* per connection, more wait in the client; 0: any number */
+    size_t metadata_bytes_max;       /* 0: the library's default, 8 KiB */
+    size_t connections_max;          /* of each address; 0: 2048. All together have a quarter of the
+                                      * descriptors that the process may open */
+    size_t connections_per_peer_max; /* of one machine; 0: half of them */
+    size_t concurrent_streams_max;   /* per connection, more wait in the client; 0: any number */
     /* Calls offered to the library ahead of need, on each queue: for each hot method, and for all
      * others together. Of a burst, what finds none waits in the library until one is armed again.
      * Each makes every event of the queue a little dearer (DESIGN.md, decision 2). */
@@ -227,6 +230,18 @@ void rpc_shutdown(void);
  */
 enum status rpc_server_create(const struct rpc_server_options *options, struct rpc_server **server,
                               struct error *error) WARN_UNUSED;
+
+/* What a server's connections are. */
+struct rpc_figures {
+    uint64_t connections; /* that are open */
+    uint64_t refused;     /* one too many, of all or of a machine */
+    uint64_t cut;         /* ended here, because of what they did */
+    uint64_t lacks;       /* times that there was no descriptor, or no memory, to accept with */
+    bool is_accepting;    /* false: there is none now; it is tried again ten times a second */
+};
+
+/* Any thread, until rpc_server_destroy. */
+struct rpc_figures rpc_server_figures(const struct rpc_server *server);
 
 /* The port really bound for listen[index], for ":0"; 0 for a unix socket. */
 int rpc_server_port(const struct rpc_server *server, size_t index);

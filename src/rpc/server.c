@@ -25,6 +25,9 @@
 #include "base/clock.h"
 #include "rpc/internal.h"
 
+/* A name of the library's kind for connections that are handed to it. */
+#define EXTERNAL "external:shoal"
+
 /* Clients that ping every 10 s, which is usual, must not be taken for a nuisance. */
 enum { CLIENT_PING_INTERVAL_MS_MIN = 5000 };
 
@@ -36,8 +39,6 @@ args_add_server(struct rpc_args *args, const struct rpc_server_options *options)
     if (options->compression == RPC_COMPRESSION_OFF)
         rpc_args_add(args, GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
                      1 << GRPC_COMPRESS_NONE);
-    /* A second process on the same port would silently get every other connection. */
-    rpc_args_add(args, GRPC_ARG_ALLOW_REUSEPORT, 0);
     rpc_args_add(args, GRPC_ARG_ENABLE_CHANNELZ, 0);
     rpc_args_add_limit(args, GRPC_ARG_MAX_METADATA_SIZE, options->metadata_bytes_max);
     rpc_args_add_limit(args, GRPC_ARG_MAX_CONCURRENT_STREAMS, options->concurrent_streams_max);
@@ -45,6 +46,7 @@ args_add_server(struct rpc_args *args, const struct rpc_server_options *options)
     rpc_args_add(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                  CLIENT_PING_INTERVAL_MS_MIN);
     rpc_args_add_keepalive(args, options->keepalive_time_ns, options->keepalive_timeout_ns);
+    rpc_args_add(args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, RPC_HANDSHAKE_MS);
 }
 
 static void
@@ -52,6 +54,7 @@ server_create_core(struct rpc_server *server, const struct rpc_server_options *o
 {
     struct rpc_args args = {.count = 0};
     args_add_server(&args, options);
+    rpc_args_add_pointer(&args, EXTERNAL, &server->handler);
     server->message_bytes_max = rpc_args_add_message(&args, options->message_bytes_max);
     grpc_channel_args core_args = {.num_args = args.count, .args = args.items};
     server->core = grpc_server_create(&core_args, NULL);
@@ -95,18 +98,24 @@ any_create(struct rpc_server *server, const struct rpc_any *any)
                                              .on_cancel = any->on_cancel};
 }
 
+/* The library's one listener is that to which connections are handed; accept.c. */
 static enum status
 listeners_open(struct rpc_server *server, const struct rpc_server_options *options,
                struct error *error)
 {
-    const struct rpc_binding binding = {server->core, options->tls};
     enum status status = STATUS_OK;
     for (size_t i = 0; i < options->listen_count && status == STATUS_OK; i++) {
-        status = rpc_listener_open(&server->listeners[i], &binding, options->listen[i], error);
-        if (status == STATUS_OK)
-            server->listener_count++;
+        status = rpc_listener_open(&server->listeners[i], options->listen[i], error);
+        server->listener_count += status == STATUS_OK;
     }
-    return status;
+    if (status != STATUS_OK || server->listener_count == 0)
+        return status;
+    server->tls.tls = options->tls;
+    grpc_server_credentials *credentials = rpc_tls_server(&server->tls);
+    (void)grpc_server_add_http2_port(server->core, EXTERNAL, credentials); /* it has no port */
+    grpc_server_credentials_release(credentials);
+    CHECK(server->handler != NULL);
+    return STATUS_OK;
 }
 
 static void
@@ -174,6 +183,14 @@ rpc_server_create(const struct rpc_server_options *options, struct rpc_server **
         return status;
     }
     server_start(server);
+    if (server->listener_count > 0)
+        server->acceptor = rpc_acceptor_create(&(struct rpc_acceptor_options){
+            .handler = server->handler,
+            .listeners = server->listeners,
+            .listener_count = server->listener_count,
+            .connections_max = options->connections_max,
+            .connections_per_peer_max = options->connections_per_peer_max,
+        });
     *out = server;
     return STATUS_OK;
 }
@@ -183,6 +200,14 @@ rpc_server_port(const struct rpc_server *server, size_t index)
 {
     CHECK(index < server->listener_count);
     return server->listeners[index].port;
+}
+
+struct rpc_figures
+rpc_server_figures(const struct rpc_server *server)
+{
+    if (server->acceptor == NULL)
+        return (struct rpc_figures){.is_accepting = true};
+    return rpc_acceptor_figures(server->acceptor);
 }
 
 /* ---- its queues ---- */
@@ -212,6 +237,8 @@ void
 rpc_server_stop(struct rpc_server *server)
 {
     CHECK(!atomic_exchange_explicit(&server->stopping, true, memory_order_relaxed));
+    if (server->acceptor != NULL)
+        rpc_acceptor_stop(server->acceptor);
     grpc_server_shutdown_and_notify(server->core, rpc_server_queue(server, 0)->core,
                                     &server->stopped_tag);
 }
@@ -238,6 +265,8 @@ void
 rpc_server_destroy(struct rpc_server *server)
 {
     grpc_server_destroy(server->core);
+    if (server->acceptor != NULL)
+        rpc_acceptor_destroy(server->acceptor);
     for (size_t i = 0; server->host == NULL && i < server->queue_count; i++)
         rpc_queue_fini(&server->queues[i]);
     for (size_t i = 0; i < server->listener_count; i++)

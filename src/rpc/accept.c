@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A server's connections: accepted here, on a thread of their own, and handed to the library.
+ *
+ * The library can accept by itself, but at the first lack of descriptors it stops for good, and it
+ * bounds neither how many connections there are nor how many one machine has. It has a way to be
+ * given connections, its listener "external:": a pointer argument of the server tells it where to
+ * write the address of a handler, a C++ object whose one method takes a descriptor. Nothing in its
+ * C interface calls that method, so it is called here through the object's table (Itanium ABI: two
+ * entries for the destructor, then the method), which keeps TLS and the peer's address, as
+ * grpc_server_add_channel_from_fd does not. The object lives until the server's shutdown begins.
+ *
+ * Of each connection a duplicate of the descriptor is kept. By it the end is seen, since the
+ * library shuts a socket down before it closes it (EPOLLHUP), and by it one connection can be shut
+ * down without the library's help; both need no lock of the library's.
+ *
+ * Threads. The accepting thread owns epoll and the list of free places. `lock` guards the
+ * connections, which the stepping threads look up to shut one down, and the order of handing over
+ * and stopping: behind rpc_acceptor_stop the handler is not called any more.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "rpc/internal.h"
+
+enum {
+    ACCEPTED_PER_TURN = 64,
+    EVENTS_PER_TURN = 64,
+    AGAIN_MS = 100,       /* after a lack of descriptors or memory */
+    DESCRIPTORS_EACH = 4, /* of all there are, one in so many is for connections: each has two */
+    VTABLE_HANDLE = 2,    /* where the handler's method stands in its table */
+    PEER_ADDRESS_BYTES = 16,
+};
+
+/* What an event of epoll is about. */
+enum { ABOUT_WAKE, ABOUT_LISTENER, ABOUT_CONNECTION };
+
+struct peer {
+    sa_family_t family; /* AF_UNIX: nothing else is known */
+    uint16_t port;
+    unsigned char address[PEER_ADDRESS_BYTES];
+};
+
+struct connection {
+    int fd; /* our duplicate; -1: the place is free */
+    uint32_t listener;
+    uint32_t next_free;
+    struct peer peer;
+};
+
+struct rpc_acceptor {
+    void **handler; /* the library's; its first word is its table */
+    struct rpc_listener *listeners;
+    uint32_t listener_count;
+    uint32_t *used; /* connections of each listener */
+    uint32_t connections_max;
+    uint32_t per_peer_max;
+    int epoll;
+    int wake;
+    pthread_t thread;
+    bool has_lack;     /* of descriptors or memory: nothing is accepted for a moment */
+    bool is_listening; /* epoll watches the listeners */
+    pthread_mutex_t lock;
+    bool stopped;                   /* under `lock` */
+    bool ended;                     /* under `lock` */
+    struct rpc_figures figures;     /* under `lock` */
+    struct connection *connections; /* under `lock` */
+    uint32_t connection_count;      /* places */
+    uint32_t free;                  /* the first free place; connection_count: none */
+};
+
+/* ---- peers ---- */
+
+static struct peer
+peer_of(const struct sockaddr_storage *address)
+{
+    struct peer peer = {.family = address->ss_family};
+    if (address->ss_family == AF_INET) {
+        const struct sockaddr_in *in = (const void *)address;
+        peer.port = ntohs(in->sin_port);
+        memcpy(peer.address, &in->sin_addr, sizeof(in->sin_addr));
+    } else if (address->ss_family == AF_INET6) {
+        const struct sockaddr_in6 *in = (const void *)address;
+        peer.port = ntohs(in->sin6_port);
+        bool is_v4 = IN6_IS_ADDR_V4MAPPED(&in->sin6_addr);
+        peer.family = is_v4 ? AF_INET : AF_INET6;
+        const unsigned char *bytes = in->sin6_addr.s6_addr;
+        memcpy(peer.address, is_v4 ? bytes + 12 : bytes, is_v4 ? 4 : PEER_ADDRESS_BYTES);
+    }
+    return peer;
+}
+
+/* As the library writes it: "ipv4:192.0.2.7:1234", "ipv6:%5B::1%5D:1234". */
+static bool
+peer_parse(const char *text, struct peer *peer)
+{
+    char address[INET6_ADDRSTRLEN];
+    const char *colon = strrchr(text, ':');
+    *peer = (struct peer){.family = strncmp(text, "ipv4:", 5) == 0 ? AF_INET : AF_INET6};
+    bool is_v6 = peer->family == AF_INET6;
+    const char *from = text + (is_v6 ? strlen("ipv6:%5B") : strlen("ipv4:"));
+    if (is_v6 && strncmp(text, "ipv6:%5B", strlen("ipv6:%5B")) != 0)
+        return false;
+    const char *to = is_v6 ? colon - strlen("%5D") : colon;
+    if (colon == NULL || to <= from || (size_t)(to - from) >= sizeof(address))
+        return false;
+    memcpy(address, from, (size_t)(to - from));
+    address[to - from] = '\0';
+    peer->port = (uint16_t)strtoul(colon + 1, NULL, 10);
+    return inet_pton(peer->family, address, peer->address) == 1;
+}
+
+static bool
+same_machine(const struct peer *a, const struct peer *b)
+{
+    return a->family == b->family && memcmp(a->address, b->address, sizeof(a->address)) == 0;
+}
+
+/* ---- connections, under the lock ---- */
+
+static void
+connections_create(struct rpc_acceptor *acceptor)
+{
+    struct rlimit files;
+    CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
+    uint64_t most = files.rlim_cur / DESCRIPTORS_EACH;
+    uint64_t wanted = (uint64_t)acceptor->connections_max * acceptor->listener_count;
+    acceptor->connection_count = (uint32_t)(wanted < most ? wanted : most);
+    if (acceptor->connection_count == 0)
+        acceptor->connection_count = 1;
+    if (acceptor->connections_max > acceptor->connection_count)
+        acceptor->connections_max = acceptor->connection_count;
+    if (acceptor->per_peer_max == 0)
+        acceptor->per_peer_max = (acceptor->connections_max + 1) / 2;
+    acceptor->connections = rpc_allocate(acceptor->connection_count, sizeof(struct connection));
+    for (uint32_t i = 0; i < acceptor->connection_count; i++)
+        acceptor->connections[i] = (struct connection){.fd = -1, .next_free = i + 1};
+}
+
+static bool
+has_room(const struct rpc_acceptor *acceptor, uint32_t listener, const struct peer *peer)
+{
+    if (acceptor->free == acceptor->connection_count ||
+        acceptor->used[listener] >= acceptor->connections_max)
+        return false;
+    if (peer->family == AF_UNIX)
+        return true;
+    uint32_t of_peer = 0;
+    for (uint32_t i = 0; i < acceptor->connection_count; i++)
+        of_peer +=
+            acceptor->connections[i].fd >= 0 && same_machine(&acceptor->connections[i].peer, peer);
+    return of_peer < acceptor->per_peer_max;
+}
+
+static void
+connection_close(struct rpc_acceptor *acceptor, uint32_t index)
+{
+    pthread_mutex_lock(&acceptor->lock);
+    struct connection *connection = &acceptor->connections[index];
+    CHECK(connection->fd >= 0);
+    /* The library may still have the socket, so closing this descriptor would not end the watch. */
+    CHECK(epoll_ctl(acceptor->epoll, EPOLL_CTL_DEL, connection->fd, NULL) == 0);
+    close(connection->fd);
+    connection->fd = -1;
+    connection->next_free = acceptor->free;
+    acceptor->free = index;
+    acceptor->used[connection->listener]--;
+    acceptor->figures.connections--;
+    pthread_mutex_unlock(&acceptor->lock);
+}
+
+/* ---- accepting ---- */
+
+/* False: no memory, or no more watches (fs.epoll.max_user_watches). */
+static bool
+watch(struct rpc_acceptor *acceptor, int operation, int fd, uint32_t events, uint64_t about,
+      uint32_t index)
+{
+    struct epoll_event event = {.events = events, .data.u64 = about << 32 | index};
+    return epoll_ctl(acceptor->epoll, operation, fd, &event) == 0;
+}
+
+static void
+listen_for(struct rpc_acceptor *acceptor, bool listens)
+{
+    pthread_mutex_lock(&acceptor->lock);
+    for (uint32_t i = 0; i < acceptor->listener_count && !acceptor->stopped; i++)
+        for (uint32_t k = 0; k < acceptor->listeners[i].fd_count; k++)
+            CHECK(watch(acceptor, EPOLL_CTL_MOD, acceptor->listeners[i].fds[k],
+                        listens ? EPOLLIN : 0, ABOUT_LISTENER, i * RPC_LISTENER_FDS_MAX + k));
+    pthread_mutex_unlock(&acceptor->lock);
+    acceptor->is_listening = listens;
+}
+
+/* Who connects waits in the kernel meanwhile. */
+static void
+on_lack(struct rpc_acceptor *acceptor, int code)
+{
+    if (!acceptor->has_lack)
+        log_warn("grpc_not_accepting why=\"%s\"", strerror(code));
+    acceptor->has_lack = true;
+    pthread_mutex_lock(&acceptor->lock);
+    acceptor->figures.lacks++;
+    acceptor->figures.is_accepting = false;
+    pthread_mutex_unlock(&acceptor->lock);
+    listen_for(acceptor, false);
+}
+
+static void
+on_plenty(struct rpc_acceptor *acceptor)
+{
+    if (!acceptor->has_lack)
+        return;
+    log_info("grpc_accepting");
+    acceptor->has_lack = false;
+    pthread_mutex_lock(&acceptor->lock);
+    acceptor->figures.is_accepting = true;
+    pthread_mutex_unlock(&acceptor->lock);
+}
+
+/* Under the lock. The library takes `fd` over. */
+static void
+hand_over(struct rpc_acceptor *acceptor, int listening, int fd)
+{
+    void (**table)(void *, int, int, grpc_byte_buffer *) =
+        (void (**)(void *, int, int, grpc_byte_buffer *)) * (void **)acceptor->handler;
+    table[VTABLE_HANDLE](acceptor->handler, listening, fd, NULL);
+}
+
+/* 0, or the error of what is lacking. */
+static int
+take(struct rpc_acceptor *acceptor, uint32_t listener, int listening, int fd,
+     const struct sockaddr_storage *address)
+{
+    struct peer peer = peer_of(address);
+    int code = 0;
+    pthread_mutex_lock(&acceptor->lock);
+    bool taken = !acceptor->stopped && has_room(acceptor, listener, &peer);
+    int copy = taken ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    /* Nothing but EPOLLHUP, which needs not be asked for, and once. */
+    bool is_kept = copy >= 0 &&
+                   watch(acceptor, EPOLL_CTL_ADD, copy, EPOLLET, ABOUT_CONNECTION, acceptor->free);
+    if (is_kept) {
+        struct connection *connection = &acceptor->connections[acceptor->free];
+        acceptor->free = connection->next_free;
+        *connection = (struct connection){.fd = copy, .listener = listener, .peer = peer};
+        acceptor->used[listener]++;
+        acceptor->figures.connections++;
+        hand_over(acceptor, listening, fd);
+    } else {
+        code = taken ? errno : 0;
+        acceptor->figures.refused++;
+        if (copy >= 0)
+            close(copy);
+        close(fd);
+    }
+    pthread_mutex_unlock(&acceptor->lock);
+    return code;
+}
+
+static bool
+is_lack(int code)
+{
+    return code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM || code == ENOSPC;
+}
+
+/* Accepts what waits at one socket, at most so much; what is left epoll tells again. */
+static void
+accept_some(struct rpc_acceptor *acceptor, uint32_t number)
+{
+    uint32_t listener = number / RPC_LISTENER_FDS_MAX;
+    pthread_mutex_lock(&acceptor->lock);
+    int listening =
+        acceptor->stopped ? -1 : acceptor->listeners[listener].fds[number % RPC_LISTENER_FDS_MAX];
+    pthread_mutex_unlock(&acceptor->lock);
+    for (int i = 0; i < ACCEPTED_PER_TURN && listening >= 0; i++) {
+        struct sockaddr_storage address = {.ss_family = AF_UNIX};
+        socklen_t bytes = sizeof(address);
+        int fd =
+            accept4(listening, (struct sockaddr *)&address, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int code = fd < 0 ? errno : take(acceptor, listener, listening, fd, &address);
+        if (is_lack(code)) {
+            on_lack(acceptor, code);
+            return;
+        }
+        if (code == EAGAIN || code == EBADF || code == EINVAL)
+            break; /* no more; or it was closed, by rpc_acceptor_stop */
+        /* Else one that has failed before it was accepted, or one that was taken. */
+    }
+    on_plenty(acceptor);
+}
+
+/* ---- the thread ---- */
+
+static bool
+on_event(struct rpc_acceptor *acceptor, const struct epoll_event *event)
+{
+    uint32_t index = (uint32_t)event->data.u64;
+    uint64_t count;
+    switch (event->data.u64 >> 32) {
+    case ABOUT_WAKE: (void)!read(acceptor->wake, &count, sizeof(count)); return false;
+    case ABOUT_LISTENER: accept_some(acceptor, index); return false;
+    default:
+        if ((event->events & EPOLLHUP) == 0)
+            return false;
+        connection_close(acceptor, index);
+        return true;
+    }
+}
+
+static bool
+has_ended(struct rpc_acceptor *acceptor)
+{
+    pthread_mutex_lock(&acceptor->lock);
+    bool ended = acceptor->ended;
+    pthread_mutex_unlock(&acceptor->lock);
+    return ended;
+}
+
+static void *
+acceptor_run(void *context)
+{
+    struct rpc_acceptor *acceptor = context;
+    pthread_setname_np(pthread_self(), "shoal:accept");
+    struct epoll_event events[EVENTS_PER_TURN];
+    while (!has_ended(acceptor)) {
+        int count = epoll_wait(acceptor->epoll, events, EVENTS_PER_TURN,
+                               acceptor->is_listening ? -1 : AGAIN_MS);
+        bool relieved = count == 0;
+        for (int i = 0; i < count; i++)
+            relieved = on_event(acceptor, &events[i]) || relieved;
+        if (!acceptor->is_listening && relieved)
+            listen_for(acceptor, true);
+    }
+    return NULL;
+}
+
+/* ---- life ---- */
+
+struct rpc_acceptor *
+rpc_acceptor_create(const struct rpc_acceptor_options *options)
+{
+    struct rpc_acceptor *acceptor = rpc_allocate(1, sizeof(*acceptor));
+    acceptor->handler = options->handler;
+    acceptor->listeners = options->listeners;
+    acceptor->listener_count = (uint32_t)options->listener_count;
+    acceptor->used = rpc_allocate(options->listener_count, sizeof(*acceptor->used));
+    acceptor->connections_max =
+        options->connections_max > 0 ? (uint32_t)options->connections_max : RPC_CONNECTIONS_DEFAULT;
+    acceptor->per_peer_max = (uint32_t)options->connections_per_peer_max;
+    acceptor->figures.is_accepting = true;
+    acceptor->is_listening = true;
+    CHECK(pthread_mutex_init(&acceptor->lock, NULL) == 0);
+    connections_create(acceptor);
+    acceptor->epoll = epoll_create1(EPOLL_CLOEXEC);
+    acceptor->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    CHECK(acceptor->epoll >= 0 && acceptor->wake >= 0);
+    CHECK(watch(acceptor, EPOLL_CTL_ADD, acceptor->wake, EPOLLIN, ABOUT_WAKE, 0));
+    for (uint32_t i = 0; i < acceptor->listener_count; i++)
+        for (uint32_t k = 0; k < acceptor->listeners[i].fd_count; k++)
+            CHECK(watch(acceptor, EPOLL_CTL_ADD, acceptor->listeners[i].fds[k], EPOLLIN,
+                        ABOUT_LISTENER, i * RPC_LISTENER_FDS_MAX + k));
+    CHECK(pthread_create(&acceptor->thread, NULL, acceptor_run, acceptor) == 0);
+    return acceptor;
+}
+
+void
+rpc_acceptor_stop(struct rpc_acceptor *acceptor)
+{
+    pthread_mutex_lock(&acceptor->lock);
+    acceptor->stopped = true;
+    for (uint32_t i = 0; i < acceptor->listener_count; i++)
+        rpc_listener_shut(&acceptor->listeners[i]);
+    pthread_mutex_unlock(&acceptor->lock);
+}
+
+void
+rpc_acceptor_destroy(struct rpc_acceptor *acceptor)
+{
+    pthread_mutex_lock(&acceptor->lock);
+    acceptor->ended = true;
+    pthread_mutex_unlock(&acceptor->lock);
+    uint64_t one = 1;
+    CHECK(write(acceptor->wake, &one, sizeof(one)) == (ssize_t)sizeof(one));
+    CHECK(pthread_join(acceptor->thread, NULL) == 0);
+    for (uint32_t i = 0; i < acceptor->connection_count; i++)
+        if (acceptor->connections[i].fd >= 0)
+            close(acceptor->connections[i].fd);
+    close(acceptor->epoll);
+    close(acceptor->wake);
+    pthread_mutex_destroy(&acceptor->lock);
+    free(acceptor->connections);
+    free(acceptor->used);
+    free(acceptor);
+}
+
+/* ---- any thread ---- */
+
+struct rpc_figures
+rpc_acceptor_figures(struct rpc_acceptor *acceptor)
+{
+    pthread_mutex_lock(&acceptor->lock);
+    struct rpc_figures figures = acceptor->figures;
+    pthread_mutex_unlock(&acceptor->lock);
+    return figures;
+}
+
+bool
+rpc_acceptor_cut(struct rpc_acceptor *acceptor, const char *peer_text)
+{
+    struct peer peer;
+    bool found = false;
+    if (!peer_parse(peer_text, &peer))
+        return false;
+    pthread_mutex_lock(&acceptor->lock);
+    for (uint32_t i = 0; i < acceptor->connection_count; i++) {
+        const struct connection *connection = &acceptor->connections[i];
+        if (connection->fd < 0 || connection->peer.port != peer.port ||
+            !same_machine(&connection->peer, &peer))
+            continue;
+        found = true;
+        acceptor->figures.cut++;
+        (void)shutdown(connection->fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&acceptor->lock);
+    return found;
+}
