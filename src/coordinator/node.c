@@ -40,6 +40,7 @@ enum {
     EXIT_CLEAN = 0,
     EXIT_REFUSED = 2,
     PUBLISH_MS = 250,
+    DESCRIPTORS_MAX = 1 << 20, /* beyond what anybody has connections for */
     DRAIN_LOOK_MS = 5,
     HANG_UP_MS = 5000, /* so long, who has waited for the drain may ask what came of it */
     MESH_LOOK_MS = 5
@@ -78,6 +79,7 @@ struct node {
     int64_t mesh_deadline_ns;    /* models move to other nodes until then, at most; 0: none do */
     bool left_copies;            /* and then some had not */
     struct drains drains;        /* who asked for it */
+    bool accepts;                /* the front, connections */
     enum log_level log_level;
     int signal_fd;
     struct loop_watch *signal_watch;
@@ -155,7 +157,7 @@ update_ready(struct node *node)
 {
     bool serving =
         node->serving_count == node->assembly.pipeline_count && node->phase <= PHASE_SERVING;
-    bool ready = serving && mesh_node_is_ready(node->mesh);
+    bool ready = serving && node->accepts && mesh_node_is_ready(node->mesh);
     if (serving && !ready && node->phase == PHASE_STARTING)
         loop_timer_set(node->mesh_timer, MESH_LOOK_MS * (int64_t)NS_PER_MS);
     front_set_node_ready(node->front, ready);
@@ -438,8 +440,12 @@ on_publish(void *context)
     struct node *node = context;
     assembly_publish(&node->assembly);
     mesh_node_publish(node->mesh);
-    if (node->mesh != NULL && node->phase == PHASE_SERVING)
-        update_ready(node); /* a runtime was lost or is back, or the first loads say something */
+    bool accepted = node->accepts;
+    node->accepts = front_publish(node->front);
+    /* A runtime was lost or is back, or the first loads say something; or there are no descriptors
+     * left for callers, or some again. */
+    if (node->phase == PHASE_SERVING && (node->mesh != NULL || accepted != node->accepts))
+        update_ready(node);
     probes_beat(node->probes);
     loop_timer_set(node->publish_timer, PUBLISH_MS * (int64_t)NS_PER_MS);
 }
@@ -463,6 +469,21 @@ watch_signals(struct node *node, struct error *error)
         return error_set_errno(error, "signalfd");
     node->signal_watch = loop_watch_add(node->loop, node->signal_fd, on_signal, node);
     return STATUS_OK;
+}
+
+/* As many descriptors as the system lets this process have, not as few as it gives to those that do
+ * not ask. */
+static void
+raise_descriptors(void)
+{
+    struct rlimit files;
+    CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
+    rlim_t most = files.rlim_max < DESCRIPTORS_MAX ? files.rlim_max : DESCRIPTORS_MAX;
+    if (files.rlim_cur >= most)
+        return;
+    files.rlim_cur = most;
+    if (setrlimit(RLIMIT_NOFILE, &files) < 0)
+        log_warn("descriptors_not_raised to=%llu", (unsigned long long)most);
 }
 
 /* Most descriptors are for workers and gRPC, whatever comes over HTTP. */
@@ -760,6 +781,8 @@ node_run(const struct node_options *options)
     CHECK(node != NULL);
     node->options = options;
     node->signal_fd = -1;
+    node->accepts = true;
+    raise_descriptors();
     node->source = config_source_create(&config);
     int level = options->log_level;
     if (level < 0 && node->source->config.log_level != NULL)

@@ -55,13 +55,17 @@ struct peer {
 
 struct connection {
     int fd; /* our duplicate; -1: the place is free */
+    bool is_cut;
     uint32_t listener;
     uint32_t next_free;
     struct peer peer;
 };
 
 struct rpc_acceptor {
-    void **handler; /* the library's; its first word is its table */
+    struct rpc_server *server;
+    bool has_queues;  /* under `lock`: of the server; to be woken */
+    int64_t watch_ns; /* when they are woken next */
+    void **handler;   /* the library's; its first word is its table */
     struct rpc_listener *listeners;
     uint32_t listener_count;
     uint32_t *used; /* connections of each listener */
@@ -320,6 +324,28 @@ on_event(struct rpc_acceptor *acceptor, const struct epoll_event *event)
     }
 }
 
+/* How long to wait for an event at most. The queues look at their calls now and then, as long as
+ * somebody is connected. */
+static int
+wake_queues(struct rpc_acceptor *acceptor)
+{
+    int64_t now_ns = clock_now_ns();
+    pthread_mutex_lock(&acceptor->lock);
+    bool watches = acceptor->has_queues && acceptor->figures.connections > 0;
+    if (watches && now_ns >= acceptor->watch_ns) {
+        acceptor->watch_ns = now_ns + RPC_WATCH_MS * (int64_t)NS_PER_MS;
+        for (size_t i = 0; i < acceptor->server->queue_count; i++) {
+            struct rpc_queue *queue = rpc_server_queue(acceptor->server, i);
+            atomic_store_explicit(&queue->is_watch_due, true, memory_order_release);
+            rpc_queue_wake(queue);
+        }
+    }
+    pthread_mutex_unlock(&acceptor->lock);
+    if (!acceptor->is_listening)
+        return AGAIN_MS;
+    return watches ? RPC_WATCH_MS : -1;
+}
+
 static bool
 has_ended(struct rpc_acceptor *acceptor)
 {
@@ -336,8 +362,7 @@ acceptor_run(void *context)
     pthread_setname_np(pthread_self(), "shoal:accept");
     struct epoll_event events[EVENTS_PER_TURN];
     while (!has_ended(acceptor)) {
-        int count = epoll_wait(acceptor->epoll, events, EVENTS_PER_TURN,
-                               acceptor->is_listening ? -1 : AGAIN_MS);
+        int count = epoll_wait(acceptor->epoll, events, EVENTS_PER_TURN, wake_queues(acceptor));
         bool relieved = count == 0;
         for (int i = 0; i < count; i++)
             relieved = on_event(acceptor, &events[i]) || relieved;
@@ -353,6 +378,8 @@ struct rpc_acceptor *
 rpc_acceptor_create(const struct rpc_acceptor_options *options)
 {
     struct rpc_acceptor *acceptor = rpc_allocate(1, sizeof(*acceptor));
+    acceptor->server = options->server;
+    acceptor->has_queues = options->server->send_timeout_ns > 0;
     acceptor->handler = options->handler;
     acceptor->listeners = options->listeners;
     acceptor->listener_count = (uint32_t)options->listener_count;
@@ -417,6 +444,22 @@ rpc_acceptor_figures(struct rpc_acceptor *acceptor)
     return figures;
 }
 
+void
+rpc_acceptor_count_cut(struct rpc_acceptor *acceptor)
+{
+    pthread_mutex_lock(&acceptor->lock);
+    acceptor->figures.cut++;
+    pthread_mutex_unlock(&acceptor->lock);
+}
+
+void
+rpc_acceptor_forget_queues(struct rpc_acceptor *acceptor)
+{
+    pthread_mutex_lock(&acceptor->lock);
+    acceptor->has_queues = false;
+    pthread_mutex_unlock(&acceptor->lock);
+}
+
 bool
 rpc_acceptor_cut(struct rpc_acceptor *acceptor, const char *peer_text)
 {
@@ -426,11 +469,14 @@ rpc_acceptor_cut(struct rpc_acceptor *acceptor, const char *peer_text)
         return false;
     pthread_mutex_lock(&acceptor->lock);
     for (uint32_t i = 0; i < acceptor->connection_count; i++) {
-        const struct connection *connection = &acceptor->connections[i];
+        struct connection *connection = &acceptor->connections[i];
         if (connection->fd < 0 || connection->peer.port != peer.port ||
             !same_machine(&connection->peer, &peer))
             continue;
         found = true;
+        if (connection->is_cut)
+            continue;
+        connection->is_cut = true;
         acceptor->figures.cut++;
         (void)shutdown(connection->fd, SHUT_RDWR);
     }

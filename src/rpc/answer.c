@@ -34,6 +34,7 @@ unary_end(struct rpc_call *call, grpc_byte_buffer *message, const struct rpc_hea
 {
     grpc_call *core = call->core;
     call->sending = message;
+    rpc_watch_sending(call, message);
     call_end(call);
     grpc_op ops[3] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
                       {.op = GRPC_OP_SEND_STATUS_FROM_SERVER},

@@ -25,6 +25,8 @@ call_create(struct rpc_queue *queue)
         call->tags[i].event = (enum rpc_event)i;
         call->tags[i].call = call;
     }
+    call->next_of_queue = queue->calls;
+    queue->calls = call;
     queue->call_count++;
     return call;
 }
@@ -226,6 +228,7 @@ static void
 call_on_sent(struct rpc_call *call, bool ok)
 {
     size_t waiting;
+    rpc_watch_sent(call);
     bool message = rpc_stream_on_sent(call->stream, &waiting);
     const struct rpc_any *any = call->arm->server->any;
     if (!message || !ok || !rpc_call_is_any(call) || any->on_sent == NULL || call->closed ||
@@ -338,6 +341,7 @@ call_on_last(struct rpc_call *call)
 {
     /* Pairs with the end on whichever thread it was: `sending` is ours now. */
     CHECK(rpc_call_has_ended(call));
+    rpc_watch_sent(call);
     grpc_byte_buffer_destroy(call->sending);
     if (is_stream(call))
         rpc_stream_end(call->stream);

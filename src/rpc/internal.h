@@ -32,7 +32,8 @@ enum {
     RPC_CONNECT_MS = 1000,
     RPC_LISTENER_FDS_MAX = 8,
     RPC_CONNECTIONS_DEFAULT = 2048,
-    RPC_HANDSHAKE_MS = 20000,            /* from connecting to the first settings of HTTP/2 */
+    RPC_WATCH_MS = 200,       /* how often calls are looked at, as long as there are connections */
+    RPC_HANDSHAKE_MS = 20000, /* from connecting to the first settings of HTTP/2 */
     RPC_MESSAGE_BYTES_DEFAULT = 4 << 20, /* the library's own */
 };
 
@@ -119,7 +120,11 @@ struct rpc_call {
     bool delivered;            /* the user knows of this call */
     bool closed;               /* CLOSED has come: nobody waits */
     atomic_bool ended;         /* by the user, or by us before the user knew */
-    atomic_bool reading;       /* of rpc_any: a message was asked for, or none will come any more */
+    _Atomic int64_t
+        sending_since_ns;           /* something was given to the transport, and is not out; or 0 */
+    size_t sending_bytes;           /* of it; written before */
+    struct rpc_call *next_of_queue; /* the list of all call objects */
+    atomic_bool reading; /* of rpc_any: a message was asked for, or none will come any more */
     _Atomic uint64_t tag;
     void *user;
     char *path; /* of a method that is in no table; grown, kept with the object */
@@ -141,6 +146,9 @@ struct rpc_queue {
     grpc_completion_queue *core;
     struct rpc_call *free;
     size_t call_count;             /* call objects that exist */
+    struct rpc_call *calls;        /* all of them */
+    atomic_bool is_watch_due;      /* rpc_watch_calls is to be run by the next step */
+    atomic_bool wants_relief;      /* rpc_server_relieve, since the last of these */
     size_t live;                   /* of these, armed or under way */
     atomic_uint handed_over;       /* rpc_queue_hand_over */
     atomic_bool stopped;           /* nothing but clients keeps it from its end */
@@ -198,12 +206,12 @@ struct rpc_server {
     struct rpc_tag stopped_tag;
     atomic_bool stopping;
     size_t message_bytes_max;
-    struct rpc_queue *host; /* of a guest: the queue that it has; NULL: it has its own */
-    bool has_failed;        /* a guest that nobody has: it goes at STOPPED */
+    int64_t send_timeout_ns; /* 0: none */
+    struct rpc_queue *host;  /* of a guest: the queue that it has; NULL: it has its own */
+    bool has_failed;         /* a guest that nobody has: it goes at STOPPED */
 };
 
 /* ---- library.c: the library's own kinds of value ---- */
-
 
 gpr_timespec rpc_time_to_core(int64_t time_ns);
 int64_t rpc_time_from_core(gpr_timespec time);
@@ -319,6 +327,15 @@ void rpc_call_start(grpc_call *core, const grpc_op *ops, size_t op_count, struct
 bool rpc_call_is_any(const struct rpc_call *call);
 bool rpc_call_has_ended(struct rpc_call *call);
 
+/* ---- watch.c: calls whose callers do not take what is sent ---- */
+
+/* Before `message` is given to the transport; NULL: nothing that would be watched. */
+void rpc_watch_sending(struct rpc_call *call, const grpc_byte_buffer *message);
+/* It is out, or dropped. */
+void rpc_watch_sent(struct rpc_call *call);
+/* Looks at all calls of the queue, and ends those that are over time. Stepping thread. */
+void rpc_watch_calls(struct rpc_queue *queue);
+
 /* ---- answer.c ---- */
 
 /* With a status other than OK, and nothing else; a call that the user never heard of, too. */
@@ -360,7 +377,8 @@ void rpc_listener_close(struct rpc_listener *listener);
 /* ---- accept.c ---- */
 
 struct rpc_acceptor_options {
-    void *handler; /* what the library has put where the argument "external:" said */
+    struct rpc_server *server; /* whose queues are woken to look at their calls */
+    void *handler;             /* what the library has put where the argument "external:" said */
     struct rpc_listener *listeners;
     size_t listener_count;
     size_t connections_max;          /* as in rpc_server_options */
@@ -376,6 +394,10 @@ struct rpc_figures rpc_acceptor_figures(struct rpc_acceptor *acceptor);
 /* Shuts the connection down whose peer the library calls so; false: there is none such, or peers of
  * its kind cannot be told apart. */
 bool rpc_acceptor_cut(struct rpc_acceptor *acceptor, const char *peer);
+/* A call was ended instead. */
+void rpc_acceptor_count_cut(struct rpc_acceptor *acceptor);
+/* The server's queues have it no more: they are not woken again. */
+void rpc_acceptor_forget_queues(struct rpc_acceptor *acceptor);
 
 /* ---- client.c, client_call.c ---- */
 

@@ -227,6 +227,9 @@ rpc_queue_step(struct rpc_queue *queue, int64_t deadline_ns)
         handled += queue_on_event(queue, &event);
         deadline = gpr_inf_past(GPR_CLOCK_MONOTONIC);
     }
+    if (atomic_load_explicit(&queue->is_watch_due, memory_order_relaxed) &&
+        atomic_exchange_explicit(&queue->is_watch_due, false, memory_order_acquire))
+        rpc_watch_calls(queue);
     if (queue->later != NULL || queue->later_still != NULL)
         queue_end_step(queue, i == RPC_STEP_EVENTS_MAX);
     queue_close_if_done(queue);

@@ -208,6 +208,9 @@ struct rpc_server_options {
      * Each makes every event of the queue a little dearer (DESIGN.md, decision 2). */
     size_t armed_calls;
     size_t armed_calls_other;
+    /* Who has not taken an answer by then, and a second more for each 64 KiB of it, is
+     * disconnected (over a unix socket: the call ends); 0: never. */
+    int64_t send_timeout_ns;
     int64_t keepalive_time_ns;        /* ping a silent client after this; 0: never */
     int64_t keepalive_timeout_ns;     /* and give it up after this without an answer */
     const struct rpc_method *methods; /* kept, not copied */
@@ -239,6 +242,11 @@ struct rpc_figures {
     uint64_t lacks;       /* times that there was no descriptor, or no memory, to accept with */
     bool is_accepting;    /* false: there is none now; it is tried again ten times a second */
 };
+
+/* Others are refused for what answers hold that are not taken: callers with most of these, two at
+ * least, are ended as at the send time-out, but after a second. Any thread; cheap. Soon, if there
+ * is a send time-out at all. */
+void rpc_server_relieve(struct rpc_server *server);
 
 /* Any thread, until rpc_server_destroy. */
 struct rpc_figures rpc_server_figures(const struct rpc_server *server);

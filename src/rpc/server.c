@@ -171,6 +171,7 @@ rpc_server_create(const struct rpc_server_options *options, struct rpc_server **
     server->methods = options->methods;
     server->method_count = options->method_count;
     server->context = options->context;
+    server->send_timeout_ns = options->send_timeout_ns;
     any_create(server, options->any);
     server->stopped_tag = (struct rpc_tag){.event = RPC_EVENT_STOPPED, .server = server};
     server->listeners = rpc_allocate(options->listen_count + 1, sizeof(*server->listeners));
@@ -185,6 +186,7 @@ rpc_server_create(const struct rpc_server_options *options, struct rpc_server **
     server_start(server);
     if (server->listener_count > 0)
         server->acceptor = rpc_acceptor_create(&(struct rpc_acceptor_options){
+            .server = server,
             .handler = server->handler,
             .listeners = server->listeners,
             .listener_count = server->listener_count,
@@ -200,6 +202,16 @@ rpc_server_port(const struct rpc_server *server, size_t index)
 {
     CHECK(index < server->listener_count);
     return server->listeners[index].port;
+}
+
+void
+rpc_server_relieve(struct rpc_server *server)
+{
+    for (size_t i = 0; i < server->queue_count; i++) {
+        struct rpc_queue *queue = rpc_server_queue(server, i);
+        if (!atomic_load_explicit(&queue->wants_relief, memory_order_relaxed))
+            atomic_store_explicit(&queue->wants_relief, true, memory_order_relaxed);
+    }
 }
 
 struct rpc_figures
@@ -246,6 +258,8 @@ rpc_server_stop(struct rpc_server *server)
 void
 rpc_server_on_stopped(struct rpc_server *server)
 {
+    if (server->acceptor != NULL)
+        rpc_acceptor_forget_queues(server->acceptor);
     for (size_t i = 0; server->host == NULL && i < server->queue_count; i++) {
         atomic_store_explicit(&server->queues[i].stopped, true, memory_order_release);
         rpc_queue_wake(&server->queues[i]);

@@ -159,6 +159,8 @@ batch_start(struct batch *batch)
     }
     if (batch->end)
         end_op(&ops[count++], batch);
+    if (!batch->client)
+        rpc_watch_sending(batch->tag->call, batch->message);
     rpc_call_start(batch->core, ops, count, batch->tag);
     rpc_headers_release(&batch->initial);
     if (batch->end && !batch->client) {

@@ -132,12 +132,8 @@ test_untested_words_are_left_out(void **state)
 
 /* Nothing in flight of 1000 slots, 1 ms for each, 100 ms left. */
 static const struct forecast even = {.fixed_ns = MS, .item_ns = MS};
-static const struct demand lone = {.priority = PRIORITY_NORMAL,
-                                   .limit_ns = 101 * MS,
-                                   .at_once = 1,
-                                   .slots = 1000,
-                                   .callers = 1,
-                                   .mixed = true};
+static const struct demand lone = {
+    .priority = PRIORITY_NORMAL, .limit_ns = 101 * MS, .at_once = 1, .slots = 1000, .callers = 1};
 
 static enum verdict
 verdict(struct demand demand)
@@ -247,16 +243,21 @@ test_few_slots(void **state)
     assert_int_equal(verdict(demand), VERDICT_ADMIT);
 }
 
-/* Nobody else has come of late: nothing is kept. */
+/* Nobody else is there; whoever comes next is to find room. */
 static void
-test_one_caller_may_have_all_slots(void **state)
+test_one_caller_may_not_have_all_slots(void **state)
 {
     (void)state;
     struct demand demand = with_waiting(999, PRIORITY_NORMAL);
     demand.limit_ns = TIME_NEVER_NS;
     demand.own_held = 999;
     assert_int_equal(verdict(demand), VERDICT_FULL);
-    demand.mixed = false;
+    demand.held = demand.own_held = 849; /* of 1000: 85 of 100 */
+    assert_int_equal(verdict(demand), VERDICT_ADMIT);
+    demand.held = demand.own_held = 850;
+    assert_int_equal(verdict(demand), VERDICT_FULL);
+    demand.own_held = 0;
+    demand.callers = 2;
     assert_int_equal(verdict(demand), VERDICT_ADMIT);
 }
 
@@ -434,7 +435,7 @@ main(void)
         cmocka_unit_test(test_idle_admits),
         cmocka_unit_test(test_slots_by_priority),
         cmocka_unit_test(test_few_slots),
-        cmocka_unit_test(test_one_caller_may_have_all_slots),
+        cmocka_unit_test(test_one_caller_may_not_have_all_slots),
         cmocka_unit_test(test_fair_share),
         cmocka_unit_test(test_hostile_words),
         cmocka_unit_test(test_small_caller_beside_a_large_one),

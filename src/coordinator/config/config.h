@@ -174,6 +174,9 @@ struct config {
     uint32_t front_threads;
     uint64_t message_bytes_max;
     char *compression;        /* "on" or "off"; NULL: on */
+    uint32_t connections_max; /* of each address; and of one machine, 0: half of that */
+    uint32_t connections_per_peer_max;
+    int64_t send_timeout_ns;
     int64_t drain_timeout_ns; /* grace between SIGTERM and stopping the workers */
     int64_t keepalive_time_ns;
     int64_t keepalive_timeout_ns;

@@ -58,6 +58,20 @@ const struct config_key config_keys[KEY_COUNT] = {
     "on", "on|off", FIELD_NONE, 0, TOP(compression),
     "Whether gRPC callers may compress messages. `off`: they get UNIMPLEMENTED, and no call costs "
     "the time of decompressing up to `message_mib`."},
+[KEY_CONNECTIONS_MAX] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "connections_max", 1, 65535, NULL,
+    "2048", NULL, FIELD_U32, 1, TOP(connections_max),
+    "Connections to each address of `listen`; one too many is closed. All of them together have a "
+    "quarter of the descriptors that the process may open, two each."},
+[KEY_CONNECTIONS_PER_PEER_MAX] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "connections_per_peer_max",
+    0, 65535, NULL,
+    "0", NULL, FIELD_U32, 1, TOP(connections_per_peer_max),
+    "Connections of one machine, known by its address, to all of `listen`; those over unix sockets "
+    "do not count. 0: half of `connections_max`."},
+[KEY_SEND_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "send_timeout_ms", 0, HOUR_MS,
+    "ms", "10000", NULL, FIELD_I64, NS_PER_MS, TOP(send_timeout_ns),
+    "A caller that has not taken an answer by then, and a second more for each 64 KiB of it, is "
+    "disconnected: answers that are not taken hold slots. While others are refused, callers with "
+    "most of such answers are disconnected after one second. 0: never."},
 [KEY_DRAIN_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "drain_timeout_ms", 0, HOUR_MS,
     "ms", "30000", NULL, FIELD_I64, NS_PER_MS, TOP(drain_timeout_ns),
     "How long SIGTERM lets requests in flight finish before the workers are stopped."},
@@ -260,9 +274,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     "`models`."},
 [KEY_SLOTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "slots", 1, SLOTS_MAX, "requests",
     "1024", NULL, FIELD_U32, 1, PIPELINE(slot_count),
-    "Requests in flight at most; more get RESOURCE_EXHAUSTED at once. From 64 on, while several "
-    "callers or priorities come, a tenth is kept for priority 1 and a twentieth for callers who "
-    "have little in flight."},
+    "Requests in flight at most; more get RESOURCE_EXHAUSTED at once. From 64 on a tenth is kept "
+    "for priority 1 and a twentieth for callers who have little in flight, whether there are any "
+    "or not."},
 [KEY_ARENA_MIB] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "arena_mib", 0, MIB, "MiB",
     "0", NULL, FIELD_U64, MIB, PIPELINE(arena_bytes),
     "Memory for the tensors of requests in flight. 0: chosen from `slots` and `message_mib`."},

@@ -317,6 +317,8 @@ take_request(struct front *front, const struct bound *bound, const struct trace_
     mesh_node_refused(front->options.mesh, rpc_call_method(call), error.status, message->bytes);
     if (submission.trace != NULL)
         tracer_end(submission.trace, error.status, error.text);
+    if (error.status == STATUS_RESOURCE_EXHAUSTED)
+        rpc_server_relieve(front->server);
     if (submission.retry_ms > 0)
         rpc_call_refuse(call, error.status, error.text, submission.retry_ms);
     else
@@ -657,6 +659,9 @@ server_options(struct front *front)
                            ? RPC_COMPRESSION_OFF
                            : RPC_COMPRESSION_ON,
         .metadata_bytes_max = METADATA_BYTES_MAX,
+        .connections_max = config->connections_max,
+        .connections_per_peer_max = config->connections_per_peer_max,
+        .send_timeout_ns = config->send_timeout_ns,
         .concurrent_streams_max = CONCURRENT_STREAMS_MAX,
         .armed_calls = ARMED_CALLS,
         .armed_calls_other = ARMED_CALLS_OTHER,
@@ -733,6 +738,18 @@ front_set_node_ready(struct front *front, bool ready)
 {
     atomic_store(&front->node_ready, ready);
     health_set(front->services.health, "", ready);
+}
+
+bool
+front_publish(struct front *front)
+{
+    struct rpc_figures figures = rpc_server_figures(front->server);
+    _Atomic uint64_t *counters = front->options.counters;
+    counter_set(counters, NODE_GRPC_CONNECTIONS, figures.connections);
+    counter_set(counters, NODE_GRPC_REFUSED, figures.refused);
+    counter_set(counters, NODE_GRPC_CUT, figures.cut);
+    counter_set(counters, NODE_GRPC_LACKS, figures.lacks);
+    return figures.is_accepting;
 }
 
 /* Joins the threads, which end when the server has nothing left to do; false: not within the time.

@@ -49,6 +49,9 @@ uint32_t front_queues(struct front *front, struct rpc_queue **queues);
 void front_set_serving(struct front *front, const char *pipeline, bool serving);
 void front_set_node_ready(struct front *front, bool ready);
 
+/* Writes its counters; false: callers cannot connect now, for lack of descriptors or memory. */
+bool front_publish(struct front *front);
+
 /*
  * Ends the front, which until then answers every call, if only with a refusal: stops listening,
  * lets replies that are on their way go out, cancels what is left after a while, and frees

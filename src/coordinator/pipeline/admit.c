@@ -132,24 +132,6 @@ turn_away(struct lane *lane, const struct demand *demand, const struct judgement
     UNREACHABLE();
 }
 
-/* For how long slots are kept for others after the last sign that there are any. */
-#define MIXED_NS (10 * NS_PER_S)
-
-/* Whether there are others to keep slots for: one caller who makes no difference between its
- * requests may have them all. Two loads, as long as nothing changes. */
-static bool
-is_mixed(struct lane *lane, enum priority priority, uint32_t callers, int64_t now_ns)
-{
-    uint32_t last = atomic_load_explicit(&lane->last_priority, memory_order_relaxed);
-    int64_t until_ns = atomic_load_explicit(&lane->mixed_until_ns, memory_order_relaxed);
-    if (last != (uint32_t)priority)
-        atomic_store_explicit(&lane->last_priority, (uint32_t)priority, memory_order_relaxed);
-    else if (callers == 1)
-        return now_ns < until_ns;
-    atomic_store_explicit(&lane->mixed_until_ns, now_ns + MIXED_NS, memory_order_relaxed);
-    return true;
-}
-
 /* Refuses what would not be answered in time, and what would keep others from being. */
 static enum status
 let_in(struct lane *lane, struct submission *submission, int64_t now_ns, struct error *error)
@@ -166,7 +148,6 @@ let_in(struct lane *lane, struct submission *submission, int64_t now_ns, struct 
         .own_held = share_held(&lane->share, place),
         .callers = share_callers(&lane->share, place),
     };
-    demand.mixed = is_mixed(lane, demand.priority, demand.callers, now_ns);
     struct judgement judgement = forecast_judge(&forecast, &demand);
     if (judgement.verdict == VERDICT_ADMIT)
         return STATUS_OK;

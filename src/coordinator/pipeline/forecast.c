@@ -152,7 +152,7 @@ judge_slots(const struct forecast *forecast, const struct demand *demand,
         .own = demand->own_held,
         .full = demand->slots,
         .step = 1,
-        .divided = demand->slots >= SLOTS_DIVIDED && demand->mixed,
+        .divided = demand->slots >= SLOTS_DIVIDED,
     };
     if (demand->held >= demand->slots)
         return; /* the ring of free slots says so itself */

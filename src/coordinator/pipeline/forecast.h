@@ -61,7 +61,6 @@ struct demand {
     uint32_t slots;    /* there are */
     uint32_t own_held; /* slots that this caller has */
     uint32_t callers;  /* that have any, this one included; at least 1 */
-    bool mixed;        /* of late there were several callers, or several priorities */
 };
 
 enum verdict { VERDICT_ADMIT, VERDICT_LATE, VERDICT_FULL, VERDICT_SHARE };

@@ -173,8 +173,6 @@ lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *gener
     for (uint32_t i = 0; i < STAGES_MAX; i++)
         atomic_store(&lane->finished[i], 0);
     atomic_store(&lane->foreseen_ns, 0);
-    atomic_store(&lane->last_priority, PRIORITY_NORMAL);
-    atomic_store(&lane->mixed_until_ns, 0);
     atomic_store(&lane->corrupt_reported, false);
     atomic_store(&lane->gather_stop, false);
     atomic_store(&lane->gather_asleep, false);

@@ -166,9 +166,7 @@ struct lane {
     struct share share;              /* of the slots, by callers */
     _Atomic uint32_t waiting;        /* requests that are not answered yet, but for: */
     _Atomic uint32_t models_waiting; /* those that wait for their model */
-    _Atomic uint32_t last_priority;  /* of the requests that came; for mixed_until_ns */
-    _Atomic int64_t mixed_until_ns; /* until then slots are kept for other callers and priorities */
-    _Atomic int64_t foreseen_ns;    /* when the forecast was made, or is being made by its winner */
+    _Atomic int64_t foreseen_ns; /* when the forecast was made, or is being made by its winner */
     _Atomic int64_t forecast[FORECAST_WORDS]; /* struct forecast, word by word */
 
     pthread_t gather_thread;

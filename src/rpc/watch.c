@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Callers who do not take what is sent to them. An answer holds what was lent to it, a slot and its
+ * memory, until the transport has written it: a caller with a closed HTTP/2 window that answers
+ * pings held it for ever, and a deadline on it changes nothing. So each call notes since when it
+ * has something in the transport, and the stepping thread looks at all of them a few times a
+ * second.
+ *
+ *   1. Over the send time-out, and a second more for each SLOW_BYTES: ended.
+ *   2. If others were refused since the last look (rpc_server_relieve): of the calls that wait for
+ *      RELIEF_NS and a second more for each FAST_BYTES, those of the peers that have at least the
+ *      average number of them, and two. So one caller that stands still for a moment is spared next
+ *      to one that takes nothing, and is not if it is the one.
+ *
+ * To end a call is to shut its connection down, which drops everything it was lent. Connections of
+ * a unix socket cannot be told apart: there the call alone is cancelled, which gives back as much.
+ */
+#include <grpc/byte_buffer.h>
+#include <grpc/support/alloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "rpc/internal.h"
+
+#define RELIEF_NS NS_PER_S
+
+enum { SLOW_BYTES = 64 << 10, FAST_BYTES = 4 << 20 };
+
+/* One that is in question, while others are refused. */
+struct suspect {
+    struct rpc_call *call;
+    char *peer; /* the library's copy */
+};
+
+void
+rpc_watch_sending(struct rpc_call *call, const grpc_byte_buffer *message)
+{
+    if (message == NULL || call->arm->server->send_timeout_ns == 0)
+        return;
+    call->sending_bytes = message->data.raw.slice_buffer.length;
+    atomic_store_explicit(&call->sending_since_ns, clock_now_ns(), memory_order_release);
+}
+
+void
+rpc_watch_sent(struct rpc_call *call)
+{
+    atomic_store_explicit(&call->sending_since_ns, 0, memory_order_relaxed);
+}
+
+static void
+end_call(struct rpc_call *call, const char *peer)
+{
+    struct rpc_acceptor *acceptor = call->arm->server->acceptor;
+    rpc_watch_sent(call); /* once is enough */
+    if (peer != NULL && rpc_acceptor_cut(acceptor, peer))
+        return;
+    rpc_acceptor_count_cut(acceptor);
+    (void)grpc_call_cancel_with_status(call->core, GRPC_STATUS_DEADLINE_EXCEEDED,
+                                       "the answer was not taken in time", NULL);
+}
+
+/* How long what it sends has waited beyond what it may at this pace; below 0: it has time. */
+static int64_t
+over_ns(struct rpc_call *call, int64_t now_ns, int64_t timeout_ns, size_t bytes_per_s)
+{
+    int64_t since_ns = atomic_load_explicit(&call->sending_since_ns, memory_order_acquire);
+    if (since_ns == 0)
+        return -1;
+    return now_ns - since_ns - timeout_ns -
+           (int64_t)(call->sending_bytes / bytes_per_s) * (int64_t)NS_PER_S;
+}
+
+static int
+by_peer(const void *a, const void *b)
+{
+    return strcmp(((const struct suspect *)a)->peer, ((const struct suspect *)b)->peer);
+}
+
+/* Rule 2. */
+static void
+judge(struct suspect *suspects, size_t count)
+{
+    size_t peers = 0;
+    qsort(suspects, count, sizeof(suspects[0]), by_peer);
+    for (size_t i = 0; i < count; i++)
+        peers += i == 0 || by_peer(&suspects[i - 1], &suspects[i]) != 0;
+    for (size_t from = 0, to; from < count; from = to) {
+        for (to = from + 1; to < count && by_peer(&suspects[from], &suspects[to]) == 0; to++)
+            continue;
+        if (to - from < 2 || (to - from) * peers < count)
+            continue;
+        for (size_t i = from; i < to; i++)
+            end_call(suspects[i].call, suspects[i].peer);
+    }
+}
+
+static void
+relieve(struct rpc_queue *queue, int64_t now_ns)
+{
+    struct suspect *suspects = rpc_allocate(queue->live, sizeof(*suspects));
+    size_t count = 0;
+    for (struct rpc_call *call = queue->calls; call != NULL; call = call->next_of_queue) {
+        if (over_ns(call, now_ns, RELIEF_NS, FAST_BYTES) < 0)
+            continue;
+        char *peer = grpc_call_get_peer(call->core);
+        if (peer != NULL)
+            suspects[count++] = (struct suspect){call, peer};
+    }
+    judge(suspects, count);
+    for (size_t i = 0; i < count; i++)
+        gpr_free(suspects[i].peer);
+    free(suspects);
+}
+
+/* What is being sent is of a live call, whose last event has not come: its `core` is there. */
+void
+rpc_watch_calls(struct rpc_queue *queue)
+{
+    int64_t now_ns = clock_now_ns();
+    for (struct rpc_call *call = queue->calls; call != NULL; call = call->next_of_queue) {
+        if (over_ns(call, now_ns, call->arm->server->send_timeout_ns, SLOW_BYTES) < 0)
+            continue;
+        char *peer = grpc_call_get_peer(call->core);
+        end_call(call, peer);
+        gpr_free(peer);
+    }
+    if (atomic_exchange_explicit(&queue->wants_relief, false, memory_order_relaxed))
+        relieve(queue, now_ns);
+}

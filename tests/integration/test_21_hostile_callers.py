@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One caller who takes all there is of something: connections, descriptors, slots of answers that it
+does not take. The others are served all the same, or again as soon as there is room.
+
+All callers are real sockets, the hostile ones speak HTTP/2 by themselves (shoal_http2.py). Nothing
+is timed: each wait is for what is sure to happen. ctest: timeout=240
+"""
+
+import subprocess
+import unittest
+
+import shoal_fixture
+from shoal_client import INFERENCE, Client, failure
+from shoal_fixture import Shoald, node, pipeline, stage, wait_until
+from shoal_http2 import Http2
+from shoal_rest import ANY_PORT, Rest, port_of
+
+INFER = f"/{INFERENCE}/ModelInfer"
+LIVE = f"/{INFERENCE}/ServerLive"
+X = ("x", "INT32", [1], bytes(4))
+
+
+class Limited(Shoald):
+    """A daemon on a free port, that may open only so many descriptors."""
+
+    def __init__(self, config, descriptors):
+        self.port = shoal_fixture.free_port()
+        super().__init__(config, listen=[f"127.0.0.1:{self.port}"])
+        self.target = f"127.0.0.1:{self.port}"
+        self.command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *self.command]
+
+    def limit(self, descriptors):
+        subprocess.run(["prlimit", f"--pid={self.pid}", f"--nofile={descriptors}:"], check=True)
+
+    def wait_node(self, condition, what):
+        return wait_until(lambda: condition(self.stat()), lambda: f"{what}: {self.stat()}")
+
+
+def infer_bytes(client):
+    fields = client.infer_fields("echo", [X])
+    return client.type("inference.ModelInferRequest")(**fields).SerializeToString()
+
+
+class TestConnections(unittest.TestCase):
+    def test_too_many(self):
+        """Of 200 connections of one machine it keeps eight, which is half of a quarter of 64
+        descriptors; another machine is served meanwhile, and this one when it has closed its own."""
+        config = node(pipeline("echo", stage("libecho.so"), slots=8), message_mib=1)
+        with Limited(config, 64) as shoald:
+            address = ("127.0.0.1", shoald.port)
+            crowd = [Http2(address) for _ in range(200)]
+            shoald.wait_node(lambda stat: stat["grpc_refused"] == 192, "192 refused")
+            self.assertEqual(shoald.stat()["grpc_connections"], 8)
+            self.assertEqual(sum(one.is_open() for one in crowd), 8)
+            with Http2(address, source=("127.0.0.2", 0)) as other:
+                self.assertNotEqual(other.wait_end(other.ask(LIVE)), b"")
+            for one in crowd:
+                one.socket.close()
+            shoald.wait_node(lambda stat: stat["grpc_connections"] == 0, "all closed")
+            with Client(shoald.target) as client:
+                self.assertEqual(client.infer_raw("echo", X).raw_output_contents[0], bytes(4))
+
+    def test_limits_of_the_configuration(self):
+        config = node(pipeline("echo", stage("libecho.so"), slots=8), message_mib=1,
+                      connections_max=5, connections_per_peer_max=3)
+        with Limited(config, 1024) as shoald:
+            address = ("127.0.0.1", shoald.port)
+            crowd = [Http2(address, source=(f"127.0.0.{1 + i % 3}", 0)) for i in range(15)]
+            shoald.wait_node(lambda stat: stat["grpc_refused"] == 10, "10 refused")
+            self.assertEqual(sum(one.is_open() for one in crowd), 5)
+            crowd += [Http2(address, source=("127.0.0.9", 0))]
+            shoald.wait_node(lambda stat: stat["grpc_refused"] == 11, "11 refused")
+            for one in crowd:
+                one.socket.close()
+            shoald.wait_node(lambda stat: stat["grpc_connections"] == 0, "all closed")
+            crowd = [Http2(address) for _ in range(4)]
+            shoald.wait_node(lambda stat: stat["grpc_refused"] == 12, "12 refused")
+            for one in crowd:
+                one.socket.close()
+
+    def test_lack_of_descriptors(self):
+        """None is left: the node says that it is not ready, and goes on when there are some again."""
+        config = node(pipeline("echo", stage("libecho.so"), slots=8), message_mib=1, http=ANY_PORT)
+        with Limited(config, 1024) as shoald:
+            with Rest(port_of(shoald)) as rest, Client(shoald.target) as client:
+                client.infer_raw("echo", X)
+                self.assertEqual(rest.get("/v2/health/ready").code, 200)
+                shoald.limit(8)
+                with Http2(("127.0.0.1", shoald.port)) as waits:
+                    wait_until(lambda: rest.get("/v2/health/ready").code == 503, "not ready")
+                    self.assertFalse(client.call("ServerReady").ready)
+                    client.infer_raw("echo", X)  # who is connected is served
+                    shoald.limit(1024)
+                    self.assertNotEqual(waits.wait_end(waits.ask(LIVE)), b"")
+                wait_until(lambda: rest.get("/v2/health/ready").code == 200, "ready again")
+            self.assertGreater(shoald.stat()["grpc_lacks"], 0)
+            shoald.wait_log("grpc_not_accepting")
+            shoald.wait_log("grpc_accepting")
+
+
+class TestAnswersNotTaken(unittest.TestCase):
+    """A caller with a closed window asks for as many answers as there are slots, and takes none."""
+
+    def config(self, **keys):
+        return node(pipeline("echo", stage("libecho.so"), slots=8), message_mib=1, **keys)
+
+    def fill(self, shoald, caller, client):
+        caller.ask(INFER, infer_bytes(client), count=8)
+        shoald.wait_stat("echo", lambda stat: stat["slots_used"] == 8, "all slots in use")
+
+    def test_others_are_served(self):
+        """Others are refused for a moment only; who holds the slots is disconnected."""
+        with Limited(self.config(send_timeout_ms=3600000), 1024) as shoald:
+            with Client(shoald.target) as client:
+                client.infer_raw("echo", X)
+                with Http2(("127.0.0.1", shoald.port), window=0) as hog:
+                    self.fill(shoald, hog, client)
+                    code, text = failure(client.start_raw("echo", X))
+                    self.assertEqual(code.name, "RESOURCE_EXHAUSTED", text)
+                    wait_until(lambda: client.start_raw("echo", X).exception() is None,
+                               "a call that is served")
+                    wait_until(lambda: not hog.is_open(), "the hog's end")
+                shoald.wait_all_returned("echo")
+                shoald.wait_node(lambda stat: stat["grpc_cut"] == 1, "one that was cut")
+                client.infer_raw("echo", X)  # over its old connection
+
+    def test_time_is_over(self):
+        with Limited(self.config(send_timeout_ms=300), 1024) as shoald:
+            with Client(shoald.target) as client, \
+                    Http2(("127.0.0.1", shoald.port), window=0) as hog:
+                self.fill(shoald, hog, client)
+                wait_until(lambda: not hog.is_open(), "the hog's end")
+                shoald.wait_all_returned("echo")
+                client.infer_raw("echo", X)
+
+    def test_unix_socket(self):
+        """Its connections cannot be told apart: the calls end, the connection does not."""
+        with Shoald(self.config(send_timeout_ms=300)) as shoald, Client(shoald.target) as client, \
+                Http2(str(shoald.socket), window=0) as hog:
+            self.fill(shoald, hog, client)
+            shoald.wait_all_returned("echo")
+            self.assertTrue(hog.is_open())
+            client.infer_raw("echo", X)
+            wait_until(lambda: shoald.stat()["grpc_cut"] == 8, "eight calls that were ended")
+
+    def test_slow_reader_is_left_alone(self):
+        """Who takes an answer late, but within its time, gets it."""
+        with Limited(self.config(), 1024) as shoald, Client(shoald.target) as client, \
+                Http2(("127.0.0.1", shoald.port), window=0) as slow:
+            last = slow.ask(INFER, infer_bytes(client), count=2)
+            shoald.wait_stat("echo", lambda stat: stat["slots_used"] == 2, "two slots in use")
+            slow.open_window(last - 2)
+            slow.open_window(last)
+            self.assertNotEqual(slow.wait_end(last), b"")
+            shoald.wait_all_returned("echo")
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()
