@@ -273,9 +273,8 @@ static enum status
 make_batches(struct worker *worker, struct error *error)
 {
     uint32_t size = worker->start.batch_size > 1 ? worker->start.batch_size : 1;
-    worker->adaptive = worker->start.wait_adaptive != 0;
-    if (worker->adaptive && worker->by_model)
-        return error_set(error, STATUS_DATA_LOSS, "handshake_start: models, and an adaptive wait");
+    worker->adaptive =
+        worker->start.wait_adaptive != 0 && worker->start.batch_wait_ns > 0 && size > 1;
     bool made = groups_init(&worker->groups, size, worker->start.batch_wait_ns,
                             worker->by_model ? GROUPS_BY_MODEL : GROUPS_ONE);
     if (made && worker->adaptive)

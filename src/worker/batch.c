@@ -70,6 +70,12 @@ earliest(int64_t a_ns, int64_t b_ns, int64_t c_ns)
     return ab_ns < c_ns ? ab_ns : c_ns;
 }
 
+int64_t
+batch_wait_over_ns(const struct batch *batch)
+{
+    return time_after(batch->oldest_ns, batch->wait_ns);
+}
+
 struct batch_due
 batch_due(const struct batch *batch, struct batch_moment moment)
 {
@@ -81,7 +87,7 @@ batch_due(const struct batch *batch, struct batch_moment moment)
         return (struct batch_due){BATCH_CLOSED_FULL, 0};
     if (moment.draining)
         return (struct batch_due){BATCH_CLOSED_DRAINING, 0};
-    int64_t wait_over_ns = time_after(batch->oldest_ns, batch->wait_ns);
+    int64_t wait_over_ns = batch_wait_over_ns(batch);
     if (wait_over_ns <= moment.now_ns)
         return (struct batch_due){BATCH_CLOSED_WAIT, 0};
     int64_t start_ns = batch->tightest_ns == TIME_NEVER_NS

@@ -82,5 +82,8 @@ void batch_refuse(struct batch *batch);
 /* Takes an item; false: offer it again to the next batch. */
 bool batch_offer(struct batch *batch, struct batch_item item, int64_t now_ns);
 
+/* When the oldest item has been at the stage for `wait`: rule 5. Only if there is an item. */
+int64_t batch_wait_over_ns(const struct batch *batch);
+
 /* To be asked when all that is there was offered. An empty batch is open and due never. */
 struct batch_due batch_due(const struct batch *batch, struct batch_moment moment);

@@ -83,6 +83,21 @@ groups_oldest(const struct groups *groups)
     return oldest;
 }
 
+int64_t
+groups_close_ns(const struct groups *groups)
+{
+    if (groups->count == 0)
+        return TIME_NEVER_NS;
+    return batch_wait_over_ns(&groups->batches[groups_oldest(groups)]);
+}
+
+bool
+groups_joined(const struct groups *groups)
+{
+    CHECK(groups->held > 0);
+    return groups->batches[groups->items[groups->held - 1].group].count > 1;
+}
+
 static struct batch_due
 group_due(const struct batch *batch, const struct groups_moment *moment)
 {

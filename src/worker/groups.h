@@ -43,7 +43,7 @@ enum groups_ahead { GROUPS_ONE, GROUPS_BY_MODEL };
 
 /* Takes its memory; false: there is none. */
 bool groups_init(struct groups *groups, uint32_t size, int64_t wait_ns, enum groups_ahead ahead);
-/* Before the first item: batches are adaptive (batch.h). Only of one group. */
+/* Before the first item: batches are adaptive (batch.h). */
 void groups_adapt(struct groups *groups);
 void groups_fini(struct groups *groups);
 
@@ -86,6 +86,12 @@ struct groups_due groups_due(const struct groups *groups, const struct groups_mo
 
 /* The group with the oldest item; only if there is one. */
 uint32_t groups_oldest(const struct groups *groups);
+
+/* When the first group closes for the age of its oldest item; TIME_NEVER_NS if none is open. */
+int64_t groups_close_ns(const struct groups *groups);
+
+/* Whether the item that was taken last joined others of its model. */
+bool groups_joined(const struct groups *groups);
 
 /* How many items a group has. */
 static inline uint32_t

@@ -216,6 +216,8 @@ item_take(struct worker *worker, struct source *source, struct shm_ticket ticket
                                     .enqueued_ns = item->enqueued_ns,
                                     .deadline_ns = item->shown.deadline_ns},
                 now_ns);
+    if (worker->adaptive && worker->by_model && worker->groups.held > 1)
+        wait_joined(&worker->wait, groups_joined(&worker->groups));
     return true;
 }
 

@@ -156,6 +156,7 @@ wait_moment(struct worker *worker, int64_t now_ns)
         .flight = sources_in_flight(worker),
         .fixed_ns = (int64_t)line.fixed_ns,
         .item_ns = (int64_t)line.item_ns,
+        .close_ns = groups_close_ns(&worker->groups),
     };
 }
 
@@ -222,8 +223,11 @@ run_group(struct worker *worker, struct groups_due due)
 {
     uint64_t model;
     uint32_t count = batch_close(worker, due.group, &model);
-    if (worker->groups.held > 0 && worker->start.worker_count > 1)
+    if (worker->groups.held > 0 && worker->start.worker_count > 1) {
         hand_back(worker);
+        if (worker->adaptive) /* those that went back are no arrivals */
+            sources_note_pushes(worker);
+    }
     leave_role(worker);
     batch_run(worker, due.state, count, model);
 }
@@ -299,9 +303,9 @@ serve_loader(struct worker *worker)
 
 /* ---- rest ---- */
 
-/* Looks for work as long as the spin's budget and `until_ns` allow. True: there is some. */
+/* Looks for work as long as the spin's budget allows. True: there is some. */
 static bool
-spin(struct worker *worker, int64_t until_ns)
+spin(struct worker *worker)
 {
     int64_t now_ns = clock_now_ns();
     int64_t end_ns = now_ns + spin_budget(&worker->spin, now_ns);
@@ -310,7 +314,7 @@ spin(struct worker *worker, int64_t until_ns)
             spin_rewarded(&worker->spin);
             return true;
         }
-        if (now_ns >= end_ns || now_ns >= until_ns || worker_stop_requested())
+        if (now_ns >= end_ns || worker_stop_requested())
             break;
         now_ns = spin_pause(&worker->spin, now_ns);
     }
@@ -334,15 +338,14 @@ sleep_until(struct worker *worker, struct doorbells *bells, int64_t until_ns)
 
 /*
  * The batch is open: more may come until it is due. We sleep with the role: having accepted it, we
- * are the one whom a push wakes until we leave it.
+ * are the one whom a push wakes until we leave it. Looking for work instead would take the CPU from
+ * those who make it, for a wait that is part of each request.
  */
 static void
 wait_for_company(struct worker *worker)
 {
     int64_t until_ns = due(worker, clock_now_ns()).look_again_ns;
     CHECK(worker->former); /* or a push would wake nobody */
-    if (spin(worker, until_ns))
-        return;
     struct doorbells bells;
     guests_bells(&worker->region, worker->place, &worker->seat.worker->bell, &bells);
     doorbells_prepare(&bells);
@@ -380,7 +383,7 @@ rest(struct worker *worker)
         wait_for_company(worker);
         return;
     }
-    if (worker->former && spin(worker, TIME_NEVER_NS))
+    if (worker->former && spin(worker))
         return;
     leave_role(worker);
     note_without_role(worker);

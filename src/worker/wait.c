@@ -43,8 +43,10 @@ gaps_add(struct wait_gaps *gaps, int64_t length_ns, bool arrival)
     uint32_t octave = octave_of(length_ns);
     if (arrival)
         gaps->ended[octave]++;
-    else if (octave > 0) /* else it has not even seen the first to its end */
-        gaps->cut[octave]++;
+    else if (length_ns - octave_begin_ns(octave) > octave_end_ns(octave) - length_ns)
+        octave++; /* nearly to its end: if that did not count, all that came in it came for sure */
+    if (!arrival && octave > 0) /* else it has not even seen the first to its end */
+        gaps->cut[octave < WAIT_OCTAVES ? octave : WAIT_OCTAVES - 1]++;
     if (++gaps->count < GAPS_MAX)
         return;
     gaps->count = 0;
@@ -97,6 +99,13 @@ wait_arrived(struct wait *wait, int64_t enqueued_ns, int64_t now_ns)
     wait->looking = true;
 }
 
+void
+wait_joined(struct wait *wait, bool joined)
+{
+    wait->others_items += 1;
+    wait->joined_items += joined;
+}
+
 static uint32_t
 elsewhere(const struct wait_moment *moment)
 {
@@ -139,6 +148,8 @@ wait_ran(struct wait *wait, int64_t began_ns, int64_t ended_ns, uint32_t items, 
     learn_held_up(wait, arrived);
     wait->looked_items *= KEPT;
     wait->looked_ns *= KEPT;
+    wait->others_items *= KEPT;
+    wait->joined_items *= KEPT;
     wait->ran_items = KEPT * wait->ran_items + arrived;
     wait->ran_ns = KEPT * wait->ran_ns + wait->run_ns;
 }
@@ -173,9 +184,10 @@ struct prospect {
     int64_t until_ns; /* since the event */
 };
 
-/* Rule 7, when `since_ns` of the gap are over. */
+/* Rule 7, when `since_ns` of the gap are over, and the batch closes at `close_ns` of it anyway. */
 static struct prospect
-prospect(const struct wait_gaps *gaps, int64_t since_ns, double gain_ns, double delayed)
+prospect(const struct wait_gaps *gaps, int64_t since_ns, int64_t close_ns, double gain_ns,
+         double delayed)
 {
     double reached[WAIT_OCTAVES]; /* gaps that came to an octave and were not cut in it */
     double later = 0;
@@ -188,13 +200,16 @@ prospect(const struct wait_gaps *gaps, int64_t since_ns, double gain_ns, double 
     double open = 1; /* the chance that none has come before the octave */
     for (uint32_t i = octave_of(since_ns); i < WAIT_OCTAVES; i++) {
         int64_t begin_ns = octave_begin_ns(i) > since_ns ? octave_begin_ns(i) : since_ns;
-        double left_ns = (double)(octave_end_ns(i) - begin_ns);
+        int64_t end_ns = octave_end_ns(i) < close_ns ? octave_end_ns(i) : close_ns;
+        if (end_ns <= begin_ns)
+            break;
+        double left_ns = (double)(end_ns - begin_ns);
         double left = left_ns / (double)(octave_end_ns(i) - octave_begin_ns(i));
         double chance = left > 0 ? left * (gaps->ended[i] + 0.5) / (reached[i] + 1) : 0;
         worth_ns += open * (chance * gain_ns - delayed * left_ns * (1 - chance / 2));
         open *= 1 - chance;
         if (worth_ns > best.worth_ns)
-            best = (struct prospect){worth_ns, octave_end_ns(i)};
+            best = (struct prospect){worth_ns, end_ns};
         if (worth_ns + open * gain_ns <= best.worth_ns)
             break; /* not even if it were certain from here on */
     }
@@ -206,12 +221,15 @@ wait_until(const struct wait *wait, const struct wait_moment *moment)
 {
     CHECK(moment->count >= 1);
     uint32_t expected = crowd(wait, moment);
-    if (moment->count >= expected || !wait->looking)
+    if (moment->count >= expected || !wait->looking || moment->close_ns <= moment->now_ns)
         return moment->now_ns;
+    int64_t since_ns = gap_ns(wait, moment->now_ns);
+    int64_t left_ns = moment->close_ns - moment->now_ns;
     double count = moment->count;
     double fixed_ns = (double)moment->fixed_ns;
     double item_ns = (double)moment->item_ns;
-    double gain_ns = GAIN_PART * fixed_ns * (1 + held_up(wait, moment, expected));
+    double joins = (wait->joined_items + 1) / (wait->others_items + 1);
+    double gain_ns = GAIN_PART * fixed_ns * joins * (1 + held_up(wait, moment, expected));
     double still = expected - count - 1; /* after the next one */
     double in_run =
         wait->ran_ns > 0 ? wait->ran_items / wait->ran_ns * (fixed_ns + item_ns * count) : 0;
@@ -219,10 +237,10 @@ wait_until(const struct wait *wait, const struct wait_moment *moment)
     gain_ns -= item_ns * count;
     double all_ns = gain_ns;
     if (wait->after == WAIT_AFTER_RUN && still > 0) /* rule 8: the mean of the rest, by its turn */
-        all_ns += still * prospect(&wait->gaps[WAIT_AFTER_ARRIVAL], 0,
+        all_ns += still * prospect(&wait->gaps[WAIT_AFTER_ARRIVAL], 0, left_ns,
                                    gain_ns - item_ns * still / 2, delayed + still)
                               .worth_ns;
-    int64_t since_ns = gap_ns(wait, moment->now_ns);
-    struct prospect next = prospect(&wait->gaps[wait->after], since_ns, all_ns, delayed);
+    struct prospect next =
+        prospect(&wait->gaps[wait->after], since_ns, since_ns + left_ns, all_ns, delayed);
     return next.worth_ns > 0 ? moment->now_ns + next.until_ns - since_ns : moment->now_ns;
 }

@@ -21,6 +21,8 @@
  *     in that rate as a run's time in which nothing came. Old runs fade by a thirty-second with
  *     each run. Who never looks does not know the rate: then all are thought to be held up, so that
  *     it is tried.
+ *     With models, of the items that came when others were held, the part that joined others of its
+ *     model: an item of another model saves no run. It fades as the runs do.
  *  3. The crowd: how many may come at all. As many as are in flight now, or were in the last batch
  *     and came while it ran. A lone caller is a crowd of one.
  *
@@ -28,16 +30,18 @@
  *
  *  4. Nobody is expected once n is the crowd.
  *  5. Company gains nine tenths of the fixed part of a run, which one run less costs (cost.h;
- *     before that is known, nothing is gained); times the rest of the crowd, too, in the part in
- *     which our runs hold them up (2); where that is not known, times those in flight elsewhere. It
- *     makes the run longer by the part of an item, for each of the n.
+ *     before that is known, nothing is gained), in the part in which items join others (2); times
+ *     the rest of the crowd, too, in the part in which our runs hold them up (2); where that is not
+ *     known, times those in flight elsewhere. It makes the run longer by the part of an item, for
+ *     each of the n.
  *  6. Waiting costs its length: for each of the n, for the one that comes, and for each that is
  *     expected while we run, of the rest of the crowd.
  *  7. By the gaps (1), from the time that has passed since the last event on: the chance that the
  *     next has come by the end of each octave, times its gain, less what waiting until then costs
  *     in the mean. The batch stays open until the octave's end where that is most, and closes at
  *     once if it is nowhere above nothing. A gap that was not seen yet may end in each octave with
- *     a chance of a half: so what costs little is tried.
+ *     a chance of a half: so what costs little is tried. What lies beyond the time at which the
+ *     batch closes anyway counts for nothing, because it is never tried.
  *  8. After a run the callers just answered come back together: then the next one stands for all of
  *     the crowd that may still come, each for what it is worth by the same reckoning in its turn.
  *
@@ -70,6 +74,8 @@ struct wait {
     double ran_items; /* … */
     double due_items; /* rule 2: what should have come, and did, as far as it should: fading */
     double came_items;
+    double others_items; /* with models: came when others were held, and joined others: fading */
+    double joined_items;
     double run_ns;      /* the last run's length */
     uint32_t elsewhere; /* in flight when the last batch closed, but not in it */
     uint32_t around;    /* in the last batch, and those that came while it ran */
@@ -86,10 +92,14 @@ struct wait_moment {
     uint32_t flight;  /* in the pipeline, with those in hand */
     int64_t fixed_ns; /* what a run costs; 0: not known */
     int64_t item_ns;  /* and each item in it */
+    int64_t close_ns; /* when the batch closes even if company is worth waiting for */
 };
 
 /* An item was taken that came to the stage at `enqueued_ns`. */
 void wait_arrived(struct wait *wait, int64_t enqueued_ns, int64_t now_ns);
+
+/* An item was taken while others were held, in a stage with models. */
+void wait_joined(struct wait *wait, bool joined);
 
 /* Until when company is worth waiting for; not after now: it is not. */
 int64_t wait_until(const struct wait *wait, const struct wait_moment *moment);

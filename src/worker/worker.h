@@ -61,7 +61,7 @@ struct worker {
     uint64_t bells_owed; /* sources whose results or errors we pushed to, and did not ring yet */
 
     struct groups groups;      /* what is held, and waits for company */
-    bool adaptive;             /* … as wait.h says; then all are one group */
+    bool adaptive;             /* … as wait.h says */
     struct item *items;        /* by position, as groups.h says */
     uint32_t *positions;       /* what was just taken out of the groups */
     struct shoal_item **shown; /* those of the batch that runs, as the modelet sees them */

@@ -382,8 +382,9 @@ class Digits(Shoal):
     def __init__(self, setting, name, wait, messages):
         """`wait`: the keys of classify's; the other stages take what is there. None: no batches."""
         one = [PINNED["workers"]]
-        batch = "" if wait is None else f"batch_size: {BATCH}"
-        classify = [batch, wait, f"params: {{ model: {MODEL} }}"]
+        batch = "" if wait is None else f"batch_size: {BATCH}, batch_wait_ms: 0"
+        size = "" if wait is None else f"batch_size: {BATCH}"
+        classify = [size, wait, f"params: {{ model: {MODEL} }}"]
         stages = [("normalize", "libnormalize.so", one, batch),
                   ("classify", "libxgboost_modelet.so", one * 2, ", ".join(filter(None, classify))),
                   ("label", "liblabel.so", one, batch)]
@@ -440,7 +441,7 @@ def digits_contenders(setting):
     contenders = {"xgboost": direct, "off": Digits(setting, "off", None, messages)}
     for wait in WAITS_MS:
         name = f"wait_{wait:g}"
-        contenders[name] = Digits(setting, name, f"batch_wait_ms: {wait:g}", messages)
+        contenders[name] = Digits(setting, name, f"batch_wait: fixed, batch_wait_ms: {wait:g}", messages)
     adaptive = f"batch_wait: adaptive, batch_wait_ms: {ADAPTIVE_MS_MAX}"
     contenders["adaptive"] = (Digits(setting, "adaptive", adaptive, messages)
                               if knows_key(setting, "batch_wait")

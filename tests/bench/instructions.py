@@ -29,7 +29,7 @@ ROOT = HERE.parent.parent
 WARMUP = 2000
 # Longer than a worker under valgrind needs to fill a batch.
 WAIT_MS = 100
-MODES = {"off": None, "on": f"batch_wait_ms: {WAIT_MS}",
+MODES = {"off": None, "on": f"batch_wait: fixed, batch_wait_ms: {WAIT_MS}",
          "adaptive": f"batch_wait: adaptive, batch_wait_ms: {WAIT_MS}"}
 HEADS = ("not batched", f"batches of {BATCH}", "adaptive wait")
 CALLGRIND = ["valgrind", "--tool=callgrind", "--quiet"]

@@ -9,10 +9,10 @@ BATCH = 64
 # The puppet fails the whole batch with one of these, and says so.
 CODES = {3: "INVALID_ARGUMENT", 5: "NOT_FOUND", 9: "FAILED_PRECONDITION", 13: "INTERNAL"}
 # Nothing but the 64th request closes a batch.
-PUPPET = pipeline("puppet", stage("libpuppet.so", batch_size=BATCH, batch_wait_ms=60000,
+PUPPET = pipeline("puppet", stage("libpuppet.so", batch_size=BATCH, batch_wait="fixed", batch_wait_ms=60000,
                                   params={"folder": "."}), slots=2 * BATCH)
 # Requests spend most of their time waiting for company, so that most who go are in the pipeline.
-CANCEL_BATCH = {"batch_size": 512, "batch_wait_ms": 8}
+CANCEL_BATCH = {"batch_size": 512, "batch_wait": "fixed", "batch_wait_ms": 8}
 CANCEL_WITHIN_US = 12000
 
 

@@ -139,7 +139,7 @@ class TestWorker(DeathTest):
     def test_alone_in_every_stage_after_a_death(self):
         """A request that a worker died of in one stage is company for nobody in the next."""
         config = node(pipeline("puppet", stage("libpuppet.so", "one", params={"folder": "."}),
-                               stage("libpuppet.so", "two", batch_size=8, batch_wait_ms=60000,
+                               stage("libpuppet.so", "two", batch_size=8, batch_wait="fixed", batch_wait_ms=60000,
                                      params={"folder": "."}), slots=32), message_mib=1)
         shoald, client = self.start(config)
         waiting = client.tell("echo x")

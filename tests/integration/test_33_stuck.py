@@ -46,7 +46,7 @@ class TestStuck(unittest.TestCase):
     def test_where_they_are(self):
         shoald, client = self.start(
             stage("libpuppet.so", "one", workers=2, params={"folder": "."}),
-            stage("libpuppet.so", "two", batch_size=8, batch_wait_ms=60000, params={"folder": "."}))
+            stage("libpuppet.so", "two", batch_size=8, batch_wait="fixed", batch_wait_ms=60000, params={"folder": "."}))
         self.assertEqual(self.oldest(shoald), [])
         in_batch = client.tell("echo x")
         self.wait_oldest(shoald, [("in a batch", "two")])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`batch_wait: adaptive`, in a daemon as it is: judged by why batches closed, never by time.
+"""The adaptive wait, in a daemon as it is: judged by why batches closed, never by time.
 
 `batch_wait_ms` is a minute, longer than any client here is patient: a batch that waited for it would
 fail the test by itself. The modelet `sluggish` makes runs long enough that a crowd is about while
@@ -17,7 +17,7 @@ SIZE = 8
 
 def sluggish(name, **keys):
     return stage("libsluggish.so", name, batch_size=SIZE, batch_wait_ms=60000,
-                 batch_wait="adaptive", params={"fixed_us": 10000, "item_us": 0, "sigma": 0}, **keys)
+                 params={"fixed_us": 10000, "item_us": 0, "sigma": 0}, **keys)
 
 
 class AdaptiveWait(unittest.TestCase):

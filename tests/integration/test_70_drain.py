@@ -56,7 +56,7 @@ class TestDrain(unittest.TestCase):
         self.assertIn("left_in_flight=0", self.shoald.stderr)
 
     def test_batch_does_not_wait_for_company(self):
-        self.start(puppet_node(HOUR_MS, batch_size=8, batch_wait_ms=60000))
+        self.start(puppet_node(HOUR_MS, batch_size=8, batch_wait="fixed", batch_wait_ms=60000))
         future = self.client.tell("echo lonely")
         self.shoald.wait_stat("puppet", lambda stat: stat["stages"][0]["items"] == 1,
                               "the request to wait for company")

@@ -221,7 +221,7 @@ class TestReload(Case):
         self.assertEqual((load.failures, load.taken()), ([], {3}))
 
     def test_requests_in_the_old_generation_are_finished(self):
-        self.start(pipeline("puppet", puppet(batch_size=4, batch_wait_ms=60000)))
+        self.start(pipeline("puppet", puppet(batch_size=4, batch_wait="fixed", batch_wait_ms=60000)))
         waiting = self.client.tell("hold a")  # for company, an hour if need be
         self.shoald.wait_stat("puppet", lambda stat: stat["slots_used"] == 1, "the request")
         old = self.shoald.workers("puppet")

@@ -324,7 +324,7 @@ class TestFile(TracingTest):
         self.assertEqual(attributes(spans.of(4)[1][0])["shoal.run_ns"], 0)
 
     def test_batches(self):
-        self.start_puppet(stage_keys={"batch_size": 4, "batch_wait_ms": 60000})
+        self.start_puppet(stage_keys={"batch_size": 4, "batch_wait": "fixed", "batch_wait_ms": 60000})
         futures = [self.tell(f"echo {i}", traceparent(i)) for i in range(4)]
         for future in futures:
             future.result()

@@ -255,7 +255,7 @@ test_a_death_is_charged_once(void **state)
     struct node node;
     static const char stage[] =
         "      - {name: first, modelet: @/tests/modelets/libprobe.so, workers: 1,\n"
-        "         batch_size: 10, batch_wait_ms: 30000}\n";
+        "         batch_size: 10, batch_wait: fixed, batch_wait_ms: 30000}\n";
     node_start(&node, &(struct node_options){.clients = CLIENTS, .stages = stage});
     struct shoal_client *clients[CLIENTS];
     struct shoal_request *requests[CLIENTS];

@@ -492,19 +492,14 @@ test_rules(void **state)
         {STAGE("    batch_wait_ms: 0.5\n"), 7, "`batch_wait_ms` without a `batch_size` above 0"},
         {STAGE("    batch_wait_ms: 1\n    batch_size: 0\n"), 7, "`batch_wait_ms` without"},
         {STAGE("    batch_wait_ms: 1\n    batch_size: x\n"), 8, "must be an integer"},
-        {STAGE("    batch_size: 8\n    batch_wait: adaptive\n"), 8,
-         "`batch_wait: adaptive` without a `batch_wait_ms` above 0"},
         {STAGE("    batch_size: 8\n    batch_wait_ms: 0\n    batch_wait: adaptive\n"), 9,
-         "`batch_wait: adaptive` without a `batch_wait_ms` above 0"},
+         "`batch_wait: adaptive` with `batch_wait_ms: 0`"},
         {STAGE("    batch_size: 8\n    batch_wait_ms: x\n    batch_wait: adaptive\n"), 8,
          "must be a number"},
         {STAGE("    batch_size: 8\n    batch_wait_ms: 1\n    batch_wait: quick\n"), 9,
          "fixed|adaptive"},
         {"pipelines:\n- name: p\n  local_clients: 1\n" MODELS STAGES, 3,
          "`local_clients` and `models` exclude each other"},
-        {"pipelines:\n- name: p\n" MODELS "  stages:\n  - name: s\n    modelet: m\n"
-         "    batch_size: 8\n    batch_wait_ms: 1\n    batch_wait: adaptive\n",
-         9, "`batch_wait: adaptive` and the pipeline's `models` exclude each other"},
         {"pipelines:\n- name: p\n" MODELS "  stages: [{name: s, modelet: m, model: {id: i}}]\n", 3,
          "every stage has a `model` of its own"},
         {"pipelines:\n- name: p\n  models: {root: r, memory_mib: 8, default_size_mib: 9}\n" STAGES,
@@ -523,6 +518,9 @@ test_rules(void **state)
         STAGE("    batch_size: 8\n    batch_wait_ms: 60000\n"),
         STAGE("    batch_size: 8\n    batch_wait_ms: 2\n    batch_wait: adaptive\n"),
         STAGE("    batch_wait: fixed\n"),
+        STAGE("    batch_wait: adaptive\n"),
+        "pipelines:\n- name: p\n" MODELS "  stages:\n  - name: s\n    modelet: m\n"
+        "    batch_size: 8\n    batch_wait_ms: 1\n    batch_wait: adaptive\n",
         STAGE("    batch_size: 8\n    batch_wait_ms: 0.000001\n"),
         STAGE("  - {name: t, modelet: m}\n- name: q\n  stages: [{name: s, modelet: m}]\n"),
         "pipelines:\n- name: p\n" MODELS
@@ -673,7 +671,7 @@ test_defaults(void **state)
     assert_int_equal(stage->worker_count, 1);
     assert_int_equal(stage->batch_size, 0);
     assert_int_equal(stage->batch_wait_ns, 0);
-    assert_string_equal(stage->batch_wait, "fixed");
+    assert_string_equal(stage->batch_wait, "adaptive");
     assert_int_equal(stage->start_timeout_ns, INT64_C(30000000000));
     assert_int_equal(stage->halvings_max, 12);
     assert_int_equal(stage->attempts_max, 2);

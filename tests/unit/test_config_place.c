@@ -223,6 +223,7 @@ test_examples(void **state)
             assert_int_equal(pipeline->stages[1].worker_count, 2);
             assert_int_equal(pipeline->stages[1].batch_size, 64);
             assert_int_equal(pipeline->stages[1].batch_wait_ns, 2000000);
+            assert_string_equal(pipeline->stages[1].batch_wait, "adaptive");
             assert_string_equal(pipeline->stages[1].params[0].value, "digits.ubj");
         }
         config_errors_free(&errors);
@@ -289,7 +290,7 @@ test_manual(void **state)
         assert_true(strlen(key->help) > 10);
     }
     assert_non_null(strstr(text, "an integer, 0 to 4096 requests; default 0\n"));
-    assert_non_null(strstr(markdown, "| a number | 0 to 60000 ms | 0 |"));
+    assert_non_null(strstr(markdown, "| a number | 0 to 60000 ms | 2 |"));
     assert_non_null(strstr(markdown, "| error\\|warn\\|info\\|debug | info |"));
     assert_null(strchr(text, '`'));
     for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)

@@ -24,7 +24,7 @@ enum { FIXED_NS = 100000, ITEM_NS = 2000, BACK_NS = 30000, GAP_NS = 3000, START_
 static struct wait_moment
 moment(int64_t now_ns, uint32_t count, uint32_t flight)
 {
-    return (struct wait_moment){now_ns, count, flight, FIXED_NS, ITEM_NS};
+    return (struct wait_moment){now_ns, count, flight, FIXED_NS, ITEM_NS, TIME_NEVER_NS};
 }
 
 static bool
@@ -117,6 +117,45 @@ test_no_cost_no_wait(void **state)
     assert_true(wait_until(&wait, &at) <= START_NS);
     at.fixed_ns = 1; /* as good as nothing is to be gained */
     assert_true(wait_until(&wait, &at) <= START_NS);
+}
+
+/* Only an item that joins others of its model saves a run. */
+static void
+test_items_of_other_models_are_no_company(void **state)
+{
+    (void)state;
+    struct wait wait = {0};
+    wait_arrived(&wait, START_NS, START_NS);
+    assert_true(waits(&wait, START_NS, 1, 9));
+    for (int i = 0; i < 1000; i++)
+        wait_joined(&wait, false);
+    assert_false(waits(&wait, START_NS, 1, 9));
+    for (int i = 0; i < 100000; i++)
+        wait_joined(&wait, true);
+    assert_true(waits(&wait, START_NS, 1, 9));
+}
+
+/* What would come after the batch closes anyway is never seen, and must not be hoped for: else a
+ * batch would be held open to its bound each time. */
+static void
+test_nothing_is_expected_beyond_the_bound(void **state)
+{
+    (void)state;
+    enum { BOUND_NS = 20000 };
+    struct wait wait = {0};
+    int64_t now_ns = START_NS;
+    int waited = 0;
+    for (int i = 0; i < 200; i++) {
+        now_ns += NS_PER_MS;
+        wait_arrived(&wait, now_ns, now_ns);
+        struct wait_moment at = moment(now_ns, 1, 9);
+        at.close_ns = now_ns + BOUND_NS;
+        int64_t until_ns = wait_until(&wait, &at);
+        assert_true(until_ns <= at.close_ns);
+        waited += until_ns > now_ns;
+        now_ns = run(&wait, until_ns > now_ns ? until_ns : now_ns, 1, 9, 0);
+    }
+    assert_in_range(waited, 1, 100); /* it is tried now and then */
 }
 
 /* All of them in each batch, which closes in the moment in which the last has come. */
@@ -435,6 +474,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_lone_caller_is_never_waited_with),
         cmocka_unit_test(test_no_cost_no_wait),
+        cmocka_unit_test(test_items_of_other_models_are_no_company),
+        cmocka_unit_test(test_nothing_is_expected_beyond_the_bound),
         cmocka_unit_test(test_callers_in_a_loop),
         cmocka_unit_test(test_callers_come_and_go),
         cmocka_unit_test(test_two_in_turn),

@@ -206,16 +206,34 @@ test_alone(void **state)
     rig_stop(rig);
 }
 
+/* It could wait for twenty seconds each time, for company or for another model's. */
+static void
+test_lone_items_do_not_wait_adaptively(void **state)
+{
+    (void)state;
+    struct rig_stage stage = BATCHES;
+    stage.wait_adaptive = true;
+    struct rig *rig = rig_start_models(stage);
+    load_all(rig, 3);
+    for (uint32_t i = 0; i < 50; i++) {
+        rig_submit(rig, rig_ask(PROBE_ECHO, 0, 1 + i % 3));
+        assert_answers(rig, 1, 1);
+    }
+    rig_wait_counter(rig, 0, WORKER_CLOSED_ADAPTIVE, 50);
+    assert_int_equal(rig_counter(rig, 0, WORKER_BATCHES), 50);
+    rig_stop(rig);
+}
+
 /* Everything comes back once, and of its own model, with many models, several workers, and loads
  * and unloads all the time. */
 static void
-test_storm(void **state)
+storm(bool adaptive)
 {
-    (void)state;
     enum { MODELS = 12, ROUNDS = 60, AT_ONCE = 40 };
     struct rig_stage stage = BATCHES;
     stage.workers = 3;
     stage.batch_wait_ns = NS_PER_MS;
+    stage.wait_adaptive = adaptive;
     struct rig *rig = rig_start_models(stage);
     load_all(rig, MODELS);
     uint32_t back = 0;
@@ -242,6 +260,20 @@ test_storm(void **state)
     rig_stop(rig);
 }
 
+static void
+test_storm(void **state)
+{
+    (void)state;
+    storm(false);
+}
+
+static void
+test_adaptive_storm(void **state)
+{
+    (void)state;
+    storm(true);
+}
+
 int
 main(void)
 {
@@ -254,7 +286,9 @@ main(void)
         cmocka_unit_test(test_held_are_dropped),
         cmocka_unit_test(test_unloaded_while_held),
         cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_lone_items_do_not_wait_adaptively),
         cmocka_unit_test(test_storm),
+        cmocka_unit_test(test_adaptive_storm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

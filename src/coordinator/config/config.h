@@ -49,7 +49,7 @@ struct config_stage {
     uint32_t worker_count;
     uint32_t batch_size;   /* 0: singletons */
     int64_t batch_wait_ns; /* 0: take what is there */
-    char *batch_wait;      /* "fixed" or "adaptive": batch_wait_ns is the most */
+    char *batch_wait;      /* "adaptive": batch_wait_ns is the most; or "fixed" */
     int64_t start_timeout_ns;
     int64_t run_timeout_ns; /* 0: none */
     uint32_t halvings_max;

@@ -95,6 +95,30 @@ check_beside_models(struct config_reader *reader, const struct config_pipeline *
                    "`models`, but every stage has a `model` of its own: no stage would load them");
 }
 
+/* Also sets what the default of `batch_wait_ms` is where it is not that of the table. */
+static void
+check_batch_wait(struct report *report, struct config_stage *stage,
+                 const struct config_given *given)
+{
+    const struct node *const *nodes = given->nodes;
+    bool adaptive = stage->batch_wait != NULL && strcmp(stage->batch_wait, "adaptive") == 0;
+    if (nodes[KEY_BATCH_WAIT_MS] == NULL) {
+        if (!adaptive || stage->batch_size == 0)
+            stage->batch_wait_ns = 0;
+        return;
+    }
+    if (given->refused[KEY_BATCH_WAIT_MS])
+        return;
+    if (stage->batch_wait_ns > 0 && stage->batch_size == 0 && !given->refused[KEY_BATCH_SIZE])
+        report_add(report, nodes[KEY_BATCH_WAIT_MS]->line,
+                   "`batch_wait_ms` without a `batch_size` above 0: requests run one at a time "
+                   "then, and wait for nobody");
+    if (adaptive && nodes[KEY_BATCH_WAIT] != NULL && stage->batch_wait_ns == 0)
+        report_add(report, nodes[KEY_BATCH_WAIT]->line,
+                   "`batch_wait: adaptive` with `batch_wait_ms: 0`, which says how long a batch "
+                   "waits at most: it would never wait");
+}
+
 void
 config_check_stage(struct config_reader *reader, const struct config_pipeline *pipeline,
                    struct config_stage *stage, const struct config_given *given)
@@ -118,20 +142,7 @@ config_check_stage(struct config_reader *reader, const struct config_pipeline *p
                    "`batch_size` is %u, more than the pipeline's %u `slots`: a batch could never "
                    "get full",
                    stage->batch_size, pipeline->slot_count);
-    if (stage->batch_wait_ns > 0 && stage->batch_size == 0 && !given->refused[KEY_BATCH_SIZE])
-        report_add(report, nodes[KEY_BATCH_WAIT_MS]->line,
-                   "`batch_wait_ms` without a `batch_size` above 0: requests run one at a time "
-                   "then, and wait for nobody");
-    bool waits = stage->batch_wait_ns > 0 || given->refused[KEY_BATCH_WAIT_MS];
-    if (stage->batch_wait != NULL && strcmp(stage->batch_wait, "adaptive") == 0 && !waits)
-        report_add(report, nodes[KEY_BATCH_WAIT]->line,
-                   "`batch_wait: adaptive` without a `batch_wait_ms` above 0, which says how long "
-                   "a batch waits at most: it would never wait");
-    if (stage->batch_wait != NULL && strcmp(stage->batch_wait, "adaptive") == 0 &&
-        pipeline->models.root != NULL)
-        report_add(report, nodes[KEY_BATCH_WAIT]->line,
-                   "`batch_wait: adaptive` and the pipeline's `models` exclude each other: what "
-                   "company is worth is learned of a stage, not of each model");
+    check_batch_wait(report, stage, given);
     if (stage->modelet != NULL)
         stage->modelet = config_find_modelet(reader, stage->modelet, nodes[KEY_MODELET]->line);
     if (stage->model_path != NULL)

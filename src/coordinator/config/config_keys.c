@@ -303,7 +303,7 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MODELS] = {WHERE_PIPELINE, CONFIG_MODELS, OPTIONAL, "models", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
     "Models come and go while the pipeline serves, and calls name the model. Not together with "
-    "`local_clients` or `batch_wait: adaptive`."},
+    "`local_clients`."},
 [KEY_STAGES] = {WHERE_PIPELINE, CONFIG_STAGES, REQUIRED, "stages", 1, STAGES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(stages), "What a request passes through, in this order."},
 
@@ -351,14 +351,15 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Requests that the modelet is given together, at most; not more than `slots`. 0: one at a "
     "time."},
 [KEY_BATCH_WAIT_MS] = {WHERE_STAGE, CONFIG_DECIMAL, OPTIONAL, "batch_wait_ms", 0, 60000, "ms",
-    "0", NULL, FIELD_I64, NS_PER_MS, STAGE(batch_wait_ns),
-    "How long the oldest request of a batch waits at this stage for others; fractions are allowed. "
-    "0: what is there goes. Only with `batch_size`."},
+    "2", NULL, FIELD_I64, NS_PER_MS, STAGE(batch_wait_ns),
+    "How long the oldest request of a batch waits at this stage for others, at most; fractions are "
+    "allowed. 0: what is there goes, which is the default of `batch_wait: fixed`. Only with "
+    "`batch_size`."},
 [KEY_BATCH_WAIT] = {WHERE_STAGE, CONFIG_CHOICE, OPTIONAL, "batch_wait", 0, 0, NULL,
-    "fixed", "fixed|adaptive", FIELD_NONE, 0, STAGE(batch_wait),
-    "`fixed`: a batch waits for `batch_wait_ms` unless it gets full. `adaptive`: for so long at "
-    "most, and only while the arrivals seen promise that more company saves more than the waiting "
-    "costs; not at all for a lone caller."},
+    "adaptive", "fixed|adaptive", FIELD_NONE, 0, STAGE(batch_wait),
+    "`adaptive`: a batch waits for `batch_wait_ms` at most, and only while the arrivals seen "
+    "promise that more company saves more than the waiting costs; not at all for a lone caller. "
+    "`fixed`: always for so long, unless it gets full."},
 [KEY_START_TIMEOUT_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "start_timeout_ms", 1, HOUR_MS,
     "ms", "30000", NULL, FIELD_I64, NS_PER_MS, STAGE(start_timeout_ns),
     "A worker that is not ready by then is killed, and started again after a while."},
