@@ -227,7 +227,8 @@ class TestRightOfWay(OverloadTest):
 
 class TestRefusals(OverloadTest):
     config = node(pipeline("puppet", stage("libpuppet.so", params={"folder": "."}), slots=2),
-                  pipeline("slow", sluggish(1)), message_mib=1, caller_metadata="x-tenant")
+                  pipeline("slow", sluggish(1)), pipeline("long", sluggish(1000), slots=2),
+                  message_mib=1, caller_metadata="x-tenant")
 
     def test_priority_is_checked(self):
         for value in ({"int64_param": 4}, {"int64_param": -1}, {"string_param": "high"},
@@ -251,6 +252,26 @@ class TestRefusals(OverloadTest):
         held.result()
         second.result()
         self.shoald.wait_all_returned("puppet")
+
+
+    def test_full_is_told_how_long_it_takes(self):
+        """With runs of a second and both slots taken, a hint of some milliseconds would spend the
+        attempts of a client that obeys it before a slot is free."""
+        self.learn("long")
+        policy = {"methodConfig": [{"name": [{}], "retryPolicy": {
+            "maxAttempts": 4, "initialBackoff": "600s", "maxBackoff": "600s",
+            "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}
+        ahead = [self.start("long") for _ in range(2)]
+        self.shoald.wait_stat("long", lambda stat: stat["slots_used"] == 2, "both slots in use")
+        refused = self.start("long")
+        self.check_refused(refused, "full")
+        self.assertGreaterEqual(pushback(refused), 1000)
+        with Client(self.shoald.target, [("grpc.enable_retries", 1),
+                                         ("grpc.service_config", json.dumps(policy))]) as patient:
+            self.start("long", client=patient).result()
+        for future in ahead:
+            future.result()
+        self.shoald.wait_all_returned("long")
 
 
 class TestUnavailable(OverloadTest):

@@ -118,7 +118,7 @@ test_untested_words_are_left_out(void **state)
     said.ran_ns--;
     assert_int_equal(forecast_of(said, 4, 1).item_ns, 0);
     assert_int_equal(forecast_take_ns(&(struct forecast){0}, 65535), 0);
-    said.is_running = true; /* a run that takes long is a test, too */
+    said.began_ns = NOW - MS; /* a run that takes long is a test, too */
     assert_true(forecast_of(said, 4, 1).item_ns > 0);
     said.ran_ns = 0;
     assert_int_equal(forecast_of(said, 4, 1).item_ns, 0);
@@ -321,6 +321,29 @@ test_hostile_words(void **state)
     }
 }
 
+/* Who finds all slots taken is told by the forecast; without one, by the run that is under way. */
+static void
+test_full_is_told_when_to_come_back(void **state)
+{
+    (void)state;
+    struct forecast slow = forecast_of(words(100 * MS, 0), 0, 1);
+    assert_int_equal(forecast_retry_ms(&slow, 0), 100 + 50 + 1);
+    assert_int_equal(forecast_retry_ms(&slow, 8), 100 + 450 + 1);
+    assert_int_equal(forecast_retry_ms(&slow, 60000), RETRY_MS_MAX);
+    struct forecast_words running = {0};
+    struct forecast unknown = forecast_of(running, 0, 2);
+    assert_int_equal(forecast_retry_ms(&unknown, 8), RETRY_UNKNOWN_MS);
+    running.began_ns = NOW - 3 * NS_PER_S;
+    unknown = forecast_of(running, 0, 2);
+    assert_int_equal(forecast_retry_ms(&unknown, 8), 3001);
+    running.began_ns = 1;
+    unknown = forecast_of(running, 0, 2);
+    assert_int_equal(forecast_retry_ms(&unknown, 8), RETRY_MS_MAX);
+    running.began_ns = NOW + MS; /* from the future: nothing is known */
+    unknown = forecast_of(running, 0, 2);
+    assert_int_equal(forecast_retry_ms(&unknown, 8), RETRY_UNKNOWN_MS);
+}
+
 /* ---- whole overloads ---- */
 
 enum { CLIENTS = 4, QUEUE = 2048 };
@@ -434,6 +457,7 @@ main(void)
         cmocka_unit_test(test_no_limit_no_lateness),
         cmocka_unit_test(test_idle_admits),
         cmocka_unit_test(test_slots_by_priority),
+        cmocka_unit_test(test_full_is_told_when_to_come_back),
         cmocka_unit_test(test_few_slots),
         cmocka_unit_test(test_one_caller_may_not_have_all_slots),
         cmocka_unit_test(test_fair_share),

@@ -39,7 +39,7 @@ words_of(const struct shm_worker *worker)
         .fixed_ns = atomic_load_explicit(&worker->cost_fixed_ns, memory_order_relaxed),
         .item_ns = atomic_load_explicit(&worker->cost_item_ns, memory_order_relaxed),
         .spread_ns = atomic_load_explicit(&worker->cost_spread_ns, memory_order_relaxed),
-        .is_running = atomic_load_explicit(&worker->run_began_ns, memory_order_relaxed) != 0,
+        .began_ns = (int64_t)atomic_load_explicit(&worker->run_began_ns, memory_order_relaxed),
     };
 }
 
@@ -277,12 +277,14 @@ dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, b
 
 /* Of what no verdict refused: by what it is. */
 static enum status
-refuse(struct lane *lane, struct submission *submission, struct error *error)
+refuse(struct lane *lane, struct submission *submission, int64_t now_ns, struct error *error)
 {
     enum counter counter = PIPELINE_REJECTED_INVALID;
     if (error->status == STATUS_RESOURCE_EXHAUSTED) {
         counter = PIPELINE_REJECTED_FULL;
-        submission->retry_ms = RETRY_UNKNOWN_MS;
+        struct forecast forecast = current_forecast(lane, now_ns);
+        submission->retry_ms = forecast_retry_ms(
+            &forecast, atomic_load_explicit(&lane->waiting, memory_order_relaxed));
     } else if (error->status == STATUS_UNAVAILABLE) {
         counter = PIPELINE_REJECTED_UNAVAILABLE;
         submission->retry_ms = RETRY_STARTING_MS;
@@ -337,21 +339,21 @@ lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns, st
         char text[OUTAGE_TEXT_BYTES];
         outage_tell(&lane->outage, (uint32_t)__builtin_ctzll(dead_stages), now_ns, text);
         error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\": %s", lane->info.name, text);
-        return refuse(lane, submission, error);
+        return refuse(lane, submission, now_ns, error);
     }
     if (submission->deadline_ns <= now_ns) {
         error_set(error, STATUS_DEADLINE_EXCEEDED, "the deadline had passed on arrival");
-        return refuse(lane, submission, error);
+        return refuse(lane, submission, now_ns, error);
     }
     if (let_in(lane, submission, now_ns, error) != STATUS_OK)
         return error->status;
     bool reserved = false;
     if (submission->model != NULL && !submission->model_held &&
         model_admit(lane, submission->model, &reserved, error) != STATUS_OK)
-        return refuse(lane, submission, error);
+        return refuse(lane, submission, now_ns, error);
     if (start(lane, submission, reserved, now_ns, error) == STATUS_OK)
         return STATUS_OK;
     if (reserved)
         model_unreserve(lane);
-    return refuse(lane, submission, error);
+    return refuse(lane, submission, now_ns, error);
 }

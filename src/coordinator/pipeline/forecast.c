@@ -33,8 +33,11 @@ at_most(uint64_t value, uint64_t limit)
 void
 forecast_hear(struct forecast_stage *stage, const struct forecast_words *words, int64_t now_ns)
 {
+    bool is_running = words->began_ns > 0 && words->began_ns <= now_ns;
+    if (is_running && now_ns - words->began_ns > stage->run_ns)
+        stage->run_ns = (int64_t)at_most((uint64_t)(now_ns - words->began_ns), COST_NS_MAX);
     bool tested = words->ran_ns > 0 && words->ran_ns <= now_ns &&
-                  (words->is_running || now_ns - words->ran_ns <= TESTED_NS);
+                  (is_running || now_ns - words->ran_ns <= TESTED_NS);
     if (!tested || (words->fixed_ns == 0 && words->item_ns == 0))
         return;
     stage->heard++;
@@ -46,6 +49,8 @@ forecast_hear(struct forecast_stage *stage, const struct forecast_words *words, 
 void
 forecast_add(struct forecast *forecast, const struct forecast_stage *stage)
 {
+    if (stage->run_ns > forecast->run_ns)
+        forecast->run_ns = stage->run_ns;
     if (stage->heard == 0)
         return;
     uint64_t batch = stage->batch_size > 0 ? stage->batch_size : 1;
@@ -121,6 +126,15 @@ retry_ms(int64_t lacking_ns, int64_t queue_ns)
     return wait_ms < RETRY_MS_MAX ? (uint32_t)wait_ms : RETRY_MS_MAX;
 }
 
+uint32_t
+forecast_retry_ms(const struct forecast *forecast, uint32_t waiting)
+{
+    if (forecast->item_ns > 0)
+        return retry_ms(forecast->item_ns, forecast_take_ns(forecast, waiting));
+    uint32_t run_ms = retry_ms(forecast->run_ns, 0);
+    return run_ms > RETRY_UNKNOWN_MS ? run_ms : RETRY_UNKNOWN_MS;
+}
+
 static void
 judge_time(const struct forecast *forecast, const struct demand *demand,
            struct judgement *judgement)
@@ -162,7 +176,7 @@ judge_slots(const struct forecast *forecast, const struct demand *demand,
         return;
     judgement->verdict = verdict;
     judgement->retry_ms = forecast->item_ns == 0
-                              ? RETRY_UNKNOWN_MS
+                              ? forecast_retry_ms(forecast, demand->waiting)
                               : retry_ms(forecast->item_ns * slots, judgement->take_ns);
 }
 

@@ -19,8 +19,8 @@ struct forecast_words {
     uint64_t fixed_ns;
     uint64_t item_ns;
     uint64_t spread_ns;
-    int64_t ran_ns;  /* when its last run ended; 0: none yet */
-    bool is_running; /* one is under way */
+    int64_t ran_ns;   /* when its last run ended; 0: none yet */
+    int64_t began_ns; /* when the one that is under way began; 0: none is */
 };
 
 struct forecast_stage {
@@ -30,6 +30,7 @@ struct forecast_stage {
     uint64_t fixed_ns;   /* sums over those */
     uint64_t item_ns;
     uint64_t spread_ns;
+    int64_t run_ns; /* how long the longest run under way has lasted */
 };
 
 /* All zero: nothing is known, and nobody is refused for it. */
@@ -38,6 +39,7 @@ struct forecast {
     int64_t slope_ns; /* … this for each item in it … */
     int64_t full_ns;  /* … and this at most */
     int64_t item_ns;  /* from one answer to the next when there is always something to do */
+    int64_t run_ns;   /* how long the longest run under way has lasted */
 };
 
 enum { FORECAST_WORDS = sizeof(struct forecast) / sizeof(int64_t) };
@@ -49,6 +51,10 @@ void forecast_add(struct forecast *forecast, const struct forecast_stage *stage)
 
 /* How long a request would take that finds `waiting` others before it. */
 int64_t forecast_take_ns(const struct forecast *forecast, uint32_t waiting);
+
+/* What somebody is told to wait who found all slots or all memory taken, `waiting` requests ahead:
+ * as forecast; where nothing is known, as long again as the run under way has lasted. */
+uint32_t forecast_retry_ms(const struct forecast *forecast, uint32_t waiting);
 
 /* ---- the verdict ---- */
 
@@ -72,8 +78,8 @@ struct judgement {
     uint32_t retry_ms; /* refused: when there should be room */
 };
 
-/* What a refused caller is told to wait: at most; for a slot or memory when nothing is known of how
- * long that takes; for workers that start, which is a matter of a few hundred milliseconds. */
+/* What a refused caller is told to wait: at most; at least when nothing is known; for workers that
+ * start, which is a matter of a few hundred milliseconds. */
 enum { RETRY_MS_MAX = 10000, RETRY_UNKNOWN_MS = 50, RETRY_STARTING_MS = 250 };
 
 struct judgement forecast_judge(const struct forecast *forecast, const struct demand *demand);
