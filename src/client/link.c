@@ -494,9 +494,11 @@ connect_to(const char *path, int64_t timeout_ns, int *connected, struct error *e
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     if (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
         enum status status =
-            errno == EACCES || errno == EPERM ? STATUS_PERMISSION_DENIED : STATUS_UNAVAILABLE;
-        error_set(error, status, "no node at %s that takes local clients: %s", path,
-                  strerror(errno));
+            errno == EACCES || errno == EPERM
+                ? error_set(error, STATUS_PERMISSION_DENIED,
+                            "%s: permission denied: the node's own user and root may connect", path)
+                : error_set(error, STATUS_UNAVAILABLE, "no node at %s that takes local clients: %s",
+                            path, strerror(errno));
         close(fd);
         return status;
     }

@@ -118,6 +118,8 @@ warn_needs_restart(const struct config *was, const struct config *now)
         log_warn("reload_ignored key=metrics needs=restart");
     if (!same_addresses(&was->runtime, &now->runtime))
         log_warn("reload_ignored key=runtime needs=restart");
+    if (!same_text(was->socket_mode, now->socket_mode))
+        log_warn("reload_ignored key=socket_mode needs=restart");
     if (!same_cpus(was, now))
         log_warn("reload_ignored key=cpus needs=restart");
     if (!same_text(was->counters, now->counters))

@@ -22,6 +22,10 @@ connect_to(struct ask *ask, struct error *error)
         return error_set_errno(error, "socket");
     if (connect(ask->fd, (struct sockaddr *)&address, sizeof(address)) == 0)
         return STATUS_OK;
+    if (errno == EACCES || errno == EPERM)
+        return error_set(error, STATUS_PERMISSION_DENIED,
+                         "%s: permission denied: the node's own user and root may ask it",
+                         ask->path);
     return error_set(error, STATUS_UNAVAILABLE,
                      "no node listens at %s (%s): is it running, and is this its --counters?",
                      ask->path, strerror(errno));

@@ -3,7 +3,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -82,6 +84,15 @@ client_call(struct client *client, const char *method, const ProtobufCMessage *r
     return status;
 }
 
+/* The library says only that it could not connect in time. */
+static bool
+is_denied(const char *target)
+{
+    const size_t scheme = strlen("unix:");
+    return strncmp(target, "unix:", scheme) == 0 && access(target + scheme, W_OK) != 0 &&
+           errno == EACCES;
+}
+
 enum status
 client_reach(struct client *client, int64_t deadline_ns, struct error *error)
 {
@@ -91,6 +102,11 @@ client_reach(struct client *client, int64_t deadline_ns, struct error *error)
     enum status status =
         client_call(client, "ServerLive", &request.base, deadline_ns, &response, &bytes, error);
     free(response);
+    if (status == STATUS_DEADLINE_EXCEEDED && is_denied(client->target))
+        return error_set(error, STATUS_PERMISSION_DENIED,
+                         "%.200s: permission denied: the node's `socket_mode`, or its umask, lets "
+                         "others connect",
+                         client->target);
     if (status == STATUS_DEADLINE_EXCEEDED)
         return error_set(error, STATUS_UNAVAILABLE, "no node answers at %.200s%s", client->target,
                          client->tls != NULL ? " over TLS, with these certificates" : "");

@@ -55,7 +55,8 @@ void client_close(struct client *client);
 
 /*
  * Whether anybody speaks gRPC there: any answer will do, an error too. UNAVAILABLE: nobody until
- * `deadline_ns`. Told apart from a node that is late, which answers this one at once.
+ * `deadline_ns`. PERMISSION_DENIED: this user may not connect to the unix socket. Told apart from a
+ * node that is late, which answers this one at once.
  */
 enum status client_reach(struct client *client, int64_t deadline_ns,
                          struct error *error) WARN_UNUSED;

@@ -367,8 +367,9 @@ void rpc_stream_end(struct rpc_stream *stream);
 
 /* ---- listen.c ---- */
 
+/* `socket_mode`: of a unix socket; NULL: as umask says. */
 enum status rpc_listener_open(struct rpc_listener *listener, const char *address,
-                              struct error *error) WARN_UNUSED;
+                              const uint32_t *socket_mode, struct error *error) WARN_UNUSED;
 /* Nobody can connect any more. */
 void rpc_listener_shut(struct rpc_listener *listener);
 /* The same, and removes the socket file if it is still the one we made. */

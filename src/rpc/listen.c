@@ -205,21 +205,25 @@ stale_remove(const char *path, struct error *error)
     return STATUS_OK;
 }
 
-/* The directory is locked, and nothing lies at the path. */
+/* The directory is locked, and nothing lies at the path. The socket's own mode, less umask, is that
+ * of the file when it is made: nobody whom `mode` keeps out can connect before it is set whole. */
 static enum status
-unix_bind(struct rpc_listener *listener, const char *path, struct error *error)
+unix_bind(struct rpc_listener *listener, const char *path, const uint32_t *mode,
+          struct error *error)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return error_set_errno(error, "unix:%s: socket", path);
     struct sockaddr_un address = unix_address(path);
-    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+    if ((mode != NULL && fchmod(fd, *mode) < 0) ||
+        bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
         enum status status = error_set_errno(error, "unix:%s", path);
         close(fd);
         return status;
     }
     struct stat file;
-    if (listen(fd, BACKLOG) < 0 || lstat(path, &file) < 0) {
+    if ((mode != NULL && chmod(path, *mode) < 0) || listen(fd, BACKLOG) < 0 ||
+        lstat(path, &file) < 0) {
         enum status status = error_set_errno(error, "unix:%s", path);
         unlink(path);
         close(fd);
@@ -233,7 +237,8 @@ unix_bind(struct rpc_listener *listener, const char *path, struct error *error)
 }
 
 static enum status
-unix_open(struct rpc_listener *listener, const char *path, struct error *error)
+unix_open(struct rpc_listener *listener, const char *path, const uint32_t *mode,
+          struct error *error)
 {
     if (strlen(path) > UNIX_PATH_BYTES_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,
@@ -247,7 +252,7 @@ unix_open(struct rpc_listener *listener, const char *path, struct error *error)
         return status;
     status = stale_remove(path, error);
     if (status == STATUS_OK)
-        status = unix_bind(listener, path, error);
+        status = unix_bind(listener, path, mode, error);
     close(directory);
     return status;
 }
@@ -255,10 +260,11 @@ unix_open(struct rpc_listener *listener, const char *path, struct error *error)
 /* ---- both ---- */
 
 enum status
-rpc_listener_open(struct rpc_listener *listener, const char *address, struct error *error)
+rpc_listener_open(struct rpc_listener *listener, const char *address, const uint32_t *socket_mode,
+                  struct error *error)
 {
     if (strncmp(address, "unix:", strlen("unix:")) == 0)
-        return unix_open(listener, address + strlen("unix:"), error);
+        return unix_open(listener, address + strlen("unix:"), socket_mode, error);
     return tcp_open(listener, address, error);
 }
 

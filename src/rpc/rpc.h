@@ -192,6 +192,8 @@ struct rpc_server_options {
     /* "port:8033" all interfaces, "127.0.0.1:8033", "[::1]:0", "unix:/path" */
     const char *const *listen;
     size_t listen_count;
+    /* Of unix sockets: who may connect, as chmod has it. NULL: as the process's umask says. */
+    const uint32_t *socket_mode;
     size_t queue_count; /* completion queues, one thread each */
     /* A queue that is not its own and was not stepped yet, instead of one: who steps that handles
      * what comes to this server, too. NULL: its own. */

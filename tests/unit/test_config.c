@@ -587,6 +587,19 @@ test_addresses(void **state)
     expect_bad(KEY_LISTEN, list, "must be at most 107");
 }
 
+static void
+test_socket_mode(void **state)
+{
+    (void)state;
+    struct config config = rig_good(PIPELINES "socket_mode: 0660\n");
+    assert_int_equal(config.socket_mode_bits, 0660);
+    config_free(&config);
+    expect_good(KEY_SOCKET_MODE, "\"777\"");
+    static const char *const bad[] = {"0668", "+660", "-660", "1777", "rwx", "0x1f"};
+    for (size_t i = 0; i < ARRAY_COUNT(bad); i++)
+        expect_bad(KEY_SOCKET_MODE, bad[i], "is no mode such as 0660");
+}
+
 /* One needs no list. */
 static void
 test_http_addresses(void **state)
@@ -764,13 +777,13 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges),         cmocka_unit_test(test_types),
-        cmocka_unit_test(test_texts),          cmocka_unit_test(test_words),
-        cmocka_unit_test(test_keys),           cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_models),         cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_http_addresses), cmocka_unit_test(test_traces),
-        cmocka_unit_test(test_all_at_once),    cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_ranges),      cmocka_unit_test(test_types),
+        cmocka_unit_test(test_texts),       cmocka_unit_test(test_words),
+        cmocka_unit_test(test_keys),        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_models),      cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_socket_mode), cmocka_unit_test(test_http_addresses),
+        cmocka_unit_test(test_traces),      cmocka_unit_test(test_all_at_once),
+        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include "test_rpc_rig.h"
@@ -115,6 +116,31 @@ static void
 place_remove(const struct place *place)
 {
     assert_int_equal(rmdir(place->directory), 0);
+}
+
+/* From the first moment on: none is made with more rights and restricted later. */
+static void
+test_socket_mode(void **state)
+{
+    (void)state;
+    static const uint32_t modes[] = {0600, 0660, 0666, 0777, 0};
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        struct place place = place_make();
+        const char *listen[] = {place.listen};
+        struct rpc_server_options options = rig_options(listen, 1);
+        options.socket_mode = &modes[i];
+        struct rpc_server *server;
+        struct error error = ERROR_NONE;
+        mode_t before = umask(027);
+        if (rpc_server_create(&options, &server, &error) != STATUS_OK)
+            fail_msg("%s", error.text);
+        assert_int_equal(umask(before), 027);
+        struct stat file;
+        assert_int_equal(stat(place.path, &file), 0);
+        assert_int_equal(file.st_mode & ALLPERMS, modes[i]);
+        end(server);
+        place_remove(&place);
+    }
 }
 
 static void
@@ -313,6 +339,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_socket_mode),
         cmocka_unit_test(test_stale_socket_is_replaced),
         cmocka_unit_test(test_living_socket_is_refused),
         cmocka_unit_test(test_other_files_are_not_touched),

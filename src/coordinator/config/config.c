@@ -157,6 +157,7 @@ config_free(struct config *config)
     free(config->counters);
     free(config->compression);
     free(config->log_level);
+    free(config->socket_mode);
     free(config->caller_metadata);
     free(config->sandbox);
     free(config->traces);

@@ -167,6 +167,8 @@ struct config {
     struct config_addresses http;    /* of REST; none: there is none */
     struct config_addresses probes;  /* this and the next: of probes.h; none: there are none */
     struct config_addresses prestop;
+    char *socket_mode; /* of the unix sockets of `listen` and `runtime`; NULL: as umask says */
+    uint32_t socket_mode_bits;
     struct config_addresses runtime; /* of mmesh.ModelRuntime; none: there is none */
     struct config_mesh mesh;
     int *cpus; /* of the coordinator; NULL: not pinned */

@@ -215,6 +215,24 @@ check_runtime(struct config_reader *reader, const struct config_given *given)
                "`runtime`, but no pipeline has `models`: there is nothing to load");
 }
 
+static void
+check_socket_mode(struct config_reader *reader, const struct config_given *given)
+{
+    struct config *config = reader->config;
+    char *end;
+    if (config->socket_mode == NULL)
+        return;
+    unsigned long mode = strtoul(config->socket_mode, &end, 8);
+    if (config->socket_mode[0] < '0' || config->socket_mode[0] > '7' || *end != '\0' ||
+        mode > ACCESSPERMS) {
+        report_add(reader->report, given->nodes[KEY_SOCKET_MODE]->line,
+                   "`socket_mode`: \"%s\" is no mode such as 0660: octal digits, 0777 at most",
+                   config->socket_mode);
+        return;
+    }
+    config->socket_mode_bits = (uint32_t)mode;
+}
+
 void
 config_check_top(struct config_reader *reader, const struct config_given *given)
 {
@@ -226,6 +244,7 @@ config_check_top(struct config_reader *reader, const struct config_given *given)
                    "`caller_metadata`: \"%s\" has capital letters: keys of metadata are in lower "
                    "case",
                    config->caller_metadata);
+    check_socket_mode(reader, given);
     check_traces(reader, given);
     if (given->nodes[KEY_PIPELINES] == NULL && config->mesh.runtime == NULL)
         report_add(reader->report, 1, "`pipelines` is missing: the top level needs it (%s)",

@@ -73,6 +73,7 @@ enum config_key_index {
     KEY_PROBES,
     KEY_PRESTOP,
     KEY_RUNTIME,
+    KEY_SOCKET_MODE,
     KEY_CPUS,
     KEY_FRONT_THREADS,
     KEY_MESSAGE_MIB,

@@ -653,6 +653,7 @@ server_options(struct front *front)
     return (struct rpc_server_options){
         .listen = replaced ? front->options.listen : (const char *const *)config->listen.items,
         .listen_count = replaced ? front->options.listen_count : config->listen.count,
+        .socket_mode = config->socket_mode != NULL ? &config->socket_mode_bits : NULL,
         .queue_count = config->front_threads,
         .message_bytes_max = config->message_bytes_max,
         .compression = config->compression != NULL && strcmp(config->compression, "off") == 0

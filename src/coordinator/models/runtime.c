@@ -454,6 +454,7 @@ bind_own(struct runtime *runtime, struct error *error)
     struct rpc_server_options options = {
         .listen = listen,
         .listen_count = runtime->place.own_count,
+        .socket_mode = config->socket_mode != NULL ? &config->socket_mode_bits : NULL,
         .queue_count = 1,
         .message_bytes_max = config->message_bytes_max,
         .concurrent_streams_max = CONCURRENT_STREAMS_MAX,
