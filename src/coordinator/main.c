@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -15,7 +16,7 @@
 #define SHOAL_VERSION "0.1.0"
 #endif
 
-enum { LISTEN_MAX = 16, EXIT_USAGE = 2, PATH_BYTES = 4096 };
+enum { LISTEN_MAX = 16, EXIT_USAGE = 2, PATH_BYTES = 4096, DESCRIPTORS_MAX = 1 << 20 };
 
 /*
  * jemalloc reads this if it is there; MALLOC_CONF in the environment overrides it. gRPC makes an
@@ -138,6 +139,20 @@ find_worker(char *path, size_t room)
     snprintf(slash + 1, room - (size_t)(slash + 1 - path), "shoal-worker");
 }
 
+/* As many descriptors as the system lets this process have, not as few as it gives to those that do
+ * not ask. */
+static void
+raise_descriptors(void)
+{
+    struct rlimit files;
+    CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
+    rlim_t most = files.rlim_max < DESCRIPTORS_MAX ? files.rlim_max : DESCRIPTORS_MAX;
+    if (files.rlim_cur >= most)
+        return;
+    files.rlim_cur = most;
+    CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -156,5 +171,6 @@ main(int argc, char **argv)
     if (access(arguments.node.worker_program, X_OK) != 0)
         return usage_error("no worker program at ", arguments.node.worker_program);
     arguments.node.config_path = argv[optind];
+    raise_descriptors();
     return arguments.check ? node_check(&arguments.node) : node_run(&arguments.node);
 }

@@ -40,7 +40,6 @@ enum {
     EXIT_CLEAN = 0,
     EXIT_REFUSED = 2,
     PUBLISH_MS = 250,
-    DESCRIPTORS_MAX = 1 << 20, /* beyond what anybody has connections for */
     DRAIN_LOOK_MS = 5,
     HANG_UP_MS = 5000, /* so long, who has waited for the drain may ask what came of it */
     MESH_LOOK_MS = 5
@@ -471,21 +470,6 @@ watch_signals(struct node *node, struct error *error)
     return STATUS_OK;
 }
 
-/* As many descriptors as the system lets this process have, not as few as it gives to those that do
- * not ask. */
-static void
-raise_descriptors(void)
-{
-    struct rlimit files;
-    CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
-    rlim_t most = files.rlim_max < DESCRIPTORS_MAX ? files.rlim_max : DESCRIPTORS_MAX;
-    if (files.rlim_cur >= most)
-        return;
-    files.rlim_cur = most;
-    if (setrlimit(RLIMIT_NOFILE, &files) < 0)
-        log_warn("descriptors_not_raised to=%llu", (unsigned long long)most);
-}
-
 /* Most descriptors are for workers and gRPC, whatever comes over HTTP. */
 static uint32_t
 http_connections_max(void)
@@ -782,7 +766,6 @@ node_run(const struct node_options *options)
     node->options = options;
     node->signal_fd = -1;
     node->accepts = true;
-    raise_descriptors();
     node->source = config_source_create(&config);
     int level = options->log_level;
     if (level < 0 && node->source->config.log_level != NULL)

@@ -14,9 +14,11 @@
  * library shuts a socket down before it closes it (EPOLLHUP), and by it one connection can be shut
  * down without the library's help; both need no lock of the library's.
  *
- * Threads. The accepting thread owns epoll and the list of free places. `lock` guards the
- * connections, which the stepping threads look up to shut one down, and the order of handing over
- * and stopping: behind rpc_acceptor_stop the handler is not called any more.
+ * Threads. The accepting thread owns epoll and the list of free places. It does not call the
+ * handler: the library reads there and then what has come, for as long as more comes, and whoever
+ * floods it would have the one thread that can stop him. So stepping threads do, by a post; what
+ * they may be kept with is what they are kept with anyway. `lock` guards the connections and is not
+ * held meanwhile; `handing` is: behind rpc_acceptor_stop the handler is not called any more.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -54,18 +56,34 @@ struct peer {
 };
 
 struct connection {
-    int fd; /* our duplicate; -1: the place is free */
+    int fd;        /* our duplicate; -1: the place is free */
+    int handed;    /* the library's, until it has it; else -1 */
+    int listening; /* that it came from */
+    struct connection *next_handed;
     bool is_cut;
+    uint64_t resets; /* since it began */
+    uint64_t bucket; /* of rpc_acceptor_fill */
+    int64_t filled_ns;
     uint32_t listener;
     uint32_t next_free;
     struct peer peer;
 };
 
+/* What a queue is to take over. */
+struct hand {
+    struct rpc_post post; /* first: it is what `run` is given */
+    struct rpc_acceptor *acceptor;
+    struct connection *first; /* under the acceptor's lock */
+};
+
 struct rpc_acceptor {
     struct rpc_server *server;
-    bool has_queues;  /* under `lock`: of the server; to be woken */
-    int64_t watch_ns; /* when they are woken next */
-    void **handler;   /* the library's; its first word is its table */
+    struct hand *hands;      /* one for each queue */
+    pthread_mutex_t handing; /* held while the handler is called; taken before `lock` */
+    bool stopped_handing;    /* under `handing` */
+    bool has_queues;         /* under `lock`: of the server; to be woken */
+    int64_t watch_ns;        /* when they are woken next */
+    void **handler;          /* the library's; its first word is its table */
     struct rpc_listener *listeners;
     uint32_t listener_count;
     uint32_t *used; /* connections of each listener */
@@ -150,7 +168,7 @@ connections_create(struct rpc_acceptor *acceptor)
         acceptor->per_peer_max = (acceptor->connections_max + 1) / 2;
     acceptor->connections = rpc_allocate(acceptor->connection_count, sizeof(struct connection));
     for (uint32_t i = 0; i < acceptor->connection_count; i++)
-        acceptor->connections[i] = (struct connection){.fd = -1, .next_free = i + 1};
+        acceptor->connections[i] = (struct connection){.fd = -1, .handed = -1, .next_free = i + 1};
 }
 
 static bool
@@ -168,12 +186,30 @@ has_room(const struct rpc_acceptor *acceptor, uint32_t listener, const struct pe
     return of_peer < acceptor->per_peer_max;
 }
 
+/* It ended before a stepping thread came to it. */
+static void
+unhand(struct rpc_acceptor *acceptor, struct connection *connection)
+{
+    for (size_t i = 0; i < acceptor->server->queue_count; i++) {
+        struct connection **at = &acceptor->hands[i].first;
+        while (*at != NULL && *at != connection)
+            at = &(*at)->next_handed;
+        if (*at == NULL)
+            continue;
+        *at = connection->next_handed;
+        close(connection->handed);
+        connection->handed = -1;
+    }
+}
+
 static void
 connection_close(struct rpc_acceptor *acceptor, uint32_t index)
 {
     pthread_mutex_lock(&acceptor->lock);
     struct connection *connection = &acceptor->connections[index];
     CHECK(connection->fd >= 0);
+    if (connection->handed >= 0)
+        unhand(acceptor, connection);
     /* The library may still have the socket, so closing this descriptor would not end the watch. */
     CHECK(epoll_ctl(acceptor->epoll, EPOLL_CTL_DEL, connection->fd, NULL) == 0);
     close(connection->fd);
@@ -234,13 +270,51 @@ on_plenty(struct rpc_acceptor *acceptor)
     pthread_mutex_unlock(&acceptor->lock);
 }
 
-/* Under the lock. The library takes `fd` over. */
+/* The library takes `fd` over. Under `handing`: the handler is still there. */
 static void
-hand_over(struct rpc_acceptor *acceptor, int listening, int fd)
+call_handler(struct rpc_acceptor *acceptor, int listening, int fd)
 {
     void (**table)(void *, int, int, grpc_byte_buffer *) =
-        (void (**)(void *, int, int, grpc_byte_buffer *)) * (void **)acceptor->handler;
+        (void (**)(void *, int, int, grpc_byte_buffer *))(*acceptor->handler);
     table[VTABLE_HANDLE](acceptor->handler, listening, fd, NULL);
+}
+
+static void
+give(struct rpc_acceptor *acceptor, int listening, int fd)
+{
+    pthread_mutex_lock(&acceptor->handing);
+    bool stopped = acceptor->stopped_handing;
+    if (!stopped)
+        call_handler(acceptor, listening, fd);
+    pthread_mutex_unlock(&acceptor->handing);
+    if (!stopped)
+        return;
+    (void)shutdown(fd, SHUT_RDWR);
+    close(fd);
+}
+
+/* On a stepping thread. */
+static void
+give_all(struct rpc_post *post)
+{
+    struct hand *hand = (struct hand *)post;
+    struct rpc_acceptor *acceptor = hand->acceptor;
+    for (;;) {
+        pthread_mutex_lock(&acceptor->lock);
+        struct connection *connection = hand->first;
+        int fd = -1;
+        int listening = -1;
+        if (connection != NULL) {
+            fd = connection->handed;
+            listening = connection->listening;
+            hand->first = connection->next_handed;
+            connection->handed = -1;
+        }
+        pthread_mutex_unlock(&acceptor->lock);
+        if (connection == NULL)
+            return;
+        give(acceptor, listening, fd);
+    }
 }
 
 /* 0, or the error of what is lacking. */
@@ -259,10 +333,19 @@ take(struct rpc_acceptor *acceptor, uint32_t listener, int listening, int fd,
     if (is_kept) {
         struct connection *connection = &acceptor->connections[acceptor->free];
         acceptor->free = connection->next_free;
-        *connection = (struct connection){.fd = copy, .listener = listener, .peer = peer};
+        struct hand *hand =
+            &acceptor->hands[acceptor->figures.accepted++ % acceptor->server->queue_count];
+        *connection = (struct connection){.fd = copy,
+                                          .handed = fd,
+                                          .listening = listening,
+                                          .next_handed = hand->first,
+                                          .listener = listener,
+                                          .peer = peer};
+        hand->first = connection;
         acceptor->used[listener]++;
         acceptor->figures.connections++;
-        hand_over(acceptor, listening, fd);
+        rpc_queue_post(rpc_server_queue(acceptor->server, (size_t)(hand - acceptor->hands)),
+                       &hand->post);
     } else {
         code = taken ? errno : 0;
         acceptor->figures.refused++;
@@ -324,12 +407,25 @@ on_event(struct rpc_acceptor *acceptor, const struct epoll_event *event)
     }
 }
 
+/* When to look again; TIME_NEVER_NS: when somebody connects. */
+static int64_t
+look_for_floods(struct rpc_acceptor *acceptor)
+{
+    struct rpc_server *server = acceptor->server;
+    struct rpc_call_counts counts = {
+        .connections = rpc_acceptor_figures(acceptor).connections,
+        .released = atomic_load_explicit(&server->released, memory_order_relaxed)};
+    counts.arrived = atomic_load_explicit(&server->arrived, memory_order_relaxed);
+    return rpc_flood_look(server->flood, acceptor, &counts);
+}
+
 /* How long to wait for an event at most. The queues look at their calls now and then, as long as
  * somebody is connected. */
 static int
 wake_queues(struct rpc_acceptor *acceptor)
 {
     int64_t now_ns = clock_now_ns();
+    int64_t look_ns = look_for_floods(acceptor);
     pthread_mutex_lock(&acceptor->lock);
     bool watches = acceptor->has_queues && acceptor->figures.connections > 0;
     if (watches && now_ns >= acceptor->watch_ns) {
@@ -343,7 +439,10 @@ wake_queues(struct rpc_acceptor *acceptor)
     pthread_mutex_unlock(&acceptor->lock);
     if (!acceptor->is_listening)
         return AGAIN_MS;
-    return watches ? RPC_WATCH_MS : -1;
+    if (look_ns == TIME_NEVER_NS)
+        return watches ? RPC_WATCH_MS : -1;
+    int64_t wait_ms = (look_ns - now_ns) / NS_PER_MS + 1;
+    return wait_ms < 1 ? 1 : wait_ms < RPC_WATCH_MS ? (int)wait_ms : RPC_WATCH_MS;
 }
 
 static bool
@@ -359,7 +458,7 @@ static void *
 acceptor_run(void *context)
 {
     struct rpc_acceptor *acceptor = context;
-    pthread_setname_np(pthread_self(), "shoal:accept");
+    pthread_setname_np(pthread_self(), "shoald:accept");
     struct epoll_event events[EVENTS_PER_TURN];
     while (!has_ended(acceptor)) {
         int count = epoll_wait(acceptor->epoll, events, EVENTS_PER_TURN, wake_queues(acceptor));
@@ -390,6 +489,10 @@ rpc_acceptor_create(const struct rpc_acceptor_options *options)
     acceptor->figures.is_accepting = true;
     acceptor->is_listening = true;
     CHECK(pthread_mutex_init(&acceptor->lock, NULL) == 0);
+    CHECK(pthread_mutex_init(&acceptor->handing, NULL) == 0);
+    acceptor->hands = rpc_allocate(options->server->queue_count, sizeof(*acceptor->hands));
+    for (size_t i = 0; i < options->server->queue_count; i++)
+        acceptor->hands[i] = (struct hand){.post.run = give_all, .acceptor = acceptor};
     connections_create(acceptor);
     acceptor->epoll = epoll_create1(EPOLL_CLOEXEC);
     acceptor->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -406,6 +509,9 @@ rpc_acceptor_create(const struct rpc_acceptor_options *options)
 void
 rpc_acceptor_stop(struct rpc_acceptor *acceptor)
 {
+    pthread_mutex_lock(&acceptor->handing);
+    acceptor->stopped_handing = true;
+    pthread_mutex_unlock(&acceptor->handing);
     pthread_mutex_lock(&acceptor->lock);
     acceptor->stopped = true;
     for (uint32_t i = 0; i < acceptor->listener_count; i++)
@@ -422,12 +528,17 @@ rpc_acceptor_destroy(struct rpc_acceptor *acceptor)
     uint64_t one = 1;
     CHECK(write(acceptor->wake, &one, sizeof(one)) == (ssize_t)sizeof(one));
     CHECK(pthread_join(acceptor->thread, NULL) == 0);
-    for (uint32_t i = 0; i < acceptor->connection_count; i++)
+    for (uint32_t i = 0; i < acceptor->connection_count; i++) {
         if (acceptor->connections[i].fd >= 0)
             close(acceptor->connections[i].fd);
+        if (acceptor->connections[i].handed >= 0)
+            close(acceptor->connections[i].handed);
+    }
     close(acceptor->epoll);
     close(acceptor->wake);
     pthread_mutex_destroy(&acceptor->lock);
+    pthread_mutex_destroy(&acceptor->handing);
+    free(acceptor->hands);
     free(acceptor->connections);
     free(acceptor->used);
     free(acceptor);
@@ -442,6 +553,16 @@ rpc_acceptor_figures(struct rpc_acceptor *acceptor)
     struct rpc_figures figures = acceptor->figures;
     pthread_mutex_unlock(&acceptor->lock);
     return figures;
+}
+
+/* With what it has received and nobody has read: the library would read that first, and be busy
+ * with it for as long as the attack has lasted. */
+static void
+abort_connection(int fd)
+{
+    const struct sockaddr none = {.sa_family = AF_UNSPEC};
+    if (connect(fd, &none, sizeof(none)) < 0)
+        (void)shutdown(fd, SHUT_RDWR);
 }
 
 void
@@ -478,8 +599,34 @@ rpc_acceptor_cut(struct rpc_acceptor *acceptor, const char *peer_text)
             continue;
         connection->is_cut = true;
         acceptor->figures.cut++;
-        (void)shutdown(connection->fd, SHUT_RDWR);
+        abort_connection(connection->fd);
     }
     pthread_mutex_unlock(&acceptor->lock);
     return found;
+}
+
+uint64_t
+rpc_acceptor_fill(struct rpc_acceptor *acceptor, const char *peer_text, uint64_t count,
+                  uint64_t per_s, int64_t now_ns)
+{
+    struct peer peer;
+    uint64_t bucket = 0;
+    if (!peer_parse(peer_text, &peer))
+        return 0;
+    pthread_mutex_lock(&acceptor->lock);
+    for (uint32_t i = 0; i < acceptor->connection_count; i++) {
+        struct connection *connection = &acceptor->connections[i];
+        if (connection->fd < 0 || connection->peer.port != peer.port ||
+            !same_machine(&connection->peer, &peer))
+            continue;
+        uint64_t leaked = (uint64_t)((now_ns - connection->filled_ns) / NS_PER_MS) * per_s / 1000;
+        connection->bucket = connection->bucket > leaked ? connection->bucket - leaked : 0;
+        connection->bucket += count - connection->resets;
+        connection->resets = count;
+        connection->filled_ns = now_ns;
+        bucket = connection->bucket;
+        break;
+    }
+    pthread_mutex_unlock(&acceptor->lock);
+    return bucket;
 }

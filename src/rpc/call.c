@@ -318,6 +318,7 @@ call_on_arrived(struct rpc_call *call, bool ok)
         call_release(call);
         return;
     }
+    atomic_fetch_add_explicit(&server->arrived, 1, memory_order_relaxed);
     if (!atomic_load_explicit(&server->stopping, memory_order_relaxed))
         rpc_call_arm(call->queue, call->arm);
     atomic_store_explicit(&call->pending, 2, memory_order_relaxed); /* ENDED and CLOSED */
@@ -346,6 +347,7 @@ call_on_last(struct rpc_call *call)
     if (is_stream(call))
         rpc_stream_end(call->stream);
     grpc_call_unref(call->core);
+    atomic_fetch_add_explicit(&call->arm->server->released, 1, memory_order_relaxed);
     call_release(call);
 }
 

@@ -31,6 +31,8 @@ enum {
     RPC_RECONNECT_MS_MAX = 1000,
     RPC_CONNECT_MS = 1000,
     RPC_LISTENER_FDS_MAX = 8,
+    RPC_PEER_TEXT_MAX = 128,
+    RPC_READ_BYTES_MAX = 1 << 17, /* at once, of one connection: others are not kept for longer */
     RPC_CONNECTIONS_DEFAULT = 2048,
     RPC_WATCH_MS = 200,       /* how often calls are looked at, as long as there are connections */
     RPC_HANDSHAKE_MS = 20000, /* from connecting to the first settings of HTTP/2 */
@@ -201,6 +203,9 @@ struct rpc_server {
     struct rpc_tls_use tls;
     void *handler; /* the library's, of its listener "external:" */
     struct rpc_acceptor *acceptor;
+    struct rpc_flood *flood;
+    _Atomic uint64_t arrived;  /* calls that were shown to us */
+    _Atomic uint64_t released; /* of these, over */
     struct rpc_queue *queues;
     size_t queue_count;
     struct rpc_tag stopped_tag;
@@ -399,6 +404,32 @@ bool rpc_acceptor_cut(struct rpc_acceptor *acceptor, const char *peer);
 void rpc_acceptor_count_cut(struct rpc_acceptor *acceptor);
 /* The server's queues have it no more: they are not woken again. */
 void rpc_acceptor_forget_queues(struct rpc_acceptor *acceptor);
+
+/* Resets of a connection, `count` of them since it began, in a bucket that leaks so many a second:
+ * how full it is. 0: there is no such connection. Accepting thread. */
+uint64_t rpc_acceptor_fill(struct rpc_acceptor *acceptor, const char *peer, uint64_t count,
+                           uint64_t per_s, int64_t now_ns);
+
+/* ---- flood.c ---- */
+
+/* Of a server: connections, calls that were shown to the stepping threads, and those of them that
+ * are over. */
+struct rpc_call_counts {
+    uint64_t connections;
+    uint64_t arrived;
+    uint64_t released;
+};
+
+struct rpc_flood;
+
+/* The library's server, and what is needed to look at its connections. */
+grpc_server *rpc_flood_server_create(const grpc_channel_args *args, size_t streams_max,
+                                     struct rpc_flood **flood);
+void rpc_flood_destroy(struct rpc_flood *flood);
+/* Accepting thread, not under the acceptor's lock. Returns when to look again; TIME_NEVER_NS: when
+ * somebody has connected. */
+int64_t rpc_flood_look(struct rpc_flood *flood, struct rpc_acceptor *acceptor,
+                       const struct rpc_call_counts *counts);
 
 /* ---- client.c, client_call.c ---- */
 

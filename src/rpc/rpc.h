@@ -238,6 +238,7 @@ enum status rpc_server_create(const struct rpc_server_options *options, struct r
 
 /* What a server's connections are. */
 struct rpc_figures {
+    uint64_t accepted;    /* that there ever were */
     uint64_t connections; /* that are open */
     uint64_t refused;     /* one too many, of all or of a machine */
     uint64_t cut;         /* ended here, because of what they did */

@@ -39,7 +39,9 @@ args_add_server(struct rpc_args *args, const struct rpc_server_options *options)
     if (options->compression == RPC_COMPRESSION_OFF)
         rpc_args_add(args, GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
                      1 << GRPC_COMPRESS_NONE);
-    rpc_args_add(args, GRPC_ARG_ENABLE_CHANNELZ, 0);
+    rpc_args_add(args, GRPC_ARG_ENABLE_CHANNELZ, 1); /* flood.c looks at its counts */
+    rpc_args_add(args, GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0);
+    rpc_args_add(args, GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, RPC_READ_BYTES_MAX);
     rpc_args_add_limit(args, GRPC_ARG_MAX_METADATA_SIZE, options->metadata_bytes_max);
     rpc_args_add_limit(args, GRPC_ARG_MAX_CONCURRENT_STREAMS, options->concurrent_streams_max);
     rpc_args_add(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -57,8 +59,8 @@ server_create_core(struct rpc_server *server, const struct rpc_server_options *o
     rpc_args_add_pointer(&args, EXTERNAL, &server->handler);
     server->message_bytes_max = rpc_args_add_message(&args, options->message_bytes_max);
     grpc_channel_args core_args = {.num_args = args.count, .args = args.items};
-    server->core = grpc_server_create(&core_args, NULL);
-    CHECK(server->core != NULL);
+    server->core =
+        rpc_flood_server_create(&core_args, options->concurrent_streams_max, &server->flood);
 }
 
 /* Hot methods first, each with its own arm; the last arm takes everything else. */
@@ -286,6 +288,7 @@ rpc_server_destroy(struct rpc_server *server)
         rpc_queue_fini(&server->queues[i]);
     for (size_t i = 0; i < server->listener_count; i++)
         rpc_listener_close(&server->listeners[i]);
+    rpc_flood_destroy(server->flood);
     free(server->listeners);
     free(server->queues);
     free(server->arms);

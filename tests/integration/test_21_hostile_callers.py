@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """One caller who takes all there is of something: connections, descriptors, slots of answers that it
-does not take. The others are served all the same, or again as soon as there is room.
+does not take, streams. The others are served all the same, or again as soon as there is room.
 
 All callers are real sockets, the hostile ones speak HTTP/2 by themselves (shoal_http2.py). Nothing
 is timed: each wait is for what is sure to happen. ctest: timeout=240
 """
 
+import re
 import subprocess
+import threading
+import time
 import unittest
 
 import shoal_fixture
 from shoal_client import INFERENCE, Client, failure
 from shoal_fixture import Shoald, node, pipeline, stage, wait_until
-from shoal_http2 import Http2
+from shoal_http2 import (DATA, END_HEADERS, HEADERS, RST_STREAM, Http2, frame, grpc_message,
+                         request_headers)
 from shoal_rest import ANY_PORT, Rest, port_of
 
 INFER = f"/{INFERENCE}/ModelInfer"
@@ -96,6 +100,68 @@ class TestConnections(unittest.TestCase):
             self.assertGreater(shoald.stat()["grpc_lacks"], 0)
             shoald.wait_log("grpc_not_accepting")
             shoald.wait_log("grpc_accepting")
+
+
+class TestFloods(unittest.TestCase):
+    """Streams by the ten thousand, in ways that the limit of concurrent streams does not stop. Who does
+    that is disconnected; another caller is served all the time; memory is given back."""
+
+    config = node(pipeline("echo", stage("libecho.so"), slots=64), message_mib=1)
+    MEMORY_KIB = 200 << 10  # more than an attack may take, far less than 100,000 streams do
+
+    def flood(self, attack):
+        with Limited(self.config, 1024) as shoald, Client(shoald.target) as client:
+            client.infer_raw("echo", X)
+            before = self.memory_kib(shoald, "VmRSS")
+            times = []
+            with Http2(("127.0.0.1", shoald.port), acknowledge=False) as hostile:
+                sender = threading.Thread(target=self.send, args=(hostile, attack))
+                sender.start()
+                while sender.is_alive() or shoald.stat()["grpc_cut"] == 0:
+                    begun = time.monotonic()
+                    client.infer_raw("echo", X)
+                    times.append(time.monotonic() - begun)
+                sender.join()
+            shoald.wait_node(lambda stat: stat["grpc_connections"] == 1, "the end of the attack")
+            highest = self.memory_kib(shoald, "VmHWM")
+            print(f"calls={len(times)} longest_ms={1000 * max(times):.0f} memory_kib={before} "
+                  f"highest_kib={highest} now_kib={self.memory_kib(shoald, 'VmRSS')}", flush=True)
+            self.assertLess(highest - before, self.MEMORY_KIB)
+            wait_until(lambda: self.memory_kib(shoald, "VmRSS") - before < self.MEMORY_KIB / 2,
+                       "memory to be given back")
+
+    @staticmethod
+    def memory_kib(shoald, name):
+        status = shoal_fixture.read_proc(shoald.pid, "status")
+        return int(re.search(rf"{name}:\s+(\d+)", status).group(1))
+
+    @staticmethod
+    def send(hostile, attack):
+        try:
+            for data in attack(hostile):
+                hostile.send(data)
+        except OSError:
+            pass  # disconnected, as it should be
+
+    def test_settings_never_acknowledged(self):
+        block = request_headers(INFER)
+        self.flood(lambda hostile: (
+            b"".join(frame(HEADERS, END_HEADERS, stream, block) for stream in hostile.streams(500))
+            for _ in range(200)))
+
+    def test_rapid_reset(self):
+        block = request_headers(INFER)
+        reset = (8).to_bytes(4, "big")
+        self.flood(lambda hostile: (
+            b"".join(frame(HEADERS, END_HEADERS, stream, block) + frame(RST_STREAM, 0, stream, reset)
+                     for stream in hostile.streams(500)) for _ in range(1000)))
+
+    def test_half_sent_messages(self):
+        block = request_headers(INFER)
+        part = grpc_message(bytes(2000))[:1000]
+        self.flood(lambda hostile: (
+            b"".join(frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, 0, stream, part)
+                     for stream in hostile.streams(100)) for _ in range(500)))
 
 
 class TestAnswersNotTaken(unittest.TestCase):

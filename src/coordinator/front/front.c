@@ -28,8 +28,8 @@ enum {
      * that is armed costs something at every event. */
     ARMED_CALLS = 64,
     ARMED_CALLS_OTHER = 16,
-    HOT_BOUND_MAX = 4, /* methods of pipelines that have armed calls of their own */
-    CONCURRENT_STREAMS_MAX = 4096,
+    HOT_BOUND_MAX = 4,             /* methods of pipelines that have armed calls of their own */
+    CONCURRENT_STREAMS_MAX = 1024, /* 13 KB each before anything is known of them: rpc/flood.c */
     METADATA_BYTES_MAX = 64 * 1024
 };
 

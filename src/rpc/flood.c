@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections that flood the server with streams. The library keeps to the limit of concurrent
+ * streams only when the other side has acknowledged it, makes a call of 13 KB for each stream
+ * before anything of its message has come, and has no limit of resets. Nothing of that reaches us:
+ * a call is shown when its message is whole. What tells is channelz, the library's own counts, of
+ * the server and of each connection: streams begun, ended well, ended badly.
+ *
+ * The accepting thread looks at them, often when there is traffic and seldom when there is none.
+ * The server's figures are one look; those of each connection are looked at when more calls were
+ * begun than were shown here, or live, than is usual. Of a connection
+ *
+ *   1. more streams may not be open than the limit says, acknowledged or not;
+ *   2. resets fill a bucket that leaks RESETS_PER_S, and has room for what is open at once, twice;
+ *   3. when all together have more than NODE_CONNECTIONS times the limit, the one with most goes.
+ *
+ * Memory of what was dropped is given back to the system a moment later.
+ */
+#include <grpc/grpc.h>
+#include <grpc/support/alloc.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "rpc/internal.h"
+
+enum {
+    UNSEEN_MAX = 256, /* calls that were begun and not shown, beyond what was found harmless */
+    RESETS_PER_S = 1000,
+    NODE_CONNECTIONS = 16,
+    SOCKETS_PER_PAGE = 100,
+    STREAMS_DEFAULT = 4096, /* where the server has no limit */
+    BUSY_MS = 20,
+    IDLE_MS = 50,
+    BUSY_CALLS = 16, /* between two looks: less is no traffic */
+    TRIM_MS = 1000,
+};
+
+struct rpc_flood {
+    long server; /* its number, of channelz */
+    uint64_t streams_max;
+    uint64_t begun;    /* of the last look */
+    uint64_t harmless; /* calls not shown, when all connections were looked at */
+    int64_t next_ns;
+    int64_t trim_ns; /* 0: nothing is to be given back */
+};
+
+/* Servers are numbered as they are made: what is made under the lock is the last one. */
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+
+/* The number behind a key in the library's JSON; 0: it is not there. */
+static uint64_t
+number_of(const char *json, const char *key)
+{
+    const char *at = json == NULL ? NULL : strstr(json, key);
+    return at == NULL ? 0 : strtoull(at + strlen(key), NULL, 10);
+}
+
+static long
+newest_server(void)
+{
+    static const char key[] = "\"serverId\":\"";
+    long newest = 0;
+    for (bool end = false; !end;) {
+        char *json = grpc_channelz_get_servers(newest + 1);
+        CHECK(json != NULL);
+        for (const char *at = strstr(json, key); at != NULL; at = strstr(at + 1, key))
+            newest = strtol(at + strlen(key), NULL, 10);
+        end = strstr(json, "\"end\":true") != NULL;
+        gpr_free(json);
+    }
+    return newest;
+}
+
+grpc_server *
+rpc_flood_server_create(const grpc_channel_args *args, size_t streams_max, struct rpc_flood **flood)
+{
+    pthread_mutex_lock(&making);
+    grpc_server *server = grpc_server_create(args, NULL);
+    CHECK(server != NULL);
+    *flood = rpc_allocate(1, sizeof(**flood));
+    (*flood)->server = newest_server();
+    (*flood)->streams_max = streams_max > 0 ? streams_max : STREAMS_DEFAULT;
+    pthread_mutex_unlock(&making);
+    return server;
+}
+
+void
+rpc_flood_destroy(struct rpc_flood *flood)
+{
+    free(flood);
+}
+
+/* ---- one connection ---- */
+
+struct crowd {
+    struct rpc_flood *flood;
+    struct rpc_acceptor *acceptor;
+    int64_t now_ns;
+    uint64_t streams;             /* of all connections */
+    uint64_t most;                /* of one of them */
+    char peer[RPC_PEER_TEXT_MAX]; /* which that is */
+};
+
+static void
+cut(struct crowd *crowd, const char *peer)
+{
+    if (rpc_acceptor_cut(crowd->acceptor, peer))
+        crowd->flood->trim_ns = crowd->now_ns + TRIM_MS * (int64_t)NS_PER_MS;
+}
+
+static void
+look_at_connection(struct crowd *crowd, const char *peer, long socket)
+{
+    char *json = grpc_channelz_get_socket(socket);
+    uint64_t begun = number_of(json, "\"streamsStarted\":\"");
+    uint64_t good = number_of(json, "\"streamsSucceeded\":\"");
+    uint64_t bad = number_of(json, "\"streamsFailed\":\"");
+    gpr_free(json);
+    uint64_t open = begun > good + bad ? begun - good - bad : 0;
+    uint64_t resets = rpc_acceptor_fill(crowd->acceptor, peer, bad, RESETS_PER_S, crowd->now_ns);
+    crowd->streams += open;
+    if (open > crowd->flood->streams_max || resets > 2 * crowd->flood->streams_max) {
+        crowd->streams -= open;
+        cut(crowd, peer);
+    } else if (open > crowd->most) {
+        crowd->most = open;
+        memcpy(crowd->peer, peer, strlen(peer) + 1);
+    }
+}
+
+/* "name":"chttp2 PEER","socketId":"7" */
+static const char *
+next_connection(const char *at, char peer[RPC_PEER_TEXT_MAX], long *socket)
+{
+    static const char name[] = "\"name\":\"chttp2 ";
+    static const char number[] = "\"socketId\":\"";
+    at = strstr(at, name);
+    const char *from = at == NULL ? NULL : at + strlen(name);
+    const char *to = from == NULL ? NULL : strchr(from, '"');
+    const char *id = to == NULL ? NULL : strstr(to, number);
+    if (id == NULL)
+        return NULL;
+    size_t bytes = (size_t)(to - from) < RPC_PEER_TEXT_MAX ? (size_t)(to - from) : 0;
+    memcpy(peer, from, bytes);
+    peer[bytes] = '\0';
+    *socket = strtol(id + strlen(number), NULL, 10);
+    return id;
+}
+
+static void
+look_at_connections(struct crowd *crowd)
+{
+    long socket = 0;
+    for (bool end = false; !end;) {
+        char *json =
+            grpc_channelz_get_server_sockets(crowd->flood->server, socket + 1, SOCKETS_PER_PAGE);
+        char peer[RPC_PEER_TEXT_MAX];
+        end = json == NULL || strstr(json, "\"end\":true") != NULL;
+        const char *at = json;
+        bool any = false;
+        while (at != NULL && (at = next_connection(at, peer, &socket)) != NULL) {
+            any = true;
+            look_at_connection(crowd, peer, socket);
+        }
+        gpr_free(json);
+        end = end || !any;
+    }
+    if (crowd->streams > NODE_CONNECTIONS * crowd->flood->streams_max)
+        cut(crowd, crowd->peer);
+}
+
+/* ---- all of them ---- */
+
+int64_t
+rpc_flood_look(struct rpc_flood *flood, struct rpc_acceptor *acceptor,
+               const struct rpc_call_counts *counts)
+{
+    struct crowd crowd = {.flood = flood, .acceptor = acceptor, .now_ns = clock_now_ns()};
+    if (flood->trim_ns != 0 && crowd.now_ns >= flood->trim_ns) {
+        (void)malloc_trim(0);
+        flood->trim_ns = 0;
+    }
+    if (counts->connections == 0)
+        return flood->trim_ns != 0 ? flood->trim_ns : TIME_NEVER_NS;
+    if (crowd.now_ns < flood->next_ns)
+        return flood->next_ns;
+    char *json = grpc_channelz_get_server(flood->server);
+    uint64_t begun = number_of(json, "\"callsStarted\":\"");
+    gpr_free(json);
+    uint64_t unseen = begun > counts->arrived ? begun - counts->arrived : 0;
+    bool is_busy = begun - flood->begun > BUSY_CALLS;
+    flood->begun = begun;
+    if (unseen > flood->harmless + UNSEEN_MAX ||
+        counts->arrived - counts->released > flood->streams_max) {
+        look_at_connections(&crowd);
+        flood->harmless = unseen;
+    }
+    int64_t took_ns = clock_now_ns() - crowd.now_ns;
+    int64_t pause_ns = (is_busy ? BUSY_MS : IDLE_MS) * (int64_t)NS_PER_MS;
+    flood->next_ns = crowd.now_ns + (pause_ns > 4 * took_ns ? pause_ns : 4 * took_ns);
+    return flood->next_ns;
+}
