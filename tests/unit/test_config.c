@@ -128,6 +128,9 @@ static const struct {
     {KEY_MESH_PERCENT, "9", "10", "200", "201", "10 to 200 %"},
     {KEY_MESH_WAITING, "-1", "0", "65536", "65537", "0 to 65536 calls"},
     {KEY_MESH_CLEARANCE, "-1", "0", "86400000", "86400001", "0 to 86400000 ms"},
+    {KEY_CONNECTIONS_MAX, "0", "1", "65535", "65536", "1 to 65535"},
+    {KEY_CONNECTIONS_PER_PEER_MAX, "-1", "0", "65535", "65536", "0 to 65535"},
+    {KEY_SEND_TIMEOUT_MS, "-1", "0", "3600000", "3600001", "0 to 3600000 ms"},
     {KEY_MODELS_CONCURRENCY, "0", "1", "64", "65", "1 to 64 models"},
     {KEY_MODELS_TIMEOUT, "0", "1", "3600000", "3600001", "1 to 3600000 ms"},
     {KEY_MODELS_DEFAULT, "0", "1", "16777216", "16777217", "1 to 16777216 MiB"},
@@ -666,6 +669,10 @@ test_defaults(void **state)
     assert_null(config.cpus);
     assert_int_equal(config.front_threads, 1);
     assert_int_equal(config.message_bytes_max, 16 << 20);
+    assert_string_equal(config.compression, "on");
+    assert_int_equal(config.connections_max, 2048);
+    assert_int_equal(config.connections_per_peer_max, 0);
+    assert_int_equal(config.send_timeout_ns, INT64_C(10000000000));
     assert_int_equal(config.drain_timeout_ns, INT64_C(30000000000));
     assert_int_equal(config.keepalive_time_ns, INT64_C(60000000000));
     assert_int_equal(config.keepalive_timeout_ns, INT64_C(20000000000));
