@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
@@ -45,29 +52,238 @@ clamp_written(int written, size_t room)
     return (size_t)written < room ? (size_t)written : room - 1;
 }
 
+/* ---- the writer: rules in log.h ---- */
+
+enum {
+    LINE_BYTES = 1024,
+    BUFFER_BYTES = 256 << 10,
+    CHUNK_BYTES = 4096 /* PIPE_BUF: written whole, so that lines of several processes do not mix */
+};
+
+enum writer_state { WRITER_NONE, WRITER_RUNS, WRITER_ENDS, WRITER_ABANDONED };
+
+static struct writer {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    _Atomic int state; /* enum writer_state; changes under the lock */
+    _Atomic uint64_t dropped;
+    /* under the lock: */
+    uint64_t untold; /* of `dropped`, those that no line has told of */
+    size_t first;
+    size_t used;
+    bool writes;
+    char buffer[BUFFER_BYTES];
+} writer = {.lock = PTHREAD_MUTEX_INITIALIZER, .state = WRITER_NONE};
+
+static void
+write_out(const char *bytes, size_t count)
+{
+    while (count > 0) {
+        ssize_t written = write(STDERR_FILENO, bytes, count);
+        if (written < 0 && errno == EAGAIN) { /* who shares the pipe has made it so */
+            struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+            (void)poll(&out, 1, -1);
+        } else if (written < 0 && errno != EINTR) {
+            return; /* nowhere is left to report a failure */
+        } else if (written > 0) {
+            bytes += written;
+            count -= (size_t)written;
+        }
+    }
+}
+
+static void
+append(const char *bytes, size_t count)
+{
+    size_t at = (writer.first + writer.used) % BUFFER_BYTES;
+    size_t before_end = BUFFER_BYTES - at < count ? BUFFER_BYTES - at : count;
+    memcpy(writer.buffer + at, bytes, before_end);
+    memcpy(writer.buffer, bytes + before_end, count - before_end);
+    writer.used += count;
+}
+
+/* Stamp, level and program. */
+static size_t
+begin_line(char line[LINE_BYTES], enum log_level level)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    struct tm utc;
+    gmtime_r(&now.tv_sec, &utc);
+    size_t used = strftime(line, LINE_BYTES, "%Y-%m-%dT%H:%M:%S", &utc);
+    used += clamp_written(snprintf(line + used, LINE_BYTES - used, ".%03ldZ %s %s ",
+                                   now.tv_nsec / 1000000, level_names[level], log_program),
+                          LINE_BYTES - used);
+    return used;
+}
+
+static void
+append_told(void)
+{
+    char line[LINE_BYTES];
+    size_t used = begin_line(line, LOG_WARN);
+    used += clamp_written(snprintf(line + used, sizeof(line) - used,
+                                   "log_resumed dropped=%" PRIu64 "\n", writer.untold),
+                          sizeof(line) - used);
+    writer.untold = 0;
+    append(line, used);
+}
+
+/* Once a line was dropped, the others are until half of the buffer is free: one row of lines is
+ * missing then, and not every second line. */
+static void
+put_buffered(const char *line, size_t count)
+{
+    if (writer.untold > 0 && writer.used <= BUFFER_BYTES / 2)
+        append_told();
+    if (writer.untold > 0 || BUFFER_BYTES - writer.used < count) {
+        writer.untold++;
+        atomic_fetch_add_explicit(&writer.dropped, 1, memory_order_relaxed);
+        return;
+    }
+    append(line, count);
+    (void)pthread_cond_broadcast(&writer.changed);
+}
+
+static void
+put(const char *line, size_t count)
+{
+    if (atomic_load_explicit(&writer.state, memory_order_acquire) == WRITER_NONE) {
+        write_out(line, count);
+        return;
+    }
+    (void)pthread_mutex_lock(&writer.lock);
+    put_buffered(line, count);
+    (void)pthread_mutex_unlock(&writer.lock);
+}
+
+/* As many whole lines as are written at once. */
+static size_t
+take_lines(char chunk[CHUNK_BYTES])
+{
+    size_t count = writer.used < CHUNK_BYTES ? writer.used : CHUNK_BYTES;
+    size_t before_end = BUFFER_BYTES - writer.first < count ? BUFFER_BYTES - writer.first : count;
+    memcpy(chunk, writer.buffer + writer.first, before_end);
+    memcpy(chunk + before_end, writer.buffer, count - before_end);
+    const char *end = memrchr(chunk, '\n', count);
+    CHECK(end != NULL);
+    count = (size_t)(end - chunk) + 1;
+    writer.first = (writer.first + count) % BUFFER_BYTES;
+    writer.used -= count;
+    return count;
+}
+
+static void *
+writer_main(void *context)
+{
+    char chunk[CHUNK_BYTES];
+    (void)context;
+    prctl(PR_SET_NAME, "shoald:log");
+    (void)pthread_mutex_lock(&writer.lock);
+    for (;;) {
+        while (writer.used == 0 && writer.untold == 0 && writer.state == WRITER_RUNS)
+            (void)pthread_cond_wait(&writer.changed, &writer.lock);
+        if (writer.used == 0 && writer.untold > 0)
+            append_told();
+        if (writer.used == 0 || writer.state == WRITER_ABANDONED)
+            break;
+        size_t count = take_lines(chunk);
+        (void)pthread_mutex_unlock(&writer.lock);
+        write_out(chunk, count);
+        (void)pthread_mutex_lock(&writer.lock);
+    }
+    writer.writes = false;
+    (void)pthread_cond_broadcast(&writer.changed);
+    (void)pthread_mutex_unlock(&writer.lock);
+    return NULL;
+}
+
+enum status
+log_start(struct error *error)
+{
+    CHECK(writer.state == WRITER_NONE);
+    pthread_condattr_t monotonic;
+    CHECK(pthread_condattr_init(&monotonic) == 0);
+    CHECK(pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0);
+    CHECK(pthread_cond_init(&writer.changed, &monotonic) == 0);
+    CHECK(pthread_condattr_destroy(&monotonic) == 0);
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    CHECK(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
+    writer.writes = true;
+    atomic_store(&writer.state, WRITER_RUNS);
+    int failure = pthread_create(&writer.thread, NULL, writer_main, NULL);
+    CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+    if (failure == 0)
+        return STATUS_OK;
+    atomic_store(&writer.state, WRITER_NONE);
+    errno = failure;
+    return error_set_errno(error, "starting the thread that writes the log");
+}
+
+void
+log_stop(int64_t timeout_ns)
+{
+    int64_t until_ns = clock_now_ns() + timeout_ns;
+    struct timespec until = {.tv_sec = until_ns / NS_PER_S, .tv_nsec = until_ns % NS_PER_S};
+    (void)pthread_mutex_lock(&writer.lock);
+    bool runs = writer.state == WRITER_RUNS;
+    if (runs)
+        writer.state = WRITER_ENDS;
+    (void)pthread_cond_broadcast(&writer.changed);
+    while (runs && writer.writes &&
+           pthread_cond_timedwait(&writer.changed, &writer.lock, &until) != ETIMEDOUT)
+        ;
+    bool ended = runs && !writer.writes;
+    if (runs)
+        writer.state = ended ? WRITER_NONE : WRITER_ABANDONED;
+    (void)pthread_mutex_unlock(&writer.lock);
+    if (ended)
+        CHECK(pthread_join(writer.thread, NULL) == 0);
+    else if (runs)
+        CHECK(pthread_detach(writer.thread) == 0); /* it ends with the process */
+}
+
+uint64_t
+log_dropped(void)
+{
+    return atomic_load_explicit(&writer.dropped, memory_order_relaxed);
+}
+
+/* ---- lines ---- */
+
+static void
+end_line(char line[LINE_BYTES], size_t used, const char *format, va_list args)
+{
+    used += clamp_written(vsnprintf(line + used, LINE_BYTES - 1 - used, format, args),
+                          LINE_BYTES - 1 - used);
+    for (size_t i = 0; i < used; i++)
+        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
+            line[i] = ' ';
+    line[used++] = '\n';
+    put(line, used);
+}
+
 void
 log_line(enum log_level level, const char *format, ...)
 {
     if ((int)level > atomic_load_explicit(&log_level_max, memory_order_relaxed))
         return;
-    char line[1024];
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    struct tm utc;
-    gmtime_r(&now.tv_sec, &utc);
-    size_t used = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &utc);
-    used += clamp_written(snprintf(line + used, sizeof(line) - used, ".%03ldZ %s %s ",
-                                   now.tv_nsec / 1000000, level_names[level], log_program),
-                          sizeof(line) - used);
+    char line[LINE_BYTES];
     va_list args;
     va_start(args, format);
-    used += clamp_written(vsnprintf(line + used, sizeof(line) - 1 - used, format, args),
-                          sizeof(line) - 1 - used);
+    end_line(line, begin_line(line, level), format, args);
     va_end(args);
-    for (size_t i = 0; i < used; i++)
-        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
-            line[i] = ' ';
-    line[used++] = '\n';
-    ssize_t ignored = write(STDERR_FILENO, line, used); /* nowhere is left to report a failure */
-    (void)ignored;
+}
+
+void
+log_plain(const char *format, ...)
+{
+    char line[LINE_BYTES];
+    va_list args;
+    va_start(args, format);
+    end_line(line, 0, format, args);
+    va_end(args);
 }

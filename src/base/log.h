@@ -4,11 +4,16 @@
  *
  *     2026-01-31T10:00:00.123Z info shoald worker_ready pipeline=digits stage=classify worker=0
  *
- * A line is written with one write(2), so lines of several processes do not mix. Nothing per
+ * A line is written with one write(2), so lines of several processes do not mix. After log_start
+ * no caller waits for the reader of stderr: lines go through a buffer of 256 KiB that a thread of
+ * its own writes out. What finds it full is dropped and counted, and one line says how many there
+ * were when there is room again. Before, and in workers, the caller writes itself. Nothing per
  * request is logged above debug; a rate is a counter, not a log line. Values that come from
  * outside go through %s in quotes by the caller's format; control characters are replaced here.
  */
 #pragma once
+
+#include <stdint.h>
 
 #include "base/error.h"
 
@@ -24,6 +29,17 @@ void log_set_level(enum log_level level);
 int log_level_from_name(const char *name);
 
 void log_line(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* Text without stamp, level and program, whatever the level: for the person who has started it. */
+void log_plain(const char *format, ...) PRINTF_LIKE(1, 2);
+
+/* From here on a thread writes. */
+enum status log_start(struct error *error) WARN_UNUSED;
+/* Waits until all is written, but no longer than `timeout_ns`; what is left then, and what still
+ * comes, is not written. Once only; without log_start there is nothing to do. */
+void log_stop(int64_t timeout_ns);
+/* How many lines found the buffer full. */
+uint64_t log_dropped(void);
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...) log_line(LOG_WARN, __VA_ARGS__)

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The log never waits for its reader. stderr is a pipe that nobody reads: as many lines as do not
+ * fit are written without blocking, the surplus is counted, and when the pipe is read again every
+ * line that was kept comes whole and in order, and one line tells how many are missing. A log whose
+ * reader never comes back ends within its bound.
+ */
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+
+enum { LINES = 6000, PADDING = 100 }; /* more than buffer and pipe take */
+
+struct rig {
+    int kept_stderr;
+    int pipe[2];
+};
+
+static void
+open_pipe(struct rig *rig)
+{
+    rig->kept_stderr = dup(STDERR_FILENO);
+    assert_int_equal(pipe(rig->pipe), 0);
+    assert_true(fcntl(rig->pipe[1], F_SETPIPE_SZ, 4096) > 0);
+    assert_true(dup2(rig->pipe[1], STDERR_FILENO) >= 0);
+    close(rig->pipe[1]);
+}
+
+static void
+close_pipe(struct rig *rig)
+{
+    assert_true(dup2(rig->kept_stderr, STDERR_FILENO) >= 0);
+    close(rig->kept_stderr);
+    close(rig->pipe[0]);
+}
+
+/* What a full row of numbers looks like when some are missing in one place. */
+struct seen {
+    uint64_t lines;
+    uint64_t told; /* missing, as the log says */
+    long last;
+};
+
+static void
+look_at_line(struct seen *seen, const char *line)
+{
+    const char *number = strstr(line, "number=");
+    const char *dropped = strstr(line, "log_resumed dropped=");
+    if (dropped != NULL) {
+        seen->told += strtoull(dropped + strlen("log_resumed dropped="), NULL, 10);
+        return;
+    }
+    assert_non_null(number);
+    long value = strtol(number + strlen("number="), NULL, 10);
+    assert_true(value > seen->last);
+    seen->last = value;
+    seen->lines++;
+}
+
+static struct seen
+read_all(int fd)
+{
+    struct seen seen = {.last = -1};
+    FILE *file = fdopen(dup(fd), "r");
+    assert_non_null(file);
+    char line[2048];
+    while (fgets(line, sizeof(line), file) != NULL) {
+        assert_int_equal(line[strlen(line) - 1], '\n');
+        look_at_line(&seen, line);
+        if (seen.lines + seen.told == LINES)
+            break;
+    }
+    fclose(file);
+    return seen;
+}
+
+static void
+test_full_pipe_blocks_nobody(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct error error = ERROR_NONE;
+    log_init("test", LOG_INFO);
+    open_pipe(&rig);
+    assert_int_equal(log_start(&error), STATUS_OK);
+    for (int i = 0; i < LINES; i++)
+        log_info("line number=%d padding=%0*d", i, PADDING, 0);
+    uint64_t dropped = log_dropped();
+    assert_true(dropped > 0 && dropped < LINES);
+    struct seen seen = read_all(rig.pipe[0]);
+    assert_int_equal(seen.lines + seen.told, LINES);
+    assert_int_equal(seen.told, dropped);
+    assert_int_equal(log_dropped(), dropped);
+
+    for (int i = 0; i < LINES; i++)
+        log_info("line number=%d padding=%0*d", i, PADDING, 0);
+    log_stop(NS_PER_MS); /* returns, although nobody reads */
+    log_info("never written, and nobody waits for it");
+    close_pipe(&rig);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_full_pipe_blocks_nobody)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
