@@ -5,9 +5,9 @@
 
 static const double KEPT = 31.0 / 32;
 
-/* Runs before which nothing is thought extreme, and how much one may count. */
-static const double OUTLIER_AFTER = 4;
+/* How many times what was expected is extreme, and how many runs are too few to be relied on. */
 static const double OUTLIER_TIMES = 8;
+static const double FEW_RUNS = 4;
 
 /* The least variance of batch sizes that divides, as a part of their mean's square. */
 static const double VARIANCE_LEAST = 1.0 / 16;
@@ -52,16 +52,33 @@ expect(const struct cost *cost, uint32_t items)
     return line.fixed_ns + line.item_ns * items;
 }
 
-void
-cost_learn(struct cost *cost, uint32_t items, int64_t run_ns, int64_t ended_ns)
+/* All of a run's cost may lie in its items, or none. */
+static double
+by_items(const struct cost *cost, uint32_t items)
 {
-    if (cost->runs < 2 && ++cost->runs == 2)
-        *cost = (struct cost){.runs = 2};
-    cost->ran_ns = ended_ns;
-    double ns = run_ns > 0 ? (double)run_ns : 1;
+    return cost->ns / cost->items * items;
+}
+
+static double
+expect_at_most(const struct cost *cost, uint32_t items)
+{
+    double line_ns = expect(cost, items);
+    double items_ns = by_items(cost, items);
+    return line_ns > items_ns ? line_ns : items_ns;
+}
+
+static double
+expect_at_least(const struct cost *cost, uint32_t items)
+{
+    double line_ns = expect(cost, items);
+    double items_ns = by_items(cost, items);
+    return line_ns < items_ns ? line_ns : items_ns;
+}
+
+static void
+learn(struct cost *cost, uint32_t items, double ns)
+{
     double expected_ns = expect(cost, items);
-    if (cost->weight > OUTLIER_AFTER && ns > OUTLIER_TIMES * expected_ns)
-        ns = OUTLIER_TIMES * expected_ns;
     if (cost->weight > 0) {
         double off_ns = ns > expected_ns ? ns - expected_ns : expected_ns - ns;
         cost->spread_ns = KEPT * cost->spread_ns + (1 - KEPT) * off_ns;
@@ -72,6 +89,32 @@ cost_learn(struct cost *cost, uint32_t items, int64_t run_ns, int64_t ended_ns)
     cost->items_items = KEPT * cost->items_items + (double)items * items;
     cost->items_ns = KEPT * cost->items_ns + items * ns;
     cost->divided = fit(cost, &cost->fixed_items) || cost->divided;
+}
+
+void
+cost_learn(struct cost *cost, uint32_t items, int64_t run_ns, int64_t ended_ns)
+{
+    if (cost->runs < 2 && ++cost->runs == 2)
+        *cost = (struct cost){.runs = 2};
+    cost->ran_ns = ended_ns;
+    double ns = run_ns > 0 ? (double)run_ns : 1;
+    bool extreme = cost->weight > 0 && ns > OUTLIER_TIMES * expect_at_most(cost, items);
+    bool were_extreme = cost->weight > 0 && cost->weight < FEW_RUNS &&
+                        ns * OUTLIER_TIMES < expect_at_least(cost, items);
+    if (were_extreme)
+        *cost = (struct cost){.runs = 2, .ran_ns = ended_ns};
+    if (extreme && cost->aside_items == 0) {
+        cost->aside_items = items;
+        cost->aside_ns = ns;
+        return;
+    }
+    if (extreme) {
+        struct cost before = *cost;
+        *cost = (struct cost){.runs = 2, .ran_ns = ended_ns};
+        learn(cost, before.aside_items, before.aside_ns);
+    }
+    cost->aside_items = 0;
+    learn(cost, items, ns);
 }
 
 int64_t

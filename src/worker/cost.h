@@ -10,8 +10,11 @@
  *     that admits too much once, where the opposite would keep batches small, and itself untested.
  *  3. The first run of a process is forgotten when the second has come: its caches and pages were
  *     cold.
- *  4. A run counts at most as eight times what was expected: a process that was stopped for a
- *     while has not become slow.
+ *  4. A run of more than eight times what was expected is set aside: a process that was stopped
+ *     for a while, or a machine, has not become slow. If the next one takes so long, too, it has:
+ *     what was known is forgotten, and both count. While less than four runs are known, they are
+ *     forgotten, too, when one takes less than an eighth: it was they that were stopped. What is
+ *     expected here goes by the size of the batch even while nothing is known of the division.
  *  5. What is dropped for the sake of an expectation must not rest on one that is no longer tested:
  *     one without a run in the last second is not used for that.
  */
@@ -30,6 +33,8 @@ struct cost {
     double ns;
     double items_items;
     double items_ns;
+    uint32_t aside_items; /* of a run that was set aside; 0: none was */
+    double aside_ns;
     double spread_ns; /* moving mean of how far runs were from what was expected */
     int64_t ran_ns;   /* when the last run ended */
 };

@@ -170,6 +170,36 @@ test_a_stopped_run_counts_little(void **state)
     assert_true(cost_expect_ns(&cost, 1) < 2 * 1000000);
 }
 
+/* However few runs are known, before and after: one run later the expectation is what it was. */
+static void
+test_a_stall_is_over_with_the_next_run(void **state)
+{
+    (void)state;
+    for (uint32_t before = 0; before < 10; before++) {
+        struct cost cost = warm();
+        for (uint32_t i = 0; i < before; i++)
+            cost_learn(&cost, 1 + i % 4, 26 * NS_PER_MS, i);
+        cost_learn(&cost, 4, 5 * NS_PER_S, before);
+        cost_learn(&cost, 4, 26 * NS_PER_MS, before + 1);
+        assert_true(cost_expect_ns(&cost, 1) < 27 * NS_PER_MS);
+        assert_true(cost_expect_ns(&cost, 4) < 27 * NS_PER_MS);
+        assert_true(cost.spread_ns < NS_PER_MS);
+    }
+}
+
+static void
+test_sizes_that_vary_are_no_stalls(void **state)
+{
+    (void)state;
+    struct cost cost = warm();
+    for (uint32_t i = 0; i < 50; i++) {
+        cost_learn(&cost, 1, NS_PER_MS, i);
+        cost_learn(&cost, 64, 64 * NS_PER_MS, i);
+    }
+    assert_near((double)cost_expect_ns(&cost, 64), 64 * NS_PER_MS, 0.1);
+    assert_near((double)cost_expect_ns(&cost, 1), NS_PER_MS, 0.1);
+}
+
 static void
 test_slower_is_noticed(void **state)
 {
@@ -209,6 +239,8 @@ main(void)
         cmocka_unit_test(test_division_is_kept),
         cmocka_unit_test(test_no_negative_parts),
         cmocka_unit_test(test_a_stopped_run_counts_little),
+        cmocka_unit_test(test_a_stall_is_over_with_the_next_run),
+        cmocka_unit_test(test_sizes_that_vary_are_no_stalls),
         cmocka_unit_test(test_slower_is_noticed),
         cmocka_unit_test(test_untested_is_not_acted_upon),
     };
