@@ -82,6 +82,9 @@ stage_free(struct config_stage *stage)
         free(stage->params[i].value);
     }
     free(stage->params);
+    for (uint32_t i = 0; stage->variables != NULL && stage->variables[i] != NULL; i++)
+        free(stage->variables[i]);
+    free(stage->variables);
     free(stage->name);
     free(stage->modelet);
     free(stage->cpus);

@@ -27,6 +27,7 @@ enum {
     CONFIG_PIPELINES_MAX = 64,
     CONFIG_LISTEN_MAX = 16,
     CONFIG_PARAMS_MAX = HANDSHAKE_PARAMS_MAX,
+    CONFIG_VARIABLES_MAX = 64,
     CONFIG_TYPES_MAX = 64,
     CONFIG_LABELS_MAX = 64,
     CONFIG_LABEL_BYTES_MAX = 255,
@@ -62,6 +63,7 @@ struct config_stage {
     char *model_key;        /* NULL: not given */
     struct config_param *params;
     uint32_t param_count;
+    char **variables; /* of its workers' environment, "NAME=value", NULL-terminated */
     int line;
 };
 

@@ -396,6 +396,10 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_PARAMS] = {WHERE_STAGE, CONFIG_PARAMS, OPTIONAL, "params", 0, CONFIG_PARAMS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(params),
     "The modelet's own parameters, passed on as written."},
+[KEY_ENV] = {WHERE_STAGE, CONFIG_VARIABLES, OPTIONAL, "env", 0, CONFIG_VARIABLES_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, STAGE(variables),
+    "Environment variables of its workers. Of shoald's own they get only PATH, LD_LIBRARY_PATH, "
+    "LANG, LC_*, TZ, OMP_*, OPENBLAS_* and *SAN_OPTIONS; a name given here comes before those."},
 [KEY_MODEL] = {WHERE_STAGE, CONFIG_MODEL, OPTIONAL, "model", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0, "The model that the modelet is to load."},
 
@@ -428,6 +432,7 @@ static const char *const type_names[] = {
     [CONFIG_CPUS] = "a list of CPU numbers",
     [CONFIG_FIELD_NUMBERS] = "a list of field numbers",
     [CONFIG_PARAMS] = "a map of names to single values",
+    [CONFIG_VARIABLES] = "a map of variables to single values",
     [CONFIG_MODEL] = "a map",
     [CONFIG_NAMES] = "a list of names",
     [CONFIG_MODELS] = "a map",
@@ -523,6 +528,7 @@ config_range_text(const struct config_key *key, char *text, size_t room)
     case CONFIG_FIELD_NUMBERS:
     case CONFIG_CPUS:
     case CONFIG_PARAMS:
+    case CONFIG_VARIABLES:
     case CONFIG_NAMES:
     case CONFIG_LABELS:
     case CONFIG_STAGES:

@@ -35,6 +35,7 @@ enum config_type {
     CONFIG_CPUS,           /* list of CPU numbers */
     CONFIG_FIELD_NUMBERS,  /* list of numbers of protobuf fields */
     CONFIG_PARAMS,         /* map of scalars under names of the modelet's own */
+    CONFIG_VARIABLES,      /* map of scalars under names of environment variables */
     CONFIG_MODEL,          /* the map WHERE_MODEL, into the same struct */
     CONFIG_NAMES,          /* list of names */
     CONFIG_MODELS,         /* the map WHERE_MODELS, into the same struct */
@@ -161,6 +162,7 @@ enum config_key_index {
     KEY_ATTEMPTS_MAX,
     KEY_SANDBOX_ALLOW,
     KEY_PARAMS,
+    KEY_ENV,
     KEY_MODEL,
     KEY_MODEL_ID,
     KEY_MODEL_PATH,

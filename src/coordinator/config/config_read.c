@@ -4,6 +4,7 @@
  * table, whatever their order in the file, so what a key is judged by (a stage's batch by its
  * pipeline's slots) has been read before it.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -409,6 +410,52 @@ read_params(struct config_reader *reader, const struct config_key *key, const st
     }
 }
 
+static bool
+has_variable(char *const *variables, const char *name)
+{
+    size_t length = strlen(name);
+    for (; *variables != NULL; variables++)
+        if (strncmp(*variables, name, length) == 0 && (*variables)[length] == '=')
+            return true;
+    return false;
+}
+
+static void
+read_variables(struct config_reader *reader, const struct config_key *key, const struct node *map,
+               struct config_stage *stage)
+{
+    uint32_t count = 0;
+    if (map->kind != NODE_MAP) {
+        report_type(reader, key, map);
+        return;
+    }
+    stage->variables = must_allocate(CONFIG_VARIABLES_MAX + 1, sizeof(*stage->variables));
+    for (const struct node *item = map->first; item != NULL; item = item->next) {
+        char name[REPORT_VALUE_BYTES];
+        char shown[REPORT_VALUE_BYTES];
+        text_show(item->key, name);
+        if (item->kind == NODE_BROKEN)
+            continue;
+        if (item->key[0] == '\0' || has_control_characters(item->key) ||
+            strchr(item->key, '=') != NULL) {
+            report_add(reader->report, item->key_line, "%s is no name for a variable", name);
+        } else if (has_variable(stage->variables, item->key)) {
+            report_add(reader->report, item->key_line, "variable %s is there twice", name);
+        } else if (item->kind != NODE_SCALAR) {
+            report_add(reader->report, item->line, "variable %s must be a single value, not %s",
+                       name, node_show(item, shown));
+        } else if (count == CONFIG_VARIABLES_MAX) {
+            report_add(reader->report, item->key_line, "`%s` has more than %d variables", key->name,
+                       CONFIG_VARIABLES_MAX);
+            return;
+        } else {
+            size_t bytes = strlen(item->key) + strlen(item->text) + 2;
+            stage->variables[count] = must_allocate(bytes, 1);
+            snprintf(stage->variables[count++], bytes, "%s=%s", item->key, item->text);
+        }
+    }
+}
+
 /* A map of its own whose values belong to the struct around it. */
 static void
 read_map_within(struct config_reader *reader, const struct config_key *key, const struct node *map,
@@ -479,6 +526,7 @@ read_value(struct config_reader *reader, const struct config_key *key, const str
         break;
     case CONFIG_FIELD_NUMBERS: read_id_path(reader, key, node, base); break;
     case CONFIG_PARAMS: read_params(reader, key, node, stage); break;
+    case CONFIG_VARIABLES: read_variables(reader, key, node, stage); break;
     case CONFIG_NAMES: read_names(reader, key, node, base); break;
     case CONFIG_LABELS:
         read_labels(reader, key, node, (char **)(void *)((char *)base + key->offset));
