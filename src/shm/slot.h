@@ -33,6 +33,9 @@ enum ring_result slot_push(const struct region *region, struct shm_ticket ticket
 enum status slot_release(const struct region *region, struct shm_ticket ticket, uint8_t from,
                          uint16_t party) WARN_UNUSED;
 
+/* Instead of a model's word: the slot is a probe of the coordinator's (lane_probe). */
+#define SLOT_MODEL_PROBE UINT64_MAX
+
 /* Nobody waits for this request any more. Coordinator only; harmless when the ticket is outdated.
  */
 void slot_cancel(const struct region *region, struct shm_ticket ticket);

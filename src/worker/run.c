@@ -188,6 +188,12 @@ item_take(struct worker *worker, struct source *source, struct shm_ticket ticket
     item->slot = region_slot(source->region, ticket.index);
     item->enqueued_ns = arrival_of(item, now_ns);
     item->shown.deadline_ns = slot_deadline_ns(item->slot);
+    if (slot_model(item->slot) == SLOT_MODEL_PROBE) {
+        item->stamp = NULL;
+        item_fail(item, STATUS_CANCELLED, "a probe");
+        push_failed(worker, item, now_ns);
+        return false;
+    }
     item_trace(worker, item);
     seat_count(&worker->seat, WORKER_ITEMS, 1);
     if (source->is_guest)
@@ -308,9 +314,11 @@ call_run(struct worker *worker, struct shoal_item **shown, uint32_t count,
     for (uint32_t i = 0; i < count; i++)
         if (item_of(shown[i])->stamp != NULL)
             stamp_began(item_of(shown[i])->stamp, began_ns, count);
+    seat_alive(&worker->seat, began_ns); /* between two runs of a batch, too */
     seat_run_began(&worker->seat, began_ns, count);
     int status = worker->modelet.table.run(worker->modelet.instance, worker->model, &batch);
     *ended_ns = clock_now_ns();
+    seat_alive(&worker->seat, *ended_ns);
     seat_run_ended(&worker->seat);
     /* before anything is passed on: who is answered may be back at once, and is no second one */
     if (worker->adaptive && count == worker->ran_items)

@@ -155,7 +155,7 @@ on_fail(void *context, enum status status, const char *text)
     CHECK(status != STATUS_OK && strlen(text) < ERROR_TEXT_MAX);
 }
 
-static const struct request_sink sink = {on_tagged, on_reply, on_fail, false};
+static const struct request_sink sink = {on_tagged, on_reply, on_fail, false, false};
 
 /* ---- what is made once ---- */
 

@@ -120,6 +120,7 @@ EXCEPTIONS = [
         "assembly", "front/front", "front/http", "front/http_connection", "front/rest",
         "models/catalog", "models/catalog_load", "models/catalog_seats", "models/holder",
         "models/model", "models/model_wait", "models/models", "pipeline/admit", "pipeline/audit",
+        "pipeline/probe", "pipeline/suspects",
         "pipeline/gather", "pipeline/gatherer", "pipeline/lane", "pipeline/oldest",
         "pipeline/pipeline", "pipeline/share", "workers/death", "workers/guest", "workers/hang",
         "workers/local", "workers/roster", "workers/seat", "workers/staff")],

@@ -133,7 +133,7 @@ on_fail(void *context, enum status status, const char *text)
     end_call(context, status, text);
 }
 
-static const struct request_sink sink = {on_tagged, on_reply, on_fail, false};
+static const struct request_sink sink = {on_tagged, on_reply, on_fail, false, false};
 
 /* ---- the rig ---- */
 

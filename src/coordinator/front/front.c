@@ -99,7 +99,7 @@ sink_fail(void *call, enum status status, const char *text)
     rpc_call_finish(call, status, text);
 }
 
-static const struct request_sink rpc_sink = {sink_tagged, sink_reply, sink_fail, false};
+static const struct request_sink rpc_sink = {sink_tagged, sink_reply, sink_fail, false, false};
 
 /* Who calls, for fair shares: as the caller says, or else the machine that the call came from. */
 static uint64_t

@@ -275,4 +275,4 @@ sink_fail(void *context, enum status status, const char *text)
     hand_back(call);
 }
 
-const struct request_sink rest_sink = {sink_tagged, sink_reply, sink_fail, false};
+const struct request_sink rest_sink = {sink_tagged, sink_reply, sink_fail, false, false};

@@ -148,7 +148,7 @@ sink_fail(void *call, enum status status, const char *text)
     }
 }
 
-static const struct request_sink native_sink = {sink_tagged, sink_reply, sink_fail, true};
+static const struct request_sink native_sink = {sink_tagged, sink_reply, sink_fail, true, false};
 
 /* ---- messages ---- */
 

@@ -248,6 +248,10 @@ dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, b
     struct shm_slot *slot = region_slot(&lane->region, ticket.index);
     atomic_store_explicit(&slot->deadline_ns, request->deadline_ns, memory_order_relaxed);
     atomic_store_explicit(&slot->admitted_ns, now_ns, memory_order_relaxed);
+    if (suspects_have(&lane->suspects, request->caller, now_ns)) {
+        counter_add_shared(lane->pipeline->counters, PIPELINE_SUSPECTED, 1);
+        slot_run_alone(&lane->region, ticket);
+    }
     if (request->sink->tagged != NULL)
         request->sink->tagged(request->call, tag_pack(lane->pipeline->index, lane->number, ticket));
     if (request->model != NULL && !model_sends(request, ticket, reserved))
@@ -324,11 +328,57 @@ start(struct lane *lane, struct submission *submission, bool reserved, int64_t n
         trace_request_begin(request, ticket, request->trace);
     atomic_store_explicit(&request->arrived_ns, now_ns, memory_order_relaxed);
     atomic_store_explicit(&request->deaths, 0, memory_order_relaxed);
+    request->caller = submission->caller;
     request->share_place = (uint8_t)share_place(submission->caller);
     share_take(&lane->share, request->share_place); /* given back with the slot */
     dispatch(lane, request, ticket, reserved, now_ns);
     return STATUS_OK;
 }
+
+/* ---- probes ---- */
+
+enum status
+lane_probe(struct lane *lane, uint32_t stage, const struct request_sink *sink, void *call,
+           uint32_t *slot, struct error *error)
+{
+    int64_t now_ns = clock_now_ns();
+    struct shm_ticket ticket = {0};
+    struct request *request = take_slot(lane, &ticket, error);
+    if (request == NULL)
+        return error->status;
+    if (!lane_ref(lane))
+        UNREACHABLE();
+    *slot = ticket.index;
+    request->sink = sink;
+    request->call = call;
+    request->trace = NULL;
+    request->model = NULL;
+    request->deadline_ns = TIME_NEVER_NS;
+    atomic_store_explicit(&request->arrived_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&request->deaths, 0, memory_order_relaxed);
+    request->caller = 0;
+    request->share_place = (uint8_t)share_place(0);
+    share_take(&lane->share, request->share_place);
+    struct shm_slot *shared = region_slot(&lane->region, ticket.index);
+    atomic_store_explicit(&shared->deadline_ns, TIME_NEVER_NS, memory_order_relaxed);
+    atomic_store_explicit(&shared->admitted_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&shared->model, SLOT_MODEL_PROBE, memory_order_relaxed);
+    atomic_fetch_add_explicit(&lane->waiting, 1, memory_order_relaxed);
+    atomic_store(&request->use, request_use(ticket.generation, REQUEST_IN_FLIGHT));
+    if (slot_push(&lane->region, ticket, PLACE_FREE, (uint8_t)stage, PARTY_COORDINATOR, now_ns) !=
+        RING_OK)
+        lane_report_corrupt(lane, "ring of a stage"); /* condemning the lane answers it */
+    stage_notify(&lane->region, stage);
+    return STATUS_OK;
+}
+
+void
+lane_probe_ended(struct lane *lane, uint32_t slot)
+{
+    atomic_store_explicit(&region_slot(&lane->region, slot)->model, 0, memory_order_relaxed);
+}
+
+/* ---- the way in ---- */
 
 enum status
 lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns, struct error *error)

@@ -57,6 +57,8 @@ void catalog_on_seat_ready(struct catalog *catalog, struct seat *seat);
 /* Its process is dead, and reaped. True: of loading a model, and nothing else is charged with it.
  */
 bool catalog_on_seat_death(struct catalog *catalog, struct seat *seat, bool from_outside);
+/* Its process has been told to load or unload something, and has not said how that went. */
+bool catalog_seat_is_busy(const struct seat *seat);
 /* The seat is empty, and its successor decided upon. */
 void catalog_on_seat_left(struct catalog *catalog, struct seat *seat);
 

@@ -83,6 +83,8 @@ meter_answer(const struct request *request, enum status status, int64_t took_ns,
 static void
 count_answer(struct request *request, enum status status, uint64_t response_bytes)
 {
+    if (request->sink->is_probe)
+        return;
     _Atomic uint64_t *counters = request->lane->pipeline->counters;
     int64_t took_ns = clock_now_ns() - request->arrived_ns;
     counter_add_shared(counters,

@@ -18,23 +18,43 @@
 /* A sleep ends by itself after this: a waker can be killed between its push and its wake. */
 #define GATHER_SLEEP_NS (NS_PER_S / 2)
 
-static enum status
-plan_for(const struct pipeline *pipeline, const struct generation *generation,
-         struct region_plan *plan, struct error *error)
+uint64_t
+lane_arena_bytes(const struct config *node, const struct config_pipeline *config)
 {
-    const struct config_pipeline *config = generation->config;
+    /* the ladder of classes needs less than three of the largest; the rest is for company */
+    return 4 * node->message_bytes_max + UINT64_C(4) * BLOCK_BYTES_MIN * config->slot_count +
+           (16u << 20);
+}
+
+static enum status
+plan_for(const struct config *node, const struct config_pipeline *config, struct region_plan *plan,
+         struct error *error)
+{
     *plan =
         (struct region_plan){.slot_count = config->slot_count, .stage_count = config->stage_count};
-    plan->stamp_count = trace_stamp_count(&pipeline->options.source->config, config);
+    plan->stamp_count = trace_stamp_count(node, config);
     for (uint32_t i = 0; i < config->stage_count; i++)
         plan->worker_counts[i] = config->stages[i].worker_count;
-    uint64_t message_bytes = pipeline->options.source->config.message_bytes_max;
     uint64_t arena_bytes = config->arena_bytes;
     if (arena_bytes == 0)
-        /* the ladder of classes needs less than three of the largest; the rest is for company */
-        arena_bytes =
-            4 * message_bytes + UINT64_C(4) * BLOCK_BYTES_MIN * config->slot_count + (16u << 20);
-    return plan_arena(plan, message_bytes, arena_bytes, error);
+        arena_bytes = lane_arena_bytes(node, config);
+    return plan_arena(plan, node->message_bytes_max, arena_bytes, error);
+}
+
+enum status
+lane_region_bytes(const struct config *node, const struct config_pipeline *config, uint64_t *bytes,
+                  struct error *error)
+{
+    struct region_plan plan;
+    struct region_layout *layout = malloc(sizeof(*layout));
+    CHECK(layout != NULL);
+    enum status status = plan_for(node, config, &plan, error);
+    if (status == STATUS_OK)
+        status = layout_compute(&plan, layout, error);
+    if (status == STATUS_OK)
+        *bytes = layout->region_bytes;
+    free(layout);
+    return status;
 }
 
 bool
@@ -147,7 +167,8 @@ lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *gener
 {
     CHECK(atomic_load(&lane->state) == LANE_UNUSED);
     struct region_plan plan;
-    enum status status = plan_for(pipeline, generation, &plan, error);
+    enum status status =
+        plan_for(&pipeline->options.source->config, generation->config, &plan, error);
     if (status == STATUS_OK)
         status = region_create(&lane->region, &plan, region_generation, error);
     if (status != STATUS_OK)
@@ -173,6 +194,7 @@ lane_open(struct lane *lane, struct pipeline *pipeline, struct generation *gener
     for (uint32_t i = 0; i < STAGES_MAX; i++)
         atomic_store(&lane->finished[i], 0);
     atomic_store(&lane->foreseen_ns, 0);
+    suspects_forget(&lane->suspects);
     atomic_store(&lane->corrupt_reported, false);
     atomic_store(&lane->gather_stop, false);
     atomic_store(&lane->gather_asleep, false);

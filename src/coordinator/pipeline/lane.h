@@ -26,6 +26,7 @@
 #include "coordinator/pipeline/forecast.h"
 #include "coordinator/pipeline/outage.h"
 #include "coordinator/pipeline/share.h"
+#include "coordinator/pipeline/suspects.h"
 #include "coordinator/protocol/oip.h"
 #include "shm/arena.h"
 #include "shm/counters.h"
@@ -41,7 +42,8 @@ struct request_sink {
     void (*tagged)(void *call, uint64_t tag);
     void (*reply)(void *call, const struct rpc_piece *pieces, size_t piece_count);
     void (*fail)(void *call, enum status status, const char *text);
-    bool of_mesh; /* a try of a call that the mesh has: meters.h */
+    bool of_mesh;  /* a try of a call that the mesh has: meters.h */
+    bool is_probe; /* no request: counted nowhere */
 };
 
 struct model;
@@ -91,6 +93,7 @@ struct request {
     _Atomic uint32_t holds;  /* pieces lent to the reply, plus one until it was handed over */
     uint8_t place;           /* from which the slot was claimed for answering */
     uint8_t share_place;     /* of the caller who has the slot */
+    uint64_t caller;         /* who that is: share_hash */
     _Atomic uint32_t deaths; /* of workers that held it; loop thread, but for the 0 at the start */
     struct lane *lane;
     const struct request_sink *sink;
@@ -164,6 +167,7 @@ struct lane {
 
     /* Who is let in (admit.c, DESIGN-overload.md). */
     struct share share;              /* of the slots, by callers */
+    struct suspects suspects;        /* callers whose requests run singly */
     _Atomic uint32_t waiting;        /* requests that are not answered yet, but for: */
     _Atomic uint32_t models_waiting; /* those that wait for their model */
     _Atomic int64_t foreseen_ns; /* when the forecast was made, or is being made by its winner */
@@ -174,6 +178,13 @@ struct lane {
     _Atomic bool gather_stop;
     _Atomic bool gather_asleep; /* the gather thread is, or is about to be, in doorbell_sleep */
 };
+
+/* What the region of a lane of that pipeline takes; INVALID_ARGUMENT: its arena is too small, and
+ * what is the least. */
+enum status lane_region_bytes(const struct config *node, const struct config_pipeline *config,
+                              uint64_t *bytes, struct error *error) WARN_UNUSED;
+/* The size of an arena whose `arena_mib` is not given. */
+uint64_t lane_arena_bytes(const struct config *node, const struct config_pipeline *config);
 
 /* Creates region and requests, and starts the gather thread. The lane is then LANE_STARTING with
  * one reference. */
@@ -198,6 +209,17 @@ void lane_close(struct lane *lane);
  */
 enum status lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns,
                         struct error *error) WARN_UNUSED;
+
+/*
+ * Sends a probe to a stage: a slot that makes the whole way through ring, worker and gatherer, and
+ * is handed back by whichever worker takes it before anything of the modelet is called. `sink.fail`
+ * gets CANCELLED then, or another status if it did not come back from there. `*slot`: which one it
+ * is, for lane_probe_ended.
+ */
+enum status lane_probe(struct lane *lane, uint32_t stage, const struct request_sink *sink,
+                       void *call, uint32_t *slot, struct error *error) WARN_UNUSED;
+/* In `sink.fail`. */
+void lane_probe_ended(struct lane *lane, uint32_t slot);
 
 /* Nobody waits for this one any more. Outdated generations are harmless. */
 void lane_cancel(struct lane *lane, struct shm_ticket ticket);

@@ -11,6 +11,7 @@
 #include "coordinator/pipeline/catalog.h"
 #include "coordinator/pipeline/gatherer.h"
 #include "coordinator/pipeline/oldest.h"
+#include "coordinator/pipeline/probe.h"
 #include "coordinator/protocol/raw_message.h"
 #include "shm/arena.h"
 #include "shm/former.h"
@@ -224,6 +225,7 @@ give_up_incoming(struct pipeline *pipeline, const struct error *why)
     struct lane *lane = pipeline->incoming;
     atomic_store(&lane->state, LANE_CONDEMNED);
     roster_kill(pipeline->rosters[lane->number]);
+    lane_fail_all(lane, STATUS_UNAVAILABLE, "its generation never served"); /* a probe */
     /* condemned while we were at it: the restart was left to us */
     if (atomic_load(&pipeline->serving) == NULL && pipeline->started_once && !pipeline->stopping)
         loop_timer_set(pipeline->restart_timer, RESET_WAIT_FIRST_MS * (int64_t)NS_PER_MS);
@@ -258,6 +260,7 @@ drop_starting(struct pipeline *pipeline)
             continue;
         atomic_store(&pipeline->lanes[i].state, LANE_CONDEMNED);
         roster_kill(pipeline->rosters[i]);
+        lane_fail_all(&pipeline->lanes[i], STATUS_UNAVAILABLE, "another one serves"); /* a probe */
     }
 }
 
@@ -287,11 +290,17 @@ take_over(struct pipeline *pipeline, struct lane *lane)
     end_reload(pipeline, NULL);
 }
 
-void
-pipeline_on_lane_ready(struct pipeline *pipeline, struct lane *lane)
+static void
+on_probed(struct lane *lane, const struct error *why)
 {
+    struct pipeline *pipeline = lane->pipeline;
     struct error error = ERROR_NONE;
-    if (lane->takes_messages && raw_message_check_model(&lane->info, &error) != STATUS_OK) {
+    if (why != NULL && pipeline->started_once && lane != pipeline->incoming) {
+        pipeline_condemn(pipeline, lane, why->text);
+    } else if (why != NULL) {
+        log_error("probe_failed pipeline=%s error=\"%s\"", pipeline->name, why->text);
+        pipeline_on_start_failed(pipeline, lane, why);
+    } else if (lane->takes_messages && raw_message_check_model(&lane->info, &error) != STATUS_OK) {
         log_error("modelet_not_fit pipeline=%s error=\"%s\"", pipeline->name, error.text);
         pipeline_on_start_failed(pipeline, lane, &error);
     } else if (lane == pipeline->incoming) {
@@ -299,6 +308,13 @@ pipeline_on_lane_ready(struct pipeline *pipeline, struct lane *lane)
     } else {
         serve_through(pipeline, lane);
     }
+}
+
+void
+pipeline_on_lane_ready(struct pipeline *pipeline, struct lane *lane)
+{
+    (void)pipeline;
+    probe_begin(lane, on_probed);
 }
 
 /* Starts the generation that waits for a lane; false: it waits on. */

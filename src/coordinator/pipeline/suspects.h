@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Callers whose requests have killed workers. For SUSPECT_NS after the last one each request of
+ * theirs runs in a batch of its own, so that its next victim is nobody else's request. Front
+ * threads ask, the loop thread charges. A place for each of 256 hashes: of two suspects that meet
+ * in one, the later one counts.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "coordinator/pipeline/share.h"
+
+#define SUSPECT_NS (60 * NS_PER_S)
+
+/* All zero: nobody. */
+struct suspects {
+    _Atomic int64_t until_ns; /* of the last one */
+    struct {
+        _Atomic uint64_t caller;
+        _Atomic int64_t until_ns;
+    } places[SHARE_PLACES];
+};
+
+static inline void
+suspects_charge(struct suspects *suspects, uint64_t caller, int64_t now_ns)
+{
+    uint32_t place = share_place(caller);
+    atomic_store_explicit(&suspects->places[place].caller, caller, memory_order_relaxed);
+    atomic_store_explicit(&suspects->places[place].until_ns, now_ns + SUSPECT_NS,
+                          memory_order_relaxed);
+    atomic_store_explicit(&suspects->until_ns, now_ns + SUSPECT_NS, memory_order_relaxed);
+}
+
+/* One load, as long as there is none. */
+static inline bool
+suspects_have(const struct suspects *suspects, uint64_t caller, int64_t now_ns)
+{
+    uint32_t place = share_place(caller);
+    return now_ns < atomic_load_explicit(&suspects->until_ns, memory_order_relaxed) &&
+           atomic_load_explicit(&suspects->places[place].caller, memory_order_relaxed) == caller &&
+           now_ns < atomic_load_explicit(&suspects->places[place].until_ns, memory_order_relaxed);
+}
+
+static inline void
+suspects_forget(struct suspects *suspects)
+{
+    atomic_store_explicit(&suspects->until_ns, 0, memory_order_relaxed);
+}
