@@ -19,10 +19,30 @@
  */
 enum { TIMER_SLACK_NS = 1000 };
 
+/* Of 1000; the coordinator's is 0 if nobody has set it. */
+enum { OOM_SCORE = 500 };
+
+/* If memory is short the worker dies, not the coordinator. Raising it needs no rights; where there
+ * is no /proc it stays. */
+static void
+volunteer(void)
+{
+    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+    char text[16] = "";
+    if (fd < 0)
+        return;
+    if (read(fd, text, sizeof(text) - 1) > 0 && strtol(text, NULL, 10) < OOM_SCORE)
+        dprintf(fd, "%d", OOM_SCORE);
+    close(fd);
+}
+
 void
 worker_bind_to_parent(void)
 {
     CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+    /* What a modelet starts and leaves is ours, and the coordinator's when we are dead. */
+    CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+    volunteer();
 }
 
 /* ---- signals ---- */

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from rig import BUILD, digits, spread
-from shoal_fixture import WAIT_SECONDS, children, is_alive, wait_until
+from shoal_fixture import WAIT_SECONDS, children, is_alive, read_proc, wait_until
 
 # What a request may be told when workers die: it was in flight in as many deaths as it has attempts,
 # or its stage had nobody left.
@@ -23,6 +23,7 @@ STOP_WORKERS = {"normalize": 2, "classify": 3, "label": 2}
 STOPPED_MAX = 4  # of the seven: now and then a whole stage
 STOP_SECONDS = (0.001, 1.0)  # all orders of magnitude between them are equally likely
 STOP_GAP_SECONDS = 0.1  # on average
+SILENCE_LIMIT_MS = 1000
 RELOAD_WORKERS = {"normalize": 1, "classify": 2, "label": 1}
 
 
@@ -140,6 +141,32 @@ def stops(run, report, budget, draw):
         report.expect(stopper.count > 0, "nobody was stopped")
         report.say(f"{stopper.count:,} stops; longest silence {load.end['silence_ms_max']:.0f} ms",
                    stops=stopper.count)
+
+
+def silences(run, report, budget, draw):
+    """SIGSTOP that nobody takes back: supervision does, and nothing is lost, late at most."""
+    config = digits(**STOP_WORKERS)
+    for one in config["stages"]:
+        one["run_timeout_ms"] = SILENCE_LIMIT_MS
+    with run.node(config) as shoald, run.load(shoald, outstanding=32) as load:
+        count = 0
+        budget.begin()
+        while budget.goes_on(count):
+            pid = draw.choice(sorted(seat.pid for seat in shoald.ready_seats()))
+            if shoald.send(pid, signal.SIGSTOP):
+                count += 1
+                wait_until(lambda: not is_alive(pid) or not is_stopped(pid), "a worker to go on")
+            load.check_runs()
+            report.progress(budget, count, load)
+        load.stop()
+        report.judge_load(load, POISON, NO_WORKER)
+        report.judge_returned(shoald, load)
+        report.expect(count > 0, "nobody was stopped")
+        report.say(f"{count:,} stops for good, all healed", stops=count)
+
+
+def is_stopped(pid):
+    return read_proc(pid, "stat").rpartition(")")[2].split()[:1] == ["T"]
 
 
 def reload_once(shoald):

@@ -51,6 +51,8 @@ ROWS = (
     Row("kills", "rows_workers.kills", f"{NOTHING_LOST}; failed only as the attempts rule says",
         {"count": 10000}, 0.25),
     Row("stops", "rows_workers.stops", f"{NOTHING_LOST}; 0 failed", {"count": 1000}, 0.1),
+    Row("silences", "rows_workers.silences", f"{NOTHING_LOST}; none stays stopped",
+        {"count": 100}, 0.05),
     Row("hostile", "rows_hostile.hostile", "coordinator alive; the other pipeline: 0 errors",
         {"seconds": 600}, 0.15),
     Row("reloads", "rows_workers.reloads", "0 failed requests", {"count": 1000}, 0.1),

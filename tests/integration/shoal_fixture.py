@@ -91,6 +91,7 @@ SANDBOX_ALLOW = {
     "libpupil.so": ["files"],
     "libpuppet.so": ["files"],
     "libpuppet_once.so": ["files"],
+    "librascal.so": ["reading"],
     "libscribble.so": ["reading"],
 }
 

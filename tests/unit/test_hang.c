@@ -71,6 +71,24 @@ test_looks(void **state)
     assert_true(hang_look_after_ns(400 * ms, INT64_MIN / 2, 1000 * ms) == ms);
 }
 
+/* A word that stands still: SIGCONT after the limit, SIGKILL after as long again; not for one that
+ * moves, that is excused, or that moved after SIGCONT. */
+static void
+test_silence(void **state)
+{
+    (void)state;
+    struct beat_watch watch = {0};
+    assert_int_equal(beat_judge(&watch, 7, false, 100, 1000), BEAT_FINE);
+    assert_int_equal(beat_judge(&watch, 7, false, 100, 1099), BEAT_FINE);
+    assert_int_equal(beat_judge(&watch, 8, false, 100, 5000), BEAT_FINE);
+    assert_int_equal(beat_judge(&watch, 8, true, 100, 6000), BEAT_FINE);
+    assert_int_equal(beat_judge(&watch, 8, false, 100, 6100), BEAT_CONTINUE);
+    assert_int_equal(beat_judge(&watch, 8, false, 100, 6199), BEAT_FINE);
+    assert_int_equal(beat_judge(&watch, 9, false, 100, 6300), BEAT_FINE);
+    assert_int_equal(beat_judge(&watch, 9, false, 100, 6400), BEAT_CONTINUE);
+    assert_int_equal(beat_judge(&watch, 9, false, 100, 6500), BEAT_KILL);
+}
+
 int
 main(void)
 {
@@ -79,6 +97,7 @@ main(void)
         cmocka_unit_test(test_what_cannot_be_began_when_it_was_seen),
         cmocka_unit_test(test_a_possible_word_ends_a_lie),
         cmocka_unit_test(test_looks),
+        cmocka_unit_test(test_silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/models/model.h"
+#include "coordinator/pipeline/catalog.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/workers/idle_class.h"
 #include "coordinator/workers/seat.h"
@@ -471,4 +472,10 @@ holder_close(struct holder *holder)
     }
     free(holder->holdings);
     free(holder);
+}
+
+bool
+catalog_seat_is_busy(const struct seat *seat)
+{
+    return seat->holder != NULL && seat->holder->sent_count > 0;
 }

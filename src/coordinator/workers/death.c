@@ -6,7 +6,8 @@
  * The attempts rule. Each request that the dead worker held at its stage is charged with the death,
  * whether it ran or waited in an open batch: which of the two is known from the worker's own words
  * only. Who was charged runs alone from then on, in every stage (slot_run_alone), so a second death
- * charges nobody but the one that was run.
+ * charges nobody but the one that was run. The caller of a request that is failed for it is
+ * suspected (suspects.h): all that it sends runs alone for a while.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -87,6 +88,8 @@ judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct err
         return REPAIR_RUN_AGAIN;
     }
     if (deaths >= config->attempts_max) {
+        if (config->attempts_max > 1 || !seat->ended_outside)
+            suspects_charge(&roster->lane->suspects, request->caller, seat->died_ns);
         counter_add_shared(roster->pipeline->counters, PIPELINE_POISON, 1);
         tell_poison(seat, deaths, error);
         return REPAIR_FAIL;
@@ -176,6 +179,8 @@ describe_end(const struct seat *seat, int wait_status, char *text, size_t room)
                  (long long)(config->start_timeout_ns / NS_PER_MS));
     else if (seat->killed_for == KILL_LOAD_TIMEOUT)
         snprintf(text, room, "killed because it did not load a model within load_timeout_ms");
+    else if (seat->killed_for == KILL_SILENT)
+        snprintf(text, room, "killed because it gave no sign of life outside of a run");
     else if (seat->killed_for == KILL_NONSENSE)
         snprintf(text, room, "killed because it said what cannot be");
     else if (WIFSIGNALED(wait_status))
@@ -195,7 +200,10 @@ forget_process(struct seat *seat)
     seat->death_watch = NULL;
     seat->control_watch = NULL;
     loop_timer_clear(seat->timer);
-    spawned_close(&seat->process);
+    if (seat->roster->stopping)
+        spawned_close(&seat->process);
+    else
+        spawned_keep(&seat->process);
     seat->state = SEAT_EMPTY;
     counter_set(seat->counters, WORKER_PID, 0);
 }
@@ -242,6 +250,7 @@ replace(struct seat *seat, enum death_blame blame, bool was_ready, uint32_t gues
     bool quick = !was_ready || seat->died_ns - seat->ready_ns < QUICK_DEATH_MS * (int64_t)NS_PER_MS;
     quick = quick && guests == 0; /* their users are charged, and are the ones who wait */
     quick = quick && seat->killed_for != KILL_LOAD_TIMEOUT;
+    quick = quick && blame != DEATH_FRUITFUL; /* it has done what it is for */
     seat->quick_deaths = quick ? seat->quick_deaths + 1 : 0;
     counter_add(seat_staff(seat)->counters, STAGE_RESTARTS, 1);
     staff_on_death(seat, blame, why);
@@ -258,13 +267,14 @@ seat_on_death(void *context)
     if (seat->control_watch != NULL && seat->state == SEAT_STARTING && !seat->refused)
         seat_on_control(seat);      /* its last words, if the death was seen before them */
     seat->died_ns = clock_now_ns(); /* not before: they may be that it is ready */
+    spawn_kill_orphans();
     char why[CAUSE_BYTES];
     describe_end(seat, wait_status, why, sizeof(why));
     bool was_ready = seat->state == SEAT_READY;
     pid_t pid = seat->process.pid;
     struct catalog *catalog = roster->pipeline->catalog;
-    seat->died_loading =
-        catalog_on_seat_death(catalog, seat, ended_from_outside(wait_status, seat->killed_for));
+    seat->ended_outside = ended_from_outside(wait_status, seat->killed_for);
+    seat->died_loading = catalog_on_seat_death(catalog, seat, seat->ended_outside);
     forget_process(seat);
     uint32_t held = repair(seat);
     uint32_t guests = seat_leaves_guests(seat);

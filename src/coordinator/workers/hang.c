@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/workers/hang.h"
 
+#include <signal.h>
+
 #include "base/clock.h"
 #include "base/log.h"
+#include "coordinator/pipeline/catalog.h"
 #include "coordinator/pipeline/lane.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/workers/seat.h"
@@ -32,6 +35,47 @@ hang_look_after_ns(int64_t timeout_ns, int64_t expires_ns, int64_t now_ns)
         after_ns = expires_ns - now_ns;
     return after_ns < LOOK_MS_MIN * (int64_t)NS_PER_MS ? LOOK_MS_MIN * (int64_t)NS_PER_MS
                                                        : after_ns;
+}
+
+enum beat_verdict
+beat_judge(struct beat_watch *watch, int64_t word, bool excused, int64_t limit_ns, int64_t now_ns)
+{
+    if (excused || watch->since_ns == 0 || word != watch->word) {
+        *watch = (struct beat_watch){.word = word, .since_ns = now_ns};
+        return BEAT_FINE;
+    }
+    if (now_ns - watch->since_ns < limit_ns)
+        return BEAT_FINE;
+    if (watch->continued)
+        return BEAT_KILL;
+    watch->continued = true;
+    watch->since_ns = now_ns;
+    return BEAT_CONTINUE;
+}
+
+static void
+look_at_beat(struct seat *seat, int64_t timeout_ns, bool runs)
+{
+    const struct shm_worker *worker =
+        region_worker(&seat->roster->lane->region, seat->stage, seat->index);
+    int64_t word = atomic_load_explicit(&worker->heartbeat_ns, memory_order_relaxed);
+    int64_t least_ns = SILENCE_MS_MIN * (int64_t)NS_PER_MS;
+    int64_t limit_ns = timeout_ns > least_ns ? timeout_ns : least_ns;
+    bool excused = runs || catalog_seat_is_busy(seat);
+    enum beat_verdict verdict =
+        beat_judge(&seat->beat_watch, word, excused, limit_ns, clock_now_ns());
+    if (verdict == BEAT_FINE)
+        return;
+    log_warn("worker_silent pipeline=%s stage=%s worker=%u pid=%d for_ms=%lld action=%s",
+             seat->roster->lane->info.name, stage_config(seat->roster, seat->stage)->name,
+             seat->index, (int)seat->process.pid, (long long)(limit_ns / NS_PER_MS),
+             verdict == BEAT_KILL ? "kill" : "continue");
+    if (verdict == BEAT_CONTINUE) {
+        spawned_signal(&seat->process, SIGCONT);
+        return;
+    }
+    counter_add(seat_staff(seat)->counters, STAGE_SILENCES, 1);
+    seat_kill(seat, KILL_SILENT);
 }
 
 /* When its run is over for us; TIME_NEVER_NS: it does not run, or was killed for it now. */
@@ -73,6 +117,8 @@ look(void *context)
         if (seat->state != SEAT_READY || seat->killed_for != KILL_NONE)
             continue;
         int64_t end_ns = look_at(seat, timeout_ns);
+        if (seat->killed_for == KILL_NONE)
+            look_at_beat(seat, timeout_ns, end_ns != TIME_NEVER_NS);
         if (end_ns < expires_ns)
             expires_ns = end_ns;
     }

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/workers/seat.h"
+#include "shm/sandbox.h"
 
 /* ---- stages and seats ---- */
 
@@ -66,6 +67,17 @@ roster_on_kill_timer(void *context)
         spawned_signal(&roster->seats[i].process, SIGKILL);
 }
 
+/* Seldom: then all that is left anywhere below us comes to us, which an init would have got. */
+static bool
+may_start_processes(const struct roster *roster)
+{
+    bool may = false;
+    for (uint32_t stage = 0; stage < roster->stage_count; stage++)
+        may = may || (stage_config(roster, stage)->sandbox_allow &
+                      (SANDBOX_ALLOW_PROCESSES | SANDBOX_ALLOW_ALL)) != 0;
+    return may;
+}
+
 void
 roster_create(struct pipeline *pipeline, struct lane *lane, struct roster **created)
 {
@@ -88,6 +100,8 @@ roster_create(struct pipeline *pipeline, struct lane *lane, struct roster **crea
         for (uint32_t i = 0; i < stage_seat_count(roster, stage); i++)
             seat_init(&stage_seats(roster, stage)[i], roster, stage, i);
     }
+    if (may_start_processes(roster))
+        spawn_adopt_orphans();
     hang_start(roster);
     for (uint32_t i = 0; i < roster->seat_count && !roster->stopping; i++)
         seat_start(&roster->seats[i]);

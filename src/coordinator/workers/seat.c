@@ -23,6 +23,8 @@
 
 /* ---- starting ---- */
 
+enum { SCARCE_MS = 100 };
+
 static void
 copy_text(char *to, size_t room, const char *from)
 {
@@ -81,6 +83,30 @@ fill_start(const struct seat *seat, struct handshake_start *start)
     }
 }
 
+/* Before a generation has served, its start fails of what is scarce, and says so. */
+static bool
+may_wait(const struct roster *roster)
+{
+    const struct pipeline *pipeline = roster->pipeline;
+    return roster->complete_once || (pipeline->started_once && roster->lane != pipeline->incoming);
+}
+
+/* Descriptors, processes or memory are scarce: nobody has died, and nothing is known against the
+ * modelet. Tried again until there are enough. */
+static void
+postpone(struct seat *seat, const struct error *error)
+{
+    if (!seat->scarce)
+        log_warn("worker_start_postponed pipeline=%s stage=%s worker=%u error=\"%s\"",
+                 seat->roster->lane->info.name, stage_config(seat->roster, seat->stage)->name,
+                 seat->index, error->text);
+    seat->scarce = true;
+    seat->state = SEAT_BACKOFF;
+    counter_add(seat_staff(seat)->counters, STAGE_STARTS_POSTPONED, 1);
+    loop_timer_set(seat->timer, SCARCE_MS * (int64_t)NS_PER_MS);
+    staff_on_postponed(seat, error);
+}
+
 void
 seat_start(struct seat *seat)
 {
@@ -100,6 +126,7 @@ seat_start(struct seat *seat)
     seat->killed_for = KILL_NONE;
     seat->died_loading = false;
     seat->run_watch = (struct run_watch){0};
+    seat->beat_watch = (struct beat_watch){0};
     struct shm_worker *worker = region_worker(&lane->region, seat->stage, seat->index);
     atomic_store(&worker->run_began_ns, 0);
     atomic_store(&worker->run_guests, 0);
@@ -108,14 +135,20 @@ seat_start(struct seat *seat)
     struct handshake_start *start = malloc(sizeof(*start));
     CHECK(start != NULL);
     fill_start(seat, start);
-    enum status status =
-        spawn_worker(roster->pipeline->options.worker_program, lane->region.fd,
-                     roster->pipeline->options.counters->fd, start, &seat->process, &error);
+    enum spawn_failure failure;
+    enum status status = spawn_worker(roster->pipeline->options.worker_program, lane->region.fd,
+                                      roster->pipeline->options.counters->fd, start,
+                                      stage_config(roster, seat->stage)->variables, &seat->process,
+                                      &failure, &error);
     free(start);
     if (status != STATUS_OK) {
-        seat_on_spawn_failed(seat, &error);
+        if (failure == SPAWN_SCARCE && may_wait(roster))
+            postpone(seat, &error);
+        else
+            seat_on_spawn_failed(seat, &error);
         return;
     }
+    seat->scarce = false;
     atomic_store(&worker->pid, seat->process.pid);
     counter_set(seat->counters, WORKER_PID, (uint64_t)seat->process.pid);
     seat->state = SEAT_STARTING;

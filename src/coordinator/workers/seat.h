@@ -44,6 +44,7 @@ enum seat_kill {
     KILL_NONE,
     KILL_START_TIMEOUT,
     KILL_RUN_TIMEOUT,
+    KILL_SILENT,     /* no sign of life, and no run */
     KILL_NONSENSE,   /* it said what cannot be */
     KILL_QUARANTINE, /* it was starting when its stage was quarantined */
     KILL_LOAD_TIMEOUT,
@@ -66,11 +67,14 @@ struct seat {
     uint64_t finished;     /* lane_finished when it was ready */
     int64_t died_ns;       /* when the one before died; 0: has been replaced, or was the first */
     uint32_t quick_deaths; /* in a row */
+    bool scarce;           /* its start waits for descriptors, processes or memory */
     struct run_watch run_watch;
+    struct beat_watch beat_watch;
     uint32_t guests_told;  /* bit i: the process knows guest i, and has not said that it left */
     uint32_t guests_lost;  /* bit i: it has said that guest i is corrupt */
     struct holder *holder; /* what it holds of the pipeline's models; NULL: it is told of none */
     bool died_loading;     /* its process: of a model's load */
+    bool ended_outside;    /* its process: killed, or asked to end, and not by us */
     _Atomic uint64_t *counters;
 };
 
@@ -145,5 +149,7 @@ void staff_fini(struct staff *staff);
 void staff_on_ready(struct seat *seat);
 /* Its seat is empty; `cause` ends "the last one was …". Decides who comes next, and when. */
 void staff_on_death(struct seat *seat, enum death_blame blame, const char *cause);
+/* Its next process could not be started for want of something, and will be. */
+void staff_on_postponed(struct seat *seat, const struct error *error);
 /* Nothing is to happen by itself any more. */
 void staff_stop(struct staff *staff);

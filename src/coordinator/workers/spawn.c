@@ -7,7 +7,10 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -20,6 +23,180 @@ extern char **environ;
 /* Descriptors to hand over are moved up here first, so that dup2 to 3, 4, 5, 6 overwrites none of
  * them. */
 enum { SPAWN_FD_ABOVE = 10 };
+
+/* ---- the reserve ---- */
+
+enum {
+    FDS_OF_WORKER = 3,    /* struct spawned */
+    RESERVE_OF_START = 9, /* those, four of the child, two of a pair that is being made */
+    RESERVE_MAX = 4096
+};
+
+/* All of them are /dev/null. */
+static int reserve_fds[RESERVE_MAX];
+static uint32_t reserve_count;
+static uint32_t reserve_wanted;
+
+static void
+reserve_fill(void)
+{
+    int fd = 0;
+    while (reserve_count > reserve_wanted)
+        close(reserve_fds[--reserve_count]);
+    while (fd >= 0 && reserve_count < reserve_wanted) {
+        fd = reserve_count > 0 ? fcntl(reserve_fds[0], F_DUPFD_CLOEXEC, SPAWN_FD_ABOVE)
+                               : open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (fd >= 0)
+            reserve_fds[reserve_count++] = fd;
+    }
+}
+
+static void
+reserve_give_up(void)
+{
+    while (reserve_count > 0)
+        close(reserve_fds[--reserve_count]);
+}
+
+/* In one step, so that no other thread can have its number in between. */
+static void
+reserve_take(int fd)
+{
+    bool kept = reserve_wanted > 0 && reserve_count > 0 && reserve_count < RESERVE_MAX &&
+                dup3(reserve_fds[0], fd, O_CLOEXEC) == fd;
+    if (!kept) {
+        close(fd);
+        return;
+    }
+    reserve_fds[reserve_count++] = fd;
+    if (reserve_wanted < reserve_count)
+        reserve_wanted = reserve_count;
+}
+
+void
+spawn_reserve(void)
+{
+    reserve_wanted = RESERVE_OF_START;
+    reserve_fill();
+}
+
+void
+spawn_reserve_end(void)
+{
+    reserve_wanted = 0;
+    reserve_give_up();
+}
+
+/* ---- orphans ---- */
+
+struct pids {
+    pid_t *items;
+    size_t count;
+    size_t room;
+};
+
+static struct pids worker_pids; /* workers that are not reaped */
+static struct pids inherited;   /* children from before */
+static struct pids doomed;      /* orphans that were killed, and are not reaped */
+static bool adopts;
+static uint64_t orphans_killed;
+
+static void
+pids_add(struct pids *pids, pid_t pid)
+{
+    if (pids->count == pids->room) {
+        pids->room = 2 * pids->room + 16;
+        pids->items = realloc(pids->items, pids->room * sizeof(*pids->items));
+        CHECK(pids->items != NULL);
+    }
+    pids->items[pids->count++] = pid;
+}
+
+static bool
+pids_have(const struct pids *pids, pid_t pid)
+{
+    for (size_t i = 0; i < pids->count; i++)
+        if (pids->items[i] == pid)
+            return true;
+    return false;
+}
+
+static void
+pids_remove(struct pids *pids, pid_t pid)
+{
+    for (size_t i = 0; i < pids->count; i++)
+        if (pids->items[i] == pid)
+            pids->items[i--] = pids->items[--pids->count];
+}
+
+/* Calls `found` with each of our children. The first thread has started them all, and gets those
+ * whose parents are dead. */
+static void
+each_child(void (*found)(pid_t pid))
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    FILE *file = fopen(path, "re");
+    int pid;
+    while (file != NULL && fscanf(file, "%d", &pid) == 1)
+        found((pid_t)pid);
+    if (file != NULL)
+        fclose(file);
+}
+
+static void
+take_inherited(pid_t pid)
+{
+    if (!pids_have(&worker_pids, pid))
+        pids_add(&inherited, pid);
+}
+
+static void
+kill_orphan(pid_t pid)
+{
+    if (pids_have(&worker_pids, pid) || pids_have(&inherited, pid))
+        return;
+    if (waitpid(pid, NULL, WNOHANG) != 0) {
+        pids_remove(&doomed, pid);
+    } else if (!pids_have(&doomed, pid) && kill(pid, SIGKILL) == 0) {
+        pids_add(&doomed, pid); /* reaped the next time */
+        orphans_killed++;
+    }
+}
+
+void
+spawn_adopt_orphans(void)
+{
+    if (adopts)
+        return;
+    each_child(take_inherited);
+    adopts = prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
+}
+
+void
+spawn_kill_orphans(void)
+{
+    if (adopts)
+        each_child(kill_orphan);
+}
+
+void
+spawn_end_orphans(void)
+{
+    spawn_kill_orphans();
+    while (doomed.count > 0) { /* their own children come to us then */
+        pid_t pid = doomed.items[0];
+        (void)waitpid(pid, NULL, 0);
+        pids_remove(&doomed, pid);
+        spawn_kill_orphans();
+    }
+}
+
+uint64_t
+spawn_orphans_killed(void)
+{
+    return orphans_killed;
+}
 
 /* What spawn_keep_cpus saw; empty: workers start where the coordinator is. */
 static cpu_set_t kept_cpus;
@@ -41,8 +218,54 @@ close_child_fds(struct child_fds *child)
             close(child->fds[i]);
 }
 
+/* ---- the environment ---- */
+
+bool
+spawn_passes_on(const char *variable)
+{
+    static const char *const names[] = {"PATH=", "LANG=", "TZ=", "LD_LIBRARY_PATH="};
+    static const char *const prefixes[] = {"LC_", "OMP_", "OPENBLAS_"};
+    static const char sanitizer[] = "SAN_OPTIONS";
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++)
+        if (strncmp(variable, names[i], strlen(names[i])) == 0)
+            return true;
+    for (size_t i = 0; i < ARRAY_COUNT(prefixes); i++)
+        if (strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    const char *end = strchr(variable, '=');
+    size_t length = end == NULL ? 0 : (size_t)(end - variable);
+    return length >= strlen(sanitizer) &&
+           strncmp(end - strlen(sanitizer), sanitizer, strlen(sanitizer)) == 0;
+}
+
+/* Of two of one name the first one counts: the C library looks from the front. */
+static char **
+make_environment(char *const *variables)
+{
+    static char *const nothing[] = {NULL};
+    size_t count = 1;
+    if (variables == NULL)
+        variables = nothing;
+    for (char *const *variable = variables; *variable != NULL; variable++)
+        count++;
+    for (char **variable = environ; *variable != NULL; variable++)
+        count++;
+    char **environment = calloc(count, sizeof(*environment));
+    CHECK(environment != NULL);
+    count = 0;
+    for (char *const *variable = variables; *variable != NULL; variable++)
+        environment[count++] = *variable;
+    for (char **variable = environ; *variable != NULL; variable++)
+        if (spawn_passes_on(*variable))
+            environment[count++] = *variable;
+    return environment;
+}
+
+/* ---- the process ---- */
+
 static int
-spawn_process(const char *program, const struct child_fds *child, pid_t *pid)
+spawn_process(const char *program, const struct child_fds *child, char *const *variables,
+              pid_t *pid)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -63,7 +286,9 @@ spawn_process(const char *program, const struct child_fds *child, pid_t *pid)
                                               POSIX_SPAWN_SETPGROUP);
     char name[] = "shoal-worker";
     char *const arguments[] = {name, NULL};
-    int code = posix_spawn(pid, program, &actions, &attributes, arguments, environ);
+    char **environment = make_environment(variables);
+    int code = posix_spawn(pid, program, &actions, &attributes, arguments, environment);
+    free(environment);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return code;
@@ -78,29 +303,33 @@ spawn_keep_cpus(void)
 
 /* A child starts on its parent's CPUs, and posix_spawn has no attribute for others. */
 static int
-spawn_on_kept_cpus(const char *program, const struct child_fds *child, pid_t *pid)
+spawn_on_kept_cpus(const char *program, const struct child_fds *child, char *const *variables,
+                   pid_t *pid)
 {
     cpu_set_t own;
     bool moved = CPU_COUNT(&kept_cpus) > 0 && sched_getaffinity(0, sizeof(own), &own) == 0 &&
                  sched_setaffinity(0, sizeof(kept_cpus), &kept_cpus) == 0;
-    int code = spawn_process(program, child, pid);
+    int code = spawn_process(program, child, variables, pid);
     if (moved)
         (void)sched_setaffinity(0, sizeof(own), &own);
     return code;
 }
 
 static enum status
-start_process(const char *program, const struct child_fds *child, struct spawned *spawned,
-              struct error *error)
+start_process(const char *program, const struct child_fds *child, char *const *variables,
+              struct spawned *spawned, struct error *error)
 {
-    int code = spawn_on_kept_cpus(program, child, &spawned->pid);
+    int code = spawn_on_kept_cpus(program, child, variables, &spawned->pid);
     if (code != 0) {
         errno = code;
         return error_set_errno(error, "starting %s", program);
     }
     spawned->pidfd = (int)syscall(SYS_pidfd_open, spawned->pid, 0);
-    if (spawned->pidfd >= 0 && fcntl(spawned->pidfd, F_SETFD, FD_CLOEXEC) == 0)
+    if (spawned->pidfd >= 0 && fcntl(spawned->pidfd, F_SETFD, FD_CLOEXEC) == 0) {
+        pids_add(&worker_pids, spawned->pid);
         return STATUS_OK;
+    }
+    int why = errno;
     enum status status = error_set_errno(error, "pidfd_open");
     kill(spawned->pid, SIGKILL);
     waitpid(spawned->pid, NULL, 0);
@@ -108,6 +337,7 @@ start_process(const char *program, const struct child_fds *child, struct spawned
         close(spawned->pidfd);
     spawned->pid = -1;
     spawned->pidfd = -1;
+    errno = why;
     return status;
 }
 
@@ -159,10 +389,11 @@ make_models(struct spawned *spawned, struct child_fds *child, struct error *erro
     return never_wait(spawned->models, error);
 }
 
-enum status
-spawn_worker(const char *program, int region_fd, int counters_fd,
-             const struct handshake_start *start, struct spawned *spawned, struct error *error)
+static enum status
+try_spawn(const char *program, int region_fd, int counters_fd, const struct handshake_start *start,
+          char *const *variables, struct spawned *spawned, struct error *error)
 {
+    errno = 0;
     *spawned = SPAWNED_NONE;
     struct child_fds child = {{
         [CHILD_REGION] = fcntl(region_fd, F_DUPFD_CLOEXEC, SPAWN_FD_ABOVE),
@@ -178,10 +409,39 @@ spawn_worker(const char *program, int region_fd, int counters_fd,
     if (status == STATUS_OK && start->serves_models != 0)
         status = make_models(spawned, &child, error);
     if (status == STATUS_OK)
-        status = start_process(program, &child, spawned, error);
+        status = start_process(program, &child, variables, spawned, error);
+    int code = errno;
     close_child_fds(&child);
     if (status != STATUS_OK)
         spawned_close(spawned);
+    errno = code; /* of what has failed */
+    return status;
+}
+
+/* What another start may find to be there: descriptors, processes, memory. */
+static bool
+is_scarcity(int code)
+{
+    return code == EMFILE || code == ENFILE || code == EAGAIN || code == ENOMEM || code == ENOBUFS;
+}
+
+enum status
+spawn_worker(const char *program, int region_fd, int counters_fd,
+             const struct handshake_start *start, char *const *variables, struct spawned *spawned,
+             enum spawn_failure *failure, struct error *error)
+{
+    enum status status =
+        try_spawn(program, region_fd, counters_fd, start, variables, spawned, error);
+    if (status != STATUS_OK && is_scarcity(errno) && reserve_count > 0) {
+        reserve_give_up();
+        status = try_spawn(program, region_fd, counters_fd, start, variables, spawned, error);
+    }
+    *failure = status != STATUS_OK && is_scarcity(errno) ? SPAWN_SCARCE : SPAWN_WRONG;
+    if (status == STATUS_OK && reserve_wanted > RESERVE_OF_START)
+        reserve_wanted -= reserve_wanted - RESERVE_OF_START < FDS_OF_WORKER
+                              ? reserve_wanted - RESERVE_OF_START
+                              : FDS_OF_WORKER;
+    reserve_fill();
     return status;
 }
 
@@ -192,6 +452,18 @@ spawned_close(struct spawned *spawned)
     for (size_t i = 0; i < ARRAY_COUNT(fds); i++)
         if (fds[i] >= 0)
             close(fds[i]);
+    pids_remove(&worker_pids, spawned->pid);
+    *spawned = SPAWNED_NONE;
+}
+
+void
+spawned_keep(struct spawned *spawned)
+{
+    const int fds[] = {spawned->pidfd, spawned->control, spawned->models};
+    for (size_t i = 0; i < ARRAY_COUNT(fds); i++)
+        if (fds[i] >= 0)
+            reserve_take(fds[i]);
+    pids_remove(&worker_pids, spawned->pid);
     *spawned = SPAWNED_NONE;
 }
 

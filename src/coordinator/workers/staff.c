@@ -82,7 +82,7 @@ nobody_works(const struct staff *staff)
     const struct seat *seats = seats_of(staff);
     for (uint32_t i = 0; i < seat_count_of(staff); i++)
         if (seats[i].state == SEAT_READY || seats[i].state == SEAT_STARTING ||
-            (seats[i].state == SEAT_BACKOFF && seat_wait_ns(&seats[i]) == 0))
+            (seats[i].state == SEAT_BACKOFF && !seats[i].scarce && seat_wait_ns(&seats[i]) == 0))
             return false;
     return true;
 }
@@ -259,4 +259,12 @@ staff_on_death(struct seat *seat, enum death_blame blame, const char *cause)
     if (before == QUARANTINE_TRIAL && staff->quarantine.state == QUARANTINE_NONE)
         restore(staff);
     close_if_dead(staff, cause);
+}
+
+void
+staff_on_postponed(struct seat *seat, const struct error *error)
+{
+    char cause[OUTAGE_TEXT_BYTES];
+    snprintf(cause, sizeof(cause), "not started, because shoald could not: %.160s", error->text);
+    close_if_dead(seat_staff(seat), cause);
 }
