@@ -44,10 +44,11 @@ static const char usage[] =
     "\n"
     "SIGTERM and SIGINT drain: no new requests, those in flight are finished, then the workers "
     "are\n"
-    "stopped. A second SIGINT stops at once. SIGHUP reads CONFIG again and reloads every "
-    "pipeline,\n"
-    "as `shoalctl reload` does.\n"
-    "Exit codes: 0 clean stop, 2 refused to start, 130 second SIGINT.\n";
+    "stopped. A second one stops at once, within 3 s whatever hangs; a third one ends the "
+    "process.\n"
+    "SIGHUP reads CONFIG again and reloads every pipeline, as `shoalctl reload` does.\n"
+    "Exit codes: 0 clean stop, 2 refused to start, 3 drained and then hung, 130 second signal was\n"
+    "SIGINT, 143 it was SIGTERM.\n";
 
 enum option_id {
     OPTION_CHECK = 1,
@@ -153,6 +154,30 @@ raise_descriptors(void)
     CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0);
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LOOKS_FOR_LEAKS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define LOOKS_FOR_LEAKS 1
+#endif
+#endif
+
+extern void __gcov_dump(void) __attribute__((weak));
+
+/* Nothing that is ours is left to do, and destructors of libraries have been seen to hang. */
+static _Noreturn void
+end(int exit_code)
+{
+#ifdef LOOKS_FOR_LEAKS
+    exit(exit_code);
+#else
+    fflush(stdout);
+    if (__gcov_dump != NULL)
+        __gcov_dump();
+    _exit(exit_code);
+#endif
+}
+
 int
 main(int argc, char **argv)
 {
@@ -172,5 +197,7 @@ main(int argc, char **argv)
         return usage_error("no worker program at ", arguments.node.worker_program);
     arguments.node.config_path = argv[optind];
     raise_descriptors();
-    return arguments.check ? node_check(&arguments.node) : node_run(&arguments.node);
+    if (arguments.check)
+        return node_check(&arguments.node);
+    end(node_run(&arguments.node));
 }

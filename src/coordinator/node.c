@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -19,9 +18,11 @@
 #include "coordinator/front/probes.h"
 #include "coordinator/front/rest.h"
 #include "coordinator/front/scrape.h"
+#include "coordinator/limits.h"
 #include "coordinator/loop/control.h"
 #include "coordinator/loop/drains.h"
 #include "coordinator/loop/loop.h"
+#include "coordinator/loop/signals.h"
 #include "coordinator/mesh/mesh_node.h"
 #include "coordinator/models/model_directory.h"
 #include "coordinator/models/model_orders.h"
@@ -33,16 +34,21 @@
 #include "coordinator/reload.h"
 #include "coordinator/telemetry/tracer.h"
 #include "coordinator/workers/local.h"
+#include "coordinator/workers/spawn.h"
 #include "rpc/rpc.h"
 #include "shm/counters.h"
 
 enum {
     EXIT_CLEAN = 0,
     EXIT_REFUSED = 2,
+    EXIT_STUCK = 3, /* it has drained, and then did not end */
+    EXIT_SIGNALLED = 128,
     PUBLISH_MS = 250,
     DRAIN_LOOK_MS = 5,
     HANG_UP_MS = 5000, /* so long, who has waited for the drain may ask what came of it */
-    MESH_LOOK_MS = 5
+    MESH_LOOK_MS = 5,
+    FINISH_MS_MIN = 10000, /* drain_timeout_ms is for the end after the drain, too, but for this */
+    LOG_END_MS = 1000      /* what is not written by then is lost */
 };
 enum { HTTP_IDLE_S = 75, HTTP_CONNECTIONS_MAX = 1024 };
 
@@ -72,7 +78,6 @@ struct node {
     uint32_t stopped_count;
     enum node_phase phase;
     int exit_code;
-    int interrupts;
     int64_t drain_deadline_ns;
     int64_t hang_up_deadline_ns; /* 0: it has not drained */
     int64_t mesh_deadline_ns;    /* models move to other nodes until then, at most; 0: none do */
@@ -80,8 +85,7 @@ struct node {
     struct drains drains;        /* who asked for it */
     bool accepts;                /* the front, connections */
     enum log_level log_level;
-    int signal_fd;
-    struct loop_watch *signal_watch;
+    struct reloads reloads;
     struct loop_timer *publish_timer;
     struct loop_timer *drain_timer;
     struct loop_timer *mesh_timer; /* until its registry is read */
@@ -120,12 +124,12 @@ load_config(const struct node_options *options, struct config *config)
     if (status == STATUS_OK)
         status = check_runtime(options, config, &error);
     for (uint32_t i = 0; i < errors.count; i++)
-        fprintf(stderr, "%s\n", errors.lines[i]);
+        log_plain("%s", errors.lines[i]);
     if (status != STATUS_OK && errors.count == 0)
-        fprintf(stderr, "%s\n", error.text);
+        log_plain("%s", error.text);
     if (errors.count > 0)
-        fprintf(stderr, "shoald: %u mistake%s in %s; nothing was started\n", errors.count,
-                errors.count == 1 ? "" : "s", options->config_path);
+        log_plain("shoald: %u mistake%s in %s; nothing was started", errors.count,
+                  errors.count == 1 ? "" : "s", options->config_path);
     config_errors_free(&errors);
     return status == STATUS_OK ? EXIT_CLEAN : EXIT_REFUSED;
 }
@@ -138,7 +142,7 @@ node_check(const struct node_options *options)
     struct error error = ERROR_NONE;
     int code = load_config(options, &config);
     if (code == EXIT_CLEAN && certificates_open(&config, &certificates, &error) != STATUS_OK) {
-        fprintf(stderr, "%s\n", error.text);
+        log_plain("%s", error.text);
         code = EXIT_REFUSED;
     }
     if (code == EXIT_CLEAN)
@@ -169,6 +173,7 @@ update_ready(struct node *node)
         assembly_publish(&node->assembly); /* who reads "ready" is to see the workers that are */
         assembly_set_state(&node->assembly, NODE_READY);
         log_info("ready pipelines=%u pid=%d", node->assembly.pipeline_count, (int)getpid());
+        reload_held(&node->reloads);
     }
 }
 
@@ -216,7 +221,7 @@ refuse_to_start(struct node *node, const struct error *error)
     if (node->phase == PHASE_STOPPING)
         return;
     log_error("start_failed error=\"%s\"", error->text);
-    fprintf(stderr, "shoald: %s\n", error->text);
+    log_plain("shoald: %s", error->text);
     node->exit_code = EXIT_REFUSED;
     stop_pipelines(node);
 }
@@ -346,41 +351,36 @@ drain(struct node *node, const char *why)
     on_drain_look(node);
 }
 
-/* A second interrupt: no waiting for anything in flight. */
+/* Told to end a second time: no waiting for anything in flight. */
 static void
-stop_at_once(struct node *node)
+stop_at_once(struct node *node, int number)
 {
     log_warn("stopping_at_once");
-    node->exit_code = 128 + SIGINT;
+    node->exit_code = EXIT_SIGNALLED + number;
     stop_pipelines(node);
     for (uint32_t i = 0; i < node->assembly.pipeline_count; i++)
         pipeline_kill(node->assembly.pipelines[i]);
 }
 
 static void
-on_hangup(struct node *node)
+on_hangup(void *context)
 {
+    struct node *node = context;
     mesh_node_reload(node->mesh);
-    if (node->phase == PHASE_SERVING)
-        reload_all(&node->assembly, node->options);
+    if (node->phase <= PHASE_SERVING)
+        reload_all(&node->reloads, node->phase == PHASE_SERVING);
     else
-        log_warn("reload_ignored why=\"the node is %s\"",
-                 node->phase < PHASE_SERVING ? "starting" : "stopping");
+        log_warn("reload_ignored why=\"the node is stopping\"");
 }
 
 static void
-on_signal(void *context)
+on_terminate(void *context, int number, uint32_t times)
 {
     struct node *node = context;
-    struct signalfd_siginfo info;
-    while (read(node->signal_fd, &info, sizeof(info)) == sizeof(info)) {
-        if (info.ssi_signo == SIGHUP)
-            on_hangup(node);
-        else if (info.ssi_signo == SIGINT && ++node->interrupts > 1)
-            stop_at_once(node);
-        else
-            drain(node, info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM");
-    }
+    if (times > 1)
+        stop_at_once(node, number);
+    else
+        drain(node, number == SIGINT ? "SIGINT" : "SIGTERM");
 }
 
 static void
@@ -423,7 +423,7 @@ on_control(void *context, const struct control_request *request, struct control_
         return;
     }
     if (node->phase == PHASE_SERVING) {
-        reload_asked(&node->assembly, node->options, request->pipeline, call);
+        reload_asked(&node->reloads, request->pipeline, call);
         return;
     }
     struct error error = ERROR_NONE;
@@ -438,6 +438,10 @@ on_publish(void *context)
 {
     struct node *node = context;
     assembly_publish(&node->assembly);
+    counter_set(counters_values(&node->assembly.counters, 0), NODE_LOG_DROPPED, log_dropped());
+    counter_set(counters_values(&node->assembly.counters, 0), NODE_ORPHANS_KILLED,
+                spawn_orphans_killed());
+    spawn_kill_orphans();
     mesh_node_publish(node->mesh);
     bool accepted = node->accepts;
     node->accepts = front_publish(node->front);
@@ -451,23 +455,14 @@ on_publish(void *context)
 
 /* ---- start ---- */
 
-/* Signals are blocked before any thread exists, gRPC's included, and are read by the loop. */
+/* Before any other thread exists, gRPC's included. */
 static enum status
-watch_signals(struct node *node, struct error *error)
+take_signals(struct node *node, struct error *error)
 {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGHUP);
-    CHECK(pthread_sigmask(SIG_BLOCK, &signals, NULL) == 0);
+    const struct signals_handler handler = {on_hangup, on_terminate, node};
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file of traces that may not grow is an error of its write */
-    node->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (node->signal_fd < 0)
-        return error_set_errno(error, "signalfd");
-    node->signal_watch = loop_watch_add(node->loop, node->signal_fd, on_signal, node);
-    return STATUS_OK;
+    return signals_start(node->loop, &handler, error);
 }
 
 /* Most descriptors are for workers and gRPC, whatever comes over HTTP. */
@@ -670,7 +665,9 @@ start(struct node *node, struct error *error)
     if (status == STATUS_OK)
         status = loop_create(&node->loop, error);
     if (status == STATUS_OK)
-        status = watch_signals(node, error);
+        status = take_signals(node, error);
+    if (status == STATUS_OK)
+        status = log_start(error);
     if (status != STATUS_OK)
         return status;
     node->publish_timer = loop_timer_create(node->loop, on_publish, node);
@@ -678,6 +675,7 @@ start(struct node *node, struct error *error)
     node->mesh_timer = loop_timer_create(node->loop, on_mesh_look, node);
     if (options->pin)
         coordinator_pin(&node->source->config);
+    spawn_reserve();
     rpc_init();
     struct assembly_options assembly = {
         .source = node->source,
@@ -717,6 +715,12 @@ start(struct node *node, struct error *error)
 static void
 finish(struct node *node)
 {
+    int64_t drain_ns = node->source->config.drain_timeout_ns;
+    int64_t least_ns = FINISH_MS_MIN * (int64_t)NS_PER_MS;
+    signals_end_loop();
+    signals_bound(drain_ns > least_ns ? drain_ns : least_ns,
+                  node->exit_code == EXIT_CLEAN ? EXIT_STUCK : node->exit_code,
+                  "it has drained, and a library it uses did not end");
     rest_stop(node->rest);
     runtime_end(node->runtime);
     mesh_node_stop(node->mesh);
@@ -736,14 +740,13 @@ finish(struct node *node)
     probes_destroy(node->probes);
     tracer_destroy(node->tracer);
     assembly_fini(&node->assembly);
+    spawn_reserve_end();
+    spawn_end_orphans();
     mesh_node_destroy(node->mesh);
     runtime_destroy(node->runtime);
     loop_timer_destroy(node->publish_timer);
     loop_timer_destroy(node->drain_timer);
     loop_timer_destroy(node->mesh_timer);
-    loop_watch_remove(node->signal_watch);
-    if (node->signal_fd >= 0)
-        close(node->signal_fd);
     if (node->loop != NULL) {
         rpc_shutdown();
         loop_destroy(node->loop);
@@ -756,7 +759,10 @@ int
 node_run(const struct node_options *options)
 {
     struct config config = {0};
+    log_init("shoald", LOG_INFO);
     int code = load_config(options, &config);
+    if (code == EXIT_CLEAN && !limits_allow(&config))
+        code = EXIT_REFUSED;
     if (code != EXIT_CLEAN) {
         config_free(&config);
         return code;
@@ -764,9 +770,9 @@ node_run(const struct node_options *options)
     struct node *node = calloc(1, sizeof(*node));
     CHECK(node != NULL);
     node->options = options;
-    node->signal_fd = -1;
     node->accepts = true;
     node->source = config_source_create(&config);
+    node->reloads = (struct reloads){.assembly = &node->assembly, .options = options};
     int level = options->log_level;
     if (level < 0 && node->source->config.log_level != NULL)
         level = log_level_from_name(node->source->config.log_level);
@@ -784,7 +790,7 @@ node_run(const struct node_options *options)
         loop_run(node->loop);
     } else {
         node->exit_code = EXIT_REFUSED;
-        fprintf(stderr, "shoald: %s\n", error.text);
+        log_plain("shoald: %s", error.text);
         if (node->assembly.pipeline_count > 0) {
             stop_pipelines(node);
             loop_run(node->loop);
@@ -793,6 +799,7 @@ node_run(const struct node_options *options)
     code = node->exit_code;
     finish(node);
     log_info("stopped exit_code=%d", code);
+    log_stop(LOG_END_MS * (int64_t)NS_PER_MS);
     free(node);
     return code;
 }

@@ -8,9 +8,11 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "coordinator/config/config_keys.h"
+#include "coordinator/limits.h"
 
 /* One reload that was asked for: of one pipeline or of several, that end at different times. */
 struct reload {
+    struct reloads *all;
     struct control_call *call; /* NULL: nobody waits */
     uint32_t open;             /* pipelines that have not ended */
     bool all_asked;            /* no more are to come */
@@ -29,7 +31,10 @@ reload_ended(struct reload *reload)
                        text);
     else if (reload->error.status != STATUS_OK)
         log_error("reload_failed error=\"%s\"", reload->error.text);
+    struct reloads *all = reload->all;
     free(reload);
+    all->count--;
+    reload_held(all);
 }
 
 static void
@@ -152,6 +157,8 @@ read_again(const struct node_options *options, struct config_source **source, st
                   errors.count > 1 ? " (and more: see the log)" : "");
     config_errors_free(&errors);
     if (status == STATUS_OK)
+        status = limits_fit_memory(&config, limits_memory_bytes(""), error);
+    if (status == STATUS_OK)
         *source = config_source_create(&config);
     else
         config_free(&config);
@@ -227,16 +234,17 @@ reload_from(struct reload *reload, struct assembly *assembly, struct config_sour
 }
 
 void
-reload_asked(struct assembly *assembly, const struct node_options *options, const char *name,
-             struct control_call *call)
+reload_asked(struct reloads *reloads, const char *name, struct control_call *call)
 {
     struct reload *reload = calloc(1, sizeof(*reload));
     CHECK(reload != NULL);
+    reload->all = reloads;
     reload->call = call;
+    reloads->count++;
     struct config_source *source;
     struct error error = ERROR_NONE;
-    if (read_again(options, &source, &error) == STATUS_OK) {
-        reload_from(reload, assembly, source, name);
+    if (read_again(reloads->options, &source, &error) == STATUS_OK) {
+        reload_from(reload, reloads->assembly, source, name);
         config_source_unref(source); /* the generations have their own */
     } else {
         reload_failed(reload, &error);
@@ -248,7 +256,32 @@ reload_asked(struct assembly *assembly, const struct node_options *options, cons
 }
 
 void
-reload_all(struct assembly *assembly, const struct node_options *options)
+reload_all(struct reloads *reloads, bool serving)
 {
-    reload_asked(assembly, options, "", NULL);
+    if (serving && reloads->count == 0) {
+        reload_asked(reloads, "", NULL);
+        return;
+    }
+    if (!reloads->held)
+        log_info("reload_held until=\"%s\"",
+                 serving ? "the end of the one under way" : "the node serves");
+    reloads->held = true;
+}
+
+/* On the loop, not in the event that ends the one before: its pipeline is not done with that. */
+static void
+run_held(void *context)
+{
+    struct reloads *reloads = context;
+    if (reloads->count > 0 || !reloads->held)
+        return;
+    reloads->held = false;
+    reload_asked(reloads, "", NULL);
+}
+
+void
+reload_held(struct reloads *reloads)
+{
+    if (reloads->held && reloads->count == 0)
+        loop_post(reloads->assembly->options.loop, run_held, reloads);
 }

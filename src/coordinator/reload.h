@@ -6,13 +6,26 @@
  */
 #pragma once
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "coordinator/assembly.h"
 #include "coordinator/loop/control.h"
 #include "coordinator/node.h"
 
-/* Every pipeline; how it went is in the log. For SIGHUP. */
-void reload_all(struct assembly *assembly, const struct node_options *options);
+/* Those that are under way, and whether another one is to follow. */
+struct reloads {
+    struct assembly *assembly;
+    const struct node_options *options;
+    uint32_t count; /* under way */
+    bool held;      /* SIGHUP has come, and waits for the end of these or of the start */
+};
+
+/* Every pipeline; how it went is in the log. For SIGHUP: while the node starts (not `serving`) or a
+ * reload is under way it is held, and run once after that, however many have come. */
+void reload_all(struct reloads *reloads, bool serving);
+/* Runs what was held, if nothing is under way. */
+void reload_held(struct reloads *reloads);
 
 /* The pipeline of that name, or every one if it is ""; answers `call` when all have ended. */
-void reload_asked(struct assembly *assembly, const struct node_options *options, const char *name,
-                  struct control_call *call);
+void reload_asked(struct reloads *reloads, const char *name, struct control_call *call);

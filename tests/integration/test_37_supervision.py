@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Supervision never blocks, and ends whatever hangs: a log that nobody reads, a modelet that floods it,
+SIGHUP while a reload is under way, a second SIGTERM, workers that are stopped or stuck outside of a run.
+ctest: timeout=240 beside
+"""
+
+import fcntl
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import unittest
+
+import shoal_fixture
+from shoal_client import Client, failure, said
+from shoal_ctl import NEGATIVE, shoalctl
+from shoal_fixture import Shoald, children, is_alive, node, pipeline, stage, wait_until
+
+PIPE_BYTES = 4096
+HOUR_MS = 3600 * 1000
+
+
+class Unread(Shoald):
+    """Its log goes into the smallest pipe there is, and is read only while `reads` is set."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.reads = threading.Event()
+        self.reads.set()
+
+    def read(self, stream):
+        fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        while self.reads.wait() and (data := stream.readline()):
+            self.lines.append(data.decode(errors="replace").rstrip("\n"))
+        stream.close()
+
+
+# Stops threads of another process, and no other one of it, by tracing them, until it is killed.
+STAND_STILL = """
+import ctypes, sys
+SEIZE, INTERRUPT = 0x4206, 0x4207
+ptrace = ctypes.CDLL(None).ptrace
+ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+done = [ptrace(SEIZE, int(task), None, None) or ptrace(INTERRUPT, int(task), None, None)
+        for task in sys.argv[1:]]
+print("refused" if any(done) else "stopped", flush=True)
+sys.stdin.read()
+"""
+
+
+def rascal(**keys):
+    return stage("librascal.so", params={"folder": ".", **keys.pop("params", {})}, **keys)
+
+
+def puppet(**keys):
+    return stage("libpuppet.so", params={"folder": "."}, **keys)
+
+
+class SupervisionTest(unittest.TestCase):
+    def start(self, *stages, kind=Shoald, **keys):
+        shoald = self.enterContext(kind(node(pipeline("p", *stages, slots=32), message_mib=1, **keys)))
+        return shoald, self.enterContext(Client(shoald.target))
+
+    def check_serves(self, client, text="echo x"):
+        self.assertEqual(said(client.tell(text, "p").result()), text)
+
+
+class TestLog(SupervisionTest):
+    def kill(self, shoald, pids):
+        """Kills these workers; returns when each has a successor. By /proc: the log says nothing."""
+        count = len(children(shoald.pid))
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: len(set(children(shoald.pid)) - set(pids)) == count,
+                   "successors of killed workers")
+
+    def check_ends(self, shoald):
+        shoald.signal(signal.SIGTERM)
+        wait_until(lambda: shoald.process.poll() is not None, "the end of a node that nobody reads")
+        shoald.reads.set()
+        self.assertEqual(shoald.wait_exit(), 0)
+
+    def test_nobody_reads(self):
+        """Workers are replaced and requests served while the log's pipe is full; SIGTERM is heard."""
+        shoald, client = self.start(rascal(workers=4), kind=Unread)
+        self.check_serves(client)
+        shoald.reads.clear()
+        for _ in range(8):  # several lines for each death: more than the pipe takes
+            self.kill(shoald, children(shoald.pid))
+        wait_until(lambda: client.call("ModelReady", name="p").ready, "workers to be ready")
+        self.check_serves(client)
+        self.assertEqual(shoald.stat()["log_dropped"], 0, "it was to be kept until it is read")
+        self.check_ends(shoald)
+
+    def test_flood(self):
+        """A modelet that fills stderr keeps nobody else from being replaced, served or stopped."""
+        shoald, client = self.start(rascal(), stage("libpuppet.so", "other", params={"folder": "."}),
+                                    kind=Unread)
+        self.check_serves(client)
+        flooding, other = [shoald.workers("p", name)[0].pid for name in ("rascal", "other")]
+        shoald.reads.clear()
+        self.assertIsNotNone(flood := client.tell("flood x", "p"))
+        # the pipe is full when the thread that writes sleeps in write
+        wait_until(lambda: any("pipe" in shoal_fixture.read_proc(f"{flooding}/task/{task}", "wchan")
+                               for task in os.listdir(f"/proc/{flooding}/task")), "a full pipe")
+        for _ in range(8):
+            self.kill(shoald, [other])
+            other = (set(children(shoald.pid)) - {flooding}).pop()
+        self.check_ends(shoald)
+        flood.cancel()
+
+
+class TestHangup(SupervisionTest):
+    def test_during_a_reload(self):
+        """However many come while one is under way: one more follows, and no third."""
+        shoald, client = self.start(rascal(params={"gate": "shut"}))
+        gate = shoald.folder / "shut"
+        gate.touch()
+        shoald.signal(signal.SIGHUP)
+        shoald.wait_log("reloading pipeline=p generation=2")
+        for _ in range(3):
+            shoald.signal(signal.SIGHUP)
+        shoald.wait_log("reload_held")
+        gate.unlink()
+        shoald.wait_log("pipeline_serving pipeline=p .*generation=3")
+        shoalctl("reload", "p", "--counters", shoald.counters)
+        shoald.wait_log("pipeline_serving pipeline=p .*generation=4")
+        self.assertEqual(shoald.stderr.count("reloading pipeline=p"), 3)
+        self.assertNotIn("reload_failed", shoald.stderr)
+        self.check_serves(client)
+
+
+class TestTermination(SupervisionTest):
+    def test_second_signal(self):
+        """Whichever it is, it ends what would go on for an hour, and says so."""
+        for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+            with self.subTest(number):
+                shoald, client = self.start(puppet(), drain_timeout_ms=HOUR_MS)
+                held = client.tell("hold a", "p")
+                wait_until((shoald.folder / "a.held").exists, "a request to be run")
+                shoald.drain()
+                shoald.signal(number)
+                self.assertEqual(shoald.wait_exit(), code, shoald.stderr)
+                self.assertIn("stopping_at_once", shoald.stderr)
+                self.assertEqual(failure(held)[0].name, "UNAVAILABLE")
+
+    def test_hung_loop(self):
+        """The loop's thread hangs for ever, in the opening of a file: two more signals end it."""
+        shoald, _ = self.start(puppet())
+        shoald.config.unlink()
+        os.mkfifo(shoald.config)
+        shoald.signal(signal.SIGHUP)
+        wait_until(lambda: "wait_for_partner" in shoal_fixture.read_proc(shoald.pid, "wchan"), "the loop to hang")
+        for _ in range(2):
+            shoald.signal(signal.SIGTERM)
+            wait_until(lambda: re.search(r"^ShdPnd:\s*0+$", shoal_fixture.read_proc(shoald.pid, "status"),
+                                         re.MULTILINE), "the signal to be taken")
+        self.assertEqual(shoald.wait_exit(), 143, shoald.stderr)
+        self.assertIn("exit_forced code=143", shoald.stderr)
+
+    def test_hung_library(self):
+        """A thread of gRPC's stands still when the node has drained: it ends within its bound."""
+        shoald, client = self.start(puppet(), drain_timeout_ms=1000)
+        self.check_serves(client)
+        library = [int(task) for task in os.listdir(f"/proc/{shoald.pid}/task")
+                   if not shoal_fixture.read_proc(f"{shoald.pid}/task/{task}", "comm")
+                   .startswith(("shoald", "jemalloc"))]
+        self.assertTrue(library)
+        with subprocess.Popen([sys.executable, "-c", STAND_STILL, *map(str, library)],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tracer:
+            if tracer.stdout.readline() != b"stopped\n":
+                self.skipTest("no ptrace here")
+            shoald.signal(signal.SIGTERM)
+            shoald.wait_log("drained left_in_flight=0")
+            shoald.wait_log("exit_forced code=3")
+            tracer.kill()
+        self.assertEqual(shoald.wait_exit(), 3)
+
+
+def descriptors(pid):
+    return sorted(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
+
+
+class TestScarcity(SupervisionTest):
+    """The node's own want of descriptors is not the modelet's fault."""
+
+    def limit_descriptors(self, shoald, count):
+        _, hard = resource.prlimit(shoald.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(shoald.pid, resource.RLIMIT_NOFILE, (count or hard, hard))
+
+    def test_a_start_is_postponed(self):
+        shoald, client = self.start(rascal(quarantine_deaths=3, quarantine_ms=HOUR_MS))
+        self.check_serves(client)
+        self.limit_descriptors(shoald, 12)
+        os.kill(shoald.workers("p")[0].pid, signal.SIGKILL)
+        shoald.wait_log('worker_start_postponed pipeline=p stage=rascal worker=0 error=".*'
+                        'Too many open files"')
+        shoald.wait_stat("p", lambda stat: stat["stages"][0]["starts_postponed"] > 8, "further tries")
+        code, text = failure(client.tell("echo x", "p"))
+        self.assertEqual(code.name, "UNAVAILABLE")
+        self.assertIn("not started, because shoald could not", text)
+        self.limit_descriptors(shoald, None)
+        wait_until(lambda: client.call("ModelReady", name="p").ready, "the successor")
+        self.check_serves(client)
+        self.assertNotIn("stage_quarantined", shoald.stderr)
+        self.assertEqual(shoald.stderr.count("worker_start_postponed"), 1, "one line for many tries")
+
+    def test_successors_have_a_reserve(self):
+        """All that is open stays open, and nothing else can be: successors start nevertheless."""
+        shoald, client = self.start(rascal(workers=4))
+        self.check_serves(client)
+        used = descriptors(shoald.pid)
+        self.limit_descriptors(shoald, used[-1] + 1)
+        holes = set(range(used[-1])) - set(used)
+        self.assertLess(len(holes), 6, "the limit leaves room for a start")
+        for worker in shoald.workers("p"):
+            os.kill(worker.pid, signal.SIGKILL)
+        for worker in shoald.workers("p"):
+            shoald.wait_successor(worker)
+        self.assertNotIn("worker_start_postponed", shoald.stderr)
+        self.check_serves(client)
+
+
+class TestSilence(SupervisionTest):
+    """A worker that is stopped, or stuck, while no run of its own could be timed out."""
+
+    def trouble(self, shoald, client, verb):
+        self.assertEqual(said(client.tell(f"{verb} a", "p").result()), f"{verb} a")
+        (shoald.folder / "a.now").touch()
+
+    def test_a_stopped_worker_goes_on(self):
+        shoald, client = self.start(rascal(run_timeout_ms=500))
+        self.trouble(shoald, client, "stop")
+        shoald.wait_log("worker_silent pipeline=p .* action=continue")
+        self.check_serves(client)
+        self.assertEqual(len(shoald.all_workers()), 1, "it was to go on, not to be replaced")
+        self.assertEqual(shoald.stage_stat("p", "rascal")["silences"], 0)
+
+    def test_a_stuck_worker_is_replaced(self):
+        """With an open batch: what waits in it is run by the successor."""
+        shoald, client = self.start(rascal(run_timeout_ms=500, batch_size=8, batch_wait_ms=60000))
+        calls = [client.tell("wedge a", "p")] + [client.tell(f"echo {i}", "p") for i in range(7)]
+        self.assertEqual(said(calls[0].result()), "wedge a")  # a full batch
+        waiting = client.tell("echo waiting", "p")
+        shoald.wait_stat("p", lambda stat: stat["slots_used"] == 1, "an open batch")
+        (shoald.folder / "a.now").touch()
+        worker, = shoald.workers("p")
+        shoald.wait_log("worker_silent pipeline=p .* action=continue")
+        shoald.wait_log("worker_silent pipeline=p .* action=kill")
+        shoald.wait_successor(worker)
+        self.assertEqual(said(waiting.result()), "echo waiting")
+        self.assertEqual(shoald.stage_stat("p", "rascal")["silences"], 1)
+        self.assertIn("gave no sign of life", shoald.stderr)
+
+
+class TestEnvironment(SupervisionTest):
+    def test_secrets_stay(self):
+        """Workers see what says where and how to run, and what their stage is given."""
+        ours = {"SHOAL_TEST_SECRET": "s3cr3t", "AWS_SECRET_ACCESS_KEY": "k", "OMP_NUM_THREADS": "3",
+                "OPENBLAS_NUM_THREADS": "2", "LC_TIME": "C", "TZ": "Europe/Berlin", "OMPX": "1"}
+        given = {"MODEL_TOKEN": "t0k3n", "TZ": "UTC"}
+        shoald = self.enterContext(Shoald(node(pipeline("p", rascal(env=given), slots=32),
+                                               message_mib=1), env=ours))
+        client = self.enterContext(Client(shoald.target))
+        seen = {name: said(client.tell(f"env {name}", "p").result())
+                for name in [*ours, *given, "PATH", "SHOAL_MODELET_PATH"]}
+        self.assertEqual(seen, {"SHOAL_TEST_SECRET": "none", "AWS_SECRET_ACCESS_KEY": "none",
+                                "OMP_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "2", "LC_TIME": "C",
+                                "TZ": "UTC", "OMPX": "none", "MODEL_TOKEN": "t0k3n",
+                                "PATH": os.environ["PATH"], "SHOAL_MODELET_PATH": "none"})
+
+
+class TestTakeOver(SupervisionTest):
+    def test_a_generation_that_cannot_serve(self):
+        """Its workers are ready, its region is destroyed: the old one serves on, the reload fails."""
+        shoald, client = self.start(rascal(params={"zero": "zero"}))
+        self.check_serves(client)
+        (shoald.folder / "zero").touch()
+        done = shoalctl("reload", "p", "--counters", shoald.counters, code=NEGATIVE)
+        self.assertIn("p", done.err)
+        shoald.wait_log("reload_failed pipeline=p")
+        self.check_serves(client)
+        self.assertTrue(client.call("ModelReady", name="p").ready)
+        (shoald.folder / "zero").unlink()
+        shoalctl("reload", "p", "--counters", shoald.counters)
+        self.check_serves(client)
+
+    def test_a_first_generation_that_cannot_serve(self):
+        shoald = Shoald(node(pipeline("p", rascal(params={"zero": "shoald.yaml"}), slots=32),
+                             message_mib=1))
+        self.addCleanup(shoald.discard)
+        self.assertEqual(shoald.start().wait_exit(), 2, shoald.stderr)
+
+
+class TestOrphans(SupervisionTest):
+    COUNT = 100
+
+    def breed(self, client):
+        pids = [int(pid) for pid in said(client.tell(f"breed {self.COUNT}", "p").result()).split()]
+        self.assertEqual(len(pids), self.COUNT)
+        self.assertTrue(all(map(is_alive, pids)))
+        return pids
+
+    def test_they_end_with_their_worker(self):
+        shoald, client = self.start(rascal(sandbox_allow=["reading", "processes"]))
+        for kill in (True, False):
+            pids = self.breed(client)
+            worker, = shoald.workers("p")
+            if kill:
+                os.kill(worker.pid, signal.SIGKILL)
+                wait_until(lambda: not any(map(is_alive, pids)), "the end of what it had started")
+                shoald.wait_successor(worker)
+                self.check_serves(client)
+        wait_until(lambda: shoald.stat()["orphans_killed"] == self.COUNT, "all to be counted")
+        self.assertEqual(shoald.terminate(), 0)
+        self.assertFalse(any(map(is_alive, pids)), "processes outlive the node")
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()

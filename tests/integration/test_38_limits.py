@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whoever is at fault pays, and limits of the machine are said, not died of: poison among good calls,
+a node that may not have what it needs, a cgroup with less memory than the arenas would take.
+ctest: timeout=240 beside
+"""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import unittest
+
+import shoal_fixture
+from shoal_client import Client, bytes_element, outcome
+from shoal_fixture import BIN, Shoald, node, pipeline, read_proc, stage
+
+MIB = 1 << 20
+
+
+def rascal(**keys):
+    return stage("librascal.so", params={"folder": "."}, **keys)
+
+
+class Caller(Client):
+    """Says who it is with every call."""
+
+    def __init__(self, target, name):
+        super().__init__(target)
+        self.metadata = (("shoal-caller", name),)
+
+    def tell(self, text, model="p", timeout=shoal_fixture.WAIT_SECONDS):
+        request, stub = self.stub("ModelInfer")
+        fields = self.infer_fields(model, [("say", "BYTES", [1], bytes_element(text))])
+        return stub.future(request(**fields), timeout=timeout, metadata=self.metadata)
+
+
+class TestPoison(unittest.TestCase):
+    ROUNDS, GOOD = 12, 200
+
+    def poison(self, **keys):
+        """Of GOOD calls beside each poisonous one; counts what came of them."""
+        shoald = self.enterContext(Shoald(node(pipeline("p", rascal(batch_size=16, **keys), slots=64),
+                                               message_mib=1)))
+        good = self.enterContext(Caller(shoald.target, "good"))
+        bad = self.enterContext(Caller(shoald.target, "bad"))
+        failed = 0
+        for _ in range(self.ROUNDS):
+            poison = None
+            for start in range(0, self.GOOD, 20):
+                calls = [good.tell(f"echo {i}") for i in range(10)]
+                if start == self.GOOD // 2:
+                    poison = bad.tell("crash now")
+                calls += [good.tell(f"echo {i}") for i in range(10)]
+                failed += sum(outcome(call).name != "OK" for call in calls)
+            self.assertEqual(outcome(poison).name, "UNAVAILABLE")
+        stat = shoald.pipeline_stat("p")
+        self.assertNotIn("stage_quarantined", shoald.stderr)
+        return failed, stat
+
+    def test_many_attempts(self):
+        """Restarts are not put off although lives are short: workers did answer."""
+        failed, stat = self.poison()
+        self.assertLessEqual(failed, self.ROUNDS * self.GOOD // 100, stat)
+        self.assertGreater(stat["suspected"], 0)
+
+    def test_one_attempt(self):
+        """Only the first poison may take its company along: its caller's others run alone."""
+        failed, stat = self.poison(attempts_max=1)
+        self.assertLessEqual(failed, 20, stat)
+        self.assertEqual(stat["poison"] - failed, self.ROUNDS)
+
+
+class TestStall(unittest.TestCase):
+    def test_forecasts_recover(self):
+        """Node and worker stand still for seconds in the middle of a run: nobody who comes after that
+        is refused for it, however little is known of runs."""
+        config = node(pipeline("p", stage("libpuppet.so", params={"folder": "."}), slots=256),
+                      message_mib=1)
+        for known in (0, 1, 2, 4, 8):
+            with self.subTest(known), Shoald(config) as shoald, Client(shoald.target) as client:
+                worker, = shoald.workers("p")
+                for _ in range(known):
+                    self.assertEqual(outcome(client.tell("slow 20", "p")).name, "OK")
+                stalled = client.tell("hold a", "p")
+                shoal_fixture.wait_until((shoald.folder / "a.held").exists, "a run")
+                for pid in (worker.pid, shoald.pid):
+                    os.kill(pid, signal.SIGSTOP)
+                began = time.monotonic()
+                shoal_fixture.wait_until(lambda: time.monotonic() - began > 4, "the stall's end")
+                for pid in (worker.pid, shoald.pid):
+                    os.kill(pid, signal.SIGCONT)
+                (shoald.folder / "a.go").touch()
+                self.assertEqual(outcome(stalled).name, "OK")
+                for _ in range(2):  # the second one: a forecast may be 20 ms old
+                    self.assertEqual(outcome(client.tell("slow 25", "p")).name, "OK")
+                calls = [client.tell("slow 20", "p") for _ in range(100)]
+                codes = [outcome(one).name for one in calls]
+                self.assertEqual(codes.count("OK"), 100, shoald.pipeline_stat("p"))
+
+
+class TestLimits(unittest.TestCase):
+    def run_limited(self, limit):
+        """Exit code and output of a node that is started under a limit."""
+        shoald = Shoald(node(pipeline("p", rascal(), slots=32), message_mib=1))
+        self.addCleanup(shoald.discard)
+        shoald.command = ["prlimit", limit, *shoald.command]
+        code = shoald.start().wait_exit()
+        shoald.check_log()
+        return code, shoald.stderr
+
+    def test_memory(self):
+        probe = subprocess.run(["prlimit", f"--as={1000 * MIB}", BIN / "shoald", "--version"],
+                               capture_output=True, check=False)
+        if probe.returncode != 0:
+            self.skipTest("a sanitizer needs terabytes of address space")
+        for limit, what in ((f"--as={100 * MIB}", "address space 100 MiB"),
+                            (f"--data={20 * MIB}", "data 20 MiB"),
+                            (f"--data={60 * MIB}", "data 60 MiB")):
+            with self.subTest(limit):
+                code, text = self.run_limited(limit)
+                self.assertEqual(code, 2, text)
+                self.assertIn(what, text)
+                self.assertIn("raise them (ulimit -v, -d, -u;", text)
+
+    def test_descriptors(self):
+        for count in (12, 16, 24):
+            with self.subTest(count):
+                code, text = self.run_limited(f"--nofile={count}")
+                self.assertEqual(code, 2, text)
+                self.assertIn(f"this process may open {count} files, and this configuration needs", text)
+
+
+def own_group():
+    """Path of this process's memory cgroup, and the name of its limit; None: there is none."""
+    for line in read_proc("self", "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        roots = {"memory": ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+                 "": ("/sys/fs/cgroup", "memory.max")}
+        if controllers in roots:
+            root, name = roots[controllers]
+            group = pathlib.Path(root + path)
+            if (group / name).exists():
+                return group, name
+    return None
+
+
+class TestCgroup(unittest.TestCase):
+    LIMIT_MIB = 160
+
+    @contextlib.contextmanager
+    def group(self):
+        found = own_group()
+        if found is None:
+            self.skipTest("no memory cgroup can be seen here")
+        parent, name = found
+        group = parent / f"shoal-test-{os.getpid()}"
+        try:
+            group.mkdir()
+            (group / name).write_text(str(self.LIMIT_MIB * MIB))
+        except OSError as error:
+            if group.exists():
+                group.rmdir()
+            self.skipTest(f"no cgroup can be made here: {error}")
+        try:
+            yield group
+        finally:
+            shoal_fixture.wait_until(lambda: (group / "cgroup.procs").read_text() == "",
+                                     "the group to be empty")
+            group.rmdir()
+
+    def limited(self, group, *pipelines):
+        shoald = Shoald(node(*pipelines, message_mib=8))
+        self.addCleanup(shoald.discard)
+        shoald.command = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh",
+                          *shoald.command]
+        return shoald
+
+    def test_default_arenas_shrink(self):
+        with self.group() as group:
+            shoald = self.limited(group, pipeline("p", rascal(), slots=64),
+                                  pipeline("q", rascal(), slots=64))
+            with shoald:
+                for name in "pq":
+                    shoald.wait_log(f"arena_shrunk pipeline={name} ")
+                served = [shoald.wait_log(f"pipeline_serving pipeline={name} .* bytes=([0-9]+)")
+                          for name in "pq"]
+                self.assertLessEqual(sum(int(match[1]) for match in served), self.LIMIT_MIB * MIB // 2)
+                with Client(shoald.target) as client:
+                    self.assertTrue(client.call("ModelReady", name="p").ready)
+                for worker in shoald.workers():
+                    self.assertEqual(int(read_proc(worker.pid, "oom_score_adj")), 500)
+
+    def test_given_sizes_are_refused(self):
+        with self.group() as group:
+            shoald = self.limited(group, pipeline("p", rascal(), slots=64, arena_mib=100),
+                                  pipeline("q", rascal(), slots=64, arena_mib=100))
+            self.assertEqual(shoald.start().wait_exit(), 2, shoald.stderr)
+            self.assertRegex(shoald.stderr, r"shared memory of 2 pipelines takes [12]\d\d MiB, and the "
+                             rf"cgroup allows this node {self.LIMIT_MIB} MiB in all: lower `arena_mib`")
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()
