@@ -142,15 +142,15 @@ ended_from_outside(int wait_status, enum seat_kill killed_for)
 
 /*
  * As far as we have seen it ourselves: an answer has come back since from beyond the stage, or a
- * request that came in since stands beyond it. A modelet that forges the words for that goes on
- * dying without quarantine, with back-off.
+ * request that came in since stands beyond it, be it that it has waited for the worker. A modelet
+ * that forges the words for that goes on dying without quarantine, with back-off.
  */
 bool
 seat_was_fruitful(const struct seat *seat)
 {
     const struct lane *lane = seat->roster->lane;
     return lane_finished(lane, seat->stage) != seat->finished ||
-           lane_has_passed(lane, seat->stage, seat->ready_ns);
+           lane_has_passed(lane, seat->stage, seat->judged_ns);
 }
 
 static enum death_blame

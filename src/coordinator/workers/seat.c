@@ -290,6 +290,7 @@ seat_on_ready(struct seat *seat, const struct handshake_ready *ready)
     seat->state = SEAT_READY;
     seat->ready_ns = clock_now_ns();
     seat->finished = lane_finished(seat->roster->lane, seat->stage);
+    seat->judged_ns = seat->died_ns != 0 ? seat->died_ns : seat->ready_ns;
     int64_t recovery_us = note_recovery(seat);
     loop_timer_clear(seat->timer);
     seat_staff(seat)->abilities = ready->abilities;

@@ -63,9 +63,10 @@ struct seat {
     enum seat_kill killed_for;
     bool refused; /* it said handshake_failed: `refusal` is its own text */
     struct error refusal;
-    int64_t ready_ns;      /* of the process that is or was ready last */
-    uint64_t finished;     /* lane_finished when it was ready */
-    int64_t died_ns;       /* when the one before died; 0: has been replaced, or was the first */
+    int64_t ready_ns;  /* of the process that is or was ready last */
+    int64_t judged_ns; /* since when passed requests speak for it: the death before, or ready_ns */
+    uint64_t finished; /* lane_finished when it was ready */
+    int64_t died_ns;   /* when the one before died; 0: has been replaced, or was the first */
     uint32_t quick_deaths; /* in a row */
     bool scarce;           /* its start waits for descriptors, processes or memory */
     struct run_watch run_watch;
