@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -14,10 +13,7 @@
 #include "coordinator/config/certificates.h"
 #include "coordinator/config/config.h"
 #include "coordinator/front/front.h"
-#include "coordinator/front/http.h"
-#include "coordinator/front/probes.h"
-#include "coordinator/front/rest.h"
-#include "coordinator/front/scrape.h"
+#include "coordinator/front/web.h"
 #include "coordinator/limits.h"
 #include "coordinator/loop/control.h"
 #include "coordinator/loop/drains.h"
@@ -50,7 +46,6 @@ enum {
     FINISH_MS_MIN = 10000, /* drain_timeout_ms is for the end after the drain, too, but for this */
     LOG_END_MS = 1000      /* what is not written by then is lost */
 };
-enum { HTTP_IDLE_S = 75, HTTP_CONNECTIONS_MAX = 1024 };
 
 enum node_phase { PHASE_STARTING, PHASE_SERVING, PHASE_DRAINING, PHASE_STOPPING };
 
@@ -69,10 +64,7 @@ struct node {
     struct model_orders *model_orders;
     struct model_directory *directories[CONFIG_PIPELINES_MAX]; /* NULL: none is watched */
     struct local *local;
-    struct probes *probes; /* NULL: nobody can ask */
-    struct http *http;     /* NULL: nothing is to be served over HTTP */
-    struct scrape *scrape;
-    struct rest *rest; /* NULL: it is not served */
+    struct web *web; /* NULL: nothing is to be served over HTTP */
     struct share_key share_key;
     uint32_t serving_count;
     uint32_t stopped_count;
@@ -166,8 +158,7 @@ update_ready(struct node *node)
     front_set_node_ready(node->front, ready);
     if (node->mesh != NULL)
         front_set_serving(node->front, MESH_SERVICE, ready);
-    probes_set_ready(node->probes, ready);
-    rest_set_node_ready(node->rest, ready);
+    web_set_ready(node->web, ready);
     if (ready && node->phase == PHASE_STARTING) {
         node->phase = PHASE_SERVING;
         assembly_publish(&node->assembly); /* who reads "ready" is to see the workers that are */
@@ -259,7 +250,7 @@ stop_pipelines(struct node *node)
     drains_stop(&node->drains);
     node->phase = PHASE_STOPPING;
     loop_timer_clear(node->drain_timer);
-    probes_drained(node->probes, node->http);
+    web_drained(node->web);
     mesh_node_stop(node->mesh);
     stop_directories(node);
     assembly_stop(&node->assembly);
@@ -449,7 +440,7 @@ on_publish(void *context)
      * left for callers, or some again. */
     if (node->phase == PHASE_SERVING && (node->mesh != NULL || accepted != node->accepts))
         update_ready(node);
-    probes_beat(node->probes);
+    web_beat(node->web);
     loop_timer_set(node->publish_timer, PUBLISH_MS * (int64_t)NS_PER_MS);
 }
 
@@ -465,64 +456,23 @@ take_signals(struct node *node, struct error *error)
     return signals_start(node->loop, &handler, error);
 }
 
-/* Most descriptors are for workers and gRPC, whatever comes over HTTP. */
-static uint32_t
-http_connections_max(void)
-{
-    struct rlimit files;
-    CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
-    return files.rlim_cur / 4 < HTTP_CONNECTIONS_MAX ? (uint32_t)(files.rlim_cur / 4)
-                                                     : HTTP_CONNECTIONS_MAX;
-}
-
+/* Binds what is configured; what comes in waits until web_start. */
 static enum status
-rest_open(struct node *node, struct error *error)
+web_open(struct node *node, struct error *error)
 {
-    struct rest_options options = {
+    struct web_options options = {
         .config = &node->source->config,
-        .pipelines = node->assembly.pipelines,
-        .pipeline_count = node->assembly.pipeline_count,
-        .registry = node->assembly.registry,
-        .counters = counters_values(&node->assembly.counters, 0),
-        .share_key = node->share_key,
-        .tracer = node->tracer,
+        .counters = &node->assembly.counters,
+        .meters = mesh_node_meters(node->mesh),
+        .rest = {.config = &node->source->config,
+                 .pipelines = node->assembly.pipelines,
+                 .pipeline_count = node->assembly.pipeline_count,
+                 .registry = node->assembly.registry,
+                 .counters = counters_values(&node->assembly.counters, 0),
+                 .share_key = node->share_key,
+                 .tracer = node->tracer},
     };
-    enum status status = rest_create(&options, node->http, &node->rest, error);
-    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "http");
-}
-
-static enum status
-listen_all(struct node *node, const struct config_addresses *addresses, struct http_service service,
-           const char *key, struct error *error)
-{
-    enum status status = STATUS_OK;
-    for (uint32_t i = 0; i < addresses->count && status == STATUS_OK; i++)
-        status = http_listen(node->http, addresses->items[i], &service, error);
-    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "%s", key);
-}
-
-/* Binds what is configured; what comes in waits until http_start. */
-static enum status
-http_open(struct node *node, struct error *error)
-{
-    const struct config *config = &node->source->config;
-    if (config->metrics.count + config->http.count + config->probes.count + config->prestop.count ==
-        0)
-        return STATUS_OK;
-    struct http_options options = {.idle_timeout_ns = HTTP_IDLE_S * NS_PER_S,
-                                   .connections_max = http_connections_max(),
-                                   .counters = counters_values(&node->assembly.counters, 0)};
-    enum status status = http_create(&options, &node->http, error);
-    node->scrape = scrape_create(&node->assembly.counters, mesh_node_meters(node->mesh));
-    node->probes = probes_create();
-    if (status == STATUS_OK)
-        status = listen_all(node, &config->metrics, scrape_service(node->scrape), "metrics", error);
-    if (status == STATUS_OK)
-        status = listen_all(node, &config->probes, probes_service(node->probes), "probes", error);
-    if (status == STATUS_OK)
-        status = listen_all(node, &config->prestop, probes_prestop_service(node->probes), "prestop",
-                            error);
-    return status == STATUS_OK ? rest_open(node, error) : status;
+    return web_create(&options, &node->web, error);
 }
 
 static enum status
@@ -705,7 +655,7 @@ start(struct node *node, struct error *error)
         return status;
     status = front_open(node, error);
     if (status == STATUS_OK)
-        status = http_open(node, error);
+        status = web_open(node, error);
     if (status == STATUS_OK)
         status = watch_directories(node, error);
     return status == STATUS_OK ? assembly_start(&node->assembly, error) : status;
@@ -721,7 +671,7 @@ finish(struct node *node)
     signals_bound(drain_ns > least_ns ? drain_ns : least_ns,
                   node->exit_code == EXIT_CLEAN ? EXIT_STUCK : node->exit_code,
                   "it has drained, and a library it uses did not end");
-    rest_stop(node->rest);
+    web_stop(node->web);
     runtime_end(node->runtime);
     mesh_node_stop(node->mesh);
     if (node->front != NULL)
@@ -734,10 +684,7 @@ finish(struct node *node)
     local_destroy(node->local);
     assembly_end_gathering(&node->assembly); /* the last to answer, and to end a trace */
     mesh_node_end_peers(node->mesh);
-    http_destroy(node->http);
-    rest_destroy(node->rest);
-    scrape_destroy(node->scrape);
-    probes_destroy(node->probes);
+    web_destroy(node->web);
     tracer_destroy(node->tracer);
     assembly_fini(&node->assembly);
     spawn_reserve_end();
@@ -783,8 +730,7 @@ node_run(const struct node_options *options)
         mesh_node_start(node->mesh); /* what the front's threads do for it is ready */
         front_start(node->front);
         runtime_start(node->runtime);
-        if (node->http != NULL)
-            http_start(node->http);
+        web_start(node->web);
         on_publish(node);
         update_ready(node); /* there may be no pipelines to wait for */
         loop_run(node->loop);

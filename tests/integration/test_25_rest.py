@@ -223,7 +223,7 @@ class TestProtocol(RestTest):
         answer = self.rest.post("echo", b" " * (2 * MIB + 1))
         self.check_refused(answer, 413)
         with Rest(self.port) as other:
-            self.check_refused(other.ask("GET", "/v2", headers={"x": "y" * 40000}), 400)
+            self.check_refused(other.ask("GET", "/v2", headers={"x": "y" * 40000}), 431)
         with Rest(self.port) as other:
             deep = b'{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":'
             self.check_refused(other.post("echo", deep + b"[" * 500000 + b"]" * 500000 + b"}]}"), 400,

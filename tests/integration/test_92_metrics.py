@@ -288,11 +288,12 @@ class TestServer(Case):
     def test_none_without_the_key(self):
         self.shoald = self.enterContext(Shoald(node(pipeline("echo", stage("libecho.so")))))
         self.assertNotIn("http_listening", self.shoald.stderr)
-        self.assertNotIn("shoald:http", self.threads())
+        self.assertFalse({"shoald:http", "shoald:probes"} & set(self.threads()))
 
     def test_thread(self):
         self.start(echo_node())
-        self.assertIn("shoald:http", self.threads())
+        self.assertIn("shoald:probes", self.threads())
+        self.assertNotIn("shoald:http", self.threads())
 
     def threads(self):
         folder = f"/proc/{self.shoald.pid}/task"

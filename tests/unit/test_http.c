@@ -41,17 +41,17 @@ test_ahead(void **state)
     struct rig *rig = *state;
     int fd = client(rig);
     /* the second waits for the first, which is answered by another thread */
-    say(fd, "GET /later HTTP/1.1\r\n\r\n"
-            "POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"
-            "GET /now HTTP/1.1\r\n\r\nGET /n");
+    say(fd, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n"
+            "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
+            "GET /now HTTP/1.1\r\nHost: x\r\n\r\nGET /n");
     struct http_request *request = wait_open(rig);
-    http_post(rig->http, answer_open, rig);
+    http_thread_post(rig->http, answer_open, rig);
     (void)request;
     struct answer answers[] = {hear(fd), hear(fd), hear(fd)};
     assert_string_equal(answers[0].body, "later");
     assert_string_equal(answers[1].body, "hello");
     assert_string_equal(answers[2].body, "now");
-    say(fd, "ow HTTP/1.1\r\n\r\n");
+    say(fd, "ow HTTP/1.1\r\nHost: x\r\n\r\n");
     struct answer last = hear(fd);
     assert_string_equal(last.body, "now");
     for (size_t i = 0; i < 3; i++)
@@ -65,11 +65,12 @@ test_bodies(void **state)
 {
     struct rig *rig = *state;
     int fd = client(rig);
-    struct answer answer = ask(fd, "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-                                   "4\r\nabcd\r\n3\r\nefg\r\n0\r\n\r\n");
+    struct answer answer =
+        ask(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+                "4\r\nabcd\r\n3\r\nefg\r\n0\r\n\r\n");
     assert_string_equal(answer.body, "abcdefg");
     answer_free(&answer);
-    say(fd, "POST /echo HTTP/1.1\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
+    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
     answer = hear(fd);
     assert_int_equal(answer.code, 100);
     answer_free(&answer);
@@ -80,7 +81,8 @@ test_bodies(void **state)
     char *large = malloc(BODY_MAX);
     memset(large, 'x', BODY_MAX);
     char head[128];
-    snprintf(head, sizeof(head), "POST /echo HTTP/1.1\r\nContent-Length: %d\r\n\r\n", BODY_MAX);
+    snprintf(head, sizeof(head), "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n",
+             BODY_MAX);
     say(fd, head);
     say_bytes(fd, large, BODY_MAX);
     answer = hear(fd);
@@ -97,7 +99,7 @@ test_head_and_old(void **state)
 {
     struct rig *rig = *state;
     int fd = client(rig);
-    say(fd, "HEAD /now HTTP/1.1\r\n\r\nGET /now HTTP/1.1\r\n\r\n");
+    say(fd, "HEAD /now HTTP/1.1\r\nHost: x\r\n\r\nGET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     struct answer head = hear_head(fd);
     assert_non_null(strstr(head.head, "\r\nContent-Length: 3\r\n"));
     struct answer answer = hear(fd);
@@ -112,7 +114,7 @@ test_head_and_old(void **state)
     answer_free(&answer);
     assert_closed(fd);
     fd = client(rig);
-    answer = ask(fd, "GET /now HTTP/1.1\r\nConnection: close\r\n\r\n");
+    answer = ask(fd, "GET /now HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     assert_non_null(strstr(answer.head, "Connection: close"));
     answer_free(&answer);
     assert_closed(fd);
@@ -123,10 +125,11 @@ test_what_handlers_see(void **state)
 {
     struct rig *rig = *state;
     int fd = client(rig);
-    struct answer answer = ask(fd, "PATCH /a%20b/%2e?x=1#y HTTP/1.1\r\nX-Name: some\r\n\r\n");
+    struct answer answer =
+        ask(fd, "PATCH /a%20b/%2e?x=1#y HTTP/1.1\r\nHost: x\r\nX-Name: some\r\n\r\n");
     assert_string_equal(answer.body, "3 /a b/. some 127.0.0.1");
     answer_free(&answer);
-    answer = ask(fd, "get http://host HTTP/1.1\r\nx-nAME: other\r\n\r\n");
+    answer = ask(fd, "get http://host HTTP/1.1\r\nHost: x\r\nx-nAME: other\r\n\r\n");
     assert_string_equal(answer.body, "3 / other 127.0.0.1");
     answer_free(&answer);
     close(fd);
@@ -134,11 +137,15 @@ test_what_handlers_see(void **state)
 
 /* ---- bad ones ---- */
 
+#define POST "POST /echo HTTP/1.1\r\nHost: x\r\n"
+#define CHUNKED "Transfer-Encoding: chunked\r\n\r\n"
+
 static void
-refused(struct rig *rig, const char *text, int code, const char *why)
+refused_bytes(struct rig *rig, const char *text, size_t bytes, int code, const char *why)
 {
     int fd = client(rig);
-    struct answer answer = ask(fd, text);
+    say_bytes(fd, text, bytes);
+    struct answer answer = hear(fd);
     if (answer.code != code || strstr(answer.body, why) == NULL)
         fail_msg("%.60s: %d %s", text, answer.code, answer.body);
     assert_non_null(strstr(answer.head, "Connection: close"));
@@ -150,34 +157,77 @@ refused(struct rig *rig, const char *text, int code, const char *why)
 }
 
 static void
+refused(struct rig *rig, const char *text, int code, const char *why)
+{
+    refused_bytes(rig, text, strlen(text), code, why);
+}
+
+static void
 test_refused(void **state)
 {
+    static const struct {
+        const char *text;
+        int code;
+        const char *why;
+    } cases[] = {
+        {"nonsense\r\n\r\n", 400, "malformed"},
+        {"GET /now\r\n\r\n", 400, "malformed"},
+        {"GET  /now HTTP/1.1\r\nHost: x\r\n\r\n", 400, "request line"},
+        {"GET /now  HTTP/1.1\r\nHost: x\r\n\r\n", 400, "request line"},
+        {"GET /now HTTP/1.1 \r\nHost: x\r\n\r\n", 400, "request line"},
+        {"GET /now http/1.1\r\nHost: x\r\n\r\n", 400, "request line"},
+        {"GET\t/now HTTP/1.1\r\nHost: x\r\n\r\n", 400, "request line"},
+        {"GET /n\x01w HTTP/1.1\r\nHost: x\r\n\r\n", 400, "request line"},
+        {"GET /now HTTP/1.1\nHost: x\r\n\r\n", 400, "LF without CR"},
+        {"GET /now HTTP/1.1\r\nHost: x\n\r\n", 400, "LF without CR"},
+        {"GET /now HTTP/1.1\r\nHost: x\r\n\n", 400, "LF without CR"},
+        {"GET /now HTTP/1.1\r\nHost: x\r\nX: a\rb\r\n\r\n", 400, "control character"},
+        {"GET /now HTTP/1.1\r\nHost: x\r\nX: a\x1f\r\n\r\n", 400, "control character"},
+        {"GET /now HTTP/1.1\r\nHost: x\r\nX: a\x7f\r\n\r\n", 400, "control character"},
+        {"GET /now HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\n\r\n", 400, "folded"},
+        {"GET /now HTTP/1.1\r\nHost: x\r\n: a\r\n\r\n", 400, "name is malformed"},
+        {"GET /now HTTP/1.1\r\n\r\n", 400, "Host is missing"},
+        {"GET /now HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n", 400, "Host is there twice"},
+        {"GET /now HTTP/1.1\r\nHost: x y\r\n\r\n", 400, "Host is malformed"},
+        {"GET /now HTTP/1.1\r\nHost: a@b\r\n\r\n", 400, "Host is malformed"},
+        {"GET /now HTTP/2.0\r\nHost: x\r\n\r\n", 505, "1.1 or 1.0"},
+        {"GET /now HTTP/0.9\r\n\r\n", 505, "1.1 or 1.0"},
+        {"GET now HTTP/1.1\r\nHost: x\r\n\r\n", 400, "path"},
+        {"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", 400, "path"},
+        {"GET /a%00b HTTP/1.1\r\nHost: x\r\n\r\n", 400, "path"},
+        {"GET /now HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n", 400, "malformed"},
+        {"GET /now HTTP/1.1\r\nHost: x\r\nName : value\r\n\r\n", 400, "name is malformed"},
+        {"GET /now HTTP/1.1\r\nHost: x\r\nExpect: a miracle\r\nContent-Length: 1\r\n\r\n", 417,
+         "100-continue"},
+        {POST "Content-Length: x\r\n\r\n", 400, "Content-Length is malformed"},
+        {POST "Content-Length: +3\r\n\r\nabc", 400, "Content-Length is malformed"},
+        {POST "Content-Length: 3, 3\r\n\r\nabc", 400, "Content-Length is malformed"},
+        {POST "Content-Length:\r\n\r\n", 400, "Content-Length is malformed"},
+        {POST "Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc", 400, "there twice"},
+        {POST "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc", 400, "there twice"},
+        {POST "Content-Length: 3\r\n" CHUNKED "3\r\nabc\r\n0\r\n\r\n", 400, "exclude each other"},
+        {POST "Transfer-Encoding: gzip, chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", 400, "only"},
+        {"POST /echo HTTP/1.0\r\n" CHUNKED "0\r\n\r\n", 400, "only"},
+        {POST CHUNKED "0x5\r\nhello\r\n0\r\n\r\n", 400, "chunk's size"},
+        {POST CHUNKED "+5\r\nhello\r\n0\r\n\r\n", 400, "chunk's size"},
+        {POST CHUNKED "-1\r\nhello\r\n0\r\n\r\n", 400, "chunk's size"},
+        {POST CHUNKED " 5\r\nhello\r\n0\r\n\r\n", 400, "chunk's size"},
+        {POST CHUNKED "5 \r\nhello\r\n0\r\n\r\n", 400, "chunk's size"},
+        {POST CHUNKED "\r\n\r\n", 400, "chunk's size"},
+        {POST CHUNKED "5\nhello\r\n0\r\n\r\n", 400, "LF without CR"},
+        {POST CHUNKED "5;\x01\r\nhello\r\n0\r\n\r\n", 400, "extension"},
+        {POST CHUNKED "5\r\nhello!\r\n0\r\n\r\n", 400, "longer than its size"},
+        {POST CHUNKED "5\r\nhello\r\n0\r\nX : y\r\n\r\n", 400, "name is malformed"},
+        {POST CHUNKED "FFFFFFFFFFFFFFFFF\r\n", 413, "more than"},
+        {POST "Content-Length: 99999999999999999999999\r\n\r\n", 413, "more than"},
+        {"TRACE /now HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", 400, "with this method"},
+        {"HEAD /now HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", 400, "with this method"},
+    };
     struct rig *rig = *state;
-    refused(rig, "nonsense\r\n\r\n", 400, "malformed");
-    refused(rig, "GET /now\r\n\r\n", 400, "malformed");
-    refused(rig, "GET /now HTTP/2.0\r\n\r\n", 400, "malformed");
-    refused(rig, "GET /now HTTP/0.9\r\n\r\n", 505, "1.1 or 1.0");
-    refused(rig, "GET now HTTP/1.1\r\n\r\n", 400, "path");
-    refused(rig, "OPTIONS * HTTP/1.1\r\n\r\n", 400, "path");
-    refused(rig, "GET /a%00b HTTP/1.1\r\n\r\n", 400, "path");
-    refused(rig, "GET /now HTTP/1.1\r\nno colon\r\n\r\n", 400, "malformed");
-    refused(rig, "GET /now HTTP/1.1\r\nName : value\r\n\r\n", 400, "name is malformed");
-    refused(rig, "GET /now HTTP/1.1\r\nExpect: a miracle\r\nContent-Length: 1\r\n\r\n", 417,
-            "100-continue");
-    refused(rig, "POST /echo HTTP/1.1\r\nContent-Length: x\r\n\r\n", 400, "malformed");
-    /* by evhttp, in the one version, or by us: 400 all the same */
-    refused(rig, "POST /echo HTTP/1.1\r\nContent-Length: +3\r\n\r\nabc", 400, "");
-    refused(rig, "POST /echo HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc", 400,
-            "");
-    refused(rig,
-            "POST /echo HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
-            "3\r\nabc\r\n0\r\n\r\n",
-            400, "");
-    refused(rig,
-            "POST /echo HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"
-            "3\r\nabc\r\n0\r\n\r\n",
-            400, "");
-    refused(rig, "TRACE /now HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", 400, "with this method");
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++)
+        refused(rig, cases[i].text, cases[i].code, cases[i].why);
+    static const char nul[] = "GET /now HTTP/1.1\r\nHost: x\r\nX: a\0b\r\n\r\n";
+    refused_bytes(rig, nul, sizeof(nul) - 1, 400, "control character");
 }
 
 static void
@@ -187,25 +237,27 @@ test_too_large(void **state)
     char *text = calloc(1, 2 * HEADER_MAX);
     memcpy(text, "GET /", 5);
     memset(text + 5, 'a', HEADER_MAX + 100);
-    refused(rig, text, 400, "more than 4096 bytes");
-    snprintf(text, 2 * HEADER_MAX, "GET /now HTTP/1.1\r\nX: ");
+    refused(rig, text, 414, "more than 4096 bytes");
+    snprintf(text, 2 * HEADER_MAX, "GET /now HTTP/1.1\r\nHost: x\r\nX: ");
     memset(text + strlen(text), 'a', HEADER_MAX + 100);
-    refused(rig, text, 400, "more than 4096 bytes");
-    snprintf(text, 2 * HEADER_MAX, "POST /echo HTTP/1.1\r\nContent-Length: %d\r\n\r\n",
+    refused(rig, text, 431, "more than 4096 bytes");
+    snprintf(text, 2 * HEADER_MAX, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n",
              BODY_MAX + 1);
     refused(rig, text, 413, "more than 1048576 bytes");
     snprintf(text, 2 * HEADER_MAX,
-             "POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
+             "POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
              BODY_MAX + 1);
     refused(rig, text, 413, "more than 1048576 bytes");
     snprintf(text, 2 * HEADER_MAX,
-             "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n", BODY_MAX + 1);
+             "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n",
+             BODY_MAX + 1);
     refused(rig, text, 413, "more than 1048576 bytes");
     free(text);
     /* one that sends on all the same hears it too, and is not reset amid its sending */
     int fd = client(rig);
     char head[128];
-    snprintf(head, sizeof(head), "POST /echo HTTP/1.1\r\nContent-Length: %d\r\n\r\n", 8 * BODY_MAX);
+    snprintf(head, sizeof(head), "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n",
+             8 * BODY_MAX);
     say(fd, head);
     char *large = calloc(1, BODY_MAX);
     for (int i = 0; i < 8; i++)
@@ -224,9 +276,12 @@ test_noise(void **state)
 {
     static const char *const good[] = {
         "GET /now HTTP/1.1\r\nHost: x\r\nX-Name: y\r\n\r\nGET /now HTTP/1.0\r\n\r\n",
-        "POST /echo HTTP/1.1\r\nContent-Length: 12\r\nExpect: 100-continue\r\n\r\nhello, world",
-        "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: y\r\n\r\n",
-        "GET /until-gone HTTP/1.1\r\n\r\nHEAD /%2e?a=b#c HTTP/1.1\r\nConnection: close\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\nExpect: "
+        "100-continue\r\n\r\nhello, world",
+        "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: "
+        "y\r\n\r\n",
+        "GET /until-gone HTTP/1.1\r\nHost: x\r\n\r\nHEAD /%2e?a=b#c HTTP/1.1\r\nHost: "
+        "x\r\nConnection: close\r\n\r\n",
     };
     struct rig *rig = *state;
     uint64_t seed = random_seed((uint64_t)clock_now_ns());
@@ -270,8 +325,9 @@ test_slow(void **state)
 {
     struct rig *rig = *state;
     int silent = client(rig);
-    int dripping = client_saying(rig, "GET /now HTTP/1.1\r\nX: ");
-    int half = client_saying(rig, "POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+    int dripping = client_saying(rig, "GET /now HTTP/1.1\r\nHost: x\r\nX: ");
+    int half =
+        client_saying(rig, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc");
     struct answer answer = {0};
     while (!readable(dripping)) { /* however often it sends a byte */
         wait_moment();
@@ -286,6 +342,7 @@ test_slow(void **state)
     answer_free(&answer);
     assert_closed(half);
     assert_closed(silent); /* without a word */
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_TIMED_OUT), 2);
     close(dripping);
 }
 
@@ -293,7 +350,8 @@ static void
 test_who_does_not_read(void **state)
 {
     struct rig *rig = *state;
-    int fd = client_saying(rig, "GET /huge HTTP/1.1\r\n\r\n"); /* far more than is buffered */
+    int fd =
+        client_saying(rig, "GET /huge HTTP/1.1\r\nHost: x\r\n\r\n"); /* far more than is buffered */
     wait_released(rig, 1); /* the connection has been closed, and what was lent given back */
     close(fd);
     assert_works(rig);
@@ -306,17 +364,17 @@ test_gone(void **state)
 {
     struct rig *rig = *state;
     int fd = client(rig);
-    say(fd, "GET /later HTTP/1.1\r\n\r\nGET /now HTTP/1.1\r\n\r\n"); /* what is ahead does not hide
-                                                                        it */
+    say(fd, "GET /later HTTP/1.1\r\nHost: x\r\n\r\nGET /now HTTP/1.1\r\nHost: x\r\n\r\n"); /* what
+                                                                        is ahead does not hide it */
     wait_open(rig);
     close(fd);
     wait_gone(rig, 1);
-    http_post(rig->http, answer_open, rig);
+    http_thread_post(rig->http, answer_open, rig);
     wait_released(rig, 1);
     assert_works(rig);
     /* one that answers when it hears of it */
     fd = client(rig);
-    say(fd, "GET /until-gone HTTP/1.1\r\n\r\n");
+    say(fd, "GET /until-gone HTTP/1.1\r\nHost: x\r\n\r\n");
     wait_open(rig);
     close(fd);
     wait_gone(rig, 2);
@@ -331,7 +389,7 @@ test_flood_ahead(void **state)
     enum { FLOOD_BYTES = 128 << 20, PIECE_BYTES = 1 << 16 };
     struct rig *rig = *state;
     int fd = client(rig);
-    say(fd, "GET /later HTTP/1.1\r\n\r\n");
+    say(fd, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
     wait_open(rig);
     char *piece = calloc(1, PIECE_BYTES);
     size_t taken = 0;
@@ -342,7 +400,7 @@ test_flood_ahead(void **state)
     }
     free(piece);
     assert_in_range(taken, 1, FLOOD_BYTES / 2); /* the kernel's buffers, and 64 KiB */
-    http_post(rig->http, answer_open, rig);
+    http_thread_post(rig->http, answer_open, rig);
     struct answer answer = hear(fd);
     assert_string_equal(answer.body, "later");
     answer_free(&answer);
@@ -355,7 +413,7 @@ test_no_delay(void **state)
 {
     struct rig *rig = *state;
     int fd = client(rig);
-    struct answer answer = ask(fd, "GET /now HTTP/1.1\r\n\r\n");
+    struct answer answer = ask(fd, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     answer_free(&answer);
     struct sockaddr_in own;
     socklen_t bytes = sizeof(own);
@@ -383,7 +441,7 @@ test_reset_while_sending(void **state)
     struct rig *rig = *state;
     for (int i = 0; i < 20; i++) {
         int fd = client(rig);
-        say(fd, "GET /huge HTTP/1.1\r\n\r\n");
+        say(fd, "GET /huge HTTP/1.1\r\nHost: x\r\n\r\n");
         char byte;
         assert_int_equal(recv(fd, &byte, 1, 0), 1);
         struct linger at_once = {.l_onoff = 1};
@@ -399,20 +457,20 @@ test_destroy_with_open(void **state)
 {
     struct rig *rig = *state;
     int waiting = client(rig);
-    say(waiting, "GET /later HTTP/1.1\r\n\r\n");
+    say(waiting, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
     wait_open(rig);
     int gone = client(rig);
-    say(gone, "GET /later HTTP/1.1\r\n\r\n");
+    say(gone, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
     wait_opened(rig, 2);
     close(gone);
     wait_gone(rig, 1);
     int sending = client(rig);
-    say(sending, "GET /huge HTTP/1.1\r\n\r\n");
+    say(sending, "GET /huge HTTP/1.1\r\nHost: x\r\n\r\n");
     char byte;
     assert_int_equal(recv(sending, &byte, 1, 0), 1);
     int half = client(rig);
     say(half, "GET /n");
-    http_destroy(rig->http);
+    http_thread_destroy(rig->http);
     rig->http = NULL;
     assert_int_equal(released(rig), 1);
     assert_closed(waiting);
@@ -424,7 +482,7 @@ static void *
 destroy(void *context)
 {
     struct rig *rig = context;
-    http_destroy(rig->http);
+    http_thread_destroy(rig->http);
     return NULL;
 }
 
@@ -436,7 +494,7 @@ test_destroy_while_sending(void **state)
     int small = 4096; /* so that the kernel cannot take it all */
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
     connect_client(rig, fd);
-    say(fd, "GET /large HTTP/1.1\r\n\r\n");
+    say(fd, "GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
     struct answer head = hear_head(fd); /* it is on its way */
     answer_free(&head);
     pthread_t thread;
@@ -465,25 +523,47 @@ test_thousand(void **state)
         fds[i] = client(rig);
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < COUNT; i++)
-            say(fds[i], "GET /now HTTP/1.1\r\n\r\n");
+            say(fds[i], "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
         for (int i = 0; i < COUNT; i++) {
             struct answer answer = hear(fds[i]);
             assert_string_equal(answer.body, "now");
             answer_free(&answer);
         }
     }
-    /* one more is one too many, until one goes */
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_EVICTED), 0);
+    /* one more takes the place of the one that has been idle longest */
+    assert_works(rig);
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_EVICTED), 1);
+    assert_closed(fds[0]);
+    for (int i = 1; i < COUNT; i++)
+        close(fds[i]);
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_REFUSED), 0);
+}
+
+/* None that has a request is closed for a new one. */
+static void
+test_all_busy(void **state)
+{
+    struct rig *rig = *state;
+    static int fds[CONNECTIONS_MAX];
+    for (int i = 0; i < CONNECTIONS_MAX; i++) {
+        fds[i] = client(rig);
+        say(fds[i], "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    wait_opened(rig, CONNECTIONS_MAX);
     int more = client(rig);
     struct answer answer = hear(more);
     assert_int_equal(answer.code, 503);
     assert_int_equal(counter_get(rig->counters, NODE_HTTP_REFUSED), 1);
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_EVICTED), 0);
     assert_non_null(strstr(answer.body, "too many connections"));
     answer_free(&answer);
     assert_closed(more);
-    close(fds[0]);
+    close(fds[0]); /* until one goes */
     wait_works(rig);
-    for (int i = 1; i < COUNT; i++)
+    for (int i = 1; i < CONNECTIONS_MAX; i++)
         close(fds[i]);
+    wait_gone(rig, CONNECTIONS_MAX);
 }
 
 static void
@@ -498,8 +578,9 @@ test_no_descriptor_left(void **state)
         none.rlim_cur++;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     connect_client(rig, fd);
-    say(fd, "GET /now HTTP/1.1\r\n\r\n");
+    say(fd, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_false(wait_readable(fd, 100)); /* it waits in the kernel */
+    assert_int_not_equal(counter_get(rig->counters, NODE_HTTP_NOT_ACCEPTING), 0);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     struct answer answer = hear(fd);
     assert_string_equal(answer.body, "now");
@@ -514,15 +595,16 @@ test_addresses(void **state)
 {
     (void)state;
     static const char *const wrong[] = {"8008",      ":8008",       "port:",   "port:65536",
-                                        "port:80x",  "unix:/x",     "[::1:80", "port:123456",
+                                        "port:80x",  "unix:/no/x",  "[::1:80", "port:123456",
                                         "127.0.0.1", "127.0.0.1:-1"};
-    struct http_options options = {.idle_timeout_ns = NS_PER_S, .connections_max = 1};
+    struct http_pool_options options = {.name = "test", .connections_max = 1};
     struct http_service service = {.on_request = NULL};
     struct error error = ERROR_NONE;
-    struct http *http;
-    assert_int_equal(http_create(&options, &http, &error), STATUS_OK);
+    struct http_thread *thread;
+    assert_int_equal(http_thread_create("test:http", &thread, &error), STATUS_OK);
+    struct http_pool *http = http_pool_create(http_thread_server(thread), &options);
     for (size_t i = 0; i < ARRAY_COUNT(wrong); i++) {
-        assert_int_not_equal(http_listen(http, wrong[i], &service, &error), STATUS_OK);
+        assert_int_not_equal(http_listen(http, wrong[i], &service, NULL, &error), STATUS_OK);
         assert_non_null(strstr(error.text, wrong[i]));
     }
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -533,19 +615,19 @@ test_addresses(void **state)
     assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
     char address[64];
     snprintf(address, sizeof(address), "port:%u", ntohs(at.sin_port));
-    assert_int_equal(http_listen(http, address, &service, &error), STATUS_UNAVAILABLE);
+    assert_int_equal(http_listen(http, address, &service, NULL, &error), STATUS_UNAVAILABLE);
     assert_non_null(strstr(error.text, "in use"));
     close(fd);
-    assert_int_equal(http_listen(http, address, &service, &error), STATUS_OK);
-    assert_int_equal(http_listen(http, "[::1]:0", &service, &error), STATUS_OK);
+    assert_int_equal(http_listen(http, address, &service, NULL, &error), STATUS_OK);
+    assert_int_equal(http_listen(http, "[::1]:0", &service, NULL, &error), STATUS_OK);
     struct addrinfo *found = NULL; /* not every machine knows its own name */
     bool known = getaddrinfo("localhost", "0", NULL, &found) == 0;
-    assert_int_equal(http_listen(http, "localhost:0", &service, &error),
+    assert_int_equal(http_listen(http, "localhost:0", &service, NULL, &error),
                      known ? STATUS_OK : STATUS_INVALID_ARGUMENT);
     if (known)
         freeaddrinfo(found);
-    http_destroy(http); /* never started */
-    http_destroy(NULL);
+    http_thread_destroy(thread); /* never started */
+    http_thread_destroy(NULL);
 }
 
 int
@@ -569,6 +651,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_destroy_with_open, setup, teardown),
         cmocka_unit_test_setup_teardown(test_destroy_while_sending, setup, teardown),
         cmocka_unit_test_setup_teardown(test_thousand, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_all_busy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_descriptor_left, setup, teardown),
         cmocka_unit_test(test_addresses),
     };

@@ -32,7 +32,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "coordinator/front/http.h"
+#include "coordinator/front/http_thread.h"
 
 #include "../ports.h"
 
@@ -46,7 +46,7 @@ enum {
 enum { WAIT_S = 20, OPEN_MAX_COUNT = 8 };
 
 struct rig {
-    struct http *http;
+    struct http_thread *http;
     uint16_t port;
     _Atomic(struct http_request *) open; /* the last that is not answered */
     atomic_int opened;
@@ -161,8 +161,49 @@ on_error_body(const char *text, char *body, size_t room)
 
 /* ---- the server ---- */
 
-static inline int
-setup_with(void **state, int64_t idle_timeout_ns)
+static inline struct http_pool_options
+pool_options(struct rig *rig, int64_t timeout_ns)
+{
+    return (struct http_pool_options){.name = "test",
+                                      .connections_max = CONNECTIONS_MAX,
+                                      .idle_timeout_ns = timeout_ns,
+                                      .header_timeout_ns = timeout_ns,
+                                      .body_timeout_ns = timeout_ns,
+                                      .write_timeout_ns = timeout_ns,
+                                      .count = http_thread_count,
+                                      .context = rig->counters};
+}
+
+static inline struct http_service
+service_of(struct rig *rig)
+{
+    return (struct http_service){.on_request = on_request,
+                                 .on_gone = on_gone,
+                                 .context = rig,
+                                 .body_bytes_max = BODY_MAX,
+                                 .header_bytes_max = HEADER_MAX,
+                                 .error_body = on_error_body,
+                                 .error_type = "test/error"};
+}
+
+/* Listens at a free port for the service. */
+static inline uint16_t
+rig_listen(struct rig *rig, const struct http_pool_options *options,
+           const struct http_service *service)
+{
+    struct error error = ERROR_NONE;
+    struct http_pool *pool = http_pool_create(http_thread_server(rig->http), options);
+    uint16_t port = free_port();
+    char address[32];
+    snprintf(address, sizeof(address), "port:%u", port);
+    if (http_listen(pool, address, service, NULL, &error) != STATUS_OK)
+        fail_msg("%s", error.text);
+    return port;
+}
+
+/* Without a listener, and not started. */
+static inline struct rig *
+rig_create(void)
 {
     struct rlimit files;
     getrlimit(RLIMIT_NOFILE, &files);
@@ -171,24 +212,19 @@ setup_with(void **state, int64_t idle_timeout_ns)
     struct rig *rig = calloc(1, sizeof(*rig));
     rig->huge = calloc(1, HUGE_BYTES);
     CHECK(sem_init(&rig->looks_away, 0, 0) == 0 && sem_init(&rig->said, 0, 0) == 0);
-    rig->port = free_port();
-    char address[32];
-    snprintf(address, sizeof(address), "port:%u", rig->port);
-    struct http_options options = {.idle_timeout_ns = idle_timeout_ns,
-                                   .connections_max = CONNECTIONS_MAX,
-                                   .counters = rig->counters};
-    struct http_service service = {.on_request = on_request,
-                                   .on_gone = on_gone,
-                                   .context = rig,
-                                   .body_bytes_max = BODY_MAX,
-                                   .header_bytes_max = HEADER_MAX,
-                                   .error_body = on_error_body,
-                                   .error_type = "test/error"};
     struct error error = ERROR_NONE;
-    CHECK(http_create(&options, &rig->http, &error) == STATUS_OK);
-    if (http_listen(rig->http, address, &service, &error) != STATUS_OK)
-        fail_msg("%s", error.text);
-    http_start(rig->http);
+    CHECK(http_thread_create("test:http", &rig->http, &error) == STATUS_OK);
+    return rig;
+}
+
+static inline int
+setup_with(void **state, int64_t timeout_ns)
+{
+    struct rig *rig = rig_create();
+    struct http_pool_options options = pool_options(rig, timeout_ns);
+    struct http_service service = service_of(rig);
+    rig->port = rig_listen(rig, &options, &service);
+    http_thread_start(rig->http);
     *state = rig;
     return 0;
 }
@@ -209,7 +245,7 @@ static inline int
 teardown(void **state)
 {
     struct rig *rig = *state;
-    http_destroy(rig->http);
+    http_thread_destroy(rig->http);
     sem_destroy(&rig->looks_away);
     sem_destroy(&rig->said);
     free(rig->huge);
@@ -344,7 +380,7 @@ look_away(void *context)
 static inline int
 client_saying(struct rig *rig, const char *text)
 {
-    http_post(rig->http, look_away, rig);
+    http_thread_post(rig->http, look_away, rig);
     CHECK(sem_wait(&rig->looks_away) == 0);
     int fd = client(rig);
     say(fd, text);
@@ -417,7 +453,7 @@ assert_closed(int fd)
 static inline void
 assert_works(struct rig *rig)
 {
-    int fd = client_saying(rig, "GET /now HTTP/1.1\r\n\r\n");
+    int fd = client_saying(rig, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     struct answer answer = hear(fd);
     assert_string_equal(answer.body, "now");
     answer_free(&answer);
@@ -432,7 +468,8 @@ wait_works(struct rig *rig)
     for (int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
          code != 200 && clock_now_ns() < until_ns; wait_moment()) {
         int fd = client(rig);
-        (void)send(fd, "GET /now HTTP/1.1\r\n\r\n", 21, MSG_NOSIGNAL);
+        static const char text[] = "GET /now HTTP/1.1\r\nHost: x\r\n\r\n";
+        (void)send(fd, text, sizeof(text) - 1, MSG_NOSIGNAL);
         struct answer answer = hear(fd);
         code = answer.code;
         answer_free(&answer);

@@ -105,6 +105,20 @@ struct config_addresses {
     uint32_t count;
 };
 
+/* Limits of HTTP. */
+struct config_http {
+    uint32_t connections_max; /* this and the next two: of a service */
+    uint32_t metrics_connections_max;
+    uint32_t probe_connections_max;
+    uint32_t address_connections_max; /* 0: none */
+    int64_t idle_timeout_ns;
+    int64_t header_timeout_ns;
+    int64_t body_timeout_ns;
+    int64_t write_timeout_ns;
+    uint64_t large_bytes; /* of a body of REST that is read apart, more than so many */
+    uint32_t large_waiting_max;
+};
+
 /* Files of PEM, absolute. */
 struct config_tls {
     char *certificate; /* NULL: no TLS; the key is there with it */
@@ -171,6 +185,7 @@ struct config {
     struct config_addresses prestop;
     char *socket_mode; /* of the unix sockets of `listen` and `runtime`; NULL: as umask says */
     uint32_t socket_mode_bits;
+    struct config_http http_limits;
     struct config_addresses runtime; /* of mmesh.ModelRuntime; none: there is none */
     struct config_mesh mesh;
     int *cpus; /* of the coordinator; NULL: not pinned */

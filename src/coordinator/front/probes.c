@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "coordinator/front/http_thread.h"
 
 enum { HEADER_BYTES_MAX = 16 << 10, BODY_BYTES_MAX = 4 << 10, WAITING_MAX = 64 };
 
@@ -147,8 +148,8 @@ probes_beat(struct probes *probes)
 }
 
 void
-probes_drained(struct probes *probes, struct http *http)
+probes_drained(struct probes *probes, struct http_thread *thread)
 {
-    if (probes != NULL && http != NULL)
-        http_post(http, on_drained, probes);
+    if (probes != NULL && thread != NULL)
+        http_thread_post(thread, on_drained, probes);
 }

@@ -10,12 +10,15 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "coordinator/front/rest_call.h"
+#include "coordinator/front/rest_reader.h"
 #include "coordinator/front/rest_route.h"
 #include "coordinator/models/target.h"
 #include "coordinator/pipeline/trace_request.h"
 #include "coordinator/telemetry/trace_call.h"
 
 #define CALLER_HEADER_DEFAULT "shoal-caller"
+
+enum { RETRY_MS = 1000 }; /* when a large body may be read */
 
 /* One request, while it is looked at. */
 struct inquiry {
@@ -183,10 +186,96 @@ submit(struct inquiry *inquiry, const struct target *target, struct oip_json *js
     return status;
 }
 
+/* A call whose body is read by the reader: in the meantime nothing else knows of it. */
+struct reading {
+    struct inquiry inquiry;
+    struct target target;
+    struct trace *trace;
+    struct oip_json *json;
+    enum status status; /* of reading */
+};
+
+static void refuse(struct inquiry *inquiry);
+
+static void
+reading_free(struct reading *reading)
+{
+    rest_one_answered(reading->inquiry.rest);
+    free(reading);
+}
+
+/* Back on the HTTP thread. */
+static void
+on_read(void *context)
+{
+    struct reading *reading = context;
+    struct inquiry *inquiry = &reading->inquiry;
+    enum status status = reading->status;
+    if (status == STATUS_OK && http_request_is_gone(inquiry->request)) {
+        oip_json_destroy(reading->json);
+        status = error_set(&inquiry->error, STATUS_CANCELLED, "the client has gone");
+    } else if (status == STATUS_OK) {
+        status = submit(inquiry, &reading->target, reading->json, reading->trace);
+    }
+    if (status != STATUS_OK) {
+        target_leave(&reading->target);
+        if (reading->trace != NULL)
+            tracer_end(reading->trace, status, inquiry->error.text);
+        refuse(inquiry);
+    }
+    reading_free(reading);
+}
+
+static void
+read_apart(void *context)
+{
+    struct reading *reading = context;
+    reading->status = read_body(&reading->inquiry, &reading->json);
+    http_thread_post(reading->inquiry.rest->thread, on_read, reading);
+}
+
+/* STATUS_OK: on_read will come. */
+static enum status
+begin_reading(struct inquiry *inquiry, const struct target *target, struct trace *trace)
+{
+    struct rest *rest = inquiry->rest;
+    if (!rest_one_more(rest))
+        return error_set(&inquiry->error, STATUS_UNAVAILABLE, "this node is about to stop");
+    struct reading *reading = calloc(1, sizeof(*reading));
+    CHECK(reading != NULL);
+    reading->inquiry.rest = rest;
+    reading->inquiry.request = inquiry->request;
+    rest_route(&reading->inquiry.route, http_request_path_encoded(inquiry->request));
+    reading->target = *target;
+    reading->trace = trace;
+    counter_add_shared(rest->options.counters, NODE_HTTP_LARGE_BODIES, 1);
+    if (rest_reader_push(rest->reader, read_apart, reading))
+        return STATUS_OK;
+    reading_free(reading);
+    counter_add_shared(rest->options.counters, NODE_HTTP_LARGE_REFUSED, 1);
+    inquiry->retry_ms = RETRY_MS;
+    return error_set(&inquiry->error, STATUS_RESOURCE_EXHAUSTED,
+                     "too many large bodies wait to be read");
+}
+
+static enum status
+read_and_submit(struct inquiry *inquiry, const struct target *target, struct trace *trace)
+{
+    struct oip_json *json = NULL;
+    size_t bytes;
+    enum status status = check_content(inquiry);
+    if (status != STATUS_OK)
+        return status;
+    (void)http_request_body(inquiry->request, &bytes);
+    if (bytes > inquiry->rest->options.config->http_limits.large_bytes)
+        return begin_reading(inquiry, target, trace);
+    status = read_body(inquiry, &json);
+    return status == STATUS_OK ? submit(inquiry, target, json, trace) : status;
+}
+
 static enum status
 infer_traced(struct inquiry *inquiry, struct trace *trace)
 {
-    struct oip_json *json = NULL;
     struct target_scope scope = scope_of(inquiry->rest);
     struct target_id id;
     struct target target;
@@ -201,11 +290,7 @@ infer_traced(struct inquiry *inquiry, struct trace *trace)
     if (status != STATUS_OK)
         return status;
     trace_name_pipeline(trace, target.pipeline->name);
-    status = check_content(inquiry);
-    if (status == STATUS_OK)
-        status = read_body(inquiry, &json);
-    if (status == STATUS_OK)
-        status = submit(inquiry, &target, json, trace);
+    status = read_and_submit(inquiry, &target, trace);
     if (status != STATUS_OK)
         target_leave(&target);
     return status;
@@ -313,6 +398,15 @@ refuse_method(struct http_request *request, const char *allowed)
 }
 
 static void
+refuse(struct inquiry *inquiry)
+{
+    counter_add_shared(inquiry->rest->options.counters, NODE_CALLS_REFUSED, 1);
+    rest_answer_error(inquiry->request,
+                      inquiry->code != 0 ? inquiry->code : rest_code(inquiry->error.status),
+                      inquiry->error.text, inquiry->retry_ms);
+}
+
+static void
 on_request(void *context, struct http_request *request)
 {
     struct rest *rest = context;
@@ -322,15 +416,12 @@ on_request(void *context, struct http_request *request)
     const char *allowed = inquiry.route.what == REST_NOWHERE
                               ? NULL
                               : rest_route_allows(inquiry.route.what, http_request_method(request));
-    if (allowed == NULL && go(&inquiry) == STATUS_OK)
-        return;
-    counter_add_shared(rest->options.counters, NODE_CALLS_REFUSED, 1);
-    if (allowed != NULL)
+    if (allowed != NULL) {
+        counter_add_shared(rest->options.counters, NODE_CALLS_REFUSED, 1);
         refuse_method(request, allowed);
-    else
-        rest_answer_error(request,
-                          inquiry.code != 0 ? inquiry.code : rest_code(inquiry.error.status),
-                          inquiry.error.text, inquiry.retry_ms);
+    } else if (go(&inquiry) != STATUS_OK) {
+        refuse(&inquiry);
+    }
 }
 
 static void
@@ -358,36 +449,34 @@ error_body(const char *text, char *body, size_t room)
 
 /* ---- life ---- */
 
-enum status
-rest_create(const struct rest_options *options, struct http *http, struct rest **created,
-            struct error *error)
+struct rest *
+rest_create(const struct rest_options *options, struct http_thread *thread)
 {
     const struct config *config = options->config;
-    *created = NULL;
-    if (config->http.count == 0)
-        return STATUS_OK;
     struct rest *rest = calloc(1, sizeof(*rest));
     CHECK(rest != NULL);
     rest->options = *options;
     rest->caller_header =
         config->caller_metadata != NULL ? config->caller_metadata : CALLER_HEADER_DEFAULT;
-    rest->http = http;
+    rest->thread = thread;
     CHECK(pthread_mutex_init(&rest->lock, NULL) == 0);
     CHECK(pthread_cond_init(&rest->all_answered, NULL) == 0);
-    struct http_service service = {
+    rest->reader = rest_reader_create(config->http_limits.large_waiting_max);
+    return rest;
+}
+
+struct http_service
+rest_service(struct rest *rest)
+{
+    return (struct http_service){
         .on_request = on_request,
         .on_gone = on_gone,
         .context = rest,
-        .body_bytes_max = config->message_bytes_max,
+        .body_bytes_max = rest->options.config->message_bytes_max,
         .header_bytes_max = REST_HEADER_BYTES_MAX,
         .error_body = error_body,
         .error_type = "application/json",
     };
-    enum status status = STATUS_OK;
-    for (uint32_t i = 0; status == STATUS_OK && i < config->http.count; i++)
-        status = http_listen(http, config->http.items[i], &service, error);
-    *created = rest; /* what listens points to it */
-    return status;
 }
 
 void
@@ -418,6 +507,7 @@ rest_destroy(struct rest *rest)
     if (rest == NULL)
         return;
     CHECK(rest->unanswered == 0);
+    rest_reader_destroy(rest->reader);
     pthread_cond_destroy(&rest->all_answered);
     pthread_mutex_destroy(&rest->lock);
     free(rest);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The REST front: the Open Inference Protocol over HTTP, on the same pipelines and through the same
- * admission as gRPC. A request is read, and an answer written, on the HTTP thread; in between it is
- * any other request, and is handed back to the HTTP thread by whoever gathers it.
+ * admission as gRPC. A request is read, and an answer written, on the HTTP thread, but for large
+ * bodies, which a thread of their own reads (rest_reader.h); in between it is any other request,
+ * and is handed back to the HTTP thread by whoever gathers it.
  *
  * Limits: a body has at most `message_mib`, a request line with all headers REST_HEADER_BYTES_MAX;
  * the JSON's own are in oip_json.h.
@@ -11,7 +12,7 @@
 
 #include "base/error.h"
 #include "coordinator/config/config.h"
-#include "coordinator/front/http.h"
+#include "coordinator/front/http_thread.h"
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/pipeline/share.h"
 
@@ -30,15 +31,16 @@ struct rest_options {
     struct tracer *tracer;      /* NULL: nothing is traced */
 };
 
-/* Listens on all addresses of the configuration; before http_start. NULL in `rest`: it has none. */
-enum status rest_create(const struct rest_options *options, struct http *http, struct rest **rest,
-                        struct error *error) WARN_UNUSED;
+/* Its requests come on that thread. */
+struct rest *rest_create(const struct rest_options *options, struct http_thread *thread);
+struct http_service rest_service(struct rest *rest);
 
-/* For readiness. Any thread. */
+/* For readiness. Any thread. NULL is left alone. */
 void rest_set_node_ready(struct rest *rest, bool ready);
 
 /* When all pipelines have stopped: from here on requests are refused, and those that were in flight
- * have been handed back to the HTTP thread. Before http_destroy. NULL is left alone. */
+ * have been handed back to the HTTP thread. Before the
+ * HTTP thread ends. NULL is left alone. */
 void rest_stop(struct rest *rest);
-/* After http_destroy. NULL is left alone. */
+/* After the HTTP thread. NULL is left alone. */
 void rest_destroy(struct rest *rest);

@@ -50,14 +50,29 @@ rest_answer_error(struct http_request *request, int code, const char *text, uint
 
 /* ---- a call's life ---- */
 
-struct rest_call *
-rest_call_create(struct rest *rest, struct http_request *request, struct oip_json *json)
+bool
+rest_one_more(struct rest *rest)
 {
     pthread_mutex_lock(&rest->lock);
     bool stopping = rest->stopping;
     rest->unanswered += !stopping;
     pthread_mutex_unlock(&rest->lock);
-    if (stopping) {
+    return !stopping;
+}
+
+void
+rest_one_answered(struct rest *rest)
+{
+    pthread_mutex_lock(&rest->lock);
+    if (--rest->unanswered == 0)
+        pthread_cond_signal(&rest->all_answered);
+    pthread_mutex_unlock(&rest->lock);
+}
+
+struct rest_call *
+rest_call_create(struct rest *rest, struct http_request *request, struct oip_json *json)
+{
+    if (!rest_one_more(rest)) {
         oip_json_destroy(json);
         return NULL;
     }
@@ -86,15 +101,6 @@ call_free(struct rest_call *call)
     bytes_fini(&call->copied);
     oip_json_destroy(call->json);
     free(call);
-}
-
-static void
-one_answered(struct rest *rest)
-{
-    pthread_mutex_lock(&rest->lock);
-    if (--rest->unanswered == 0)
-        pthread_cond_signal(&rest->all_answered);
-    pthread_mutex_unlock(&rest->lock);
 }
 
 void
@@ -126,14 +132,14 @@ rest_call_taken(struct rest_call *call, int64_t deadline_ns)
     if (deadline_ns == TIME_NEVER_NS)
         return;
     int64_t left_ns = deadline_ns - clock_now_ns();
-    call->timer = loop_timer_create(http_loop(call->rest->http), on_late, call);
+    call->timer = loop_timer_create(http_thread_loop(call->rest->thread), on_late, call);
     loop_timer_set(call->timer, left_ns > 0 ? left_ns : 0);
 }
 
 void
 rest_call_refused(struct rest_call *call)
 {
-    one_answered(call->rest);
+    rest_one_answered(call->rest);
     call_free(call);
 }
 
@@ -240,8 +246,8 @@ hand_back(struct rest_call *call)
     struct rest *rest = call->rest;
     /* This wakes the HTTP thread. It costs what it costs: a connection is written to, and JSON
      * made, by that thread alone, and whoever gathers has others' answers to see to. */
-    http_post(rest->http, deliver, call);
-    one_answered(rest);
+    http_thread_post(rest->thread, deliver, call);
+    rest_one_answered(rest);
 }
 
 static void

@@ -14,13 +14,14 @@
 struct rest {
     struct rest_options options;
     const char *caller_header;
-    struct http *http;
+    struct http_thread *thread;
+    struct rest_reader *reader;
     struct payload_builder builder; /* the HTTP thread's */
     pthread_mutex_t lock;           /* of what follows */
     pthread_cond_t all_answered;
     bool node_ready;
     bool stopping;
-    uint32_t unanswered; /* calls that are in a pipeline */
+    uint32_t unanswered; /* calls that are in a pipeline, or with the reader */
 };
 
 struct rest_call {
@@ -39,6 +40,10 @@ struct rest_call {
     size_t piece_count;
     uint32_t holds; /* pieces of the HTTP answer that are not sent yet */
 };
+
+/* One more is to be waited for, unless the node is stopping; and one less. */
+bool rest_one_more(struct rest *rest);
+void rest_one_answered(struct rest *rest);
 
 /* A call that is about to be submitted; NULL: the node is stopping. `json` is the call's then, and
  * otherwise freed. */

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "base/error.h"
-#include "coordinator/front/http.h"
+#include "http/server.h"
 
 enum rest_what {
     REST_NOWHERE,

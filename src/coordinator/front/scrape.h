@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "coordinator/front/http.h"
+#include "http/server.h"
 #include "shm/counters.h"
 
 struct meters;

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All that a node serves over HTTP: REST on one thread, metrics and probes on another, each service
+ * with a pool of connections of its own, so that none can take another's time or connections.
+ *
+ * Threads. Everything here is called on the loop thread. NULL is left alone by all but web_create.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "coordinator/config/config.h"
+#include "coordinator/front/rest.h"
+#include "shm/counters.h"
+
+struct meters;
+struct web;
+
+struct web_options {
+    const struct config *config;
+    const struct counters *counters; /* the node's, created; they outlive it */
+    const struct meters *meters;     /* printed with the metrics; NULL: none */
+    struct rest_options rest;
+};
+
+/* Binds what is configured; what comes in waits until web_start. NULL in `web`: nothing is. */
+enum status web_create(const struct web_options *options, struct web **web,
+                       struct error *error) WARN_UNUSED;
+void web_start(struct web *web);
+/* For readiness, of REST and of probes. */
+void web_set_ready(struct web *web, bool ready);
+/* The loop turns: at least every other second. */
+void web_beat(struct web *web);
+/* The node has drained: whoever waits at /prestop is answered. */
+void web_drained(struct web *web);
+/* When all pipelines have stopped: REST takes no more, and those in flight have been handed back.
+ */
+void web_stop(struct web *web);
+/* After the last thread that answers has ended. */
+void web_destroy(struct web *web);

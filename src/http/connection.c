@@ -1,0 +1,647 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A connection is a state machine that http_connection_run drives over whatever has arrived:
+ *
+ *     IDLE -> HEAD_IN -> BODY_IN -> OPEN -> ANSWERED -> IDLE, or LINGERS, or CLOSED
+ *
+ * A handler may answer while run is on the stack, and the answer may be sent at once: the state is
+ * then IDLE again when the handler returns, and run goes on with the next request instead of
+ * calling itself. Whoever uses a connection after a call that may close it holds it meanwhile.
+ *
+ * Time. Each state has a limit (http_connection_arm). The timer is not moved when a state is left,
+ * only when it has to go off earlier than it would: most requests never touch it.
+ */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "http/internal.h"
+
+enum { STEPS_PER_TURN = 64, BODY_ROOM_FIRST = 4096, BODY_ROOM_KEPT = 16 << 10 };
+
+static const char late_text[] = "the request took too long to arrive";
+
+/* ---- states and time ---- */
+
+static struct http_pool *
+pool_of(const struct http_connection *connection)
+{
+    return connection->listener->pool;
+}
+
+static size_t
+output_bytes(const struct http_connection *connection)
+{
+    return evbuffer_get_length(bufferevent_get_output(connection->buffers));
+}
+
+static void
+enter(struct http_connection *connection, enum http_state state)
+{
+    if (connection->state == HTTP_IDLE)
+        http_idle_remove(connection);
+    connection->state = state;
+    connection->since_ns = connection->progress_ns = clock_now_ns();
+    connection->moved_in = 0;
+    connection->moved_before = 0;
+    connection->queued = output_bytes(connection);
+    if (state == HTTP_IDLE)
+        http_idle_add(connection);
+}
+
+/* 0: the state has no limit. */
+static int64_t
+timeout_of(const struct http_connection *connection)
+{
+    const struct http_pool_options *options = &pool_of(connection)->options;
+    switch (connection->state) {
+    case HTTP_IDLE:
+        return connection->is_handshaking ? options->header_timeout_ns : options->idle_timeout_ns;
+    case HTTP_HEAD_IN: return options->header_timeout_ns;
+    case HTTP_BODY_IN:
+        if (!connection->request.is_paused)
+            return options->body_timeout_ns;
+        return connection->request.waits ? options->write_timeout_ns : 0;
+    case HTTP_OPEN: return connection->request.waits ? options->write_timeout_ns : 0;
+    case HTTP_ANSWERED: return options->write_timeout_ns;
+    case HTTP_LINGERS: return HTTP_LINGER_NS;
+    case HTTP_CLOSED: break;
+    }
+    return 0;
+}
+
+/* The time is the handler's, but for what its client is to take. */
+static bool
+is_handlers(const struct http_connection *connection)
+{
+    return connection->state == HTTP_OPEN ||
+           (connection->state == HTTP_BODY_IN && connection->request.is_paused);
+}
+
+static uint64_t
+moved(const struct http_connection *connection)
+{
+    return connection->state == HTTP_ANSWERED || is_handlers(connection)
+               ? connection->queued - output_bytes(connection)
+               : connection->moved_in;
+}
+
+/* When its time is over, if nothing moves until then. An answer in pieces may last as long as the
+ * handler likes: its client must only not stand still. */
+static int64_t
+deadline(struct http_connection *connection, int64_t timeout_ns)
+{
+    int64_t silence_ns = connection->progress_ns + timeout_ns;
+    int64_t pace_ns = (int64_t)(moved(connection) / HTTP_PACE_BYTES) * NS_PER_S;
+    int64_t whole_ns = connection->since_ns + timeout_ns + pace_ns;
+    if (is_handlers(connection))
+        return silence_ns;
+    return connection->state == HTTP_BODY_IN || connection->state == HTTP_ANSWERED
+               ? (silence_ns < whole_ns ? silence_ns : whole_ns)
+               : connection->since_ns + timeout_ns;
+}
+
+void
+http_connection_arm(struct http_connection *connection)
+{
+    int64_t timeout_ns = timeout_of(connection);
+    if (timeout_ns == 0)
+        return;
+    int64_t at_ns = deadline(connection, timeout_ns);
+    if (connection->armed_ns != 0 && connection->armed_ns <= at_ns)
+        return;
+    connection->armed_ns = at_ns;
+    int64_t left_us = (at_ns - clock_now_ns()) / NS_PER_US + 1;
+    left_us = left_us > 0 ? left_us : 1;
+    struct timeval timeout = {.tv_sec = left_us / (NS_PER_S / NS_PER_US),
+                              .tv_usec = left_us % (NS_PER_S / NS_PER_US)};
+    CHECK(evtimer_add(connection->timer, &timeout) == 0);
+}
+
+static void
+expire(struct http_connection *connection)
+{
+    enum http_state state = connection->state;
+    if (state != HTTP_IDLE && state != HTTP_LINGERS)
+        http_count(pool_of(connection), HTTP_TIMED_OUT, 1);
+    if ((state == HTTP_HEAD_IN || state == HTTP_BODY_IN) &&
+        connection->request.answering == HTTP_ANSWER_NONE)
+        http_refuse(connection, 408, late_text);
+    else
+        http_connection_close(connection);
+}
+
+static void
+on_timer(evutil_socket_t fd, short what, void *context)
+{
+    (void)fd;
+    (void)what;
+    struct http_connection *connection = context;
+    int64_t timeout_ns = timeout_of(connection);
+    int64_t now_ns = clock_now_ns();
+    connection->armed_ns = 0;
+    if (timeout_ns == 0)
+        return;
+    if (moved(connection) != connection->moved_before) {
+        connection->moved_before = moved(connection);
+        connection->progress_ns = now_ns;
+    }
+    http_connection_hold(connection);
+    if (deadline(connection, timeout_ns) <= now_ns)
+        expire(connection);
+    else
+        http_connection_arm(connection);
+    http_connection_release(connection);
+}
+
+/* ---- requests ---- */
+
+static void
+request_clear(struct http_connection *connection)
+{
+    struct http_request *request = &connection->request;
+    if (request->path != request->path_encoded)
+        free(request->path);
+    char *body = request->body;
+    size_t room = request->body_room;
+    if (room > BODY_ROOM_KEPT || connection->state == HTTP_CLOSED) {
+        free(body);
+        body = NULL;
+        room = 0;
+    }
+    *request = (struct http_request){.connection = connection, .body = body, .body_room = room};
+    http_parser_reset(&connection->parser);
+}
+
+/* The path's end is marked in the parser's text; false: it has none that can be. */
+static bool
+path_find(struct http_connection *connection)
+{
+    struct http_request *request = &connection->request;
+    char *target = connection->parser.text + connection->parser.target;
+    const char *found;
+    size_t bytes;
+    if (!http_target_path(target, &found, &bytes))
+        return false;
+    char *path = target + (found - target);
+    char *end = path + bytes;
+    request->query = *end == '?' ? end + 1 : "";
+    path[bytes + strcspn(end, "#?")] = '\0';
+    if (*request->query != '\0')
+        end[1 + strcspn(request->query, "#")] = '\0';
+    static char root[] = "/";
+    request->path_encoded = bytes > 0 ? path : root;
+    request->path = request->path_encoded;
+    if (memchr(request->path_encoded, '%', bytes) == NULL)
+        return true;
+    request->path = http_path_decode(path, bytes);
+    return request->path != NULL;
+}
+
+static void
+body_append(struct http_connection *connection, const char *data, size_t bytes)
+{
+    struct http_request *request = &connection->request;
+    size_t needed = request->body_bytes + bytes;
+    if (needed > request->body_room) {
+        size_t room = request->body_room * 2 > needed ? request->body_room * 2 : needed;
+        if (!connection->parser.is_chunked && room > connection->parser.length)
+            room = (size_t)connection->parser.length;
+        room = room < BODY_ROOM_FIRST ? BODY_ROOM_FIRST : room;
+        request->body = realloc(request->body, room);
+        CHECK(request->body != NULL);
+        request->body_room = room;
+    }
+    memcpy(request->body + request->body_bytes, data, bytes);
+    request->body_bytes = needed;
+}
+
+static void
+serve(struct http_connection *connection)
+{
+    const struct http_service *service = &connection->listener->service;
+    struct http_request *request = &connection->request;
+    bufferevent_setwatermark(connection->buffers, EV_READ, 0, HTTP_AHEAD_BYTES);
+    request->body_ended = true;
+    enter(connection, HTTP_OPEN);
+    if (!request->is_open)
+        http_count(connection->listener->pool, HTTP_REQUESTS, 1);
+    request->is_open = true;
+    if (request->sink != NULL)
+        request->sink->on_end(request);
+    else
+        service->on_request(service->context, request);
+}
+
+/* The client waits for this word before it sends the body. */
+static void
+say_continue(struct http_connection *connection)
+{
+    static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    CHECK(bufferevent_write(connection->buffers, text, sizeof(text) - 1) == 0);
+}
+
+static void
+body_begin(struct http_connection *connection)
+{
+    if (connection->parser.is_chunked || connection->parser.length > HTTP_AHEAD_BYTES)
+        bufferevent_setwatermark(connection->buffers, EV_READ, 0, HTTP_READ_BYTES);
+    enter(connection, HTTP_BODY_IN);
+    if (connection->parser.expects_continue &&
+        evbuffer_get_length(bufferevent_get_input(connection->buffers)) == 0)
+        say_continue(connection);
+}
+
+/* False: its beginning was refused. */
+static bool
+head_accept(struct http_connection *connection, enum http_verdict body)
+{
+    char text[96];
+    if (!path_find(connection)) {
+        http_refuse(connection, 400, "the path is malformed");
+        return false;
+    }
+    if (body == HTTP_BAD) {
+        snprintf(text, sizeof(text), "the body has more than %llu bytes",
+                 (unsigned long long)connection->body.bytes_max);
+        http_refuse(connection, connection->body.code, text);
+        return false;
+    }
+    return true;
+}
+
+static void
+head_done(struct http_connection *connection)
+{
+    const struct http_service *service = &connection->listener->service;
+    struct http_request *request = &connection->request;
+    enum http_verdict body =
+        http_body_init(&connection->body, &connection->parser, service->body_bytes_max);
+    if (!head_accept(connection, body))
+        return;
+    connection->closes = !connection->parser.keep_alive || pool_of(connection)->server->is_draining;
+    if (service->on_head != NULL) {
+        http_count(pool_of(connection), HTTP_REQUESTS, 1);
+        request->is_open = true;
+        service->on_head(service->context, request);
+        if (connection->state != HTTP_HEAD_IN)
+            return;
+    }
+    if (body == HTTP_DONE)
+        serve(connection);
+    else
+        body_begin(connection);
+}
+
+/* ---- reading ---- */
+
+static void
+refuse_malformed(struct http_connection *connection, int code, const char *mistake)
+{
+    const struct http_service *service = &connection->listener->service;
+    char text[HTTP_OWN_BODY_BYTES / 2];
+    if (code == 413)
+        snprintf(text, sizeof(text), "the body has more than %llu bytes",
+                 (unsigned long long)service->body_bytes_max);
+    else if (code == 414 || code == 431)
+        snprintf(text, sizeof(text), "%s: more than %zu bytes with the request line, or %d headers",
+                 mistake, service->header_bytes_max, HTTP_FIELDS_MAX);
+    else
+        snprintf(text, sizeof(text), "%s", mistake);
+    http_refuse(connection, code, text);
+}
+
+static void
+head_read(struct http_connection *connection, struct evbuffer *input)
+{
+    struct evbuffer_iovec piece;
+    enum http_verdict verdict = HTTP_MORE;
+    while (verdict == HTTP_MORE && evbuffer_peek(input, -1, NULL, &piece, 1) > 0 &&
+           piece.iov_len > 0) {
+        size_t used;
+        verdict = http_parser_feed(&connection->parser, piece.iov_base, piece.iov_len, &used);
+        evbuffer_drain(input, used);
+        connection->moved_in += used;
+    }
+    if (verdict == HTTP_DONE)
+        head_done(connection);
+    else if (verdict == HTTP_BAD)
+        refuse_malformed(connection, connection->parser.code, connection->parser.mistake);
+}
+
+static void
+body_take(struct http_connection *connection, const char *data, size_t bytes)
+{
+    struct http_request *request = &connection->request;
+    if (bytes > 0 && request->sink != NULL)
+        request->sink->on_piece(request, data, bytes);
+    else if (bytes > 0)
+        body_append(connection, data, bytes);
+}
+
+static void
+body_read(struct http_connection *connection, struct evbuffer *input)
+{
+    struct evbuffer_iovec piece;
+    while (connection->state == HTTP_BODY_IN && !connection->request.is_paused &&
+           evbuffer_peek(input, -1, NULL, &piece, 1) > 0 && piece.iov_len > 0) {
+        size_t used;
+        size_t bytes;
+        enum http_verdict verdict =
+            http_body_feed(&connection->body, piece.iov_base, piece.iov_len, &used, &bytes);
+        body_take(connection, (const char *)piece.iov_base + used - bytes, bytes);
+        if (connection->state == HTTP_CLOSED)
+            return;
+        evbuffer_drain(input, used);
+        connection->moved_in += used;
+        if (connection->state != HTTP_BODY_IN)
+            return;
+        if (verdict == HTTP_DONE)
+            serve(connection);
+        else if (verdict == HTTP_BAD)
+            refuse_malformed(connection, connection->body.code, connection->body.mistake);
+    }
+}
+
+/* One step; false: nothing more can be done with what is there. */
+static bool
+step(struct http_connection *connection)
+{
+    struct evbuffer *input = bufferevent_get_input(connection->buffers);
+    enum http_state state = connection->state;
+    if (evbuffer_get_length(input) == 0)
+        return false;
+    switch (state) {
+    case HTTP_IDLE: enter(connection, HTTP_HEAD_IN); return true;
+    case HTTP_HEAD_IN: head_read(connection, input); break;
+    case HTTP_BODY_IN: body_read(connection, input); break;
+    case HTTP_LINGERS: evbuffer_drain(input, evbuffer_get_length(input)); break;
+    case HTTP_OPEN:
+    case HTTP_ANSWERED:
+    case HTTP_CLOSED: break;
+    }
+    return connection->state != state;
+}
+
+void
+http_connection_run(struct http_connection *connection)
+{
+    if (connection->is_running || connection->state == HTTP_CLOSED)
+        return;
+    http_connection_hold(connection);
+    connection->is_running = true;
+    for (int left = STEPS_PER_TURN; connection->state != HTTP_CLOSED && step(connection);)
+        if (--left == 0) { /* others are to have their turn */
+            bufferevent_trigger(connection->buffers, EV_READ, BEV_OPT_DEFER_CALLBACKS);
+            break;
+        }
+    connection->is_running = false;
+    if (connection->state != HTTP_CLOSED)
+        http_connection_arm(connection);
+    http_connection_release(connection);
+}
+
+/* ---- sent ---- */
+
+static void
+tell_gone(struct http_connection *connection)
+{
+    const struct http_service *service = &connection->listener->service;
+    if (!pool_of(connection)->server->is_ending && service->on_gone != NULL)
+        service->on_gone(service->context, &connection->request);
+}
+
+static void
+linger(struct http_connection *connection)
+{
+    struct http_pool *pool = pool_of(connection);
+    if (pool->lingerer_count >= HTTP_LINGERERS_MAX || connection->peer_ended) {
+        http_connection_close(connection);
+        return;
+    }
+    pool->lingerer_count++;
+    if (connection->listener->tls != NULL)
+        http_tls_shutdown(connection->buffers);
+    else
+        shutdown(connection->fd, SHUT_WR);
+    enter(connection, HTTP_LINGERS);
+    bufferevent_setwatermark(connection->buffers, EV_READ, 0, HTTP_AHEAD_BYTES);
+    bufferevent_enable(connection->buffers, EV_READ);
+    http_connection_run(connection);
+}
+
+static void
+sent(struct http_connection *connection)
+{
+    struct http_server *server = pool_of(connection)->server;
+    if (connection->lingers)
+        linger(connection);
+    else if (connection->closes || connection->peer_ended)
+        http_connection_close(connection);
+    else
+        enter(connection, HTTP_IDLE);
+    if (server->is_draining)
+        http_drain_look(server);
+}
+
+/* All of an answer is in the output, or sent. */
+static void
+finish(struct http_connection *connection)
+{
+    enter(connection, HTTP_ANSWERED);
+    bufferevent_setwatermark(connection->buffers, EV_WRITE, 0, 0);
+    if (output_bytes(connection) == 0)
+        sent(connection);
+    else
+        http_connection_arm(connection);
+}
+
+void
+http_connection_answered(struct http_connection *connection)
+{
+    struct http_request *request = &connection->request;
+    bool is_dropped = connection->state == HTTP_CLOSED || request->is_refused;
+    http_connection_hold(connection);
+    request->is_open = false;
+    if (!is_dropped && !request->body_ended) { /* the rest of the body is not read */
+        connection->closes = true;
+        connection->lingers = true;
+    }
+    if (!is_dropped) {
+        request_clear(connection);
+        finish(connection);
+        http_connection_run(connection);
+    }
+    http_connection_release(connection);
+}
+
+void
+http_connection_refused(struct http_connection *connection)
+{
+    struct http_request *request = &connection->request;
+    http_connection_hold(connection);
+    connection->closes = true;
+    connection->lingers = true;
+    if (!request->is_open)
+        request_clear(connection);
+    request->is_refused = request->is_open;
+    finish(connection);
+    if (request->is_refused)
+        tell_gone(connection);
+    http_connection_run(connection);
+    http_connection_release(connection);
+}
+
+/* ---- libevent's callbacks ---- */
+
+static void
+on_read(struct bufferevent *buffers, void *context)
+{
+    (void)buffers;
+    http_connection_run(context);
+}
+
+static void
+on_write(struct bufferevent *buffers, void *context)
+{
+    (void)buffers;
+    struct http_connection *connection = context;
+    struct http_request *request = &connection->request;
+    http_connection_hold(connection);
+    if (connection->state == HTTP_ANSWERED && output_bytes(connection) == 0) {
+        sent(connection);
+        http_connection_run(connection);
+    } else if (connection->state != HTTP_ANSWERED && request->waits) {
+        request->waits = false;
+        if (request->on_writable != NULL)
+            request->on_writable(request);
+    }
+    http_connection_release(connection);
+}
+
+static void
+on_event(struct bufferevent *buffers, short what, void *context)
+{
+    (void)buffers;
+    struct http_connection *connection = context;
+    if ((what & BEV_EVENT_CONNECTED) != 0) {
+        connection->is_handshaking = false;
+        enter(connection, HTTP_IDLE);
+        http_connection_arm(connection);
+        return;
+    }
+    connection->peer_ended = true;
+    bool ended = (what & BEV_EVENT_EOF) != 0;
+    if (ended && connection->state == HTTP_ANSWERED)
+        bufferevent_disable(connection->buffers, EV_READ); /* it may still listen */
+    else
+        http_connection_close(connection);
+}
+
+/* ---- from accept to close ---- */
+
+void
+http_connection_hold(struct http_connection *connection)
+{
+    connection->holds++;
+}
+
+void
+http_connection_release(struct http_connection *connection)
+{
+    CHECK(connection->holds > 0);
+    if (--connection->holds > 0 || connection->state != HTTP_CLOSED || connection->request.is_open)
+        return;
+    if (connection->is_orphan)
+        LIST_REMOVE(connection, link);
+    request_clear(connection);
+    http_parser_fini(&connection->parser);
+    free(connection);
+}
+
+void
+http_connection_close(struct http_connection *connection)
+{
+    struct http_pool *pool = pool_of(connection);
+    struct http_server *server = pool->server;
+    CHECK(connection->state != HTTP_CLOSED);
+    http_connection_hold(connection);
+    if (connection->state == HTTP_IDLE)
+        http_idle_remove(connection);
+    if (connection->state == HTTP_LINGERS)
+        pool->lingerer_count--;
+    connection->state = HTTP_CLOSED;
+    event_free(connection->timer);
+    bufferevent_setcb(connection->buffers, NULL, NULL, NULL, NULL);
+    if (connection->listener->tls != NULL)
+        http_tls_shutdown(connection->buffers);
+    bufferevent_free(connection->buffers);
+    connection->buffers = NULL;
+    http_connection_leave(connection);
+    LIST_REMOVE(connection, link);
+    if (connection->request.is_open && !connection->request.is_refused)
+        tell_gone(connection);
+    connection->is_orphan = connection->request.is_open;
+    if (connection->is_orphan)
+        LIST_INSERT_HEAD(&server->orphans, connection, link);
+    http_connection_release(connection);
+    if (server->is_draining && !server->is_ending)
+        http_drain_look(server);
+}
+
+static void
+peer_name(struct http_connection *connection, const struct sockaddr *from)
+{
+    char *text = connection->peer_text;
+    const struct sockaddr_in *four = (const void *)from;
+    const struct sockaddr_in6 *six = (const void *)from;
+    memcpy(text, "unix", sizeof("unix"));
+    if (from->sa_family == AF_INET)
+        inet_ntop(AF_INET, &four->sin_addr, text, sizeof(connection->peer_text));
+    else if (from->sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six->sin6_addr))
+        inet_ntop(AF_INET, six->sin6_addr.s6_addr + 12, text, sizeof(connection->peer_text));
+    else if (from->sa_family == AF_INET6)
+        inet_ntop(AF_INET6, &six->sin6_addr, text, sizeof(connection->peer_text));
+}
+
+struct http_connection *
+http_connection_open(struct http_listener *listener, int fd, const struct sockaddr *from,
+                     enum http_admission admission, struct http_peer *peer)
+{
+    struct event_base *base = listener->pool->server->base;
+    struct bufferevent *buffers = listener->tls != NULL
+                                      ? http_tls_accept(listener->tls, base, fd)
+                                      : bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
+    if (buffers == NULL) {
+        evutil_closesocket(fd);
+        return NULL;
+    }
+    struct http_connection *connection = calloc(1, sizeof(*connection));
+    CHECK(connection != NULL);
+    connection->listener = listener;
+    connection->buffers = buffers;
+    connection->fd = fd;
+    connection->peer = peer;
+    connection->is_handshaking = listener->tls != NULL;
+    connection->request.connection = connection;
+    connection->state = HTTP_HEAD_IN;
+    peer_name(connection, from);
+    http_parser_init(&connection->parser, listener->service.header_bytes_max);
+    connection->timer = evtimer_new(base, on_timer, connection);
+    CHECK(connection->timer != NULL);
+    LIST_INSERT_HEAD(&listener->pool->connections, connection, link);
+    bufferevent_set_max_single_read(buffers, HTTP_READ_BYTES);
+    bufferevent_set_max_single_write(buffers, HTTP_READ_BYTES);
+    bufferevent_setwatermark(buffers, EV_READ, 0, HTTP_AHEAD_BYTES);
+    bufferevent_setcb(buffers, on_read, on_write, on_event, connection);
+    CHECK(bufferevent_enable(buffers, EV_READ) == 0);
+    if (admission == HTTP_OVER_LIMIT)
+        return connection;
+    enter(connection, HTTP_IDLE);
+    http_connection_arm(connection);
+    return connection;
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Accepting, and the limits on connections. A connection counts in its pool and for its peer until
+ * it is closed. Idle ones stand in two queues, the longest idle first, so that room is found
+ * without a search.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "http/internal.h"
+
+enum { PAUSE_MS = 100, COMPLAINT_S = 10 };
+
+/* ---- peers ---- */
+
+static bool
+peer_address(const struct sockaddr *from, struct in6_addr *address)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    if (from->sa_family == AF_INET6) {
+        *address = ((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
+        return true;
+    }
+    if (from->sa_family != AF_INET)
+        return false;
+    memcpy(address->s6_addr, mapped, sizeof(mapped));
+    memcpy(address->s6_addr + 12, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
+    return true;
+}
+
+/* Of the addresses that a pool of connections comes from; a bad spread costs time and no more. */
+static uint32_t
+bucket_of(const struct in6_addr *address)
+{
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < sizeof(address->s6_addr); i++)
+        hash = (hash ^ address->s6_addr[i]) * 16777619u;
+    return hash % HTTP_PEER_BUCKETS;
+}
+
+/* NULL: a unix socket's, of which there is no limit but the pool's. */
+static struct http_peer *
+peer_of(struct http_pool *pool, const struct sockaddr *from)
+{
+    struct in6_addr address;
+    if (!peer_address(from, &address))
+        return NULL;
+    uint32_t bucket = bucket_of(&address);
+    struct http_peer *peer;
+    LIST_FOREACH (peer, &pool->peers[bucket], link)
+        if (memcmp(&peer->address, &address, sizeof(address)) == 0)
+            return peer;
+    peer = calloc(1, sizeof(*peer));
+    CHECK(peer != NULL);
+    peer->address = address;
+    TAILQ_INIT(&peer->idle);
+    LIST_INSERT_HEAD(&pool->peers[bucket], peer, link);
+    return peer;
+}
+
+static void
+peer_look(struct http_peer *peer)
+{
+    if (peer == NULL || peer->connection_count > 0)
+        return;
+    LIST_REMOVE(peer, link);
+    free(peer);
+}
+
+/* ---- room ---- */
+
+void
+http_idle_remove(struct http_connection *connection)
+{
+    TAILQ_REMOVE(&connection->listener->pool->idle, connection, idle_link);
+    if (connection->peer != NULL)
+        TAILQ_REMOVE(&connection->peer->idle, connection, peer_idle_link);
+}
+
+void
+http_idle_add(struct http_connection *connection)
+{
+    TAILQ_INSERT_TAIL(&connection->listener->pool->idle, connection, idle_link);
+    if (connection->peer != NULL)
+        TAILQ_INSERT_TAIL(&connection->peer->idle, connection, peer_idle_link);
+}
+
+void
+http_connection_leave(struct http_connection *connection)
+{
+    struct http_pool *pool = connection->listener->pool;
+    if (!connection->is_counted)
+        return;
+    connection->is_counted = false;
+    pool->connection_count--;
+    http_count(pool, HTTP_CONNECTIONS, -1);
+    if (connection->peer != NULL)
+        connection->peer->connection_count--;
+    peer_look(connection->peer);
+    connection->peer = NULL;
+}
+
+static void
+evict(struct http_connection *connection)
+{
+    http_count(connection->listener->pool, HTTP_EVICTED, 1);
+    http_connection_close(connection);
+}
+
+/* Makes room for one more connection if it can. */
+static bool
+has_room(struct http_pool *pool, struct http_peer *peer)
+{
+    const struct http_pool_options *options = &pool->options;
+    if (peer != NULL && options->peer_connections_max > 0 &&
+        peer->connection_count >= options->peer_connections_max) {
+        if (TAILQ_EMPTY(&peer->idle))
+            return false;
+        peer->connection_count++; /* it is not to go with its last connection */
+        evict(TAILQ_FIRST(&peer->idle));
+        peer->connection_count--;
+    }
+    if (pool->connection_count < options->connections_max)
+        return true;
+    if (TAILQ_EMPTY(&pool->idle))
+        return false;
+    if (peer != NULL)
+        peer->connection_count++;
+    evict(TAILQ_FIRST(&pool->idle));
+    if (peer != NULL)
+        peer->connection_count--;
+    return true;
+}
+
+static void
+admit(struct http_listener *listener, int fd, const struct sockaddr *from, struct http_peer *peer)
+{
+    struct http_pool *pool = listener->pool;
+    struct http_connection *connection =
+        http_connection_open(listener, fd, from, HTTP_ADMITTED, peer);
+    if (connection == NULL)
+        return;
+    connection->is_counted = true;
+    pool->connection_count++;
+    if (peer != NULL)
+        peer->connection_count++;
+    http_count(pool, HTTP_CONNECTIONS, 1);
+}
+
+/* Nobody waits for a handshake with a connection that is not wanted. */
+static void
+turn_away(struct http_listener *listener, int fd, const struct sockaddr *from)
+{
+    struct http_connection *connection = NULL;
+    if (listener->tls == NULL && listener->pool->lingerer_count < HTTP_LINGERERS_MAX)
+        connection = http_connection_open(listener, fd, from, HTTP_OVER_LIMIT, NULL);
+    else
+        evutil_closesocket(fd);
+    if (connection != NULL)
+        http_refuse(connection, 503, "too many connections are open");
+    else
+        http_count(listener->pool, HTTP_REFUSED, 1);
+}
+
+static void
+on_accept(struct evconnlistener *evlistener, evutil_socket_t fd, struct sockaddr *from, int bytes,
+          void *context)
+{
+    (void)evlistener;
+    (void)bytes;
+    struct http_listener *listener = context;
+    struct http_peer *peer = peer_of(listener->pool, from);
+    if (has_room(listener->pool, peer))
+        admit(listener, fd, from, peer);
+    else
+        turn_away(listener, fd, from);
+    peer_look(peer);
+}
+
+/* ---- pauses ---- */
+
+static void
+listeners_switch(struct http_server *server, int (*how)(struct evconnlistener *listener))
+{
+    struct http_pool *pool;
+    struct http_listener *listener;
+    LIST_FOREACH (pool, &server->pools, link)
+        LIST_FOREACH (listener, &pool->listeners, link)
+            how(listener->listener);
+}
+
+void
+http_listeners_pause(struct http_server *server)
+{
+    listeners_switch(server, evconnlistener_disable);
+}
+
+void
+http_listeners_resume(struct http_server *server)
+{
+    listeners_switch(server, evconnlistener_enable);
+}
+
+/* No descriptor or memory is left: to try again at once would burn the CPU and not help. */
+static void
+on_accept_error(struct evconnlistener *evlistener, void *context)
+{
+    (void)evlistener;
+    int code = errno;
+    struct http_listener *listener = context;
+    struct http_pool *pool = listener->pool;
+    int64_t now_ns = clock_now_ns();
+    http_count(pool, HTTP_NOT_ACCEPTING, 1);
+    if (pool->complained_ns == 0 || now_ns - pool->complained_ns >= COMPLAINT_S * NS_PER_S) {
+        log_warn("http_not_accepting errno=%d why=\"%s\" service=%s connections=%u", code,
+                 strerror(code), pool->options.name, pool->connection_count);
+        pool->complained_ns = now_ns;
+    }
+    http_listeners_pause(pool->server);
+    struct timeval pause = {.tv_usec = PAUSE_MS * (suseconds_t)NS_PER_US};
+    evtimer_add(pool->server->pause, &pause);
+}
+
+/* ---- listeners ---- */
+
+enum status
+http_listen(struct http_pool *pool, const char *address, const struct http_service *service,
+            struct http_tls *tls, struct error *error)
+{
+    int fd;
+    char *unix_path;
+    enum status status = http_socket_open(address, &fd, &unix_path, error);
+    if (status != STATUS_OK)
+        return status;
+    struct http_listener *listener = calloc(1, sizeof(*listener));
+    CHECK(listener != NULL);
+    listener->pool = pool;
+    listener->service = *service;
+    listener->tls = tls;
+    listener->unix_path = unix_path;
+    listener->listener = evconnlistener_new(pool->server->base, on_accept, listener,
+                                            LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
+    CHECK(listener->listener != NULL);
+    evconnlistener_set_error_cb(listener->listener, on_accept_error);
+    LIST_INSERT_HEAD(&pool->listeners, listener, link);
+    log_info("http_listening address=%s port=%u service=%s tls=%s", address, http_socket_port(fd),
+             pool->options.name, tls != NULL ? "yes" : "no");
+    return STATUS_OK;
+}
+
+void
+http_listener_destroy(struct http_listener *listener)
+{
+    LIST_REMOVE(listener, link);
+    evconnlistener_free(listener->listener);
+    if (listener->unix_path != NULL)
+        unlink(listener->unix_path);
+    free(listener->unix_path);
+    free(listener);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The head of an HTTP/1 request: bytes in, in any pieces, a judged head out. Pure: no I/O, no time.
+ * The verdict on a sequence of bytes does not depend on where it was cut.
+ *
+ * The parser is strict where a lenient one would let two readers see two different requests: every
+ * line ends in CR LF, names are tokens that touch their colon, no line is folded, no byte is a
+ * control character, and the length of the body is said exactly once.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum http_verdict { HTTP_MORE, HTTP_DONE, HTTP_BAD };
+
+enum { HTTP_FIELDS_MAX = 128, HTTP_METHOD_BYTES_MAX = 32 };
+
+/* Offsets into the text, where each is followed by a NUL. */
+struct http_field {
+    uint32_t name;
+    uint32_t value;
+};
+
+struct http_parser {
+    size_t bytes_max; /* of the head, its last empty line included */
+    char *text;       /* what came so far */
+    size_t used;
+    size_t room;
+    size_t line; /* where the line begins that is not complete */
+    bool has_request_line;
+    uint32_t field_count;
+    struct http_field fields[HTTP_FIELDS_MAX];
+
+    /* after HTTP_DONE */
+    uint32_t method; /* offsets, as those of fields */
+    uint32_t target;
+    unsigned minor; /* of HTTP/1 */
+    bool keep_alive;
+    bool expects_continue;
+    bool is_chunked;
+    uint64_t length; /* of the body, if it is not chunked; saturates */
+
+    /* after HTTP_BAD */
+    int code;
+    const char *mistake;
+};
+
+void http_parser_init(struct http_parser *parser, size_t bytes_max);
+void http_parser_fini(struct http_parser *parser);
+/* For the next request: keeps a small buffer. */
+void http_parser_reset(struct http_parser *parser);
+
+/* Takes bytes; `*used` of them belong to this head. HTTP_MORE: all were used. */
+enum http_verdict http_parser_feed(struct http_parser *parser, const char *data, size_t bytes,
+                                   size_t *used);
+
+/* The value of the first field of that name in any case, or NULL. */
+const char *http_parser_find(const struct http_parser *parser, const char *name);
+
+/* Where the path of a target begins, and how long it is: of "/path?query" and of
+ * "http://host/path". 0 bytes: the path is "/". False: it has neither form. */
+bool http_target_path(const char *target, const char **path, size_t *bytes);
+/* Replaces %XX. Returns a new string, or NULL if one of them is a NUL. Others that are no
+ * hexadecimal number stay as they are. */
+char *http_path_decode(const char *path, size_t bytes);
+
+/* One field's line without its CR LF: what is wrong with it, or NULL and where its parts are. */
+const char *http_field_judge(const char *line, size_t bytes, size_t *name_bytes, size_t *value,
+                             size_t *value_bytes);

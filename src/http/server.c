@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "http/server.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "http/internal.h"
+
+void
+http_count(const struct http_pool *pool, enum http_figure figure, int64_t by)
+{
+    if (pool->options.count != NULL)
+        pool->options.count(pool->options.context, figure, by);
+}
+
+const char *
+http_date(struct http_server *server)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    if (now.tv_sec != server->date_s) {
+        evutil_date_rfc1123(server->date, sizeof(server->date), NULL);
+        server->date_s = now.tv_sec;
+    }
+    return server->date;
+}
+
+/* ---- draining ---- */
+
+static void
+drained(struct http_server *server)
+{
+    void (*on_drained)(void *context) = server->on_drained;
+    server->on_drained = NULL;
+    evtimer_del(server->grace);
+    if (on_drained != NULL)
+        on_drained(server->drained_context);
+}
+
+void
+http_drain_look(struct http_server *server)
+{
+    const struct http_pool *pool;
+    const struct http_connection *connection;
+    LIST_FOREACH (pool, &server->pools, link)
+        LIST_FOREACH (connection, &pool->connections, link)
+            if (connection->state == HTTP_ANSWERED)
+                return;
+    drained(server);
+}
+
+/* A client does not take its answer. */
+static void
+on_grace_over(evutil_socket_t fd, short what, void *context)
+{
+    (void)fd;
+    (void)what;
+    drained(context);
+}
+
+void
+http_server_drain(struct http_server *server, int64_t grace_ns, void (*on_done)(void *context),
+                  void *context)
+{
+    struct timeval grace = {.tv_sec = grace_ns / NS_PER_S,
+                            .tv_usec = grace_ns % NS_PER_S / NS_PER_US};
+    server->is_draining = true;
+    server->on_drained = on_done;
+    server->drained_context = context;
+    http_listeners_pause(server);
+    evtimer_del(server->pause);
+    CHECK(evtimer_add(server->grace, &grace) == 0);
+    http_drain_look(server);
+}
+
+/* ---- life ---- */
+
+static void
+on_pause_over(evutil_socket_t fd, short what, void *context)
+{
+    (void)fd;
+    (void)what;
+    http_listeners_resume(context);
+}
+
+struct http_server *
+http_server_create(struct event_base *base)
+{
+    struct http_server *server = calloc(1, sizeof(*server));
+    CHECK(server != NULL);
+    server->base = base;
+    server->pause = evtimer_new(base, on_pause_over, server);
+    server->grace = evtimer_new(base, on_grace_over, server);
+    CHECK(server->pause != NULL && server->grace != NULL);
+    return server;
+}
+
+struct http_pool *
+http_pool_create(struct http_server *server, const struct http_pool_options *options)
+{
+    struct http_pool *pool = calloc(1, sizeof(*pool));
+    CHECK(pool != NULL && options->connections_max > 0);
+    pool->server = server;
+    pool->options = *options;
+    TAILQ_INIT(&pool->idle);
+    LIST_INSERT_HEAD(&server->pools, pool, link);
+    return pool;
+}
+
+static void
+pool_destroy(struct http_pool *pool)
+{
+    while (!LIST_EMPTY(&pool->connections))
+        http_connection_close(LIST_FIRST(&pool->connections));
+    while (!LIST_EMPTY(&pool->listeners))
+        http_listener_destroy(LIST_FIRST(&pool->listeners));
+    LIST_REMOVE(pool, link);
+    free(pool);
+}
+
+void
+http_server_destroy(struct http_server *server)
+{
+    if (server == NULL)
+        return;
+    server->is_ending = true;
+    while (!LIST_EMPTY(&server->pools))
+        pool_destroy(LIST_FIRST(&server->pools));
+    while (!LIST_EMPTY(&server->orphans)) { /* nobody answers them any more */
+        struct http_connection *orphan = LIST_FIRST(&server->orphans);
+        http_connection_hold(orphan);
+        orphan->request.is_open = false;
+        http_connection_release(orphan);
+    }
+    event_free(server->pause);
+    event_free(server->grace);
+    free(server);
+}

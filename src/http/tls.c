@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * TLS of a listener. Certificates are asked for at each connection, and a new SSL_CTX takes the
+ * place of the old one when they have changed; connections keep the one that they began with.
+ */
+#include <event2/bufferevent_ssl.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "http/internal.h"
+
+struct http_tls {
+    struct http_tls_source source;
+    SSL_CTX *current;
+    uint64_t version;
+    struct error error; /* of the last try */
+};
+
+static enum status
+openssl_error(struct error *error, const char *what)
+{
+    const char *reason = ERR_reason_error_string(ERR_peek_error());
+    ERR_clear_error();
+    return error_set(error, STATUS_INVALID_ARGUMENT, "TLS: %s (OpenSSL: %s)", what,
+                     reason != NULL ? reason : "no reason given");
+}
+
+static BIO *
+bio_of(const char *text)
+{
+    BIO *bio = BIO_new_mem_buf(text, -1);
+    CHECK(bio != NULL);
+    return bio;
+}
+
+/* The first is the node's own, the others stand between it and its authority. */
+static bool
+use_certificates(SSL_CTX *context, const char *text)
+{
+    BIO *bio = bio_of(text);
+    X509 *certificate = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    bool used = certificate != NULL && SSL_CTX_use_certificate(context, certificate) == 1;
+    X509_free(certificate);
+    while (used && (certificate = PEM_read_bio_X509(bio, NULL, NULL, NULL)) != NULL)
+        if (SSL_CTX_add0_chain_cert(context, certificate) != 1) {
+            X509_free(certificate);
+            used = false;
+        }
+    BIO_free(bio);
+    if (used)
+        ERR_clear_error(); /* that there is no further one */
+    return used;
+}
+
+static bool
+use_key(SSL_CTX *context, const char *text)
+{
+    BIO *bio = bio_of(text);
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, NULL, NULL);
+    bool used = key != NULL && SSL_CTX_use_PrivateKey(context, key) == 1 &&
+                SSL_CTX_check_private_key(context) == 1;
+    EVP_PKEY_free(key);
+    BIO_free(bio);
+    return used;
+}
+
+static bool
+use_authorities(SSL_CTX *context, const char *text)
+{
+    BIO *bio = bio_of(text);
+    X509_STORE *store = SSL_CTX_get_cert_store(context);
+    X509 *certificate;
+    bool used = false;
+    while ((certificate = PEM_read_bio_X509(bio, NULL, NULL, NULL)) != NULL) {
+        used = X509_STORE_add_cert(store, certificate) == 1 &&
+               SSL_CTX_add_client_CA(context, certificate) == 1;
+        X509_free(certificate);
+        if (!used)
+            break;
+    }
+    BIO_free(bio);
+    if (used)
+        ERR_clear_error();
+    return used;
+}
+
+/* Clients that offer HTTP/2 as well get HTTP/1.1. */
+static int
+choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_bytes,
+                const unsigned char *in, unsigned in_bytes, void *argument)
+{
+    static const unsigned char ours[] = "\x08http/1.1";
+    (void)ssl;
+    (void)argument;
+    unsigned char *chosen;
+    if (SSL_select_next_proto(&chosen, out_bytes, ours, sizeof(ours) - 1, in, in_bytes) !=
+        OPENSSL_NPN_NEGOTIATED)
+        return SSL_TLSEXT_ERR_NOACK;
+    *out = chosen;
+    return SSL_TLSEXT_ERR_OK;
+}
+
+static void
+set_options(SSL_CTX *context, enum http_tls_clients clients)
+{
+    static const int modes[] = {
+        [HTTP_TLS_ANY] = SSL_VERIFY_NONE,
+        [HTTP_TLS_OPTIONAL] = SSL_VERIFY_PEER,
+        [HTTP_TLS_REQUIRED] = SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
+    };
+    static const unsigned char session_name[] = "shoal";
+    CHECK(SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1);
+    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
+                                     SSL_OP_IGNORE_UNEXPECTED_EOF);
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_verify(context, modes[clients], NULL);
+    /* a session that is taken up again would show the certificates of an earlier time */
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
+    CHECK(SSL_CTX_set_session_id_context(context, session_name, sizeof(session_name) - 1) == 1);
+    SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
+}
+
+/* For http_tls_source. What does not fit leaves the former certificates in use. */
+static void
+take(void *taker, const struct http_pems *pems)
+{
+    struct http_tls *tls = taker;
+    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    CHECK(context != NULL);
+    ERR_clear_error();
+    set_options(context, tls->source.clients);
+    struct error none = ERROR_NONE;
+    tls->error = none;
+    if (!use_certificates(context, pems->certificate))
+        (void)openssl_error(&tls->error, "the certificate cannot be used");
+    else if (!use_key(context, pems->key))
+        (void)openssl_error(&tls->error, "the key cannot be used with the certificate");
+    else if (pems->ca != NULL && !use_authorities(context, pems->ca))
+        (void)openssl_error(&tls->error, "the authorities of clients cannot be used");
+    if (tls->error.status != STATUS_OK) {
+        log_warn("tls_kept what=http error=\"%s\" action=\"the former certificates stay in use\"",
+                 tls->error.text);
+        SSL_CTX_free(context);
+        return;
+    }
+    SSL_CTX_free(tls->current);
+    tls->current = context;
+}
+
+enum status
+http_tls_create(const struct http_tls_source *source, struct http_tls **created,
+                struct error *error)
+{
+    struct http_tls *tls = calloc(1, sizeof(*tls));
+    CHECK(tls != NULL);
+    tls->source = *source;
+    tls->version = source->fetch(source->context, 0, take, tls);
+    *created = tls;
+    if (tls->current != NULL)
+        return STATUS_OK;
+    error_set(error, STATUS_INVALID_ARGUMENT, "%s", tls->error.text);
+    http_tls_destroy(tls);
+    *created = NULL;
+    return STATUS_INVALID_ARGUMENT;
+}
+
+void
+http_tls_destroy(struct http_tls *tls)
+{
+    if (tls == NULL)
+        return;
+    SSL_CTX_free(tls->current);
+    free(tls);
+}
+
+struct bufferevent *
+http_tls_accept(struct http_tls *tls, struct event_base *base, int fd)
+{
+    tls->version = tls->source.fetch(tls->source.context, tls->version, take, tls);
+    SSL *ssl = SSL_new(tls->current);
+    if (ssl == NULL)
+        return NULL;
+    struct bufferevent *buffers = bufferevent_openssl_socket_new(
+        base, fd, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
+    if (buffers == NULL)
+        SSL_free(ssl);
+    else
+        bufferevent_openssl_set_allow_dirty_shutdown(buffers, 1);
+    return buffers;
+}
+
+void
+http_tls_shutdown(struct bufferevent *buffers)
+{
+    SSL *ssl = bufferevent_openssl_get_ssl(buffers);
+    if (SSL_in_init(ssl))
+        return;
+    SSL_set_shutdown(ssl, SSL_RECEIVED_SHUTDOWN);
+    (void)SSL_shutdown(ssl);
+    ERR_clear_error();
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The limits of the HTTP server over real sockets, one by one: pools that do not take each other's
+ * connections, the limit of one address, which idle connection gives way, the times for a head, a
+ * body and an answer, and unix sockets. Each limit is seen in its counter too.
+ *
+ * ctest: timeout=120 tsan
+ */
+#include <arpa/inet.h>
+#include <sys/un.h>
+
+#include "test_http_rig.h"
+
+#define NOW "GET /now HTTP/1.1\r\nHost: x\r\n\r\n"
+
+enum { FEW = 4 };
+
+static uint64_t
+evicted(struct rig *rig)
+{
+    return counter_get(rig->counters, NODE_HTTP_EVICTED);
+}
+
+static void
+assert_served(int fd)
+{
+    struct answer answer = ask(fd, NOW);
+    assert_int_equal(answer.code, 200);
+    answer_free(&answer);
+}
+
+static int
+client_at(uint16_t port, uint32_t from)
+{
+    struct rig other = {.port = port};
+    int fd = client_socket(&other);
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(from)};
+    assert_int_equal(bind(fd, (struct sockaddr *)&own, sizeof(own)), 0);
+    connect_client(&other, fd);
+    return fd;
+}
+
+/* ---- pools ---- */
+
+static void
+test_pools_are_apart(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_create();
+    struct http_pool_options options = pool_options(rig, 60 * NS_PER_S);
+    struct http_service service = service_of(rig);
+    options.connections_max = FEW;
+    uint16_t crowded = rig_listen(rig, &options, &service);
+    rig->port = rig_listen(rig, &options, &service);
+    http_thread_start(rig->http);
+    int quiet = client(rig);
+    assert_served(quiet);
+    int fds[8 * FEW];
+    for (size_t i = 0; i < ARRAY_COUNT(fds); i++)
+        assert_served(fds[i] = client_at(crowded, INADDR_LOOPBACK));
+    assert_int_equal(evicted(rig), ARRAY_COUNT(fds) - FEW);
+    assert_served(quiet); /* it is idle longer than any of the others */
+    for (size_t i = 0; i < ARRAY_COUNT(fds); i++)
+        close(fds[i]);
+    close(quiet);
+    void *context = rig;
+    teardown(&context);
+}
+
+/* The one that has been idle longest, not the one that came first. */
+static void
+test_longest_idle_goes(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_create();
+    struct http_pool_options options = pool_options(rig, 60 * NS_PER_S);
+    struct http_service service = service_of(rig);
+    options.connections_max = 2;
+    rig->port = rig_listen(rig, &options, &service);
+    http_thread_start(rig->http);
+    int first = client(rig);
+    assert_served(first);
+    int second = client(rig);
+    assert_served(second);
+    assert_served(first);
+    int third = client(rig);
+    assert_served(third);
+    assert_closed(second);
+    assert_served(first);
+    assert_int_equal(evicted(rig), 1);
+    close(first);
+    close(third);
+    void *context = rig;
+    teardown(&context);
+}
+
+static void
+test_address(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_create();
+    struct http_pool_options options = pool_options(rig, 60 * NS_PER_S);
+    struct http_service service = service_of(rig);
+    options.peer_connections_max = FEW;
+    rig->port = rig_listen(rig, &options, &service);
+    http_thread_start(rig->http);
+    int other = client_at(rig->port, INADDR_LOOPBACK + 1);
+    assert_served(other);
+    int busy[FEW];
+    for (int i = 0; i < FEW; i++) {
+        busy[i] = client(rig);
+        say(busy[i], "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    wait_opened(rig, FEW);
+    int refused = client(rig);
+    struct answer answer = hear(refused);
+    assert_int_equal(answer.code, 503);
+    answer_free(&answer);
+    assert_closed(refused);
+    assert_int_equal(evicted(rig), 0); /* the other's idle one is not this one's to have */
+    assert_served(other);
+    close(busy[0]);
+    wait_gone(rig, 1);
+    int idle = client(rig);
+    assert_served(idle);
+    int next = client(rig); /* the address has an idle one now */
+    assert_served(next);
+    assert_closed(idle);
+    assert_int_equal(evicted(rig), 1);
+    for (int i = 1; i < FEW; i++)
+        close(busy[i]);
+    close(next);
+    close(other);
+    wait_gone(rig, FEW);
+    void *context = rig;
+    teardown(&context);
+}
+
+/* ---- time ---- */
+
+static struct rig *
+timed_rig(int64_t header_ns, int64_t body_ns, int64_t write_ns)
+{
+    struct rig *rig = rig_create();
+    struct http_pool_options options = pool_options(rig, 60 * NS_PER_S);
+    struct http_service service = service_of(rig);
+    options.header_timeout_ns = header_ns;
+    options.body_timeout_ns = body_ns;
+    options.write_timeout_ns = write_ns;
+    rig->port = rig_listen(rig, &options, &service);
+    http_thread_start(rig->http);
+    return rig;
+}
+
+static void
+assert_late(struct rig *rig, int fd)
+{
+    struct answer answer = hear(fd);
+    assert_int_equal(answer.code, 408);
+    answer_free(&answer);
+    assert_closed(fd);
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_TIMED_OUT), 1);
+    void *context = rig;
+    teardown(&context);
+}
+
+static void
+test_slow_head(void **state)
+{
+    (void)state;
+    struct rig *rig = timed_rig(100 * (int64_t)NS_PER_MS, 60 * NS_PER_S, 60 * NS_PER_S);
+    int fd = client_saying(rig, "GET /now HTT");
+    assert_late(rig, fd);
+}
+
+static void
+test_slow_body(void **state)
+{
+    (void)state;
+    struct rig *rig = timed_rig(60 * NS_PER_S, 100 * (int64_t)NS_PER_MS, 60 * NS_PER_S);
+    int fd = client_saying(rig, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc");
+    assert_late(rig, fd);
+}
+
+static void
+test_slow_reader(void **state)
+{
+    (void)state;
+    struct rig *rig = timed_rig(60 * NS_PER_S, 60 * NS_PER_S, 100 * (int64_t)NS_PER_MS);
+    int fd = client_saying(rig, "GET /huge HTTP/1.1\r\nHost: x\r\n\r\n");
+    wait_released(rig, 1);
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_TIMED_OUT), 1);
+    close(fd);
+    void *context = rig;
+    teardown(&context);
+}
+
+/* ---- unix sockets ---- */
+
+static void
+test_unix(void **state)
+{
+    (void)state;
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    snprintf(at.sun_path, sizeof(at.sun_path), "/tmp/shoal-http-%d.sock", (int)getpid());
+    char address[128];
+    snprintf(address, sizeof(address), "unix:%s", at.sun_path);
+    for (int round = 0; round < 2; round++) { /* the second finds what the first has left */
+        struct rig *rig = rig_create();
+        struct http_pool_options options = pool_options(rig, 60 * NS_PER_S);
+        struct http_service service = service_of(rig);
+        struct error error = ERROR_NONE;
+        int left = socket(AF_UNIX, SOCK_STREAM, 0);
+        assert_int_equal(bind(left, (struct sockaddr *)&at, sizeof(at)), 0);
+        close(left);
+        struct http_pool *pool = http_pool_create(http_thread_server(rig->http), &options);
+        assert_int_equal(http_listen(pool, address, &service, NULL, &error), STATUS_OK);
+        assert_int_equal(http_listen(pool, address, &service, NULL, &error), STATUS_UNAVAILABLE);
+        http_thread_start(rig->http);
+        int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+        struct answer answer = ask(fd, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_string_equal(answer.body, "0 /x - unix");
+        answer_free(&answer);
+        close(fd);
+        void *context = rig;
+        teardown(&context);
+        assert_int_equal(access(at.sun_path, F_OK), -1);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pools_are_apart),
+        cmocka_unit_test(test_longest_idle_goes),
+        cmocka_unit_test(test_address),
+        cmocka_unit_test(test_slow_head),
+        cmocka_unit_test(test_slow_body),
+        cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_unix),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
