@@ -464,6 +464,7 @@ web_open(struct node *node, struct error *error)
         .config = &node->source->config,
         .counters = &node->assembly.counters,
         .meters = mesh_node_meters(node->mesh),
+        .tls = node->certificates.callers,
         .rest = {.config = &node->source->config,
                  .pipelines = node->assembly.pipelines,
                  .pipeline_count = node->assembly.pipeline_count,

@@ -249,19 +249,11 @@ void rpc_args_add_connection(struct rpc_args *args, int connect_ms);
 
 /* ---- tls_files.c ---- */
 
-/* Texts of PEM; NULL: none. */
-struct rpc_pems {
-    const char *ca;
-    const char *certificate;
-    const char *key;
-};
-
 /* What is in use, as it is until the release; looks at the files before. `*version`: as of
  * rpc_tls_version. */
 const struct rpc_pems *rpc_tls_acquire(struct rpc_tls *tls, uint64_t *version);
 void rpc_tls_release(struct rpc_tls *tls);
 bool rpc_tls_has_certificate(const struct rpc_tls *tls);
-enum rpc_tls_clients rpc_tls_clients(const struct rpc_tls *tls);
 
 /* ---- tls.c: credentials, to be released by the caller; `tls` NULL: none are needed ---- */
 

@@ -178,6 +178,18 @@ void rpc_tls_destroy(struct rpc_tls *tls);
 /* Another one than before: clients that are made now have other certificates. Looks at the files,
  * once a second at most. */
 uint64_t rpc_tls_version(struct rpc_tls *tls);
+/* Texts of PEM; NULL: none. The key is open. */
+struct rpc_pems {
+    const char *ca;
+    const char *certificate;
+    const char *key;
+};
+
+/* For other servers with the same certificates: calls `take` if they are others than those of
+ * version `have` (0: none), and returns their version. Looks at the files, as rpc_tls_version. */
+uint64_t rpc_tls_fetch(struct rpc_tls *tls, uint64_t have,
+                       void (*take)(void *taker, const struct rpc_pems *pems), void *taker);
+enum rpc_tls_clients rpc_tls_clients(const struct rpc_tls *tls);
 /* NULL: the target's. */
 const char *rpc_tls_peer_name(const struct rpc_tls *tls);
 

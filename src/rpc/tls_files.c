@@ -426,6 +426,18 @@ rpc_tls_version(struct rpc_tls *tls)
     return version;
 }
 
+uint64_t
+rpc_tls_fetch(struct rpc_tls *tls, uint64_t have,
+              void (*take)(void *taker, const struct rpc_pems *pems), void *taker)
+{
+    uint64_t version;
+    const struct rpc_pems *pems = rpc_tls_acquire(tls, &version);
+    if (version != have)
+        take(taker, pems);
+    rpc_tls_release(tls);
+    return version;
+}
+
 bool
 rpc_tls_has_certificate(const struct rpc_tls *tls)
 {

@@ -94,11 +94,21 @@ stage_free(struct config_stage *stage)
     free(stage->model_key);
 }
 
+bool
+config_has_tls(const struct config_addresses *addresses, uint32_t index)
+{
+    const char *tls = addresses->transports[index].tls;
+    return tls != NULL && strcmp(tls, "yes") == 0;
+}
+
 static void
 addresses_free(struct config_addresses *addresses)
 {
-    for (uint32_t i = 0; i < addresses->count; i++)
+    for (uint32_t i = 0; i < addresses->count; i++) {
         free(addresses->items[i]);
+        free(addresses->transports[i].tls);
+        free(addresses->transports[i].plain);
+    }
 }
 
 static void

@@ -100,10 +100,20 @@ struct config_pipeline {
     int line;
 };
 
+/* What is said of one address. */
+struct config_transport {
+    char *tls;   /* "yes" or "no"; NULL: nothing, which is no */
+    char *plain; /* the same: that it is meant to be without TLS */
+    int line;
+};
+
 struct config_addresses {
     char *items[CONFIG_LISTEN_MAX];
+    struct config_transport transports[CONFIG_LISTEN_MAX];
     uint32_t count;
 };
+
+bool config_has_tls(const struct config_addresses *addresses, uint32_t index);
 
 /* Limits of HTTP. */
 struct config_http {

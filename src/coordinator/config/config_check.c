@@ -325,7 +325,8 @@ check_tcp(struct config_reader *reader, const struct config_key *key, const stru
                    key->type == CONFIG_ADDRESSES
                        ? "\"port:8033\", \"127.0.0.1:8033\", \"[::1]:8033\" and "
                          "\"unix:/path\" are"
-                       : "\"port:2112\", \"127.0.0.1:2112\" and \"[::1]:2112\" are");
+                       : "\"port:2112\", \"127.0.0.1:2112\", \"[::1]:2112\" and "
+                         "\"unix:/path\" are");
         return NULL;
     }
     if (!is_port(colon + 1)) {
@@ -353,7 +354,7 @@ config_check_address(struct config_reader *reader, const struct config_key *key,
                        key->name, text_show(node->text, shown));
             return NULL;
         }
-    bool unix_socket = key->type == CONFIG_ADDRESSES && strncmp(node->text, "unix:", 5) == 0;
+    bool unix_socket = strncmp(node->text, "unix:", 5) == 0;
     char *address =
         unix_socket ? check_unix(reader, key, node, node->text + 5) : check_tcp(reader, key, node);
     for (uint32_t i = 0; i < others->count && address != NULL; i++)

@@ -27,6 +27,53 @@ check_pair(struct config_reader *reader, const struct config_tls *tls)
                tls->key == NULL ? "MM_TLS_PRIVATE_KEY_PATH" : "MM_TLS_KEY_CERT_PATH");
 }
 
+/* Whether only this machine can reach it. */
+static bool
+is_local(const char *address)
+{
+    static const char *const local[] = {"127.", "[::1]:", "localhost:", "unix:"};
+    for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++)
+        if (strncmp(address, local[i], strlen(local[i])) == 0)
+            return true;
+    return false;
+}
+
+static bool
+is_yes(const char *word)
+{
+    return word != NULL && strcmp(word, "yes") == 0;
+}
+
+enum callers { ANY_CALLERS, CALLERS };
+
+/* `whose`: the service is for callers, as `listen` is. */
+static void
+check_addresses(struct config_reader *reader, const char *key, enum callers whose,
+                const struct config_addresses *addresses)
+{
+    const struct config_tls *tls = &reader->config->tls;
+    for (uint32_t i = 0; i < addresses->count; i++) {
+        const struct config_transport *transport = &addresses->transports[i];
+        const char *address = addresses->items[i];
+        bool is_plain = is_yes(transport->plain);
+        if (is_yes(transport->tls) && is_plain)
+            report_add(reader->report, transport->line,
+                       "`%s`: %s: `tls: yes` and `plain: yes` exclude each other", key, address);
+        else if (is_yes(transport->tls) && tls->certificate == NULL)
+            report_add(reader->report, transport->line,
+                       "`%s`: %s: `tls: yes`, but there is no `tls` at the top, which has the "
+                       "certificates",
+                       key, address);
+        else if (whose == CALLERS && tls->ca != NULL && !is_yes(transport->tls) && !is_plain &&
+                 !is_local(address))
+            report_add(reader->report, transport->line,
+                       "`%s`: %s would serve callers without TLS whom `client_ca` of `tls` keeps "
+                       "from `listen`: make it {address: %s, tls: yes}, or {…, plain: yes} if that "
+                       "is meant",
+                       key, address, address);
+    }
+}
+
 void
 config_check_tls(struct config_reader *reader)
 {
@@ -47,6 +94,10 @@ config_check_tls(struct config_reader *reader)
                    "`client_auth: %s` without `client_ca` (MM_TLS_TRUST_CERT_PATH): who signs the "
                    "certificates of callers?",
                    callers->client_auth);
+    check_addresses(reader, "http", CALLERS, &config->http);
+    check_addresses(reader, "metrics", ANY_CALLERS, &config->metrics);
+    check_addresses(reader, "probes", ANY_CALLERS, &config->probes);
+    check_addresses(reader, "prestop", ANY_CALLERS, &config->prestop);
     resolve(config, callers);
     resolve(config, &config->mesh.tls);
 }

@@ -26,7 +26,8 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_HTTP] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "http", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(http),
     "Address, or list of addresses, for REST (the protocol over HTTP): `port:8008` (all "
-    "interfaces), `127.0.0.1:8008`, `[::1]:8008`. Left out: none."},
+    "interfaces), `127.0.0.1:8008`, `[::1]:8008`, `unix:/run/shoal/http.sock`; with TLS: "
+    "`{address: port:8008, tls: yes}`. Left out: none."},
 [KEY_METRICS] = {WHERE_TOP, CONFIG_HTTP_ADDRESSES, OPTIONAL, "metrics", 1, CONFIG_LISTEN_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(metrics),
     "Address, or list of addresses, where Prometheus finds `/metrics`: `port:2112` (all "
@@ -147,8 +148,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Share of the requests without a `traceparent` that are traced too. Only with `traces`."},
 [KEY_TLS] = {WHERE_TOP, CONFIG_TLS, OPTIONAL, "tls", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
-    "Callers of all addresses of `listen` speak TLS, and may be asked for certificates. Not of "
-    "`http`, `metrics`, `probes`, `prestop` and a `runtime` of its own. Left out: no TLS."},
+    "Callers of all addresses of `listen` speak TLS, and may be asked for certificates. Those of "
+    "`http`, `metrics`, `probes` and `prestop` only where an address says `tls: yes`, those of a "
+    "`runtime` of its own never. Left out: no TLS."},
 [KEY_MESH] = {WHERE_TOP, CONFIG_MESH, OPTIONAL, "mesh", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
     "The node is one of a mesh, which loads and unloads the models of pipelines with `models`, and "
@@ -158,6 +160,18 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_PIPELINES] = {WHERE_TOP, CONFIG_PIPELINES, OPTIONAL, "pipelines", 1, CONFIG_PIPELINES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(pipelines),
     "What is served. Needed, unless `mesh` has a `runtime`."},
+
+[KEY_ADDRESS] = {WHERE_ADDRESS, CONFIG_ADDRESS, REQUIRED, "address", 0, 0, NULL,
+    NULL, NULL, FIELD_NONE, 0, 0,
+    "The address: `port:8008`, `127.0.0.1:8008`, `[::1]:8008`, `unix:/run/shoal/http.sock`."},
+[KEY_ADDRESS_TLS] = {WHERE_ADDRESS, CONFIG_CHOICE, OPTIONAL, "tls", 0, 0, NULL,
+    NULL, "yes|no", FIELD_NONE, 0, offsetof(struct config_transport, tls),
+    "`yes`: its clients speak TLS, with the certificates of `tls` at the top, and are asked for "
+    "theirs as callers are."},
+[KEY_ADDRESS_PLAIN] = {WHERE_ADDRESS, CONFIG_CHOICE, OPTIONAL, "plain", 0, 0, NULL,
+    NULL, "yes|no", FIELD_NONE, 0, offsetof(struct config_transport, plain),
+    "`yes`: that an address of `http` beyond this machine has no TLS is meant, although "
+    "`tls` has `client_ca`. Without it such a node does not start."},
 
 [KEY_TLS_CERTIFICATE] = {WHERE_TLS, CONFIG_TEXT, REQUIRED, "certificate", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(tls.certificate),
@@ -449,10 +463,11 @@ const struct config_key config_keys[KEY_COUNT] = {
 };
 
 static const char *const where_names[WHERE_COUNT] = {
-    [WHERE_TOP] = "the top level",   [WHERE_TLS] = "`tls` at the top",
-    [WHERE_MESH] = "the mesh",       [WHERE_MESH_TLS] = "the mesh's `tls`",
-    [WHERE_PIPELINE] = "a pipeline", [WHERE_MODELS] = "a pipeline's models",
-    [WHERE_STAGE] = "a stage",       [WHERE_MODEL] = "a stage's model",
+    [WHERE_ADDRESS] = "an address",         [WHERE_TOP] = "the top level",
+    [WHERE_TLS] = "`tls` at the top",       [WHERE_MESH] = "the mesh",
+    [WHERE_MESH_TLS] = "the mesh's `tls`",  [WHERE_PIPELINE] = "a pipeline",
+    [WHERE_MODELS] = "a pipeline's models", [WHERE_STAGE] = "a stage",
+    [WHERE_MODEL] = "a stage's model",
 };
 
 static const char *const type_names[] = {
@@ -464,6 +479,7 @@ static const char *const type_names[] = {
     [CONFIG_INTEGER] = "an integer",
     [CONFIG_DECIMAL] = "a number",
     [CONFIG_ADDRESSES] = "a list of addresses",
+    [CONFIG_ADDRESS] = "an address",
     [CONFIG_HTTP_ADDRESSES] = "an address or a list of them",
     [CONFIG_CPUS] = "a list of CPU numbers",
     [CONFIG_FIELD_NUMBERS] = "a list of field numbers",
@@ -569,6 +585,7 @@ config_range_text(const struct config_key *key, char *text, size_t room)
     case CONFIG_LABELS:
     case CONFIG_STAGES:
     case CONFIG_PIPELINES: snprintf(text, room, "%.0f to %.0f elements", key->min, key->max); break;
+    case CONFIG_ADDRESS:
     case CONFIG_TEXT:
     case CONFIG_JSON:
     case CONFIG_MODEL:

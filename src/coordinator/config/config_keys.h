@@ -13,6 +13,7 @@
 enum config_where {
     WHERE_TOP,
     WHERE_TLS,
+    WHERE_ADDRESS,
     WHERE_MESH,
     WHERE_MESH_TLS,
     WHERE_PIPELINE,
@@ -31,7 +32,9 @@ enum config_type {
     CONFIG_INTEGER,        /* times `factor` into the field */
     CONFIG_DECIMAL,        /* the same, fractions allowed */
     CONFIG_ADDRESSES,      /* list of what gRPC can listen on */
-    CONFIG_HTTP_ADDRESSES, /* the same for HTTP: no unix sockets; one alone needs no list */
+    CONFIG_HTTP_ADDRESSES, /* the same for HTTP, each alone or a map WHERE_ADDRESS; one needs no
+                              list */
+    CONFIG_ADDRESS,        /* one of them, within such a map */
     CONFIG_CPUS,           /* list of CPU numbers */
     CONFIG_FIELD_NUMBERS,  /* list of numbers of protobuf fields */
     CONFIG_PARAMS,         /* map of scalars under names of the modelet's own */
@@ -104,6 +107,9 @@ enum config_key_index {
     KEY_TLS,
     KEY_MESH,
     KEY_PIPELINES,
+    KEY_ADDRESS,
+    KEY_ADDRESS_TLS,
+    KEY_ADDRESS_PLAIN,
     KEY_TLS_CERTIFICATE,
     KEY_TLS_KEY,
     KEY_TLS_PASSWORD,

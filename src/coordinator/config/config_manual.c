@@ -8,6 +8,7 @@
 
 static const char *const titles[WHERE_COUNT] = {
     [WHERE_TOP] = "At the top",
+    [WHERE_ADDRESS] = "Of an address of `http`, `metrics`, `probes` or `prestop`",
     [WHERE_TLS] = "Of `tls`",
     [WHERE_MESH] = "Of `mesh`",
     [WHERE_MESH_TLS] = "Of the `tls` of `mesh`",

@@ -185,12 +185,42 @@ list_fits(struct config_reader *reader, const struct config_key *key, const stru
     return true;
 }
 
+/* A map that says more of an address; NULL: it has none, which is reported. */
+static const struct node *
+read_transport(struct config_reader *reader, const struct node *map,
+               struct config_transport *transport)
+{
+    struct config_given given;
+    read_map(reader, WHERE_ADDRESS, map, transport, &given);
+    return given.nodes[KEY_ADDRESS];
+}
+
+static void
+read_address(struct config_reader *reader, const struct config_key *key, const struct node *item,
+             struct config_addresses *addresses)
+{
+    struct config_transport transport = {.line = item->line};
+    char *address = NULL;
+    if (item->kind == NODE_MAP && key->type == CONFIG_HTTP_ADDRESSES)
+        item = read_transport(reader, item, &transport);
+    if (item != NULL && item->kind != NODE_BROKEN)
+        address = config_check_address(reader, key, item, addresses);
+    if (address == NULL) {
+        free(transport.tls);
+        free(transport.plain);
+        return;
+    }
+    addresses->transports[addresses->count] = transport;
+    addresses->items[addresses->count++] = address;
+}
+
 static void
 read_addresses(struct config_reader *reader, const struct config_key *key, const struct node *node,
                void *base)
 {
     struct config_addresses *addresses = (void *)((char *)base + key->offset);
-    bool alone = key->type == CONFIG_HTTP_ADDRESSES && node->kind == NODE_SCALAR;
+    bool alone =
+        key->type == CONFIG_HTTP_ADDRESSES && (node->kind == NODE_SCALAR || node->kind == NODE_MAP);
     if ((alone && node_is_null(node)) || (!alone && node->kind != NODE_LIST)) {
         report_type(reader, key, node);
         return;
@@ -199,14 +229,10 @@ read_addresses(struct config_reader *reader, const struct config_key *key, const
         return;
     while (addresses->count > 0) /* the default */
         free(addresses->items[--addresses->count]);
-    const struct node *item = alone ? node : node->first;
-    for (; item != NULL; item = alone ? NULL : item->next) {
-        char *address = NULL;
-        if (item->kind != NODE_BROKEN)
-            address = config_check_address(reader, key, item, addresses);
-        if (address != NULL)
-            addresses->items[addresses->count++] = address;
-    }
+    if (alone)
+        read_address(reader, key, node, addresses);
+    for (const struct node *item = alone ? NULL : node->first; item != NULL; item = item->next)
+        read_address(reader, key, item, addresses);
 }
 
 static void
@@ -518,6 +544,7 @@ read_value(struct config_reader *reader, const struct config_key *key, const str
     case CONFIG_DECIMAL: read_number(reader, key, node, base); break;
     case CONFIG_ADDRESSES:
     case CONFIG_HTTP_ADDRESSES: read_addresses(reader, key, node, base); break;
+    case CONFIG_ADDRESS: break; /* read_address judges it */
     case CONFIG_CPUS:
         if (key->where == WHERE_STAGE)
             read_cpus(reader, key, node, &stage->cpus, &stage->worker_count);

@@ -8,12 +8,16 @@
 #include "coordinator/front/http_thread.h"
 #include "coordinator/front/probes.h"
 #include "coordinator/front/scrape.h"
+#include "rpc/rpc.h"
 
 struct web {
     const struct config *config;
     _Atomic uint64_t *counters;
+    struct rpc_tls *certificates;
     struct http_thread *rest_thread;    /* NULL: no `http` */
     struct http_thread *service_thread; /* of metrics and probes; NULL: none of them */
+    struct http_tls *rest_tls;          /* of that thread; NULL: no address has it */
+    struct http_tls *service_tls;       /* likewise */
     struct rest *rest;
     struct scrape *scrape;
     struct probes *probes;
@@ -46,14 +50,59 @@ pool_create(struct web *web, struct http_thread *thread, const char *name, uint3
     return http_pool_create(http_thread_server(thread), &options);
 }
 
+/* ---- TLS ---- */
+
+struct taker {
+    void (*take)(void *taker, const struct http_pems *pems);
+    void *context;
+};
+
+static void
+take(void *context, const struct rpc_pems *found)
+{
+    const struct taker *taker = context;
+    const struct http_pems pems = {found->certificate, found->key, found->ca};
+    taker->take(taker->context, &pems);
+}
+
+static uint64_t
+fetch(void *context, uint64_t have, void (*http_take)(void *taker, const struct http_pems *pems),
+      void *http_taker)
+{
+    struct taker taker = {http_take, http_taker};
+    return rpc_tls_fetch(context, have, take, &taker);
+}
+
+/* Made for the first address that has it. */
 static enum status
-listen_all(struct http_pool *pool, const struct config_addresses *addresses,
-           struct http_service service, const char *key, struct error *error)
+tls_open(struct web *web, struct http_tls **tls, struct error *error)
+{
+    static const enum http_tls_clients whom[] = {[RPC_TLS_CLIENTS_ANY] = HTTP_TLS_ANY,
+                                                 [RPC_TLS_CLIENTS_OPTIONAL] = HTTP_TLS_OPTIONAL,
+                                                 [RPC_TLS_CLIENTS_REQUIRED] = HTTP_TLS_REQUIRED};
+    if (*tls != NULL)
+        return STATUS_OK;
+    const struct http_tls_source source = {fetch, web->certificates,
+                                           whom[rpc_tls_clients(web->certificates)]};
+    return http_tls_create(&source, tls, error);
+}
+
+/* ---- services ---- */
+
+/* `tls` is that of the pool's thread. */
+static enum status
+listen_all(struct web *web, struct http_pool *pool, const struct config_addresses *addresses,
+           const struct http_service *service, struct http_tls **tls, struct error *error)
 {
     enum status status = STATUS_OK;
-    for (uint32_t i = 0; i < addresses->count && status == STATUS_OK; i++)
-        status = http_listen(pool, addresses->items[i], &service, NULL, error);
-    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "%s", key);
+    for (uint32_t i = 0; i < addresses->count && status == STATUS_OK; i++) {
+        bool has_tls = config_has_tls(addresses, i);
+        if (has_tls)
+            status = tls_open(web, tls, error);
+        if (status == STATUS_OK)
+            status = http_listen(pool, addresses->items[i], service, has_tls ? *tls : NULL, error);
+    }
+    return status;
 }
 
 static enum status
@@ -65,7 +114,9 @@ rest_open(struct web *web, const struct rest_options *options, struct error *err
     web->rest = rest_create(options, web->rest_thread);
     struct http_pool *pool =
         pool_create(web, web->rest_thread, "http", web->config->http_limits.connections_max);
-    return listen_all(pool, &web->config->http, rest_service(web->rest), "http", error);
+    struct http_service service = rest_service(web->rest);
+    status = listen_all(web, pool, &web->config->http, &service, &web->rest_tls, error);
+    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "http");
 }
 
 static enum status
@@ -95,8 +146,10 @@ services_open(struct web *web, const struct web_options *options, struct error *
             continue;
         struct http_pool *pool =
             pool_create(web, web->service_thread, services[i].key, services[i].connections);
-        status =
-            listen_all(pool, services[i].addresses, services[i].service, services[i].key, error);
+        status = listen_all(web, pool, services[i].addresses, &services[i].service,
+                            &web->service_tls, error);
+        if (status != STATUS_OK)
+            (void)error_prefix(error, "%s", services[i].key);
     }
     return status;
 }
@@ -115,6 +168,7 @@ web_create(const struct web_options *options, struct web **created, struct error
     *created = web; /* what listens points to it */
     web->config = config;
     web->counters = options->rest.counters;
+    web->certificates = options->tls;
     if (has_services)
         status = services_open(web, options, error);
     if (status == STATUS_OK && config->http.count > 0)
@@ -171,6 +225,8 @@ web_destroy(struct web *web)
     http_thread_destroy(web->rest_thread);
     rest_destroy(web->rest);
     http_thread_destroy(web->service_thread);
+    http_tls_destroy(web->rest_tls);
+    http_tls_destroy(web->service_tls);
     scrape_destroy(web->scrape);
     probes_destroy(web->probes);
     free(web);

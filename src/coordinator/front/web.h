@@ -14,6 +14,7 @@
 #include "shm/counters.h"
 
 struct meters;
+struct rpc_tls;
 struct web;
 
 struct web_options {
@@ -21,6 +22,7 @@ struct web_options {
     const struct counters *counters; /* the node's, created; they outlive it */
     const struct meters *meters;     /* printed with the metrics; NULL: none */
     struct rest_options rest;
+    struct rpc_tls *tls; /* for addresses that have it; NULL: there is none */
 };
 
 /* Binds what is configured; what comes in waits until web_start. NULL in `web`: nothing is. */

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS of the node's HTTP addresses, with real certificates.
+
+What is proved: an address with `tls: yes` shows the certificate of `tls` and one without does not;
+clients are asked for theirs as callers are; a renewed certificate is shown without a restart; large
+bodies and answers come through whole; and a node whose `tls` has `client_ca` does not start with a
+plain `http` beyond this machine unless that is said to be meant.
+ctest: timeout=120
+"""
+
+import http.client
+import json
+import ssl
+import unittest
+
+import shoal_fixture
+from shoal_certificates import Certificates
+from shoal_fixture import WAIT_SECONDS, Shoald, node, pipeline, run_shoald, stage, wait_until
+from shoal_rest import Rest, tensor
+
+SECURE = {"address": "127.0.0.1:0", "tls": "yes"}
+ELEMENTS = 300_000
+
+
+class SecureRest(Rest):
+    def __init__(self, port, context):
+        super().__init__(port)
+        self.connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=WAIT_SECONDS,
+                                                      context=context)
+
+
+class TestTls(unittest.TestCase):
+    def setUp(self):
+        self.certificates = self.enterContext(Certificates("ca", "stranger"))
+        for name, authority in (("server", "ca"), ("client", "ca"), ("alien", "stranger")):
+            self.certificates.sign(name, authority)
+
+    def start(self, tls=None, **keys):
+        config = node(pipeline("echo", stage("libecho.so"), slots=16),
+                      tls=self.certificates.pair("server", **(tls or {})), **keys)
+        self.shoald = self.enterContext(Shoald(config))
+
+    def port(self, service, tls):
+        return int(self.shoald.wait_log(
+            rf"http_listening address=\S+ port=(\d+) service={service} tls={tls}")[1])
+
+    def context(self, authority, name=None):
+        context = ssl.create_default_context(cafile=self.certificates.pem(authority))
+        if name is not None:
+            context.load_cert_chain(self.certificates.pem(name), self.certificates.key(name))
+        return context
+
+    def trusts(self, authority):
+        """Whether the node shows a certificate of that authority to a client that connects now."""
+        try:
+            with SecureRest(self.port("http", "yes"), self.context(authority)) as client:
+                return client.get("/v2/health/live").code == 200
+        except ssl.SSLCertVerificationError:
+            return False
+
+    def test_each_address_by_itself(self):
+        self.start(http=SECURE, metrics=SECURE, probes="127.0.0.1:0")
+        ca = self.context("ca")
+        with SecureRest(self.port("http", "yes"), ca) as client:
+            for _ in range(3):
+                self.assertEqual(client.get("/v2/health/live").code, 200)
+            values = [i % 100 for i in range(ELEMENTS)]
+            sent = tensor("x", "INT32", [ELEMENTS], values)
+            self.assertEqual(client.infer("echo", sent).data(), values)
+        with SecureRest(self.port("metrics", "yes"), ca) as client:
+            self.assertIn(b"shoal_node_http_requests_total", client.get("/metrics").body)
+        with Rest(self.port("probes", "no")) as client:
+            self.assertEqual(client.get("/live").code, 200)
+        self.assertFalse(self.trusts("stranger"))
+        with Rest(self.port("http", "yes")) as client, self.assertRaises(
+                (http.client.HTTPException, OSError)):
+            client.get("/v2/health/live")
+        self.assertTrue(self.trusts("ca"))
+
+    def test_clients_show_certificates(self):
+        self.start({"client_ca": "ca"}, http=SECURE)
+        port = self.port("http", "yes")
+        with SecureRest(port, self.context("ca", "client")) as client:
+            self.assertEqual(client.get("/v2/health/live").code, 200)
+        for name in (None, "alien"):
+            with SecureRest(port, self.context("ca", name)) as client, self.assertRaises(
+                    (http.client.HTTPException, OSError)):
+                client.get("/v2/health/live")
+
+    def test_renewed(self):
+        self.start(http=SECURE)
+        with SecureRest(self.port("http", "yes"), self.context("ca")) as before:
+            self.assertEqual(before.get("/v2/health/live").code, 200)
+            self.certificates.sign("server", "stranger")
+            wait_until(lambda: self.trusts("stranger"), "the new certificate to be shown")
+            self.assertFalse(self.trusts("ca"))
+            self.assertEqual(before.get("/v2/health/live").code, 200)
+
+    def check(self, http_address, **more):
+        config = node(pipeline("echo", stage("libecho.so")), http=http_address,
+                      tls=self.certificates.pair("server", **more))
+        return run_shoald(json.dumps(config), ["--check"])
+
+    def test_plain_beside_client_ca(self):
+        code, said = self.check("port:8008", client_ca="ca")
+        self.assertEqual(code, 2, said)
+        self.assertIn("port:8008 would serve callers without TLS", said)
+        for good in ("127.0.0.1:8008", "unix:http.sock", {"address": "port:8008", "tls": "yes"},
+                     {"address": "port:8008", "plain": "yes"}):
+            code, said = self.check(good, client_ca="ca")
+            self.assertEqual(code, 0, said)
+        self.assertEqual(self.check("port:8008")[0], 0)
+
+    def test_mistakes(self):
+        code, said = self.check({"address": "port:8008", "tls": "yes", "plain": "yes"})
+        self.assertEqual(code, 2, said)
+        self.assertIn("exclude each other", said)
+        config = node(pipeline("echo", stage("libecho.so")), http=SECURE)
+        code, said = run_shoald(json.dumps(config), ["--check"])
+        self.assertEqual(code, 2, said)
+        self.assertIn("there is no `tls` at the top", said)
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()
