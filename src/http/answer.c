@@ -107,6 +107,7 @@ void
 http_request_resume(struct http_request *request)
 {
     request->is_paused = false;
+    http_connection_restart_time(request->connection);
     http_connection_run(request->connection);
 }
 
@@ -410,6 +411,8 @@ http_answer_write(struct http_request *request, const struct http_piece *piece)
     pieces_send(connection, is_chunked ? pieces : piece, is_chunked ? ARRAY_COUNT(pieces) : 1);
     if (evbuffer_get_length(bufferevent_get_output(connection->buffers)) <= HTTP_HIGH_WATER_BYTES)
         return HTTP_GO_ON;
+    if (!request->waits)
+        http_connection_restart_time(connection);
     request->waits = true;
     http_connection_arm(connection);
     return HTTP_WAIT;

@@ -122,6 +122,17 @@ http_connection_arm(struct http_connection *connection)
     CHECK(evtimer_add(connection->timer, &timeout) == 0);
 }
 
+void
+http_connection_restart_time(struct http_connection *connection)
+{
+    if (connection->state == HTTP_CLOSED)
+        return;
+    connection->since_ns = connection->progress_ns = clock_now_ns();
+    connection->moved_in = 0;
+    connection->queued = output_bytes(connection);
+    connection->moved_before = 0;
+}
+
 static void
 expire(struct http_connection *connection)
 {

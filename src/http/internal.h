@@ -154,6 +154,8 @@ struct http_connection *http_connection_open(struct http_listener *listener, int
 void http_connection_answered(struct http_connection *connection);
 /* Reads on from what has come. */
 void http_connection_run(struct http_connection *connection);
+/* What was before was the handler's time, not the client's. */
+void http_connection_restart_time(struct http_connection *connection);
 /* Sets the timer for the state that it is in. */
 void http_connection_arm(struct http_connection *connection);
 /* Callers that do not hold it must not touch it afterwards. */

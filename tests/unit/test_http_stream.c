@@ -16,6 +16,8 @@
 
 enum { FLOOD_BYTES = 16 << 20, PIECE_BYTES = 64 << 10, SENT_MAX = 32 << 20 };
 
+#define PAUSE_NS (3 * NS_PER_S)
+
 /* What the handler knows of the request that is open. */
 struct talk {
     struct rig rig; /* first: clients take it */
@@ -149,7 +151,7 @@ on_talk_gone(void *context, struct http_request *request)
 }
 
 static int
-setup_talk(void **state)
+setup_talk_with(void **state, int64_t header_ns, int64_t body_ns)
 {
     talk = calloc(1, sizeof(*talk));
     talk->rig.huge = calloc(1, HUGE_BYTES);
@@ -158,6 +160,8 @@ setup_talk(void **state)
     struct error error = ERROR_NONE;
     CHECK(http_thread_create("test:http", &talk->rig.http, &error) == STATUS_OK);
     struct http_pool_options options = pool_options(&talk->rig, 60 * NS_PER_S);
+    options.header_timeout_ns = header_ns;
+    options.body_timeout_ns = body_ns;
     struct http_service service = {.on_request = on_talk_request,
                                    .on_head = on_any_head,
                                    .on_gone = on_talk_gone,
@@ -168,6 +172,18 @@ setup_talk(void **state)
     http_thread_start(talk->rig.http);
     *state = talk;
     return 0;
+}
+
+static int
+setup_talk(void **state)
+{
+    return setup_talk_with(state, 60 * NS_PER_S, 60 * NS_PER_S);
+}
+
+static int
+setup_talk_hasty(void **state)
+{
+    return setup_talk_with(state, 100 * (int64_t)NS_PER_MS, PAUSE_NS);
 }
 
 static int
@@ -277,6 +293,31 @@ test_pause(void **state)
     assert_int_equal(strtoul(answer.body, NULL, 10), SENT_MAX);
     answer_free(&answer);
     free(piece);
+    close(fd);
+}
+
+/* The time of a pause is the handler's: other clients' run out meanwhile. */
+static void
+test_pause_is_no_silence(void **state)
+{
+    (void)state;
+    int fd = client(&talk->rig);
+    say(fd, "POST /pause HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc");
+    wait_count(&talk->paused, 1, "pauses");
+    int64_t until_ns = clock_now_ns() + PAUSE_NS;
+    while (clock_now_ns() < until_ns) {
+        int late = client(&talk->rig);
+        struct answer answer = ask(late, "GET");
+        assert_int_equal(answer.code, 408);
+        answer_free(&answer);
+        close(late);
+    }
+    http_thread_post(talk->rig.http, resume, NULL);
+    assert_false(wait_readable(fd, 20)); /* longer than a tick of the loop's clock */
+    struct answer answer = ask(fd, "def");
+    assert_int_equal(answer.code, 200);
+    assert_string_equal(answer.body, "6");
+    answer_free(&answer);
     close(fd);
 }
 
@@ -393,6 +434,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_pieces, setup_talk, teardown_talk),
         cmocka_unit_test_setup_teardown(test_pause, setup_talk, teardown_talk),
+        cmocka_unit_test_setup_teardown(test_pause_is_no_silence, setup_talk_hasty, teardown_talk),
         cmocka_unit_test_setup_teardown(test_early_answer, setup_talk, teardown_talk),
         cmocka_unit_test_setup_teardown(test_bad_body, setup_talk, teardown_talk),
         cmocka_unit_test_setup_teardown(test_mirror, setup_talk, teardown_talk),
