@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Supervision never blocks, and ends whatever hangs: a log that nobody reads, a modelet that floods it,
 SIGHUP while a reload is under way, a second SIGTERM, workers that are stopped or stuck outside of a run.
-ctest: timeout=240 beside
+ctest: timeout=240 presets=dev
 """
 
 import fcntl

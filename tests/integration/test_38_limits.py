@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whoever is at fault pays, and limits of the machine are said, not died of: poison among good calls,
 a node that may not have what it needs, a cgroup with less memory than the arenas would take.
-ctest: timeout=240 beside
+ctest: timeout=240 presets=dev
 """
 
 import contextlib

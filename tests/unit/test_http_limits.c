@@ -4,7 +4,7 @@
  * connections, the limit of one address, which idle connection gives way, the times for a head, a
  * body and an answer, and unix sockets. Each limit is seen in its counter too.
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because its thread meets those that answer
  */
 #include <arpa/inet.h>
 #include <sys/un.h>

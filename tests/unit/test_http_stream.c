@@ -10,7 +10,7 @@
  *   /flood     pieces until FLOOD_BYTES, as fast as they are taken
  *   /cut       one piece, and then broken off
  *
- * ctest: timeout=120 tsan
+ * ctest: timeout=120 presets=dev,tsan because its thread meets those that answer
  */
 #include "test_http_rig.h"
 
