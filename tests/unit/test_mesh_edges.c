@@ -153,7 +153,7 @@ test_addresses(void **state)
         char told[MESH_ADDRESS_BYTES] = "";
         struct error error = ERROR_NONE;
         const struct config_mesh config = {
-            .peers = {{(char *)(uintptr_t)cases[i].listen}, 1},
+            .peers = {.items = {(char *)(uintptr_t)cases[i].listen}, .count = 1},
             .address = (char *)(uintptr_t)cases[i].address,
         };
         enum status status = mesh_address_find(&config, cases[i].port, told, &error);
