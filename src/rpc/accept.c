@@ -585,7 +585,6 @@ bool
 rpc_acceptor_cut(struct rpc_acceptor *acceptor, const char *peer_text)
 {
     struct peer peer;
-    bool found = false;
     if (!peer_parse(peer_text, &peer))
         return false;
     pthread_mutex_lock(&acceptor->lock);
@@ -594,7 +593,6 @@ rpc_acceptor_cut(struct rpc_acceptor *acceptor, const char *peer_text)
         if (connection->fd < 0 || connection->peer.port != peer.port ||
             !same_machine(&connection->peer, &peer))
             continue;
-        found = true;
         if (connection->is_cut)
             continue;
         connection->is_cut = true;
@@ -602,7 +600,7 @@ rpc_acceptor_cut(struct rpc_acceptor *acceptor, const char *peer_text)
         abort_connection(connection->fd);
     }
     pthread_mutex_unlock(&acceptor->lock);
-    return found;
+    return true;
 }
 
 uint64_t

@@ -389,7 +389,7 @@ struct rpc_acceptor *rpc_acceptor_create(const struct rpc_acceptor_options *opti
 void rpc_acceptor_stop(struct rpc_acceptor *acceptor);
 void rpc_acceptor_destroy(struct rpc_acceptor *acceptor);
 struct rpc_figures rpc_acceptor_figures(struct rpc_acceptor *acceptor);
-/* Shuts the connection down whose peer the library calls so; false: there is none such, or peers of
+/* Shuts the connection down whose peer the library calls so, if it is still there; false: peers of
  * its kind cannot be told apart. */
 bool rpc_acceptor_cut(struct rpc_acceptor *acceptor, const char *peer);
 /* A call was ended instead. */
