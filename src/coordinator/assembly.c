@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/assembly.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -12,6 +13,25 @@
 #include "coordinator/workers/spawn.h"
 #include "shm/handshake.h"
 
+/* Threads inherit their creator's CPUs, but those of the log and of signals are older than the
+ * configuration. */
+static void
+pin_threads(const cpu_set_t *set)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    if (tasks == NULL) {
+        log_warn("not_pinned errno=%d", errno);
+        return;
+    }
+    const struct dirent *task;
+    while ((task = readdir(tasks)) != NULL) {
+        int thread = atoi(task->d_name);
+        if (thread > 0 && sched_setaffinity(thread, sizeof(*set), set) != 0)
+            log_warn("not_pinned errno=%d", errno);
+    }
+    closedir(tasks);
+}
+
 void
 coordinator_pin(const struct config *config)
 {
@@ -22,8 +42,7 @@ coordinator_pin(const struct config *config)
     CPU_ZERO(&set);
     for (uint32_t i = 0; i < config->cpu_count; i++)
         CPU_SET((size_t)config->cpus[i], &set);
-    if (sched_setaffinity(0, sizeof(set), &set) != 0)
-        log_warn("not_pinned errno=%d", errno);
+    pin_threads(&set);
 }
 
 /* ---- counters: one scope for the node, each pipeline, each stage, each seat ---- */

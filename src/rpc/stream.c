@@ -124,6 +124,8 @@ batch_take(struct rpc_stream *stream, struct batch *batch)
     stream->finished = stream->finished || end;
     if (stream->pending != NULL)
         atomic_fetch_add_explicit(stream->pending, 1, memory_order_relaxed);
+    if (!stream->client) /* before the batch starts: once it has ended the call may be another */
+        rpc_watch_sending(batch->tag->call, message);
     return true;
 }
 
@@ -159,8 +161,6 @@ batch_start(struct batch *batch)
     }
     if (batch->end)
         end_op(&ops[count++], batch);
-    if (!batch->client)
-        rpc_watch_sending(batch->tag->call, batch->message);
     rpc_call_start(batch->core, ops, count, batch->tag);
     rpc_headers_release(&batch->initial);
     if (batch->end && !batch->client) {

@@ -286,7 +286,7 @@ builder_reserve(struct payload_builder *builder, uint64_t bytes, struct error *e
     uint64_t table_bytes = table_bytes_expected(builder);
     uint64_t room_bytes = layout->plan.class_block_bytes[layout->plan.class_count - 1];
     if (!range_ok(table_bytes, bytes, room_bytes))
-        return error_set(error, STATUS_OUT_OF_RANGE,
+        return error_set(error, STATUS_INVALID_ARGUMENT,
                          "the tensors take %llu bytes, the largest block of the arena has room "
                          "for %llu: send fewer, or raise message_mib",
                          (unsigned long long)bytes, (unsigned long long)(room_bytes - table_bytes));

@@ -121,8 +121,8 @@ void builder_init(struct payload_builder *builder, const struct region *region, 
                   const struct shm_payload *overwritten);
 
 /* Acquires one block with room for `bytes` of tensors (alignment included) and the table, so that
- * many tensors of known size share it. Optional. OUT_OF_RANGE: no block of the arena is so large,
- * now or ever. */
+ * many tensors of known size share it. Optional. INVALID_ARGUMENT: no block of the arena is so
+ * large, now or ever. */
 enum status builder_reserve(struct payload_builder *builder, uint64_t bytes,
                             struct error *error) WARN_UNUSED;
 

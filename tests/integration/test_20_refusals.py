@@ -439,9 +439,10 @@ class TestStart(unittest.TestCase):
             start = pathlib.Path(folder) / "scribble-start"
             start.write_text("2 1")  # tests/modelets/scribble.h: everything; and stay
             said_text = self.check_refused(
-                node(pipeline("p", stage("libscribble.so", "s")), message_mib=1),
+                node(pipeline("p", stage("libscribble.so", "s",
+                                         env={"SHOAL_SCRIBBLE_START": str(start)})), message_mib=1),
                 'pipeline "p"', "shared memory was found corrupt", "before all workers were ready",
-                folder=folder, env={"SHOAL_SCRIBBLE_START": str(start)})
+                folder=folder)
             self.assertEqual(said_text.count("region_corrupt "), 1, said_text)
 
     def test_model_that_cannot_be_loaded(self):

@@ -21,9 +21,11 @@ Longer: SHOAL_LOAD_SECONDS=600 python3 test_35_hostile_memory.py, or from anothe
 
 import contextlib
 import os
+import pathlib
 import random
 import signal
 import struct
+import tempfile
 import threading
 import time
 import unittest
@@ -47,10 +49,11 @@ WAYS = {"hostile-tickets": (TICKETS, TICKETS, STALE, RINGS, SEATS, TEXTS, HEADER
         "hostile-memory": (ANY_WORD, ALL, ZERO, PUNCH, OBJECTS, PAYLOADS, COUNTERS)}
 
 
-def hostile_pipelines():
-    """Without quarantine: what has been shut away harms nobody, and shows nothing."""
+def hostile_pipelines(**keys):
+    """Without quarantine: what has been shut away harms nobody, and shows nothing. `keys`: of the stage
+    that scribbles."""
     return [pipeline(name, stage("libecho.so", "before", quarantine_deaths=0),
-                     stage("libscribble.so", workers=2, batch_size=4, quarantine_deaths=0),
+                     stage("libscribble.so", workers=2, batch_size=4, quarantine_deaths=0, **keys),
                      stage("libecho.so", "after", quarantine_deaths=0),
                      slots=32, arena_mib=0) for name in WAYS]
 
@@ -240,11 +243,9 @@ class TestHostile(unittest.TestCase):
         which nobody reads before the next worker starts."""
         seed = draw_seed()
         name = "hostile-memory"
-        shoald = Shoald(node(*hostile_pipelines(), FRIEND, message_mib=1),
-                        env=hostile_environment())
-        start = shoald.folder / "scribble-start"
-        shoald.env["SHOAL_SCRIBBLE_START"] = str(start)
-        with shoald:
+        start = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "scribble-start"
+        pipelines = hostile_pipelines(env={"SHOAL_SCRIBBLE_START": str(start)})
+        with Shoald(node(*pipelines, FRIEND, message_mib=1), env=hostile_environment()) as shoald:
             with Friends(shoald, seed):
                 for way in (HEADER, ALL, OBJECTS):
                     self.scribble_at_start(shoald, name, start, way)

@@ -241,7 +241,8 @@ class TestSilence(SupervisionTest):
 
     def test_a_stuck_worker_is_replaced(self):
         """With an open batch: what waits in it is run by the successor."""
-        shoald, client = self.start(rascal(run_timeout_ms=500, batch_size=8, batch_wait_ms=60000))
+        shoald, client = self.start(rascal(run_timeout_ms=500, batch_size=8, batch_wait="fixed",
+                                           batch_wait_ms=60000))
         calls = [client.tell("wedge a", "p")] + [client.tell(f"echo {i}", "p") for i in range(7)]
         self.assertEqual(said(calls[0].result()), "wedge a")  # a full batch
         waiting = client.tell("echo waiting", "p")

@@ -63,7 +63,7 @@ test_life(void **state)
     request.model = model_word(5, 2);
     assert_int_equal(rig_call(rig, request).status, SLOT_NOT_HELD);
     const uint64_t nonsense[] = {0, model_word(0, 1), model_word(65536, 1), model_word(5, 0),
-                                 UINT64_MAX};
+                                 SLOT_MODEL_PROBE - 1};
     for (size_t i = 0; i < sizeof(nonsense) / sizeof(nonsense[0]); i++) {
         request.model = nonsense[i];
         assert_int_equal(rig_call(rig, request).status, SLOT_NOT_HELD);

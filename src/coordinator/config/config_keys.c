@@ -45,7 +45,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Addresses of `mmesh.ModelRuntime`, by which a mesh loads and unloads models: `port:8085` (for "
     "this machine alone), `0.0.0.0:8085`, `unix:/run/shoal/runtime.sock`. One of `listen` as well: "
     "one endpoint for both. Left out: none."},
-[KEY_SOCKET_MODE] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "socket_mode", 3, 4, NULL,
+[KEY_SOCKET_MODE] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "socket_mode", 1, 4, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(socket_mode),
     "Who may connect to the unix sockets of `listen` and `runtime`, in octal digits, as chmod has "
     "it: `0660`, for the node's user and group. Left out: as the umask of `shoald` says."},

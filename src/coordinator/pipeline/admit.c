@@ -292,9 +292,6 @@ refuse(struct lane *lane, struct submission *submission, int64_t now_ns, struct 
     } else if (error->status == STATUS_UNAVAILABLE) {
         counter = PIPELINE_REJECTED_UNAVAILABLE;
         submission->retry_ms = RETRY_STARTING_MS;
-    } else if (error->status ==
-               STATUS_OUT_OF_RANGE) { /* no block is ever so large: to try again is no use */
-        error->status = STATUS_INVALID_ARGUMENT;
     } else if (error->status == STATUS_DEADLINE_EXCEEDED) {
         counter = PIPELINE_REJECTED_LATE;
     }
