@@ -184,9 +184,10 @@ class TracingTest(unittest.TestCase):
                                         stage("libecho.so", "second"), slots=64),
                                message_mib=1, traces=traces, **keys))
 
-    def tell(self, text, *metadata, model="p", timeout=WAIT_SECONDS):
-        request, stub = self.client.stub("ModelInfer")
-        fields = self.client.infer_fields(model, [("say", "BYTES", [1], bytes_element(text))])
+    def tell(self, text, *metadata, model="p", timeout=WAIT_SECONDS, client=None):
+        client = client or self.client
+        request, stub = client.stub("ModelInfer")
+        fields = client.infer_fields(model, [("say", "BYTES", [1], bytes_element(text))])
         return stub.future(request(**fields), timeout=timeout, metadata=metadata)
 
     def wait_spans(self, count, exports=None):
@@ -570,7 +571,11 @@ class TestOverflow(TracingTest):
                                  slots=(TRACES_MAX + more) * 100 // 85 + 10, arena_mib=64),
                         message_mib=1, traces="file:spans.jsonl"))
         held = self.hold("a", traceparent(0))
-        futures = [self.tell("echo x", traceparent(number)) for number in range(1, TRACES_MAX + more)]
+        # a connection has 1024 streams at most
+        clients = [self.enterContext(Client(self.shoald.target, [("grpc.use_local_subchannel_pool", 1)]))
+                   for _ in range(3)]
+        futures = [self.tell("echo x", traceparent(number), client=clients[number % 3])
+                   for number in range(1, TRACES_MAX + more)]
         stat = self.wait_node(lambda stat: stat["traces"] + stat["traces_dropped"] == TRACES_MAX + more,
                               "all to be there")
         self.assertEqual((stat["traces"], stat["traces_dropped"]), (TRACES_MAX, more))
