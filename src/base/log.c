@@ -254,8 +254,8 @@ log_dropped(void)
 
 /* ---- lines ---- */
 
-static void
-end_line(char line[LINE_BYTES], size_t used, const char *format, va_list args)
+PRINTF_LIKE(3, 0)
+static void end_line(char line[LINE_BYTES], size_t used, const char *format, va_list args)
 {
     used += clamp_written(vsnprintf(line + used, LINE_BYTES - 1 - used, format, args),
                           LINE_BYTES - 1 - used);
