@@ -248,7 +248,7 @@ head_write(struct head *head, struct http_connection *connection, int code,
     const struct http_parser *parser = &connection->parser;
     bool is_old = parser->has_request_line && parser->minor == 0;
     char line[LINE_BYTES];
-    size_t bytes = 3 * LINE_BYTES + strlen(length);
+    size_t bytes = (size_t)3 * LINE_BYTES + strlen(length);
     for (size_t i = 0; i < count; i++)
         bytes += strlen(headers[i].name) + strlen(headers[i].value) + 4;
     head->text = bytes <= sizeof(head->room) ? head->room : malloc(bytes);

@@ -70,7 +70,7 @@ port_set(struct sockaddr *address, int port)
 static int
 port_of(int fd)
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t bytes = sizeof(address);
     CHECK(getsockname(fd, (struct sockaddr *)&address, &bytes) == 0);
     return ntohs(address.ss_family == AF_INET6

@@ -106,13 +106,20 @@ node_start(struct node *node, const struct node_options *options)
     node_spawn(node);
 }
 
+/* It was told to end. A second SIGTERM would end it at once, and not in order. */
+static inline void
+node_wait(struct node *node)
+{
+    int status;
+    assert_int_equal(waitpid(node->pid, &status, 0), node->pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 static inline void
 node_stop(struct node *node)
 {
-    int status;
     kill(node->pid, SIGTERM);
-    assert_int_equal(waitpid(node->pid, &status, 0), node->pid);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    node_wait(node);
 }
 
 static inline void

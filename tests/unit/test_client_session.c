@@ -192,7 +192,7 @@ test_no_region_before_the_last_is_taken(void **state)
     assert_int_equal(hear(&hand, &descriptor).type, LOCAL_DRAIN);
     hear_refused(&hand, "the node is stopping");
     hear_closed(&hand);
-    node_stop(&node);
+    node_wait(&node);
     hand_close(&hand);
     node_remove(&node);
 }
