@@ -32,7 +32,7 @@ def sanitized():
 class TestWalk(unittest.TestCase):
     def test_short(self):
         plan = (shoal_walk.Plan(models=400, fit=40, loads=600, seconds_max=200) if sanitized() else
-                shoal_walk.Plan(models=1000, fit=100, loads=1500, seconds_max=200))
+                shoal_walk.Plan(models=2000, fit=200, loads=3000, seconds_max=200))
         report = shoal_walk.run(plan, shoal_fixture.draw_seed(), sanitized())
         shoal_walk.tell(report)
         self.assertEqual(report["problems"], [])
