@@ -81,7 +81,7 @@ write_out(const char *bytes, size_t count)
 {
     while (count > 0) {
         ssize_t written = write(STDERR_FILENO, bytes, count);
-        if (written < 0 && errno == EAGAIN) { /* who shares the pipe has made it so */
+        if (written < 0 && errno == EAGAIN) { /* set by another process on this pipe */
             struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
             (void)poll(&out, 1, -1);
         } else if (written < 0 && errno != EINTR) {
@@ -255,7 +255,8 @@ log_dropped(void)
 /* ---- lines ---- */
 
 PRINTF_LIKE(3, 0)
-static void end_line(char line[LINE_BYTES], size_t used, const char *format, va_list args)
+static void
+end_line(char line[LINE_BYTES], size_t used, const char *format, va_list args)
 {
     used += clamp_written(vsnprintf(line + used, LINE_BYTES - 1 - used, format, args),
                           LINE_BYTES - 1 - used);

@@ -6,8 +6,8 @@
  *
  * A line is written with one write(2), so lines of several processes do not mix. After log_start
  * no caller waits for the reader of stderr: lines go through a buffer of 256 KiB that a thread of
- * its own writes out. What finds it full is dropped and counted, and one line says how many there
- * were when there is room again. Before, and in workers, the caller writes itself. Nothing per
+ * its own writes out. Lines that find it full are dropped and counted, and one line says how many
+ * when there is room again. Before, and in workers, the caller writes itself. Nothing per
  * request is logged above debug; a rate is a counter, not a log line. Values that come from
  * outside go through %s in quotes by the caller's format; control characters are replaced here.
  */

@@ -40,7 +40,7 @@ void
 worker_bind_to_parent(void)
 {
     CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
-    /* What a modelet starts and leaves is ours, and the coordinator's when we are dead. */
+    /* The worker adopts orphans of a modelet; when it dies, the coordinator does. */
     CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
     volunteer();
 }

@@ -100,7 +100,7 @@ struct config_pipeline {
     int line;
 };
 
-/* What is said of one address. */
+/* Options of one address. */
 struct config_transport {
     char *tls;   /* "yes" or "no"; NULL: nothing, which is no */
     char *plain; /* the same: that it is meant to be without TLS */

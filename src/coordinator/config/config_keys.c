@@ -47,7 +47,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "one endpoint for both. Left out: none."},
 [KEY_SOCKET_MODE] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "socket_mode", 1, 4, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(socket_mode),
-    "Who may connect to the unix sockets of `listen` and `runtime`, in octal digits, as chmod has "
+    "The mode of the unix sockets of `listen` and `runtime`, in octal digits, as chmod has "
     "it: `0660`, for the node's user and group. Left out: as the umask of `shoald` says."},
 [KEY_CPUS] = {WHERE_TOP, CONFIG_CPUS, OPTIONAL, "cpus", 1, CONFIG_CPUS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(cpus),
