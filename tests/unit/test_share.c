@@ -49,7 +49,7 @@ test_hash_sees_every_bit(void **state)
     }
 }
 
-/* Numbered names fall evenly: of 256 * 64 none of the places gets twice its part. */
+/* Numbered names fall evenly: with 64 for each place, none gets twice its part. */
 static void
 test_hash_spreads(void **state)
 {

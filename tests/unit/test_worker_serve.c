@@ -172,6 +172,27 @@ test_cancelled_and_late_are_not_run(void **state)
     rig_stop(rig);
 }
 
+/* Its time is not over, but would be before a run is: it came behind a run of the usual length,
+ * whose end leaves it half of one. A machine that stands still meanwhile makes it later yet. */
+static void
+test_what_cannot_be_finished_is_not_run(void **state)
+{
+    (void)state;
+    enum { RUN_MS = 200, KNOWN = 3 };
+    struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
+    for (int i = 0; i < KNOWN; i++)
+        assert_int_equal(rig_call(rig, ask(PROBE_SLOW, RUN_MS, i)).status, STATUS_OK);
+    rig_push(rig, ask(PROBE_SLOW, RUN_MS, KNOWN));
+    rig_submit(rig, (struct rig_request){.deadline_ns =
+                                             clock_now_ns() + RUN_MS * 3 / 2 * (int64_t)NS_PER_MS});
+    assert_int_equal(rig_wait_outcome(rig).status, STATUS_OK);
+    assert_int_equal(rig_wait_outcome(rig).status, STATUS_DEADLINE_EXCEEDED);
+    struct rig_outcome outcome = rig_call(rig, ask(PROBE_ECHO, 0, 0));
+    assert_int_equal(outcome.words[PROBE_RUNS], KNOWN + 2);
+    assert_int_equal(rig_counter(rig, 0, WORKER_ITEMS_LATE), 1);
+    rig_stop(rig);
+}
+
 /* Cancelled while it waits for company in an open batch. */
 static void
 test_cancelled_in_the_batch_is_not_run(void **state)
@@ -558,6 +579,7 @@ main(void)
         cmocka_unit_test(test_what_a_modelet_can_do_to_an_item),
         cmocka_unit_test(test_unreadable_payload),
         cmocka_unit_test(test_cancelled_and_late_are_not_run),
+        cmocka_unit_test(test_what_cannot_be_finished_is_not_run),
         cmocka_unit_test(test_cancelled_in_the_batch_is_not_run),
         cmocka_unit_test(test_run_sees_that_the_caller_is_gone),
         cmocka_unit_test(test_a_full_batch_goes_at_once),

@@ -326,7 +326,7 @@ start(struct lane *lane, struct submission *submission, bool reserved, int64_t n
     atomic_store_explicit(&request->arrived_ns, now_ns, memory_order_relaxed);
     atomic_store_explicit(&request->deaths, 0, memory_order_relaxed);
     request->caller = submission->caller;
-    request->share_place = (uint8_t)share_place(submission->caller);
+    request->share_place = (uint16_t)share_place(submission->caller);
     share_take(&lane->share, request->share_place); /* given back with the slot */
     dispatch(lane, request, ticket, reserved, now_ns);
     return STATUS_OK;
@@ -354,7 +354,7 @@ lane_probe(struct lane *lane, uint32_t stage, const struct request_sink *sink, v
     atomic_store_explicit(&request->arrived_ns, now_ns, memory_order_relaxed);
     atomic_store_explicit(&request->deaths, 0, memory_order_relaxed);
     request->caller = 0;
-    request->share_place = (uint8_t)share_place(0);
+    request->share_place = (uint16_t)share_place(0);
     share_take(&lane->share, request->share_place);
     struct shm_slot *shared = region_slot(&lane->region, ticket.index);
     atomic_store_explicit(&shared->deadline_ns, TIME_NEVER_NS, memory_order_relaxed);

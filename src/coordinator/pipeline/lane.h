@@ -92,7 +92,7 @@ struct request {
     _Atomic uint64_t use;    /* request_use: of the slot's use now, or of its last */
     _Atomic uint32_t holds;  /* pieces lent to the reply, plus one until it was handed over */
     uint8_t place;           /* from which the slot was claimed for answering */
-    uint8_t share_place;     /* of the caller who has the slot */
+    uint16_t share_place;    /* of the caller who has the slot */
     uint64_t caller;         /* who that is: share_hash */
     _Atomic uint32_t deaths; /* of workers that held it; loop thread, but for the 0 at the start */
     struct lane *lane;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who has how much in flight: callers, hashed into a small table of counts. Any thread, no lock;
+ * Who has how much in flight: callers, hashed into a table of counts. Any thread, no lock;
  * the counts are estimates for whoever reads them while others write, and exact when all is quiet.
  * Two callers that meet in one place of the table count as one. The hash is keyed with a secret, so
  * that nobody can choose whom to meet.
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SHARE_PLACES = 256 };
+enum { SHARE_PLACES = 16384 }; /* a place fits 16 bits */
 
 struct share {
     _Atomic uint32_t held[SHARE_PLACES];

@@ -2,8 +2,8 @@
 /*
  * Callers whose requests have killed workers. For SUSPECT_NS after the last one each request of
  * theirs runs in a batch of its own, so that its next victim is nobody else's request. Front
- * threads ask, the loop thread charges. A place for each of 256 hashes: of two suspects that meet
- * in one, the later one counts.
+ * threads ask, the loop thread charges. There is room for 256: of
+ * two suspects that meet in one place, the later one counts.
  */
 #pragma once
 
@@ -12,9 +12,10 @@
 #include <stdint.h>
 
 #include "base/clock.h"
-#include "coordinator/pipeline/share.h"
 
 #define SUSPECT_NS (60 * NS_PER_S)
+
+enum { SUSPECT_PLACES = 256 };
 
 /* All zero: nobody. */
 struct suspects {
@@ -22,13 +23,13 @@ struct suspects {
     struct {
         _Atomic uint64_t caller;
         _Atomic int64_t until_ns;
-    } places[SHARE_PLACES];
+    } places[SUSPECT_PLACES];
 };
 
 static inline void
 suspects_charge(struct suspects *suspects, uint64_t caller, int64_t now_ns)
 {
-    uint32_t place = share_place(caller);
+    uint32_t place = (uint32_t)(caller % SUSPECT_PLACES);
     atomic_store_explicit(&suspects->places[place].caller, caller, memory_order_relaxed);
     atomic_store_explicit(&suspects->places[place].until_ns, now_ns + SUSPECT_NS,
                           memory_order_relaxed);
@@ -39,7 +40,7 @@ suspects_charge(struct suspects *suspects, uint64_t caller, int64_t now_ns)
 static inline bool
 suspects_have(const struct suspects *suspects, uint64_t caller, int64_t now_ns)
 {
-    uint32_t place = share_place(caller);
+    uint32_t place = (uint32_t)(caller % SUSPECT_PLACES);
     return now_ns < atomic_load_explicit(&suspects->until_ns, memory_order_relaxed) &&
            atomic_load_explicit(&suspects->places[place].caller, memory_order_relaxed) == caller &&
            now_ns < atomic_load_explicit(&suspects->places[place].until_ns, memory_order_relaxed);
