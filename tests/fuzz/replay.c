@@ -14,7 +14,7 @@
 
 #include "../random.h"
 
-enum { INPUT_BYTES_MAX = 1 << 20, MUTATIONS_PER_FILE = 2000, CHANGES_MAX = 8 };
+enum { INPUT_BYTES_MAX = 1 << 20, CHANGES_MAX = 8, MUTATIONS = 20000, MUTATIONS_PER_FILE = 2000 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -56,7 +56,7 @@ mutate(uint8_t *data, size_t size)
 }
 
 static void
-replay_file(const char *path)
+replay_file(const char *path, int mutations)
 {
     static uint8_t original[INPUT_BYTES_MAX];
     static uint8_t mutant[INPUT_BYTES_MAX];
@@ -68,7 +68,7 @@ replay_file(const char *path)
     size_t size = fread(original, 1, sizeof(original), file);
     fclose(file);
     run_exact(original, size);
-    for (int i = 0; i < MUTATIONS_PER_FILE; i++) {
+    for (int i = 0; i < mutations; i++) {
         memcpy(mutant, original, size);
         run_exact(mutant, mutate(mutant, size));
     }
@@ -84,16 +84,19 @@ main(void)
     struct dirent **entries = NULL;
     int count = folder != NULL ? scandir(folder, &entries, NULL, alphasort) : 0;
     int files = 0;
+    int mutations = MUTATIONS_PER_FILE;
+    if (count * mutations > MUTATIONS)
+        mutations = MUTATIONS / count;
     for (int i = 0; i < count; i++) {
         char path[4096];
         snprintf(path, sizeof(path), "%s/%s", folder, entries[i]->d_name);
         if (entries[i]->d_name[0] != '.') {
-            replay_file(path);
+            replay_file(path, mutations);
             files++;
         }
         free(entries[i]);
     }
     free(entries);
-    printf("%d files, %d mutations of each\n", files, MUTATIONS_PER_FILE);
+    printf("%d files, %d mutations of each\n", files, mutations);
     return files > 0 ? 0 : 1;
 }

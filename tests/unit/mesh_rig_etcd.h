@@ -48,7 +48,11 @@ static struct rig_vmodel vmodels[VMODELS];
 static inline void
 set_text(char *to, const char *text)
 {
-    snprintf(to, TEXT, "%s", text == NULL ? "" : text);
+    size_t length = text == NULL ? 0 : strlen(text);
+    assert_true(length < TEXT);
+    if (length > 0)
+        memcpy(to, text, length);
+    to[length] = 0;
 }
 
 static inline struct rig_model *
