@@ -437,8 +437,7 @@ linger(struct http_connection *connection)
     pool->lingerer_count++;
     if (connection->listener->tls != NULL)
         http_tls_shutdown(connection->buffers);
-    else
-        shutdown(connection->fd, SHUT_WR);
+    (void)shutdown(connection->fd, SHUT_WR);
     enter(connection, HTTP_LINGERS);
     bufferevent_setwatermark(connection->buffers, EV_READ, 0, HTTP_AHEAD_BYTES);
     bufferevent_enable(connection->buffers, EV_READ);

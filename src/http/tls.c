@@ -201,7 +201,6 @@ http_tls_shutdown(struct bufferevent *buffers)
     SSL *ssl = bufferevent_openssl_get_ssl(buffers);
     if (SSL_in_init(ssl))
         return;
-    SSL_set_shutdown(ssl, SSL_RECEIVED_SHUTDOWN);
-    (void)SSL_shutdown(ssl);
+    (void)SSL_shutdown(ssl); /* the client's own goodbye is not waited for */
     ERR_clear_error();
 }

@@ -3,13 +3,15 @@
 
 What is proved: an address with `tls: yes` shows the certificate of `tls` and one without does not;
 clients are asked for theirs as callers are; a renewed certificate is shown without a restart; large
-bodies and answers come through whole; and a node whose `tls` has `client_ca` does not start with a
-plain `http` beyond this machine unless that is said to be meant.
+bodies and answers come through whole; a refused client reads why while it still sends; and a node
+whose `tls` has `client_ca` does not start with a plain `http` beyond this machine unless that is
+said to be meant.
 ctest: timeout=120
 """
 
 import http.client
 import json
+import socket
 import ssl
 import unittest
 
@@ -20,6 +22,7 @@ from shoal_rest import Rest, tensor
 
 SECURE = {"address": "127.0.0.1:0", "tls": "yes"}
 ELEMENTS = 300_000
+REFUSED_BYTES = 4 << 20
 
 
 class SecureRest(Rest):
@@ -95,6 +98,16 @@ class TestTls(unittest.TestCase):
             wait_until(lambda: self.trusts("stranger"), "the new certificate to be shown")
             self.assertFalse(self.trusts("ca"))
             self.assertEqual(before.get("/v2/health/live").code, 200)
+
+    def test_refused_client_reads_why(self):
+        self.start(http=SECURE)
+        with self.context("ca").wrap_socket(
+                socket.create_connection(("127.0.0.1", self.port("http", "yes")), WAIT_SECONDS),
+                server_hostname="127.0.0.1") as client:
+            client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999999\r\n\r\n")
+            client.sendall(bytes(REFUSED_BYTES))
+            answer = b"".join(iter(lambda: client.recv(65536), b""))
+        self.assertTrue(answer.startswith(b"HTTP/1.1 413 "), answer)
 
     def check(self, http_address, **more):
         config = node(pipeline("echo", stage("libecho.so")), http=http_address,
