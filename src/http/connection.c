@@ -39,6 +39,28 @@ output_bytes(const struct http_connection *connection)
     return evbuffer_get_length(bufferevent_get_output(connection->buffers));
 }
 
+/* How much is read ahead. Over TLS that is looked at between records (read_look): where a
+ * high-water mark cuts one in two, the rest of it waits in OpenSSL, and libevent does not come back
+ * for it. */
+static void
+read_ahead(struct http_connection *connection, size_t bytes)
+{
+    connection->ahead_bytes = bytes;
+    if (connection->listener->tls == NULL)
+        bufferevent_setwatermark(connection->buffers, EV_READ, 0, bytes);
+}
+
+static void
+read_look(struct http_connection *connection)
+{
+    struct bufferevent *buffers = connection->buffers;
+    if (connection->listener->tls == NULL || connection->peer_ended)
+        return;
+    bool reads = evbuffer_get_length(bufferevent_get_input(buffers)) < connection->ahead_bytes;
+    if (reads != ((bufferevent_get_enabled(buffers) & EV_READ) != 0))
+        CHECK((reads ? bufferevent_enable : bufferevent_disable)(buffers, EV_READ) == 0);
+}
+
 static void
 enter(struct http_connection *connection, enum http_state state)
 {
@@ -236,7 +258,7 @@ serve(struct http_connection *connection)
 {
     const struct http_service *service = &connection->listener->service;
     struct http_request *request = &connection->request;
-    bufferevent_setwatermark(connection->buffers, EV_READ, 0, HTTP_AHEAD_BYTES);
+    read_ahead(connection, HTTP_AHEAD_BYTES);
     request->body_ended = true;
     enter(connection, HTTP_OPEN);
     if (!request->is_open)
@@ -260,7 +282,7 @@ static void
 body_begin(struct http_connection *connection)
 {
     if (connection->parser.is_chunked || connection->parser.length > HTTP_AHEAD_BYTES)
-        bufferevent_setwatermark(connection->buffers, EV_READ, 0, HTTP_READ_BYTES);
+        read_ahead(connection, HTTP_READ_BYTES);
     enter(connection, HTTP_BODY_IN);
     if (connection->parser.expects_continue &&
         evbuffer_get_length(bufferevent_get_input(connection->buffers)) == 0)
@@ -411,8 +433,10 @@ http_connection_run(struct http_connection *connection)
             break;
         }
     connection->is_running = false;
-    if (connection->state != HTTP_CLOSED)
+    if (connection->state != HTTP_CLOSED) {
+        read_look(connection);
         http_connection_arm(connection);
+    }
     http_connection_release(connection);
 }
 
@@ -439,8 +463,7 @@ linger(struct http_connection *connection)
         http_tls_shutdown(connection->buffers);
     (void)shutdown(connection->fd, SHUT_WR);
     enter(connection, HTTP_LINGERS);
-    bufferevent_setwatermark(connection->buffers, EV_READ, 0, HTTP_AHEAD_BYTES);
-    bufferevent_enable(connection->buffers, EV_READ);
+    read_ahead(connection, HTTP_AHEAD_BYTES);
     http_connection_run(connection);
 }
 
@@ -646,7 +669,7 @@ http_connection_open(struct http_listener *listener, int fd, const struct sockad
     LIST_INSERT_HEAD(&listener->pool->connections, connection, link);
     bufferevent_set_max_single_read(buffers, HTTP_READ_BYTES);
     bufferevent_set_max_single_write(buffers, HTTP_READ_BYTES);
-    bufferevent_setwatermark(buffers, EV_READ, 0, HTTP_AHEAD_BYTES);
+    read_ahead(connection, HTTP_AHEAD_BYTES);
     bufferevent_setcb(buffers, on_read, on_write, on_event, connection);
     CHECK(bufferevent_enable(buffers, EV_READ) == 0);
     if (admission == HTTP_OVER_LIMIT)

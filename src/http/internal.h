@@ -73,6 +73,7 @@ struct http_connection {
     struct http_listener *listener;
     struct bufferevent *buffers; /* NULL: closed */
     int fd;
+    size_t ahead_bytes; /* that may be read before they are used */
     struct event *timer;
     int64_t armed_ns; /* when the timer goes off; 0: it is not set */
     enum http_state state;

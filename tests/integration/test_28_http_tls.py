@@ -3,9 +3,9 @@
 
 What is proved: an address with `tls: yes` shows the certificate of `tls` and one without does not;
 clients are asked for theirs as callers are; a renewed certificate is shown without a restart; large
-bodies and answers come through whole; a refused client reads why while it still sends; and a node
-whose `tls` has `client_ca` does not start with a plain `http` beyond this machine unless that is
-said to be meant.
+bodies and answers come through whole; a refused client reads why while it still sends; requests
+that are sent ahead are all answered; and a node whose `tls` has `client_ca` does not start with a
+plain `http` beyond this machine unless that is said to be meant.
 ctest: timeout=120
 """
 
@@ -23,6 +23,8 @@ from shoal_rest import Rest, tensor
 SECURE = {"address": "127.0.0.1:0", "tls": "yes"}
 ELEMENTS = 300_000
 REFUSED_BYTES = 4 << 20
+AHEAD_COUNT = 20
+AHEAD_EACH = 6_650
 
 
 class SecureRest(Rest):
@@ -38,8 +40,8 @@ class TestTls(unittest.TestCase):
         for name, authority in (("server", "ca"), ("client", "ca"), ("alien", "stranger")):
             self.certificates.sign(name, authority)
 
-    def start(self, tls=None, **keys):
-        config = node(pipeline("echo", stage("libecho.so"), slots=16),
+    def start(self, *pipelines, tls=None, **keys):
+        config = node(pipeline("echo", stage("libecho.so"), slots=16), *pipelines,
                       tls=self.certificates.pair("server", **(tls or {})), **keys)
         self.shoald = self.enterContext(Shoald(config))
 
@@ -81,7 +83,7 @@ class TestTls(unittest.TestCase):
         self.assertTrue(self.trusts("ca"))
 
     def test_clients_show_certificates(self):
-        self.start({"client_ca": "ca"}, http=SECURE)
+        self.start(tls={"client_ca": "ca"}, http=SECURE)
         port = self.port("http", "yes")
         with SecureRest(port, self.context("ca", "client")) as client:
             self.assertEqual(client.get("/v2/health/live").code, 200)
@@ -108,6 +110,35 @@ class TestTls(unittest.TestCase):
             client.sendall(bytes(REFUSED_BYTES))
             answer = b"".join(iter(lambda: client.recv(65536), b""))
         self.assertTrue(answer.startswith(b"HTTP/1.1 413 "), answer)
+
+    def received(self, client):
+        got = client.connection.sock.recv(65536)
+        self.assertNotEqual(got, b"", "the node has closed the connection")
+        return got
+
+    def ask_ahead(self, context, first_bytes):
+        """Sends more requests ahead than are read while the first one runs: all are answered."""
+        name = f"held-{first_bytes}"
+        pad = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nX-Pad: " + b"p" * AHEAD_EACH + b"\r\n\r\n"
+        with SecureRest(self.port("http", "yes"), context) as client, SecureRest(
+                self.port("http", "yes"), context) as other:
+            client.start_tell(f"hold {name}")
+            wait_until((self.shoald.folder / f"{name}.held").exists, "the request to run")
+            client.connection.sock.sendall((pad * AHEAD_COUNT)[:first_bytes])
+            client.connection.sock.sendall((pad * AHEAD_COUNT)[first_bytes:])
+            for _ in range(20):  # turns of the loop, by which no more is read
+                self.assertEqual(other.get("/v2/health/live").code, 200)
+            (self.shoald.folder / f"{name}.go").touch()
+            answers = b""
+            while answers.count(b"HTTP/1.1 200 ") < 1 + AHEAD_COUNT:
+                answers += self.received(client)
+
+    def test_requests_ahead(self):
+        """Read up to a limit, which may come amid a record."""
+        self.start(pipeline("puppet", stage("libpuppet.so", params={"folder": "."})), http=SECURE)
+        context = self.context("ca")
+        for first_bytes in range(1000, 17000, 1000):
+            self.ask_ahead(context, first_bytes)
 
     def check(self, http_address, **more):
         config = node(pipeline("echo", stage("libecho.so")), http=http_address,
