@@ -9,7 +9,9 @@
  * calling itself. Whoever uses a connection after a call that may close it holds it meanwhile.
  *
  * Time. Each state has a limit (http_connection_arm). The timer is not moved when a state is left,
- * only when it has to go off earlier than it would: most requests never touch it.
+ * only when it has to go off earlier than it would: most requests never touch it. A client that
+ * sends requests ahead has one of them served in a turn of the loop; the timer then says when to go
+ * on, which is the next turn.
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -21,7 +23,7 @@
 #include "base/clock.h"
 #include "http/internal.h"
 
-enum { STEPS_PER_TURN = 64, BODY_ROOM_FIRST = 4096, BODY_ROOM_KEPT = 16 << 10 };
+enum { STEPS_PER_TURN = 3, BODY_ROOM_FIRST = 4096, BODY_ROOM_KEPT = 16 << 10 };
 
 static const char late_text[] = "the request took too long to arrive";
 
@@ -131,14 +133,14 @@ void
 http_connection_arm(struct http_connection *connection)
 {
     int64_t timeout_ns = timeout_of(connection);
-    if (timeout_ns == 0)
+    if (timeout_ns == 0 && !connection->wants_turn)
         return;
-    int64_t at_ns = deadline(connection, timeout_ns);
+    int64_t now_ns = clock_now_ns();
+    int64_t at_ns = connection->wants_turn ? now_ns : deadline(connection, timeout_ns);
     if (connection->armed_ns != 0 && connection->armed_ns <= at_ns)
         return;
     connection->armed_ns = at_ns;
-    int64_t left_us = (at_ns - clock_now_ns()) / NS_PER_US + 1;
-    left_us = left_us > 0 ? left_us : 1;
+    int64_t left_us = at_ns > now_ns ? (at_ns - now_ns) / NS_PER_US + 1 : 0;
     struct timeval timeout = {.tv_sec = left_us / (NS_PER_S / NS_PER_US),
                               .tv_usec = left_us % (NS_PER_S / NS_PER_US)};
     CHECK(evtimer_add(connection->timer, &timeout) == 0);
@@ -177,6 +179,11 @@ on_timer(evutil_socket_t fd, short what, void *context)
     int64_t timeout_ns = timeout_of(connection);
     int64_t now_ns = clock_now_ns();
     connection->armed_ns = 0;
+    if (connection->wants_turn) {
+        connection->wants_turn = false;
+        http_connection_run(connection);
+        return;
+    }
     if (timeout_ns == 0)
         return;
     if (moved(connection) != connection->moved_before) {
@@ -428,8 +435,8 @@ http_connection_run(struct http_connection *connection)
     http_connection_hold(connection);
     connection->is_running = true;
     for (int left = STEPS_PER_TURN; connection->state != HTTP_CLOSED && step(connection);)
-        if (--left == 0) { /* others are to have their turn */
-            bufferevent_trigger(connection->buffers, EV_READ, BEV_OPT_DEFER_CALLBACKS);
+        if (--left == 0) { /* others are to have their turn, whatever an answer costs */
+            connection->wants_turn = true;
             break;
         }
     connection->is_running = false;

@@ -10,7 +10,6 @@
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
-#include <event2/listener.h>
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <sys/queue.h>
@@ -83,6 +82,7 @@ struct http_connection {
     uint64_t queued;        /* bytes to be sent, given to `buffers` in this state */
     uint64_t moved_before;  /* at the timer's last look */
     bool is_running;        /* http_connection_run is on the stack */
+    bool wants_turn;        /* more has come than one turn serves */
     uint32_t holds;         /* callers on the stack that go on using it */
     bool is_handshaking;    /* TLS */
     bool closes;            /* after the answer */
@@ -104,7 +104,8 @@ struct http_listener {
     struct http_pool *pool;
     struct http_service service;
     struct http_tls *tls;
-    struct evconnlistener *listener;
+    int fd;
+    struct event *readable;
     char *unix_path; /* removed at the end; NULL: none */
     LIST_ENTRY(http_listener) link;
 };

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "http/internal.h"
 
-enum { PAUSE_MS = 100, COMPLAINT_S = 10 };
+enum { ACCEPTED_PER_TURN = 16, PAUSE_MS = 100, COMPLAINT_S = 10 };
 
 /* ---- peers ---- */
 
@@ -168,12 +168,8 @@ turn_away(struct http_listener *listener, int fd, const struct sockaddr *from)
 }
 
 static void
-on_accept(struct evconnlistener *evlistener, evutil_socket_t fd, struct sockaddr *from, int bytes,
-          void *context)
+on_accepted(struct http_listener *listener, int fd, const struct sockaddr *from)
 {
-    (void)evlistener;
-    (void)bytes;
-    struct http_listener *listener = context;
     struct http_peer *peer = peer_of(listener->pool, from);
     if (has_room(listener->pool, peer))
         admit(listener, fd, from, peer);
@@ -185,35 +181,32 @@ on_accept(struct evconnlistener *evlistener, evutil_socket_t fd, struct sockaddr
 /* ---- pauses ---- */
 
 static void
-listeners_switch(struct http_server *server, int (*how)(struct evconnlistener *listener))
+listeners_switch(struct http_server *server, bool listens)
 {
     struct http_pool *pool;
     struct http_listener *listener;
     LIST_FOREACH (pool, &server->pools, link)
         LIST_FOREACH (listener, &pool->listeners, link)
-            how(listener->listener);
+            CHECK((listens ? event_add(listener->readable, NULL) : event_del(listener->readable)) ==
+                  0);
 }
 
 void
 http_listeners_pause(struct http_server *server)
 {
-    listeners_switch(server, evconnlistener_disable);
+    listeners_switch(server, false);
 }
 
 void
 http_listeners_resume(struct http_server *server)
 {
-    listeners_switch(server, evconnlistener_enable);
+    listeners_switch(server, true);
 }
 
 /* No descriptor or memory is left: to try again at once would burn the CPU and not help. */
 static void
-on_accept_error(struct evconnlistener *evlistener, void *context)
+on_lack(struct http_pool *pool, int code)
 {
-    (void)evlistener;
-    int code = errno;
-    struct http_listener *listener = context;
-    struct http_pool *pool = listener->pool;
     int64_t now_ns = clock_now_ns();
     http_count(pool, HTTP_NOT_ACCEPTING, 1);
     if (pool->complained_ns == 0 || now_ns - pool->complained_ns >= COMPLAINT_S * NS_PER_S) {
@@ -224,6 +217,27 @@ on_accept_error(struct evconnlistener *evlistener, void *context)
     http_listeners_pause(pool->server);
     struct timeval pause = {.tv_usec = PAUSE_MS * (suseconds_t)NS_PER_US};
     evtimer_add(pool->server->pause, &pause);
+}
+
+/* What is left is told again: whoever is connected has a turn before. */
+static void
+on_readable(evutil_socket_t fd, short what, void *context)
+{
+    (void)what;
+    struct http_listener *listener = context;
+    for (int i = 0; i < ACCEPTED_PER_TURN; i++) {
+        struct sockaddr_storage from = {.ss_family = AF_UNIX};
+        socklen_t bytes = sizeof(from);
+        int accepted = accept4(fd, (struct sockaddr *)&from, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int code = errno;
+        if (accepted >= 0) {
+            on_accepted(listener, accepted, (const struct sockaddr *)&from);
+            continue;
+        }
+        if (code != EAGAIN && code != EINTR && code != ECONNABORTED)
+            on_lack(listener->pool, code);
+        return;
+    }
 }
 
 /* ---- listeners ---- */
@@ -243,10 +257,10 @@ http_listen(struct http_pool *pool, const char *address, const struct http_servi
     listener->service = *service;
     listener->tls = tls;
     listener->unix_path = unix_path;
-    listener->listener = evconnlistener_new(pool->server->base, on_accept, listener,
-                                            LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
-    CHECK(listener->listener != NULL);
-    evconnlistener_set_error_cb(listener->listener, on_accept_error);
+    listener->fd = fd;
+    listener->readable =
+        event_new(pool->server->base, fd, EV_READ | EV_PERSIST, on_readable, listener);
+    CHECK(listener->readable != NULL && event_add(listener->readable, NULL) == 0);
     LIST_INSERT_HEAD(&pool->listeners, listener, link);
     log_info("http_listening address=%s port=%u service=%s tls=%s", address, http_socket_port(fd),
              pool->options.name, tls != NULL ? "yes" : "no");
@@ -257,7 +271,8 @@ void
 http_listener_destroy(struct http_listener *listener)
 {
     LIST_REMOVE(listener, link);
-    evconnlistener_free(listener->listener);
+    event_free(listener->readable);
+    close(listener->fd);
     if (listener->unix_path != NULL)
         unlink(listener->unix_path);
     free(listener->unix_path);

@@ -2,7 +2,8 @@
 /*
  * The limits of the HTTP server over real sockets, one by one: pools that do not take each other's
  * connections, the limit of one address, which idle connection gives way, the times for a head, a
- * body and an answer, and unix sockets. Each limit is seen in its counter too.
+ * body and an answer, what is done in one turn, and unix sockets. Each limit is seen in its counter
+ * too.
  *
  * ctest: timeout=120 presets=dev,tsan because its thread meets those that answer
  */
@@ -13,7 +14,7 @@
 
 #define NOW "GET /now HTTP/1.1\r\nHost: x\r\n\r\n"
 
-enum { FEW = 4 };
+enum { FEW = 4, MANY = 100 };
 
 static uint64_t
 evicted(struct rig *rig)
@@ -195,6 +196,64 @@ test_slow_reader(void **state)
     teardown(&context);
 }
 
+/* ---- turns ---- */
+
+/* What had been done when /mark was served. */
+static struct {
+    uint64_t requests;
+    uint64_t connections;
+} marked;
+
+static void
+on_marking(void *context, struct http_request *request)
+{
+    struct rig *rig = context;
+    if (strcmp(http_request_path(request), "/mark") == 0) {
+        marked.requests = counter_get(rig->counters, NODE_HTTP_REQUESTS);
+        marked.connections = counter_get(rig->counters, NODE_HTTP_CONNECTIONS);
+    }
+    answer_text(request, "now");
+}
+
+/* Neither many requests of one client nor many new clients hold up another. */
+static void
+test_everybody_has_a_turn(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_create();
+    struct http_pool_options options = pool_options(rig, 60 * NS_PER_S);
+    struct http_service service = service_of(rig);
+    service.on_request = on_marking;
+    rig->port = rig_listen(rig, &options, &service);
+    http_thread_start(rig->http);
+    int ahead = client(rig);
+    int other = client(rig);
+    assert_served(ahead);
+    assert_served(other);
+    http_thread_post(rig->http, look_away, rig);
+    CHECK(sem_wait(&rig->looks_away) == 0);
+    int fds[MANY];
+    for (int i = 0; i < MANY; i++) {
+        say(ahead, NOW);
+        fds[i] = client(rig);
+    }
+    say(other, "GET /mark HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(sem_post(&rig->said) == 0);
+    struct answer answer = hear(other);
+    assert_in_range(marked.requests, 3, 2 + 1 + MANY / 10);
+    assert_in_range(marked.connections, 2, 2 + MANY / 2);
+    answer_free(&answer);
+    for (int i = 0; i < MANY; i++) {
+        answer = hear(ahead);
+        answer_free(&answer);
+        close(fds[i]);
+    }
+    close(ahead);
+    close(other);
+    void *context = rig;
+    teardown(&context);
+}
+
 /* ---- unix sockets ---- */
 
 static void
@@ -239,6 +298,7 @@ main(void)
         cmocka_unit_test(test_slow_head),
         cmocka_unit_test(test_slow_body),
         cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_everybody_has_a_turn),
         cmocka_unit_test(test_unix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
