@@ -22,7 +22,7 @@
 
 enum { TIMEOUT_MS = 3600000, ROWS_MAX = 100000 };
 
-#define LOOK_NS (200 * NS_PER_MS)
+#define LOOK_NS (200 * (int64_t)NS_PER_MS)
 
 struct drain {
     const char *counters;

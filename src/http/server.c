@@ -116,7 +116,6 @@ pool_destroy(struct http_pool *pool)
         http_connection_close(LIST_FIRST(&pool->connections));
     while (!LIST_EMPTY(&pool->listeners))
         http_listener_destroy(LIST_FIRST(&pool->listeners));
-    LIST_REMOVE(pool, link);
     free(pool);
 }
 
@@ -126,8 +125,10 @@ http_server_destroy(struct http_server *server)
     if (server == NULL)
         return;
     server->is_ending = true;
-    while (!LIST_EMPTY(&server->pools))
-        pool_destroy(LIST_FIRST(&server->pools));
+    for (struct http_pool *pool = LIST_FIRST(&server->pools), *next; pool != NULL; pool = next) {
+        next = LIST_NEXT(pool, link);
+        pool_destroy(pool);
+    }
     while (!LIST_EMPTY(&server->orphans)) { /* nobody answers them any more */
         struct http_connection *orphan = LIST_FIRST(&server->orphans);
         http_connection_hold(orphan);

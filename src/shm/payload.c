@@ -465,9 +465,9 @@ copy_tensor(struct payload_builder *builder, const struct payload_builder *from,
                                   .rank = entry->rank,
                                   .bytes = entry->bytes};
     memcpy(tensor.shape, entry->shape, sizeof(tensor.shape));
-    void *data;
+    void *data = NULL;
     enum status status = builder_add(builder, &tensor, &data, error);
-    if (status == STATUS_OK)
+    if (data != NULL)
         memcpy(data, arena_block(from->region, from->blocks[entry->block]) + entry->offset,
                entry->bytes);
     return status;

@@ -58,7 +58,7 @@ mesh_address_find(const struct config_mesh *config, int port, char address[MESH_
 {
     const char *listen = config->peers.items[0];
     const char *before = config->tls.certificate != NULL ? PEERS_TLS : "";
-    char host[NI_MAXHOST];
+    char host[NI_MAXHOST] = "";
     if (config->address != NULL && has_port(config->address)) {
         snprintf(address, MESH_ADDRESS_BYTES, "%s%s", before, config->address);
         return STATUS_OK;

@@ -61,7 +61,7 @@ tell(const struct mesh_status *status, struct told *told)
     size_t count = status->place_count;
     mmesh__model_status_info__init(&told->info);
     told->copies = calloc(count + 1, sizeof(*told->copies));
-    told->copy_list = calloc(count + 1, sizeof(*told->copy_list));
+    told->copy_list = calloc(count + 1, sizeof(Mmesh__ModelStatusInfo__ModelCopyInfo *));
     told->errors = calloc(count + 1, sizeof(*told->errors));
     CHECK(told->copies != NULL && told->copy_list != NULL && told->errors != NULL);
     for (size_t i = 0; i < count; i++) {

@@ -128,14 +128,14 @@ check_together(const struct mesh_listed *listed, struct error *error)
     for (uint32_t i = 0; i < listed->count; i++)
         sorted[i] = &listed->models[i];
     enum status status = STATUS_OK;
-    qsort(sorted, listed->count, sizeof(sorted[0]), by_model);
+    qsort(sorted, listed->count, sizeof(struct mesh_listed_model *), by_model);
     for (uint32_t i = 1; i < listed->count && status == STATUS_OK; i++)
         if (is_other_model(sorted[i - 1], sorted[i]))
             status = error_set(error, STATUS_INVALID_ARGUMENT,
                                "\"%.100s\" is in several entries, which must have the same " INFO
                                ", and all or none a " VMODEL " without " RETAIN,
                                sorted[i]->model);
-    qsort(sorted, listed->count, sizeof(sorted[0]), by_vmodel);
+    qsort(sorted, listed->count, sizeof(struct mesh_listed_model *), by_vmodel);
     for (uint32_t i = 1; i < listed->count && status == STATUS_OK; i++)
         if (is_other_target(sorted[i - 1], sorted[i]))
             status =

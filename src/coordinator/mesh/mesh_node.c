@@ -505,7 +505,7 @@ mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t
     char address[MESH_ADDRESS_BYTES] = "";
     enum status status = STATUS_OK;
     CHECK(queue_count >= 1 && queue_count <= QUEUES_MAX);
-    memcpy(node->queues, queues, queue_count * sizeof(queues[0]));
+    memcpy(node->queues, queues, queue_count * sizeof(struct rpc_queue *));
     node->queue_count = queue_count;
     if (is_shared(node))
         status = open_peers(node, start_ms, error);
@@ -602,12 +602,10 @@ mesh_node_report(struct mesh_node *node, const struct control_request *request,
                  struct control_call *call)
 {
     struct error error = ERROR_NONE;
-    if (node == NULL)
-        error_set(&error, STATUS_FAILED_PRECONDITION,
-                  "the node is in no mesh: its configuration has no `mesh`");
-    else if (node->store.store == NULL)
-        error_set(&error, STATUS_UNAVAILABLE, "the node is starting");
-    if (error.status != STATUS_OK) {
+    if (node == NULL || node->store.store == NULL) {
+        error_set(&error, node == NULL ? STATUS_FAILED_PRECONDITION : STATUS_UNAVAILABLE, "%s",
+                  node == NULL ? "the node is in no mesh: its configuration has no `mesh`"
+                               : "the node is starting");
         control_answer(call, &error, NULL);
         return;
     }

@@ -243,7 +243,7 @@ catalog_schedule(struct catalog *catalog)
     /* in the order in which they were begun; each may end, and leave the list, at once */
     struct model *begun[LOADS_MAX];
     uint32_t begun_count = catalog->begun_count;
-    memcpy(begun, catalog->begun, begun_count * sizeof(begun[0]));
+    memcpy(begun, catalog->begun, begun_count * sizeof(struct model *));
     for (uint32_t i = 0; i < begun_count; i++)
         if (begun[i]->phase == PHASE_ROOM)
             make_room(begun[i]);

@@ -71,6 +71,15 @@ take_out(struct order *order)
     order->next->prev = order->prev;
 }
 
+static struct order *
+take_first(struct order *list)
+{
+    struct order *order = list->next;
+    list->next = order->next;
+    order->next->prev = list;
+    return order;
+}
+
 struct seat *
 holder_seat(const struct holder *holder)
 {
@@ -113,10 +122,10 @@ add_holding(struct holder *holder, struct model *model)
         uint32_t room = holder->room == 0 ? 64 : holder->room;
         while (room <= model->number)
             room *= 2;
-        holder->holdings = realloc(holder->holdings, room * sizeof(*holder->holdings));
+        holder->holdings = realloc(holder->holdings, room * sizeof(struct holding *));
         CHECK(holder->holdings != NULL);
         memset(holder->holdings + holder->room, 0,
-               (room - holder->room) * sizeof(*holder->holdings));
+               (room - holder->room) * sizeof(struct holding *));
         holder->room = room;
     }
     struct holding *holding = calloc(1, sizeof(*holding));
@@ -321,8 +330,7 @@ end_load(struct holder *holder, struct holding *holding, const struct handshake_
 static void
 hear(struct holder *holder, const struct handshake_model_said *said)
 {
-    struct order *order = holder->sent.next;
-    take_out(order);
+    struct order *order = take_first(&holder->sent);
     holder->sent_count--;
     begin_head(holder);
     struct holding *holding = order->holding;
@@ -420,8 +428,9 @@ holder_is_late(const struct holder *holder, int64_t since_ns, struct model **mod
     const struct order *head = holder->sent.next;
     if (holder->sent_count == 0 || holder->head_since_ns > since_ns)
         return false;
-    *model = head->holding != NULL ? head->holding->model : head->prediction->model;
-    *loading = head->event == MODEL_LOAD && !head->holding->unwanted;
+    const struct holding *holding = head->holding;
+    *model = holding != NULL ? holding->model : head->prediction->model;
+    *loading = holding != NULL && head->event == MODEL_LOAD && !holding->unwanted;
     return true;
 }
 

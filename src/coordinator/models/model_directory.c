@@ -241,7 +241,7 @@ entry_have(struct model_directory *directory, const char *name)
     if (directory->entry_count == directory->entry_room) {
         directory->entry_room = directory->entry_room == 0 ? 64 : 2 * directory->entry_room;
         directory->entries =
-            realloc(directory->entries, directory->entry_room * sizeof(directory->entries[0]));
+            realloc(directory->entries, directory->entry_room * sizeof(struct entry *));
         CHECK(directory->entries != NULL);
     }
     size_t bytes = strlen(name) + 1;
@@ -249,7 +249,7 @@ entry_have(struct model_directory *directory, const char *name)
     CHECK(entry != NULL);
     memcpy(entry->name, name, bytes);
     struct entry **at = directory->entries + place;
-    memmove(at + 1, at, (directory->entry_count - place) * sizeof(*at));
+    memmove(at + 1, at, (directory->entry_count - place) * sizeof(struct entry *));
     *at = entry;
     directory->entry_count++;
     return entry;
@@ -265,7 +265,7 @@ entry_drop(struct model_directory *directory, struct entry *entry)
         if (directory->changes[i].entry == entry)
             directory->changes[i].entry = NULL;
     struct entry **at = directory->entries + place;
-    memmove(at, at + 1, (--directory->entry_count - place) * sizeof(*at));
+    memmove(at, at + 1, (--directory->entry_count - place) * sizeof(struct entry *));
     free(entry);
 }
 

@@ -287,7 +287,7 @@ read_data(struct reading *reading, const json_t *data, struct oip_json_tensor *t
 static enum status
 read_contents(struct reading *reading, const json_t *input, struct oip_json_tensor *tensor)
 {
-    const json_t *parameters;
+    const json_t *parameters = NULL;
     enum status status = own_parameters(reading, input, &parameters);
     if (status != STATUS_OK)
         return status;

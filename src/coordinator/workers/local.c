@@ -235,18 +235,19 @@ find_pipeline(const struct local *local, const char *name)
     return NULL;
 }
 
-/* The roster of the lane that serves. */
-static enum status
-find_roster(struct pipeline *pipeline, struct roster **roster, struct error *error)
+/* The roster of the lane that serves; NULL: there is none, and `error` says why. */
+static struct roster *
+find_roster(struct pipeline *pipeline, struct error *error)
 {
     const struct lane *lane = atomic_load(&pipeline->serving);
     if (atomic_load(&pipeline->draining) || pipeline->stopping)
-        return error_set(error, STATUS_UNAVAILABLE, "the node is stopping: it takes no requests");
-    if (lane == NULL || pipeline->rosters[lane->number]->stopping)
-        return error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\" is starting: try again",
-                         pipeline->name);
-    *roster = pipeline->rosters[lane->number];
-    return STATUS_OK;
+        error_set(error, STATUS_UNAVAILABLE, "the node is stopping: it takes no requests");
+    else if (lane == NULL || pipeline->rosters[lane->number]->stopping)
+        error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\" is starting: try again",
+                  pipeline->name);
+    else
+        return pipeline->rosters[lane->number];
+    return NULL;
 }
 
 static void
@@ -306,17 +307,16 @@ session_welcome(struct session *session, const struct roster *roster)
 static enum status
 session_bring_in(struct session *session, struct error *error)
 {
-    struct roster *roster = NULL;
     struct guest_owner owner = {on_lost, on_ends, on_ended, on_party_died, session};
-    enum status status = find_roster(session->pipeline, &roster, error);
-    if (status != STATUS_OK)
-        return status;
+    struct roster *roster = find_roster(session->pipeline, error);
+    if (roster == NULL)
+        return error->status;
     session->waits =
         session->region.fd < 0 || session->region_generation != roster->lane->region_generation;
     if (session->waits)
         return session_order(session, roster, error);
-    status = roster_guest_admit(roster, &session->wish, &owner, &session->region, &session->number,
-                                error);
+    enum status status = roster_guest_admit(roster, &session->wish, &owner, &session->region,
+                                            &session->number, error);
     if (status != STATUS_OK)
         return status;
     session->roster = roster;
@@ -369,9 +369,9 @@ static void
 on_ends(void *context)
 {
     struct session *session = context;
-    struct roster *roster = NULL;
     struct error error = ERROR_NONE;
-    if (session->taken && find_roster(session->pipeline, &roster, &error) == STATUS_OK)
+    const struct roster *roster = session->taken ? find_roster(session->pipeline, &error) : NULL;
+    if (roster != NULL)
         (void)!session_order(session, roster, &error);
 }
 
@@ -400,15 +400,14 @@ count_sessions(const struct local *local, const struct pipeline *pipeline)
 
 static enum status
 judge_hello(const struct session *session, const struct local_hello *hello,
-            struct pipeline **pipeline, struct error *error)
+            const struct pipeline *pipeline, struct error *error)
 {
     int64_t left_ns = penance_ns(session->local, session->uid, clock_now_ns());
     if (hello->version != LOCAL_VERSION)
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "the node speaks version %u, this client %u", LOCAL_VERSION,
                          hello->version);
-    *pipeline = find_pipeline(session->local, hello->pipeline);
-    if (*pipeline == NULL)
+    if (pipeline == NULL)
         return error_set(error, STATUS_NOT_FOUND, "this node serves no pipeline \"%s\"",
                          hello->pipeline);
     if (left_ns > DEATHS_MAX * FORGIVEN_NS)
@@ -416,15 +415,15 @@ judge_hello(const struct session *session, const struct local_hello *hello,
                          "too many workers died with requests of this user's local clients: try "
                          "again in %lld s",
                          (long long)((left_ns - DEATHS_MAX * FORGIVEN_NS) / NS_PER_S + 1));
-    uint32_t most = (*pipeline)->generation->config->local_clients;
+    uint32_t most = pipeline->generation->config->local_clients;
     if (most == 0)
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "pipeline \"%s\" takes no local clients: set local_clients",
-                         (*pipeline)->name);
-    if (count_sessions(session->local, *pipeline) >= most)
+                         pipeline->name);
+    if (count_sessions(session->local, pipeline) >= most)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED,
-                         "pipeline \"%s\" has its %u local clients (local_clients)",
-                         (*pipeline)->name, most);
+                         "pipeline \"%s\" has its %u local clients (local_clients)", pipeline->name,
+                         most);
     return STATUS_OK;
 }
 
@@ -432,12 +431,12 @@ static void
 on_hello(struct session *session, const struct local_hello *hello)
 {
     struct error error = ERROR_NONE;
-    struct pipeline *pipeline = NULL;
-    enum status status = judge_hello(session, hello, &pipeline, &error);
+    struct pipeline *pipeline = find_pipeline(session->local, hello->pipeline);
+    enum status status = judge_hello(session, hello, pipeline, &error);
     session->pipeline = pipeline;
     session->wish =
         (struct guest_wish){.slots = hello->slots, .message_bytes = hello->message_bytes};
-    if (status == STATUS_OK)
+    if (pipeline != NULL && status == STATUS_OK)
         session_try(session);
     else
         session_turn_away(session, &error);
