@@ -43,6 +43,7 @@ struct rpc_client_call {
     grpc_byte_buffer *sending; /* unary */
     grpc_status_code status;
     grpc_slice text;
+    struct error *refusal;     /* of an answer that could not be inflated; NULL: none */
     struct rpc_stream *stream; /* streams */
     struct rpc_tag tags[RPC_MADE_EVENTS];
 };
@@ -214,6 +215,19 @@ rpc_client_start(struct rpc_client *client, const struct rpc_client_request *req
 
 /* ---- events ---- */
 
+/* False: the message is none that the user can be given. */
+static bool
+inflate_received(struct rpc_client_call *call)
+{
+    struct error error;
+    error_clear(&error);
+    if (rpc_inflate(&call->received, call->client->message_bytes_max, &error) == STATUS_OK)
+        return true;
+    call->refusal = rpc_allocate(1, sizeof(*call->refusal));
+    *call->refusal = error;
+    return false;
+}
+
 static struct rpc_client_end
 end_of(struct rpc_client_call *call)
 {
@@ -225,6 +239,10 @@ end_of(struct rpc_client_call *call)
     };
     rpc_headers_from_core(call->client->queue, &call->initial, &call->trailing, &end.initial,
                           &end.trailers);
+    if (call->refusal != NULL) { /* the server's status may have come before we cancelled */
+        end.status = call->refusal->status;
+        end.text = (struct rpc_span){call->refusal->text, strlen(call->refusal->text)};
+    }
     if (call->kind == RPC_UNARY && end.status == STATUS_OK && call->received == NULL) {
         static const char text[] = "status OK without a response message";
         end.status = STATUS_INTERNAL;
@@ -237,13 +255,8 @@ static void
 call_tell_end(struct rpc_client_call *call)
 {
     struct rpc_client_end end = end_of(call);
-    struct error error;
-    error_clear(&error);
-    if (call->kind == RPC_UNARY && end.status == STATUS_OK &&
-        rpc_inflate(&call->received, call->client->message_bytes_max, &error) != STATUS_OK) {
-        end.status = error.status;
-        end.text = (struct rpc_span){error.text, strlen(error.text)};
-    }
+    if (call->kind == RPC_UNARY && end.status == STATUS_OK && !inflate_received(call))
+        end = end_of(call);
     if (call->kind != RPC_UNARY || end.status != STATUS_OK) {
         call->events->on_end(call->context, &end);
         return;
@@ -266,6 +279,7 @@ call_end(struct rpc_client_call *call)
     if (call->stream != NULL)
         rpc_stream_end(call->stream);
     grpc_slice_unref(call->text);
+    free(call->refusal);
     grpc_metadata_array_destroy(&call->initial);
     grpc_metadata_array_destroy(&call->trailing);
     grpc_call_unref(call->core);
@@ -320,11 +334,8 @@ call_on_received(struct rpc_client_call *call)
     }
     if (call->received == NULL)
         return; /* STATUS says why; `reading` stays set */
-    struct error error;
-    error_clear(&error);
-    if (rpc_inflate(&call->received, call->client->message_bytes_max, &error) != STATUS_OK) {
-        (void)grpc_call_cancel_with_status(call->core, (grpc_status_code)error.status, error.text,
-                                           NULL);
+    if (!inflate_received(call)) {
+        grpc_call_cancel(call->core, NULL);
         return; /* likewise; call_end destroys it */
     }
     struct rpc_delivery delivery;

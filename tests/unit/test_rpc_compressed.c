@@ -2,12 +2,12 @@
 /*
  * Compressed messages, over real sockets: good ones come as what they were; one that would become
  * larger than the limit is refused with the limit's name, and costs no more memory than the limit;
- * broken ones are refused; where compression is off all are. And the inflation by itself, where the
- * message comes a byte at a time.
+ * broken ones are refused; where compression is off all are. Answers likewise. And the inflation by
+ * itself, where the message comes a byte at a time.
  *
  * ctest: timeout=120 presets=dev,tsan because messages are inflated by other threads
  */
-#include "test_rpc_rig.h"
+#include "test_rpc_client_rig.h"
 
 #include <grpc/compression.h>
 #include <zlib.h>
@@ -276,13 +276,136 @@ test_byte_by_byte(void **state)
     free(data);
 }
 
+/* ---- answers ---- */
+
+/* A server that answers each call with the same compressed message. */
+struct liar {
+    grpc_server *server;
+    grpc_completion_queue *queue;
+    pthread_t thread;
+    char target[32];
+    const unsigned char *data;
+    size_t bytes;
+};
+
+static void
+liar_answer(struct liar *liar, grpc_call *call)
+{
+    grpc_metadata encoding = {
+        .key = grpc_slice_from_static_string(GRPC_COMPRESSION_REQUEST_ALGORITHM_MD_KEY),
+        .value = grpc_slice_from_static_string("gzip")};
+    grpc_byte_buffer *message = buffer_of(liar->data, liar->bytes, GRPC_COMPRESS_GZIP);
+    int cancelled;
+    grpc_op ops[] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
+                     {.op = GRPC_OP_SEND_MESSAGE},
+                     {.op = GRPC_OP_SEND_STATUS_FROM_SERVER},
+                     {.op = GRPC_OP_RECV_CLOSE_ON_SERVER}};
+    ops[0].data.send_initial_metadata.metadata = &encoding;
+    ops[0].data.send_initial_metadata.count = 1;
+    ops[1].data.send_message.send_message = message;
+    ops[3].data.recv_close_on_server.cancelled = &cancelled;
+    gpr_timespec never = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    CHECK(grpc_call_start_batch(call, ops, ARRAY_COUNT(ops), call, NULL) == GRPC_CALL_OK);
+    CHECK(grpc_completion_queue_next(liar->queue, never, NULL).tag == call);
+    grpc_byte_buffer_destroy(message);
+    grpc_call_unref(call);
+}
+
+/* Until it is shut down, one call after the other. */
+static void *
+liar_run(void *context)
+{
+    struct liar *liar = context;
+    gpr_timespec never = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    for (bool lives = true; lives;) {
+        grpc_call *call = NULL;
+        grpc_call_details details;
+        grpc_metadata_array metadata;
+        grpc_call_details_init(&details);
+        grpc_metadata_array_init(&metadata);
+        CHECK(grpc_server_request_call(liar->server, &call, &details, &metadata, liar->queue,
+                                       liar->queue, liar) == GRPC_CALL_OK);
+        grpc_event event = grpc_completion_queue_next(liar->queue, never, NULL);
+        lives = event.tag == liar && event.success != 0;
+        if (lives)
+            liar_answer(liar, call);
+        grpc_call_details_destroy(&details);
+        grpc_metadata_array_destroy(&metadata);
+    }
+    return NULL;
+}
+
+static void
+liar_start(struct liar *liar, const unsigned char *data, size_t bytes)
+{
+    *liar = (struct liar){.data = data, .bytes = bytes};
+    liar->queue = grpc_completion_queue_create_for_next(NULL);
+    liar->server = grpc_server_create(NULL, NULL);
+    grpc_server_register_completion_queue(liar->server, liar->queue, NULL);
+    grpc_server_credentials *insecure = grpc_insecure_server_credentials_create();
+    int port = grpc_server_add_http2_port(liar->server, "127.0.0.1:0", insecure);
+    grpc_server_credentials_release(insecure);
+    assert_true(port > 0);
+    snprintf(liar->target, sizeof(liar->target), "127.0.0.1:%d", port);
+    grpc_server_start(liar->server);
+    assert_int_equal(pthread_create(&liar->thread, NULL, liar_run, liar), 0);
+}
+
+static void
+liar_stop(struct liar *liar)
+{
+    gpr_timespec never = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    grpc_completion_queue *end = grpc_completion_queue_create_for_pluck(NULL);
+    grpc_server_shutdown_and_notify(liar->server, end, liar);
+    assert_int_equal(pthread_join(liar->thread, NULL), 0);
+    (void)grpc_completion_queue_pluck(end, liar, never, NULL);
+    grpc_server_destroy(liar->server);
+    grpc_completion_queue *queues[] = {end, liar->queue};
+    for (size_t i = 0; i < ARRAY_COUNT(queues); i++)
+        grpc_completion_queue_shutdown(queues[i]);
+    CHECK(grpc_completion_queue_next(liar->queue, never, NULL).type == GRPC_QUEUE_SHUTDOWN);
+    for (size_t i = 0; i < ARRAY_COUNT(queues); i++)
+        grpc_completion_queue_destroy(queues[i]);
+}
+
+/* A client gives no more memory to what it is answered than its own limit. */
+static void
+test_answer_too_large(void **state)
+{
+    (void)state;
+    size_t bytes;
+    struct liar liar;
+    unsigned char *bomb = compress_fill(0, BOMB_BYTES, GRPC_COMPRESS_GZIP, &bytes);
+    liar_start(&liar, bomb, bytes);
+    struct side *side = side_start();
+    struct rpc_client *client = client_open_with(side->queue, liar.target, RIG_LIMIT_BYTES);
+    static const enum rpc_kind kinds[] = {RPC_UNARY, RPC_BIDI_STREAM};
+    long before_kib = memory_kib_highest();
+    for (size_t i = 0; i < ARRAY_COUNT(kinds); i++) {
+        struct probe probe = {.side = side};
+        struct rpc_client_request request = probe_request(&probe, "/t.T/Any", kinds[i]);
+        rpc_client_start(client, &request, NULL);
+        assert_int_equal(probe_end(&probe), STATUS_RESOURCE_EXHAUSTED);
+        assert_int_equal(probe.messages, 0);
+    }
+    assert_true(memory_kib_highest() - before_kib < MEMORY_KIB_MAX);
+    rpc_client_destroy(client);
+    side_stop(side);
+    liar_stop(&liar);
+    free(bomb);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),         cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_broken),       cmocka_unit_test(test_too_large_in_a_stream),
-        cmocka_unit_test(test_byte_by_byte), cmocka_unit_test(test_off),
+        cmocka_unit_test(test_good),
+        cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_too_large_in_a_stream),
+        cmocka_unit_test(test_byte_by_byte),
+        cmocka_unit_test(test_off),
+        cmocka_unit_test(test_answer_too_large),
     };
     return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
 }
