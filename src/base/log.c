@@ -76,21 +76,25 @@ static struct writer {
     char buffer[BUFFER_BYTES];
 } writer = {.lock = PTHREAD_MUTEX_INITIALIZER, .state = WRITER_NONE};
 
-static void
+/* Returns how many lines could not be written. */
+static uint64_t
 write_out(const char *bytes, size_t count)
 {
+    uint64_t lost = 0;
     while (count > 0) {
         ssize_t written = write(STDERR_FILENO, bytes, count);
         if (written < 0 && errno == EAGAIN) { /* set by another process on this pipe */
             struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
             (void)poll(&out, 1, -1);
-        } else if (written < 0 && errno != EINTR) {
-            return; /* nowhere is left to report a failure */
+        } else if (written < 0 && errno != EINTR) { /* a full disk: the counter says so */
+            while (count > 0)
+                lost += bytes[--count] == '\n';
         } else if (written > 0) {
             bytes += written;
             count -= (size_t)written;
         }
     }
+    return lost;
 }
 
 static void
@@ -150,7 +154,7 @@ static void
 put(const char *line, size_t count)
 {
     if (atomic_load_explicit(&writer.state, memory_order_acquire) == WRITER_NONE) {
-        write_out(line, count);
+        (void)write_out(line, count);
         return;
     }
     (void)pthread_mutex_lock(&writer.lock);
@@ -190,7 +194,8 @@ writer_main(void *context)
             break;
         size_t count = take_lines(chunk);
         (void)pthread_mutex_unlock(&writer.lock);
-        write_out(chunk, count);
+        uint64_t lost = write_out(chunk, count);
+        atomic_fetch_add_explicit(&writer.dropped, lost, memory_order_relaxed);
         (void)pthread_mutex_lock(&writer.lock);
     }
     writer.writes = false;

@@ -38,7 +38,7 @@ enum status log_start(struct error *error) WARN_UNUSED;
 /* Waits until all is written, but no longer than `timeout_ns`; what is left then, and what still
  * comes, is not written. Once only; without log_start there is nothing to do. */
 void log_stop(int64_t timeout_ns);
-/* How many lines found the buffer full. */
+/* How many lines found the buffer full, or could not be written. */
 uint64_t log_dropped(void);
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)

@@ -3,7 +3,7 @@
  * The log never waits for its reader. stderr is a pipe that nobody reads: as many lines as do not
  * fit are written without blocking, the surplus is counted, and when the pipe is read again every
  * line that was kept comes whole and in order, and one line tells how many are missing. A log whose
- * reader never comes back ends within its bound.
+ * reader never comes back ends within its bound. What a full disk does not take is counted too.
  */
 #include "base/log.h"
 
@@ -21,7 +21,7 @@
 
 #include "base/clock.h"
 
-enum { LINES = 6000, PADDING = 100 }; /* more than buffer and pipe take */
+enum { FEW = 10, LINES = 6000, PADDING = 100 }; /* LINES: more than buffer and pipe take */
 
 struct rig {
     int kept_stderr;
@@ -93,16 +93,17 @@ test_full_pipe_blocks_nobody(void **state)
     struct rig rig;
     struct error error = ERROR_NONE;
     log_init("test", LOG_INFO);
+    uint64_t before = log_dropped();
     open_pipe(&rig);
     assert_int_equal(log_start(&error), STATUS_OK);
     for (int i = 0; i < LINES; i++)
         log_info("line number=%d padding=%0*d", i, PADDING, 0);
-    uint64_t dropped = log_dropped();
+    uint64_t dropped = log_dropped() - before;
     assert_true(dropped > 0 && dropped < LINES);
     struct seen seen = read_all(rig.pipe[0]);
     assert_int_equal(seen.lines + seen.told, LINES);
     assert_int_equal(seen.told, dropped);
-    assert_int_equal(log_dropped(), dropped);
+    assert_int_equal(log_dropped() - before, dropped);
 
     for (int i = 0; i < LINES; i++)
         log_info("line number=%d padding=%0*d", i, PADDING, 0);
@@ -111,9 +112,33 @@ test_full_pipe_blocks_nobody(void **state)
     close_pipe(&rig);
 }
 
+static void
+test_full_disk_is_counted(void **state)
+{
+    (void)state;
+    struct error error = ERROR_NONE;
+    log_init("test", LOG_INFO);
+    uint64_t before = log_dropped();
+    int kept = dup(STDERR_FILENO);
+    int full = open("/dev/full", O_WRONLY);
+    assert_true(kept >= 0 && full >= 0);
+    assert_int_equal(dup2(full, STDERR_FILENO), STDERR_FILENO);
+    assert_int_equal(log_start(&error), STATUS_OK);
+    for (int i = 0; i < FEW; i++)
+        log_info("line number=%d", i);
+    log_stop(60 * NS_PER_S);
+    assert_int_equal(dup2(kept, STDERR_FILENO), STDERR_FILENO);
+    close(kept);
+    close(full);
+    assert_int_equal(log_dropped() - before, FEW);
+}
+
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_full_pipe_blocks_nobody)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_full_disk_is_counted),
+        cmocka_unit_test(test_full_pipe_blocks_nobody),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
