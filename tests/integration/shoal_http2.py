@@ -15,7 +15,7 @@ from shoal_fixture import WAIT_SECONDS
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
-INITIAL_WINDOW_SIZE = 4
+MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE = 3, 4
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
@@ -46,6 +46,9 @@ class Http2:
             self.socket = socket.create_connection(address, WAIT_SECONDS, source)
         self.socket.settimeout(WAIT_SECONDS)
         self.next_stream = 1
+        self.stream_room = 65535  # of a new stream
+        self.rooms = {0: 65535}  # what may be sent: of the connection, and streams that send_body knows
+        self.ended = set()
         settings = struct.pack(">HI", INITIAL_WINDOW_SIZE, window)
         self.send(PREFACE + frame(SETTINGS, 0, 0, settings)
                   + (frame(SETTINGS, ACK, 0) if acknowledge else b""))
@@ -72,6 +75,20 @@ class Http2:
             self.send(frame(HEADERS, END_HEADERS, stream, block)
                       + frame(DATA, END_STREAM, stream, body))
         return self.next_stream - 2
+
+    def send_body(self, stream, body):
+        """A message that may be larger than the windows, the stream's end behind it. Reads what comes
+        meanwhile; gives up when the other side ends the stream."""
+        self.rooms[stream] = self.stream_room
+        while body and stream in self.rooms:
+            count = min(len(body), self.rooms[0], self.rooms[stream], 16384)
+            if count <= 0:
+                self.answer_ping(*self.read_frame())
+                continue
+            self.send(frame(DATA, 0 if len(body) > count else END_STREAM, stream, body[:count]))
+            body = body[count:]
+            self.rooms[0] -= count
+            self.rooms[stream] -= count
 
     def open_window(self, stream):
         self.send(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", 65535)))
@@ -102,16 +119,36 @@ class Http2:
     def read_frame(self):
         head = self.read_exactly(9)
         kind, flags, stream = struct.unpack(">BBI", head[3:])
-        return kind, flags, stream, self.read_exactly(int.from_bytes(head[:3], "big"))
+        payload = self.read_exactly(int.from_bytes(head[:3], "big"))
+        if kind == WINDOW_UPDATE and stream in self.rooms:
+            self.rooms[stream] += int.from_bytes(payload, "big")
+        elif kind == SETTINGS and not flags & ACK:
+            found = dict(struct.iter_unpack(">HI", payload)).get(INITIAL_WINDOW_SIZE, 65535)
+            for each in self.rooms.keys() - {0}:
+                self.rooms[each] += found - self.stream_room
+            self.stream_room = found
+        elif kind == RST_STREAM or (kind in (DATA, HEADERS) and flags & END_STREAM):
+            self.ended.add(stream)
+            self.rooms.pop(stream, None)
+        return kind, flags, stream, payload
+
+    def answer_ping(self, kind, flags, _, payload):
+        if kind == PING and not flags & ACK:
+            self.send(frame(PING, ACK, 0, payload))
+
+    def read_settings(self):
+        """The other side's settings, by number."""
+        while True:
+            kind, flags, _, payload = self.read_frame()
+            if kind == SETTINGS and not flags & ACK:
+                return dict(struct.iter_unpack(">HI", payload))
 
     def wait_end(self, stream):
         """Reads until the stream has ended, and answers pings; the data that came."""
         data = b""
-        while True:
+        while stream not in self.ended:
             kind, flags, of, payload = self.read_frame()
-            if kind == PING and not flags & ACK:
-                self.send(frame(PING, ACK, 0, payload))
+            self.answer_ping(kind, flags, of, payload)
             if of == stream and kind == DATA:
                 data += payload
-            if of == stream and (kind == RST_STREAM or flags & END_STREAM):
-                return data
+        return data

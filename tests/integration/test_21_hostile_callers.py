@@ -7,42 +7,19 @@ is timed: each wait is for what is sure to happen. ctest: timeout=240
 """
 
 import re
-import subprocess
 import threading
 import time
 import unittest
 
+import shoal_attacks
 import shoal_fixture
+from shoal_attacks import INFER, X, Limited, infer_bytes
 from shoal_client import INFERENCE, Client, failure
 from shoal_fixture import Shoald, node, pipeline, stage, wait_until
-from shoal_http2 import (DATA, END_HEADERS, HEADERS, RST_STREAM, Http2, frame, grpc_message,
-                         request_headers)
+from shoal_http2 import Http2
 from shoal_rest import ANY_PORT, Rest, port_of
 
-INFER = f"/{INFERENCE}/ModelInfer"
 LIVE = f"/{INFERENCE}/ServerLive"
-X = ("x", "INT32", [1], bytes(4))
-
-
-class Limited(Shoald):
-    """A daemon on a free port, that may open only so many descriptors."""
-
-    def __init__(self, config, descriptors):
-        self.port = shoal_fixture.free_port()
-        super().__init__(config, listen=[f"127.0.0.1:{self.port}"])
-        self.target = f"127.0.0.1:{self.port}"
-        self.command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *self.command]
-
-    def limit(self, descriptors):
-        subprocess.run(["prlimit", f"--pid={self.pid}", f"--nofile={descriptors}:"], check=True)
-
-    def wait_node(self, condition, what):
-        return wait_until(lambda: condition(self.stat()), lambda: f"{what}: {self.stat()}")
-
-
-def infer_bytes(client):
-    fields = client.infer_fields("echo", [X])
-    return client.type("inference.ModelInferRequest")(**fields).SerializeToString()
 
 
 class TestConnections(unittest.TestCase):
@@ -109,13 +86,14 @@ class TestFloods(unittest.TestCase):
     config = node(pipeline("echo", stage("libecho.so"), slots=64), message_mib=1)
     MEMORY_KIB = 200 << 10  # more than an attack may take, far less than 100,000 streams do
 
-    def flood(self, attack):
+    def flood(self, attack, streams):
         with Limited(self.config, 1024) as shoald, Client(shoald.target) as client:
             client.infer_raw("echo", X)
             before = self.memory_kib(shoald, "VmRSS")
             times = []
             with Http2(("127.0.0.1", shoald.port), acknowledge=False) as hostile:
-                sender = threading.Thread(target=self.send, args=(hostile, attack))
+                sender = threading.Thread(target=shoal_attacks.send_flood,
+                                          args=(hostile, attack, streams))
                 sender.start()
                 while sender.is_alive() or shoald.stat()["grpc_cut"] == 0:
                     begun = time.monotonic()
@@ -135,33 +113,14 @@ class TestFloods(unittest.TestCase):
         status = shoal_fixture.read_proc(shoald.pid, "status")
         return int(re.search(rf"{name}:\s+(\d+)", status).group(1))
 
-    @staticmethod
-    def send(hostile, attack):
-        try:
-            for data in attack(hostile):
-                hostile.send(data)
-        except OSError:
-            pass  # disconnected, as it should be
-
     def test_settings_never_acknowledged(self):
-        block = request_headers(INFER)
-        self.flood(lambda hostile: (
-            b"".join(frame(HEADERS, END_HEADERS, stream, block) for stream in hostile.streams(500))
-            for _ in range(200)))
+        self.flood(shoal_attacks.settings_never_acknowledged, 100_000)
 
     def test_rapid_reset(self):
-        block = request_headers(INFER)
-        reset = (8).to_bytes(4, "big")
-        self.flood(lambda hostile: (
-            b"".join(frame(HEADERS, END_HEADERS, stream, block) + frame(RST_STREAM, 0, stream, reset)
-                     for stream in hostile.streams(500)) for _ in range(1000)))
+        self.flood(shoal_attacks.rapid_reset, 500_000)
 
     def test_half_sent_messages(self):
-        block = request_headers(INFER)
-        part = grpc_message(bytes(2000))[:1000]
-        self.flood(lambda hostile: (
-            b"".join(frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, 0, stream, part)
-                     for stream in hostile.streams(100)) for _ in range(500)))
+        self.flood(shoal_attacks.half_sent_messages, 50_000)
 
 
 class TestAnswersNotTaken(unittest.TestCase):

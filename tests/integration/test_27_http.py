@@ -6,13 +6,14 @@ requests are answered all the same. Seen by the order of answers and by counters
 ctest: timeout=240
 """
 
+import contextlib
 import resource
 import select
-import socket
 import unittest
 
 import shoal_fixture
-from shoal_fixture import WAIT_SECONDS, Shoald, node, pipeline, stage, wait_until
+from shoal_attacks import idle_sockets, large_json, raise_descriptors
+from shoal_fixture import Shoald, node, pipeline, stage, wait_until
 from shoal_rest import ANY_PORT, Rest, tensor
 
 IDLE_EACH = 1000
@@ -41,16 +42,12 @@ class TestNeighbours(unittest.TestCase):
                 self.assertEqual(client.get(path).code, 200, (service, path))
 
     def test_idle_crowd(self):
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
-        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, raise_descriptors())
         ports = start(self)
         with Rest(ports["probes"]) as kept:
             self.assertEqual(kept.get("/live").code, 200)
             for service in ("http", "metrics"):
-                for _ in range(IDLE_EACH):
-                    self.enterContext(socket.create_connection(("127.0.0.1", ports[service]),
-                                                               WAIT_SECONDS))
+                idle_sockets(self.enterContext(contextlib.ExitStack()), ports[service], IDLE_EACH)
             self.assert_all_answer(ports)
             wait_until(lambda: self.figure("http_evicted") > 0, "idle connections to give way")
             self.assertEqual(self.figure("http_refused"), 0)
@@ -62,8 +59,7 @@ class TestNeighbours(unittest.TestCase):
         before = self.figure("http_large_bodies")
         with Rest(ports["http"]) as small, Rest(ports["probes"]) as probe:
             large = [self.enterContext(Rest(ports["http"])) for _ in range(LARGE_COUNT)]
-            body = (b'{"inputs":[{"name":"x","datatype":"INT8","shape":[%d],"data":[' % LARGE_ELEMENTS +
-                    b"1," * (LARGE_ELEMENTS - 1) + b"1]}]}")
+            body = large_json(LARGE_ELEMENTS)
             for one in large:
                 one.send("POST", "/v2/models/echo/infer", body)
             wait_until(lambda: self.figure("http_large_bodies") == before + LARGE_COUNT,
@@ -80,8 +76,7 @@ class TestNeighbours(unittest.TestCase):
         """One that is being read, and one that waits: one more gets 429."""
         ports = start(self, http_large_kib=1, http_large_waiting=1)
         large = [self.enterContext(Rest(ports["http"])) for _ in range(LARGE_COUNT)]
-        body = (b'{"inputs":[{"name":"x","datatype":"INT8","shape":[%d],"data":[' % LARGE_ELEMENTS +
-                b"1," * (LARGE_ELEMENTS - 1) + b"1]}]}")
+        body = large_json(LARGE_ELEMENTS)
         for one in large:
             one.send("POST", "/v2/models/echo/infer", body)
         codes = [one.receive().code for one in large]

@@ -4,59 +4,19 @@ SIGHUP while a reload is under way, a second SIGTERM, workers that are stopped o
 ctest: timeout=240 presets=dev
 """
 
-import fcntl
 import os
 import re
-import resource
 import signal
-import subprocess
-import sys
-import threading
 import unittest
 
 import shoal_fixture
+from shoal_attacks import (NotPossible, Unread, library_stands_still, limit_descriptors, puppet,
+                           rascal)
 from shoal_client import Client, failure, said
 from shoal_ctl import NEGATIVE, shoalctl
 from shoal_fixture import Shoald, children, is_alive, node, pipeline, stage, wait_until
 
-PIPE_BYTES = 4096
 HOUR_MS = 3600 * 1000
-
-
-class Unread(Shoald):
-    """Its log goes into the smallest pipe there is, and is read only while `reads` is set."""
-
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        self.reads = threading.Event()
-        self.reads.set()
-
-    def read(self, stream):
-        fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        while self.reads.wait() and (data := stream.readline()):
-            self.lines.append(data.decode(errors="replace").rstrip("\n"))
-        stream.close()
-
-
-# Stops threads of another process, and no other one of it, by tracing them, until it is killed.
-STAND_STILL = """
-import ctypes, sys
-SEIZE, INTERRUPT = 0x4206, 0x4207
-ptrace = ctypes.CDLL(None).ptrace
-ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
-done = [ptrace(SEIZE, int(task), None, None) or ptrace(INTERRUPT, int(task), None, None)
-        for task in sys.argv[1:]]
-print("refused" if any(done) else "stopped", flush=True)
-sys.stdin.read()
-"""
-
-
-def rascal(**keys):
-    return stage("librascal.so", params={"folder": ".", **keys.pop("params", {})}, **keys)
-
-
-def puppet(**keys):
-    return stage("libpuppet.so", params={"folder": "."}, **keys)
 
 
 class SupervisionTest(unittest.TestCase):
@@ -165,18 +125,13 @@ class TestTermination(SupervisionTest):
         """A thread of gRPC's stands still when the node has drained: it ends within its bound."""
         shoald, client = self.start(puppet(), drain_timeout_ms=1000)
         self.check_serves(client)
-        library = [int(task) for task in os.listdir(f"/proc/{shoald.pid}/task")
-                   if not shoal_fixture.read_proc(f"{shoald.pid}/task/{task}", "comm")
-                   .startswith(("shoald", "jemalloc"))]
-        self.assertTrue(library)
-        with subprocess.Popen([sys.executable, "-c", STAND_STILL, *map(str, library)],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tracer:
-            if tracer.stdout.readline() != b"stopped\n":
-                self.skipTest("no ptrace here")
-            shoald.signal(signal.SIGTERM)
-            shoald.wait_log("drained left_in_flight=0")
-            shoald.wait_log("exit_forced code=3")
-            tracer.kill()
+        try:
+            with library_stands_still(shoald.pid):
+                shoald.signal(signal.SIGTERM)
+                shoald.wait_log("drained left_in_flight=0")
+                shoald.wait_log("exit_forced code=3")
+        except NotPossible as why:
+            self.skipTest(why)
         self.assertEqual(shoald.wait_exit(), 3)
 
 
@@ -187,14 +142,10 @@ def descriptors(pid):
 class TestScarcity(SupervisionTest):
     """The node's own want of descriptors is not the modelet's fault."""
 
-    def limit_descriptors(self, shoald, count):
-        _, hard = resource.prlimit(shoald.pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(shoald.pid, resource.RLIMIT_NOFILE, (count or hard, hard))
-
     def test_a_start_is_postponed(self):
         shoald, client = self.start(rascal(quarantine_deaths=3, quarantine_ms=HOUR_MS))
         self.check_serves(client)
-        self.limit_descriptors(shoald, 12)
+        limit_descriptors(shoald.pid, 12)
         os.kill(shoald.workers("p")[0].pid, signal.SIGKILL)
         shoald.wait_log('worker_start_postponed pipeline=p stage=rascal worker=0 error=".*'
                         'Too many open files"')
@@ -202,7 +153,7 @@ class TestScarcity(SupervisionTest):
         code, text = failure(client.tell("echo x", "p"))
         self.assertEqual(code.name, "UNAVAILABLE")
         self.assertIn("not started, because shoald could not", text)
-        self.limit_descriptors(shoald, None)
+        limit_descriptors(shoald.pid, 0)
         wait_until(lambda: client.call("ModelReady", name="p").ready, "the successor")
         self.check_serves(client)
         self.assertNotIn("stage_quarantined", shoald.stderr)
@@ -213,7 +164,7 @@ class TestScarcity(SupervisionTest):
         shoald, client = self.start(rascal(workers=4))
         self.check_serves(client)
         used = descriptors(shoald.pid)
-        self.limit_descriptors(shoald, used[-1] + 1)
+        limit_descriptors(shoald.pid, used[-1] + 1)
         holes = set(range(used[-1])) - set(used)
         self.assertLess(len(holes), 6, "the limit leaves room for a start")
         for worker in shoald.workers("p"):

@@ -4,37 +4,16 @@ a node that may not have what it needs, a cgroup with less memory than the arena
 ctest: timeout=240 presets=dev
 """
 
-import contextlib
 import os
-import pathlib
 import signal
 import subprocess
 import time
 import unittest
 
 import shoal_fixture
-from shoal_client import Client, bytes_element, outcome
-from shoal_fixture import BIN, Shoald, node, pipeline, read_proc, stage
-
-MIB = 1 << 20
-
-
-def rascal(**keys):
-    return stage("librascal.so", params={"folder": "."}, **keys)
-
-
-class Caller(Client):
-    """Says who it is with every call."""
-
-    def __init__(self, target, name):
-        super().__init__(target)
-        self.metadata = (("shoal-caller", name),)
-
-    def tell(self, text, model="p", timeout=shoal_fixture.WAIT_SECONDS):
-        request, stub = self.stub("ModelInfer")
-        fields = self.infer_fields(model, [("say", "BYTES", [1], bytes_element(text))])
-        return stub.future(request(**fields), timeout=timeout, metadata=self.metadata)
-
+from shoal_attacks import MIB, Caller, NotPossible, in_group, memory_group, puppet, rascal
+from shoal_client import Client, outcome
+from shoal_fixture import BIN, Shoald, node, pipeline, read_proc
 
 class TestPoison(unittest.TestCase):
     ROUNDS, GOOD = 12, 200
@@ -76,7 +55,7 @@ class TestStall(unittest.TestCase):
     def test_forecasts_recover(self):
         """Node and worker stand still for seconds in the middle of a run: nobody who comes after that
         is refused for it, however little is known of runs."""
-        config = node(pipeline("p", stage("libpuppet.so", params={"folder": "."}), slots=256),
+        config = node(pipeline("p", puppet(), slots=256),
                       message_mib=1)
         for known in (0, 1, 2, 4, 8):
             with self.subTest(known), Shoald(config) as shoald, Client(shoald.target) as client:
@@ -132,73 +111,42 @@ class TestLimits(unittest.TestCase):
                 self.assertIn(f"this process may open {count} files, and this configuration needs", text)
 
 
-def own_group():
-    """Path of this process's memory cgroup, and the name of its limit; None: there is none."""
-    for line in read_proc("self", "cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        roots = {"memory": ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-                 "": ("/sys/fs/cgroup", "memory.max")}
-        if controllers in roots:
-            root, name = roots[controllers]
-            group = pathlib.Path(root + path)
-            if (group / name).exists():
-                return group, name
-    return None
-
-
 class TestCgroup(unittest.TestCase):
     LIMIT_MIB = 160
 
-    @contextlib.contextmanager
     def group(self):
-        found = own_group()
-        if found is None:
-            self.skipTest("no memory cgroup can be seen here")
-        parent, name = found
-        group = parent / f"shoal-test-{os.getpid()}"
         try:
-            group.mkdir()
-            (group / name).write_text(str(self.LIMIT_MIB * MIB))
-        except OSError as error:
-            if group.exists():
-                group.rmdir()
-            self.skipTest(f"no cgroup can be made here: {error}")
-        try:
-            yield group
-        finally:
-            shoal_fixture.wait_until(lambda: (group / "cgroup.procs").read_text() == "",
-                                     "the group to be empty")
-            group.rmdir()
+            return self.enterContext(memory_group(self.LIMIT_MIB * MIB))
+        except NotPossible as why:
+            return self.skipTest(why)
 
     def limited(self, group, *pipelines):
         shoald = Shoald(node(*pipelines, message_mib=8))
         self.addCleanup(shoald.discard)
-        shoald.command = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh",
-                          *shoald.command]
-        return shoald
+        return in_group(group, shoald)
 
     def test_default_arenas_shrink(self):
-        with self.group() as group:
-            shoald = self.limited(group, pipeline("p", rascal(), slots=64),
-                                  pipeline("q", rascal(), slots=64))
-            with shoald:
-                for name in "pq":
-                    shoald.wait_log(f"arena_shrunk pipeline={name} ")
-                served = [shoald.wait_log(f"pipeline_serving pipeline={name} .* bytes=([0-9]+)")
-                          for name in "pq"]
-                self.assertLessEqual(sum(int(match[1]) for match in served), self.LIMIT_MIB * MIB // 2)
-                with Client(shoald.target) as client:
-                    self.assertTrue(client.call("ModelReady", name="p").ready)
-                for worker in shoald.workers():
-                    self.assertEqual(int(read_proc(worker.pid, "oom_score_adj")), 500)
+        group = self.group()
+        shoald = self.limited(group, pipeline("p", rascal(), slots=64),
+                              pipeline("q", rascal(), slots=64))
+        with shoald:
+            for name in "pq":
+                shoald.wait_log(f"arena_shrunk pipeline={name} ")
+            served = [shoald.wait_log(f"pipeline_serving pipeline={name} .* bytes=([0-9]+)")
+                      for name in "pq"]
+            self.assertLessEqual(sum(int(match[1]) for match in served), self.LIMIT_MIB * MIB // 2)
+            with Client(shoald.target) as client:
+                self.assertTrue(client.call("ModelReady", name="p").ready)
+            for worker in shoald.workers():
+                self.assertEqual(int(read_proc(worker.pid, "oom_score_adj")), 500)
 
     def test_given_sizes_are_refused(self):
-        with self.group() as group:
-            shoald = self.limited(group, pipeline("p", rascal(), slots=64, arena_mib=100),
-                                  pipeline("q", rascal(), slots=64, arena_mib=100))
-            self.assertEqual(shoald.start().wait_exit(), 2, shoald.stderr)
-            self.assertRegex(shoald.stderr, r"shared memory of 2 pipelines takes [12]\d\d MiB, and the "
-                             rf"cgroup allows this node {self.LIMIT_MIB} MiB in all: lower `arena_mib`")
+        group = self.group()
+        shoald = self.limited(group, pipeline("p", rascal(), slots=64, arena_mib=100),
+                              pipeline("q", rascal(), slots=64, arena_mib=100))
+        self.assertEqual(shoald.start().wait_exit(), 2, shoald.stderr)
+        self.assertRegex(shoald.stderr, r"shared memory of 2 pipelines takes [12]\d\d MiB, and the "
+                         rf"cgroup allows this node {self.LIMIT_MIB} MiB in all: lower `arena_mib`")
 
 
 if __name__ == "__main__":
