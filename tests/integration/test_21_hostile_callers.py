@@ -16,7 +16,7 @@ import shoal_fixture
 from shoal_attacks import INFER, X, Limited, infer_bytes
 from shoal_client import INFERENCE, Client, failure
 from shoal_fixture import Shoald, node, pipeline, stage, wait_until
-from shoal_http2 import Http2
+from shoal_http2 import MAX_CONCURRENT_STREAMS, Http2
 from shoal_rest import ANY_PORT, Rest, port_of
 
 LIVE = f"/{INFERENCE}/ServerLive"
@@ -58,6 +58,13 @@ class TestConnections(unittest.TestCase):
             shoald.wait_node(lambda stat: stat["grpc_refused"] == 12, "12 refused")
             for one in crowd:
                 one.socket.close()
+
+    def test_streams_of_the_configuration(self):
+        for keys, streams in (({}, 1024), ({"streams_per_connection_max": 3}, 3)):
+            config = node(pipeline("echo", stage("libecho.so"), slots=8), message_mib=1, **keys)
+            with self.subTest(streams), Limited(config, 1024) as shoald, \
+                    Http2(("127.0.0.1", shoald.port)) as caller:
+                self.assertEqual(caller.read_settings()[MAX_CONCURRENT_STREAMS], streams)
 
     def test_lack_of_descriptors(self):
         """None is left: the node says that it is not ready, and goes on when there are some again."""

@@ -143,6 +143,7 @@ static const struct {
     {KEY_MESH_CLEARANCE, "-1", "0", "86400000", "86400001", "0 to 86400000 ms"},
     {KEY_CONNECTIONS_MAX, "0", "1", "65535", "65536", "1 to 65535"},
     {KEY_CONNECTIONS_PER_PEER_MAX, "-1", "0", "65535", "65536", "0 to 65535"},
+    {KEY_STREAMS_PER_CONNECTION_MAX, "0", "1", "65535", "65536", "1 to 65535 calls"},
     {KEY_SEND_TIMEOUT_MS, "-1", "0", "3600000", "3600001", "0 to 3600000 ms"},
     {KEY_MODELS_CONCURRENCY, "0", "1", "64", "65", "1 to 64 models"},
     {KEY_MODELS_TIMEOUT, "0", "1", "3600000", "3600001", "1 to 3600000 ms"},
@@ -607,6 +608,7 @@ test_defaults(void **state)
     assert_string_equal(config.compression, "on");
     assert_int_equal(config.connections_max, 2048);
     assert_int_equal(config.connections_per_peer_max, 0);
+    assert_int_equal(config.streams_per_connection_max, 1024);
     assert_int_equal(config.send_timeout_ns, INT64_C(10000000000));
     assert_int_equal(config.drain_timeout_ns, INT64_C(30000000000));
     assert_int_equal(config.keepalive_time_ns, INT64_C(60000000000));

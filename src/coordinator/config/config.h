@@ -205,6 +205,7 @@ struct config {
     char *compression;        /* "on" or "off"; NULL: on */
     uint32_t connections_max; /* of each address; and of one machine, 0: half of that */
     uint32_t connections_per_peer_max;
+    uint32_t streams_per_connection_max;
     int64_t send_timeout_ns;
     int64_t drain_timeout_ns; /* grace between SIGTERM and stopping the workers */
     int64_t keepalive_time_ns;

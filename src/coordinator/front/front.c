@@ -28,8 +28,7 @@ enum {
      * that is armed costs something at every event. */
     ARMED_CALLS = 64,
     ARMED_CALLS_OTHER = 16,
-    HOT_BOUND_MAX = 4,             /* methods of pipelines that have armed calls of their own */
-    CONCURRENT_STREAMS_MAX = 1024, /* 13 KB each before anything is known of them: rpc/flood.c */
+    HOT_BOUND_MAX = 4, /* methods of pipelines that have armed calls of their own */
     METADATA_BYTES_MAX = 64 * 1024
 };
 
@@ -663,7 +662,7 @@ server_options(struct front *front)
         .connections_max = config->connections_max,
         .connections_per_peer_max = config->connections_per_peer_max,
         .send_timeout_ns = config->send_timeout_ns,
-        .concurrent_streams_max = CONCURRENT_STREAMS_MAX,
+        .concurrent_streams_max = config->streams_per_connection_max,
         .armed_calls = ARMED_CALLS,
         .armed_calls_other = ARMED_CALLS_OTHER,
         .keepalive_time_ns = config->keepalive_time_ns,
