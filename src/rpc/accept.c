@@ -412,8 +412,10 @@ static int64_t
 look_for_floods(struct rpc_acceptor *acceptor)
 {
     struct rpc_server *server = acceptor->server;
+    struct rpc_figures figures = rpc_acceptor_figures(acceptor);
     struct rpc_call_counts counts = {
-        .connections = rpc_acceptor_figures(acceptor).connections,
+        .connections = figures.connections,
+        .accepted = figures.accepted,
         .released = atomic_load_explicit(&server->released, memory_order_relaxed)};
     counts.arrived = atomic_load_explicit(&server->arrived, memory_order_relaxed);
     return rpc_flood_look(server->flood, acceptor, &counts);

@@ -18,12 +18,12 @@
  */
 #include <grpc/grpc.h>
 #include <grpc/support/alloc.h>
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/memory.h"
 #include "rpc/internal.h"
 
 enum {
@@ -32,9 +32,11 @@ enum {
     NODE_CONNECTIONS = 16,
     SOCKETS_PER_PAGE = 100,
     STREAMS_DEFAULT = 4096, /* where the server has no limit */
-    BUSY_MS = 20,
+    NEW_MS = 5,
+    BUSY_MS = 10,
     IDLE_MS = 50,
-    BUSY_CALLS = 16, /* between two looks: less is no traffic */
+    NEW_FOR_MS = 1000, /* floods begin soon, as whoever was cut connects again */
+    BUSY_CALLS = 16,   /* between two looks: less is no traffic */
     TRIM_MS = 1000,
 };
 
@@ -43,6 +45,8 @@ struct rpc_flood {
     uint64_t streams_max;
     uint64_t begun;    /* of the last look */
     uint64_t harmless; /* calls not shown, when all connections were looked at */
+    uint64_t accepted; /* connections, likewise */
+    int64_t new_ns;    /* when one was new last */
     int64_t next_ns;
     int64_t trim_ns; /* 0: nothing is to be given back */
 };
@@ -174,17 +178,32 @@ look_at_connections(struct crowd *crowd)
 
 /* ---- all of them ---- */
 
+/* Until the next look. */
+static int64_t
+pause_ns(const struct rpc_flood *flood, int64_t now_ns, bool is_busy)
+{
+    if (now_ns - flood->new_ns < NEW_FOR_MS * (int64_t)NS_PER_MS)
+        return NEW_MS * (int64_t)NS_PER_MS;
+    return (is_busy ? BUSY_MS : IDLE_MS) * (int64_t)NS_PER_MS;
+}
+
 int64_t
 rpc_flood_look(struct rpc_flood *flood, struct rpc_acceptor *acceptor,
                const struct rpc_call_counts *counts)
 {
     struct crowd crowd = {.flood = flood, .acceptor = acceptor, .now_ns = clock_now_ns()};
     if (flood->trim_ns != 0 && crowd.now_ns >= flood->trim_ns) {
-        (void)malloc_trim(0);
+        memory_give_back();
         flood->trim_ns = 0;
     }
     if (counts->connections == 0)
         return flood->trim_ns != 0 ? flood->trim_ns : TIME_NEVER_NS;
+    if (counts->accepted != flood->accepted) {
+        flood->new_ns = crowd.now_ns;
+        int64_t soon_ns = crowd.now_ns + NEW_MS * (int64_t)NS_PER_MS;
+        flood->next_ns = flood->next_ns < soon_ns ? flood->next_ns : soon_ns;
+    }
+    flood->accepted = counts->accepted;
     if (crowd.now_ns < flood->next_ns)
         return flood->next_ns;
     char *json = grpc_channelz_get_server(flood->server);
@@ -193,13 +212,15 @@ rpc_flood_look(struct rpc_flood *flood, struct rpc_acceptor *acceptor,
     uint64_t unseen = begun > counts->arrived ? begun - counts->arrived : 0;
     bool is_busy = begun - flood->begun > BUSY_CALLS;
     flood->begun = begun;
+    if (unseen < flood->harmless) /* calls of a connection that was cut are shown in the end */
+        flood->harmless = unseen;
     if (unseen > flood->harmless + UNSEEN_MAX ||
         counts->arrived - counts->released > flood->streams_max) {
         look_at_connections(&crowd);
         flood->harmless = unseen;
     }
     int64_t took_ns = clock_now_ns() - crowd.now_ns;
-    int64_t pause_ns = (is_busy ? BUSY_MS : IDLE_MS) * (int64_t)NS_PER_MS;
-    flood->next_ns = crowd.now_ns + (pause_ns > 4 * took_ns ? pause_ns : 4 * took_ns);
+    int64_t wait_ns = pause_ns(flood, crowd.now_ns, is_busy);
+    flood->next_ns = crowd.now_ns + (wait_ns > 4 * took_ns ? wait_ns : 4 * took_ns);
     return flood->next_ns;
 }

@@ -408,6 +408,7 @@ uint64_t rpc_acceptor_fill(struct rpc_acceptor *acceptor, const char *peer, uint
  * are over. */
 struct rpc_call_counts {
     uint64_t connections;
+    uint64_t accepted; /* connections, ever */
     uint64_t arrived;
     uint64_t released;
 };

@@ -6,6 +6,7 @@ All callers are real sockets, the hostile ones speak HTTP/2 by themselves (shoal
 is timed: each wait is for what is sure to happen. ctest: timeout=240
 """
 
+import contextlib
 import re
 import threading
 import time
@@ -119,6 +120,19 @@ class TestFloods(unittest.TestCase):
     def memory_kib(shoald, name):
         status = shoal_fixture.read_proc(shoald.pid, "status")
         return int(re.search(rf"{name}:\s+(\d+)", status).group(1))
+
+    def test_again_and_again(self):
+        """One that is cut connects and floods anew: it gets no further than the first time. (Each time
+        256 streams further would be 100 MiB in the end.)"""
+        attack = shoal_attacks.settings_never_acknowledged
+        with Limited(self.config, 1024) as shoald:
+            before = self.memory_kib(shoald, "VmRSS")
+            for cut in range(1, 31):
+                with contextlib.suppress(OSError), \
+                        Http2(("127.0.0.1", shoald.port), acknowledge=False) as hostile:
+                    shoal_attacks.send_flood(hostile, attack, 100_000)
+                shoald.wait_node(lambda stat, cut=cut: stat["grpc_cut"] == cut, f"cut {cut}")
+            self.assertLess(self.memory_kib(shoald, "VmHWM") - before, self.MEMORY_KIB / 2)
 
     def test_settings_never_acknowledged(self):
         self.flood(shoal_attacks.settings_never_acknowledged, 100_000)

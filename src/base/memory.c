@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/memory.h"
+
+#include <malloc.h>
+#include <stddef.h>
+
+/* jemalloc's, if it is there. */
+__attribute__((weak)) int mallctl(const char *name, void *old, size_t *old_bytes, void *new,
+                                  size_t new_bytes);
+
+/* MALLCTL_ARENAS_ALL of jemalloc 5. */
+#define EVERY_ARENA "4096"
+
+void
+memory_give_back(void)
+{
+    if (mallctl != NULL)
+        (void)mallctl("arena." EVERY_ARENA ".purge", NULL, NULL, NULL, 0);
+    else
+        (void)malloc_trim(0);
+}
