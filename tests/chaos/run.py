@@ -22,18 +22,20 @@ import random
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 import traceback
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "integration"))
+
+from shoal_table import OWN_VARIABLES, print_table, sanitizers, take_environment  # noqa: E402
+
 SECONDS_DEFAULT = 300
 SANITIZED_SECONDS = 120
-OWN_VARIABLES = {"SHOAL_BUILD_DIR", "SHOAL_CHAOS_LAUNCHED"}
 PROBLEMS_SHOWN = 10
 REPORT_LINES_SHOWN = 60
 PROBLEM_CHARACTERS = 2000
-COLUMNS = (("row", 12), ("wanted", 34), ("got", 62))
+COLUMNS = (("row", 12), ("wanted", 34), ("got", 62), ("", 6))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Run:
         self.seed = seed
         self.build = pathlib.Path(build)
         self.logs = self.build / "chaos" / "log"
-        self.sanitized = (self.build / "chaos" / "sanitize").read_text().strip()
+        self.sanitized = sanitizers(build)
         self.reports = []  # what sanitizers and assertions said
         self.row = ""
 
@@ -160,22 +162,11 @@ def sanitizer_report(run, options):
     return report
 
 
-def print_table(reports):
-    def line(cells, verdict):
-        wrapped = [textwrap.wrap(text, width) or [""] for text, (_, width) in zip(cells, COLUMNS)]
-        for i in range(max(map(len, wrapped))):
-            texts = [part[i] if i < len(part) else "" for part in wrapped]
-            print("  ".join(f"{text:<{width}}" for text, (_, width) in zip(texts, COLUMNS))
-                  + (f"  {verdict}" if i == 0 else ""))
-
-    print()
-    line([name for name, _ in COLUMNS], "")
-    for report in reports:
-        got = "; ".join(report.got)
-        if report.problems:
-            got += f"; {len(report.problems)} problems: {report.problems[0][:300]}"
-        line([report.name, report.wanted, got], "ok" if report.ok else "FAILED")
-    print(flush=True)
+def cells(report):
+    got = "; ".join(report.got)
+    if report.problems:
+        got += f"; {len(report.problems)} problems: {report.problems[0][:300]}"
+    return report.name, report.wanted, got, "ok" if report.ok else "FAILED"
 
 
 def write_json(path, run, reports, options):
@@ -205,22 +196,8 @@ def parse(arguments):
     return options
 
 
-def take_environment(build):
-    """The environment of the tests of this build, and their launcher, as CMake wrote them down."""
-    values = (pathlib.Path(build) / "chaos" / "environment").read_text().splitlines()
-    launcher = [line[1:] for line in values if line.startswith("!")]
-    for line in values:
-        name, equals, value = line.partition("=")
-        if equals and not line.startswith("!"):
-            os.environ.setdefault(name, value)
-    if launcher and "SHOAL_CHAOS_LAUNCHED" not in os.environ:
-        os.environ["SHOAL_CHAOS_LAUNCHED"] = "1"
-        os.execvp(launcher[0], [*launcher, sys.executable, *sys.argv])
-
-
 def main():
     options = parse(sys.argv[1:])
-    os.environ["SHOAL_BUILD_DIR"] = str(pathlib.Path(options.build).resolve())
     take_environment(options.build)
     if options.seed is not None:
         os.environ["SHOAL_SEED"] = str(options.seed)
@@ -237,7 +214,7 @@ def main():
             reports.append(run_row(run, row, options))
     finally:
         reports.append(sanitizer_report(run, options))
-        print_table(reports)
+        print_table(COLUMNS, map(cells, reports))
         print(f"{time.monotonic() - began:.0f} s; again: ./dev chaos --seed {run.seed}")
         if options.json:
             write_json(options.json, run, reports, options)
