@@ -76,6 +76,14 @@ static struct writer {
     char buffer[BUFFER_BYTES];
 } writer = {.lock = PTHREAD_MUTEX_INITIALIZER, .state = WRITER_NONE};
 
+static bool waits = true;
+
+void
+log_never_wait(void)
+{
+    waits = false;
+}
+
 /* Returns how many lines could not be written. */
 static uint64_t
 write_out(const char *bytes, size_t count)
@@ -83,10 +91,10 @@ write_out(const char *bytes, size_t count)
     uint64_t lost = 0;
     while (count > 0) {
         ssize_t written = write(STDERR_FILENO, bytes, count);
-        if (written < 0 && errno == EAGAIN) { /* set by another process on this pipe */
+        if (written < 0 && errno == EAGAIN && waits) { /* set by another process on this pipe */
             struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
             (void)poll(&out, 1, -1);
-        } else if (written < 0 && errno != EINTR) { /* a full disk: the counter says so */
+        } else if (written < 0 && errno != EINTR) { /* a full disk, or pipe: the counter says so */
             while (count > 0)
                 lost += bytes[--count] == '\n';
         } else if (written > 0) {
@@ -148,6 +156,22 @@ put_buffered(const char *line, size_t count)
     }
     append(line, count);
     (void)pthread_cond_broadcast(&writer.changed);
+}
+
+/* Whether it was written, or will be. */
+static bool
+put_beside(const char *line, size_t count)
+{
+    if (atomic_load_explicit(&writer.state, memory_order_acquire) == WRITER_NONE) {
+        write_out(line, count);
+        return true;
+    }
+    (void)pthread_mutex_lock(&writer.lock);
+    bool fits = writer.untold == 0 && writer.used + count <= BUFFER_BYTES / 2;
+    if (fits)
+        put_buffered(line, count);
+    (void)pthread_mutex_unlock(&writer.lock);
+    return fits;
 }
 
 static void
@@ -260,8 +284,8 @@ log_dropped(void)
 /* ---- lines ---- */
 
 PRINTF_LIKE(3, 0)
-static void
-end_line(char line[LINE_BYTES], size_t used, const char *format, va_list args)
+static size_t
+fill_line(char line[LINE_BYTES], size_t used, const char *format, va_list args)
 {
     used += clamp_written(vsnprintf(line + used, LINE_BYTES - 1 - used, format, args),
                           LINE_BYTES - 1 - used);
@@ -269,7 +293,7 @@ end_line(char line[LINE_BYTES], size_t used, const char *format, va_list args)
         if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
             line[i] = ' ';
     line[used++] = '\n';
-    put(line, used);
+    return used;
 }
 
 void
@@ -280,7 +304,7 @@ log_line(enum log_level level, const char *format, ...)
     char line[LINE_BYTES];
     va_list args;
     va_start(args, format);
-    end_line(line, begin_line(line, level), format, args);
+    put(line, fill_line(line, begin_line(line, level), format, args));
     va_end(args);
 }
 
@@ -290,6 +314,27 @@ log_plain(const char *format, ...)
     char line[LINE_BYTES];
     va_list args;
     va_start(args, format);
-    end_line(line, 0, format, args);
+    put(line, fill_line(line, 0, format, args));
     va_end(args);
+}
+
+PRINTF_LIKE(2, 3)
+static bool
+pass_on(enum log_form form, const char *format, ...)
+{
+    char line[LINE_BYTES];
+    va_list args;
+    va_start(args, format);
+    size_t used = form == LOG_QUOTED ? begin_line(line, LOG_INFO) : 0;
+    size_t count = fill_line(line, used, format, args);
+    va_end(args);
+    return put_beside(line, count);
+}
+
+bool
+log_pass_on(enum log_form form, const char *prefix, const char *text, size_t bytes)
+{
+    if (form == LOG_AS_IT_IS)
+        return pass_on(LOG_AS_IT_IS, "%.*s", (int)bytes, text);
+    return pass_on(LOG_QUOTED, "worker_said %s text=\"%.*s\"", prefix, (int)bytes, text);
 }

@@ -13,6 +13,8 @@
  */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -21,6 +23,9 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 /* Call once at start. `program` is kept, not copied. The default level is info. */
 void log_init(const char *program, enum log_level level);
+
+/* For a process without log_start whose stderr never waits: what finds it full is lost. */
+void log_never_wait(void);
 
 /* Any thread, at any time: lines of this level and above are written from now on. */
 void log_set_level(enum log_level level);
@@ -32,6 +37,12 @@ void log_line(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* Text without stamp, level and program, whatever the level: for the person who has started it. */
 void log_plain(const char *format, ...) PRINTF_LIKE(1, 2);
+
+/* Passes on a line of another process, whatever the level: as it is, or quoted behind a stamp, the
+ * event `worker_said` and `prefix`. False: half of the buffer is in use, which is kept for this
+ * process's own lines, and it was dropped. */
+enum log_form { LOG_AS_IT_IS, LOG_QUOTED };
+bool log_pass_on(enum log_form form, const char *prefix, const char *text, size_t bytes);
 
 /* From here on a thread writes. */
 enum status log_start(struct error *error) WARN_UNUSED;

@@ -256,6 +256,7 @@ enum status
 worker_attach(struct worker *worker, struct error *error)
 {
     log_init("shoal-worker", LOG_INFO);
+    log_never_wait(); /* a pipe to the coordinator, which may be stopped */
     reset_signals();
     close_inherited();
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);

@@ -7,6 +7,7 @@ ctest: timeout=240 presets=dev
 import os
 import re
 import signal
+import time
 import unittest
 
 import shoal_fixture
@@ -56,21 +57,87 @@ class TestLog(SupervisionTest):
         self.check_ends(shoald)
 
     def test_flood(self):
-        """A modelet that fills stderr keeps nobody else from being replaced, served or stopped."""
+        """A modelet that fills stderr keeps nobody else from being replaced, served or stopped, even
+        when nobody reads."""
         shoald, client = self.start(rascal(), stage("libpuppet.so", "other", params={"folder": "."}),
                                     kind=Unread)
         self.check_serves(client)
         flooding, other = [shoald.workers("p", name)[0].pid for name in ("rascal", "other")]
         shoald.reads.clear()
         self.assertIsNotNone(flood := client.tell("flood x", "p"))
-        # the pipe is full when the thread that writes sleeps in write
-        wait_until(lambda: any("pipe" in shoal_fixture.read_proc(f"{flooding}/task/{task}", "wchan")
-                               for task in os.listdir(f"/proc/{flooding}/task")), "a full pipe")
+        shoald.wait_stat("p", lambda stat: stat["stages"][0]["lines_dropped"] > 0, "dropped lines")
         for _ in range(8):
             self.kill(shoald, [other])
             other = (set(children(shoald.pid)) - {flooding}).pop()
         self.check_ends(shoald)
         flood.cancel()
+
+
+class TestWorkerLog(SupervisionTest):
+    """What workers write to stderr: marked, bounded, and whole when they die of it."""
+    SAID = r'worker_said pipeline=p stage={} worker=0 pid=\d+ text="{}"'
+
+    def test_marked(self):
+        shoald, client = self.start(rascal(), rascal(name="other"))
+        said(client.tell("mutter something", "p").result())
+        said(client.tell("print something", "p").result())
+        for name in ("rascal", "other"):
+            shoald.wait_log(self.SAID.format(name, "mutters something"))
+            shoald.wait_log(self.SAID.format(name, "prints something"))
+
+    def test_last_words(self):
+        """Without the end of a line, and after a flood that has used up what is allowed."""
+        shoald, client = self.start(rascal(attempts_max=1), worker_log_kib_per_s=1)
+        flood = client.tell("flood x", "p")
+        self.assertIsNotNone(flood)
+        shoald.wait_stat("p", lambda stat: stat["stages"][0]["lines_dropped"] > 0, "dropped lines")
+        worker, = shoald.workers("p")
+        os.kill(worker.pid, signal.SIGKILL)
+        worker = shoald.wait_successor(worker)
+        self.check_serves(client)
+        self.assertEqual(failure(client.tell("perish shame", "p"))[0].name, "UNAVAILABLE")
+        shoald.wait_successor(worker)
+        said_by = shoald.wait_log(self.SAID.format("rascal", "perishes of shame"))
+        self.assertIn(f"pid={worker.pid}", said_by[0])
+
+    def test_rate(self):
+        """One floods: the log gets a burst and the rate of it, and all that the other one says."""
+        kib = 4
+        shoald, client = self.start(rascal(workers=1), rascal(name="other"), worker_log_kib_per_s=kib)
+        self.check_serves(client)
+        began = time.monotonic()
+        flood = shoald.workers("p", "rascal")[0]
+        said(client.tell("flood x", "p").result())  # both stages do
+        shoald.wait_stat("p", lambda stat: all(one["lines_dropped"] > 1000 for one in stat["stages"]),
+                         "many lines to be dropped")
+        shoald.wait_log("worker_log_dropped pipeline=p stage=rascal")
+        os.kill(flood.pid, signal.SIGKILL)
+        shoald.wait_successor(flood)
+        lines = [line for line in list(shoald.lines) if f"pid={flood.pid} text=" in line]
+        allowed = 1024 * kib * (4 + time.monotonic() - began)
+        self.assertLess(sum(map(len, lines)), allowed + (32 << 10))  # the last words come on top
+        said(client.tell("mutter hello", "p").result())
+        shoald.wait_log(self.SAID.format("rascal", "mutters hello"))
+
+    def test_stopped_coordinator(self):
+        """A worker whose pipe nobody reads goes on all the same."""
+        shoald, client = self.start(rascal())
+        self.check_serves(client)
+        worker, = shoald.workers("p")
+        os.kill(shoald.pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, shoald.pid, signal.SIGCONT)
+        os.kill(shoald.pid, signal.SIGCONT)
+        said(client.tell("flood x", "p").result())
+        os.kill(shoald.pid, signal.SIGSTOP)
+        before = self.written(worker.pid)
+        wait_until(lambda: self.written(worker.pid) > before + 1000, "further attempts to write")
+        self.assertTrue(is_alive(worker.pid))
+        os.kill(shoald.pid, signal.SIGCONT)
+
+    @staticmethod
+    def written(pid):
+        """System calls that were to write something."""
+        return int(re.search(r"syscw: (\d+)", shoal_fixture.read_proc(pid, "io"))[1])
 
 
 class TestHangup(SupervisionTest):

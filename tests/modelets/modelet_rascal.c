@@ -11,6 +11,9 @@
  *   stop NAME    the process is stopped (SIGSTOP) by a thread when the file NAME.now is there
  *   wedge NAME   likewise its first thread hangs in a signal handler for ever, wherever it is then
  *   flood X      a thread writes lines to stderr for ever
+ *   mutter X     says X on stderr, with "mutters " before it
+ *   print X      likewise on stdout
+ *   perish X     likewise without the end of a line, and dies by SIGABRT
  *   breed COUNT  leaves so many processes behind, each in a session of its own, whose pids it says
  *
  * Params: folder, where the files are. In `open`, while the file NAME is there: zero=NAME
@@ -209,6 +212,15 @@ perform(const char *verb, const char *name, char *text)
         in_thread(wedge_first, name);
     } else if (strcmp(verb, "flood") == 0) {
         in_thread(flood, name);
+    } else if (strcmp(verb, "mutter") == 0) {
+        fprintf(stderr, "mutters %s\n", name);
+    } else if (strcmp(verb, "print") == 0) {
+        printf("prints %s\n", name);
+        fflush(stdout);
+    } else if (strcmp(verb, "perish") == 0) {
+        fprintf(stderr, "perishes of %s", name);
+        signal(SIGABRT, SIG_DFL);
+        raise(SIGABRT);
     } else if (strcmp(verb, "breed") == 0) {
         breed(atoi(name), text);
     }

@@ -125,7 +125,7 @@ EXCEPTIONS = [
         "pipeline/probe", "pipeline/suspects",
         "pipeline/gather", "pipeline/gatherer", "pipeline/lane", "pipeline/oldest",
         "pipeline/pipeline", "pipeline/share", "workers/death", "workers/guest", "workers/hang",
-        "workers/local", "workers/roster", "workers/seat", "workers/staff")],
+        "workers/local", "workers/roster", "workers/seat", "workers/staff", "workers/worker_log")],
      "front, gather and loop threads of the one process hand state to each other without a lock"),
     ("atomics", [f"src/coordinator/mesh/mesh_{name}.*" for name in (
         "call", "manage", "many", "node", "pending")],

@@ -144,6 +144,7 @@ static const struct {
     {KEY_CONNECTIONS_MAX, "0", "1", "65535", "65536", "1 to 65535"},
     {KEY_CONNECTIONS_PER_PEER_MAX, "-1", "0", "65535", "65536", "0 to 65535"},
     {KEY_STREAMS_PER_CONNECTION_MAX, "0", "1", "65535", "65536", "1 to 65535 calls"},
+    {KEY_WORKER_LOG_KIB_PER_S, "-1", "0", "1048576", "1048577", "0 to 1048576 KiB"},
     {KEY_SEND_TIMEOUT_MS, "-1", "0", "3600000", "3600001", "0 to 3600000 ms"},
     {KEY_MODELS_CONCURRENCY, "0", "1", "64", "65", "1 to 64 models"},
     {KEY_MODELS_TIMEOUT, "0", "1", "3600000", "3600001", "1 to 3600000 ms"},
@@ -615,6 +616,7 @@ test_defaults(void **state)
     assert_int_equal(config.keepalive_timeout_ns, INT64_C(20000000000));
     assert_null(config.counters);
     assert_string_equal(config.log_level, "info");
+    assert_int_equal(config.worker_log_bytes_per_s, 64 << 10);
     assert_int_equal(config.pipeline_count, 1);
     const struct config_pipeline *pipeline = &config.pipelines[0];
     assert_int_equal(pipeline->slot_count, 1024);

@@ -212,11 +212,12 @@ struct config {
     int64_t keepalive_timeout_ns;
     char *counters; /* path of the counters' file; NULL: the default */
     char *log_level;
-    char *caller_metadata; /* key of metadata; NULL: the default */
-    char *sandbox;         /* "best_effort" or "required" */
-    char *traces;          /* "file:/absolute", or an http or https URL; NULL: none */
-    uint64_t trace_sample; /* of calls without a traceparent; of 2^32 */
-    struct config_tls tls; /* of `listen` */
+    uint64_t worker_log_bytes_per_s; /* of each worker; 0: no limit */
+    char *caller_metadata;           /* key of metadata; NULL: the default */
+    char *sandbox;                   /* "best_effort" or "required" */
+    char *traces;                    /* "file:/absolute", or an http or https URL; NULL: none */
+    uint64_t trace_sample;           /* of calls without a traceparent; of 2^32 */
+    struct config_tls tls;           /* of `listen` */
     struct config_pipeline *pipelines;
     uint32_t pipeline_count;
 };

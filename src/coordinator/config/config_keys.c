@@ -135,6 +135,10 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_LOG_LEVEL] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "log_level", 0, 0, NULL,
     "info", "error|warn|info|debug", FIELD_NONE, 0, TOP(log_level),
     "What is logged on stderr: this and what is graver."},
+[KEY_WORKER_LOG_KIB_PER_S] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "worker_log_kib_per_s", 0, MIB,
+    "KiB", "64", NULL, FIELD_U64, 1024, TOP(worker_log_bytes_per_s),
+    "What each worker may add to the log in a second by writing to stdout and stderr, on average; "
+    "four seconds' worth at once. Lines beyond it are dropped and counted. 0: no limit."},
 [KEY_SANDBOX] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "sandbox", 0, 0, NULL,
     "best_effort", "best_effort|required", FIELD_NONE, 0, TOP(sandbox),
     "What a worker does if this kernel lacks a part of the sandbox that its stage is to have: "

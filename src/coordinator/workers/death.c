@@ -199,6 +199,8 @@ forget_process(struct seat *seat)
     loop_watch_remove(seat->control_watch);
     seat->death_watch = NULL;
     seat->control_watch = NULL;
+    worker_log_destroy(seat->log);
+    seat->log = NULL;
     loop_timer_clear(seat->timer);
     if (seat->roster->stopping)
         spawned_close(&seat->process);

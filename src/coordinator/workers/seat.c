@@ -107,6 +107,22 @@ postpone(struct seat *seat, const struct error *error)
     staff_on_postponed(seat, error);
 }
 
+static struct worker_log *
+start_log(struct seat *seat)
+{
+    const struct pipeline_options *options = &seat->roster->pipeline->options;
+    struct worker_log_options log = {
+        .loop = options->loop,
+        .fd = seat->process.words,
+        .bytes_per_s = options->source->config.worker_log_bytes_per_s,
+        .counters = seat_staff(seat)->counters,
+    };
+    snprintf(log.prefix, sizeof(log.prefix), "pipeline=%s stage=%s worker=%u pid=%d",
+             seat->roster->lane->info.name, stage_config(seat->roster, seat->stage)->name,
+             seat->index, (int)seat->process.pid);
+    return worker_log_create(&log);
+}
+
 void
 seat_start(struct seat *seat)
 {
@@ -156,6 +172,7 @@ seat_start(struct seat *seat)
         loop_watch_add(roster->pipeline->options.loop, seat->process.pidfd, seat_on_death, seat);
     seat->control_watch = loop_watch_add(roster->pipeline->options.loop, seat->process.control,
                                          seat_on_control, seat);
+    seat->log = start_log(seat);
     loop_timer_set(seat->timer, stage_config(roster, seat->stage)->start_timeout_ns);
 }
 

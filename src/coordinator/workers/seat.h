@@ -24,6 +24,7 @@
 #include "coordinator/workers/hang.h"
 #include "coordinator/workers/quarantine.h"
 #include "coordinator/workers/spawn.h"
+#include "coordinator/workers/worker_log.h"
 #include "shm/counters.h"
 #include "shm/layout.h"
 
@@ -59,6 +60,7 @@ struct seat {
     uint16_t party;
     struct loop_watch *death_watch;
     struct loop_watch *control_watch;
+    struct worker_log *log;   /* of the process */
     struct loop_timer *timer; /* back-off, or the start time-out */
     enum seat_kill killed_for;
     bool refused; /* it said handshake_failed: `refusal` is its own text */

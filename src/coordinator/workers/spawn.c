@@ -27,8 +27,8 @@ enum { SPAWN_FD_ABOVE = 10 };
 /* ---- the reserve ---- */
 
 enum {
-    FDS_OF_WORKER = 3,    /* struct spawned */
-    RESERVE_OF_START = 9, /* those, four of the child, two of a pair that is being made */
+    FDS_OF_WORKER = 4,     /* struct spawned */
+    RESERVE_OF_START = 11, /* those, five of the child, two of a pair that is being made */
     RESERVE_MAX = 4096
 };
 
@@ -206,6 +206,7 @@ enum { CHILD_REGION, CHILD_COUNTERS, CHILD_CONTROL, CHILD_MODELS, CHILD_FDS };
 
 struct child_fds {
     int fds[CHILD_FDS];
+    int words; /* its stdout and stderr */
 };
 
 _Static_assert(HANDSHAKE_FD_REGION + CHILD_MODELS == HANDSHAKE_FD_MODELS, "numbers without a gap");
@@ -216,6 +217,8 @@ close_child_fds(struct child_fds *child)
     for (size_t i = 0; i < CHILD_FDS; i++)
         if (child->fds[i] >= 0)
             close(child->fds[i]);
+    if (child->words >= 0)
+        close(child->words);
 }
 
 /* ---- the environment ---- */
@@ -274,6 +277,8 @@ spawn_process(const char *program, const struct child_fds *child, char *const *v
     for (int i = 0; i < CHILD_FDS; i++)
         if (child->fds[i] >= 0)
             posix_spawn_file_actions_adddup2(&actions, child->fds[i], HANDSHAKE_FD_REGION + i);
+    posix_spawn_file_actions_adddup2(&actions, child->words, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, child->words, STDERR_FILENO);
     sigset_t none;
     sigset_t all;
     sigemptyset(&none);
@@ -389,18 +394,36 @@ make_models(struct spawned *spawned, struct child_fds *child, struct error *erro
     return never_wait(spawned->models, error);
 }
 
+/* A pipe of its own, which neither end waits at: a worker goes on when nobody reads it, be shoald
+ * stopped or busy, and what it writes then is lost. The two ends are two open files, and this one
+ * is no other process's. */
+static enum status
+make_words(struct spawned *spawned, struct child_fds *child, struct error *error)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+        return error_set_errno(error, "a pipe for what a worker says");
+    spawned->words = ends[0];
+    child->words = fcntl(ends[1], F_DUPFD_CLOEXEC, SPAWN_FD_ABOVE);
+    close(ends[1]);
+    if (child->words < 0)
+        return error_set_errno(error, "descriptors for a worker");
+    return STATUS_OK;
+}
+
 static enum status
 try_spawn(const char *program, int region_fd, int counters_fd, const struct handshake_start *start,
           char *const *variables, struct spawned *spawned, struct error *error)
 {
     errno = 0;
     *spawned = SPAWNED_NONE;
-    struct child_fds child = {{
-        [CHILD_REGION] = fcntl(region_fd, F_DUPFD_CLOEXEC, SPAWN_FD_ABOVE),
-        [CHILD_COUNTERS] = fcntl(counters_fd, F_DUPFD_CLOEXEC, SPAWN_FD_ABOVE),
-        [CHILD_CONTROL] = -1,
-        [CHILD_MODELS] = -1,
-    }};
+    struct child_fds child = {
+        .fds = {[CHILD_REGION] = fcntl(region_fd, F_DUPFD_CLOEXEC, SPAWN_FD_ABOVE),
+                [CHILD_COUNTERS] = fcntl(counters_fd, F_DUPFD_CLOEXEC, SPAWN_FD_ABOVE),
+                [CHILD_CONTROL] = -1,
+                [CHILD_MODELS] = -1},
+        .words = -1,
+    };
     enum status status = STATUS_OK;
     if (child.fds[CHILD_REGION] < 0 || child.fds[CHILD_COUNTERS] < 0)
         status = error_set_errno(error, "descriptors for a worker");
@@ -408,6 +431,8 @@ try_spawn(const char *program, int region_fd, int counters_fd, const struct hand
         status = make_control(start, spawned, &child, error);
     if (status == STATUS_OK && start->serves_models != 0)
         status = make_models(spawned, &child, error);
+    if (status == STATUS_OK)
+        status = make_words(spawned, &child, error);
     if (status == STATUS_OK)
         status = start_process(program, &child, variables, spawned, error);
     int code = errno;
@@ -448,7 +473,7 @@ spawn_worker(const char *program, int region_fd, int counters_fd,
 void
 spawned_close(struct spawned *spawned)
 {
-    const int fds[] = {spawned->pidfd, spawned->control, spawned->models};
+    const int fds[] = {spawned->pidfd, spawned->control, spawned->models, spawned->words};
     for (size_t i = 0; i < ARRAY_COUNT(fds); i++)
         if (fds[i] >= 0)
             close(fds[i]);
@@ -459,7 +484,7 @@ spawned_close(struct spawned *spawned)
 void
 spawned_keep(struct spawned *spawned)
 {
-    const int fds[] = {spawned->pidfd, spawned->control, spawned->models};
+    const int fds[] = {spawned->pidfd, spawned->control, spawned->models, spawned->words};
     for (size_t i = 0; i < ARRAY_COUNT(fds); i++)
         if (fds[i] >= 0)
             reserve_take(fds[i]);

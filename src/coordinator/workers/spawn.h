@@ -18,9 +18,11 @@ struct spawned {
     int pidfd;
     int control; /* our end of the control socket */
     int models;  /* likewise of the one for models; -1: the worker serves none */
+    int words;   /* what it writes to stdout and stderr; never waits */
 };
 
-#define SPAWNED_NONE ((struct spawned){.pid = -1, .pidfd = -1, .control = -1, .models = -1})
+#define SPAWNED_NONE                                                                               \
+    ((struct spawned){.pid = -1, .pidfd = -1, .control = -1, .models = -1, .words = -1})
 
 /* Workers start on the CPUs that the calling thread may use now: to be called before the
  * coordinator pins itself, else those that are not pinned would share its CPUs. */

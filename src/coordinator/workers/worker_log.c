@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/workers/worker_log.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "shm/counters.h"
+
+enum {
+    LINE_BYTES_MAX = 700,   /* of a longer one: several */
+    ROUND_BYTES = 64 << 10, /* what a pipe holds */
+    ROUND_MS = 10,
+    BURST_S = 4,
+    LAST_BYTES = 16 << 10,
+    STAMP_BYTES = 24,  /* 2026-01-31T10:00:00.123Z */
+    QUOTED_BYTES = 64, /* that, level, program, event and quotes around a line */
+};
+
+struct worker_log {
+    struct worker_log_options options;
+    struct loop_watch *watch; /* NULL: until the timer goes off */
+    struct loop_timer *timer;
+    int64_t filled_ns;
+    uint64_t budget_bytes;
+    uint64_t untold; /* lines that were dropped, and no line has told of */
+    bool is_last;    /* whatever the budget */
+    size_t used;     /* of a line that is not whole */
+    char line[LINE_BYTES_MAX];
+};
+
+/* ---- lines ---- */
+
+/* A worker's own log: "STAMP LEVEL shoal:stage.0 …". Others may imitate it: it is a worker's line
+ * even so. */
+static bool
+has_stamp(const char *text, size_t bytes)
+{
+    if (bytes <= STAMP_BYTES || !isdigit((unsigned char)text[0]) || text[10] != 'T' ||
+        text[STAMP_BYTES - 1] != 'Z' || text[STAMP_BYTES] != ' ')
+        return false;
+    const char *program = memchr(text + STAMP_BYTES + 1, ' ', bytes - STAMP_BYTES - 1);
+    size_t left = program == NULL ? 0 : (size_t)(text + bytes - program);
+    return left > 7 && (memcmp(program, " shoal:", 7) == 0 || memcmp(program, " shoal-", 7) == 0);
+}
+
+static void
+refill(struct worker_log *log)
+{
+    const uint64_t rate = log->options.bytes_per_s;
+    int64_t now_ns = clock_now_ns();
+    uint64_t us = (uint64_t)((now_ns - log->filled_ns) / NS_PER_US);
+    if (us > BURST_S * UINT64_C(1000000))
+        us = BURST_S * UINT64_C(1000000);
+    uint64_t more = rate * us / 1000000;
+    if (more == 0)
+        return;
+    log->filled_ns = now_ns;
+    log->budget_bytes += more;
+    if (log->budget_bytes > BURST_S * rate)
+        log->budget_bytes = BURST_S * rate;
+}
+
+static void
+tell_dropped(struct worker_log *log)
+{
+    if (log->untold > 0)
+        log_warn("worker_log_dropped %s lines=%" PRIu64, log->options.prefix, log->untold);
+    log->untold = 0;
+}
+
+/* Whether it may be logged. After one that may not, none may until a quarter of a burst is free:
+ * one row of lines is missing, and not every second line. */
+static bool
+pays(struct worker_log *log, size_t bytes)
+{
+    const uint64_t rate = log->options.bytes_per_s;
+    if (rate == 0)
+        return true;
+    refill(log);
+    if (log->is_last)
+        bytes = bytes < log->budget_bytes ? bytes : log->budget_bytes;
+    else if (bytes > log->budget_bytes || (log->untold > 0 && log->budget_bytes < rate))
+        return false;
+    log->budget_bytes -= bytes;
+    return true;
+}
+
+static void
+end_line(struct worker_log *log)
+{
+    bool stamped = has_stamp(log->line, log->used);
+    if (log->used == 0)
+        return;
+    bool pass = pays(log, log->used + (stamped ? 0 : QUOTED_BYTES + strlen(log->options.prefix)));
+    if (pass)
+        tell_dropped(log);
+    pass = pass && log_pass_on(stamped ? LOG_AS_IT_IS : LOG_QUOTED, log->options.prefix, log->line,
+                               log->used);
+    if (!pass) {
+        log->untold++;
+        counter_add(log->options.counters, STAGE_LINES_DROPPED, 1);
+    }
+    log->used = 0;
+}
+
+static void
+take(struct worker_log *log, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] != '\n')
+            log->line[log->used++] = text[i];
+        if (text[i] == '\n' || log->used == sizeof(log->line))
+            end_line(log);
+    }
+}
+
+/* ---- reading ---- */
+
+/* As much as a pipe holds, at most; false: nobody can write any more. */
+static bool
+read_round(struct worker_log *log, char *text, size_t *used)
+{
+    ssize_t got = 1;
+    *used = 0;
+    while (got > 0 && *used < ROUND_BYTES) {
+        got = read(log->options.fd, text + *used, ROUND_BYTES - *used);
+        *used += got > 0 ? (size_t)got : 0;
+    }
+    return got != 0;
+}
+
+static void
+on_readable(void *context)
+{
+    struct worker_log *log = context;
+    static char text[ROUND_BYTES]; /* the loop thread's */
+    size_t used;
+    bool is_open = read_round(log, text, &used);
+    take(log, text, used);
+    loop_watch_remove(log->watch);
+    log->watch = NULL;
+    if (is_open)
+        loop_timer_set(log->timer, ROUND_MS * (int64_t)NS_PER_MS);
+}
+
+static void
+on_time(void *context)
+{
+    struct worker_log *log = context;
+    log->watch = loop_watch_add(log->options.loop, log->options.fd, on_readable, log);
+}
+
+struct worker_log *
+worker_log_create(const struct worker_log_options *options)
+{
+    struct worker_log *log = calloc(1, sizeof(*log));
+    CHECK(log != NULL);
+    log->options = *options;
+    log->filled_ns = clock_now_ns();
+    log->budget_bytes = BURST_S * options->bytes_per_s;
+    log->timer = loop_timer_create(options->loop, on_time, log);
+    on_time(log);
+    return log;
+}
+
+void
+worker_log_destroy(struct worker_log *log)
+{
+    if (log == NULL)
+        return;
+    char *text = malloc(ROUND_BYTES);
+    CHECK(text != NULL);
+    size_t used;
+    (void)read_round(log, text, &used);
+    size_t before = used > LAST_BYTES ? used - LAST_BYTES : 0;
+    take(log, text, before);
+    log->is_last = true;
+    take(log, text + before, used - before);
+    end_line(log);
+    tell_dropped(log);
+    free(text);
+    loop_watch_remove(log->watch);
+    loop_timer_destroy(log->timer);
+    free(log);
+}
