@@ -3,12 +3,13 @@
  * The configuration in its place: CPUs that the machine has and has not, also when the test itself
  * is pinned; modelets in each of the places where they are searched, and an error that names them
  * all; the examples of the tree load; files that can't be read; the manual names every key, and the
- * README holds it as it is.
+ * README holds it as it is; the page on security names limits and defaults that there are.
  */
 #include <sched.h>
 #include <sys/stat.h>
 
 #include "coordinator/config/config_keys.h"
+#include "shm/counters.h"
 #include "test_config_rig.h"
 
 static enum status
@@ -346,6 +347,68 @@ test_readme(void **state)
     free(readme);
 }
 
+static bool
+is_counter(const char *name, size_t bytes)
+{
+    for (size_t i = 0; i < COUNTER_TABLE_COUNT; i++)
+        if (strlen(counter_table[i].name) == bytes &&
+            memcmp(counter_table[i].name, name, bytes) == 0)
+            return true;
+    return false;
+}
+
+/* Below the top, too: names of limits are not used twice. */
+static const struct config_key *
+limit_named(const char *name)
+{
+    for (size_t i = 0; i < KEY_COUNT; i++)
+        if (strcmp(config_keys[i].name, name) == 0)
+            return &config_keys[i];
+    return NULL;
+}
+
+/* | `key` | default | `counter`, `counter` | what it bounds | */
+static void
+check_limit(const char *line)
+{
+    char name[64];
+    char initial[64];
+    char counters[128];
+    if (sscanf(line, "| `%63[^`]` | %63[^|] | %127[^|]", name, initial, counters) != 3)
+        fail_msg("no row of limits: %s", line);
+    const struct config_key *key = limit_named(name);
+    assert_non_null(key);
+    initial[strcspn(initial, " ")] = '\0';
+    assert_string_equal(initial, key->fallback);
+    for (char *at = strtok(counters, "`, "); at != NULL; at = strtok(NULL, "`, "))
+        if (strcmp(at, "none") != 0 && !is_counter(at, strlen(at)))
+            fail_msg("%s: there is no counter %s", name, at);
+}
+
+/* The limits in docs/security.md are keys with these defaults, and counters that there are. */
+static void
+test_security_page(void **state)
+{
+    (void)state;
+    char path[1024];
+    snprintf(path, sizeof(path), "%s/docs/security.md", getenv("SHOAL_SOURCE_DIR"));
+    char *page = read_whole(path);
+    assert_non_null(page);
+    char *from = strstr(page, "<!-- limits -->");
+    char *to = strstr(page, "<!-- /limits -->");
+    assert_true(from != NULL && to > from);
+    *to = '\0';
+    size_t rows = 0;
+    for (char *line = strtok_r(from, "\n", &to); line != NULL; line = strtok_r(NULL, "\n", &to)) {
+        if (strncmp(line, "| `", 3) != 0)
+            continue;
+        check_limit(line);
+        rows++;
+    }
+    assert_true(rows > 10);
+    free(page);
+}
+
 int
 main(void)
 {
@@ -353,7 +416,7 @@ main(void)
         cmocka_unit_test(test_cpus),        cmocka_unit_test(test_modelets),
         cmocka_unit_test(test_models_root), cmocka_unit_test(test_examples),
         cmocka_unit_test(test_files),       cmocka_unit_test(test_manual),
-        cmocka_unit_test(test_readme),
+        cmocka_unit_test(test_readme),      cmocka_unit_test(test_security_page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
