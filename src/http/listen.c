@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -14,7 +15,7 @@
 #include "base/log.h"
 #include "http/internal.h"
 
-enum { ACCEPTED_PER_TURN = 16, PAUSE_MS = 100, COMPLAINT_S = 10 };
+enum { ACCEPTED_PER_TURN = 16, LOOKS_MAX = 16, PAUSE_MS = 100, COMPLAINT_S = 10 };
 
 /* ---- peers ---- */
 
@@ -105,6 +106,31 @@ http_connection_leave(struct http_connection *connection)
     connection->peer = NULL;
 }
 
+/* Its request has come, or the first bytes of one, and nobody has read them yet: accepting many
+ * connections at once comes before reading any. */
+static bool
+has_news(const struct http_connection *connection)
+{
+    int bytes = 0;
+    return ioctl(connection->fd, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
+/* The one that is idle longest, of a peer or of the pool (NULL); NULL: none is. Those with news are
+ * put behind the others. */
+static struct http_connection *
+longest_idle(struct http_pool *pool, struct http_peer *peer)
+{
+    for (int looks = 0; looks < LOOKS_MAX; looks++) {
+        struct http_connection *first =
+            peer != NULL ? TAILQ_FIRST(&peer->idle) : TAILQ_FIRST(&pool->idle);
+        if (first == NULL || !has_news(first))
+            return first;
+        http_idle_remove(first);
+        http_idle_add(first);
+    }
+    return NULL;
+}
+
 static void
 evict(struct http_connection *connection)
 {
@@ -117,21 +143,24 @@ static bool
 has_room(struct http_pool *pool, struct http_peer *peer)
 {
     const struct http_pool_options *options = &pool->options;
+    struct http_connection *idle;
     if (peer != NULL && options->peer_connections_max > 0 &&
         peer->connection_count >= options->peer_connections_max) {
-        if (TAILQ_EMPTY(&peer->idle))
+        idle = longest_idle(pool, peer);
+        if (idle == NULL)
             return false;
         peer->connection_count++; /* it is not to go with its last connection */
-        evict(TAILQ_FIRST(&peer->idle));
+        evict(idle);
         peer->connection_count--;
     }
     if (pool->connection_count < options->connections_max)
         return true;
-    if (TAILQ_EMPTY(&pool->idle))
+    idle = longest_idle(pool, NULL);
+    if (idle == NULL)
         return false;
     if (peer != NULL)
         peer->connection_count++;
-    evict(TAILQ_FIRST(&pool->idle));
+    evict(idle);
     if (peer != NULL)
         peer->connection_count--;
     return true;

@@ -95,6 +95,32 @@ test_longest_idle_goes(void **state)
     teardown(&context);
 }
 
+/* A request that has come, but was not read because many others connected, keeps its connection. */
+static void
+test_unread_request_stays(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_create();
+    struct http_pool_options options = pool_options(rig, 60 * NS_PER_S);
+    struct http_service service = service_of(rig);
+    options.connections_max = FEW;
+    rig->port = rig_listen(rig, &options, &service);
+    int asks = client(rig);
+    say(asks, NOW);
+    int fds[8 * FEW];
+    for (size_t i = 0; i < ARRAY_COUNT(fds); i++)
+        fds[i] = client(rig);
+    http_thread_start(rig->http); /* finds all of them, and accepts before it reads */
+    struct answer answer = hear(asks);
+    assert_int_equal(answer.code, 200);
+    answer_free(&answer);
+    for (size_t i = 0; i < ARRAY_COUNT(fds); i++)
+        close(fds[i]);
+    close(asks);
+    void *context = rig;
+    teardown(&context);
+}
+
 static void
 test_address(void **state)
 {
@@ -293,6 +319,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pools_are_apart),
+        cmocka_unit_test(test_unread_request_stays),
         cmocka_unit_test(test_longest_idle_goes),
         cmocka_unit_test(test_address),
         cmocka_unit_test(test_slow_head),
