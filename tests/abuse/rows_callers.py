@@ -10,7 +10,7 @@ import time
 import rig
 from neighbour import INTERVAL_SECONDS
 import shoal_attacks
-from shoal_attacks import INFER, MIB, X, Limited, infer_bytes
+from shoal_attacks import INFER, X, Limited, infer_bytes
 from shoal_certificates import Certificates
 from shoal_client import INFERENCE, Client, failure
 from shoal_fixture import Shoald, node, pipeline, run_shoald, stage, wait_until

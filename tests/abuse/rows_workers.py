@@ -63,6 +63,24 @@ def log(run):
         report.say(f"{sum(map(len, shoald.lines)) >> 10} KiB of log")
 
 
+def log_flood(run):
+    """The same with somebody who reads: the log grows as the rate allows."""
+    report = run.report
+    kib, seconds = 64, max(run.seconds, 5)
+    with Shoald(served(rascal(), worker_log_kib_per_s=kib)) as shoald, Client(shoald.target) as client:
+        with rig.infer_neighbour(shoald) as neighbour:
+            neighbour.phase("attack")
+            began = time.monotonic()
+            flood = client.tell("flood x", "p")
+            rig.pause(seconds)
+            said_kib = sum(map(len, list(shoald.lines))) / 1024
+            report.limit("log_kib", said_kib, kib * (4 + time.monotonic() - began) + 4)
+        judge_calls(report, neighbour)
+        dropped = shoald.pipeline_stat("p")["stages"][0]["lines_dropped"]
+        report.say(f"{dropped:,} lines dropped", lines_dropped=dropped)
+        flood.cancel()
+
+
 def poison(run):
     report = run.report
     with Shoald(node(pipeline("p", rascal(batch_size=16), slots=64), message_mib=1)) as shoald, \
