@@ -163,6 +163,29 @@ test_address(void **state)
     teardown(&context);
 }
 
+/* The one connection that an address has gives way, and with it all that is known of the address.
+ */
+static void
+test_address_with_one(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_create();
+    struct http_pool_options options = pool_options(rig, 60 * NS_PER_S);
+    struct http_service service = service_of(rig);
+    options.peer_connections_max = 1;
+    rig->port = rig_listen(rig, &options, &service);
+    http_thread_start(rig->http);
+    int idle = client(rig);
+    assert_served(idle);
+    int next = client(rig);
+    assert_served(next);
+    assert_closed(idle);
+    assert_int_equal(evicted(rig), 1);
+    close(next);
+    void *context = rig;
+    teardown(&context);
+}
+
 /* ---- time ---- */
 
 static struct rig *
@@ -322,6 +345,7 @@ main(void)
         cmocka_unit_test(test_unread_request_stays),
         cmocka_unit_test(test_longest_idle_goes),
         cmocka_unit_test(test_address),
+        cmocka_unit_test(test_address_with_one),
         cmocka_unit_test(test_slow_head),
         cmocka_unit_test(test_slow_body),
         cmocka_unit_test(test_slow_reader),

@@ -15,6 +15,7 @@
 #include "test_http_rig.h"
 
 enum { FLOOD_BYTES = 16 << 20, PIECE_BYTES = 64 << 10, SENT_MAX = 32 << 20 };
+enum { LATE_BYTES = 2 << 20, MORE_THAN_LINGER = 66 };
 
 #define PAUSE_NS (3 * NS_PER_S)
 
@@ -339,6 +340,20 @@ test_early_answer(void **state)
     answer_free(&answer);
     say(fd, "def"); /* it lingers */
     assert_closed(fd);
+    char head[128];
+    static const char rest[LATE_BYTES];
+    snprintf(head, sizeof(head), "POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n",
+             LATE_BYTES);
+    for (int i = 0; i < MORE_THAN_LINGER; i++) { /* each is told in order, whatever it sends */
+        fd = client(&talk->rig);
+        say(fd, head);
+        say_bytes(fd, rest, sizeof(rest));
+        answer = hear(fd);
+        assert_string_equal(answer.body, "early");
+        answer_free(&answer);
+        assert_closed(fd);
+        wait_connections(&talk->rig, 0);
+    }
 }
 
 static void
