@@ -301,9 +301,10 @@ http_listener_destroy(struct http_listener *listener)
 {
     LIST_REMOVE(listener, link);
     event_free(listener->readable);
-    close(listener->fd);
+    /* As long as it listens, no other takes the file for abandoned and puts its own there. */
     if (listener->unix_path != NULL)
         unlink(listener->unix_path);
     free(listener->unix_path);
+    close(listener->fd);
     free(listener);
 }
