@@ -367,23 +367,26 @@ is_lack(int code)
 static void
 accept_some(struct rpc_acceptor *acceptor, uint32_t number)
 {
-    uint32_t listener = number / RPC_LISTENER_FDS_MAX;
-    pthread_mutex_lock(&acceptor->lock);
-    int listening =
-        acceptor->stopped ? -1 : acceptor->listeners[listener].fds[number % RPC_LISTENER_FDS_MAX];
-    pthread_mutex_unlock(&acceptor->lock);
-    for (int i = 0; i < ACCEPTED_PER_TURN && listening >= 0; i++) {
+    const uint32_t listener = number / RPC_LISTENER_FDS_MAX;
+    const int *socket = &acceptor->listeners[listener].fds[number % RPC_LISTENER_FDS_MAX];
+    for (int i = 0; i < ACCEPTED_PER_TURN; i++) {
         struct sockaddr_storage address = {.ss_family = AF_UNIX};
         socklen_t bytes = sizeof(address);
+        /* Once rpc_acceptor_stop has closed it, its number may be that of something else. */
+        pthread_mutex_lock(&acceptor->lock);
+        int listening = acceptor->stopped ? -1 : *socket;
         int fd =
             accept4(listening, (struct sockaddr *)&address, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        int code = fd < 0 ? errno : take(acceptor, listener, listening, fd, &address);
+        int code = fd < 0 ? errno : 0;
+        pthread_mutex_unlock(&acceptor->lock);
+        if (fd >= 0)
+            code = take(acceptor, listener, listening, fd, &address);
         if (is_lack(code)) {
             on_lack(acceptor, code);
             return;
         }
         if (code == EAGAIN || code == EBADF || code == EINVAL)
-            break; /* no more; or it was closed, by rpc_acceptor_stop */
+            break; /* no more; or rpc_acceptor_stop has closed it */
         /* Else one that has failed before it was accepted, or one that was taken. */
     }
     on_plenty(acceptor);
