@@ -422,7 +422,7 @@ class Contract(Rig):
                 (invalid, {"key": json.dumps({"model_type": "x" * 64})}, "64 bytes"),
                 (grpc.StatusCode.NOT_FOUND, {"path": "nowhere"}, "nowhere"),
                 (invalid, {"path": "../shoald.yaml"}, "../shoald.yaml"),
-                (invalid, {"path": "/etc/passwd"}, "/etc/passwd"),
+                (invalid, {"path": "/etc/passwd"}, ".../passwd", "is not beneath"),
                 (invalid, {"model": "pupil"}, "pupil")):
             with self.subTest(**{name: value[:40] for name, value in fields.items()}):
                 for start in (self.mesh.start_load, self.mesh.start_predict):

@@ -323,6 +323,7 @@ catalog_fail(struct model *model, enum status status, const char *text)
     shelf_fail(&catalog->shelf, &model->place);
     model->error = ERROR_NONE;
     error_set(&model->error, status, "%s", text);
+    model_path_hide(&catalog->root, &model->error, &model->error);
     model->retry_ns = clock_now_ns() + model->retry_wait_ns;
     model->place.ordered = false; /* after a failure it is known only if it is listed */
     registry_unlock(model->registry);

@@ -247,6 +247,7 @@ catalog_on_refused(struct model *model, struct holder *holder, enum status statu
         error_prefix(&error, "model \"%s\"", model->id);
         pipeline_on_start_failed(pipeline, lane, &error);
     } else if (atomic_load(&lane->state) == LANE_DRAINING) {
+        model_path_hide(&model->catalog->root, &error, &error);
         model_fail_waiting(model, lane, error.status, error.text);
     } else {
         catalog_fail(model, error.status, error.text);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/hide_paths.h"
 
 /* O_PATH: whoever may not read it is told so by the worker, and a FIFO or a device is not touched.
  */
@@ -114,19 +115,17 @@ directory_bytes(int fd)
 }
 
 static enum status
-not_opened(const struct model_root *root, const char *path, struct error *error)
+not_opened(const char *path, struct error *error)
 {
     switch (errno) {
     case EXDEV:
     case ELOOP:
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "path \"%.300s\" leads out of the models' root %s", path,
-                         root->configured);
+                         "path \"%.300s\" leads out of the models' root", path);
     case ENOENT:
     case ENOTDIR:
         return error_set(error, STATUS_NOT_FOUND,
-                         "path \"%.300s\": there is nothing beneath the models' root %s", path,
-                         root->configured);
+                         "path \"%.300s\": there is nothing beneath the models' root", path);
     default: return error_set_errno(error, "path \"%.300s\"", path);
     }
 }
@@ -161,15 +160,23 @@ model_path_find(const struct model_root *root, const char *path, struct model_pl
             within = behind(path, root->path);
         if (within == NULL)
             return error_set(error, STATUS_INVALID_ARGUMENT,
-                             "path \"%.300s\" is not beneath the models' root %s", path,
-                             root->configured);
+                             "path \"%.300s\" is not beneath the models' root", path);
         if (within[0] == '\0')
             within = ".";
     }
     int fd = open_beneath(root->fd, within);
     if (fd < 0)
-        return not_opened(root, path, error);
+        return not_opened(path, error);
     enum status status = describe(fd, path, place, error);
     close(fd);
     return status;
+}
+
+void
+model_path_hide(const struct model_root *root, const struct error *error, struct error *told)
+{
+    const char *const roots[] = {root->path, root->configured};
+    struct error hidden = {.status = error->status};
+    hide_paths(error->text, roots, ARRAY_COUNT(roots), hidden.text, sizeof(hidden.text));
+    *told = hidden;
 }

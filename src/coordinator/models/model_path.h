@@ -33,3 +33,7 @@ void model_root_close(struct model_root *root);
  */
 enum status model_path_find(const struct model_root *root, const char *path,
                             struct model_place *place, struct error *error) WARN_UNUSED;
+
+/* For callers, from what is logged: paths beneath the root become relative to it, and of other
+ * absolute ones only the last part is left. `told` may be `error`. */
+void model_path_hide(const struct model_root *root, const struct error *error, struct error *told);

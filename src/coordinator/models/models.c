@@ -484,6 +484,17 @@ set_flags(struct model *model, bool listed, bool ordered)
     registry_unlock(model->registry);
 }
 
+/* Says in the log where that was, and to the caller what. */
+static void
+refuse(struct catalog *catalog, const struct model_spec *spec, struct error *error,
+       model_done *done, void *context)
+{
+    log_warn("model_refused pipeline=%s model=\"%s\" error=\"%s\" root=\"%s\"",
+             catalog->pipeline->name, spec->id, error->text, catalog->root.configured);
+    model_path_hide(&catalog->root, error, error);
+    tell_later(catalog->registry, done, context, error, NULL);
+}
+
 void
 models_load(struct catalog *catalog, const struct model_spec *spec, model_done *done, void *context)
 {
@@ -495,7 +506,7 @@ models_load(struct catalog *catalog, const struct model_spec *spec, model_done *
         error_set(&error, STATUS_ALREADY_EXISTS,
                   "model \"%s\" is known by another path or key: unload it first", spec->id);
     if (error.status != STATUS_OK) {
-        tell_later(catalog->registry, done, context, &error, NULL);
+        refuse(catalog, spec, &error, done, context);
         return;
     }
     set_flags(model, model->place.listed, true);
@@ -613,7 +624,7 @@ models_predict(struct catalog *catalog, const struct model_spec *spec, model_don
     if (status == STATUS_OK)
         status = model_path_find(&catalog->root, spec->path, &place, &error);
     if (status != STATUS_OK) {
-        tell_later(catalog->registry, done, context, &error, NULL);
+        refuse(catalog, spec, &error, done, context);
         return;
     }
     struct prediction *prediction = calloc(1, sizeof(*prediction));

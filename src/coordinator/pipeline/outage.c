@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/hide_paths.h"
 
 void
 outage_init(struct outage *outage)
@@ -26,7 +27,7 @@ outage_set(struct outage *outage, uint32_t stage, int64_t retry_ns, const char *
 {
     CHECK(stage < STAGES_MAX);
     pthread_mutex_lock(&outage->lock);
-    snprintf(outage->stages[stage].why, sizeof(outage->stages[stage].why), "%s", why);
+    hide_paths(why, NULL, 0, outage->stages[stage].why, sizeof(outage->stages[stage].why));
     snprintf(outage->stages[stage].advice, sizeof(outage->stages[stage].advice), "%s", advice);
     outage->stages[stage].retry_ns = retry_ns;
     pthread_mutex_unlock(&outage->lock);

@@ -25,6 +25,7 @@ struct outage {
 void outage_init(struct outage *outage);
 void outage_fini(struct outage *outage);
 
+/* Callers are told `why` without its absolute paths: the log has them. */
 void outage_set(struct outage *outage, uint32_t stage, int64_t retry_ns, const char *advice,
                 const char *why);
 

@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 
 #include "base/check.h"
+#include "base/hide_paths.h"
 #include "base/log.h"
 #include "mesh/edge/external_state.h"
 
@@ -139,16 +140,22 @@ on_loaded(struct ask *ask, const struct rpc_message *message)
     ask_end(ask, &loaded);
 }
 
+/* Callers are told what of it is no path, the log has all. */
 static void
 on_load_end(void *context, const struct rpc_client_end *end)
 {
+    struct ask *ask = context;
     char reason[REASON_BYTES_MAX];
-    if (end->status == STATUS_OK)
-        on_loaded(context, end->message);
-    else if (end->status == STATUS_FAILED_PRECONDITION || end->status == STATUS_INVALID_ARGUMENT)
-        load_end_badly(context, MESH_LOAD_NOT_ATTEMPTED, reason_of(end, reason));
-    else
-        load_end_badly(context, MESH_LOAD_BROKE, reason_of(end, reason));
+    char told[REASON_BYTES_MAX];
+    if (end->status == STATUS_OK) {
+        on_loaded(ask, end->message);
+        return;
+    }
+    bool attempted =
+        end->status != STATUS_FAILED_PRECONDITION && end->status != STATUS_INVALID_ARGUMENT;
+    log_warn("external_load_failed model=\"%s\" error=\"%s\"", ask->id, reason_of(end, reason));
+    hide_paths(reason, NULL, 0, told, sizeof(told));
+    load_end_badly(ask, attempted ? MESH_LOAD_BROKE : MESH_LOAD_NOT_ATTEMPTED, told);
 }
 
 static const struct rpc_client_events load_events = {.on_end = on_load_end};

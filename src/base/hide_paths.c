@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/hide_paths.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/check.h"
+
+struct told {
+    char *text;
+    size_t bytes;
+    size_t room;
+};
+
+static void
+tell(struct told *told, const char *text, size_t bytes)
+{
+    size_t left = told->room - 1 - told->bytes;
+    size_t taken = bytes < left ? bytes : left;
+    memcpy(told->text + told->bytes, text, taken);
+    told->bytes += taken;
+    told->text[told->bytes] = '\0';
+}
+
+static bool
+is_end(char c)
+{
+    return c == '\0' || isspace((unsigned char)c) || strchr("\"'`,;:|)]}>", c) != NULL;
+}
+
+/* Whether `at`, the first of one or more slashes, begins an absolute path: no relative one, no
+ * fraction, no URL. */
+static bool
+begins_path(const char *text, const char *at)
+{
+    size_t slashes = strspn(at, "/");
+    if (is_end(at[slashes]))
+        return false;
+    if (at == text)
+        return true;
+    char before = at[-1];
+    if (before == ':' && slashes == 2)
+        return false;
+    return !isalnum((unsigned char)before) && strchr("._-~)%+", before) == NULL &&
+           (unsigned char)before < 0x80;
+}
+
+/* How much of the path is a root, 0: nothing. */
+static size_t
+root_of(const char *path, const char *const *roots, size_t root_count)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < root_count; i++) {
+        size_t bytes = strlen(roots[i]);
+        while (bytes > 0 && roots[i][bytes - 1] == '/')
+            bytes--;
+        bool is_root = bytes > longest && strncmp(path, roots[i], bytes) == 0 &&
+                       (path[bytes] == '/' || is_end(path[bytes]));
+        if (is_root)
+            longest = bytes;
+    }
+    return longest;
+}
+
+/* Returns what is behind the path. */
+static const char *
+tell_path(struct told *told, const char *path, const char *const *roots, size_t root_count)
+{
+    size_t root = root_of(path, roots, root_count);
+    const char *end = path + root;
+    while (!is_end(*end))
+        end++;
+    const char *name = path + root + strspn(path + root, "/");
+    if (root > 0) {
+        tell(told, name < end ? name : ".", name < end ? (size_t)(end - name) : 1);
+        return end;
+    }
+    const char *last = end;
+    while (last[-1] == '/') /* a folder's */
+        last--;
+    name = last;
+    while (name[-1] != '/')
+        name--;
+    tell(told, ".../", 4);
+    tell(told, name, (size_t)(last - name));
+    return end;
+}
+
+void
+hide_paths(const char *text, const char *const *roots, size_t root_count, char *text_told,
+           size_t room)
+{
+    CHECK(room > 0);
+    struct told told = {.text = text_told, .room = room};
+    text_told[0] = '\0';
+    const char *at = text;
+    while (*at != '\0') {
+        size_t plain = strcspn(at, "/");
+        tell(&told, at, plain);
+        at += plain;
+        if (*at == '\0')
+            break;
+        if (begins_path(text, at)) {
+            at = tell_path(&told, at, roots, root_count);
+        } else {
+            size_t slashes = strspn(at, "/");
+            tell(&told, at, slashes);
+            at += slashes;
+        }
+    }
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Texts for callers name no absolute path, whatever surrounds it; other texts stay as they are. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/hide_paths.h"
+
+static const char *const roots[] = {"/srv/models/", "/mnt/my disk/models"};
+
+static void
+check(const char *text, const char *wanted)
+{
+    char told[512];
+    hide_paths(text, roots, 2, told, sizeof(told));
+    assert_string_equal(told, wanted);
+}
+
+static void
+test_paths_beneath_a_root_become_relative(void **state)
+{
+    (void)state;
+    check("/srv/models/a/b.ubj: torn", "a/b.ubj: torn");
+    check("path \"/srv/models/a\" is in /srv/models, not in '/mnt/my disk/models/b c'",
+          "path \"a\" is in ., not in 'b c'");
+    check("(/srv/models)", "(.)");
+    check("=/srv/models//a", "=a");
+}
+
+static void
+test_of_others_the_name_is_left(void **state)
+{
+    (void)state;
+    check("/etc/passwd", ".../passwd");
+    check("/srv/modelsX/a: no", ".../a: no");
+    check("a, //usr//lib/libx.so.1; and </opt/d/>", "a, .../libx.so.1; and <.../d>");
+    check("file:///var/x is it", "file:.../x is it");
+    check("key=/a/b", "key=.../b");
+    check("/tmp/../srv/models/a", ".../a");
+}
+
+static void
+test_what_is_no_absolute_path_stays(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "",
+        "a/b and/or ./c ../d ~/e x_/y",
+        "1 / 2",
+        "/",
+        "http://host:1/a/b",
+        "ends with /",
+        "\xc3\xa4/b",
+        "50%/s",
+        "// is it",
+        "a//b",
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        check(texts[i], texts[i]);
+}
+
+static void
+test_a_short_room_cuts(void **state)
+{
+    (void)state;
+    char told[8];
+    for (size_t room = 1; room <= sizeof(told); room++) {
+        memset(told, 'x', sizeof(told));
+        hide_paths("at /a/b/c and on", roots, 2, told, room);
+        assert_int_equal(strlen(told), room - 1);
+        assert_memory_equal(told, "at .../c", room - 1);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_paths_beneath_a_root_become_relative),
+        cmocka_unit_test(test_of_others_the_name_is_left),
+        cmocka_unit_test(test_what_is_no_absolute_path_stays),
+        cmocka_unit_test(test_a_short_room_cuts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
