@@ -96,6 +96,13 @@ fill_specs(struct assembly *assembly, struct counters_spec *specs)
     return next;
 }
 
+const char *
+assembly_counters_path(const struct config *config, const char *asked, char *path, size_t room)
+{
+    counters_default_path(path, room);
+    return asked != NULL ? asked : config->counters != NULL ? config->counters : path;
+}
+
 static enum status
 create_counters(struct assembly *assembly, struct error *error)
 {
@@ -106,10 +113,8 @@ create_counters(struct assembly *assembly, struct error *error)
     for (uint32_t next = fill_specs(assembly, specs); next < total; next++)
         specs[next] = (struct counters_spec){SCOPE_SPARE, 0, ""};
     char path[HANDSHAKE_PATH_BYTES];
-    counters_default_path(path, sizeof(path));
-    const char *chosen = assembly->options.counters_path != NULL ? assembly->options.counters_path
-                         : config->counters != NULL              ? config->counters
-                                                                 : path;
+    const char *chosen =
+        assembly_counters_path(config, assembly->options.counters_path, path, sizeof(path));
     enum status status = counters_create(&assembly->counters, chosen, specs, total, error);
     assembly->counters_created = status == STATUS_OK;
     free(specs);

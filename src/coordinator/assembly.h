@@ -38,6 +38,10 @@ struct assembly {
 /* Pins the calling thread, and those that it starts from now on, to the coordinator's `cpus`. */
 void coordinator_pin(const struct config *config);
 
+/* The file of the counters: as asked for, else as configured, else the default, in `path`. */
+const char *assembly_counters_path(const struct config *config, const char *asked, char *path,
+                                   size_t room);
+
 /* Makes the counters and the pipelines; nothing runs yet. `assembly` is zero before, and is to be
  * finished with assembly_fini after any result. */
 enum status assembly_init(struct assembly *assembly, const struct assembly_options *options,

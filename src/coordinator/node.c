@@ -95,14 +95,29 @@ listens_on(const struct node_options *options, const struct config *config,
     return replaced ? options->listen_count : config->listen.count;
 }
 
+static enum status
+check_management(const struct node_options *options, const struct config *config,
+                 struct error *error)
+{
+    const char *const *listen;
+    uint32_t count = listens_on(options, config, &listen);
+    char path[HANDSHAKE_PATH_BYTES];
+    const char *counters =
+        assembly_counters_path(config, options->counters_path, path, sizeof(path));
+    struct management_place place;
+    return management_place_find(config, counters, listen, count, &place, error);
+}
+
 /* What the file alone does not show: `--listen` may stand for its `listen`. */
 static enum status
-check_runtime(const struct node_options *options, const struct config *config, struct error *error)
+check_places(const struct node_options *options, const struct config *config, struct error *error)
 {
     const char *const *listen;
     uint32_t count = listens_on(options, config, &listen);
     struct runtime_place place;
     enum status status = runtime_place_find(&config->runtime, listen, count, &place, error);
+    if (status == STATUS_OK && config->mesh.on)
+        status = check_management(options, config, error);
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "%s", options->config_path);
 }
 
@@ -114,7 +129,7 @@ load_config(const struct node_options *options, struct config *config)
     struct config_options how = {.pinning = options->pin ? CONFIG_PIN : CONFIG_NO_PIN};
     enum status status = config_load(options->config_path, &how, config, &errors, &error);
     if (status == STATUS_OK)
-        status = check_runtime(options, config, &error);
+        status = check_places(options, config, &error);
     for (uint32_t i = 0; i < errors.count; i++)
         log_plain("%s", errors.lines[i]);
     if (status != STATUS_OK && errors.count == 0)
@@ -156,7 +171,8 @@ update_ready(struct node *node)
     if (serving && !ready && node->phase == PHASE_STARTING)
         loop_timer_set(node->mesh_timer, MESH_LOOK_MS * (int64_t)NS_PER_MS);
     front_set_node_ready(node->front, ready);
-    if (node->mesh != NULL)
+    mesh_node_set_serving(node->mesh, ready);
+    if (mesh_node_is_managed_at_front(node->mesh))
         front_set_serving(node->front, MESH_SERVICE, ready);
     web_set_ready(node->web, ready);
     if (ready && node->phase == PHASE_STARTING) {
@@ -526,7 +542,10 @@ create_mesh(struct node *node, struct error *error)
         .on_refused = on_mesh_refused,
         .context = node,
         .tls = node->certificates.peers,
+        .callers_tls = node->certificates.callers,
+        .counters_path = node->assembly.counters.path,
     };
+    options.listen_count = listens_on(node->options, options.config, &options.listen);
     return mesh_node_create(&options, &node->mesh, error);
 }
 

@@ -57,7 +57,7 @@ const struct ctl_command mesh_command = {
     .name = "mesh",
     .arguments = "WORD [options] ...",
     .summary = "Look at a mesh of nodes, and manage its models and vmodels",
-    .about = "Of the mesh, through any of its nodes (--target):\n"
+    .about = "Of the mesh, through the node on this machine (--counters) or any other (--target):\n"
              "  register ID PATH         makes a model known to all nodes\n"
              "  unregister ID            forgets it\n"
              "  status ID                says which nodes have it, or why they have not\n"

@@ -7,7 +7,10 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "ctl/ask.h"
 #include "ctl/mesh.h"
+#include "shm/control.h"
+#include "shm/counters.h"
 
 enum {
     TIMEOUT_MS = 60000,
@@ -81,8 +84,8 @@ on_option(void *context, size_t index, const char *value, struct error *error)
     };
     if (take_flag(settings, name) || client_tls_take(&settings->tls, name, value))
         return STATUS_OK;
-    if (strcmp(name, "target") == 0) {
-        settings->target = value;
+    if (strcmp(name, "target") == 0 || strcmp(name, "counters") == 0) {
+        *(name[0] == 't' ? &settings->target : &settings->counters) = value;
         return STATUS_OK;
     }
     if (strcmp(name, "timeout-ms") == 0)
@@ -112,7 +115,10 @@ on_argument(void *context, const char *value, struct error *error)
 /* ---- the parts ---- */
 
 #define COMMON_OPTIONS                                                                             \
-    {"target", "ADDRESS", "any node of the mesh; default $SHOAL_TARGET, else 127.0.0.1:8033"},     \
+    {"counters", "PATH", ASK_COUNTERS_HELP},                                                       \
+        {"target", "ADDRESS",                                                                      \
+         "a management address of any node of the mesh instead; see `mesh:\n"                      \
+         "management` in shoald --help-config"},                                                   \
         CLIENT_TLS_CA, CLIENT_TLS_CERT, CLIENT_TLS_KEY, CLIENT_TLS_NAME,                           \
         {"timeout-ms", "N", "how long to wait; default 60000. What was begun goes on"},            \
     {                                                                                              \
@@ -239,18 +245,48 @@ static const struct mesh_part parts[] = {
 
 /* ---- running one ---- */
 
+/* The socket of the node on this machine, which every node of a mesh has beside its counters. */
+static enum status
+find_socket(struct mesh_settings *settings, struct error *error)
+{
+    static const char scheme[] = "unix:";
+    char counters[256];
+    counters_default_path(counters, sizeof(counters));
+    memcpy(settings->socket, scheme, sizeof(scheme));
+    settings->target = settings->socket;
+    return control_manage_path(settings->counters != NULL ? settings->counters : counters,
+                               settings->socket + strlen(scheme),
+                               sizeof(settings->socket) - strlen(scheme), error);
+}
+
+/* Who is in no mesh has no such socket. */
+static enum status
+reach(const struct mesh_settings *settings, struct client *client, struct error *error)
+{
+    int64_t reach_ms = settings->timeout_ms < REACH_MS_MAX ? settings->timeout_ms : REACH_MS_MAX;
+    enum status status = client_reach(client, clock_now_ns() + reach_ms * NS_PER_MS, error);
+    if (status == STATUS_UNAVAILABLE && settings->target == settings->socket)
+        return error_set(
+            error, status,
+            "no node of a mesh answers at %.200s: --counters names the file of a node's "
+            "counters, --target the address of another node's management",
+            settings->target);
+    return status;
+}
+
 static int
-run_call(const struct mesh_settings *settings)
+run_call(struct mesh_settings *settings)
 {
     struct client client;
     struct error error = ERROR_NONE;
-    int64_t reach_ms = settings->timeout_ms < REACH_MS_MAX ? settings->timeout_ms : REACH_MS_MAX;
     bool good = false;
+    if (settings->target == NULL && find_socket(settings, &error) != STATUS_OK)
+        return ctl_fail(CTL_USAGE, settings->json, &error);
     rpc_init();
     enum ctl_exit code = CTL_UNREACHABLE;
     enum status status = client_open(&client, settings->target, &settings->tls, &error);
     if (status == STATUS_OK)
-        status = client_reach(&client, clock_now_ns() + reach_ms * NS_PER_MS, &error);
+        status = reach(settings, &client, &error);
     if (status == STATUS_OK) {
         status = settings->part->call(settings, &client, &good, &error);
         code = status == STATUS_DEADLINE_EXCEEDED ? CTL_LATE : good ? CTL_OK : CTL_NEGATIVE;
@@ -272,6 +308,14 @@ check(const struct mesh_settings *settings, struct error *error)
     if (settings->word_count < part->word_count)
         return error_set(error, STATUS_INVALID_ARGUMENT, "it takes %s; see shoalctl %s --help",
                          part->wants, part->command.name);
+    const struct client_tls *tls = &settings->tls;
+    bool secured = tls->ca != NULL || tls->cert != NULL || tls->key != NULL || tls->name != NULL;
+    if (settings->target != NULL && settings->counters != NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "--target and --counters are two nodes: give one of them");
+    if (settings->target == NULL && secured)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "TLS is for a --target: the socket of the node here has none");
     if (part->call == mesh_order_register && !typed)
         return error_set(error, STATUS_INVALID_ARGUMENT, "--type is missing: of what type is it?");
     if (part->call == mesh_order_set_vmodel && typed != (settings->path[0] != '\0'))
@@ -296,7 +340,6 @@ mesh_call_run(int argc, char **argv)
         .key = nothing,
         .owner = nothing,
         .expected = nothing,
-        .target = ctl_target_default(),
         .timeout_ms = TIMEOUT_MS,
     };
     struct ctl_reader reader = {on_option, on_argument, &settings};

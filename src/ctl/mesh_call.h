@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What shoalctl mesh asks any node of a mesh over gRPC, as mmesh.ModelMesh: mesh_call.c has options
+ * What shoalctl mesh asks a node of a mesh over gRPC, as mmesh.ModelMesh: mesh_call.c has options
  * and the table of what can be asked, mesh_order.c the messages.
  */
 #pragma once
@@ -18,8 +18,10 @@ struct mesh_settings {
         *words[MESH_WORDS_MAX]; /* ids, a path; the messages want them not const, and change none */
     size_t word_count;
     char *type, *path, *key, *owner, *expected;
-    char *key_read; /* what `key` points to, if it came from a file */
-    const char *target;
+    char *key_read;       /* what `key` points to, if it came from a file */
+    const char *target;   /* NULL: the node whose counters are at `counters` */
+    const char *counters; /* NULL: the default */
+    char socket[128];     /* what `target` is then */
     struct client_tls tls;
     int64_t timeout_ms;
     bool load, wait, update, force, auto_delete, json;

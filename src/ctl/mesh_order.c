@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "ctl/json.h"
@@ -23,7 +24,7 @@ ask(const struct mesh_settings *settings, struct client *client, const char *met
                                           clock_now_ns() + settings->timeout_ms * NS_PER_MS,
                                           &response, &response_bytes, error);
     free(packed);
-    if (status == STATUS_UNIMPLEMENTED)
+    if (status == STATUS_UNIMPLEMENTED && strncmp(error->text, "mmesh.", strlen("mmesh.")) != 0)
         error_set(error, status,
                   "the node at %.200s is in no mesh: its configuration has no `mesh`",
                   settings->target);

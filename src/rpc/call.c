@@ -264,11 +264,15 @@ method_find(const struct rpc_server *server, grpc_slice path)
 static void
 call_refuse_unknown(struct rpc_call *call)
 {
+    const struct rpc_server *server = call->arm->server;
+    char path[200];
     char text[256];
-    snprintf(text, sizeof(text), "unknown method %.*s",
-             (int)GRPC_SLICE_LENGTH(call->details.method),
+    snprintf(path, sizeof(path), "%.*s", (int)GRPC_SLICE_LENGTH(call->details.method),
              (const char *)GRPC_SLICE_START_PTR(call->details.method));
-    rpc_call_fail(call, STATUS_UNIMPLEMENTED, text);
+    const char *told =
+        server->on_unknown == NULL ? NULL : server->on_unknown(server->context, path);
+    snprintf(text, sizeof(text), "unknown method %s", path);
+    rpc_call_fail(call, STATUS_UNIMPLEMENTED, told != NULL ? told : text);
 }
 
 /* The library's text has no end; a byte 0 in it, which no method has, would be one. */

@@ -195,6 +195,7 @@ struct rpc_server {
     size_t method_count;
     const struct rpc_any *any;
     struct rpc_method any_method; /* stands for all that are in no table */
+    const char *(*on_unknown)(void *context, const char *method);
     void *context;
     struct rpc_arm *arms;
     size_t arm_count;

@@ -230,8 +230,11 @@ struct rpc_server_options {
     const struct rpc_method *methods; /* kept, not copied */
     size_t method_count;
     const struct rpc_any *any; /* kept; NULL: other methods get UNIMPLEMENTED */
-    struct rpc_tls *tls;       /* NULL: none. Lives longer than the server */
-    void *context;             /* first argument of every callback */
+    /* Without `any`: the text for the caller of such a method; returns NULL for the usual one. On a
+     * stepping thread. May be NULL. */
+    const char *(*on_unknown)(void *context, const char *method);
+    struct rpc_tls *tls; /* NULL: none. Lives longer than the server */
+    void *context;       /* first argument of every callback */
 };
 
 /* Once per process, before the first and after the last use of this module. Signals that the
@@ -330,6 +333,12 @@ bool rpc_call_metadata_walk(const struct rpc_call *call, size_t *position,
 size_t rpc_call_peer(const struct rpc_call *call, char *address, size_t room);
 /* Whether the caller has shown a certificate with this name among its alternative names (DNS). */
 bool rpc_call_caller_is(const struct rpc_call *call, const char *name);
+/* Whether the caller has shown a certificate that has this common name, or this alternative name of
+ * any kind. */
+bool rpc_call_caller_has_name(const struct rpc_call *call, const char *name);
+/* The common name in that certificate, or else its first alternative name, for a text: control
+ * characters are "?". Cut at `room`, terminated; "": it has neither, or none was shown. */
+void rpc_call_caller_name(const struct rpc_call *call, char *name, size_t room);
 void rpc_call_set_tag(struct rpc_call *call, uint64_t tag);
 /* A pointer of the user's, for streams; not given to on_cancel. */
 void rpc_call_set_user(struct rpc_call *call, void *user);

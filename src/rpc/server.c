@@ -173,6 +173,7 @@ rpc_server_create(const struct rpc_server_options *options, struct rpc_server **
     struct rpc_server *server = rpc_allocate(1, sizeof(*server));
     server->methods = options->methods;
     server->method_count = options->method_count;
+    server->on_unknown = options->on_unknown;
     server->context = options->context;
     server->send_timeout_ns = options->send_timeout_ns;
     any_create(server, options->any);

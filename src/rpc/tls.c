@@ -7,6 +7,7 @@
 #include <grpc/grpc_security.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "rpc/internal.h"
 
 enum status
@@ -68,19 +69,55 @@ rpc_tls_server(struct rpc_tls_use *use)
             whom[rpc_tls_clients(use->tls)], fetch, use));
 }
 
+/* Lengths are compared: a name in a certificate may have a byte 0. */
+static bool
+caller_has(const struct rpc_call *call, const char *kind, const char *name)
+{
+    grpc_auth_context *context = grpc_call_auth_context(call->core);
+    bool has = false;
+    if (context == NULL)
+        return false;
+    grpc_auth_property_iterator at = grpc_auth_context_find_properties_by_name(context, kind);
+    const grpc_auth_property *property;
+    while (!has && (property = grpc_auth_property_iterator_next(&at)) != NULL)
+        has = property->value_length == strlen(name) &&
+              memcmp(property->value, name, property->value_length) == 0;
+    grpc_auth_context_release(context);
+    return has;
+}
+
 bool
 rpc_call_caller_is(const struct rpc_call *call, const char *name)
 {
+    return caller_has(call, GRPC_PEER_DNS_PROPERTY_NAME, name);
+}
+
+bool
+rpc_call_caller_has_name(const struct rpc_call *call, const char *name)
+{
+    return caller_has(call, GRPC_X509_CN_PROPERTY_NAME, name) ||
+           caller_has(call, GRPC_X509_SAN_PROPERTY_NAME, name);
+}
+
+void
+rpc_call_caller_name(const struct rpc_call *call, char *name, size_t room)
+{
+    static const char *const kinds[] = {GRPC_X509_CN_PROPERTY_NAME, GRPC_X509_SAN_PROPERTY_NAME};
     grpc_auth_context *context = grpc_call_auth_context(call->core);
-    bool is = false;
-    if (context == NULL)
-        return false;
-    grpc_auth_property_iterator at =
-        grpc_auth_context_find_properties_by_name(context, GRPC_PEER_DNS_PROPERTY_NAME);
-    const grpc_auth_property *property;
-    while (!is && (property = grpc_auth_property_iterator_next(&at)) != NULL)
-        is = property->value_length == strlen(name) &&
-             memcmp(property->value, name, property->value_length) == 0;
-    grpc_auth_context_release(context);
-    return is;
+    name[0] = '\0';
+    for (size_t i = 0; i < ARRAY_COUNT(kinds) && context != NULL && name[0] == '\0'; i++) {
+        grpc_auth_property_iterator at =
+            grpc_auth_context_find_properties_by_name(context, kinds[i]);
+        const grpc_auth_property *property = grpc_auth_property_iterator_next(&at);
+        if (property == NULL)
+            continue;
+        size_t bytes = property->value_length < room ? property->value_length : room - 1;
+        for (size_t k = 0; k < bytes; k++) {
+            char c = property->value[k];
+            name[k] = (unsigned char)c < 0x20 || c == 0x7f ? '?' : c;
+        }
+        name[bytes] = '\0';
+    }
+    if (context != NULL)
+        grpc_auth_context_release(context);
 }

@@ -6,19 +6,33 @@
 #include <sys/un.h>
 
 #define CONTROL_SUFFIX ".control"
+#define MANAGE_SUFFIX ".manage"
+
+static enum status
+path_beside(const char *counters_path, const char *suffix, const char *what, char *path,
+            size_t room, struct error *error)
+{
+    const size_t most = sizeof(((struct sockaddr_un *)NULL)->sun_path) - strlen(suffix) - 1;
+    size_t bytes = strlen(counters_path);
+    if (bytes > most || bytes + strlen(suffix) + 1 > room)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "the counters' path has %zu bytes: the node's %s socket beside it "
+                         "needs it to have at most %zu",
+                         bytes, what, most);
+    snprintf(path, room, "%s%s", counters_path, suffix);
+    return STATUS_OK;
+}
 
 enum status
 control_path(const char *counters_path, char *path, size_t room, struct error *error)
 {
-    const size_t most = sizeof(((struct sockaddr_un *)NULL)->sun_path) - sizeof(CONTROL_SUFFIX);
-    size_t bytes = strlen(counters_path);
-    if (bytes > most || bytes + sizeof(CONTROL_SUFFIX) > room)
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "the counters' path has %zu bytes: the node's control socket beside it "
-                         "needs it to have at most %zu",
-                         bytes, most);
-    snprintf(path, room, "%s" CONTROL_SUFFIX, counters_path);
-    return STATUS_OK;
+    return path_beside(counters_path, CONTROL_SUFFIX, "control", path, room, error);
+}
+
+enum status
+control_manage_path(const char *counters_path, char *path, size_t room, struct error *error)
+{
+    return path_beside(counters_path, MANAGE_SUFFIX, "management", path, room, error);
 }
 
 /* `count` texts, each terminated, from `at` on. False: they are not all there. */

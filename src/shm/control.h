@@ -199,3 +199,6 @@ bool control_row_read(const struct control_row *row, size_t left, const char *te
  * for the name of a socket. */
 enum status control_path(const char *counters_path, char *path, size_t room,
                          struct error *error) WARN_UNUSED;
+/* Likewise the socket where a node of a mesh serves mmesh.ModelMesh, whatever else it is told. */
+enum status control_manage_path(const char *counters_path, char *path, size_t room,
+                                struct error *error) WARN_UNUSED;

@@ -36,7 +36,7 @@ class Node(Shoal):
         deadline = time.monotonic() + START_DEADLINE_S
         for name in names:
             command = [self.setting.program("bin", "shoalctl"), "mesh", "register", "--type", TYPE,
-                       "--wait", "--target", self.target, name, name]
+                       "--wait", "--counters", self.counters, name, name]
             while True:
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode == 0 or time.monotonic() > deadline:

@@ -43,7 +43,7 @@ def model_bytes(root):
     """What a model takes, by the catalog."""
     config = node(pipeline("one", stage("libxgboost_modelet.so", batch_size=16),
                            models={**models_config(root, 1024), "watch": "yes"}))
-    with Shoald(config) as shoald, Registrar(shoald.target) as registrar:
+    with Shoald(config) as shoald, Registrar(shoald) as registrar:
         for number in range(TRIED):
             registrar.infer(shoal_boosters.name(number), inputs=(shoal_boosters.tensor(0),))
         return max(row["bytes"] for row in rows(shoald, "--state", "loaded"))

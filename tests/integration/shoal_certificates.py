@@ -66,9 +66,9 @@ class Certificates:
 
 
 class SecureRegistrar(Registrar):
-    """The same over TLS."""
+    """The same; models are called over TLS."""
 
-    def __init__(self, target, credentials):
-        super().__init__(target, grpc.secure_channel(
-            target, credentials, options=[("grpc.use_local_subchannel_pool", 1),
+    def __init__(self, shoald, credentials):
+        super().__init__(shoald, grpc.secure_channel(
+            shoald.target, credentials, options=[("grpc.use_local_subchannel_pool", 1),
                                           ("grpc.ssl_target_name_override", NAME)]))

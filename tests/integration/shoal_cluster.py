@@ -217,7 +217,7 @@ class Cluster:
             one.shoald.check_end()
 
     def registrar(self, index=0):
-        return Registrar(self.nodes[index].shoald.target)
+        return Registrar(self.nodes[index].shoald)
 
     def asked(self):
         return [one for one in self.nodes if one.asked]
@@ -310,7 +310,7 @@ class Caller(threading.Thread):
         if known is not None:
             self.land(one)  # closing would end what is out
             known[1].channel.close()
-        self.channels[one.name] = life, Registrar(one.shoald.target)
+        self.channels[one.name] = life, Registrar(one.shoald)
         return self.channels[one.name][1]
 
     def land(self, one):

@@ -157,6 +157,7 @@ class Shoald:
         self.socket = self.folder / "grpc.sock"
         self.target = f"unix:{self.socket}"
         self.counters = self.folder / "counters"
+        self.management = f"unix:{self.counters}.manage"  # of a node of a mesh
         self.command = [str(BIN / "shoald"), *args]
         for address in [self.target] if listen is None else listen:
             self.command += ["--listen", str(address)]
@@ -295,7 +296,7 @@ class Shoald:
         left = [worker for worker in self.all_workers() if is_alive(worker.pid)]
         assert not left, f"still alive after shoald: {left}"
         assert not self.socket.exists(), f"{self.socket} was left behind"
-        sockets = (pathlib.Path(f"{self.counters}.{what}") for what in ("control", "local"))
+        sockets = (pathlib.Path(f"{self.counters}.{what}") for what in ("control", "local", "manage"))
         for path in (self.counters, *sockets):
             assert not path.exists(), f"{path} was left behind"
 

@@ -129,12 +129,12 @@ class Nodes:
             self.__exit__(None, None, None)
             raise
         for name, node in self.nodes.items():
-            self.registrars[name] = self.connect(node.target)
+            self.registrars[name] = self.connect(node)
         return self
 
     def __exit__(self, kind, *more):
         for registrar in self.registrars.values():
-            registrar.channel.close()
+            registrar.close()
         for node in self.nodes.values():
             node.__exit__(kind, *more)
 

@@ -20,17 +20,23 @@ def wait_status(ask, model, status):
 
 
 class Registrar:
-    """A connection to a node of a mesh."""
+    """Connections to a node of a mesh: one to where it is managed, one to where models are called. A text
+    is an address for both."""
 
-    def __init__(self, target, channel=None):
-        self.channel = channel or connect(target)
-        self.stubs = {service: Stub(self.channel, SERVICE, service)
+    def __init__(self, shoald, channel=None):
+        self.management = connect(getattr(shoald, "management", shoald))
+        self.channel = channel or connect(getattr(shoald, "target", shoald))
+        self.stubs = {service: Stub(self.management, SERVICE, service)
                       for service in (SERVICE, OLD_SERVICE)}
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self.management.close()
         self.channel.close()
 
     def start(self, method, service=SERVICE, **keys):

@@ -37,10 +37,11 @@ class Case(unittest.TestCase):
     def setUpClass(cls):
         cls.shoald = prepare(pupil(), mesh={"instance": "the-node"})
         cls.enterClassContext(cls.shoald)
-        cls.registrar = cls.enterClassContext(Registrar(cls.shoald.target))
+        cls.registrar = cls.enterClassContext(Registrar(cls.shoald))
 
     def mesh(self, verb, *arguments, **options):
-        return shoalctl("mesh", verb, *arguments, "--target", self.shoald.target, **options)
+        return shoalctl("mesh", verb, *arguments, "--counters", self.shoald.counters,
+                        **options)
 
     def register(self, model, *arguments, path="model", **options):
         return self.mesh("register", model, path, "--type", "pupil", *arguments, **options)
@@ -341,7 +342,7 @@ class TestDrain(unittest.TestCase):
     def start(self, **keys):
         self.shoald = prepare(pupil(), mesh={"instance": "the-node"}, **keys)
         self.enterContext(self.shoald)
-        self.registrar = self.enterContext(Registrar(self.shoald.target))
+        self.registrar = self.enterContext(Registrar(self.shoald))
 
     def held_call(self, name):
         self.registrar.register(name, key=key(load=name))
@@ -437,10 +438,14 @@ class TestUsage(unittest.TestCase):
 
     def test_nobody_there(self):
         target = f"127.0.0.1:{free_port()}"
-        for arguments in (["--target", target], []):
-            done = shoalctl("mesh", "status", "m", "--timeout-ms", 500, "--json", *arguments,
-                            code=UNREACHABLE, env=environment(SHOAL_TARGET=target))
-            self.assertEqual(done.json["error"], f"no node answers at {target}")
+        with tempfile.TemporaryDirectory() as folder:
+            for arguments, told in (
+                    (["--target", target], f"no node answers at {target}"),
+                    (["--counters", f"{folder}/c"], f"no node of a mesh answers at unix:{folder}/c.manage: ")):
+                done = shoalctl("mesh", "status", "m", "--timeout-ms", 500, "--json", *arguments,
+                                code=UNREACHABLE)
+                self.assertIn(told, done.json["error"])
+        shoalctl("mesh", "status", "m", "--counters", "x" * 200, code=USAGE)
 
     def test_a_node_without_a_mesh(self):
         with Shoald(node(pipeline("echo", stage("libecho.so")))) as shoald:

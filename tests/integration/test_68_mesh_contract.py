@@ -118,7 +118,7 @@ class Wire:
 
     def test_reflection(self):
         """To the last field what the users have, but for what is deprecated."""
-        facts = set().union(*map(described, reflected(self.shoald.target, self.service)))
+        facts = set().union(*map(described, reflected(self.reflects(), self.service)))
         names = {fact[1] for fact in facts}
         deprecated = {("mmesh", *one) for one in contract.DEPRECATED}
         wanted = {fact for fact in described(contract.FILE.proto)
@@ -199,12 +199,17 @@ class Managed(Wire, unittest.TestCase):
             "labels": ["mt:here"], "type_constraints": json.dumps(types),
             "vmodel_owner": "nobody-else"}}))
         cls.shoald.wait_log("mesh_session_begun")
-        cls.channel = contract.connect(cls.shoald.target)
-        cls.addClassCleanup(cls.channel.close)
+        cls.channel = contract.connect(cls.shoald.management)
+        cls.called = contract.connect(cls.shoald.target)
+        for channel in (cls.channel, cls.called):
+            cls.addClassCleanup(channel.close)
         cls.stub = Stub(cls.channel, MODEL_MESH)
 
     def setUp(self):
         self.began_ms = time.time() * 1000
+
+    def reflects(self):
+        return self.shoald.management
 
     # ---- what is asked ----
 
@@ -237,8 +242,8 @@ class Managed(Wire, unittest.TestCase):
         return self.call("getVModelStatus", vModelId=vmodel, **fields)
 
     def infer(self, *metadata, message=b"hello", method=ANY):
-        return self.channel.unary_unary(f"/{method}").future(message, timeout=WAIT_SECONDS,
-                                                              metadata=metadata)
+        return self.called.unary_unary(f"/{method}").future(message, timeout=WAIT_SECONDS,
+                                                             metadata=metadata)
 
     # ---- what can be seen ----
 
@@ -657,8 +662,8 @@ class Managed(Wire, unittest.TestCase):
                 self.assertEqual(failure(self.infer(*metadata)), (code, text))
         found, _ = failure(self.infer(here, method=f"{MODEL_RUNTIME}/unloadModel"))
         self.assertEqual(found, Code.UNIMPLEMENTED)
-        nothing = self.channel.stream_unary(f"/{ANY}").future(iter(()), timeout=WAIT_SECONDS,
-                                                              metadata=[here])
+        nothing = self.called.stream_unary(f"/{ANY}").future(iter(()), timeout=WAIT_SECONDS,
+                                                             metadata=[here])
         found, text = failure(nothing)  # by the runtime: to a method that takes a stream it is a call
         self.assertEqual(found, Code.UNIMPLEMENTED)
         self.assertIn("requires exactly one request message", text)
@@ -687,6 +692,9 @@ class AsRuntime(Wire, Rig, unittest.TestCase):
         cls.mesh = cls.enterClassContext(Mesh(f"unix:{cls.shoald.folder}/runtime.sock",
                                               cls.shoald.target))
         cls.channel = cls.mesh.management
+
+    def reflects(self):
+        return self.shoald.target
 
     def test_every_field(self):
         status = self.mesh.status()

@@ -49,7 +49,7 @@ class OneNode(Rig, unittest.TestCase):
         cls.shoald = prepare(pupil(), mesh=cls.mesh_keys)
         cls.enterClassContext(cls.shoald) if hasattr(cls, "enterClassContext") \
             else cls.shoald.__enter__()
-        cls.registrar = Registrar(cls.shoald.target)
+        cls.registrar = Registrar(cls.shoald)
 
     @classmethod
     def tearDownClass(cls):
@@ -79,7 +79,7 @@ class Service(OneNode):
     """What a client can find out that knows no proto file, and a load balancer."""
 
     def test_reflection_and_health_know_it(self):
-        with Client(self.shoald.target) as client:
+        with Client(self.shoald.management) as client:
             request, stub = client.stub("ServerReflectionInfo", "grpc.reflection.v1.ServerReflection",
                                         "stream_stream")
             asked = [request(list_services="*"),
@@ -88,7 +88,6 @@ class Service(OneNode):
             services, *files = stub(iter(asked), timeout=60)
             names = [one.name for one in services.list_services_response.service]
             self.assertEqual(names.count("mmesh.ModelMesh"), 1, names)
-            self.assertIn("inference.GRPCInferenceService", names)
             self.assertNotIn("mmesh.ModelRuntime", names)
             for file in files:
                 self.assertTrue(file.file_descriptor_response.file_descriptor_proto, file)
@@ -194,7 +193,7 @@ class Models(OneNode):
         self.assertEqual(self.registrar.status(name).status, NOT_FOUND)
 
     def test_what_makes_no_sense(self):
-        stub = self.registrar.channel.unary_unary("/mmesh.ModelMesh/registerModel")
+        stub = self.registrar.management.unary_unary("/mmesh.ModelMesh/registerModel")
         for message, text in ((b"\x0a\xff\xff", "request is not a valid message of mmesh.ModelMesh"),
                               (b"\x0a\x02a\x00", "field 1 of the request is no text in UTF-8 "
                                "without a zero byte"),
@@ -344,8 +343,10 @@ class Vmodels(OneNode):
         self.assertEqual((status.status, status.activeModelId, status.targetModelId, status.owner),
                          (DEFINED, model, model, "somebody"))
         self.assertEqual(self.infer(vmodel), model)
-        status = self.registrar.call("getVModelStatus", vModelId=vmodel)
-        self.assertEqual(status.activeModelStatus.status, LOADED)
+
+        def active():
+            return self.registrar.call("getVModelStatus", vModelId=vmodel).activeModelStatus.status
+        wait_until(lambda: active() == LOADED, "the registry to say so: calls do not wait for it")
 
     def test_move(self):
         first, second = self.registered("-1"), self.registered("-2", key=key(load=self.name()))
@@ -460,7 +461,7 @@ class Nodes(Rig, unittest.TestCase):
         thirteenth sends away the one that was used longest ago, the fast path's uses counted."""
         self.shoald = prepare(pupil(models={"memory_mib": 40, "default_size_mib": 4}),
                               mesh={"instance": "one"})
-        with self.shoald as shoald, Registrar(shoald.target) as registrar:
+        with self.shoald as shoald, Registrar(shoald) as registrar:
             for i in range(4): # how long a load takes is known after a few; until then it is long
                 registrar.register(f"w{i}", loadNow=True, sync=True)
                 registrar.unregister(f"w{i}")
@@ -488,18 +489,18 @@ class Nodes(Rig, unittest.TestCase):
     def test_a_file_survives_the_node(self):
         self.shoald = prepare(pupil(), mesh={"instance": "one", "store": "file:registry"})
         with self.shoald as shoald:
-            with Registrar(shoald.target) as registrar:
+            with Registrar(shoald) as registrar:
                 registrar.register("m")
                 self.assertEqual(said(registrar.infer("m")), "m")
             shoald.kill()
             shoald.start().wait_ready()
-            with Registrar(shoald.target) as registrar:
+            with Registrar(shoald) as registrar:
                 self.assertEqual(said(registrar.infer("m")), "m")
                 self.assertEqual(said(registrar.infer("m")), "m")
 
     def test_stopped_while_calls_wait(self):
         self.shoald = prepare(pupil(), mesh={}, drain_timeout_ms=300)
-        with self.shoald as shoald, Registrar(shoald.target) as registrar:
+        with self.shoald as shoald, Registrar(shoald) as registrar:
             registrar.register("m", key=key(load="held"))
             calls = [registrar.start_infer("m") for _ in range(8)]
             calls.append(registrar.start_infer(metadata=[("mm-model-id", "m")] * 3))
@@ -513,14 +514,14 @@ class Nodes(Rig, unittest.TestCase):
 
     def test_a_load_takes_too_long(self):
         self.shoald = prepare(pupil(models={"load_timeout_ms": 500}), mesh={})
-        with self.shoald as shoald, Registrar(shoald.target) as registrar:
+        with self.shoald as shoald, Registrar(shoald) as registrar:
             registrar.register("m", key=key(load="late"))
             self.check_fails(registrar.start_infer("m"), Code.DEADLINE_EXCEEDED,
                              "DEADLINE_EXCEEDED: ", "load_timeout_ms (500)")
 
     def test_vmodels_by_the_name_in_the_request(self):
         self.shoald = prepare(pupil(), mesh={"names": "vmodels"})
-        with self.shoald as shoald, Registrar(shoald.target) as registrar:
+        with self.shoald as shoald, Registrar(shoald) as registrar:
             registrar.register("m")
             registrar.call("setVModel", vModelId="v", targetModelId="m")
             self.assertEqual(said(registrar.infer("v")), "m")

@@ -33,16 +33,16 @@ class Traffic:
     """While the block runs: callers at some nodes, each for its own model, in turn. Keeps what went
     wrong, and counts what went well."""
 
-    def __init__(self, targets, calls):
-        self.targets, self.calls = targets, calls
+    def __init__(self, nodes, calls):
+        self.calls = calls
         self.failed, self.answered = [], 0
         self.ends = threading.Event()
         self.lock = threading.Lock()
-        self.threads = [threading.Thread(target=self.run, args=(target, i), daemon=True)
-                        for i, target in enumerate(targets)]
+        self.threads = [threading.Thread(target=self.run, args=(node, i), daemon=True)
+                        for i, node in enumerate(nodes)]
 
-    def run(self, target, first):
-        with Registrar(target) as registrar:
+    def run(self, node, first):
+        with Registrar(node) as registrar:
             turn = first
             while not self.ends.is_set():
                 keys, wanted = self.calls[turn % len(self.calls)]
@@ -225,8 +225,8 @@ class MeshOfThree(Rig, unittest.TestCase):
     # ---- nodes come and go ----
 
     def traffic(self, models, nodes=("node-a", "node-b"), callers=4):
-        targets = [self.nodes[name].target for name in nodes for _ in range(callers // len(nodes))]
-        return Traffic(targets, [({"name": model}, {model}) for model in models])
+        called = [self.nodes[name] for name in nodes for _ in range(callers // len(nodes))]
+        return Traffic(called, [({"name": model}, {model}) for model in models])
 
     def many(self, count=24):
         models = [f"m{i}" for i in range(count)]
@@ -313,7 +313,7 @@ class MeshOfThree(Rig, unittest.TestCase):
         with self.traffic(models) as traffic:
             traffic.go_on()
             nodes["node-c"].start().wait_ready()
-            with Registrar(nodes["node-c"].target) as registrar:
+            with Registrar(nodes["node-c"]) as registrar:
                 for model in models:
                     self.assertEqual(said(registrar.infer(model)), model)
             traffic.go_on()
@@ -341,7 +341,7 @@ class MeshOfThree(Rig, unittest.TestCase):
             with Client(nodes[name].target) as client:
                 self.assertEqual(client.call("ServerReady").ready, ready, name)
         nodes["node-a"].wait_exit()
-        with Registrar(nodes["node-c"].target) as registrar:
+        with Registrar(nodes["node-c"]) as registrar:
             copies = [copy for i in range(6) for copy in registrar.status(f"m{i}").modelCopyInfos]
         self.assertGreaterEqual([(copy.location, copy.copyStatus) for copy in copies].count(
             ("node-c", LOADING_FAILED)), 3)
@@ -398,7 +398,7 @@ class MeshOfThree(Rig, unittest.TestCase):
             manager.register(f"v{i}")
         manager.call("setVModel", vModelId="v", targetModelId="v0")
         calls = [({"metadata": [("mm-vmodel-id", "v")]}, {f"v{i}" for i in range(6)})]
-        with Traffic([nodes[name].target for name in NAMES], calls) as traffic:
+        with Traffic([nodes[name] for name in NAMES], calls) as traffic:
             traffic.go_on(50)
             for i in range(1, 6):
                 status = manager.call("setVModel", vModelId="v", targetModelId=f"v{i}", sync=True)

@@ -80,7 +80,7 @@ class TestRegister(RegisterTest):
                   entry("kept", "folder", vModelId="w", retainAfterTransition=True)]
         node = self.node(listed, mesh={"vmodel_owner": "me"})
         node.start().wait_ready()
-        with Registrar(node.target) as registrar:
+        with Registrar(node) as registrar:
             self.assertEqual([registrar.status(name).status
                               for name in ("plain", "loaded", "target", "kept")],
                              [NOT_LOADED, LOADED, LOADED, NOT_LOADED])
@@ -100,7 +100,7 @@ class TestRegister(RegisterTest):
             self.assertEqual(after[1], before[1])
             self.assertEqual({name: created for name, (created, _) in after[0].items()},
                              {name: created for name, (created, _) in before[0].items()})
-            with Registrar(node.target) as registrar:
+            with Registrar(node) as registrar:
                 with self.subTest("a target that is let go of goes, if it is not retained"):
                     registrar.register("other")
                     for vmodel in ("v", "w"):
@@ -112,7 +112,7 @@ class TestRegister(RegisterTest):
 
         with self.subTest("and brings back what has gone"):
             node.start().wait_ready()
-            with Registrar(node.target) as registrar:
+            with Registrar(node) as registrar:
                 self.assertEqual(said(registrar.infer("plain")), "plain")
                 self.assertEqual(said(registrar.infer(metadata=[("mm-vmodel-id", "v")])), "target")
             self.end(node)
@@ -147,11 +147,11 @@ class TestRegister(RegisterTest):
             with self.subTest(name):
                 shoald.env[name] = value
                 shoald.start().wait_ready()
-                with Registrar(shoald.target) as registrar:
+                with Registrar(shoald) as registrar:
                     self.assertEqual(registrar.status("m").status, LOADED)
                 self.end(shoald)
                 del shoald.env[name]
-        with Registrar(shoald.start().wait_ready().target) as registrar: # of itself it knows them, too
+        with Registrar(shoald.start().wait_ready()) as registrar: # of itself it knows them, too
             self.assertEqual([registrar.status(name).status for name in ("m", "n")], [NOT_LOADED] * 2)
         self.assertNotIn("mesh_registered", shoald.stderr)
         self.end(shoald)
@@ -173,7 +173,7 @@ class TestRegister(RegisterTest):
         self.etcd.start()
         node.wait_ready()
         wait_until(lambda: fetch(port, "/ready")[0] == 200, "the probe to see it")
-        with Registrar(node.target) as registrar:
+        with Registrar(node) as registrar:
             self.assertEqual(said(registrar.infer("m")), "m")
         self.assertNotIn("mesh_register_waits", node.stderr) # nothing is tried before
         self.end(node)
@@ -187,7 +187,7 @@ class TestRegister(RegisterTest):
             with self.subTest(f"{how} meanwhile"):
                 node.start()
                 self.wait_held("slow")
-                with Registrar(node.target) as registrar:
+                with Registrar(node) as registrar:
                     self.assertEqual([registrar.status(name).status for name in ("slow", "m")],
                                      [LOADING, NOT_LOADED])
                 self.check_not_ready(node, port)
@@ -204,7 +204,7 @@ class TestRegister(RegisterTest):
         self.check_not_ready(node, port)
         self.give("slow")
         node.wait_ready()
-        with Registrar(node.target) as registrar:
+        with Registrar(node) as registrar:
             self.assertEqual(registrar.status("slow").status, LOADED)
         self.end(node)
 
@@ -219,7 +219,7 @@ class TestRegister(RegisterTest):
         other = self.node([], "node-b", mesh={"type_constraints": rules, "labels": ["special"]})
         other.start().wait_ready()
         node.wait_ready()
-        with Registrar(node.target) as registrar:
+        with Registrar(node) as registrar:
             self.assertEqual([copy.location for copy in registrar.status("s").modelCopyInfos], ["node-b"])
         self.end(node)
         self.end(other)
@@ -230,7 +230,7 @@ class TestRegister(RegisterTest):
         self.etcd.start()
         good = self.node([])
         good.start().wait_ready()
-        with Registrar(good.target) as registrar:
+        with Registrar(good) as registrar:
             registrar.register("taken", path="folder")
             registrar.register("theirs")
             registrar.call("setVModel", vModelId="v", targetModelId="theirs", owner="they")

@@ -100,7 +100,7 @@ class OneNode(unittest.TestCase):
         self.runtime = self.enterContext(Runtime())
         self.runtime.methods = {"x.Y/Z": [], INFER: [1], STREAM[1:]: [1]}
         self.shoald = self.enterContext(node_of(self.runtime.address))
-        self.registrar = self.enterContext(Registrar(self.shoald.target))
+        self.registrar = self.enterContext(Registrar(self.shoald))
 
     def hold(self):
         """From now on calls wait in the runtime until the caller gives up, or `cancelled` is set."""
@@ -236,7 +236,7 @@ class OneNode(unittest.TestCase):
     def test_a_load_takes_too_long(self):
         hanging = self.enterContext(Runtime(modelLoadingTimeoutMs=300))
         hang_loads(hanging)
-        with node_of(hanging.address) as shoald, Registrar(shoald.target) as registrar:
+        with node_of(hanging.address) as shoald, Registrar(shoald) as registrar:
             registrar.register("m")
             code, text = failure(start_call(registrar, "m"))
             self.assertEqual((code, text.partition(":")[0]), (Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"))
@@ -289,7 +289,7 @@ class Several(unittest.TestCase):
         cls.runtime = cls.enterClassContext(Runtime())
         cls.runtime.methods = {"x.Y/Z": [], INFER: [1]}
         cls.shoald = cls.enterClassContext(node_of(cls.runtime.address))
-        cls.registrar = cls.enterClassContext(Registrar(cls.shoald.target))
+        cls.registrar = cls.enterClassContext(Registrar(cls.shoald))
         for model in "abc":
             cls.registrar.register(model)
         for vmodel, model in (("v", "a"), ("w", "b")):
@@ -452,7 +452,7 @@ class Dataplane(unittest.TestCase):
         self.file = self.shoald.folder / "dataplane.json"
         self.file.write_text(json.dumps(self.rules))
         self.enterContext(self.shoald)
-        self.registrar = self.enterContext(Registrar(self.shoald.target))
+        self.registrar = self.enterContext(Registrar(self.shoald))
         for model in "ab":
             self.registrar.register(model)
         self.registrar.call("setVModel", vModelId="v", targetModelId="b")
@@ -547,7 +547,7 @@ class LateRuntime(unittest.TestCase):
                              mesh={"instance": "node-1", "runtime": address})).start()
         self.addCleanup(shoald.discard)
         shoald.wait_log(f'external_not_ready target="{address}"')
-        with Registrar(shoald.target) as registrar, Runtime(address):
+        with Registrar(shoald) as registrar, Runtime(address):
             shoald.wait_ready()
             self.assertLess(shoald.stderr.index(" external_ready "),
                             shoald.stderr.index(" ready pipelines="))
@@ -568,7 +568,7 @@ class BesidePipelines(unittest.TestCase):
         with Runtime() as runtime:
             mesh = {"instance": "node-1", "runtime": runtime.address}
             config = node(pipeline("echo", stage("libecho.so")), message_mib=1, mesh=mesh)
-            with Shoald(config) as shoald, Registrar(shoald.target) as registrar:
+            with Shoald(config) as shoald, Registrar(shoald) as registrar:
                 registrar.register("m")
                 message = OIP["ModelInferRequest"](model_name="m").SerializeToString()
                 answer = registrar.channel.unary_unary(f"/{INFER}")(message, timeout=WAIT_SECONDS)
@@ -584,7 +584,7 @@ class ShoalAsRuntime(unittest.TestCase):
         runtime = prepare(pupil(), runtime=["unix:runtime.sock"])
         socket = f"unix:{runtime.folder}/runtime.sock"
         with runtime, node_of(socket, runtime_calls=runtime.target) as shoald, \
-                Registrar(shoald.target) as registrar:
+                Registrar(shoald) as registrar:
             registrar.register("m", key=key())
             self.assertEqual(said(registrar.infer("m")), "m")
             runtime.kill()
@@ -608,7 +608,7 @@ class Pair(unittest.TestCase):
                 self.runtimes[name].address, name, store=f"etcd:{self.etcd.url}", labels=[name],
                 type_constraints=json.dumps({"only-b": {"required": ["node-b"]}}),
                 peers=["127.0.0.1:0"], address="127.0.0.1"))
-            self.registrars[name] = self.enterContext(Registrar(self.nodes[name].target))
+            self.registrars[name] = self.enterContext(Registrar(self.nodes[name]))
         for name in self.nodes:
             wait_until(lambda: self.with_room(name) == 2, f"{name} to see both")
 
@@ -726,7 +726,7 @@ class Both(unittest.TestCase):
                 self.etcd, name, models={"types": ["pupil"]},
                 mesh={"runtime": self.runtimes[name].address, "runtime_types": ["kind"],
                       "address": "127.0.0.1"}))
-            self.registrars[name] = self.enterContext(Registrar(self.nodes[name].target))
+            self.registrars[name] = self.enterContext(Registrar(self.nodes[name]))
 
     def lessons(self, model):
         """What the pupils of all nodes have done with it."""
@@ -779,7 +779,7 @@ class Both(unittest.TestCase):
         shoald = prepare(pupil(models={"types": ["pupil"]}),
                          mesh={"instance": "node-1", "runtime": address}).start()
         self.addCleanup(shoald.discard)
-        with Registrar(shoald.target) as registrar:
+        with Registrar(shoald) as registrar:
             shoald.wait_log("external_not_ready")
             wait_until(shoald.workers, "the pupil")
             registrar.register("mine", key=key())

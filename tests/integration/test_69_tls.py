@@ -22,7 +22,7 @@ import grpc
 
 from shoal_certificates import NAME, Certificates, SecureRegistrar
 from shoal_client import failure
-from shoal_ctl import OK, UNREACHABLE, shoalctl
+from shoal_ctl import NEGATIVE, OK, UNREACHABLE, shoalctl
 from shoal_fixture import main, read_proc, run_shoald, node, wait_until
 from shoal_meshes import Etcd, Nodes, mesh_node
 from shoal_pupil import prepare, pupil, said
@@ -49,24 +49,23 @@ class TestCallers(unittest.TestCase):
 
     def connect(self, authority="ca", name=None):
         credentials = self.certificates.credentials(authority, name)
-        return self.enterContext(SecureRegistrar(self.shoald.target, credentials))
+        return self.enterContext(SecureRegistrar(self.shoald, credentials))
 
     def check_refused(self, registrar):
-        self.assertEqual(failure(registrar.start("getModelStatus", modelId="m"))[0],
-                         Code.UNAVAILABLE)
+        self.assertEqual(failure(registrar.start_ready("m"))[0], Code.UNAVAILABLE)
 
     def trusts(self, authority):
         """Whether the node shows a certificate of that authority to who connects now."""
-        with SecureRegistrar(self.shoald.target,
+        with SecureRegistrar(self.shoald,
                              self.certificates.credentials(authority)) as registrar:
-            return registrar.start("getModelStatus", modelId="m").code() == Code.OK
+            return registrar.start_ready("m").code() == Code.OK
 
     def test_whoever_trusts_the_node(self):
         self.start()
         self.connect().register("m")
         self.assertEqual(said(self.connect().infer("m")), "m")
         self.check_refused(self.connect("stranger"))
-        self.check_refused(self.enterContext(Registrar(self.shoald.target)))
+        self.check_refused(self.enterContext(Registrar(self.shoald)))
 
     def test_callers_show_certificates(self):
         self.start(client_ca="ca")
@@ -80,8 +79,8 @@ class TestCallers(unittest.TestCase):
                  "--tls-ca", pem("ca")]
         own = ["--tls-cert", pem("client"), "--tls-key", key("client")]
         x = ["--input", "x=UINT8[1]:7"]
-        self.assertEqual(shoalctl("mesh", "status", "m", *shown, *own, code=OK).out[:10],
-                         "m: LOADED\n")
+        told = shoalctl("mesh", "status", "m", *shown, *own, code=NEGATIVE).err
+        self.assertIn("mmesh.ModelMesh is not served on `listen`", told)
         shoalctl("infer", "m", *x, *shown, *own, code=OK)
         shoalctl("status", "m", *shown, *own, code=OK)
         told = shoalctl("infer", "m", *x, *shown[:4], "--timeout-ms", "1000", code=UNREACHABLE).err
@@ -96,6 +95,7 @@ class TestCallers(unittest.TestCase):
         self.start()
         before = self.connect()
         before.register("m")
+        self.assertEqual(said(before.infer("m")), "m")
         self.certificates.sign("server", "stranger")
         wait_until(lambda: self.trusts("stranger"), "the new certificate to be shown")
         self.shoald.wait_log('tls_renewed what="tls"')
@@ -218,8 +218,8 @@ class TestMesh(unittest.TestCase):
     def keys(self, inline, **tls):
         return {"mesh": {"store": self.place(inline), **tls}, "drain_timeout_ms": 4000}
 
-    def connect(self, target):
-        return SecureRegistrar(target, self.certificates.credentials("ca", "client"))
+    def connect(self, shoald):
+        return SecureRegistrar(shoald, self.certificates.credentials("ca", "client"))
 
     def where(self, registrar, model):
         return [copy.location for copy in registrar.status(model).modelCopyInfos

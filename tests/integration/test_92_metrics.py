@@ -51,7 +51,7 @@ class Case(unittest.TestCase):
         self.enter(prepare(pupil(), pipeline("echo", stage("libecho.so", "first", workers=2),
                                              stage("libecho.so", "second", batch_size=4), slots=32),
                            mesh={"instance": "one"}, metrics="127.0.0.1:0"))
-        with Registrar(self.shoald.target) as registrar:
+        with Registrar(self.shoald) as registrar:
             registrar.register("m", loadNow=True, sync=True)
         return self.wait_scrape(lambda now: {"shoal_mesh_heard_timestamp_seconds",
                                              "shoal_mesh_oldest_timestamp_seconds"} <= now.names(),

@@ -72,7 +72,7 @@ class OneNode(Rig, unittest.TestCase):
     def test_what_was_done(self):
         self.shoald = prepare(pupil(models={"memory_mib": 40, "default_size_mib": 4}),
                               mesh={"instance": "one"}, metrics=METRICS)
-        with self.shoald as shoald, Registrar(shoald.target) as self.registrar:
+        with self.shoald as shoald, Registrar(shoald) as self.registrar:
             registrar = self.registrar
             self.learn()
             registrar.register("m")
@@ -220,7 +220,7 @@ class OneNode(Rig, unittest.TestCase):
         self.shoald.env.update(
             MM_SERVICE_NAME="mine", MM_PROBE_PORT="NONE", MM_PRESTOP_WAIT_PORT="NONE",
             MM_METRICS=f"prometheus:port={port};scheme=https;fq_names=true;per_model_metrics=true")
-        with self.shoald as shoald, Registrar(shoald.target) as registrar:
+        with self.shoald as shoald, Registrar(shoald) as registrar:
             for asked in ("scheme=https", "per_model_metrics"):
                 shoald.wait_log(rf'mesh_metrics_differ asked="MM_METRICS: {asked}"')
             registrar.register("m")

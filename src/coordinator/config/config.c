@@ -126,6 +126,21 @@ tls_free(struct config_tls *tls)
 }
 
 static void
+management_free(struct config_management *management)
+{
+    for (uint32_t i = 0; i < management->allow_count; i++) {
+        struct config_allow *allow = &management->allow[i];
+        for (uint32_t j = 0; j < allow->model_count; j++)
+            free(allow->models[j]);
+        free(allow->models);
+        free(allow->identity);
+    }
+    free(management->allow);
+    free(management->socket_mode);
+    addresses_free(&management->addresses);
+}
+
+static void
 mesh_free(struct config_mesh *mesh)
 {
     char *const texts[] = {mesh->store,     mesh->store_place,   mesh->prefix,
@@ -137,6 +152,7 @@ mesh_free(struct config_mesh *mesh)
     for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
         free(texts[i]);
     addresses_free(&mesh->peers);
+    management_free(&mesh->management);
     tls_free(&mesh->tls);
 }
 

@@ -30,6 +30,8 @@ enum {
     CONFIG_VARIABLES_MAX = 64,
     CONFIG_TYPES_MAX = 64,
     CONFIG_LABELS_MAX = 64,
+    CONFIG_ALLOW_MAX = 64,
+    CONFIG_PATTERNS_MAX = 64,
     CONFIG_LABEL_BYTES_MAX = 255,
     CONFIG_INSTANCE_BYTES = 12, /* of the end of a host's name: those that differ between pods */
     CONFIG_NAME_BYTES_MAX = 63,
@@ -100,7 +102,7 @@ struct config_pipeline {
     int line;
 };
 
-/* Options of one address. */
+/* Options of one address; of those that are a map. */
 struct config_transport {
     char *tls;   /* "yes" or "no"; NULL: nothing, which is no */
     char *plain; /* the same: that it is meant to be without TLS */
@@ -141,6 +143,24 @@ struct config_tls {
     int line;
 };
 
+/* What a caller with a certificate may do with the mesh's models. */
+struct config_allow {
+    char *identity;
+    uint32_t methods;     /* bit i: the i-th word of the key's choices; 0: all */
+    char **models;        /* ids; with a `*` at the end: all that begin so */
+    uint32_t model_count; /* 0: all */
+};
+
+/* Where mmesh.ModelMesh is served beside the socket that is always there (mesh_management.h). */
+struct config_management {
+    struct config_addresses addresses;
+    bool on_listen; /* the environment says so: on all addresses of `listen` as well */
+    char *socket_mode;
+    uint32_t socket_mode_bits; /* of unix sockets */
+    struct config_allow *allow;
+    uint32_t allow_count; /* 0: all may do everything */
+};
+
 /* What keeps a mesh's records. */
 enum config_store {
     CONFIG_STORE_MEMORY,
@@ -171,6 +191,7 @@ struct config_mesh {
     struct config_addresses peers; /* where other nodes reach this one */
     char *address;                 /* HOST or HOST:PORT that they are told; NULL: found out */
     struct config_tls tls;         /* between them */
+    struct config_management management;
     uint32_t scaleup_rpm;
     uint32_t scaleup_percent;
     uint32_t waiting_max; /* 0: by how many calls the model takes at a time */

@@ -215,22 +215,26 @@ check_runtime(struct config_reader *reader, const struct config_given *given)
                "`runtime`, but no pipeline has `models`: there is nothing to load");
 }
 
+bool
+config_read_mode(const char *text, uint32_t *mode)
+{
+    char *end;
+    unsigned long bits = strtoul(text, &end, 8);
+    if (text[0] < '0' || text[0] > '7' || *end != '\0' || bits > ACCESSPERMS)
+        return false;
+    *mode = (uint32_t)bits;
+    return true;
+}
+
 static void
 check_socket_mode(struct config_reader *reader, const struct config_given *given)
 {
     struct config *config = reader->config;
-    char *end;
-    if (config->socket_mode == NULL)
-        return;
-    unsigned long mode = strtoul(config->socket_mode, &end, 8);
-    if (config->socket_mode[0] < '0' || config->socket_mode[0] > '7' || *end != '\0' ||
-        mode > ACCESSPERMS) {
+    if (config->socket_mode != NULL &&
+        !config_read_mode(config->socket_mode, &config->socket_mode_bits))
         report_add(reader->report, given->nodes[KEY_SOCKET_MODE]->line,
                    "`socket_mode`: \"%s\" is no mode such as 0660: octal digits, 0777 at most",
                    config->socket_mode);
-        return;
-    }
-    config->socket_mode_bits = (uint32_t)mode;
 }
 
 void
@@ -252,6 +256,7 @@ config_check_top(struct config_reader *reader, const struct config_given *given)
     check_runtime(reader, given);
     config_check_mesh(reader, given);
     config_check_tls(reader);
+    config_check_management(reader);
     if (config->counters == NULL)
         return;
     config->counters = config_resolve(config, config->counters);

@@ -27,9 +27,8 @@ check_pair(struct config_reader *reader, const struct config_tls *tls)
                tls->key == NULL ? "MM_TLS_PRIVATE_KEY_PATH" : "MM_TLS_KEY_CERT_PATH");
 }
 
-/* Whether only this machine can reach it. */
-static bool
-is_local(const char *address)
+bool
+config_is_local(const char *address)
 {
     static const char *const local[] = {"127.", "[::1]:", "localhost:", "unix:"};
     for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++)
@@ -38,8 +37,8 @@ is_local(const char *address)
     return false;
 }
 
-static bool
-is_yes(const char *word)
+bool
+config_is_yes(const char *word)
 {
     return word != NULL && strcmp(word, "yes") == 0;
 }
@@ -55,17 +54,17 @@ check_addresses(struct config_reader *reader, const char *key, enum callers whos
     for (uint32_t i = 0; i < addresses->count; i++) {
         const struct config_transport *transport = &addresses->transports[i];
         const char *address = addresses->items[i];
-        bool is_plain = is_yes(transport->plain);
-        if (is_yes(transport->tls) && is_plain)
+        bool is_plain = config_is_yes(transport->plain);
+        if (config_is_yes(transport->tls) && is_plain)
             report_add(reader->report, transport->line,
                        "`%s`: %s: `tls: yes` and `plain: yes` exclude each other", key, address);
-        else if (is_yes(transport->tls) && tls->certificate == NULL)
+        else if (config_is_yes(transport->tls) && tls->certificate == NULL)
             report_add(reader->report, transport->line,
                        "`%s`: %s: `tls: yes`, but there is no `tls` at the top, which has the "
                        "certificates",
                        key, address);
-        else if (whose == CALLERS && tls->ca != NULL && !is_yes(transport->tls) && !is_plain &&
-                 !is_local(address))
+        else if (whose == CALLERS && tls->ca != NULL && !config_is_yes(transport->tls) &&
+                 !is_plain && !config_is_local(address))
             report_add(reader->report, transport->line,
                        "`%s`: %s would serve callers without TLS whom `client_ca` of `tls` keeps "
                        "from `listen`: make it {address: %s, tls: yes}, or {…, plain: yes} if that "

@@ -48,8 +48,11 @@ struct variable {
 /* The first that is set counts, where several are of one key. */
 static const struct variable variables[] = {
     {"MM_SERVICE_NAME", FORM_TEXT, KEY_MESH_SERVICE,
-     "turns the mesh on; `mesh: service`. Without pipelines with `models`, and if nothing says "
-     "where a runtime is, it is looked for at `unix:/tmp/mmesh/grpc.sock` and `localhost:8085`"},
+     "turns the mesh on; `mesh: service`. Unless the file has `mesh: management`, "
+     "`mmesh.ModelMesh` is "
+     "served on `listen`, too. Without pipelines with `models`, and if nothing says where a "
+     "runtime "
+     "is, it is looked for at `unix:/tmp/mmesh/grpc.sock` and `localhost:8085`"},
     {"TAS_SERVICE_NAME", FORM_TEXT, KEY_MESH_SERVICE, "the same, of old"},
     {"KV_STORE", FORM_TEXT, KEY_MESH_STORE, "`mesh: store`"},
     {"ZOOKEEPER", FORM_UNWANTED, KEY_MESH_STORE, "refused: etcd alone is a store for many nodes"},
@@ -479,6 +482,11 @@ config_read_environment(struct config_reader *reader, struct config_given *given
         take(reader, variable, value);
     }
     forget_secrets();
+    /* So that container serves management. */
+    const char *service = service_name();
+    reader->config->mesh.management.on_listen =
+        service != NULL && service[0] != '\0' &&
+        reader->mesh_given.nodes[KEY_MESH_MANAGEMENT] == NULL;
     if (!taken[KEY_MESH_RUNTIME] && reader->mesh_given.nodes[KEY_MESH_RUNTIME] == NULL &&
         !given->refused[KEY_PIPELINES])
         find_runtime(reader);

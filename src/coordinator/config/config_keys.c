@@ -14,6 +14,7 @@
 #define TOP(field) offsetof(struct config, field)
 #define PIPELINE(field) offsetof(struct config_pipeline, field)
 #define STAGE(field) offsetof(struct config_stage, field)
+#define ALLOW(field) offsetof(struct config_allow, field)
 
 enum { PATH_BYTES_MAX = 4095, HOUR_MS = 3600 * 1000, MIB = 1 << 20, CALLS_MAX = 65536 };
 
@@ -160,7 +161,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     NULL, NULL, FIELD_NONE, 0, 0,
     "Callers of all addresses of `listen` speak TLS, and may be asked for certificates. Those of "
     "`http`, `metrics`, `probes` and `prestop` only where an address says `tls: yes`, those of a "
-    "`runtime` of its own never. Left out: no TLS."},
+    "`runtime` of its own and the unix sockets of `management` never. Left out: no TLS."},
 [KEY_MESH] = {WHERE_TOP, CONFIG_MESH, OPTIONAL, "mesh", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
     "The node is one of a mesh, which loads and unloads the models of pipelines with `models`, and "
@@ -177,11 +178,12 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_ADDRESS_TLS] = {WHERE_ADDRESS, CONFIG_CHOICE, OPTIONAL, "tls", 0, 0, NULL,
     NULL, "yes|no", FIELD_NONE, 0, offsetof(struct config_transport, tls),
     "`yes`: its clients speak TLS, with the certificates of `tls` at the top, and are asked for "
-    "theirs as callers are."},
+    "theirs as callers are. Not of `management`, which has TLS wherever there is `tls`."},
 [KEY_ADDRESS_PLAIN] = {WHERE_ADDRESS, CONFIG_CHOICE, OPTIONAL, "plain", 0, 0, NULL,
     NULL, "yes|no", FIELD_NONE, 0, offsetof(struct config_transport, plain),
-    "`yes`: that an address of `http` beyond this machine has no TLS is meant, although "
-    "`tls` has `client_ca`. Without it such a node does not start."},
+    "`yes`: that an address of `http` beyond this machine has no TLS is meant, although `tls` has "
+    "`client_ca`; that one of `management` has none, or asks for no certificates. Without it such "
+    "a node does not start."},
 
 [KEY_TLS_CERTIFICATE] = {WHERE_TLS, CONFIG_TEXT, REQUIRED, "certificate", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(tls.certificate),
@@ -245,6 +247,15 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Nodes call each other over TLS, both sides with certificates. The same at all nodes of the "
     "mesh: those with it and those without do not call each other. Only with etcd. Left out: no "
     "TLS."},
+[KEY_MESH_MANAGEMENT] = {WHERE_MESH, CONFIG_MANAGEMENT, OPTIONAL, "management", 1,
+    CONFIG_LISTEN_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, 0,
+    "Where `mmesh.ModelMesh` is served, by which models are registered and unregistered: an "
+    "address as of `listen`, a list of them, or a map, below. Whatever it says, a unix socket "
+    "beside the file of `counters`, named like it with `.manage` behind, serves it to the node's "
+    "own user. Unless the same addresses are in `listen`, no inference is served here, and no "
+    "management there. Left out: that socket alone; with `MM_SERVICE_NAME` also the addresses of "
+    "`listen`."},
 [KEY_MESH_LABELS] = {WHERE_MESH, CONFIG_LABELS, OPTIONAL, "labels", 1, CONFIG_LABELS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.labels),
     "What this node offers, for `type_constraints`."},
@@ -321,6 +332,35 @@ const struct config_key config_keys[KEY_COUNT] = {
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.tls.peer_name),
     "A DNS name that the certificate of every node has, and of nobody else: asked for on both "
     "sides. Left out: a node that is called must have one for its host, or address."},
+
+[KEY_MANAGEMENT_ADDRESSES] = {WHERE_MANAGEMENT, CONFIG_HTTP_ADDRESSES, OPTIONAL, "addresses", 1,
+    CONFIG_LISTEN_MAX, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.management.addresses),
+    "`127.0.0.1:8034`, `port:8034` (all interfaces), `unix:/run/shoal/manage.sock`. By TCP they "
+    "speak TLS if there is `tls` at the top. Beyond this machine `client_ca` must be there, or "
+    "`plain: yes` say that none is meant: `{address: port:8034, plain: yes}`. Either all of "
+    "`listen` or none may be among them."},
+[KEY_MANAGEMENT_MODE] = {WHERE_MANAGEMENT, CONFIG_TEXT, OPTIONAL, "socket_mode", 1, 4, NULL,
+    NULL, NULL, FIELD_NONE, 0, TOP(mesh.management.socket_mode),
+    "The mode of all unix sockets of management, in octal digits: whoever may connect may manage. "
+    "Left out: 0600, for the node's own user."},
+[KEY_MANAGEMENT_ALLOW] = {WHERE_MANAGEMENT, CONFIG_ALLOW, OPTIONAL, "allow", 1, CONFIG_ALLOW_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, 0,
+    "Who may do what over TLS, by certificate: a call needs one entry that allows all of it, or "
+    "gets PERMISSION_DENIED. Needs `tls` with `client_ca`. Left out: whoever can connect may do "
+    "everything."},
+
+[KEY_ALLOW_IDENTITY] = {WHERE_ALLOW, CONFIG_TEXT, REQUIRED, "identity", 1, 253, NULL,
+    NULL, NULL, FIELD_NONE, 0, ALLOW(identity),
+    "The common name of the caller's certificate, or one of its alternative names, exactly."},
+[KEY_ALLOW_METHODS] = {WHERE_ALLOW, CONFIG_CHOICES, OPTIONAL, "methods", 1, 7, NULL,
+    NULL, "registerModel|unregisterModel|getModelStatus|ensureLoaded|setVModel|deleteVModel|"
+    "getVModelStatus", FIELD_U32, 1, ALLOW(methods),
+    "Methods that it may call, under their old names, too. Left out: all."},
+[KEY_ALLOW_MODELS] = {WHERE_ALLOW, CONFIG_PATTERNS, OPTIONAL, "models", 1, CONFIG_PATTERNS_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, 0,
+    "Ids of models and vmodels that its calls may name, `fraud-*` for all that begin so. Of a call "
+    "that names a vmodel and a model both must be there. Left out: all."},
 
 [KEY_PIPELINE_NAME] = {WHERE_PIPELINE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(name),
@@ -476,6 +516,7 @@ static const char *const where_names[WHERE_COUNT] = {
     [WHERE_ADDRESS] = "an address",         [WHERE_TOP] = "the top level",
     [WHERE_TLS] = "`tls` at the top",       [WHERE_MESH] = "the mesh",
     [WHERE_MESH_TLS] = "the mesh's `tls`",  [WHERE_PIPELINE] = "a pipeline",
+    [WHERE_MANAGEMENT] = "`management`",    [WHERE_ALLOW] = "an entry of `allow`",
     [WHERE_MODELS] = "a pipeline's models", [WHERE_STAGE] = "a stage",
     [WHERE_MODEL] = "a stage's model",
 };
@@ -501,6 +542,9 @@ static const char *const type_names[] = {
     [CONFIG_LABELS] = "a list of labels",
     [CONFIG_MESH] = "a map",
     [CONFIG_TLS] = "a map",
+    [CONFIG_MANAGEMENT] = "an address, a list of them, or a map",
+    [CONFIG_ALLOW] = "a list of entries",
+    [CONFIG_PATTERNS] = "a list of ids",
     [CONFIG_STAGES] = "a list of stages",
     [CONFIG_PIPELINES] = "a list of pipelines",
 };
@@ -593,6 +637,8 @@ config_range_text(const struct config_key *key, char *text, size_t room)
     case CONFIG_VARIABLES:
     case CONFIG_NAMES:
     case CONFIG_LABELS:
+    case CONFIG_ALLOW:
+    case CONFIG_PATTERNS:
     case CONFIG_STAGES:
     case CONFIG_PIPELINES: snprintf(text, room, "%.0f to %.0f elements", key->min, key->max); break;
     case CONFIG_ADDRESS:
@@ -600,6 +646,7 @@ config_range_text(const struct config_key *key, char *text, size_t room)
     case CONFIG_JSON:
     case CONFIG_MODEL:
     case CONFIG_MESH:
+    case CONFIG_MANAGEMENT:
     case CONFIG_TLS:
     case CONFIG_MODELS: text[0] = '\0'; break;
     }

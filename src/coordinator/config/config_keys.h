@@ -16,6 +16,8 @@ enum config_where {
     WHERE_ADDRESS,
     WHERE_MESH,
     WHERE_MESH_TLS,
+    WHERE_MANAGEMENT,
+    WHERE_ALLOW,
     WHERE_PIPELINE,
     WHERE_MODELS,
     WHERE_STAGE,
@@ -45,6 +47,9 @@ enum config_type {
     CONFIG_LABELS,         /* list of texts without a comma; sorted into one, comma between */
     CONFIG_MESH,           /* the map WHERE_MESH, into the same struct */
     CONFIG_TLS,            /* the map WHERE_TLS or WHERE_MESH_TLS, into the same struct */
+    CONFIG_MANAGEMENT,     /* the map WHERE_MANAGEMENT, or its `addresses` alone */
+    CONFIG_ALLOW,          /* list of WHERE_ALLOW */
+    CONFIG_PATTERNS,       /* list of texts, a `*` at their end alone */
     CONFIG_STAGES,         /* list of WHERE_STAGE */
     CONFIG_PIPELINES,      /* list of WHERE_PIPELINE */
 };
@@ -127,6 +132,7 @@ enum config_key_index {
     KEY_MESH_PEERS,
     KEY_MESH_ADDRESS,
     KEY_MESH_TLS,
+    KEY_MESH_MANAGEMENT,
     KEY_MESH_LABELS,
     KEY_MESH_TYPES,
     KEY_MESH_DATAPLANE,
@@ -145,6 +151,12 @@ enum config_key_index {
     KEY_MESH_TLS_PASSWORD,
     KEY_MESH_TLS_CA,
     KEY_MESH_TLS_NAME,
+    KEY_MANAGEMENT_ADDRESSES,
+    KEY_MANAGEMENT_MODE,
+    KEY_MANAGEMENT_ALLOW,
+    KEY_ALLOW_IDENTITY,
+    KEY_ALLOW_METHODS,
+    KEY_ALLOW_MODELS,
     KEY_PIPELINE_NAME,
     KEY_METHOD,
     KEY_ID_PATH,

@@ -8,10 +8,12 @@
 
 static const char *const titles[WHERE_COUNT] = {
     [WHERE_TOP] = "At the top",
-    [WHERE_ADDRESS] = "Of an address of `http`, `metrics`, `probes` or `prestop`",
+    [WHERE_ADDRESS] = "Of an address of `http`, `metrics`, `probes`, `prestop` or `management`",
     [WHERE_TLS] = "Of `tls`",
     [WHERE_MESH] = "Of `mesh`",
     [WHERE_MESH_TLS] = "Of the `tls` of `mesh`",
+    [WHERE_MANAGEMENT] = "Of the `management` of `mesh`",
+    [WHERE_ALLOW] = "Of each entry of `allow`",
     [WHERE_PIPELINE] = "Of each pipeline",
     [WHERE_MODELS] = "Of a pipeline's `models`",
     [WHERE_STAGE] = "Of each stage",
@@ -31,6 +33,18 @@ default_text(const struct config_key *key, char *text, size_t room)
         snprintf(text, room, "%s", key->fallback);
 }
 
+/* To the next space; long lists of choices end behind one of them. */
+static int
+word_length(const char *text)
+{
+    enum { LENGTH_MAX = 60 };
+    int length = (int)strcspn(text, " ");
+    int end = LENGTH_MAX;
+    while (length > LENGTH_MAX && end > 0 && text[end - 1] != '|')
+        end--;
+    return length <= LENGTH_MAX || end == 0 ? length : end;
+}
+
 /* Backquotes are for Markdown. */
 void
 config_print_wrapped(FILE *out, const char *text)
@@ -38,7 +52,7 @@ config_print_wrapped(FILE *out, const char *text)
     enum { INDENT = 8, COLUMNS = 90 };
     int column = 0;
     while (*text != '\0') {
-        int length = (int)strcspn(text, " ");
+        int length = word_length(text);
         if (column > 0 && column + 1 + length > COLUMNS) {
             fputc('\n', out);
             column = 0;

@@ -292,6 +292,28 @@ read_names(struct config_reader *reader, const struct config_key *key, const str
     }
 }
 
+/* A `*` that stands elsewhere than at the end would be taken for more than it is. */
+static void
+read_patterns(struct config_reader *reader, const struct config_key *key, const struct node *list,
+              struct config_allow *allow)
+{
+    if (!list_fits(reader, key, list))
+        return;
+    allow->models = must_allocate(list->count, sizeof(*allow->models));
+    for (const struct node *item = list->first; item != NULL; item = item->next) {
+        char shown[REPORT_VALUE_BYTES];
+        if (item->kind == NODE_BROKEN)
+            continue;
+        const char *star = item->kind == NODE_SCALAR ? strchr(item->text, '*') : NULL;
+        if (item->kind != NODE_SCALAR || item->text[0] == '\0' || (star != NULL && star[1] != '\0'))
+            report_add(reader->report, item->line,
+                       "`%s` must list ids, or beginnings of ids with one `*` behind, not %s",
+                       key->name, node_show(item, shown));
+        else
+            allow->models[allow->model_count++] = must_copy(item->text);
+    }
+}
+
 static int
 compare_texts(const void *a, const void *b)
 {
@@ -529,6 +551,25 @@ read_tls(struct config_reader *reader, const struct config_key *key, const struc
     read_map(reader, of_mesh ? WHERE_MESH_TLS : WHERE_TLS, map, config, &given);
 }
 
+static bool
+has_address(const struct node *map)
+{
+    for (const struct node *entry = map->first; entry != NULL; entry = entry->next)
+        if (config_key_find(WHERE_ADDRESS, entry->key) == &config_keys[KEY_ADDRESS])
+            return true;
+    return false;
+}
+
+static void
+read_management(struct config_reader *reader, const struct node *node)
+{
+    struct config_given given;
+    if (node->kind == NODE_MAP && !has_address(node))
+        read_map(reader, WHERE_MANAGEMENT, node, reader->config, &given);
+    else
+        read_addresses(reader, &config_keys[KEY_MANAGEMENT_ADDRESSES], node, reader->config);
+}
+
 static void
 read_value(struct config_reader *reader, const struct config_key *key, const struct node *node,
            void *base)
@@ -560,8 +601,11 @@ read_value(struct config_reader *reader, const struct config_key *key, const str
         break;
     case CONFIG_MESH: read_mesh(reader, key, node); break;
     case CONFIG_TLS: read_tls(reader, key, node); break;
+    case CONFIG_MANAGEMENT: read_management(reader, node); break;
+    case CONFIG_PATTERNS: read_patterns(reader, key, node, base); break;
     case CONFIG_MODEL:
     case CONFIG_MODELS: read_map_within(reader, key, node, base); break;
+    case CONFIG_ALLOW:
     case CONFIG_STAGES:
     case CONFIG_PIPELINES: read_list_of_maps(reader, key, node, base); break;
     }
@@ -679,6 +723,19 @@ read_pipelines(struct config_reader *reader, const struct node *list)
 }
 
 static void
+read_allow(struct config_reader *reader, const struct node *list)
+{
+    struct config_management *management = &reader->config->mesh.management;
+    management->allow = must_allocate(list->count, sizeof(*management->allow));
+    for (const struct node *item = list->first; item != NULL; item = item->next) {
+        struct config_given given;
+        if (item->kind == NODE_MAP)
+            read_map(reader, WHERE_ALLOW, item, &management->allow[management->allow_count++],
+                     &given);
+    }
+}
+
+static void
 read_list_of_maps(struct config_reader *reader, const struct config_key *key,
                   const struct node *list, void *base)
 {
@@ -692,6 +749,8 @@ read_list_of_maps(struct config_reader *reader, const struct config_key *key,
     }
     if (key->type == CONFIG_PIPELINES)
         read_pipelines(reader, list);
+    else if (key->type == CONFIG_ALLOW)
+        read_allow(reader, list);
     else
         read_stages(reader, list, base);
 }

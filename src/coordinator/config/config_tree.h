@@ -122,6 +122,14 @@ void config_check_stage(struct config_reader *reader, const struct config_pipeli
 void config_check_mesh(struct config_reader *reader, const struct config_given *given);
 /* Of `tls` and `mesh: tls`, likewise. */
 void config_check_tls(struct config_reader *reader);
+/* Of `mesh: management`, likewise. */
+void config_check_management(struct config_reader *reader);
+/* Whether only this machine can reach an address. */
+bool config_is_local(const char *address);
+/* "yes"; NULL is no. */
+bool config_is_yes(const char *word);
+/* Of a mode such as "0660"; false: it is none. */
+bool config_read_mode(const char *text, uint32_t *mode);
 void config_check_models(struct config_reader *reader, struct config_pipeline *pipeline,
                          const struct config_given *given);
 /* Of an element of such a key: what to listen on, to be freed; NULL: reported. */

@@ -356,6 +356,13 @@ is_of_nobody(const char *path)
            strncmp(path, "/grpc.", strlen("/grpc.")) == 0;
 }
 
+static const char *
+on_unknown(void *context, const char *path)
+{
+    struct front *front = context;
+    return mesh_node_misplaced(front->options.mesh, path);
+}
+
 /* Methods that are no pipeline's of this node: another one's may be bound to it, or an external
  * runtime may have it. */
 static void
@@ -371,7 +378,10 @@ take_any(struct front *front, struct rpc_call *call, const struct rpc_message *m
     counter_add_shared(front->options.counters, NODE_CALLS, 1);
     const char *path = rpc_call_method(call);
     enum status status = STATUS_OK;
-    if (is_of_nobody(path))
+    const char *misplaced = mesh_node_misplaced(front->options.mesh, path);
+    if (misplaced != NULL)
+        status = error_set(&error, STATUS_UNIMPLEMENTED, "%s", misplaced);
+    else if (is_of_nobody(path))
         status = error_set(&error, STATUS_UNIMPLEMENTED, "no such method: %.200s", path);
     if (status == STATUS_OK)
         status = name_in_mesh(front, &none, &submission, &meant.named, &error);
@@ -577,7 +587,7 @@ collect_methods(struct front *front)
     size_t own = ARRAY_COUNT(methods);
     if (!runtime_is_at_front(options->runtime))
         own -= RUNTIME_METHOD_COUNT;
-    size_t mesh = options->mesh != NULL ? MESH_METHOD_COUNT : 0;
+    size_t mesh = mesh_node_is_managed_at_front(options->mesh) ? MESH_METHOD_COUNT : 0;
     front->method_count = own + front->bound_count + mesh;
     front->methods = calloc(front->method_count, sizeof(*front->methods));
     CHECK(front->methods != NULL);
@@ -670,6 +680,7 @@ server_options(struct front *front)
         .methods = front->methods,
         .method_count = front->method_count,
         .any = mesh_node_takes_any(front->options.mesh) ? &any_method : NULL,
+        .on_unknown = on_unknown,
         .tls = front->options.tls,
         .context = front,
     };

@@ -7,10 +7,10 @@
 #include "base/check.h"
 #include "coordinator/mesh/mesh_answer.h"
 #include "coordinator/mesh/mesh_request.h"
+#include "shm/counters.h"
 
 struct mesh_manage {
-    struct pending *pending;
-    const char *vmodel_owner;
+    struct mesh_manage_options options;
     struct driver *driver;
 };
 
@@ -56,6 +56,16 @@ mesh_manage_methods(struct rpc_method methods[MESH_METHOD_COUNT],
                                          .kind = RPC_UNARY,
                                          .on_message = on_message,
                                          .on_cancel = on_cancel};
+}
+
+bool
+mesh_manage_is(const char *method)
+{
+    static const char *const services[] = {"/" MESH_SERVICE "/", "/" OLD_SERVICE "/"};
+    for (size_t i = 0; i < ARRAY_COUNT(services); i++)
+        if (strncmp(method, services[i], strlen(services[i])) == 0)
+            return true;
+    return false;
 }
 
 static enum mesh_order_kind
@@ -115,17 +125,75 @@ on_cancel(struct pending_item *item)
     managed_over(managed);
 }
 
+/* ---- who may ---- */
+
+static bool
+fits(const char *pattern, const char *id)
+{
+    size_t bytes = strlen(pattern);
+    bool is_beginning = pattern[bytes - 1] == '*';
+    return is_beginning ? strncmp(pattern, id, bytes - 1) == 0 : strcmp(pattern, id) == 0;
+}
+
+/* `id` NULL: the call names none. */
+static bool
+allows_id(const struct config_allow *allow, const char *id)
+{
+    bool allows = id == NULL || allow->model_count == 0;
+    for (uint32_t i = 0; i < allow->model_count && !allows; i++)
+        allows = fits(allow->models[i], id);
+    return allows;
+}
+
+/* The words of the key `methods` stand in the order of mesh_order_kind. */
+static bool
+allows(const struct config_allow *allow, const struct rpc_call *call,
+       const struct mesh_order *order)
+{
+    bool method = allow->methods == 0 || (allow->methods & 1U << (unsigned)order->kind) != 0;
+    return method && allows_id(allow, order->model) && allows_id(allow, order->vmodel) &&
+           rpc_call_caller_has_name(call, allow->identity);
+}
+
+static enum status
+judge(const struct managed *managed, struct error *error)
+{
+    const struct mesh_manage_options *options = &managed->manage->options;
+    const struct mesh_order *order = &managed->request.order;
+    char name[128];
+    if (options->management->allow_count == 0)
+        return STATUS_OK;
+    for (uint32_t i = 0; i < options->management->allow_count; i++)
+        if (allows(&options->management->allow[i], managed->call, order))
+            return STATUS_OK;
+    counter_add_shared(options->counters, NODE_MESH_MANAGEMENT_DENIED, 1);
+    rpc_call_caller_name(managed->call, name, sizeof(name));
+    const char *method = strrchr(rpc_call_method(managed->call), '/') + 1;
+    bool both = order->vmodel != NULL && order->model != NULL;
+    return error_set(error, STATUS_PERMISSION_DENIED,
+                     "\"%s\" may not call %s for %s \"%.100s\"%s%.100s%s: no entry of `mesh: "
+                     "management: allow` says so",
+                     name, method, order->vmodel != NULL ? "vmodel" : "model",
+                     order->vmodel != NULL  ? order->vmodel
+                     : order->model != NULL ? order->model
+                                            : "",
+                     both ? " and model \"" : "", both ? order->model : "", both ? "\"" : "");
+}
+
 /* ---- the beginning ---- */
 
 static enum status
-begin(struct managed *managed, const struct rpc_message *message, struct error *error)
+begin(struct managed *managed, enum mesh_manage_door door, const struct rpc_message *message,
+      struct error *error)
 {
     struct mesh_manage *manage = managed->manage;
-    enum status status = mesh_request_read(kind_of(managed->call), message, manage->vmodel_owner,
-                                           &managed->request, error);
+    enum status status = mesh_request_read(kind_of(managed->call), message,
+                                           manage->options.vmodel_owner, &managed->request, error);
+    if (status == STATUS_OK && door == MESH_MANAGE_GUARDED)
+        status = judge(managed, error);
     if (status != STATUS_OK)
         return status;
-    uint64_t tag = pending_add(manage->pending, &managed->item);
+    uint64_t tag = pending_add(manage->options.pending, &managed->item);
     if (tag == 0)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED,
                          "too many calls of this node wait for the mesh");
@@ -138,8 +206,8 @@ begin(struct managed *managed, const struct rpc_message *message, struct error *
 }
 
 void
-mesh_manage_on_message(struct mesh_manage *manage, struct rpc_call *call,
-                       const struct rpc_message *message)
+mesh_manage_on_message(struct mesh_manage *manage, enum mesh_manage_door door,
+                       struct rpc_call *call, const struct rpc_message *message)
 {
     struct managed *managed = calloc(1, sizeof(*managed));
     CHECK(managed != NULL);
@@ -149,7 +217,7 @@ mesh_manage_on_message(struct mesh_manage *manage, struct rpc_call *call,
     managed->call = call;
     struct error error;
     error_clear(&error);
-    if (begin(managed, message, &error) == STATUS_OK)
+    if (begin(managed, door, message, &error) == STATUS_OK)
         return;
     rpc_call_finish(call, error.status, error.text);
     managed_destroy(&managed->item);
@@ -158,12 +226,11 @@ mesh_manage_on_message(struct mesh_manage *manage, struct rpc_call *call,
 /* ---- life ---- */
 
 struct mesh_manage *
-mesh_manage_create(struct pending *pending, const char *vmodel_owner)
+mesh_manage_create(const struct mesh_manage_options *options)
 {
     struct mesh_manage *manage = calloc(1, sizeof(*manage));
     CHECK(manage != NULL);
-    manage->pending = pending;
-    manage->vmodel_owner = vmodel_owner;
+    manage->options = *options;
     return manage;
 }
 

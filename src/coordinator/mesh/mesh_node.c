@@ -38,6 +38,8 @@ struct mesh_node {
     struct native *native;
     struct mesh_calls *calls;
     struct mesh_manage *manage;
+    struct management_place place;
+    struct mesh_management *management;
     struct meters *meters; /* NULL: nobody can ask for them */
     struct mesh_store store;
     struct driver *driver;
@@ -97,7 +99,7 @@ mesh_node_sent(struct mesh_node *node, uint64_t tag)
 void
 mesh_node_manage(struct mesh_node *node, struct rpc_call *call, const struct rpc_message *message)
 {
-    mesh_manage_on_message(node->manage, call, message);
+    mesh_manage_on_message(node->manage, MESH_MANAGE_GUARDED, call, message);
 }
 
 void
@@ -366,8 +368,15 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
         .meters = node->meters,
         .message_bytes_max = config->message_bytes_max,
     });
-    node->manage = mesh_manage_create(node->pending, config->mesh.vmodel_owner);
-    return read_listed(node, error);
+    node->manage = mesh_manage_create(&(struct mesh_manage_options){
+        .pending = node->pending,
+        .vmodel_owner = config->mesh.vmodel_owner,
+        .management = &config->mesh.management,
+        .counters = options->counters,
+    });
+    enum status status = management_place_find(config, options->counters_path, options->listen,
+                                               options->listen_count, &node->place, error);
+    return status == STATUS_OK ? read_listed(node, error) : status;
 }
 
 static enum status
@@ -495,6 +504,19 @@ create_driver(struct mesh_node *node, const char *address, int64_t start_ms)
     mesh_manage_bind(node->manage, node->driver);
 }
 
+static enum status
+open_management(struct mesh_node *node, struct error *error)
+{
+    const struct management_options options = {
+        .config = node->options.config,
+        .place = &node->place,
+        .manage = node->manage,
+        .pending = node->pending,
+        .tls = node->options.callers_tls,
+    };
+    return management_create(&options, &node->management, error);
+}
+
 enum status
 mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t queue_count,
                struct error *error)
@@ -523,6 +545,8 @@ mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queues, uint32_t
     if (status == STATUS_OK)
         status = mesh_store_open(node->config, node->options.loop, &events, node->seed,
                                  &node->store, error);
+    if (status == STATUS_OK)
+        status = open_management(node, error);
     if (status != STATUS_OK)
         return status;
     driver_start(node->driver, node->store.store);
@@ -547,6 +571,7 @@ mesh_node_start(struct mesh_node *node)
     node->started = true;
     if (node->types_file.given != NULL || node->dataplane_file.given != NULL)
         loop_timer_set(node->files_timer, FILES_LOOK_NS);
+    management_start(node->management);
     if (node->server != NULL)
         peer_server_start(node->server, node->driver, 0);
     if (node->external != NULL)
@@ -580,6 +605,30 @@ mesh_node_publish(struct mesh_node *node)
 {
     if (node != NULL && node->driver != NULL)
         mesh_counters_publish(node->options.counters, node->driver, node->peers, node->store.etcd);
+}
+
+bool
+mesh_node_is_managed_at_front(const struct mesh_node *node)
+{
+    return node != NULL && node->place.at_front;
+}
+
+const char *
+mesh_node_misplaced(struct mesh_node *node, const char *method)
+{
+    if (node == NULL || node->place.at_front || !mesh_manage_is(method))
+        return NULL;
+    counter_add_shared(node->options.counters, NODE_MESH_MANAGEMENT_MISPLACED, 1);
+    return MESH_SERVICE
+        " is not served on `listen`, but on the addresses of `mesh: management`, and "
+        "on a unix socket beside the file of counters, where `shoalctl mesh` looks";
+}
+
+void
+mesh_node_set_serving(struct mesh_node *node, bool serving)
+{
+    if (node != NULL && node->management != NULL)
+        management_set_serving(node->management, serving);
 }
 
 void
@@ -663,6 +712,8 @@ mesh_node_end_peers(struct mesh_node *node)
 {
     if (node == NULL)
         return;
+    management_destroy(node->management);
+    node->management = NULL;
     peer_server_destroy(node->server);
     peers_destroy(node->peers);
     external_destroy(node->external);

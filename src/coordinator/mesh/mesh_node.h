@@ -15,6 +15,7 @@
 #include "coordinator/mesh/mesh_call.h"
 #include "coordinator/mesh/mesh_id.h"
 #include "coordinator/mesh/mesh_manage.h"
+#include "coordinator/mesh/mesh_management.h"
 #include "coordinator/pipeline/share.h"
 #include "rpc/rpc.h"
 
@@ -37,7 +38,11 @@ struct mesh_node_options {
     /* Loop thread, before it was ready: what its configuration lists cannot be registered. */
     void (*on_refused)(void *context, const struct error *error);
     void *context;
-    struct rpc_tls *tls; /* between nodes; NULL: none */
+    struct rpc_tls *tls;         /* between nodes; NULL: none */
+    struct rpc_tls *callers_tls; /* likewise of callers */
+    const char *counters_path;   /* of the node's file; kept */
+    const char *const *listen;   /* what the front listens on; kept */
+    uint32_t listen_count;
 };
 
 /* `*node` is NULL without `mesh` in the configuration, which every function here leaves alone. */
@@ -58,6 +63,14 @@ void mesh_node_refused(struct mesh_node *node, const char *method, enum status s
 
 /* Every now and then: its counters (mesh_counters.h). */
 void mesh_node_publish(struct mesh_node *node);
+
+/* Whether the front serves mmesh.ModelMesh (mesh_management.h); false without a mesh. */
+bool mesh_node_is_managed_at_front(const struct mesh_node *node);
+/* If a method that the front does not serve is of mmesh.ModelMesh: the text for its caller, and it
+ * is counted; else NULL. Any thread. */
+const char *mesh_node_misplaced(struct mesh_node *node, const char *method);
+/* What the health of mmesh.ModelMesh is where it is served, but for the front's. */
+void mesh_node_set_serving(struct mesh_node *node, bool serving);
 
 /* A pipeline has begun or ceased to serve. */
 void mesh_node_update(struct mesh_node *node);
@@ -80,7 +93,7 @@ bool mesh_node_is_drained(const struct mesh_node *node);
 
 /* Calls that wait are answered, none is begun any more. Once more is harmless. */
 void mesh_node_stop(struct mesh_node *node);
-/* When the front's queues have ended, and what was served has. */
+/* Other nodes and management, when the front's queues have ended, and what was served has. */
 void mesh_node_end_peers(struct mesh_node *node);
 /* When every pipeline is gone. */
 void mesh_node_destroy(struct mesh_node *node);
@@ -101,6 +114,7 @@ void mesh_node_infer(struct mesh_node *node, const struct mesh_call_start *start
 void mesh_node_more(struct mesh_node *node, const struct rpc_call *call,
                     const struct rpc_message *message);
 void mesh_node_sent(struct mesh_node *node, uint64_t tag);
+/* Of mmesh.ModelMesh at the front. */
 void mesh_node_manage(struct mesh_node *node, struct rpc_call *call,
                       const struct rpc_message *message);
 /* Nobody waits for the call of that tag. */

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `mesh: management`, as the file and the environment have it: who can reach it must be known by a
+ * certificate, be on this machine, or be meant to reach it all the same.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/config/config_tree.h"
+
+enum { MODE_DEFAULT = 0600 };
+
+static int
+line_of(const struct config_reader *reader)
+{
+    const struct node *node = reader->mesh_given.nodes[KEY_MESH_MANAGEMENT];
+    return node != NULL ? node->line : reader->config->mesh.line;
+}
+
+/* Whether who has no certificate of `client_ca` cannot connect by TLS. */
+static bool
+demands_certificates(const struct config_tls *tls)
+{
+    return tls->certificate != NULL && tls->ca != NULL &&
+           (tls->client_auth == NULL || strcmp(tls->client_auth, "required") == 0);
+}
+
+static void
+check_address(struct config_reader *reader, const char *address,
+              const struct config_transport *transport)
+{
+    const struct config *config = reader->config;
+    const struct config_management *management = &config->mesh.management;
+    bool is_unix = strncmp(address, "unix:", 5) == 0;
+    bool is_plain = config_is_yes(transport->plain);
+    bool is_guarded = demands_certificates(&config->tls) || management->allow_count > 0;
+    if (transport->tls != NULL)
+        report_add(
+            reader->report, transport->line,
+            "`management`: %s: no `tls` here: by TCP it has that of `tls` at the top, unless "
+            "`plain: yes` says that it has none",
+            address);
+    else if (is_plain && !is_unix && management->allow_count > 0)
+        report_add(reader->report, transport->line,
+                   "`management`: %s: `allow` knows callers by their certificates, and with "
+                   "`plain: yes` they show none",
+                   address);
+    else if (!is_plain && !is_guarded && !config_is_local(address))
+        report_add(reader->report, transport->line,
+                   "`management`: %s would let whoever reaches it register and delete models: have "
+                   "`tls` at the top with `client_ca`, which demands certificates, or make it "
+                   "{address: %s, plain: yes} if that is meant",
+                   address, address);
+}
+
+void
+config_check_management(struct config_reader *reader)
+{
+    struct config *config = reader->config;
+    struct config_management *management = &config->mesh.management;
+    bool asks = config->tls.ca != NULL &&
+                (config->tls.client_auth == NULL || strcmp(config->tls.client_auth, "none") != 0);
+    if (!config->mesh.on)
+        return;
+    management->socket_mode_bits = MODE_DEFAULT;
+    if (management->socket_mode != NULL &&
+        !config_read_mode(management->socket_mode, &management->socket_mode_bits))
+        report_add(
+            reader->report, line_of(reader),
+            "`management`: `socket_mode`: \"%s\" is no mode such as 0660: octal digits, 0777 "
+            "at most",
+            management->socket_mode);
+    if (management->allow_count > 0 && !asks)
+        report_add(
+            reader->report, line_of(reader),
+            "`management`: `allow` knows callers by their certificates: it needs `tls` at the "
+            "top with `client_ca`");
+    for (uint32_t i = 0; i < management->addresses.count; i++)
+        check_address(reader, management->addresses.items[i], &management->addresses.transports[i]);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where mmesh.ModelMesh is served: on a thread of its own, apart from inference.
+ *
+ *   - A unix socket beside the file of counters, always: whoever may stop the node, its own user,
+ *     may also manage it, and shoalctl finds it there.
+ *   - The addresses of `mesh: management` that are not of `listen`: unix sockets and those with
+ *     `plain: yes` in the clear, others with the TLS of callers, if there is one. Over TLS `allow`
+ *     is asked.
+ *   - The front, if those addresses, or the environment, are all of `listen`: `at_front`.
+ *
+ * Loop thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "coordinator/config/config.h"
+#include "rpc/rpc.h"
+
+struct mesh_management;
+struct mesh_manage;
+struct pending;
+
+enum { MANAGEMENT_LISTEN_MAX = CONFIG_LISTEN_MAX + 1, MANAGEMENT_PATH_BYTES = 120 };
+
+/* Which address is served where. Texts are the configuration's, or `beside`. */
+struct management_place {
+    char beside[MANAGEMENT_PATH_BYTES]; /* "unix:PATH" */
+    const char *plain[MANAGEMENT_LISTEN_MAX];
+    uint32_t plain_count;
+    const char *secured[MANAGEMENT_LISTEN_MAX];
+    uint32_t secured_count;
+    bool at_front;
+};
+
+/* `listen` is the front's. INVALID_ARGUMENT: some of it are for management and some are not, or the
+ * counters' path is too long. Pure. */
+enum status management_place_find(const struct config *config, const char *counters_path,
+                                  const char *const *listen, uint32_t listen_count,
+                                  struct management_place *place, struct error *error) WARN_UNUSED;
+
+struct management_options {
+    const struct config *config;
+    const struct management_place *place; /* kept */
+    struct mesh_manage *manage;
+    struct pending *pending;
+    struct rpc_tls *tls; /* of callers; NULL: none */
+};
+
+/* Binds all; calls are taken from the start on. */
+enum status management_create(const struct management_options *options,
+                              struct mesh_management **created, struct error *error) WARN_UNUSED;
+void management_start(struct mesh_management *management);
+/* For health. */
+void management_set_serving(struct mesh_management *management, bool serving);
+/* When no order will be taken any more: ends the servers, and frees everything. NULL is left alone.
+ */
+void management_destroy(struct mesh_management *management);
