@@ -154,7 +154,7 @@ rpc_call_refuse(struct rpc_call *call, enum status status, const char *text, uin
     struct rpc_ending ending = {
         .status = status,
         .text = text_to_core(text, text != NULL ? strnlen(text, RPC_TEXT_BYTES_MAX) : 0),
-        .trailers = rpc_headers_to_core(&trailer, 1),
+        .trailers = rpc_headers_to_core(&trailer, retry_ms > 0 ? 1 : 0),
     };
     call_end_without_message(call, &ending);
 }

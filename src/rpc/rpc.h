@@ -380,7 +380,8 @@ void rpc_call_answer(struct rpc_call *call, const struct rpc_answer *answer);
  * message are percent-encoded by the library. */
 void rpc_call_finish(struct rpc_call *call, enum status status, const char *text);
 /* The same, with a status other than OK, and tells the client in the trailer
- * `grpc-retry-pushback-ms` how long to wait before it asks again, if it retries at all. */
+ * `grpc-retry-pushback-ms` how long to wait before it asks again, if it retries at all; 0: nothing
+ * is said. */
 void rpc_call_refuse(struct rpc_call *call, enum status status, const char *text,
                      uint32_t retry_ms);
 

@@ -44,6 +44,7 @@ PROOFS = [
     ("guest", "SLOW PASS LANE_ITEMS=0 GUEST_ITEMS=2", "the same of a later stage"),
     ("guest", "COMPANY SLOW LANE_ITEMS=0 GUEST_ITEMS=3", "a client, a former waits for company"),
     ("guest", "DEATHS=1 LANE_ITEMS=0 GUEST_ITEMS=1", "a client, a worker dies"),
+    ("wait", "SLOTS=2 CALLS=2", "calls that wait for a slot, none while one is free"),
 ]
 PROOFS_FULL = [
     ("shm", "RINGS BACKS=2 DEATHS=1 REQUESTS=1 MORTALS=2",
@@ -56,6 +57,7 @@ PROOFS_FULL = [
     ("bell", "COMPANY DEATHS=0 ITEMS=2", "a former waits for company, two workers"),
     ("bell", "COMPANY DEATHS=1 ITEMS=2 MORTALS=1", "the same, one of them dies"),
     ("guest", "SLOW LANE_ITEMS=1 GUEST_ITEMS=1", "a client and the lane's own work"),
+    ("wait", "SLOTS=2 CALLS=3", "calls that wait for a slot, one more"),
 ]
 MUTANTS = [
     ("shm", "RINGS DEATHS=1 REQUESTS=1 MORTALS=0", "CELL_FIRST",
@@ -102,6 +104,12 @@ MUTANTS = [
      "the coordinator takes an offer back and forgets that guests may have work"),
     ("guest", "DEATHS=1 LANE_ITEMS=0 GUEST_ITEMS=1", "NO_AWAKENING",
      "repair of the lane wakes nobody"),
+    ("wait", "SLOTS=1 CALLS=2", "RING_BEFORE_FREE", "a request rings before it frees its slot"),
+    ("wait", "SLOTS=1 CALLS=2", "NO_FENCE_IN_RING", "the ring reads the flag before the slot is seen"),
+    ("wait", "SLOTS=1 CALLS=2", "PREPARE_AFTER_LOOK", "the thread looks before it prepares its bell"),
+    ("wait", "SLOTS=1 CALLS=2", "WAKE_BEFORE_ENTRY", "a call wakes the thread before it is listed"),
+    ("wait", "SLOTS=1 CALLS=2", "RING_ON_ENTRY", "a call wakes the thread only if its flag is set"),
+    ("wait", "SLOTS=2 CALLS=3", "PASS_THOSE_WHO_WAIT", "a call takes a slot while others wait"),
 ]
 # Spin searches depth first; a path is at most so many steps long.
 DEPTH_MAX = 3000000

@@ -155,7 +155,7 @@ on_fail(void *context, enum status status, const char *text)
     CHECK(status != STATUS_OK && strlen(text) < ERROR_TEXT_MAX);
 }
 
-static const struct request_sink sink = {on_tagged, on_reply, on_fail, false, false};
+static const struct request_sink sink = {.tagged = on_tagged, .reply = on_reply, .fail = on_fail};
 
 /* ---- what is made once ---- */
 
@@ -231,6 +231,7 @@ start(void)
         stages[i].worker_count = plan.worker_counts[i];
     pipeline_config.stages = stages;
     pipeline.counters = counters;
+    pipeline.wait_queue = wait_queue_create(&pipeline);
     pipeline.options.loop = loop;
     lane.pipeline = &pipeline;
     lane.generation = &generation;

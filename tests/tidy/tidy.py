@@ -119,10 +119,10 @@ EXCEPTIONS = [
      "a lent piece that was cut is given back by whoever of the library's threads is last"),
     ("atomics", ["src/rpc/*"], "a call is ended by another thread than its queue's: private words"),
     ("atomics", [f"src/coordinator/{name}.*" for name in (
-        "assembly", "front/front", "front/rest", "front/web",
+        "assembly", "front/front", "front/rest", "front/rest_call", "front/web",
         "models/catalog", "models/catalog_load", "models/catalog_seats", "models/holder",
         "models/model", "models/model_wait", "models/models", "pipeline/admit", "pipeline/audit",
-        "pipeline/probe", "pipeline/suspects",
+        "pipeline/probe", "pipeline/submit", "pipeline/suspects", "pipeline/wait_queue",
         "pipeline/gather", "pipeline/gatherer", "pipeline/lane", "pipeline/oldest",
         "pipeline/pipeline", "pipeline/share", "workers/death", "workers/guest", "workers/hang",
         "workers/local", "workers/roster", "workers/seat", "workers/staff", "workers/worker_log")],

@@ -41,7 +41,7 @@ struct call {
     bool answered;
     enum status status;
     char text[ERROR_TEXT_MAX];
-    uint64_t tag;
+    _Atomic uint64_t tag;
     int64_t words[PROBE_END];
     void (*admitted)(struct rig *rig, uint64_t tag); /* runs before it is pushed; may be NULL */
     bool keeps;                                      /* what it is lent, until give_back */
@@ -133,7 +133,15 @@ on_fail(void *context, enum status status, const char *text)
     end_call(context, status, text);
 }
 
-static const struct request_sink sink = {on_tagged, on_reply, on_fail, false, false};
+/* A call that waited for a slot. */
+static inline void
+on_refused(const struct submission *submission, const struct error *error)
+{
+    end_call(submission->call, error->status, error->text);
+}
+
+static const struct request_sink sink = {
+    .tagged = on_tagged, .reply = on_reply, .fail = on_fail, .refused = on_refused};
 
 /* ---- the rig ---- */
 

@@ -92,6 +92,9 @@ struct config_pipeline {
     uint64_t arena_bytes;       /* 0: chosen from slots and message size */
     int64_t default_timeout_ns; /* of a request without a deadline; 0: none */
     int64_t queue_limit_ns;     /* refused if it would take longer, by forecast; 0: none */
+    int64_t queue_wait_ns;      /* a call waits for a slot, at most; 0: not at all */
+    uint32_t queue_wait_max;    /* calls that wait */
+    uint64_t queue_wait_bytes;  /* that they hold together */
     int64_t spin_ns;            /* longest look for work before sleeping */
     uint32_t local_clients;     /* at most; 0: none */
     uint32_t local_slots;       /* of each */

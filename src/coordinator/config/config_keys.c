@@ -391,6 +391,17 @@ const struct config_key config_keys[KEY_COUNT] = {
     24 * HOUR_MS, "ms", "0", NULL, FIELD_I64, NS_PER_MS, PIPELINE(queue_limit_ns),
     "A request that would take longer than this, by forecast, is refused at once, even if its "
     "deadline is later or it has none. 0: only deadlines count."},
+[KEY_QUEUE_WAIT_MS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "queue_wait_ms", 0,
+    24 * HOUR_MS, "ms", "0", NULL, FIELD_I64, NS_PER_MS, PIPELINE(queue_wait_ns),
+    "How long a call waits, at most, that finds no slot, no memory for its tensors, or its "
+    "caller's share used up; not beyond its deadline. Then it gets RESOURCE_EXHAUSTED. Calls wait "
+    "in the order of arrival. 0: they are refused at once."},
+[KEY_QUEUE_WAIT_MAX] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "queue_wait_max", 1, 65535,
+    "calls", "256", NULL, FIELD_U32, 1, PIPELINE(queue_wait_max),
+    "Calls that wait so, at most; more are refused at once. Shared among callers as slots are."},
+[KEY_QUEUE_WAIT_MIB] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "queue_wait_mib", 1, MIB, "MiB",
+    "64", NULL, FIELD_U64, MIB, PIPELINE(queue_wait_bytes),
+    "Memory of the messages of calls that wait, at most: each counts 8 KiB more than it has."},
 [KEY_SPIN_US] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "spin_us", 0, 1000, "µs",
     "200", NULL, FIELD_I64, NS_PER_US, PIPELINE(spin_ns),
     "How long workers look for work before they sleep, at most. 0: not at all."},

@@ -98,7 +98,30 @@ sink_fail(void *call, enum status status, const char *text)
     rpc_call_finish(call, status, text);
 }
 
-static const struct request_sink rpc_sink = {sink_tagged, sink_reply, sink_fail, false, false};
+/* Ends a call that no pipeline has taken: at once, or, as sink_refused, after it had to wait. */
+static void
+refuse(struct front *front, const struct submission *submission, const struct error *error)
+{
+    counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
+    mesh_node_refused(front->options.mesh, rpc_call_method(submission->call), error->status,
+                      submission->message->bytes);
+    if (submission->trace != NULL)
+        tracer_end(submission->trace, error->status, error->text);
+    if (error->status == STATUS_RESOURCE_EXHAUSTED)
+        rpc_server_relieve(front->server);
+    rpc_call_refuse(submission->call, error->status, error->text, submission->retry_ms);
+}
+
+static void
+sink_refused(const struct submission *submission, const struct error *error)
+{
+    struct target target = {NULL, submission->model, submission->model_held};
+    target_leave(&target);
+    refuse(submission->context, submission, error);
+}
+
+static const struct request_sink rpc_sink = {
+    .tagged = sink_tagged, .reply = sink_reply, .fail = sink_fail, .refused = sink_refused};
 
 /* Who calls, for fair shares: as the caller says, or else the machine that the call came from. */
 static uint64_t
@@ -307,21 +330,13 @@ take_request(struct front *front, const struct bound *bound, const struct trace_
         .deadline_ns = rpc_call_deadline_ns(call),
         .sink = &rpc_sink,
         .call = call,
+        .context = front,
         .builder = &current_thread->builder,
         .trace = tracer == NULL ? NULL : trace_call_begin(tracer, origin, call),
     };
     if (infer(front, bound, &submission, &error) == STATUS_OK)
         return; /* the sink answers; the call may be gone already */
-    counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
-    mesh_node_refused(front->options.mesh, rpc_call_method(call), error.status, message->bytes);
-    if (submission.trace != NULL)
-        tracer_end(submission.trace, error.status, error.text);
-    if (error.status == STATUS_RESOURCE_EXHAUSTED)
-        rpc_server_relieve(front->server);
-    if (submission.retry_ms > 0)
-        rpc_call_refuse(call, error.status, error.text, submission.retry_ms);
-    else
-        rpc_call_finish(call, error.status, error.text);
+    refuse(front, &submission, &error);
 }
 
 static const struct trace_origin infer_origin = {
@@ -391,9 +406,7 @@ take_any(struct front *front, struct rpc_call *call, const struct rpc_message *m
         status = error_set(&error, STATUS_INVALID_ARGUMENT,
                            "a call for several models has one message, and this one has none");
     if (status != STATUS_OK) {
-        counter_add_shared(front->options.counters, NODE_CALLS_REFUSED, 1);
-        mesh_node_refused(front->options.mesh, path, error.status, message->bytes);
-        rpc_call_finish(call, error.status, error.text);
+        refuse(front, &submission, &error);
         return;
     }
     struct rpc_queue *queue = rpc_server_queue(front->server, current_thread->queue);

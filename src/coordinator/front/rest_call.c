@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "coordinator/front/rest_route.h"
 #include "coordinator/loop/loop.h"
+#include "coordinator/models/target.h"
+#include "coordinator/telemetry/trace_call.h"
 
 #define JSON_TYPE "application/json"
 #define BINARY_TYPE "application/octet-stream"
@@ -107,9 +109,10 @@ void
 rest_call_cancel(struct rest_call *call)
 {
     const struct rest_options *options = &call->rest->options;
-    uint32_t number = tag_pipeline(call->tag);
-    if (call->tag != 0 && number < options->pipeline_count)
-        pipeline_cancel(options->pipelines[number], call->tag);
+    uint64_t tag = atomic_load_explicit(&call->tag, memory_order_relaxed);
+    uint32_t number = tag_pipeline(tag);
+    if (tag != 0 && number < options->pipeline_count)
+        pipeline_cancel(options->pipelines[number], tag);
 }
 
 /* A gRPC caller keeps the time itself; one over HTTP is told. */
@@ -127,7 +130,7 @@ on_late(void *context)
 void
 rest_call_taken(struct rest_call *call, int64_t deadline_ns)
 {
-    oip_json_forget_message(call->json); /* all of it is in the arena */
+    oip_json_forget_message(call->json); /* it is in the arena, or in the queue as a copy */
     call->deadline_ns = deadline_ns;
     if (deadline_ns == TIME_NEVER_NS)
         return;
@@ -184,7 +187,7 @@ static void
 send_failure(struct rest_call *call, enum status status, const char *text)
 {
     if (call->request != NULL)
-        rest_answer_error(call->request, rest_code(status), text, 0);
+        rest_answer_error(call->request, rest_code(status), text, call->retry_ms);
     call_free(call);
 }
 
@@ -254,7 +257,7 @@ static void
 sink_tagged(void *context, uint64_t tag)
 {
     struct rest_call *call = context;
-    call->tag = tag;
+    atomic_store_explicit(&call->tag, tag, memory_order_relaxed);
 }
 
 static void
@@ -281,4 +284,19 @@ sink_fail(void *context, enum status status, const char *text)
     hand_back(call);
 }
 
-const struct request_sink rest_sink = {sink_tagged, sink_reply, sink_fail, false, false};
+/* It had to wait for a slot, and gets none. */
+static void
+sink_refused(const struct submission *submission, const struct error *error)
+{
+    struct rest_call *call = submission->call;
+    struct target target = {NULL, submission->model, submission->model_held};
+    target_leave(&target);
+    counter_add_shared(call->rest->options.counters, NODE_CALLS_REFUSED, 1);
+    if (submission->trace != NULL)
+        tracer_end(submission->trace, error->status, error->text);
+    call->retry_ms = submission->retry_ms;
+    sink_fail(call, error->status, error->text);
+}
+
+const struct request_sink rest_sink = {
+    .tagged = sink_tagged, .reply = sink_reply, .fail = sink_fail, .refused = sink_refused};

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "coordinator/front/rest.h"
 #include "coordinator/protocol/oip_json.h"
@@ -28,13 +29,14 @@ struct rest_call {
     struct rest *rest;
     struct http_request *request; /* NULL: it was answered that it is late */
     struct oip_json *json;
-    uint64_t tag;
+    _Atomic uint64_t tag;     /* another one when it is admitted after it has waited */
     struct loop_timer *timer; /* of its deadline; NULL: it has none */
     int64_t deadline_ns;      /* TIME_NEVER_NS: none */
     bool gone;                /* the client */
 
     /* the answer, as it was given */
     enum status status;
+    uint32_t retry_ms;   /* of a refusal; 0: nothing is said */
     struct bytes copied; /* a failure's text, or the pieces that were not lent */
     struct rpc_piece pieces[OIP_PIECES_MAX];
     size_t piece_count;

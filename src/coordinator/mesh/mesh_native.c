@@ -148,7 +148,8 @@ sink_fail(void *call, enum status status, const char *text)
     }
 }
 
-static const struct request_sink native_sink = {sink_tagged, sink_reply, sink_fail, true, false};
+static const struct request_sink native_sink = {
+    .tagged = sink_tagged, .reply = sink_reply, .fail = sink_fail, .of_mesh = true};
 
 /* ---- messages ---- */
 

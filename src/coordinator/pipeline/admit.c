@@ -98,15 +98,17 @@ limit_of(const struct lane *lane, int64_t deadline_ns, int64_t now_ns)
 }
 
 static enum status
-turn_away(struct lane *lane, const struct demand *demand, const struct judgement *judgement,
-          struct error *error)
+turn_away(struct lane *lane, struct submission *submission, const struct demand *demand,
+          const struct judgement *judgement, struct error *error)
 {
     static const enum counter counters[] = {
         [VERDICT_LATE] = PIPELINE_REJECTED_PREDICTED,
         [VERDICT_FULL] = PIPELINE_REJECTED_FULL,
         [VERDICT_SHARE] = PIPELINE_REJECTED_SHARE,
     };
-    counter_add_shared(lane->pipeline->counters, counters[judgement->verdict], 1);
+    submission->rejected = counters[judgement->verdict];
+    submission->retry_ms = judgement->retry_ms;
+    submission->lacks = judgement->verdict == VERDICT_LATE ? LACKS_NOTHING : LACKS_SHARE;
     const char *name = lane->info.name;
     switch (judgement->verdict) {
     case VERDICT_LATE:
@@ -151,8 +153,7 @@ let_in(struct lane *lane, struct submission *submission, int64_t now_ns, struct 
     struct judgement judgement = forecast_judge(&forecast, &demand);
     if (judgement.verdict == VERDICT_ADMIT)
         return STATUS_OK;
-    submission->retry_ms = judgement.retry_ms;
-    return turn_away(lane, &demand, &judgement, error);
+    return turn_away(lane, submission, &demand, &judgement, error);
 }
 
 /* ---- slots ---- */
@@ -218,7 +219,7 @@ copy_message(struct lane *lane, struct request *request, const struct rpc_messag
 /* Decodes, checks and copies; the payload for stage 0 is then complete. */
 static enum status
 fill_slot(struct lane *lane, struct request *request, struct shm_ticket ticket,
-          const struct submission *submission, struct error *error)
+          struct submission *submission, struct error *error)
 {
     struct shm_slot *slot = region_slot(&lane->region, ticket.index);
     const struct rpc_message *message = submission->message;
@@ -230,6 +231,8 @@ fill_slot(struct lane *lane, struct request *request, struct shm_ticket ticket,
         return status;
     builder_init(builder, &lane->region, ticket.index, PARTY_COORDINATOR, NULL, NULL);
     status = copy_message(lane, request, message, builder, error);
+    if (status == STATUS_RESOURCE_EXHAUSTED)
+        submission->lacks = LACKS_ROOM;
     if (status == STATUS_OK)
         status = builder_seal(builder, &slot->payload[0], error);
     if (status != STATUS_OK)
@@ -279,6 +282,13 @@ dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket, b
     }
 }
 
+uint32_t
+lane_retry_ms(struct lane *lane, int64_t now_ns)
+{
+    struct forecast forecast = current_forecast(lane, now_ns);
+    return forecast_retry_ms(&forecast, atomic_load_explicit(&lane->waiting, memory_order_relaxed));
+}
+
 /* Of what no verdict refused: by what it is. */
 static enum status
 refuse(struct lane *lane, struct submission *submission, int64_t now_ns, struct error *error)
@@ -286,16 +296,14 @@ refuse(struct lane *lane, struct submission *submission, int64_t now_ns, struct 
     enum counter counter = PIPELINE_REJECTED_INVALID;
     if (error->status == STATUS_RESOURCE_EXHAUSTED) {
         counter = PIPELINE_REJECTED_FULL;
-        struct forecast forecast = current_forecast(lane, now_ns);
-        submission->retry_ms = forecast_retry_ms(
-            &forecast, atomic_load_explicit(&lane->waiting, memory_order_relaxed));
+        submission->retry_ms = lane_retry_ms(lane, now_ns);
     } else if (error->status == STATUS_UNAVAILABLE) {
         counter = PIPELINE_REJECTED_UNAVAILABLE;
         submission->retry_ms = RETRY_STARTING_MS;
     } else if (error->status == STATUS_DEADLINE_EXCEEDED) {
         counter = PIPELINE_REJECTED_LATE;
     }
-    counter_add_shared(lane->pipeline->counters, counter, 1);
+    submission->rejected = counter;
     return error->status;
 }
 
@@ -305,8 +313,11 @@ start(struct lane *lane, struct submission *submission, bool reserved, int64_t n
 {
     struct shm_ticket ticket = {0};
     struct request *request = take_slot(lane, &ticket, error);
-    if (request == NULL)
+    if (request == NULL) {
+        if (error->status == STATUS_RESOURCE_EXHAUSTED)
+            submission->lacks = LACKS_ROOM;
         return error->status;
+    }
     if (fill_slot(lane, request, ticket, submission, error) != STATUS_OK) {
         give_slot_back(lane, request, ticket);
         return error->status;
@@ -321,6 +332,7 @@ start(struct lane *lane, struct submission *submission, bool reserved, int64_t n
     request->message_bytes = submission->message->bytes;
     request->deadline_ns = submission->deadline_ns;
     request->returns = 0;
+    request->waited_ms = submission->waited_ms;
     if (request->trace != NULL)
         trace_request_begin(request, ticket, request->trace);
     atomic_store_explicit(&request->arrived_ns, now_ns, memory_order_relaxed);
@@ -328,6 +340,7 @@ start(struct lane *lane, struct submission *submission, bool reserved, int64_t n
     request->caller = submission->caller;
     request->share_place = (uint16_t)share_place(submission->caller);
     share_take(&lane->share, request->share_place); /* given back with the slot */
+    submission->tag = tag_pack(lane->pipeline->index, lane->number, ticket);
     dispatch(lane, request, ticket, reserved, now_ns);
     return STATUS_OK;
 }
@@ -380,7 +393,8 @@ lane_probe_ended(struct lane *lane, uint32_t slot)
 enum status
 lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns, struct error *error)
 {
-    counter_add_shared(lane->pipeline->counters, PIPELINE_REQUESTS, 1);
+    submission->retry_ms = 0;
+    submission->lacks = LACKS_NOTHING;
     uint64_t dead_stages = atomic_load_explicit(&lane->dead_stages, memory_order_acquire);
     if (dead_stages != 0) {
         char text[OUTAGE_TEXT_BYTES];

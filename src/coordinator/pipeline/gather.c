@@ -58,6 +58,7 @@ request_release(void *context)
     if (atomic_load(&lane->state) != LANE_CONDEMNED &&
         slot_release(&lane->region, ticket, place, PARTY_COORDINATOR) != STATUS_OK)
         lane_report_corrupt(lane, "slot of an answered request");
+    wait_queue_on_freed(lane->pipeline->wait_queue);
     lane_unref(lane);
 }
 
@@ -86,7 +87,8 @@ count_answer(struct request *request, enum status status, uint64_t response_byte
     if (request->sink->is_probe)
         return;
     _Atomic uint64_t *counters = request->lane->pipeline->counters;
-    int64_t took_ns = clock_now_ns() - request->arrived_ns;
+    int64_t took_ns =
+        clock_now_ns() - request->arrived_ns + request->waited_ms * (int64_t)NS_PER_MS;
     counter_add_shared(counters,
                        status == STATUS_OK ? PIPELINE_REPLIES_OK : PIPELINE_REPLIES_FAILED, 1);
     histogram_record_shared(counters, PIPELINE_LATENCY, (uint64_t)took_ns);

@@ -35,6 +35,8 @@
 #include "shm/handshake.h"
 #include "shm/region.h"
 
+struct submission;
+
 /* How a request is answered: by exactly one of these, once, on any thread. `call` is the
  * submitter's. */
 struct request_sink {
@@ -44,10 +46,21 @@ struct request_sink {
     void (*fail)(void *call, enum status status, const char *text);
     bool of_mesh;  /* a try of a call that the mesh has: meters.h */
     bool is_probe; /* no request: counted nowhere */
+    /* Instead of an answer: a call that waited for a slot (wait_queue.h) is refused after all, and
+     * the submitter does with it what it does with a refusal at once: model and trace are its own
+     * again, of the message there is but the size. NULL: its calls do not wait. */
+    void (*refused)(const struct submission *submission, const struct error *error);
 };
 
 struct model;
 struct trace;
+
+/* What a call that was refused would have to wait for. */
+enum lack {
+    LACKS_NOTHING, /* it is refused for good */
+    LACKS_SHARE,   /* that its caller has less in flight; others may pass it */
+    LACKS_ROOM,    /* a slot, or memory for its tensors */
+};
 
 /* One inference call, on its way in. */
 struct submission {
@@ -57,11 +70,18 @@ struct submission {
     uint64_t caller; /* who it is: share_hash */
     const struct request_sink *sink;
     void *call;
+    void *context;                   /* the submitter's, for `refused` */
     struct payload_builder *builder; /* the calling thread's */
     struct trace *trace;             /* NULL: not traced; the request's once it is admitted */
     struct model *model;             /* of registry_enter; likewise. NULL: the pipeline has none */
     bool model_held;                 /* it is of registry_enter_loaded */
-    uint32_t retry_ms;               /* set in a refusal: when it may be tried again; 0: not said */
+    uint32_t waited_ms;              /* for a slot, before it came here */
+    /* Set in a refusal. */
+    uint32_t retry_ms;     /* when it may be tried again; 0: not said */
+    enum counter rejected; /* as what it counts */
+    enum lack lacks;
+    /* Set when it is admitted: for pipeline_cancel. */
+    uint64_t tag;
 };
 
 /* The caller waits for so long at most, whatever its deadline is. */
@@ -98,8 +118,8 @@ struct request {
     struct lane *lane;
     const struct request_sink *sink;
     void *call;
-    struct trace *trace; /* NULL: not traced; theirs who answers */
-    _Atomic int64_t arrived_ns;
+    struct trace *trace;        /* NULL: not traced; theirs who answers */
+    _Atomic int64_t arrived_ns; /* when it was admitted */
     struct oip_request *oip;
     /* Of a pipeline with models (model_wait.c): */
     struct model *model; /* NULL: none */
@@ -110,6 +130,7 @@ struct request {
     bool sent; /* it counts among the model's `sent`, be it from before [registry's lock] */
     uint8_t wait_stage; /* where it goes when it goes on */
     uint8_t returns;    /* how often a worker has handed it back */
+    uint32_t waited_ms; /* for its slot, before it was admitted */
 };
 
 static inline uint64_t
@@ -205,10 +226,14 @@ void lane_close(struct lane *lane);
 
 /*
  * Admits, decodes, copies and dispatches one request. STATUS_OK: the sink will answer, or has
- * answered already. Otherwise it was refused, the sink was not called, and `error` is the answer.
+ * answered already. Otherwise it was refused, the sink was not called, and `error` is the answer,
+ * which the caller counts as `submission.rejected`.
  */
 enum status lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns,
                         struct error *error) WARN_UNUSED;
+
+/* What a call that finds no slot now is told to wait. */
+uint32_t lane_retry_ms(struct lane *lane, int64_t now_ns);
 
 /*
  * Sends a probe to a stage: a slot that makes the whole way through ring, worker and gatherer, and

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "coordinator/pipeline/audit.h"
 #include "coordinator/pipeline/catalog.h"
-#include "coordinator/pipeline/gatherer.h"
 #include "coordinator/pipeline/oldest.h"
 #include "coordinator/pipeline/probe.h"
 #include "coordinator/protocol/raw_message.h"
@@ -51,6 +50,7 @@ pipeline_create(const struct pipeline_options *options, uint32_t index, struct p
     counter_set(pipeline->counters, PIPELINE_GENERATION, generation->number);
     pipeline->restart_timer = loop_timer_create(options->loop, pipeline_restart, pipeline);
     pipeline->drain_timer = loop_timer_create(options->loop, look_at_draining, pipeline);
+    pipeline->wait_queue = wait_queue_create(pipeline);
     status = catalog_create(options->registry, pipeline, &pipeline->catalog, error);
     if (status == STATUS_OK)
         *created = pipeline;
@@ -74,6 +74,7 @@ lane_reap(struct pipeline *pipeline, uint32_t number)
 void
 pipeline_destroy(struct pipeline *pipeline)
 {
+    wait_queue_destroy(pipeline->wait_queue);
     /* what their last references hang on: an answer that is just being finished, a report */
     for (uint32_t i = 0; i < LANES_MAX; i++)
         lane_end_gathering(&pipeline->lanes[i]);
@@ -116,8 +117,12 @@ open_lane(struct pipeline *pipeline, struct generation *generation, struct lane 
                          "ending, or replies are still being sent",
                          pipeline->name, LANES_MAX);
     struct lane *lane = &pipeline->lanes[number];
-    enum status status = lane_open(lane, pipeline, generation, (uint32_t)number,
-                                   ++pipeline->region_generation, error);
+    enum status status = STATUS_OK;
+    if (generation->config->queue_wait_ns > 0)
+        status = wait_queue_start(pipeline->wait_queue, error);
+    if (status == STATUS_OK)
+        status = lane_open(lane, pipeline, generation, (uint32_t)number,
+                           ++pipeline->region_generation, error);
     if (status != STATUS_OK)
         return error_prefix(error, "pipeline \"%s\"", pipeline->name);
     *opened = lane;
@@ -138,6 +143,7 @@ pipeline_start(struct pipeline *pipeline, struct error *error)
 void
 pipeline_on_stages_changed(struct pipeline *pipeline)
 {
+    wait_queue_wake(pipeline->wait_queue); /* another lane, or one that refuses now */
     struct lane *lane = atomic_load(&pipeline->serving);
     bool serving = lane != NULL && atomic_load(&lane->dead_stages) == 0;
     if (serving == pipeline->told_serving)
@@ -503,7 +509,7 @@ pipeline_drain(struct pipeline *pipeline)
 uint64_t
 pipeline_in_flight(struct pipeline *pipeline)
 {
-    uint64_t in_flight = 0;
+    uint64_t in_flight = wait_queue_count(pipeline->wait_queue);
     for (uint32_t i = 0; i < LANES_MAX; i++) {
         uint64_t refs = atomic_load(&pipeline->lanes[i].refs);
         bool ours =
@@ -546,6 +552,7 @@ pipeline_stop(struct pipeline *pipeline)
         return;
     pipeline->stopping = true;
     catalog_stop(pipeline->catalog);
+    wait_queue_stop(pipeline->wait_queue);
     give_up_incoming_because(pipeline, STATUS_UNAVAILABLE, "the node is stopping");
     loop_timer_clear(pipeline->restart_timer);
     loop_timer_clear(pipeline->drain_timer);
@@ -626,90 +633,7 @@ pipeline_publish(struct pipeline *pipeline)
     counter_set(pipeline->counters, PIPELINE_BLOCKS_MAX, lane->region.blocks.count);
 }
 
-/* ---- the request path ---- */
-
-struct lane *
-pipeline_lane(struct pipeline *pipeline)
-{
-    for (;;) {
-        struct lane *lane = atomic_load_explicit(&pipeline->serving, memory_order_acquire);
-        if (lane == NULL)
-            return NULL;
-        /* It may have been retired, freed and opened again in between: then it is another lane, and
-         * this one reference kept it from being freed once more. */
-        bool held = lane_ref(lane);
-        if (held && atomic_load_explicit(&pipeline->serving, memory_order_acquire) == lane)
-            return lane;
-        if (held)
-            lane_unref(lane);
-        /* a reload has put another in its place: a lane that serves has the pipeline's reference */
-    }
-}
-
-uint32_t
-pipeline_busy_lanes(struct pipeline *pipeline, struct lane *lanes[LANES_MAX])
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < LANES_MAX; i++) {
-        struct lane *lane = &pipeline->lanes[i];
-        /* the pipeline's own reference does not count */
-        if (atomic_load_explicit(&lane->refs, memory_order_relaxed) < 2 || !lane_ref(lane))
-            continue;
-        uint32_t state = atomic_load_explicit(&lane->state, memory_order_acquire);
-        if (state == LANE_SERVING || state == LANE_DRAINING)
-            lanes[count++] = lane;
-        else
-            lane_unref(lane);
-    }
-    return count;
-}
-
-enum status
-pipeline_submit(struct pipeline *pipeline, struct submission *submission, struct error *error)
-{
-    if (atomic_load_explicit(&pipeline->draining, memory_order_relaxed)) {
-        counter_add_shared(pipeline->counters, PIPELINE_REQUESTS, 1);
-        counter_add_shared(pipeline->counters, PIPELINE_REJECTED_UNAVAILABLE, 1);
-        return error_set(error, STATUS_UNAVAILABLE, "draining: this node is about to stop");
-    }
-    struct lane *lane = pipeline_lane(pipeline);
-    if (lane == NULL) {
-        counter_add_shared(pipeline->counters, PIPELINE_REQUESTS, 1);
-        counter_add_shared(pipeline->counters, PIPELINE_REJECTED_UNAVAILABLE, 1);
-        submission->retry_ms = RETRY_STARTING_MS;
-        return error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\" is starting: try again",
-                         pipeline->name);
-    }
-    if (pipeline->catalog != NULL && submission->model == NULL) {
-        lane_unref(lane);
-        counter_add_shared(pipeline->counters, PIPELINE_REQUESTS, 1);
-        counter_add_shared(pipeline->counters, PIPELINE_REJECTED_INVALID, 1);
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "pipeline \"%s\" serves models: name one of them", pipeline->name);
-    }
-    int64_t now_ns = clock_now_ns();
-    int64_t timeout_ns = lane->generation->config->default_timeout_ns;
-    if (submission->deadline_ns == TIME_NEVER_NS && timeout_ns > 0)
-        submission->deadline_ns = now_ns + timeout_ns;
-    enum status status = lane_submit(lane, submission, now_ns, error);
-    if (status == STATUS_OK && !gatherer_on_submitted())
-        lane_watch(lane);
-    lane_unref(lane);
-    return status;
-}
-
-void
-pipeline_cancel(struct pipeline *pipeline, uint64_t tag)
-{
-    uint32_t number = tag_lane(tag);
-    if (number >= LANES_MAX)
-        return;
-    struct lane *lane = &pipeline->lanes[number];
-    if (!lane_ref(lane))
-        return;
-    lane_cancel(lane, tag_ticket(tag));
-    lane_unref(lane);
-}
+/* ---- what it is ---- */
 
 struct pipeline *
 pipeline_find(struct pipeline *const *pipelines, uint32_t count, const char *name,

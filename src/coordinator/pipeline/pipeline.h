@@ -15,6 +15,7 @@
 #include "coordinator/pipeline/generation.h"
 #include "coordinator/pipeline/lane.h"
 #include "coordinator/pipeline/roster.h"
+#include "coordinator/pipeline/wait_queue.h"
 #include "shm/counters.h"
 
 struct catalog;
@@ -66,6 +67,7 @@ struct pipeline {
     int64_t next_until_ns;
     _Atomic(struct lane *) serving; /* what front threads submit to; NULL: not serving */
     _Atomic bool draining;
+    struct wait_queue *wait_queue; /* calls that wait for a slot */
     struct lane lanes[LANES_MAX];
     struct roster *rosters[LANES_MAX]; /* the workers of each lane */
     uint64_t region_generation;
@@ -100,9 +102,10 @@ enum status pipeline_reload(struct pipeline *pipeline, struct config_source *sou
                             const struct config_pipeline *config,
                             const struct pipeline_reload *reload, struct error *error) WARN_UNUSED;
 
-/* New requests are refused; batches close at once. */
+/* New requests are refused, those that wait for a slot are still admitted; batches close at once.
+ */
 void pipeline_drain(struct pipeline *pipeline);
-/* Requests in flight. Any thread. */
+/* Requests in flight, and calls that wait for a slot. Any thread. */
 uint64_t pipeline_in_flight(struct pipeline *pipeline);
 /* Fails what is still in flight and stops the workers: by SIGTERM, after a while by SIGKILL. */
 void pipeline_stop(struct pipeline *pipeline);
@@ -152,6 +155,12 @@ struct lane *pipeline_lane(struct pipeline *pipeline);
 /* The same submission for every front: gRPC, a bench. See lane_submit. */
 enum status pipeline_submit(struct pipeline *pipeline, struct submission *submission,
                             struct error *error) WARN_UNUSED;
+/* Tries a call once more that waits for a slot; counts no refusal. `lacks`: it may wait on. */
+enum status pipeline_submit_waiting(struct pipeline *pipeline, struct submission *submission,
+                                    struct error *error) WARN_UNUSED;
+/* What a call is told that has waited in vain. */
+uint32_t pipeline_retry_ms(struct pipeline *pipeline, int64_t now_ns);
+/* The caller of a request, or of a call that waits for a slot, has gone. */
 void pipeline_cancel(struct pipeline *pipeline, uint64_t tag);
 
 /* Tags: which request of which lane. 0 is none. */
@@ -160,6 +169,24 @@ tag_pack(uint32_t pipeline, uint32_t lane, struct shm_ticket ticket)
 {
     return (uint64_t)ticket.generation << 32 | (uint64_t)pipeline << 24 | (uint64_t)lane << 16 |
            ticket.index;
+}
+
+/* Of a call that waits for a slot: a lane that there is not, and its number in the queue. */
+enum { TAG_LANE_WAITING = 0xff };
+#define TAG_WAITING_ID_MAX (UINT64_MAX >> 16)
+
+static inline uint64_t
+tag_of_waiting(uint32_t pipeline, uint64_t id)
+{
+    return tag_pack(
+        pipeline, TAG_LANE_WAITING,
+        (struct shm_ticket){.index = (uint32_t)(id & 0xffff), .generation = (uint32_t)(id >> 16)});
+}
+
+static inline uint64_t
+tag_waiting_id(uint64_t tag)
+{
+    return tag >> 32 << 16 | (tag & 0xffff);
 }
 
 static inline uint32_t
