@@ -3,7 +3,9 @@
 
 import contextlib
 import json
+import os
 import re
+import stat
 import threading
 import time
 
@@ -13,8 +15,11 @@ import shoal_attacks
 from shoal_attacks import INFER, X, Limited, infer_bytes
 from shoal_certificates import Certificates
 from shoal_client import INFERENCE, Client, failure
+from shoal_contract import OLD_MODEL_MESH, SERVICES, Stub, connect
 from shoal_fixture import Shoald, node, pipeline, run_shoald, stage, wait_until
 from shoal_http2 import END_HEADERS, HEADERS, Http2, frame, request_headers
+from shoal_pupil import prepare, pupil
+from shoal_registry import SERVICE
 from shoal_rest import ANY_PORT, Rest, port_of
 
 LIVE = f"/{INFERENCE}/ServerLive"
@@ -275,6 +280,17 @@ def parameters(run):
         run.report.must("timeout" in failure(bad)[1], "a timeout that is none: refused by name")
         good = client.start_raw("echo", X, parameters={"timeout": {"int64_param": 10**7}})
         run.report.must(good.exception() is None, "a good one is taken")
+
+
+def management(run):
+    with prepare(pupil(), mesh={"instance": "one"}) as shoald, connect(shoald.target) as channel:
+        for called in (SERVICE, OLD_MODEL_MESH):
+            stub = Stub(channel, SERVICE, called)
+            codes = {method: failure(stub.start(method))[0].name for method in SERVICES["ModelMesh"]}
+            run.report.must(set(codes.values()) == {"UNIMPLEMENTED"},
+                            f"{called}: UNIMPLEMENTED to callers of models: {codes}")
+        mode = stat.S_IMODE(os.stat(shoald.management.removeprefix("unix:")).st_mode)
+        run.report.must(mode == 0o600, f"its own socket is the node's user's alone: {mode:o}")
 
 
 def plain_http(run):

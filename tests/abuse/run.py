@@ -55,7 +55,7 @@ ROWS = (
      "INVALID_ARGUMENT and 413 with both sizes, no hint to retry"),
     ("parameters", "callers.parameters", "`classification`, `shared_memory_region` and `timeout` over gRPC",
      "refused by name, or honoured"),
-    ("management", None, "callers register, unregister and delete models of a mesh",
+    ("management", "callers.management", "callers register, unregister and delete models of a mesh",
      "an address of its own, and who may do what"),
     ("plain-http", "callers.plain_http", "a plain `http` beside `client_ca`",
      "does not start, unless it is said to be meant"),
@@ -105,11 +105,8 @@ def run_row(row, options):
     report = rig.Report(row)
     print(f"{name:<16} begins: {attack}", flush=True)
     try:
-        if function is None:
-            report.skipped = "nothing to attack yet: it has no address of its own"
-        else:
-            module, _, attribute = function.partition(".")
-            getattr(__import__(f"rows_{module}"), attribute)(Run(options, report))
+        module, _, attribute = function.partition(".")
+        getattr(__import__(f"rows_{module}"), attribute)(Run(options, report))
     except shoal_attacks.NotPossible as why:
         report.skipped = str(why)
     except Exception as error:  # pylint: disable=broad-except

@@ -228,6 +228,41 @@ test_a_forged_answer_rebuilds_the_region(void **state)
     assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 1);
 }
 
+/* The result that is forged for a request which is being run names the memory of another caller's
+ * answer: it is not told to this one. */
+static void
+test_a_result_in_anothers_memory_rebuilds_the_region(void **state)
+{
+    struct rig *rig = *state;
+    struct error error;
+    struct call *theirs = &rig->calls[0], *ours = &rig->calls[1];
+    theirs->keeps = true;
+    assert_int_equal(submit(rig, 0, PROBE_ECHO, 4711, TIME_NEVER_NS, &error), STATUS_OK);
+    assert_int_equal(answer_of(rig, 0)->status, STATUS_OK);
+    assert_int_equal(submit(rig, 1, PROBE_WAIT, 0, TIME_NEVER_NS, &error), STATUS_OK);
+    struct lane *lane = pipeline_lane(the_pipeline(rig));
+    assert_non_null(lane);
+    uint8_t place = region_result_place(&lane->region);
+    struct shm_ticket ticket = tag_ticket(ours->tag);
+    const struct shm_slot *from = region_slot(&lane->region, tag_ticket(theirs->tag).index);
+    struct shm_slot *to = region_slot(&lane->region, ticket.index);
+    assert_true(from->payload[place & 1].block_count > 0);
+    to->payload[place & 1] = from->payload[place & 1];
+    struct shm_ring ring = region_slot_ring(&lane->region, place);
+    struct shm_word forged = {
+        .generation = ticket.generation, .place = place, .party = PARTY_COORDINATOR + 1};
+    atomic_store(object_word(&lane->region.slots, ticket.index), word_pack(forged));
+    assert_int_equal(ring_fill_cell(&ring, ticket.index, forged), RING_OK);
+    doorbell_ring(&lane->region.header->coordinator_bell);
+    assert_int_equal(answer_of(rig, 1)->status, STATUS_UNAVAILABLE);
+    give_back(theirs);
+    lane_unref(lane);
+    pthread_mutex_lock(&rig->lock);
+    wait_for(rig, &rig->serving, 2);
+    pthread_mutex_unlock(&rig->lock);
+    assert_int_equal(count(rig, PIPELINE_REGION_RESETS), 1);
+}
+
 static void
 test_gauges_say_what_there_is(void **state)
 {
@@ -255,6 +290,7 @@ main(void)
         TEST(test_a_forged_free_slot_rebuilds_the_region),
         TEST(test_a_forged_generation_rebuilds_the_region),
         TEST(test_a_forged_answer_rebuilds_the_region),
+        TEST(test_a_result_in_anothers_memory_rebuilds_the_region),
         TEST(test_gauges_say_what_there_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

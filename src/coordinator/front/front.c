@@ -360,17 +360,6 @@ on_bound(void *context, struct rpc_call *call, const struct rpc_message *message
     take_request(front, bound, &bound->origin, call, message);
 }
 
-/* Services of ours have no other methods, but for one that other servers of the protocol have. */
-static bool
-is_of_nobody(const char *path)
-{
-    if (strcmp(path, "/" INFERENCE "/ModelStreamInfer") == 0)
-        return false;
-    return strncmp(path, "/" INFERENCE "/", strlen("/" INFERENCE "/")) == 0 ||
-           strncmp(path, "/mmesh.", strlen("/mmesh.")) == 0 ||
-           strncmp(path, "/grpc.", strlen("/grpc.")) == 0;
-}
-
 static const char *
 on_unknown(void *context, const char *path)
 {
@@ -396,7 +385,7 @@ take_any(struct front *front, struct rpc_call *call, const struct rpc_message *m
     const char *misplaced = mesh_node_misplaced(front->options.mesh, path);
     if (misplaced != NULL)
         status = error_set(&error, STATUS_UNIMPLEMENTED, "%s", misplaced);
-    else if (is_of_nobody(path))
+    else if (services_lack(path))
         status = error_set(&error, STATUS_UNIMPLEMENTED, "no such method: %.200s", path);
     if (status == STATUS_OK)
         status = name_in_mesh(front, &none, &submission, &meant.named, &error);

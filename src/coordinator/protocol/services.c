@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/protocol/services.h"
 
+#include <string.h>
+
+#include "base/check.h"
+
 void
 services_on_check(void *context, struct rpc_call *call, const struct rpc_message *message)
 {
@@ -54,4 +58,16 @@ services_on_reflection_cancel(void *context, uint64_t tag)
     (void)context;
     if (tag != 0)
         rpc_call_finish((struct rpc_call *)(uintptr_t)tag, STATUS_CANCELLED, NULL);
+}
+
+bool
+services_lack(const char *path)
+{
+    static const char *const ours[] = {"/inference.GRPCInferenceService/", "/mmesh.", "/grpc."};
+    if (strcmp(path, "/inference.GRPCInferenceService/ModelStreamInfer") == 0)
+        return false;
+    for (size_t i = 0; i < ARRAY_COUNT(ours); i++)
+        if (strncmp(path, ours[i], strlen(ours[i])) == 0)
+            return true;
+    return false;
 }
