@@ -70,12 +70,10 @@ port_set(struct sockaddr *address, int port)
 static int
 port_of(int fd)
 {
-    struct sockaddr_storage address = {0};
+    struct sockaddr_in6 address = {0}; /* the port of either family is in the same place */
     socklen_t bytes = sizeof(address);
     CHECK(getsockname(fd, (struct sockaddr *)&address, &bytes) == 0);
-    return ntohs(address.ss_family == AF_INET6
-                     ? ((const struct sockaddr_in6 *)(const void *)&address)->sin6_port
-                     : ((const struct sockaddr_in *)(const void *)&address)->sin_port);
+    return ntohs(address.sin6_port);
 }
 
 /* A socket that listens at one address; -1: errno says why not. */

@@ -125,7 +125,8 @@ static void
 prefetch_object(const struct shm_objects *objects, uint32_t index)
 {
     enum { LINE_BYTES = 64, LINES = 3 };
-    for (size_t at = LINE_BYTES; at < objects->stride && at < LINES * LINE_BYTES; at += LINE_BYTES)
+    for (size_t at = LINE_BYTES; at < objects->stride && at < LINES * (size_t)LINE_BYTES;
+         at += LINE_BYTES)
         __builtin_prefetch(objects->first + index * objects->stride + at);
 }
 

@@ -134,24 +134,34 @@ loaded_destroy(struct loader *loader, struct loaded *loaded)
     free(loaded);
 }
 
+/* NULL: `error` says why not. */
+static struct loaded *
+load_new(struct loader *loader, uint64_t word, struct error *error)
+{
+    if (!model_table_free(&loader->table, word)) {
+        error_set(error, STATUS_ALREADY_EXISTS, "number %u is another model's",
+                  loader->order.number);
+        return NULL;
+    }
+    struct loaded *loaded = calloc(1, sizeof(*loaded));
+    if (loaded == NULL) {
+        error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory for a model");
+        return NULL;
+    }
+    *loaded = (struct loaded){.word = word, .heap = heap_acquire(&loader->heaps)};
+    if (load(loader, loaded, error) == STATUS_OK)
+        return loaded;
+    loaded_destroy(loader, loaded);
+    return NULL;
+}
+
 static void
 on_load(struct loader *loader)
 {
     uint64_t word = model_word(loader->order.number, loader->order.life);
     struct error error = ERROR_NONE;
-    struct loaded *loaded = calloc(1, sizeof(*loaded));
+    struct loaded *loaded = load_new(loader, word, &error);
     if (loaded == NULL) {
-        error_set(&error, STATUS_RESOURCE_EXHAUSTED, "no memory for a model");
-    } else if (!model_table_free(&loader->table, word)) {
-        error_set(&error, STATUS_ALREADY_EXISTS, "number %u is another model's",
-                  loader->order.number);
-        free(loaded);
-    } else {
-        *loaded = (struct loaded){.word = word, .heap = heap_acquire(&loader->heaps)};
-        if (load(loader, loaded, &error) != STATUS_OK)
-            loaded_destroy(loader, loaded);
-    }
-    if (error.status != STATUS_OK) {
         answer_failed(loader, &error);
         return;
     }

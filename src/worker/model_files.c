@@ -169,8 +169,8 @@ static enum status
 digest_check(const struct shoal_model *spec, const char *name, const struct model_file *file,
              struct error *error)
 {
-    char stated[DIGEST_ROOM];
-    char found[DIGEST_ROOM];
+    char stated[DIGEST_ROOM] = "";
+    char found[DIGEST_ROOM] = "";
     const char *slash = strrchr(spec->path, '/');
     if (name == NULL)
         name = slash != NULL ? slash + 1 : spec->path;
@@ -233,7 +233,7 @@ host_map_file(const struct shoal_model *spec, const char *name, const void **dat
               struct shoal_error *error)
 {
     struct error ours = ERROR_NONE;
-    struct model_file file;
+    struct model_file file = {0};
     if (loading == NULL || loading->spec != spec)
         error_set(&ours, STATUS_FAILED_PRECONDITION,
                   "map_file: only for the model that is loaded, during its load, on its thread");

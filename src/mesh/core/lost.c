@@ -98,7 +98,8 @@ lost_ends(struct mesh *mesh, uint32_t number, enum lost lost)
 bool
 lost_lately(const struct mesh *mesh)
 {
-    return mesh->lost || (mesh->emptied_ms != 0 && mesh->now_ms - mesh->emptied_ms < 2 * BACK_MS);
+    return mesh->lost ||
+           (mesh->emptied_ms != 0 && mesh->now_ms - mesh->emptied_ms < 2 * (int64_t)BACK_MS);
 }
 
 bool

@@ -192,12 +192,11 @@ load_look(struct mesh *mesh, struct order *order)
         bool ensures = order->said.kind == MESH_ENSURE_LOADED;
         if (order_is_sure(mesh, order))
             order_end(mesh, order, ensures ? MESH_OUTCOME_NO_MODEL : MESH_OUTCOME_OK);
-    } else if (state == MESH_MODEL_LOADED) {
-        order_end(mesh, order, MESH_OUTCOME_OK);
     } else if (state == MESH_MODEL_LOADING) {
         if (!order->said.sync)
             order_end(mesh, order, MESH_OUTCOME_OK);
-    } else if (model_fresh_failures(mesh, model) >= MESH_FAILURES_MAX) {
+    } else if (state == MESH_MODEL_LOADED ||
+               model_fresh_failures(mesh, model) >= MESH_FAILURES_MAX) {
         order_end(mesh, order, MESH_OUTCOME_OK);
     } else if (mesh->session != 0 && model->entry == ENTRY_NONE) {
         ask(mesh, order); /* an entry's place may not be in the record yet, or no more */

@@ -204,11 +204,11 @@ driver_load_tick(struct driver *driver)
 static void
 drop_list(struct link *head)
 {
-    while (head->next != head) {
-        struct driver_load *load = load_of(head->next);
-        link_remove(&load->link);
-        free(load);
+    for (struct link *link = head->next, *next; link != head; link = next) {
+        next = link->next;
+        free(load_of(link));
     }
+    link_init(head);
 }
 
 void

@@ -336,7 +336,7 @@ serving_create(struct external *external, struct error *error)
     enum status status = STATUS_OK;
     if (external->serving != NULL)
         return STATUS_OK;
-    external->serving = calloc(external->options.queue_count + 1, sizeof(*external->serving));
+    external->serving = calloc(external->options.queue_count + 1, sizeof(struct rpc_client *));
     CHECK(external->serving != NULL);
     for (uint32_t i = 0; i < external->options.queue_count && status == STATUS_OK; i++)
         status = client_create(external, external->options.queues[i], target, &external->serving[i],

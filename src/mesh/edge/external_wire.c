@@ -99,9 +99,8 @@ static enum status
 read_path(struct external_method *method, struct wire_cursor info, struct error *error)
 {
     struct wire_field field;
-    enum wire_result result;
     enum status status = STATUS_OK;
-    while (status == STATUS_OK && (result = wire_next(&info, &field)) == WIRE_FIELD) {
+    while (status == STATUS_OK && wire_next(&info, &field) == WIRE_FIELD) {
         if (field.number != 1)
             continue;
         if (field.type == WIRE_VARINT)

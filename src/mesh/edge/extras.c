@@ -56,7 +56,7 @@ static void
 grow(struct extras *extras)
 {
     size_t slot_count = extras->slot_count == 0 ? SLOTS_FIRST : 2 * extras->slot_count;
-    struct extra **slots = calloc(slot_count, sizeof(*slots));
+    struct extra **slots = calloc(slot_count, sizeof(struct extra *));
     CHECK(slots != NULL);
     for (size_t i = 0; i < extras->slot_count; i++)
         for (struct extra *extra = extras->slots[i]; extra != NULL;) {

@@ -180,6 +180,7 @@ on_answer(struct driver_call *call, const struct driver_answer *given)
     pthread_mutex_unlock(&session->lock);
     if (was_there)
         incoming_release(incoming);
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): references are counted
     over(incoming);
 }
 
@@ -233,6 +234,7 @@ on_ended(struct peer_request *request, uint32_t number, const struct driver_end 
         pass_back(incoming, as_told.answer);
     driver_try_ended(driver, &incoming->call, number, end);
     pthread_mutex_lock(&session->lock);
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): references are counted
     bool is_cancelled = incoming->is_cancelled;
     pthread_mutex_unlock(&session->lock);
     /* Cancelled: whether this was the last that the driver had to hear of it, the driver knows. */
@@ -515,6 +517,7 @@ cancel(struct incoming *incoming)
         else if (house->options->cancel != NULL)
             house->options->cancel(house->options->context, &incoming->call);
     }
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): references are counted
     incoming_release(incoming);
 }
 

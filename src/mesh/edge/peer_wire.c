@@ -329,7 +329,7 @@ shape_clear(const struct shape *shape, unsigned char *to)
         case NUMBER_32:
         case CHOICE: memset(to + member->at, 0, sizeof(uint32_t)); break;
         case FLAG: *(bool *)(to + member->at) = false; break;
-        case TEXT: memcpy(to + member->at, &empty, sizeof(empty)); break;
+        case TEXT: memcpy(to + member->at, &empty, sizeof(const char *)); break;
         case RUN: memset(to + member->at, 0, sizeof(struct rpc_span)); break;
         case ONE: *(bool *)(to + member->counter) = false; break;
         case MANY: memset(to + member->counter, 0, sizeof(uint32_t)); break;
@@ -514,6 +514,7 @@ enum status
 peer_frame_read(struct peer_frame *frame, char *texts, struct error *error)
 {
     const struct shape *shape = shapes[frame->kind];
-    struct reading reading = {texts, error, shape};
+    struct reading reading = {.error = error, .outer = shape};
+    reading.texts = texts;
     return shape_read(&reading, shape, frame->head, (unsigned char *)&frame->hello);
 }

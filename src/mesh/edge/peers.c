@@ -93,7 +93,7 @@ shelves_grow(struct peers *peers)
     struct peer **old = peers->shelves;
     uint32_t count = peers->shelf_count;
     peers->shelf_count = count == 0 ? SHELVES_FIRST : count * 2;
-    peers->shelves = calloc(peers->shelf_count, sizeof(*peers->shelves));
+    peers->shelves = calloc(peers->shelf_count, sizeof(struct peer *));
     CHECK(peers->shelves != NULL);
     for (uint32_t i = 0; i < count; i++)
         for (struct peer *peer = old[i], *next; peer != NULL; peer = next) {
@@ -127,7 +127,7 @@ peer_add(struct peers *peers, const struct driver_peer *from)
     if (peers->peer_count == peers->shelf_count)
         shelves_grow(peers);
     struct peer *peer =
-        calloc(1, sizeof(*peer) + peers->options.queue_count * sizeof(*peer->links));
+        calloc(1, sizeof(*peer) + peers->options.queue_count * sizeof(struct link *));
     CHECK(peer != NULL);
     peer->instance = copy(from->instance);
     peer->address = copy(from->address);

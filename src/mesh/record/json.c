@@ -28,7 +28,7 @@ record_json_load(const void *value, size_t bytes, json_t **found, struct error *
 enum status
 record_json_parse(const void *value, size_t bytes, json_t **object, struct error *error)
 {
-    json_t *root;
+    json_t *root = NULL;
     if (record_json_load(value, bytes, &root, error) != STATUS_OK)
         return error->status;
     if (!json_is_object(root)) {

@@ -182,6 +182,7 @@ text_bytes(const struct mesh_model *model)
 {
     size_t bytes = strlen(model->type) + strlen(model->path) + strlen(model->key) + 3;
     for (uint32_t i = 0; i < model->place_count; i++)
+        // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): read_places has set all
         bytes += strlen(model->places[i].instance) + strlen(model->places[i].reason) + 2;
     return bytes;
 }
