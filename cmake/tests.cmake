@@ -93,8 +93,10 @@ function(shoal_modules_of out)
     set(${out} ${targets} PARENT_SCOPE)
 endfunction()
 
-# With sanitizers, optimising takes six times as long to compile: worth it for what loops.
+# With sanitizers, optimising takes six times as long to compile: worth it for what loops. Of a test's
+# own code a debugger knows lines, not variables: it compiles a third faster.
 function(shoal_test_flags target kind)
+    target_compile_options(${target} PRIVATE -g1)
     if(SHOAL_SANITIZE AND NOT kind MATCHES "^(sim|stress|fuzz)$")
         target_compile_options(${target} PRIVATE -O0)
     endif()

@@ -5,7 +5,7 @@ Messages of all sizes come back byte by byte, nobody having looked into them; er
 refusals, priorities and spans are as they are for inference. Ids in metadata name the model before the
 request does; a pipeline is called in its own way and in no other.
 
-ctest: timeout=180 presets=dev
+ctest: timeout=180
 """
 
 import json

@@ -6,7 +6,7 @@ no block was lost; one for what the node refuses to start with, always with exit
 place in the text. Nothing is timed: that an answer came "at once" is seen from what had not been
 answered yet.
 
-ctest: timeout=180 presets=dev
+ctest: timeout=180
 """
 
 import pathlib

@@ -9,7 +9,7 @@ waits for a runtime that is not there, and goes on with one that comes back; tha
 lost when one of two runtimes ends; that what cannot be passed on is refused; that a call for several
 models is one for each, all at once, and one answer; that the data-plane configuration says who is
 meant and what may be called.
-ctest: timeout=240 presets=dev
+ctest: timeout=240
 """
 
 import json

@@ -5,7 +5,7 @@ The spans are read as OTLP/JSON by rules of their own here (`Spans.check`): ids,
 another. The collector is an HTTP server of the test's, which stands for the one that operators have: it can
 be away, refuse, ask for patience, or take a part.
 
-ctest: timeout=300 presets=dev
+ctest: timeout=300
 """
 
 import collections

@@ -10,6 +10,7 @@
  *
  * A world: callers (in a loop, Poisson, or bursts) → a stage before, one item or a group at a time
  * (if it shares the CPU it stands still while our worker runs) → the stage's ring → the worker.
+ * ctest: presets=release
  */
 #include <setjmp.h>
 #include <stdarg.h>
