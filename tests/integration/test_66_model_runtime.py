@@ -245,9 +245,15 @@ class Contract(Rig):
         self.check_fails(self.mesh.start("modelSize", modelId=model), grpc.StatusCode.NOT_FOUND)
 
     def test_predict(self):
+        """A worker that does not answer within half a second is not waited for: the default is said."""
         model = self.model()
-        self.assertEqual(self.mesh.predict(model, key=key(bytes=2 * MIB)).sizeInBytes,
-                         2 * MIB * self.workers)
+        said = set()
+
+        def predicted():
+            said.add(self.mesh.predict(model, key=key(bytes=2 * MIB)).sizeInBytes)
+            return 2 * MIB * self.workers in said
+        wait_until(predicted, "a prediction in time")
+        self.assertLessEqual(said, {2 * MIB * self.workers, 4 * MIB})
         self.check_not_known(model)
         self.assertEqual(self.lessons(model), [])
 
