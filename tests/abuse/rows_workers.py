@@ -121,17 +121,9 @@ def scarcity(run):
 
 def hangup(run):
     with Shoald(served(rascal(params={"gate": "shut"}))) as shoald:
-        gate = shoald.folder / "shut"
         with rig.infer_neighbour(shoald) as neighbour:
             neighbour.phase("attack")
-            gate.touch()
-            shoald.signal(signal.SIGHUP)
-            shoald.wait_log("reloading pipeline=p generation=2")
-            for _ in range(3):
-                shoald.signal(signal.SIGHUP)
-            shoald.wait_log("reload_held")
-            gate.unlink()
-            shoald.wait_log("pipeline_serving pipeline=p .*generation=3")
+            shoal_attacks.hang_up_amid_a_reload(shoald, shoald.folder / "shut")
         run.report.must(shoald.stderr.count("reloading pipeline=p") == 2, "one more followed")
         judge_calls(run.report, neighbour)
 

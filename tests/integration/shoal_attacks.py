@@ -9,6 +9,7 @@ import fcntl
 import os
 import pathlib
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -232,3 +233,15 @@ def in_group(group, shoald):
     shoald.command = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh",
                       *shoald.command]
     return shoald
+
+
+def hang_up_amid_a_reload(shoald, gate):
+    """Three SIGHUPs while the first one's reload waits at its gate; returns when the last generation serves."""
+    gate.touch()
+    shoald.signal(signal.SIGHUP)
+    shoald.wait_log("reloading pipeline=p generation=2")
+    for _ in range(3):
+        shoald.signal(signal.SIGHUP)
+    shoald.wait_log("reload_held")
+    gate.unlink()
+    shoald.wait_log("pipeline_serving pipeline=p .*generation=3")

@@ -250,8 +250,8 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MESH_MANAGEMENT] = {WHERE_MESH, CONFIG_MANAGEMENT, OPTIONAL, "management", 1,
     CONFIG_LISTEN_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
-    "Where `mmesh.ModelMesh` is served, by which models are registered and unregistered: an "
-    "address as of `listen`, a list of them, or a map, below. Whatever it says, a unix socket "
+    "Addresses that serve `mmesh.ModelMesh`, which registers and unregisters models: one as of "
+    "`listen`, a list of them, or a map, below. In any case a unix socket "
     "beside the file of `counters`, named like it with `.manage` behind, serves it to the node's "
     "own user. Unless the same addresses are in `listen`, no inference is served here, and no "
     "management there. Left out: that socket alone; with `MM_SERVICE_NAME` also the addresses of "
@@ -342,13 +342,12 @@ const struct config_key config_keys[KEY_COUNT] = {
     "`listen` or none may be among them."},
 [KEY_MANAGEMENT_MODE] = {WHERE_MANAGEMENT, CONFIG_TEXT, OPTIONAL, "socket_mode", 1, 4, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.management.socket_mode),
-    "The mode of all unix sockets of management, in octal digits: whoever may connect may manage. "
-    "Left out: 0600, for the node's own user."},
+    "The mode of all unix sockets of management, in octal digits: a user who can connect can "
+    "manage. Left out: 0600, for the node's own user."},
 [KEY_MANAGEMENT_ALLOW] = {WHERE_MANAGEMENT, CONFIG_ALLOW, OPTIONAL, "allow", 1, CONFIG_ALLOW_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, 0,
-    "Who may do what over TLS, by certificate: a call needs one entry that allows all of it, or "
-    "gets PERMISSION_DENIED. Needs `tls` with `client_ca`. Left out: whoever can connect may do "
-    "everything."},
+    "Rights of callers over TLS, by certificate: a call needs one entry that allows all of it, or "
+    "gets PERMISSION_DENIED. Needs `tls` with `client_ca`. Left out: every caller has all rights."},
 
 [KEY_ALLOW_IDENTITY] = {WHERE_ALLOW, CONFIG_TEXT, REQUIRED, "identity", 1, 253, NULL,
     NULL, NULL, FIELD_NONE, 0, ALLOW(identity),

@@ -22,10 +22,9 @@ struct waiter {
     struct rpc_kept *kept;
     uint64_t id;
     int64_t arrived_ns;
-    int64_t until_ns;    /* of `queue_wait_ms` */
-    bool cancelled;      /* [lock] */
-    struct waiter *prev; /* [lock] */
-    struct waiter *next; /* [lock] */
+    int64_t until_ns;         /* of `queue_wait_ms` */
+    bool cancelled;           /* [lock] */
+    TAILQ_ENTRY(waiter) link; /* [lock] */
 };
 
 /* ---- places; with the lock ---- */
@@ -59,30 +58,6 @@ give_place(struct wait_queue *queue, uint32_t place, uint64_t bytes)
     queue->bytes -= bytes;
     atomic_fetch_sub_explicit(&queue->count, 1, memory_order_relaxed);
     publish(queue);
-}
-
-static void
-link_last(struct wait_queue *queue, struct waiter *waiter)
-{
-    waiter->prev = queue->last;
-    if (queue->last != NULL)
-        queue->last->next = waiter;
-    else
-        queue->first = waiter;
-    queue->last = waiter;
-}
-
-static void
-unlink_waiter(struct wait_queue *queue, struct waiter *waiter)
-{
-    if (waiter->prev != NULL)
-        waiter->prev->next = waiter->next;
-    else
-        queue->first = waiter->next;
-    if (waiter->next != NULL)
-        waiter->next->prev = waiter->prev;
-    else
-        queue->last = waiter->prev;
 }
 
 /* ---- in ---- */
@@ -168,7 +143,7 @@ wait_queue_enter(struct wait_queue *queue, struct lane *lane, struct submission 
         submission->sink->tagged(submission->call,
                                  tag_of_waiting(queue->pipeline->index, waiter->id));
     pthread_mutex_lock(&queue->lock);
-    link_last(queue, waiter);
+    TAILQ_INSERT_TAIL(&queue->waiters, waiter, link);
     pthread_mutex_unlock(&queue->lock);
     doorbell_wake(&queue->bell);
     return STATUS_OK;
@@ -178,9 +153,10 @@ void
 wait_queue_cancel(struct wait_queue *queue, uint64_t id)
 {
     pthread_mutex_lock(&queue->lock);
-    struct waiter *waiter = queue->first;
-    while (waiter != NULL && waiter->id != id)
-        waiter = waiter->next;
+    struct waiter *waiter;
+    TAILQ_FOREACH (waiter, &queue->waiters, link)
+        if (waiter->id == id)
+            break;
     if (waiter != NULL) {
         waiter->cancelled = true;
         counter_add_shared(queue->pipeline->counters, PIPELINE_CANCELLED, 1);
@@ -285,7 +261,7 @@ leave(struct wait_queue *queue, struct waiter *waiter)
 {
     struct submission *submission = &waiter->submission;
     pthread_mutex_lock(&queue->lock);
-    unlink_waiter(queue, waiter);
+    TAILQ_REMOVE(&queue->waiters, waiter, link);
     give_place(queue, share_place(submission->caller), bytes_of(submission));
     bool cancelled = waiter->cancelled;
     pthread_mutex_unlock(&queue->lock);
@@ -342,7 +318,7 @@ static struct waiter *
 waiter_after(struct wait_queue *queue, const struct waiter *waiter)
 {
     pthread_mutex_lock(&queue->lock);
-    struct waiter *next = waiter == NULL ? queue->first : waiter->next;
+    struct waiter *next = waiter == NULL ? TAILQ_FIRST(&queue->waiters) : TAILQ_NEXT(waiter, link);
     pthread_mutex_unlock(&queue->lock);
     return next;
 }
@@ -391,6 +367,7 @@ wait_queue_create(struct pipeline *pipeline)
     CHECK(queue != NULL);
     memset(queue, 0, sizeof(*queue));
     queue->pipeline = pipeline;
+    TAILQ_INIT(&queue->waiters);
     CHECK(pthread_mutex_init(&queue->lock, NULL) == 0);
     return queue;
 }
@@ -431,7 +408,7 @@ wait_queue_destroy(struct wait_queue *queue)
         doorbell_wake(&queue->bell);
         CHECK(pthread_join(queue->thread, NULL) == 0);
     }
-    CHECK(queue->first == NULL && wait_queue_count(queue) == 0 && queue->bytes == 0);
+    CHECK(TAILQ_EMPTY(&queue->waiters) && wait_queue_count(queue) == 0 && queue->bytes == 0);
     CHECK(pthread_mutex_destroy(&queue->lock) == 0);
     free(queue);
 }

@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "base/error.h"
 #include "coordinator/pipeline/share.h"
@@ -41,7 +42,7 @@ struct wait_queue {
     pthread_t thread;
     struct payload_builder builder; /* the thread's */
     pthread_mutex_t lock;           /* of what follows */
-    struct waiter *first, *last;
+    TAILQ_HEAD(, waiter) waiters;   /* in the order of arrival */
     uint64_t bytes;
     uint64_t next_id;
     struct share share; /* of the places, by callers */
