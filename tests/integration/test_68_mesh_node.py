@@ -123,7 +123,7 @@ class Models(OneNode):
         self.check_refused("registerModel", Code.INVALID_ARGUMENT,
                            "must provide non-empty modelId", modelInfo=info)
         self.check_refused("registerModel", Code.INVALID_ARGUMENT,
-                           "must provide non-empty model type", modelId=self.name())
+                           "Must provide non-empty model type string", modelId=self.name())
         for method in ("unregisterModel", "getModelStatus", "ensureLoaded"):
             self.check_refused(method, Code.INVALID_ARGUMENT, "must provide non-empty modelId")
 
@@ -246,7 +246,7 @@ class Calls(OneNode):
             answer = self.registrar.infer(metadata=metadata)
             self.assertEqual([one[4:].decode() for one in answer.raw_output_contents[::2]], found)
             self.assertEqual(len(answer.outputs), 2 * len(found))
-        self.check_infer_fails(Code.NOT_FOUND, "nobody: model not found",
+        self.check_infer_fails(Code.NOT_FOUND, "model not found",
                                metadata=[*metadata, ("mm-required", "all")])
         ready = self.registrar.start_ready(metadata=metadata).result()
         self.assertTrue(ready.ready)
@@ -392,12 +392,12 @@ class Vmodels(OneNode):
         self.assertEqual(self.infer(vmodel), second)
 
     def test_what_is_missing(self):
-        self.check_refused("setVModel", Code.INVALID_ARGUMENT, "must provide non-empty vModelId",
+        self.check_refused("setVModel", Code.INVALID_ARGUMENT, "Must provide vModelId",
                            targetModelId="m")
         self.check_refused("setVModel", Code.INVALID_ARGUMENT,
-                           "must provide non-empty targetModelId", vModelId="v")
+                           "Must provide target modelId for vmodel v", vModelId="v")
         for method in ("deleteVModel", "getVModelStatus"):
-            self.check_refused(method, Code.INVALID_ARGUMENT, "must provide non-empty vModelId")
+            self.check_refused(method, Code.INVALID_ARGUMENT, "Must provide vModelId")
 
     def test_unknown(self):
         model = self.registered()
@@ -405,14 +405,13 @@ class Vmodels(OneNode):
                          NOT_FOUND)
         self.registrar.call("deleteVModel", vModelId="nobody")
         self.check_refused("setVModel", Code.NOT_FOUND,
-                           "target model nobody not found, and no modelInfo to register it with",
+                           "Target model nobody not found",
                            vModelId=self.name(), targetModelId="nobody")
         self.check_refused("setVModel", Code.NOT_FOUND, f"vmodel {self.name()} not found",
                            vModelId=self.name(), targetModelId=model, updateOnly=True)
         self.check_refused("setVModel", Code.FAILED_PRECONDITION,
-                           f"vmodel {self.name()} not found, but its target was expected to be "
-                           '"another"', vModelId=self.name(), targetModelId=model,
-                           expectedTargetModelId="another")
+                           f"vmodel {self.name()} not found", vModelId=self.name(),
+                           targetModelId=model, expectedTargetModelId="another")
 
     def test_owners(self):
         model = self.registered()
@@ -429,7 +428,7 @@ class Vmodels(OneNode):
         model, other = self.registered("-1"), self.registered("-2")
         vmodel, _ = self.vmodel(model)
         self.check_refused("setVModel", Code.FAILED_PRECONDITION,
-                           f'vmodel {vmodel} has target "{model}", not "another" as expected',
+                           f"Existing target model {model} does not match expected another",
                            vModelId=vmodel, targetModelId=other, expectedTargetModelId="another")
         status = self.registrar.call("setVModel", vModelId=vmodel, targetModelId=other,
                                      expectedTargetModelId=model, sync=True)
@@ -444,7 +443,7 @@ class Vmodels(OneNode):
     def test_a_model_that_differs(self):
         model = self.registered()
         self.check_refused("setVModel", Code.ALREADY_EXISTS,
-                           "Model already exists with different attribute values",
+                           f"Target model {model} already exists with different attribute values",
                            vModelId=self.name("-v"), targetModelId=model,
                            modelInfo={"type": "another"})
 

@@ -372,7 +372,7 @@ class Several(unittest.TestCase):
                          b"answer:hello")
         for word in ("all", "ALL"):
             self.assertEqual(failure(self.start("a", "nobody", more=[("mm-required", word)])),
-                             (Code.NOT_FOUND, "nobody: model not found"))
+                             (Code.NOT_FOUND, "model not found"))
         self.assertEqual(self.start("a", "b", more=[("mm-required", "all")]).result(),
                          2 * b"answer:hello")
         self.assertEqual(failure(self.start("nobody", "none")),
@@ -412,7 +412,7 @@ class Several(unittest.TestCase):
             raise Refusal(Code.FAILED_PRECONDITION, "no good")
         self.say(what)
         self.assertEqual(failure(self.start("a", "b", "c")),
-                         (Code.FAILED_PRECONDITION, "b: x.Y/Z: FAILED_PRECONDITION: no good"))
+                         (Code.FAILED_PRECONDITION, "x.Y/Z: FAILED_PRECONDITION: no good"))
         self.wait(self.over, 2)
 
     def test_the_caller_goes(self):

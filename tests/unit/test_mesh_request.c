@@ -145,13 +145,13 @@ test_missing(void **state)
     for (enum mesh_order_kind kind = MESH_REGISTER; kind <= MESH_ENSURE_LOADED; kind++)
         refuse((struct blob){0}, kind, "must provide non-empty modelId");
     for (enum mesh_order_kind kind = MESH_SET_VMODEL; kind <= MESH_VMODEL_STATUS; kind++)
-        refuse((struct blob){0}, kind, "must provide non-empty vModelId");
+        refuse((struct blob){0}, kind, "Must provide vModelId");
     struct blob blob = {0};
     blob_field_text(&blob, 1, "v");
-    refuse(blob, MESH_SET_VMODEL, "must provide non-empty targetModelId");
+    refuse(blob, MESH_SET_VMODEL, "Must provide target modelId for vmodel v");
     blob = (struct blob){0};
     blob_field_text(&blob, 1, "m");
-    refuse(blob, MESH_REGISTER, "must provide non-empty model type");
+    refuse(blob, MESH_REGISTER, "Must provide non-empty model type string");
     blob = (struct blob){0};
     blob_field_text(&blob, 1, "v");
     blob_field_text(&blob, 2, "m");

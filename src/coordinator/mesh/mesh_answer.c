@@ -167,16 +167,14 @@ refuse_vmodel(const struct mesh_order *order, const struct driver_reply *reply, 
     case MESH_OUTCOME_NO_VMODEL:
         if (order->update_only)
             return error_set(error, STATUS_NOT_FOUND, "vmodel %.200s not found", vmodel);
-        return error_set(error, STATUS_FAILED_PRECONDITION,
-                         "vmodel %.200s not found, but its target was expected to be \"%.200s\"",
-                         vmodel, loose(order->expected));
+        return error_set(error, STATUS_FAILED_PRECONDITION, "vmodel %.200s not found", vmodel);
     case MESH_OUTCOME_OTHER_OWNER:
         return error_set(error, STATUS_ALREADY_EXISTS,
                          "vmodel %.200s already exists with different owner \"%.200s\"", vmodel,
                          loose(there->owner));
     case MESH_OUTCOME_UNEXPECTED:
         return error_set(error, STATUS_FAILED_PRECONDITION,
-                         "vmodel %.200s has target \"%.150s\", not \"%.150s\" as expected", vmodel,
+                         "Existing target model %.200s does not match expected %.200s",
                          loose(there->target), loose(order->expected));
     case MESH_OUTCOME_OK:
     case MESH_OUTCOME_INVALID:
@@ -213,11 +211,14 @@ mesh_answer_order(const struct mesh_order *order, const struct driver_reply *rep
                          "must provide ids and a type of 1 to %d bytes", MESH_ID_BYTES_MAX);
     case MESH_OUTCOME_NO_MODEL:
         if (order->kind == MESH_SET_VMODEL)
-            return error_set(error, STATUS_NOT_FOUND,
-                             "target model %.200s not found, and no modelInfo to register it with",
+            return error_set(error, STATUS_NOT_FOUND, "Target model %.200s not found",
                              loose(order->model));
         return error_set(error, STATUS_NOT_FOUND, "model not found");
     case MESH_OUTCOME_DIFFERS:
+        if (order->kind == MESH_SET_VMODEL)
+            return error_set(error, STATUS_ALREADY_EXISTS,
+                             "Target model %.200s already exists with different attribute values",
+                             loose(order->model));
         return error_set(error, STATUS_ALREADY_EXISTS,
                          "Model already exists with different attribute values");
     case MESH_OUTCOME_REFERENCED:

@@ -509,12 +509,6 @@ mesh_call_cancel(struct mesh_call *call)
         on_cancel(&call->item);
 }
 
-const char *
-mesh_call_id(const struct mesh_call *call)
-{
-    return call->texts;
-}
-
 void
 mesh_call_unref(struct mesh_call *call)
 {

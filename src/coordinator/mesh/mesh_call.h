@@ -75,5 +75,4 @@ void mesh_call_discard(struct mesh_call *call); /* nobody is told */
 
 /* Nobody waits for it; it ends, or has. Not before it has begun or was dropped. */
 void mesh_call_cancel(struct mesh_call *call);
-const char *mesh_call_id(const struct mesh_call *call);
 void mesh_call_unref(struct mesh_call *call);

@@ -191,17 +191,13 @@ fail(struct mesh_many *many, enum status status, const char *text, uint32_t retr
     loop_post(many->options->loop, on_cancel_parts, many);
 }
 
-/* In the words of the one that has failed, and which one that is; where there are no words to
- * expect (a deadline, a caller that went) there are none. */
+/* With the text of the call that failed, which may be empty (a deadline, a cancelled call). */
 static void
-fail_as(struct mesh_many *many, const struct part *part, const struct rpc_answer *answer,
-        uint32_t retry_ms)
+fail_as(struct mesh_many *many, const struct rpc_answer *answer, uint32_t retry_ms)
 {
-    char text[2 * TEXT_BYTES_MAX] = "";
+    char text[TEXT_BYTES_MAX];
     int bytes = answer->text.bytes < TEXT_BYTES_MAX ? (int)answer->text.bytes : TEXT_BYTES_MAX;
-    if (bytes > 0)
-        snprintf(text, sizeof(text), "%s: %.*s", mesh_call_id(part->call), bytes,
-                 (const char *)answer->text.data);
+    snprintf(text, sizeof(text), "%.*s", bytes, bytes > 0 ? (const char *)answer->text.data : "");
     fail(many, answer->status, bytes > 0 ? text : NULL, retry_ms);
 }
 
@@ -302,7 +298,7 @@ mesh_many_ended(struct mesh_many *many, uint32_t number, const struct rpc_answer
         for (size_t i = 0; i < answer->piece_count; i++)
             piece_give_back(&answer->pieces[i]);
     if (!fine && (many->all || answer->status != STATUS_NOT_FOUND))
-        fail_as(many, part, answer, retry_ms);
+        fail_as(many, answer, retry_ms);
     close_one(many);
 }
 

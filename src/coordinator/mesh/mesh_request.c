@@ -131,12 +131,22 @@ check_length(const char *what, const char *text, size_t bytes_max, struct error 
                      strlen(text), bytes_max);
 }
 
+/* `missing` is the text when there is none; ModelMesh's own, to the letter. */
 static enum status
-check_id(const char *what, const char *id, struct error *error)
+check_id(const char *what, const char *id, const char *missing, struct error *error)
 {
     if (id == NULL)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "must provide non-empty %s", what);
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s", missing);
     return check_length(what, id, MESH_ID_BYTES_MAX, error);
+}
+
+static enum status
+check_target(const struct mesh_order *order, struct error *error)
+{
+    if (order->model == NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "Must provide target modelId for vmodel %.300s", order->vmodel);
+    return check_length("targetModelId", order->model, MESH_ID_BYTES_MAX, error);
 }
 
 static bool
@@ -150,13 +160,16 @@ check(const struct mesh_request *request, struct error *error)
 {
     const struct mesh_order *order = &request->order;
     bool sets = order->kind == MESH_SET_VMODEL;
-    enum status status = STATUS_OK;
+    enum status status;
     if (is_of_vmodel(order->kind))
-        status = check_id("vModelId", order->vmodel, error);
-    if (status == STATUS_OK && (sets || !is_of_vmodel(order->kind)))
-        status = check_id(sets ? "targetModelId" : "modelId", order->model, error);
+        status = check_id("vModelId", order->vmodel, "Must provide vModelId", error);
+    else
+        status = check_id("modelId", order->model, "must provide non-empty modelId", error);
+    if (status == STATUS_OK && sets)
+        status = check_target(order, error);
     if (status == STATUS_OK && (order->kind == MESH_REGISTER || request->has_info))
-        status = check_id("model type", order->type, error);
+        status = check_id("model type", order->type, "Must provide non-empty model type string",
+                          error);
     if (status == STATUS_OK)
         status = check_length("model path", order->path, MESH_REQUEST_PATH_BYTES_MAX, error);
     if (status == STATUS_OK)
