@@ -135,7 +135,8 @@ def verify(model, sizes, mutant=None, large=False):
                         *(["-DREVERSE"] if mutant else []), "-c", "pan.c"],
                        cwd=folder, check=True)
         subprocess.run(["cc", "-o", "pan", "pan.o"], cwd=folder, check=True)
-        run = subprocess.run(["./pan", "-E", f"-m{DEPTH_MAX}", "-w24"], cwd=folder,
+        # -w: its table has 2^N places; the kernel clears each page of it
+        run = subprocess.run(["./pan", "-E", f"-m{DEPTH_MAX}", "-w24" if large else "-w22"], cwd=folder,
                              capture_output=True, text=True)
         output = run.stdout + run.stderr
         errors = re.search(r"errors: (\d+)", output)

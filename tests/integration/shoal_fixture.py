@@ -42,7 +42,7 @@ SANITIZER = re.compile(r"(Sanitizer|runtime error:|\bCHECK\b)")
 
 def wait_until(condition, what, seconds=WAIT_SECONDS):
     """Waits for a condition and returns its value; fails, saying what did not happen. Between two
-    looks it sleeps for as long as a look takes: the others need the processor."""
+    looks it sleeps for three times as long as a look takes: other tests need the processor."""
     deadline = time.monotonic() + seconds
     while True:
         began = time.monotonic()
@@ -52,7 +52,7 @@ def wait_until(condition, what, seconds=WAIT_SECONDS):
         now = time.monotonic()
         if now > deadline:
             raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
-        time.sleep(min(max(now - began, PAUSE_SECONDS[0]), PAUSE_SECONDS[1]))
+        time.sleep(min(max(3 * (now - began), PAUSE_SECONDS[0]), PAUSE_SECONDS[1]))
 
 
 def draw_seed():
@@ -108,7 +108,8 @@ def pipeline(name, *stages, **keys):
 
 
 def node(*pipelines, **keys):
-    return {**keys, "pipelines": list(pipelines)}
+    """Small messages: the region that they are in is made anew for each daemon, page by page."""
+    return {"message_mib": 1, **keys, "pipelines": list(pipelines)}
 
 
 # ---- processes, from /proc ----

@@ -48,7 +48,7 @@ class TestEcho(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.shoald = cls.enterClassContext(Shoald(node(
-            pipeline("echo", stage("libecho.so"), slots=64, arena_mib=64))))
+            pipeline("echo", stage("libecho.so"), slots=64, arena_mib=64), message_mib=16)))
         cls.client = cls.enterClassContext(Client(cls.shoald.target))
 
     def check_echo(self, *inputs, **fields):

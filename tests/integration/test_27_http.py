@@ -23,8 +23,8 @@ LARGE_ELEMENTS = 7_000_000  # 14 MB of JSON
 
 def start(case, **keys):
     """A node with all that HTTP serves; the ports by service."""
-    config = node(pipeline("echo", stage("libecho.so"), slots=16), http=ANY_PORT, metrics=ANY_PORT,
-                  probes=ANY_PORT, **keys)
+    config = node(pipeline("echo", stage("libecho.so"), slots=16), message_mib=16, http=ANY_PORT,
+                  metrics=ANY_PORT, probes=ANY_PORT, **keys)
     case.shoald = case.enterContext(Shoald(config))
     return {service: int(case.shoald.wait_log(
         rf"http_listening address=\S+ port=(\d+) service={service} tls=no")[1])

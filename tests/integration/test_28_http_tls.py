@@ -41,7 +41,7 @@ class TestTls(unittest.TestCase):
             self.certificates.sign(name, authority)
 
     def start(self, *pipelines, tls=None, **keys):
-        config = node(pipeline("echo", stage("libecho.so"), slots=16), *pipelines,
+        config = node(pipeline("echo", stage("libecho.so"), slots=16), *pipelines, message_mib=16,
                       tls=self.certificates.pair("server", **(tls or {})), **keys)
         self.shoald = self.enterContext(Shoald(config))
 

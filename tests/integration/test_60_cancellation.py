@@ -27,7 +27,8 @@ class TestCancellation(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         config = node(pipeline("puppet", stage("libpuppet.so", params={"folder": "."}), slots=8),
-                      pipeline("echo", stage("libecho.so"), slots=8, arena_mib=64))
+                      pipeline("echo", stage("libecho.so"), slots=8, arena_mib=64),
+                      message_mib=16)
         cls.shoald = cls.enterClassContext(Shoald(config, ["--listen", f"127.0.0.1:{PORT}"]))
         cls.client = cls.enterClassContext(Client(cls.shoald.target))
 

@@ -123,7 +123,7 @@ class TestDrain(unittest.TestCase):
                   "    client.infer_raw('echo', ('x', 'INT8', [len(data)], data))\n"
                   "    print('answered', flush=True)\n")
         self.start(node(pipeline("echo", stage("libecho.so"), slots=8, arena_mib=64),
-                        drain_timeout_ms=500))
+                        message_mib=16, drain_timeout_ms=500))
         with subprocess.Popen([sys.executable, "-c", script, SOURCE / "tests" / "integration",
                                self.shoald.target], stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL) as caller:

@@ -26,7 +26,7 @@ from shoal_ctl import LATE, NEGATIVE, UNREACHABLE, USAGE, shoalctl
 from shoal_fixture import BUILD, WAIT_SECONDS, Shoald, is_alive, node, pipeline, stage, wait_until
 
 LIBRARIES = BUILD / "lib" / "shoal"
-ROUNDS = int(os.environ.get("SHOAL_RELOADS", "15"))
+ROUNDS = int(os.environ.get("SHOAL_RELOADS", "12"))
 
 
 def scale(factor, workers=1, **keys):

@@ -6,6 +6,7 @@
  * lose. Its files are written here from network.h. Broken ones, each wrong in one way, are refused
  * with the reason; models given by the parameter and models loaded behave alike.
  */
+#include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -375,6 +376,8 @@ test_what_is_no_file(void **state)
 int
 main(void)
 {
+    /* Each harness loads the modelet anew; its BLAS, which takes longest, stays. */
+    assert_non_null(dlopen("libopenblas.so.0", RTLD_LAZY));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers_against_fp64),
         cmocka_unit_test(test_a_batch_is_one_run),

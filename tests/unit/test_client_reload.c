@@ -241,7 +241,7 @@ test_worker_dies_while_its_lane_ends(void **state)
 
 /* ---- load ---- */
 
-enum { DEPTH = 6, LOADERS = 4, LOAD_RELOADS = 20 };
+enum { DEPTH = 6, LOADERS = 4, LOAD_RELOADS = 12 }; /* or SHOAL_RELOADS */
 
 struct loader {
     const struct node *node;
@@ -335,7 +335,9 @@ run_load(const char *stages)
         loaders[i] = (struct loader){.node = &node, .many = i % 2 != 0, .stop = &stop};
         assert_int_equal(pthread_create(&loaders[i].thread, NULL, load, &loaders[i]), 0);
     }
-    for (int i = 0; i < LOAD_RELOADS; i++) {
+    const char *wanted = getenv("SHOAL_RELOADS");
+    long reloads = wanted == NULL ? LOAD_RELOADS : strtol(wanted, NULL, 10);
+    for (long i = 0; i < reloads; i++) {
         reload(&node);
         wait_answers(loaders);
     }

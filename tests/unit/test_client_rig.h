@@ -61,10 +61,13 @@ write_config(const struct node *node, const struct node_options *options)
             "listen: ['unix:%s/grpc.sock']\n"
             "counters: %s/counters\n"
             "drain_timeout_ms: %d\n"
+            "message_mib: 1\n" /* small regions: each daemon and each reload makes them anew */
             "pipelines:\n"
             "  - name: probe\n"
+            "    slots: 64\n"
             "    local_clients: %d\n"
             "    local_slots: %d\n"
+            "    local_mib: 4\n"
             "    stages:\n",
             node->directory, node->directory,
             options->drain_timeout_ms > 0 ? options->drain_timeout_ms : 2000, options->clients,

@@ -208,7 +208,7 @@ static void
 test_readers_see_a_whole_table(void **state)
 {
     (void)state;
-    enum { READS = 4000, CHANGES = 100 };
+    enum { READS = 1500, CHANGES = 100 };
     struct counters counters = create_with_spares();
     struct changer changer;
     changer_start(&changer, &counters, change);

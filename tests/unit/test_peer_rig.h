@@ -476,10 +476,15 @@ ask_take_message(struct ask *ask, const struct rpc_answer *answer)
         ask->answer = realloc(ask->answer, ask->answer_bytes + piece->bytes);
         CHECK(ask->answer != NULL);
         for (size_t j = 0; j < message->span_count; j++) {
-            const unsigned char *data = message->spans[j].data;
-            for (size_t k = 0; k < message->spans[j].bytes; k++, at++)
-                if (at >= piece->offset && at < piece->offset + piece->bytes)
-                    ask->answer[ask->answer_bytes++] = data[k];
+            const struct rpc_span *span = &message->spans[j];
+            size_t from = piece->offset > at ? piece->offset - at : 0;
+            size_t to = piece->offset + piece->bytes > at ? piece->offset + piece->bytes - at : 0;
+            to = to < span->bytes ? to : span->bytes;
+            if (from < to) {
+                memcpy(ask->answer + ask->answer_bytes, (const char *)span->data + from, to - from);
+                ask->answer_bytes += to - from;
+            }
+            at += span->bytes;
         }
     }
 }
@@ -541,8 +546,11 @@ ask_create(const char *method, size_t bytes)
     assert_non_null(ask);
     ask->message = malloc(bytes + 1);
     assert_non_null(ask->message);
-    for (size_t i = 0; i < bytes; i++)
+    enum { PERIOD = 4093 }; /* a prime: no part of a frame is as long */
+    for (size_t i = 0; i < bytes && i < PERIOD; i++)
         ask->message[i] = (unsigned char)(i * 2654435761u >> 13);
+    for (size_t i = PERIOD; i < bytes; i += PERIOD)
+        memcpy(ask->message + i, ask->message, bytes - i < PERIOD ? bytes - i : PERIOD);
     struct rpc_span span = {ask->message, bytes};
     ask->kept = rpc_message_keep(&(struct rpc_message){&span, 1, bytes});
     ask->piece = rpc_kept_piece(ask->kept);
