@@ -59,6 +59,14 @@ class TestCells(BenchTest):
     def test_mesh(self):
         self.check_goals(self.check_cell("mesh", "free"), ("mesh-local", "mesh-forwarded"))
 
+    def test_http(self):
+        if shutil.which("wrk") is None:
+            self.skipTest("wrk is not installed")
+        there = shutil.which("nginx", path="/usr/sbin:/usr/bin")
+        report = self.check_cell("http", "pinned", absent=() if there else ("nginx",))
+        if there:
+            self.check_goals(report, ("http-cpu",))
+
     def test_stages(self):
         self.check_goals(self.check_cell("stages", "pinned"), ("stage",))
 
