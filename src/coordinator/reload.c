@@ -137,6 +137,8 @@ warn_needs_restart(const struct config *was, const struct config *now)
         log_warn("reload_ignored key=sandbox needs=restart");
     if (!same_text(was->caller_metadata, now->caller_metadata))
         log_warn("reload_ignored key=caller_metadata needs=restart");
+    if (!same_text(was->caller_proxies, now->caller_proxies))
+        log_warn("reload_ignored key=caller_proxies needs=restart");
     if (!same_text(was->traces, now->traces))
         log_warn("reload_ignored key=traces needs=restart");
 }

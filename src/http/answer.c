@@ -73,6 +73,20 @@ http_request_peer(const struct http_request *request)
 }
 
 bool
+http_request_peer_names(const struct http_request *request,
+                        void (*take)(void *context, const void *name, size_t bytes), void *context)
+{
+    const struct http_names *names = request->connection->names;
+    for (size_t at = 0; names != NULL && at < names->bytes;) {
+        uint32_t bytes;
+        memcpy(&bytes, names->text + at, sizeof(bytes));
+        take(context, names->text + at + sizeof(bytes), bytes);
+        at += sizeof(bytes) + bytes;
+    }
+    return names != NULL;
+}
+
+bool
 http_request_is_gone(const struct http_request *request)
 {
     return request->connection->state == HTTP_CLOSED || request->is_refused;

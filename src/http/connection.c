@@ -570,6 +570,7 @@ on_event(struct bufferevent *buffers, short what, void *context)
     struct http_connection *connection = context;
     if ((what & BEV_EVENT_CONNECTED) != 0) {
         connection->is_handshaking = false;
+        connection->names = http_tls_names(connection->buffers);
         enter(connection, HTTP_IDLE);
         http_connection_arm(connection);
         return;
@@ -600,6 +601,7 @@ http_connection_release(struct http_connection *connection)
         LIST_REMOVE(connection, link);
     request_clear(connection);
     http_parser_fini(&connection->parser);
+    free(connection->names);
     free(connection);
 }
 

@@ -68,6 +68,13 @@ struct http_peer {
     LIST_ENTRY(http_peer) link;
 };
 
+/* In a client's certificate, read once when it connects: each its length, 4 bytes, and itself. */
+struct http_names {
+    size_t bytes;
+    size_t room;
+    char text[];
+};
+
 struct http_connection {
     struct http_listener *listener;
     struct bufferevent *buffers; /* NULL: closed */
@@ -92,6 +99,7 @@ struct http_connection {
     bool is_orphan;         /* closed, and its request is not answered */
     struct http_peer *peer; /* NULL: a unix socket's */
     char peer_text[INET6_ADDRSTRLEN];
+    struct http_names *names; /* NULL: no certificate was shown */
     struct http_parser parser;
     struct http_body body;
     struct http_request request;
@@ -196,5 +204,8 @@ unsigned http_socket_port(int fd);
 
 /* Around a connected socket; NULL: no memory, or no certificate. */
 struct bufferevent *http_tls_accept(struct http_tls *tls, struct event_base *base, int fd);
+/* After the handshake: the names in the client's certificate, to be freed; NULL: it has shown none.
+ */
+struct http_names *http_tls_names(struct bufferevent *buffers);
 /* Says goodbye. */
 void http_tls_shutdown(struct bufferevent *buffers);

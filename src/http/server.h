@@ -147,6 +147,12 @@ const char *http_request_header(const struct http_request *request, const char *
 const void *http_request_body(struct http_request *request, size_t *bytes);
 /* The numeric address of the client's machine, "unix" for a unix socket. */
 const char *http_request_peer(const struct http_request *request);
+/* All names in the certificate that the client has shown, one after the other: its subject as RFC
+ * 2253 writes it, its common name, its alternative names (DNS, email, URI, IP address). False: it
+ * has shown none. */
+bool http_request_peer_names(const struct http_request *request,
+                             void (*take)(void *context, const void *name, size_t bytes),
+                             void *context);
 /* The client has gone. */
 bool http_request_is_gone(const struct http_request *request);
 /* What the handler keeps with the request. NULL at first. */

@@ -3,10 +3,12 @@
  * TLS of a listener. Certificates are asked for at each connection, and a new SSL_CTX takes the
  * place of the old one when they have changed; connections keep the one that they began with.
  */
+#include <arpa/inet.h>
 #include <event2/bufferevent_ssl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -193,6 +195,92 @@ http_tls_accept(struct http_tls *tls, struct event_base *base, int fd)
     else
         bufferevent_openssl_set_allow_dirty_shutdown(buffers, 1);
     return buffers;
+}
+
+/* ---- the client's certificate ---- */
+
+static struct http_names *
+names_add(struct http_names *names, const void *name, size_t bytes)
+{
+    uint32_t length = (uint32_t)bytes;
+    size_t used = names->bytes + sizeof(length) + bytes;
+    if (bytes == 0)
+        return names;
+    if (used > names->room) {
+        names = realloc(names, sizeof(*names) + 2 * used);
+        CHECK(names != NULL);
+        names->room = 2 * used;
+    }
+    memcpy(names->text + names->bytes, &length, sizeof(length));
+    memcpy(names->text + names->bytes + sizeof(length), name, bytes);
+    names->bytes = used;
+    return names;
+}
+
+static struct http_names *
+add_text(struct http_names *names, const ASN1_STRING *string)
+{
+    unsigned char *text = NULL;
+    int bytes = ASN1_STRING_to_UTF8(&text, string);
+    if (bytes > 0)
+        names = names_add(names, text, (size_t)bytes);
+    OPENSSL_free(text);
+    return names;
+}
+
+static struct http_names *
+add_subject(struct http_names *names, const X509_NAME *subject)
+{
+    BIO *bio = BIO_new(BIO_s_mem());
+    CHECK(bio != NULL);
+    char *text;
+    (void)X509_NAME_print_ex(bio, subject, 0, XN_FLAG_RFC2253);
+    long bytes = BIO_get_mem_data(bio, &text);
+    if (bytes > 0)
+        names = names_add(names, text, (size_t)bytes);
+    BIO_free(bio);
+    int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
+    return at < 0 ? names
+                  : add_text(names, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
+}
+
+static struct http_names *
+add_alternative(struct http_names *names, const GENERAL_NAME *name)
+{
+    char text[INET6_ADDRSTRLEN];
+    const ASN1_OCTET_STRING *address;
+    switch (name->type) {
+    case GEN_DNS: return add_text(names, name->d.dNSName);
+    case GEN_EMAIL: return add_text(names, name->d.rfc822Name);
+    case GEN_URI: return add_text(names, name->d.uniformResourceIdentifier);
+    case GEN_IPADD:
+        address = name->d.iPAddress;
+        if (address->length != 4 && address->length != 16)
+            return names;
+        CHECK(inet_ntop(address->length == 4 ? AF_INET : AF_INET6, address->data, text,
+                        sizeof(text)) != NULL);
+        return names_add(names, text, strlen(text));
+    default: return names;
+    }
+}
+
+/* Written as gRPC's core writes them: a client is one caller whichever way it comes. */
+struct http_names *
+http_tls_names(struct bufferevent *buffers)
+{
+    X509 *certificate = SSL_get1_peer_certificate(bufferevent_openssl_get_ssl(buffers));
+    if (certificate == NULL)
+        return NULL;
+    struct http_names *names = calloc(1, sizeof(*names));
+    CHECK(names != NULL);
+    names = add_subject(names, X509_get_subject_name(certificate));
+    GENERAL_NAMES *others = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
+    for (int i = 0; i < sk_GENERAL_NAME_num(others); i++)
+        names = add_alternative(names, sk_GENERAL_NAME_value(others, i));
+    GENERAL_NAMES_free(others);
+    X509_free(certificate);
+    ERR_clear_error();
+    return names;
 }
 
 void

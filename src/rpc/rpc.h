@@ -336,6 +336,12 @@ bool rpc_call_caller_is(const struct rpc_call *call, const char *name);
 /* Whether the caller has shown a certificate that has this common name, or this alternative name of
  * any kind. */
 bool rpc_call_caller_has_name(const struct rpc_call *call, const char *name);
+/* All names in that certificate, one after the other: its subject as RFC 2253 writes it, its common
+ * name, its alternative names of all kinds. Valid during the call of `take`. False: none was shown.
+ * Neither allocates nor copies. */
+bool rpc_call_caller_names(const struct rpc_call *call,
+                           void (*take)(void *context, const void *name, size_t bytes),
+                           void *context);
 /* The common name in that certificate, or else its first alternative name, for a text: control
  * characters are "?". Cut at `room`, terminated; "": it has neither, or none was shown. */
 void rpc_call_caller_name(const struct rpc_call *call, char *name, size_t room);

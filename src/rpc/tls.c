@@ -99,6 +99,28 @@ rpc_call_caller_has_name(const struct rpc_call *call, const char *name)
            caller_has(call, GRPC_X509_SAN_PROPERTY_NAME, name);
 }
 
+bool
+rpc_call_caller_names(const struct rpc_call *call,
+                      void (*take)(void *context, const void *name, size_t bytes), void *context)
+{
+    static const char *const kinds[] = {GRPC_X509_SUBJECT_PROPERTY_NAME, GRPC_X509_CN_PROPERTY_NAME,
+                                        GRPC_X509_SAN_PROPERTY_NAME};
+    grpc_auth_context *shown = grpc_call_auth_context(call->core);
+    bool any = false; /* a certificate without a subject has the property, empty */
+    for (size_t i = 0; i < ARRAY_COUNT(kinds) && shown != NULL; i++) {
+        grpc_auth_property_iterator at = grpc_auth_context_find_properties_by_name(shown, kinds[i]);
+        const grpc_auth_property *property;
+        while ((property = grpc_auth_property_iterator_next(&at)) != NULL) {
+            any = true;
+            if (property->value_length > 0)
+                take(context, property->value, property->value_length);
+        }
+    }
+    if (shown != NULL)
+        grpc_auth_context_release(shown);
+    return any;
+}
+
 void
 rpc_call_caller_name(const struct rpc_call *call, char *name, size_t room)
 {

@@ -116,6 +116,15 @@ class Rest:
         return self.infer(model, tensor("say", "BYTES", [1], [text]), **more)
 
 
+class SecureRest(Rest):
+    """The same over TLS."""
+
+    def __init__(self, port, context):
+        super().__init__(port)
+        self.connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=WAIT_SECONDS,
+                                                      context=context)
+
+
 class KeptFile(io.BufferedReader):
     """A connection's bytes, of which one answer after the other is read."""
 

@@ -18,20 +18,13 @@ import unittest
 import shoal_fixture
 from shoal_certificates import Certificates
 from shoal_fixture import WAIT_SECONDS, Shoald, node, pipeline, run_shoald, stage, wait_until
-from shoal_rest import Rest, tensor
+from shoal_rest import Rest, SecureRest, tensor
 
 SECURE = {"address": "127.0.0.1:0", "tls": "yes"}
 ELEMENTS = 300_000
 REFUSED_BYTES = 4 << 20
 AHEAD_COUNT = 20
 AHEAD_EACH = 6_650
-
-
-class SecureRest(Rest):
-    def __init__(self, port, context):
-        super().__init__(port)
-        self.connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=WAIT_SECONDS,
-                                                      context=context)
 
 
 class TestTls(unittest.TestCase):

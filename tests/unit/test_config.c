@@ -437,6 +437,7 @@ test_keys(void **state)
         free(text);
     }
     rig_bad(PIPELINES "caller_metadata: X-Tenant\n", 4, "has capital letters");
+    rig_bad(PIPELINES "caller_proxies: [gateway.example]\n", 4, "it needs `tls` at the top with");
     rig_bad(PIPELINES "front_threads: 1\nlog_level: info\nfront_threads: 1\n", 6,
             "`front_threads` is there twice: first in line 4");
     rig_bad(PIPELINES "  name: q\n", 4, "`name` is there twice: first in line 2");

@@ -188,6 +188,7 @@ config_free(struct config *config)
     free(config->log_level);
     free(config->socket_mode);
     free(config->caller_metadata);
+    free(config->caller_proxies);
     free(config->sandbox);
     free(config->traces);
     free(config->directory);
@@ -202,6 +203,13 @@ config_errors_free(struct config_errors *errors)
         free(errors->lines[i]);
     free(errors->lines);
     *errors = (struct config_errors){0};
+}
+
+bool
+config_asks_for_certificates(const struct config_tls *tls)
+{
+    return tls->certificate != NULL && tls->ca != NULL &&
+           (tls->client_auth == NULL || strcmp(tls->client_auth, "none") != 0);
 }
 
 bool

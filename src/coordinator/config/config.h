@@ -146,6 +146,9 @@ struct config_tls {
     int line;
 };
 
+/* Whether callers are asked for certificates; they may have none (`client_auth: optional`). */
+bool config_asks_for_certificates(const struct config_tls *tls);
+
 /* What a caller with a certificate may do with the mesh's models. */
 struct config_allow {
     char *identity;
@@ -238,6 +241,7 @@ struct config {
     char *log_level;
     uint64_t worker_log_bytes_per_s; /* of each worker; 0: no limit */
     char *caller_metadata;           /* key of metadata; NULL: the default */
+    char *caller_proxies;            /* names in certificates, commas between; NULL: none */
     char *sandbox;                   /* "best_effort" or "required" */
     char *traces;                    /* "file:/absolute", or an http or https URL; NULL: none */
     uint64_t trace_sample;           /* of calls without a traceparent; of 2^32 */

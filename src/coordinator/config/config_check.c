@@ -248,6 +248,11 @@ config_check_top(struct config_reader *reader, const struct config_given *given)
                    "`caller_metadata`: \"%s\" has capital letters: keys of metadata are in lower "
                    "case",
                    config->caller_metadata);
+    if (config->caller_proxies != NULL && !config_asks_for_certificates(&config->tls))
+        report_add(
+            reader->report, given->nodes[KEY_CALLER_PROXIES]->line,
+            "`caller_proxies` are known by their certificates: it needs `tls` at the top with "
+            "`client_ca`");
     check_socket_mode(reader, given);
     check_traces(reader, given);
     if (given->nodes[KEY_PIPELINES] == NULL && config->mesh.runtime == NULL)

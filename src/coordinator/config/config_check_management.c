@@ -58,8 +58,6 @@ config_check_management(struct config_reader *reader)
 {
     struct config *config = reader->config;
     struct config_management *management = &config->mesh.management;
-    bool asks = config->tls.ca != NULL &&
-                (config->tls.client_auth == NULL || strcmp(config->tls.client_auth, "none") != 0);
     if (!config->mesh.on)
         return;
     management->socket_mode_bits = MODE_DEFAULT;
@@ -70,7 +68,7 @@ config_check_management(struct config_reader *reader)
             "`management`: `socket_mode`: \"%s\" is no mode such as 0660: octal digits, 0777 "
             "at most",
             management->socket_mode);
-    if (management->allow_count > 0 && !asks)
+    if (management->allow_count > 0 && !config_asks_for_certificates(&config->tls))
         report_add(
             reader->report, line_of(reader),
             "`management`: `allow` knows callers by their certificates: it needs `tls` at the "

@@ -148,7 +148,13 @@ const struct config_key config_keys[KEY_COUNT] = {
     CONFIG_NAME_BYTES_MAX, NULL,
     "shoal-caller", NULL, FIELD_NONE, 0, TOP(caller_metadata),
     "Key of the metadata by which callers say who they are, for fair shares when a pipeline is "
-    "full, in lower case. Who sends none is known by the address of its machine."},
+    "full, in lower case. Not believed of callers that have shown a certificate (`client_ca`): "
+    "they are known by its names. Those without either are known by the address of their machine."},
+[KEY_CALLER_PROXIES] = {WHERE_TOP, CONFIG_LABELS, OPTIONAL, "caller_proxies", 1, CONFIG_LABELS_MAX,
+    NULL, NULL, NULL, FIELD_NONE, 0, TOP(caller_proxies),
+    "Certificates of callers that call for others, and whose `caller_metadata` is believed: a name "
+    "of each, the common name or an alternative one, exactly. Needs `tls` with `client_ca`. Left "
+    "out: all that come with one certificate are one caller."},
 [KEY_TRACES] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "traces", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(traces),
     "Where spans of traced requests go, as OTLP/JSON: `file:/var/log/shoal/spans.jsonl`, a line "

@@ -336,17 +336,23 @@ read_labels(struct config_reader *reader, const struct config_key *key, const st
 {
     const char *found[CONFIG_LABELS_MAX];
     uint32_t count = 0;
+    bool is_good = true;
     if (!list_fits(reader, key, list))
         return;
     for (const struct node *item = list->first; item != NULL; item = item->next) {
         char shown[REPORT_VALUE_BYTES];
-        if (item->kind != NODE_BROKEN && !is_label(item))
+        if (item->kind == NODE_BROKEN)
+            continue;
+        is_good &= is_label(item);
+        if (!is_label(item))
             report_add(reader->report, item->line,
                        "`%s` must list labels (1 to %d bytes without commas and spaces), not %s",
                        key->name, CONFIG_LABEL_BYTES_MAX, node_show(item, shown));
-        else if (item->kind != NODE_BROKEN)
+        else
             found[count++] = item->text;
     }
+    if (!is_good)
+        return;
     qsort(found, count, sizeof(found[0]), compare_texts);
     for (uint32_t i = 0; i < count; i++) {
         if (i > 0 && strcmp(found[i], found[i - 1]) == 0)

@@ -9,13 +9,13 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "coordinator/front/caller.h"
 #include "coordinator/mesh/mesh_id.h"
 #include "coordinator/mesh/mesh_node.h"
 #include "coordinator/models/model_health.h"
 #include "coordinator/models/runtime.h"
 #include "coordinator/models/target.h"
 #include "coordinator/pipeline/gatherer.h"
-#include "coordinator/pipeline/share.h"
 #include "coordinator/pipeline/trace_request.h"
 #include "coordinator/protocol/oip.h"
 #include "coordinator/protocol/priority.h"
@@ -33,7 +33,6 @@ enum {
 };
 
 #define INFERENCE "inference.GRPCInferenceService"
-#define CALLER_METADATA_DEFAULT "shoal-caller"
 
 /* How long replies on their way may take at the end. Longer than it takes to write them to a client
  * that reads; one that does not is cut off. */
@@ -68,8 +67,7 @@ struct front {
     size_t method_count;
     struct rpc_server *server;
     _Atomic bool node_ready;
-    const char *caller_metadata;
-    struct share_key share_key;
+    struct callers callers;
     struct front_thread *threads;
     uint32_t thread_count;
     bool started;
@@ -122,17 +120,6 @@ sink_refused(const struct submission *submission, const struct error *error)
 
 static const struct request_sink rpc_sink = {
     .tagged = sink_tagged, .reply = sink_reply, .fail = sink_fail, .refused = sink_refused};
-
-/* Who calls, for fair shares: as the caller says, or else the machine that the call came from. */
-static uint64_t
-caller_of(const struct front *front, const struct rpc_call *call)
-{
-    struct rpc_span name;
-    if (rpc_call_metadata(call, front->caller_metadata, &name))
-        return share_hash(front->share_key, name.data, name.bytes);
-    char peer[128];
-    return share_hash(front->share_key, peer, rpc_call_peer(call, peer, sizeof(peer)));
-}
 
 /* `bound` NULL: the message is a ModelInferRequest. */
 static enum status
@@ -255,7 +242,7 @@ submit(struct front *front, const struct bound *bound, const struct target *targ
 {
     struct rpc_call *call = submission->call;
     trace_name_pipeline(submission->trace, target->pipeline->name);
-    submission->caller = caller_of(front, call);
+    submission->caller = caller_of_call(&front->callers, call);
     submission->model = target->model;
     submission->model_held = target->held;
     int64_t timeout_ns = TIME_NEVER_NS;
@@ -280,7 +267,7 @@ infer_elsewhere(struct front *front, const struct meant *meant, struct submissio
         .queue = current_thread->queue,
         .flow_queue = flow_queue,
         .is_empty = is == ANY_NO_MESSAGE,
-        .origin = {caller_of(front, submission->call), submission->trace},
+        .origin = {caller_of_call(&front->callers, submission->call), submission->trace},
     };
     mesh_node_infer(front->options.mesh, &start, &meant->named);
 }
@@ -694,10 +681,7 @@ front_create(const struct front_options *options, struct front **created, struct
     struct front *front = calloc(1, sizeof(*front));
     CHECK(front != NULL);
     front->options = *options;
-    front->caller_metadata = options->config->caller_metadata != NULL
-                                 ? options->config->caller_metadata
-                                 : CALLER_METADATA_DEFAULT;
-    front->share_key = options->share_key;
+    front->callers = callers_of(options->config, options->share_key);
     front->services.health = health_create(model_health(options->registry));
     front->scope = (struct target_scope){options->pipelines, options->pipeline_count,
                                          options->registry, options->mesh != NULL};

@@ -16,8 +16,6 @@
 #include "coordinator/pipeline/trace_request.h"
 #include "coordinator/telemetry/trace_call.h"
 
-#define CALLER_HEADER_DEFAULT "shoal-caller"
-
 enum { RETRY_MS = 1000 }; /* when a large body may be read */
 
 /* One request, while it is looked at. */
@@ -101,21 +99,6 @@ header_timeout(struct inquiry *inquiry, int64_t *timeout_ns)
     return STATUS_OK;
 }
 
-/* Who calls, for fair shares: as the caller says, or else the machine that the call came from; in
- * the words of gRPC, so that who comes both ways is one. */
-static uint64_t
-caller_of(const struct rest *rest, const struct http_request *request)
-{
-    const char *name = http_request_header(request, rest->caller_header);
-    if (name != NULL)
-        return share_hash(rest->options.share_key, name, strlen(name));
-    char peer[128];
-    const char *address = http_request_peer(request);
-    snprintf(peer, sizeof(peer), strchr(address, ':') == NULL ? "ipv4:%s" : "ipv6:%%5B%s%%5D",
-             address);
-    return share_hash(rest->options.share_key, peer, strlen(peer));
-}
-
 /* ---- inference ---- */
 
 static struct target_scope
@@ -150,7 +133,7 @@ submit(struct inquiry *inquiry, const struct target *target, struct oip_json *js
     struct rest *rest = inquiry->rest;
     struct submission submission = {
         .message = oip_json_message(json),
-        .caller = caller_of(rest, inquiry->request),
+        .caller = caller_of_request(&rest->callers, inquiry->request),
         .sink = &rest_sink,
         .builder = &rest->builder,
         .trace = trace,
@@ -456,8 +439,7 @@ rest_create(const struct rest_options *options, struct http_thread *thread)
     struct rest *rest = calloc(1, sizeof(*rest));
     CHECK(rest != NULL);
     rest->options = *options;
-    rest->caller_header =
-        config->caller_metadata != NULL ? config->caller_metadata : CALLER_HEADER_DEFAULT;
+    rest->callers = callers_of(config, options->share_key);
     rest->thread = thread;
     CHECK(pthread_mutex_init(&rest->lock, NULL) == 0);
     CHECK(pthread_cond_init(&rest->all_answered, NULL) == 0);

@@ -9,12 +9,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "coordinator/front/caller.h"
 #include "coordinator/front/rest.h"
 #include "coordinator/protocol/oip_json.h"
 
 struct rest {
     struct rest_options options;
-    const char *caller_header;
+    struct callers callers;
     struct http_thread *thread;
     struct rest_reader *reader;
     struct payload_builder builder; /* the HTTP thread's */
