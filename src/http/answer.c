@@ -125,6 +125,12 @@ http_request_resume(struct http_request *request)
     http_connection_run(request->connection);
 }
 
+void
+http_request_set_scarce(struct http_request *request)
+{
+    request->connection->is_scarce = true;
+}
+
 /* ---- bytes on their way out ---- */
 
 static void

@@ -73,8 +73,19 @@ enter(struct http_connection *connection, enum http_state state)
     connection->moved_in = 0;
     connection->moved_before = 0;
     connection->queued = output_bytes(connection);
-    if (state == HTTP_IDLE)
+    if (state == HTTP_IDLE) {
+        connection->is_scarce = false;
         http_idle_add(connection);
+    }
+}
+
+static int64_t
+answer_timeout(const struct http_connection *connection)
+{
+    const struct http_pool_options *options = &pool_of(connection)->options;
+    bool is_sooner = connection->is_scarce && options->scarce_timeout_ns > 0 &&
+                     options->scarce_timeout_ns < options->write_timeout_ns;
+    return is_sooner ? options->scarce_timeout_ns : options->write_timeout_ns;
 }
 
 /* 0: the state has no limit. */
@@ -91,7 +102,7 @@ timeout_of(const struct http_connection *connection)
             return options->body_timeout_ns;
         return connection->request.waits ? options->write_timeout_ns : 0;
     case HTTP_OPEN: return connection->request.waits ? options->write_timeout_ns : 0;
-    case HTTP_ANSWERED: return options->write_timeout_ns;
+    case HTTP_ANSWERED: return answer_timeout(connection);
     case HTTP_LINGERS: return HTTP_LINGER_NS;
     case HTTP_CLOSED: break;
     }
@@ -161,6 +172,10 @@ static void
 expire(struct http_connection *connection)
 {
     enum http_state state = connection->state;
+    if (state == HTTP_ANSWERED && connection->is_scarce) {
+        http_connection_cut(connection);
+        return;
+    }
     if (state != HTTP_IDLE && state != HTTP_LINGERS)
         http_count(pool_of(connection), HTTP_TIMED_OUT, 1);
     if ((state == HTTP_HEAD_IN || state == HTTP_BODY_IN) &&
@@ -168,6 +183,23 @@ expire(struct http_connection *connection)
         http_refuse(connection, 408, late_text);
     else
         http_connection_close(connection);
+}
+
+int64_t
+http_connection_over_ns(const struct http_connection *connection, int64_t now_ns)
+{
+    if (connection->state != HTTP_ANSWERED || !connection->is_scarce ||
+        pool_of(connection)->options.scarce_timeout_ns == 0)
+        return -1;
+    return now_ns - connection->since_ns - HTTP_RELIEF_NS -
+           (int64_t)(connection->queued / HTTP_RELIEF_BYTES) * NS_PER_S;
+}
+
+void
+http_connection_cut(struct http_connection *connection)
+{
+    http_count(pool_of(connection), HTTP_CUT, 1);
+    http_connection_close(connection);
 }
 
 static void

@@ -27,6 +27,10 @@ enum {
     HTTP_PEER_BUCKETS = 256
 };
 #define HTTP_LINGER_NS (2 * NS_PER_S)
+/* What an answer may take while others are refused: this, and a second more for each so many bytes.
+ */
+#define HTTP_RELIEF_NS NS_PER_S
+enum { HTTP_RELIEF_BYTES = 4 << 20 };
 
 enum http_state {
     HTTP_IDLE,     /* no byte of a request is there */
@@ -64,6 +68,7 @@ struct http_request {
 struct http_peer {
     struct in6_addr address;
     uint32_t connection_count;
+    uint32_t suspect_count;             /* http_pool_relieve's */
     TAILQ_HEAD(, http_connection) idle; /* longest first */
     LIST_ENTRY(http_peer) link;
 };
@@ -95,6 +100,7 @@ struct http_connection {
     bool closes;            /* after the answer */
     bool lingers;           /* then: the client may not have read it yet */
     bool peer_ended;        /* sends no more */
+    bool is_scarce;         /* its answer holds what others need */
     bool is_counted;        /* by its pool and peer */
     bool is_orphan;         /* closed, and its request is not answered */
     struct http_peer *peer; /* NULL: a unix socket's */
@@ -172,6 +178,11 @@ void http_connection_arm(struct http_connection *connection);
 void http_connection_close(struct http_connection *connection);
 /* The server itself has answered: closes, and lingers, as soon as that is sent. */
 void http_connection_refused(struct http_connection *connection);
+/* How long it has had for a scarce answer beyond what it may while others are refused; below 0: it
+ * has time, or no such answer. */
+int64_t http_connection_over_ns(const struct http_connection *connection, int64_t now_ns);
+/* Counts it as cut, and closes it. */
+void http_connection_cut(struct http_connection *connection);
 /* Nothing frees it until it is released. */
 void http_connection_hold(struct http_connection *connection);
 void http_connection_release(struct http_connection *connection);

@@ -109,6 +109,42 @@ http_pool_create(struct http_server *server, const struct http_pool_options *opt
     return pool;
 }
 
+/* Machines with suspects, and suspects; `of_unix` are those without a machine. */
+static void
+count_suspects(struct http_pool *pool, int64_t now_ns, struct http_peer *of_unix,
+               uint64_t *machines, uint64_t *suspects)
+{
+    struct http_connection *connection;
+    LIST_FOREACH (connection, &pool->connections, link)
+        if (connection->peer != NULL)
+            connection->peer->suspect_count = 0;
+    *machines = *suspects = 0;
+    LIST_FOREACH (connection, &pool->connections, link) {
+        if (http_connection_over_ns(connection, now_ns) < 0)
+            continue;
+        struct http_peer *peer = connection->peer != NULL ? connection->peer : of_unix;
+        *machines += peer->suspect_count++ == 0;
+        (*suspects)++;
+    }
+}
+
+void
+http_pool_relieve(struct http_pool *pool)
+{
+    int64_t now_ns = clock_now_ns();
+    struct http_peer of_unix = {0};
+    uint64_t machines;
+    uint64_t suspects;
+    count_suspects(pool, now_ns, &of_unix, &machines, &suspects);
+    struct http_connection *next;
+    for (struct http_connection *at = LIST_FIRST(&pool->connections); at != NULL; at = next) {
+        next = LIST_NEXT(at, link);
+        uint64_t count = at->peer != NULL ? at->peer->suspect_count : of_unix.suspect_count;
+        if (count >= 2 && count * machines >= suspects && http_connection_over_ns(at, now_ns) >= 0)
+            http_connection_cut(at);
+    }
+}
+
 static void
 pool_destroy(struct http_pool *pool)
 {

@@ -47,6 +47,7 @@ enum http_figure {
     HTTP_REFUSED,     /* requests and connections that the server answered itself */
     HTTP_EVICTED,     /* idle connections closed to admit others */
     HTTP_TIMED_OUT,   /* connections that were too slow in sending a request or taking an answer */
+    HTTP_CUT,         /* connections whose answer held what others need, and was not taken */
     HTTP_NOT_ACCEPTING, /* times that no descriptor or memory was left for a connection */
     HTTP_FIGURE_COUNT
 };
@@ -66,6 +67,8 @@ struct http_pool_options {
      * it, and never be silent for so long. */
     int64_t body_timeout_ns;
     int64_t write_timeout_ns;
+    int64_t scarce_timeout_ns; /* the same of http_request_set_scarce, if it is less; 0: it is not,
+                                  and none is closed to relieve others */
     void (*count)(void *context, enum http_figure figure, int64_t by); /* NULL: nobody counts */
     void *context;
 };
@@ -73,6 +76,12 @@ struct http_pool_options {
 /* `options` is copied, but not what it points to. Belongs to the server. */
 struct http_pool *http_pool_create(struct http_server *server,
                                    const struct http_pool_options *options);
+
+/* Others are refused for want of what answers hold (http_request_set_scarce). Closes connections
+ * that have not taken theirs for a second, and a second more for each 4 MiB of it: those of the
+ * machines that have at least the average number of them, and two. All unix sockets count as one
+ * machine. */
+void http_pool_relieve(struct http_pool *pool);
 
 /* ---- TLS ---- */
 
@@ -195,6 +204,10 @@ struct http_header {
  * the pieces are counted and released, not sent. The request is not to be touched afterwards. */
 void http_answer(struct http_request *request, int code, const struct http_header *headers,
                  size_t header_count, const struct http_piece *pieces, size_t piece_count);
+
+/* Before http_answer: its lent pieces are scarce, so it must be taken within `scarce_timeout_ns`.
+ */
+void http_request_set_scarce(struct http_request *request);
 
 enum { HTTP_HIGH_WATER_BYTES = 256 << 10, HTTP_LOW_WATER_BYTES = 64 << 10 };
 enum http_flow { HTTP_GO_ON, HTTP_WAIT };

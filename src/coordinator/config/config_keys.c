@@ -83,7 +83,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "ms", "10000", NULL, FIELD_I64, NS_PER_MS, TOP(send_timeout_ns),
     "A caller that has not taken an answer by then, and a second more for each 64 KiB of it, is "
     "disconnected: answers that are not taken hold slots. While others are refused, callers with "
-    "most of such answers are disconnected after one second. 0: never."},
+    "most of such answers are disconnected after one second. Over HTTP this is so of answers with "
+    "binary data; all others have `http_write_timeout_ms`. 0: never."},
 [KEY_DRAIN_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "drain_timeout_ms", 0, HOUR_MS,
     "ms", "30000", NULL, FIELD_I64, NS_PER_MS, TOP(drain_timeout_ns),
     "How long SIGTERM lets requests in flight finish before the workers are stopped."},

@@ -71,6 +71,7 @@ struct front {
     struct front_thread *threads;
     uint32_t thread_count;
     bool started;
+    uint64_t refused_before; /* when it was last published */
 };
 
 /* The thread that runs now: callbacks of rpc.h run on the thread that steps the queue. */
@@ -741,6 +742,10 @@ bool
 front_publish(struct front *front)
 {
     struct rpc_figures figures = rpc_server_figures(front->server);
+    uint64_t refused = pipelines_refused(front->options.pipelines, front->options.pipeline_count);
+    if (refused != front->refused_before) /* over HTTP, too */
+        rpc_server_relieve(front->server);
+    front->refused_before = refused;
     _Atomic uint64_t *counters = front->options.counters;
     counter_set(counters, NODE_GRPC_CONNECTIONS, figures.connections);
     counter_set(counters, NODE_GRPC_REFUSED, figures.refused);

@@ -109,9 +109,13 @@ void
 http_thread_count(void *counters, enum http_figure figure, int64_t by)
 {
     static const enum counter which[HTTP_FIGURE_COUNT] = {
-        [HTTP_CONNECTIONS] = NODE_HTTP_CONNECTIONS, [HTTP_REQUESTS] = NODE_HTTP_REQUESTS,
-        [HTTP_REFUSED] = NODE_HTTP_REFUSED,         [HTTP_EVICTED] = NODE_HTTP_EVICTED,
-        [HTTP_TIMED_OUT] = NODE_HTTP_TIMED_OUT,     [HTTP_NOT_ACCEPTING] = NODE_HTTP_NOT_ACCEPTING,
+        [HTTP_CONNECTIONS] = NODE_HTTP_CONNECTIONS,
+        [HTTP_REQUESTS] = NODE_HTTP_REQUESTS,
+        [HTTP_REFUSED] = NODE_HTTP_REFUSED,
+        [HTTP_EVICTED] = NODE_HTTP_EVICTED,
+        [HTTP_TIMED_OUT] = NODE_HTTP_TIMED_OUT,
+        [HTTP_NOT_ACCEPTING] = NODE_HTTP_NOT_ACCEPTING,
+        [HTTP_CUT] = NODE_HTTP_CUT,
     };
     counter_add_shared(counters, which[figure], (uint64_t)by);
 }

@@ -462,6 +462,12 @@ rest_service(struct rest *rest)
 }
 
 void
+rest_set_pool(struct rest *rest, struct http_pool *pool)
+{
+    rest->pool = pool;
+}
+
+void
 rest_set_node_ready(struct rest *rest, bool ready)
 {
     if (rest == NULL)
@@ -489,6 +495,7 @@ rest_destroy(struct rest *rest)
     if (rest == NULL)
         return;
     CHECK(rest->unanswered == 0);
+    CHECK(rest->lent_count == 0);
     rest_reader_destroy(rest->reader);
     pthread_cond_destroy(&rest->all_answered);
     pthread_mutex_destroy(&rest->lock);

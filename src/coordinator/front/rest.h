@@ -18,6 +18,7 @@
 
 enum { REST_HEADER_BYTES_MAX = 32 * 1024 };
 
+struct http_pool;
 struct registry;
 struct rest;
 
@@ -34,6 +35,9 @@ struct rest_options {
 /* Its requests come on that thread. */
 struct rest *rest_create(const struct rest_options *options, struct http_thread *thread);
 struct http_service rest_service(struct rest *rest);
+
+/* Where its clients are. Before its thread starts. */
+void rest_set_pool(struct rest *rest, struct http_pool *pool);
 
 /* For readiness. Any thread. NULL is left alone. */
 void rest_set_node_ready(struct rest *rest, bool ready);

@@ -15,6 +15,9 @@
 #define JSON_TYPE "application/json"
 #define BINARY_TYPE "application/octet-stream"
 
+/* How often it is looked whether others are refused while answers are not taken. */
+#define RELIEF_LOOK_NS (NS_PER_S / 4)
+
 static const char late_text[] = "the deadline has passed";
 
 /* ---- answers ---- */
@@ -96,10 +99,58 @@ give_back(struct rest_call *call)
     call->piece_count = 0;
 }
 
+/* ---- answers that hold slots ---- */
+
+/* Others are refused while answers are not taken. By the pipelines' counters, since they may be
+ * refused by any protocol. */
+static void
+on_relief(void *context)
+{
+    struct rest *rest = context;
+    uint64_t refused = pipelines_refused(rest->options.pipelines, rest->options.pipeline_count);
+    if (refused != rest->refused_before)
+        http_pool_relieve(rest->pool);
+    rest->refused_before = refused;
+    if (rest->relief != NULL)
+        loop_timer_set(rest->relief, RELIEF_LOOK_NS);
+}
+
+static void
+lend(struct rest_call *call)
+{
+    struct rest *rest = call->rest;
+    call->is_lent = true;
+    rest->lent_count++;
+    http_request_set_scarce(call->request);
+}
+
+/* Also within on_relief, and when the server is destroyed. */
+static void
+unlend(struct rest_call *call)
+{
+    struct rest *rest = call->rest;
+    if (!call->is_lent || --rest->lent_count > 0)
+        return;
+    loop_timer_destroy(rest->relief);
+    rest->relief = NULL;
+}
+
+/* Most answers are sent at once, and need nobody to look after them. */
+static void
+look_after(struct rest *rest)
+{
+    if (rest->lent_count == 0 || rest->relief != NULL)
+        return;
+    rest->refused_before = pipelines_refused(rest->options.pipelines, rest->options.pipeline_count);
+    rest->relief = loop_timer_create(http_thread_loop(rest->thread), on_relief, rest);
+    loop_timer_set(rest->relief, RELIEF_LOOK_NS);
+}
+
 static void
 call_free(struct rest_call *call)
 {
     give_back(call);
+    unlend(call);
     bytes_fini(&call->copied);
     oip_json_destroy(call->json);
     free(call);
@@ -170,6 +221,8 @@ send_answer(struct rest_call *call, struct oip_json_answer *answer)
     CHECK(pieces != NULL);
     if (answer->data_count == 0)
         give_back(call);
+    else
+        lend(call);
     bytes_fini(&call->copied);
     snprintf(json_bytes, sizeof(json_bytes), "%zu", answer->text.used);
     call->copied = answer->text;
@@ -179,8 +232,10 @@ send_answer(struct rest_call *call, struct oip_json_answer *answer)
         pieces[i + 1] =
             (struct http_piece){answer->data[i].data, answer->data[i].bytes, piece_sent, call};
     call->holds = (uint32_t)count;
+    struct rest *rest = call->rest;
     http_answer(request, 200, headers, answer->binary ? 2 : 1, pieces, count);
     free(pieces);
+    look_after(rest);
 }
 
 static void

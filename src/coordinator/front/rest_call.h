@@ -19,7 +19,11 @@ struct rest {
     struct http_thread *thread;
     struct rest_reader *reader;
     struct payload_builder builder; /* the HTTP thread's */
-    pthread_mutex_t lock;           /* of what follows */
+    struct http_pool *pool;
+    uint32_t lent_count;       /* calls whose answers hold slots until they are sent */
+    struct loop_timer *relief; /* looks whether others are refused; NULL: none is lent */
+    uint64_t refused_before;   /* at its last look */
+    pthread_mutex_t lock;      /* of what follows */
     pthread_cond_t all_answered;
     bool node_ready;
     bool stopping;
@@ -34,6 +38,7 @@ struct rest_call {
     struct loop_timer *timer; /* of its deadline; NULL: it has none */
     int64_t deadline_ns;      /* TIME_NEVER_NS: none */
     bool gone;                /* the client */
+    bool is_lent;             /* counted by rest.lent_count */
 
     /* the answer, as it was given */
     enum status status;

@@ -44,6 +44,7 @@ pool_create(struct web *web, struct http_thread *thread, const char *name, uint3
         .header_timeout_ns = limits->header_timeout_ns,
         .body_timeout_ns = limits->body_timeout_ns,
         .write_timeout_ns = limits->write_timeout_ns,
+        .scarce_timeout_ns = web->config->send_timeout_ns,
         .count = http_thread_count,
         .context = web->counters,
     };
@@ -115,6 +116,7 @@ rest_open(struct web *web, const struct rest_options *options, struct error *err
     struct http_pool *pool =
         pool_create(web, web->rest_thread, "http", web->config->http_limits.connections_max);
     struct http_service service = rest_service(web->rest);
+    rest_set_pool(web->rest, pool);
     status = listen_all(web, pool, &web->config->http, &service, &web->rest_tls, error);
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "http");
 }

@@ -611,6 +611,16 @@ local_clients(const struct pipeline *pipeline)
     return served;
 }
 
+uint64_t
+pipelines_refused(struct pipeline *const *pipelines, uint32_t count)
+{
+    uint64_t refused = 0;
+    for (uint32_t i = 0; i < count; i++)
+        refused += counter_get(pipelines[i]->counters, PIPELINE_REJECTED_FULL) +
+                   counter_get(pipelines[i]->counters, PIPELINE_REJECTED_SHARE);
+    return refused;
+}
+
 void
 pipeline_publish(struct pipeline *pipeline)
 {

@@ -126,6 +126,10 @@ void pipeline_on_roster_stopped(struct pipeline *pipeline, struct lane *lane);
 /* It has served, cannot now, and is not about to: a stage is in quarantine. Loop thread. */
 bool pipeline_is_failing(const struct pipeline *pipeline);
 
+/* Requests that were refused for want of slots, memory or a share, of all of them since the start.
+ */
+uint64_t pipelines_refused(struct pipeline *const *pipelines, uint32_t count);
+
 /* Gauges and heartbeat for the counters' file. */
 void pipeline_publish(struct pipeline *pipeline);
 
