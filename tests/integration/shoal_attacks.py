@@ -229,6 +229,41 @@ def memory_group(limit_bytes):
         group.rmdir()
 
 
+# Has the program see limits of version 2: it is in the group NAME/inner of a real hierarchy, so its
+# /proc tells what the kernel does; the files of limits are ours, since the kernel gives the controller
+# for memory to one version only.
+IN_GROUP_2 = """set -e
+mkdir -p "$1" && mount -t cgroup2 none "$1" && mkdir -p "$1/$2/inner"
+echo $$ >"$1/$2/inner/cgroup.procs"
+umount "$1"
+mount -t tmpfs none /sys/fs/cgroup
+mkdir -p "/sys/fs/cgroup/$2/inner"
+echo max >/sys/fs/cgroup/memory.max
+echo "$3" >"/sys/fs/cgroup/$2/memory.max"
+echo max >"/sys/fs/cgroup/$2/inner/memory.max"
+shift 3
+exec "$@"
+"""
+REMOVE_GROUP_2 = 'mount -t cgroup2 none "$1" && rmdir "$1/$2/inner" "$1/$2" && umount "$1"'
+UNSHARE = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
+
+
+@contextlib.contextmanager
+def memory_group_2(limit_bytes, folder):
+    """Words to start a program with; it is in a cgroup of version 2 around which there is a limit."""
+    name = f"shoal-test-{os.getpid()}"
+    words = [*UNSHARE, IN_GROUP_2, "sh", str(folder), name, str(limit_bytes)]
+    tried = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        raise NotPossible(f"no cgroup of version 2 can be made here: {tried.stderr}")
+    try:
+        yield words
+    finally:
+        wait_until(lambda: subprocess.run([*UNSHARE, REMOVE_GROUP_2, "sh", str(folder), name],
+                                          capture_output=True, check=False).returncode == 0,
+                   "the group to be empty")
+
+
 def in_group(group, shoald):
     shoald.command = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh",
                       *shoald.command]

@@ -7,11 +7,13 @@ ctest: timeout=240 presets=dev
 import os
 import signal
 import subprocess
+import tempfile
 import time
 import unittest
 
 import shoal_fixture
-from shoal_attacks import MIB, Caller, NotPossible, in_group, memory_group, puppet, rascal
+from shoal_attacks import (MIB, Caller, NotPossible, in_group, memory_group, memory_group_2, puppet,
+                           rascal)
 from shoal_client import Client, outcome
 from shoal_fixture import BIN, Shoald, node, pipeline, read_proc
 
@@ -143,6 +145,41 @@ class TestCgroup(unittest.TestCase):
     def test_given_sizes_are_refused(self):
         group = self.group()
         shoald = self.limited(group, pipeline("p", rascal(), slots=64, arena_mib=100),
+                              pipeline("q", rascal(), slots=64, arena_mib=100))
+        self.assertEqual(shoald.start().wait_exit(), 2, shoald.stderr)
+        self.assertRegex(shoald.stderr, r"shared memory of 2 pipelines takes [12]\d\d MiB, and the "
+                         rf"cgroup allows this node {self.LIMIT_MIB} MiB in all: lower `arena_mib`")
+
+
+class TestCgroup2(unittest.TestCase):
+    """By the files of version 2, whatever version this machine has: see IN_GROUP_2."""
+    LIMIT_MIB = 160
+
+    def limited(self, *pipelines):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        try:
+            words = self.enterContext(memory_group_2(self.LIMIT_MIB * MIB, folder))
+        except NotPossible as why:
+            self.skipTest(why)
+        shoald = Shoald(node(*pipelines, message_mib=8))
+        self.addCleanup(shoald.discard)
+        shoald.command = [*words, *shoald.command]
+        return shoald
+
+    def test_default_arenas_shrink(self):
+        with self.limited(pipeline("p", rascal(), slots=64),
+                          pipeline("q", rascal(), slots=64)) as shoald:
+            served = [shoald.wait_log(f"pipeline_serving pipeline={name} .* bytes=([0-9]+)")
+                      for name in "pq"]
+            self.assertLessEqual(sum(int(match[1]) for match in served), self.LIMIT_MIB * MIB // 2)
+            for name in "pq":
+                shoald.wait_log(f"arena_shrunk pipeline={name} ")
+            self.assertIn("/inner", read_proc(shoald.pid, "cgroup"))
+            for worker in shoald.workers():
+                self.assertEqual(int(read_proc(worker.pid, "oom_score_adj")), 500)
+
+    def test_given_sizes_are_refused(self):
+        shoald = self.limited(pipeline("p", rascal(), slots=64, arena_mib=100),
                               pipeline("q", rascal(), slots=64, arena_mib=100))
         self.assertEqual(shoald.start().wait_exit(), 2, shoald.stderr)
         self.assertRegex(shoald.stderr, r"shared memory of 2 pipelines takes [12]\d\d MiB, and the "
