@@ -8,13 +8,19 @@ milliseconds where it is to run out.
 ctest: timeout=240 presets=dev,release because it races reloads and drains against its own thread
 """
 
+import contextlib
+import os
+import pathlib
 import signal
+import struct
+import tempfile
 import threading
 import unittest
 
 import shoal_fixture
 from shoal_client import Client, bytes_element, failure, said
 from shoal_fixture import Shoald, node, pipeline, stage, wait_until
+from shoal_loads import LOAD, UNLOAD, ask_node
 from shoal_rest import ANY_PORT, Rest, port_of
 
 PUSHBACK = "grpc-retry-pushback-ms"
@@ -218,6 +224,158 @@ class TestBounds(QueueTest):
         self.assertEqual([said(second.result()), said(third.result())], ["echo 2", "echo 3"])
         self.assertEqual(self.runs(), ["hold gate", "echo 2", "echo 3"])
         self.assertEqual(self.wait_all_gone()["cancelled"], 1)
+
+
+class TestArena(QueueTest):
+    """Slots are free, and memory for the tensors is not."""
+    LARGE = 900_000
+
+    def fill(self, **keys):
+        """Calls that fit, and behind them one that waits for memory."""
+        self.start(puppet_node(slots=64, arena_mib=8, **keys))
+        self.hold()
+        texts = []
+        stat = {"waiting": 0, "wait_expired": 0}
+        while stat["waiting"] + stat["wait_expired"] == 0:
+            texts.append(f"echo {len(texts)} " + "x" * self.LARGE)
+            self.tell(texts[-1], f"caller-{len(texts)}")
+            stat = self.shoald.wait_stat(
+                "puppet", lambda stat: stat["slots_used"] + stat["waiting"]
+                + stat["wait_expired"] == 1 + len(texts), "the call to be let in, or to wait")
+        self.assertLess(stat["slots_used"], 64 // 2, "slots are not what is missing")
+        self.assertGreater(len(texts), 1)
+        return texts
+
+    def test_served_when_memory_is_free(self):
+        texts = self.fill()
+        small = self.queue("echo small", caller="small", first=1)  # would fit, and does not pass
+        self.release()
+        self.assertEqual([said(future.result()) for future in self.futures[1:]],
+                         [*texts, "echo small"])
+        self.assertEqual(said(small[0].result()), "echo small")
+        self.assertEqual([run[:8] for run in self.runs()],
+                         ["hold gate"[:8], *(text[:8] for text in texts), "echo small"[:8]])
+        stat = self.wait_all_gone()
+        self.assertEqual((stat["waited"], stat["rejected_full"], stat["replies_failed"]), (2, 0, 0))
+        self.assertEqual(stat["blocks_used"], 0)
+
+    def test_wait_for_memory_runs_out(self):
+        self.fill(queue_wait_ms=30)
+        self.check_exhausted(self.futures[-1], '"puppet"', "waited", "retry in")
+        self.release()
+        for future in self.futures[:-1]:
+            future.result()
+        stat = self.wait_all_gone()
+        self.assertEqual((stat["wait_expired"], stat["waited"], stat["blocks_used"]), (1, 0, 0))
+
+    def test_cancelled_while_memory_is_short(self):
+        """The one at the head goes, and the small one behind it fits."""
+        self.fill()
+        small, = self.queue("echo small", caller="small", first=1)
+        self.futures[-2].cancel()
+        self.shoald.wait_stat("puppet", lambda stat: stat["waiting"] == 0, "the small one to fit")
+        self.release()
+        self.assertEqual(said(small.result()), "echo small")
+        self.wait_all_gone()
+
+
+class TestModels(QueueTest):
+    """Calls for models wait as others do, and hold on to no model that they do not get to."""
+    ECHO = 0
+    WORDS, FACTS = struct.Struct("<3q"), struct.Struct("<10q")
+    FACT_MODEL = 8  # of the answer: tests/modelets/probe.h
+    MODELS = ("m1", "m2", "m3")
+
+    def serve(self, **keys):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-test.")))
+        (folder / "models").mkdir()
+        for name in self.MODELS:
+            (folder / "models" / name).write_text(name[1:])
+        keys = {"slots": 1, "queue_wait_ms": HOUR_MS, **keys}
+        models = {"root": "models", "memory_mib": 64, "watch": "no"}
+        config = node(pipeline("puppet", stage("libshelf.so"), models=models, **keys))
+        self.shoald = self.enterContext(Shoald(config, folder=folder))
+        self.client = self.enterContext(Client(self.shoald.target))
+        self.control = f"{self.shoald.counters}.control"
+        for name in self.MODELS:
+            ask_node(self.control, LOAD, name, name)
+        self.worker = self.shoald.workers("puppet")[0].pid
+        self.addCleanup(self.go_on)
+
+    def go_on(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.worker, signal.SIGCONT)
+
+    def ask(self, name):
+        return self.client.start_raw(name, ("probe", "INT64", [3], self.WORDS.pack(self.ECHO, 0, 0)))
+
+    def hold_models(self):
+        """Keeps the only worker, and the only slot by a call for m1, until `go_on`."""
+        os.kill(self.worker, signal.SIGSTOP)
+        future = self.ask("m1")
+        self.shoald.wait_stat("puppet", lambda stat: stat["slots_used"] == 1, "the slot to be used")
+        return future
+
+    def queue_models(self, *names):
+        futures = []
+        for name in names:
+            futures.append(self.ask(name))
+            self.wait_waiting(len(futures))
+        return futures
+
+    def models_of(self, futures):
+        return [f"m{self.FACTS.unpack(one.result().raw_output_contents[0])[self.FACT_MODEL]}"
+                for one in futures]
+
+    def wait_known(self, count):
+        self.shoald.wait_stat("puppet", lambda stat: stat["models_known"] == count,
+                              f"{count} models to be known")
+
+    def test_served_each_by_its_model(self):
+        self.serve()
+        names = ["m2", "m1", "m3", "m2"]
+        futures = [self.hold_models(), *self.queue_models(*names)]
+        self.go_on()
+        self.assertEqual(self.models_of(futures), ["m1", *names])
+        self.assertEqual(self.wait_all_gone()["waited"], 4)
+
+    def test_wait_runs_out(self):
+        """The model of a call that has waited in vain can be unloaded."""
+        self.serve(queue_wait_ms=30)
+        held = self.hold_models()
+        self.check_exhausted(self.ask("m2"), "waited", "retry in")
+        self.go_on()
+        self.assertEqual(self.models_of([held]), ["m1"])
+        ask_node(self.control, UNLOAD, "m2")
+        self.wait_known(2)
+        self.wait_all_gone()
+
+    def test_cancelled(self):
+        self.serve()
+        held = self.hold_models()
+        gone, kept = self.queue_models("m2", "m3")
+        gone.cancel()
+        self.wait_waiting(1)
+        self.go_on()
+        self.assertEqual(self.models_of([held, kept]), ["m1", "m3"])
+        ask_node(self.control, UNLOAD, "m2")
+        self.wait_known(2)
+        self.assertEqual(self.wait_all_gone()["cancelled"], 1)
+
+    def test_unloaded_while_its_call_waits(self):
+        """Whether it is still served is a race; that it ends, and the model goes, is not."""
+        self.serve()
+        held = self.hold_models()
+        waits, other = self.queue_models("m2", "m3")
+        thread = threading.Thread(target=ask_node, args=(self.control, UNLOAD, "m2"))
+        thread.start()
+        self.go_on()
+        thread.join()
+        self.assertEqual(self.models_of([held, other]), ["m1", "m3"])
+        if waits.exception() is not None:
+            self.assertIn(failure(waits)[0].name, ("NOT_FOUND", "UNAVAILABLE"), failure(waits)[1])
+        self.wait_known(2)
+        self.wait_all_gone()
 
 
 class TestChanges(QueueTest):
