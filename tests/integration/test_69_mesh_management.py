@@ -14,6 +14,7 @@ ctest: timeout=180
 
 import os
 import pathlib
+import socket
 import stat
 import tempfile
 import unittest
@@ -149,6 +150,30 @@ class TestAddresses(Case):
         for address in (own, self.shoald.management):
             mode = pathlib.Path(address.removeprefix("unix:")).stat().st_mode
             self.assertEqual(stat.S_IMODE(mode), 0o660, address)
+
+    def connect(self, path):
+        """A connection to a unix socket, and whether it is one of those that are served."""
+        connection = self.enterContext(socket.socket(socket.AF_UNIX))
+        connection.settimeout(60)
+        connection.connect(path)
+        try:
+            return connection, connection.recv(1) != b""
+        except ConnectionError:
+            return connection, False
+
+    def test_connections_are_bounded(self):
+        """Each address has its own, and one that ends makes room."""
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-m.")))
+        self.start(management={"addresses": [f"unix:{folder}/m.sock"], "connections_max": 2})
+        own, default = f"{folder}/m.sock", self.shoald.management.removeprefix("unix:")
+        first, served = self.connect(own)
+        self.assertTrue(served)
+        self.assertTrue(self.connect(own)[1])
+        self.assertFalse(self.connect(own)[1])
+        self.assertTrue(self.connect(default)[1])
+        wait_until(lambda: self.shoald.stat()["mesh_management_refused"] == 1, "the counter")
+        first.close()
+        wait_until(lambda: self.connect(own)[1], "room for another one")
 
     def test_the_same_for_both(self):
         address = f"127.0.0.1:{free_port()}"

@@ -153,6 +153,7 @@ static const struct {
     {KEY_MESH_WAITING, "-1", "0", "65536", "65537", "0 to 65536 calls"},
     {KEY_MESH_CLEARANCE, "-1", "0", "86400000", "86400001", "0 to 86400000 ms"},
     {KEY_CONNECTIONS_MAX, "0", "1", "65535", "65536", "1 to 65535"},
+    {KEY_MANAGEMENT_CONNECTIONS_MAX, "0", "1", "65535", "65536", "1 to 65535"},
     {KEY_CONNECTIONS_PER_PEER_MAX, "-1", "0", "65535", "65536", "0 to 65535"},
     {KEY_STREAMS_PER_CONNECTION_MAX, "0", "1", "65535", "65536", "1 to 65535 calls"},
     {KEY_WORKER_LOG_KIB_PER_S, "-1", "0", "1048576", "1048577", "0 to 1048576 KiB"},

@@ -163,6 +163,7 @@ struct config_management {
     bool on_listen; /* the environment says so: on all addresses of `listen` as well */
     char *socket_mode;
     uint32_t socket_mode_bits; /* of unix sockets */
+    uint32_t connections_max;  /* of each address */
     struct config_allow *allow;
     uint32_t allow_count; /* 0: all may do everything */
 };

@@ -8,7 +8,7 @@
 
 #include "coordinator/config/config_tree.h"
 
-enum { MODE_DEFAULT = 0600 };
+enum { MODE_DEFAULT = 0600, CONNECTIONS_DEFAULT = 256 };
 
 static int
 line_of(const struct config_reader *reader)
@@ -61,6 +61,8 @@ config_check_management(struct config_reader *reader)
     if (!config->mesh.on)
         return;
     management->socket_mode_bits = MODE_DEFAULT;
+    if (management->connections_max == 0) /* there is no map, which would have the default */
+        management->connections_max = CONNECTIONS_DEFAULT;
     if (management->socket_mode != NULL &&
         !config_read_mode(management->socket_mode, &management->socket_mode_bits))
         report_add(

@@ -351,6 +351,10 @@ const struct config_key config_keys[KEY_COUNT] = {
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.management.socket_mode),
     "The mode of all unix sockets of management, in octal digits: a user who can connect can "
     "manage. Left out: 0600, for the node's own user."},
+[KEY_MANAGEMENT_CONNECTIONS_MAX] = {WHERE_MANAGEMENT, CONFIG_INTEGER, OPTIONAL, "connections_max",
+    1, 65535, NULL, "256", NULL, FIELD_U32, 1, TOP(mesh.management.connections_max),
+    "Connections to each of these addresses, and to the socket that is always there, at a time; "
+    "from one machine half as many. One more is closed at once."},
 [KEY_MANAGEMENT_ALLOW] = {WHERE_MANAGEMENT, CONFIG_ALLOW, OPTIONAL, "allow", 1, CONFIG_ALLOW_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, 0,
     "Rights of callers over TLS, by certificate: a call needs one entry that allows all of it, or "

@@ -19,12 +19,7 @@
 #include "coordinator/protocol/services.h"
 #include "shm/control.h"
 
-enum {
-    ARMED_CALLS = 8,
-    CONCURRENT_STREAMS_MAX = 1024,
-    CONNECTIONS_MAX = 256, /* of each address: descriptors are for callers of models */
-    SERVICES_COUNT = 4
-};
+enum { ARMED_CALLS = 8, CONCURRENT_STREAMS_MAX = 1024, SERVICES_COUNT = 4 };
 
 /* As at the front: how long answers on their way may take at the end. */
 #define LAST_ANSWERS_NS (NS_PER_S / 2)
@@ -186,7 +181,7 @@ server_options(struct mesh_management *management)
         .socket_mode = &config->mesh.management.socket_mode_bits,
         .queue_count = 1,
         .message_bytes_max = config->message_bytes_max,
-        .connections_max = CONNECTIONS_MAX,
+        .connections_max = config->mesh.management.connections_max,
         .send_timeout_ns = config->send_timeout_ns,
         .concurrent_streams_max = CONCURRENT_STREAMS_MAX,
         .armed_calls = ARMED_CALLS,
@@ -286,6 +281,15 @@ stop_servers(struct mesh_management *management)
     if (management->secured != NULL)
         rpc_server_destroy(management->secured);
     rpc_server_destroy(management->plain);
+}
+
+uint64_t
+management_refused(const struct mesh_management *management)
+{
+    uint64_t refused = rpc_server_figures(management->plain).refused;
+    if (management->secured != NULL)
+        refused += rpc_server_figures(management->secured).refused;
+    return refused;
 }
 
 void

@@ -56,6 +56,8 @@ enum status management_create(const struct management_options *options,
 void management_start(struct mesh_management *management);
 /* For health. */
 void management_set_serving(struct mesh_management *management, bool serving);
+/* Connections closed at once, because there were too many. */
+uint64_t management_refused(const struct mesh_management *management);
 /* When no order will be taken any more: ends the servers, and frees everything. NULL is left alone.
  */
 void management_destroy(struct mesh_management *management);

@@ -603,7 +603,12 @@ mesh_node_refused(struct mesh_node *node, const char *method, enum status status
 void
 mesh_node_publish(struct mesh_node *node)
 {
-    if (node != NULL && node->driver != NULL)
+    if (node == NULL)
+        return;
+    if (node->management != NULL)
+        counter_set(node->options.counters, NODE_MESH_MANAGEMENT_REFUSED,
+                    management_refused(node->management));
+    if (node->driver != NULL)
         mesh_counters_publish(node->options.counters, node->driver, node->peers, node->store.etcd);
 }
 
