@@ -2,8 +2,8 @@
 /*
  * The limits of the HTTP server over real sockets, one by one: pools that do not take each other's
  * connections, the limit of one address, which idle connection gives way, the times for a head, a
- * body and an answer, what is done in one turn, and unix sockets. Each limit is seen in its counter
- * too.
+ * body and an answer, those of answers that hold what others need, what is done in one turn, and
+ * unix sockets. Each limit is seen in its counter too.
  *
  * ctest: timeout=120 presets=dev,tsan because its thread meets those that answer
  */
@@ -245,6 +245,111 @@ test_slow_reader(void **state)
     teardown(&context);
 }
 
+/* ---- answers that hold what others need ---- */
+
+/* /large is such an answer, and /huge is not. */
+static void
+on_scarce(void *context, struct http_request *request)
+{
+    if (strcmp(http_request_path(request), "/large") == 0)
+        http_request_set_scarce(request);
+    on_request(context, request);
+}
+
+static struct rig *
+scarce_rig(int64_t scarce_ns, struct http_pool **pool)
+{
+    struct rig *rig = rig_create();
+    struct http_pool_options options = pool_options(rig, 3600 * NS_PER_S);
+    struct http_service service = service_of(rig);
+    service.on_request = on_scarce;
+    options.scarce_timeout_ns = scarce_ns;
+    *pool = http_pool_create(http_thread_server(rig->http), &options);
+    rig->port = pool_listen(*pool, &service);
+    http_thread_start(rig->http);
+    return rig;
+}
+
+/* Its own buffer is too small for what the server's does not take. */
+static int
+client_asking(struct rig *rig, uint32_t from, const char *path)
+{
+    int fd = client_socket(rig);
+    int room = 4096;
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(from)};
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room)), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&own, sizeof(own)), 0);
+    connect_client(rig, fd);
+    say(fd, "GET ");
+    say(fd, path);
+    say(fd, " HTTP/1.1\r\nHost: x\r\n\r\n");
+    return fd;
+}
+
+static void
+end_rig(struct rig *rig, const int *fds, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        close(fds[i]);
+    void *context = rig;
+    teardown(&context);
+}
+
+static uint64_t
+cut(struct rig *rig)
+{
+    return counter_get(rig->counters, NODE_HTTP_CUT);
+}
+
+static void
+test_scarce_answer_has_less_time(void **state)
+{
+    (void)state;
+    struct http_pool *pool;
+    struct rig *rig = scarce_rig(100 * (int64_t)NS_PER_MS, &pool);
+    int fds[] = {client_asking(rig, INADDR_LOOPBACK, "/huge"),
+                 client_asking(rig, INADDR_LOOPBACK, "/large")};
+    wait_released(rig, 1);
+    assert_int_equal(cut(rig), 1);
+    assert_int_equal(counter_get(rig->counters, NODE_HTTP_TIMED_OUT), 0);
+    wait_connections(rig, 1);
+    end_rig(rig, fds, ARRAY_COUNT(fds));
+}
+
+static void
+relieve(void *pool)
+{
+    http_pool_relieve(pool);
+}
+
+/* The one that stands still alone is spared, as are answers that hold nothing. */
+static void
+test_machine_with_most_makes_room(void **state)
+{
+    (void)state;
+    struct http_pool *pool;
+    struct rig *rig = scarce_rig(3600 * NS_PER_S, &pool);
+    int fds[] = {client_asking(rig, INADDR_LOOPBACK + 1, "/large"),
+                 client_asking(rig, INADDR_LOOPBACK + 2, "/huge"),
+                 client_asking(rig, INADDR_LOOPBACK + 2, "/huge"),
+                 client_asking(rig, INADDR_LOOPBACK, "/large"),
+                 client_asking(rig, INADDR_LOOPBACK, "/large")};
+    int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
+    while (cut(rig) < 2 && clock_now_ns() < until_ns) {
+        http_thread_post(rig->http, relieve, pool);
+        wait_moment();
+    }
+    assert_int_equal(cut(rig), 2);
+    wait_connections(rig, 3);
+    for (int i = 0; i < FEW; i++)
+        http_thread_post(rig->http, relieve, pool);
+    int other = client(rig);
+    assert_served(other); /* after these */
+    close(other);
+    assert_int_equal(cut(rig), 2);
+    end_rig(rig, fds, ARRAY_COUNT(fds));
+}
+
 /* ---- turns ---- */
 
 /* What had been done when /mark was served. */
@@ -349,6 +454,8 @@ main(void)
         cmocka_unit_test(test_slow_head),
         cmocka_unit_test(test_slow_body),
         cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_scarce_answer_has_less_time),
+        cmocka_unit_test(test_machine_with_most_makes_room),
         cmocka_unit_test(test_everybody_has_a_turn),
         cmocka_unit_test(test_unix),
     };

@@ -188,17 +188,22 @@ service_of(struct rig *rig)
 
 /* Listens at a free port for the service. */
 static inline uint16_t
-rig_listen(struct rig *rig, const struct http_pool_options *options,
-           const struct http_service *service)
+pool_listen(struct http_pool *pool, const struct http_service *service)
 {
     struct error error = ERROR_NONE;
-    struct http_pool *pool = http_pool_create(http_thread_server(rig->http), options);
     uint16_t port = free_port();
     char address[32];
     snprintf(address, sizeof(address), "port:%u", port);
     if (http_listen(pool, address, service, NULL, &error) != STATUS_OK)
         fail_msg("%s", error.text);
     return port;
+}
+
+static inline uint16_t
+rig_listen(struct rig *rig, const struct http_pool_options *options,
+           const struct http_service *service)
+{
+    return pool_listen(http_pool_create(http_thread_server(rig->http), options), service);
 }
 
 /* Without a listener, and not started. */
