@@ -6,7 +6,7 @@ What is proved: a client that takes nothing holds its slot for `send_timeout_ms`
 unix sockets; while others are refused, by whatever protocol, it loses it sooner; it is disconnected
 and counted (`http_cut`); its neighbours are served; and one that reads late, but within its time, gets
 all of its answer.
-ctest: timeout=240
+ctest: timeout=240 presets=dev
 """
 
 import socket
@@ -134,6 +134,15 @@ class TestRestReaders(unittest.TestCase):
             wait_until(lambda: self.rest.infer("echo", tensor("x", "INT64", [1], [7])).code == 200,
                        "a call over HTTP")
             self.assertEqual(self.shoald.stat()["http_cut"], 0)
+
+    def test_node_that_stops(self):
+        """It does not wait for them longer than for others."""
+        address = self.serve(send_timeout_ms=HOUR_MS, http_write_timeout_ms=HOUR_MS,
+                             drain_timeout_ms=100)
+        readers = self.hold(address)
+        self.shoald.drain()
+        self.shoald.check_end()
+        self.assertFalse(readers[0].is_whole())
 
     def test_late_reader_gets_all(self):
         address = self.serve(http_write_timeout_ms=HOUR_MS)
