@@ -14,16 +14,17 @@
  * library shuts a socket down before it closes it (EPOLLHUP), and by it one connection can be shut
  * down without the library's help; both need no lock of the library's.
  *
+ * A connection from an address that has just flooded the server is held: accepted, but handed over
+ * only when penalty.c says so. Nobody reads it meanwhile, so its end is seen by EPOLLRDHUP, too.
+ *
  * Threads. The accepting thread owns epoll and the list of free places. It does not call the
  * handler: the library reads there and then what has come, for as long as more comes, and whoever
  * floods it would have the one thread that can stop him. So stepping threads do, by a post; what
  * they may be kept with is what they are kept with anyway. `lock` guards the connections and is not
  * held meanwhile; `handing` is: behind rpc_acceptor_stop the handler is not called any more.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -43,30 +44,25 @@ enum {
     AGAIN_MS = 100,       /* after a lack of descriptors or memory */
     DESCRIPTORS_EACH = 4, /* of all there are, one in so many is for connections: each has two */
     VTABLE_HANDLE = 2,    /* where the handler's method stands in its table */
-    PEER_ADDRESS_BYTES = 16,
 };
 
 /* What an event of epoll is about. */
 enum { ABOUT_WAKE, ABOUT_LISTENER, ABOUT_CONNECTION };
 
-struct peer {
-    sa_family_t family; /* AF_UNIX: nothing else is known */
-    uint16_t port;
-    unsigned char address[PEER_ADDRESS_BYTES];
-};
-
 struct connection {
-    int fd;        /* our duplicate; -1: the place is free */
-    int handed;    /* the library's, until it has it; else -1 */
-    int listening; /* that it came from */
-    struct connection *next_handed;
+    int fd;                  /* our duplicate; -1: the place is free */
+    int handed;              /* the library's, until it has it; else -1 */
+    int listening;           /* that it came from */
+    struct connection *next; /* in `first` of a hand, or in `held` */
+    bool is_held;            /* it is in `held` */
     bool is_cut;
+    long number;     /* in channelz; until it is known, the smallest that it can be */
     uint64_t resets; /* since it began */
     uint64_t bucket; /* of rpc_acceptor_fill */
     int64_t filled_ns;
     uint32_t listener;
     uint32_t next_free;
-    struct peer peer;
+    struct rpc_peer peer;
 };
 
 /* What a queue is to take over. */
@@ -101,54 +97,11 @@ struct rpc_acceptor {
     struct connection *connections; /* under `lock` */
     uint32_t connection_count;      /* places */
     uint32_t free;                  /* the first free place; connection_count: none */
+    struct rpc_penalties penalties; /* under `lock` */
+    struct connection *held; /* under `lock`: connections that a penalty delays, oldest first */
+    uint64_t handed;         /* under `lock`: connections that a queue got, ever */
+    long number_max;         /* under `lock`: the largest that channelz has listed */
 };
-
-/* ---- peers ---- */
-
-static struct peer
-peer_of(const struct sockaddr_storage *address)
-{
-    struct peer peer = {.family = address->ss_family};
-    if (address->ss_family == AF_INET) {
-        const struct sockaddr_in *in = (const void *)address;
-        peer.port = ntohs(in->sin_port);
-        memcpy(peer.address, &in->sin_addr, sizeof(in->sin_addr));
-    } else if (address->ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in = (const void *)address;
-        peer.port = ntohs(in->sin6_port);
-        bool is_v4 = IN6_IS_ADDR_V4MAPPED(&in->sin6_addr);
-        peer.family = is_v4 ? AF_INET : AF_INET6;
-        const unsigned char *bytes = in->sin6_addr.s6_addr;
-        memcpy(peer.address, is_v4 ? bytes + 12 : bytes, is_v4 ? 4 : PEER_ADDRESS_BYTES);
-    }
-    return peer;
-}
-
-/* As the library writes it: "ipv4:192.0.2.7:1234", "ipv6:%5B::1%5D:1234". */
-static bool
-peer_parse(const char *text, struct peer *peer)
-{
-    char address[INET6_ADDRSTRLEN];
-    const char *colon = strrchr(text, ':');
-    *peer = (struct peer){.family = strncmp(text, "ipv4:", 5) == 0 ? AF_INET : AF_INET6};
-    bool is_v6 = peer->family == AF_INET6;
-    const char *from = text + (is_v6 ? strlen("ipv6:%5B") : strlen("ipv4:"));
-    if (is_v6 && strncmp(text, "ipv6:%5B", strlen("ipv6:%5B")) != 0)
-        return false;
-    const char *to = is_v6 ? colon - strlen("%5D") : colon;
-    if (colon == NULL || to <= from || (size_t)(to - from) >= sizeof(address))
-        return false;
-    memcpy(address, from, (size_t)(to - from));
-    address[to - from] = '\0';
-    peer->port = (uint16_t)strtoul(colon + 1, NULL, 10);
-    return inet_pton(peer->family, address, peer->address) == 1;
-}
-
-static bool
-same_machine(const struct peer *a, const struct peer *b)
-{
-    return a->family == b->family && memcmp(a->address, b->address, sizeof(a->address)) == 0;
-}
 
 /* ---- connections, under the lock ---- */
 
@@ -172,7 +125,7 @@ connections_create(struct rpc_acceptor *acceptor)
 }
 
 static bool
-has_room(const struct rpc_acceptor *acceptor, uint32_t listener, const struct peer *peer)
+has_room(const struct rpc_acceptor *acceptor, uint32_t listener, const struct rpc_peer *peer)
 {
     if (acceptor->free == acceptor->connection_count ||
         acceptor->used[listener] >= acceptor->connections_max)
@@ -181,25 +134,33 @@ has_room(const struct rpc_acceptor *acceptor, uint32_t listener, const struct pe
         return true;
     uint32_t of_peer = 0;
     for (uint32_t i = 0; i < acceptor->connection_count; i++)
-        of_peer +=
-            acceptor->connections[i].fd >= 0 && same_machine(&acceptor->connections[i].peer, peer);
+        of_peer += acceptor->connections[i].fd >= 0 &&
+                   rpc_peer_same_machine(&acceptor->connections[i].peer, peer);
     return of_peer < acceptor->per_peer_max;
+}
+
+static bool
+list_remove(struct connection **first, const struct connection *connection)
+{
+    struct connection **at = first;
+    while (*at != NULL && *at != connection)
+        at = &(*at)->next;
+    if (*at == NULL)
+        return false;
+    *at = connection->next;
+    return true;
 }
 
 /* It ended before a stepping thread came to it. */
 static void
 unhand(struct rpc_acceptor *acceptor, struct connection *connection)
 {
-    for (size_t i = 0; i < acceptor->server->queue_count; i++) {
-        struct connection **at = &acceptor->hands[i].first;
-        while (*at != NULL && *at != connection)
-            at = &(*at)->next_handed;
-        if (*at == NULL)
-            continue;
-        *at = connection->next_handed;
-        close(connection->handed);
-        connection->handed = -1;
-    }
+    bool found = list_remove(&acceptor->held, connection);
+    for (size_t i = 0; i < acceptor->server->queue_count && !found; i++)
+        found = list_remove(&acceptor->hands[i].first, connection);
+    CHECK(found);
+    close(connection->handed);
+    connection->handed = -1;
 }
 
 static void
@@ -307,8 +268,9 @@ give_all(struct rpc_post *post)
         if (connection != NULL) {
             fd = connection->handed;
             listening = connection->listening;
-            hand->first = connection->next_handed;
+            hand->first = connection->next;
             connection->handed = -1;
+            connection->number = acceptor->number_max + 1;
         }
         pthread_mutex_unlock(&acceptor->lock);
         if (connection == NULL)
@@ -317,35 +279,78 @@ give_all(struct rpc_post *post)
     }
 }
 
+/* Leaves it to a stepping thread. Under the lock. */
+static void
+hand_over(struct rpc_acceptor *acceptor, struct connection *connection)
+{
+    size_t queue = acceptor->handed++ % acceptor->server->queue_count;
+    struct hand *hand = &acceptor->hands[queue];
+    connection->is_held = false;
+    connection->next = hand->first;
+    hand->first = connection;
+    rpc_queue_post(rpc_server_queue(acceptor->server, queue), &hand->post);
+}
+
+/* Keeps it until its address may have another connection. Under the lock. */
+static void
+hold(struct rpc_acceptor *acceptor, struct connection *connection)
+{
+    struct connection **end = &acceptor->held;
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = connection;
+    connection->is_held = true;
+    acceptor->figures.held++;
+}
+
+/* Hands over the connections whose time has come. Returns when that of the next one comes, or
+ * TIME_NEVER_NS. */
+static int64_t
+release_held(struct rpc_acceptor *acceptor, int64_t now_ns)
+{
+    int64_t next_ns = TIME_NEVER_NS;
+    pthread_mutex_lock(&acceptor->lock);
+    for (struct connection **at = &acceptor->held; *at != NULL && !acceptor->stopped;) {
+        struct connection *connection = *at;
+        int64_t until_ns = rpc_penalties_until(&acceptor->penalties, &connection->peer);
+        if (until_ns > now_ns) {
+            next_ns = until_ns < next_ns ? until_ns : next_ns;
+            at = &connection->next;
+            continue;
+        }
+        *at = connection->next;
+        rpc_penalties_step(&acceptor->penalties, &connection->peer, now_ns);
+        hand_over(acceptor, connection);
+    }
+    pthread_mutex_unlock(&acceptor->lock);
+    return next_ns;
+}
+
 /* 0, or the error of what is lacking. */
 static int
 take(struct rpc_acceptor *acceptor, uint32_t listener, int listening, int fd,
      const struct sockaddr_storage *address)
 {
-    struct peer peer = peer_of(address);
+    struct rpc_peer peer = rpc_peer_of(address);
     int code = 0;
     pthread_mutex_lock(&acceptor->lock);
     bool taken = !acceptor->stopped && has_room(acceptor, listener, &peer);
     int copy = taken ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
-    /* Nothing but EPOLLHUP, which needs not be asked for, and once. */
-    bool is_kept = copy >= 0 &&
-                   watch(acceptor, EPOLL_CTL_ADD, copy, EPOLLET, ABOUT_CONNECTION, acceptor->free);
+    /* EPOLLHUP needs not be asked for; EPOLLRDHUP is for those that the library does not read. */
+    bool is_kept = copy >= 0 && watch(acceptor, EPOLL_CTL_ADD, copy, EPOLLET | EPOLLRDHUP,
+                                      ABOUT_CONNECTION, acceptor->free);
     if (is_kept) {
         struct connection *connection = &acceptor->connections[acceptor->free];
         acceptor->free = connection->next_free;
-        struct hand *hand =
-            &acceptor->hands[acceptor->figures.accepted++ % acceptor->server->queue_count];
-        *connection = (struct connection){.fd = copy,
-                                          .handed = fd,
-                                          .listening = listening,
-                                          .next_handed = hand->first,
-                                          .listener = listener,
-                                          .peer = peer};
-        hand->first = connection;
+        *connection = (struct connection){
+            .fd = copy, .handed = fd, .listening = listening, .listener = listener, .peer = peer};
         acceptor->used[listener]++;
         acceptor->figures.connections++;
-        rpc_queue_post(rpc_server_queue(acceptor->server, (size_t)(hand - acceptor->hands)),
-                       &hand->post);
+        acceptor->figures.accepted++;
+        if (rpc_penalties_until(&acceptor->penalties, &peer) > clock_now_ns())
+            hold(acceptor, connection);
+        else
+            hand_over(acceptor, connection);
     } else {
         code = taken ? errno : 0;
         acceptor->figures.refused++;
@@ -395,6 +400,16 @@ accept_some(struct rpc_acceptor *acceptor, uint32_t number)
 /* ---- the thread ---- */
 
 static bool
+is_held(struct rpc_acceptor *acceptor, uint32_t index)
+{
+    pthread_mutex_lock(&acceptor->lock);
+    bool held = acceptor->connections[index].is_held;
+    pthread_mutex_unlock(&acceptor->lock);
+    return held;
+}
+
+/* True if a connection has ended. */
+static bool
 on_event(struct rpc_acceptor *acceptor, const struct epoll_event *event)
 {
     uint32_t index = (uint32_t)event->data.u64;
@@ -403,7 +418,7 @@ on_event(struct rpc_acceptor *acceptor, const struct epoll_event *event)
     case ABOUT_WAKE: (void)!read(acceptor->wake, &count, sizeof(count)); return false;
     case ABOUT_LISTENER: accept_some(acceptor, index); return false;
     default:
-        if ((event->events & EPOLLHUP) == 0)
+        if ((event->events & EPOLLHUP) == 0 && !is_held(acceptor, index))
             return false;
         connection_close(acceptor, index);
         return true;
@@ -415,11 +430,12 @@ static int64_t
 look_for_floods(struct rpc_acceptor *acceptor)
 {
     struct rpc_server *server = acceptor->server;
-    struct rpc_figures figures = rpc_acceptor_figures(acceptor);
+    pthread_mutex_lock(&acceptor->lock);
     struct rpc_call_counts counts = {
-        .connections = figures.connections,
-        .accepted = figures.accepted,
+        .connections = acceptor->figures.connections,
+        .handed = acceptor->handed,
         .released = atomic_load_explicit(&server->released, memory_order_relaxed)};
+    pthread_mutex_unlock(&acceptor->lock);
     counts.arrived = atomic_load_explicit(&server->arrived, memory_order_relaxed);
     return rpc_flood_look(server->flood, acceptor, &counts);
 }
@@ -430,7 +446,9 @@ static int
 wake_queues(struct rpc_acceptor *acceptor)
 {
     int64_t now_ns = clock_now_ns();
+    int64_t held_ns = release_held(acceptor, now_ns);
     int64_t look_ns = look_for_floods(acceptor);
+    look_ns = look_ns < held_ns ? look_ns : held_ns;
     pthread_mutex_lock(&acceptor->lock);
     bool watches = acceptor->has_queues && acceptor->figures.connections > 0;
     if (watches && now_ns >= acceptor->watch_ns) {
@@ -521,6 +539,8 @@ rpc_acceptor_stop(struct rpc_acceptor *acceptor)
     acceptor->stopped = true;
     for (uint32_t i = 0; i < acceptor->listener_count; i++)
         rpc_listener_shut(&acceptor->listeners[i]);
+    for (const struct connection *held = acceptor->held; held != NULL; held = held->next)
+        (void)shutdown(held->fd, SHUT_RDWR);
     pthread_mutex_unlock(&acceptor->lock);
 }
 
@@ -586,49 +606,93 @@ rpc_acceptor_forget_queues(struct rpc_acceptor *acceptor)
     pthread_mutex_unlock(&acceptor->lock);
 }
 
+/* The connection that the library has of that peer; NULL: none any more. Under the lock. */
+static struct connection *
+find(struct rpc_acceptor *acceptor, const struct rpc_peer *peer)
+{
+    for (uint32_t i = 0; i < acceptor->connection_count; i++) {
+        struct connection *connection = &acceptor->connections[i];
+        if (connection->fd >= 0 && connection->handed < 0 && !connection->is_cut &&
+            rpc_peer_same(&connection->peer, peer))
+            return connection;
+    }
+    return NULL;
+}
+
+/* The same for a connection that channelz lists, which it does for a moment after the end, too: by
+ * then the peer's port may be that of a new connection, which is not meant. The former one has a
+ * smaller number than any that channelz lists for the first time after the new one was handed over.
+ */
+static struct connection *
+find_listed(struct rpc_acceptor *acceptor, const struct rpc_peer *peer, long number)
+{
+    if (number > acceptor->number_max)
+        acceptor->number_max = number;
+    struct connection *connection = find(acceptor, peer);
+    return connection != NULL && number >= connection->number ? connection : NULL;
+}
+
+static void
+cut(struct rpc_acceptor *acceptor, struct connection *connection)
+{
+    connection->is_cut = true;
+    acceptor->figures.cut++;
+    abort_connection(connection->fd);
+}
+
 bool
 rpc_acceptor_cut(struct rpc_acceptor *acceptor, const char *peer_text)
 {
-    struct peer peer;
-    if (!peer_parse(peer_text, &peer))
+    struct rpc_peer peer;
+    if (!rpc_peer_parse(peer_text, &peer))
         return false;
     pthread_mutex_lock(&acceptor->lock);
-    for (uint32_t i = 0; i < acceptor->connection_count; i++) {
-        struct connection *connection = &acceptor->connections[i];
-        if (connection->fd < 0 || connection->peer.port != peer.port ||
-            !same_machine(&connection->peer, &peer))
-            continue;
-        if (connection->is_cut)
-            continue;
-        connection->is_cut = true;
-        acceptor->figures.cut++;
-        abort_connection(connection->fd);
+    struct connection *connection = find(acceptor, &peer);
+    if (connection != NULL)
+        cut(acceptor, connection);
+    pthread_mutex_unlock(&acceptor->lock);
+    return true;
+}
+
+bool
+rpc_acceptor_cut_flood(struct rpc_acceptor *acceptor, const char *peer_text, long number,
+                       int64_t now_ns)
+{
+    struct rpc_peer peer;
+    if (!rpc_peer_parse(peer_text, &peer))
+        return false;
+    pthread_mutex_lock(&acceptor->lock);
+    struct connection *connection = find_listed(acceptor, &peer, number);
+    if (connection != NULL) {
+        cut(acceptor, connection);
+        rpc_penalties_add(&acceptor->penalties, &peer, now_ns);
     }
     pthread_mutex_unlock(&acceptor->lock);
     return true;
 }
 
 uint64_t
-rpc_acceptor_fill(struct rpc_acceptor *acceptor, const char *peer_text, uint64_t count,
+rpc_acceptor_fill(struct rpc_acceptor *acceptor, const struct rpc_socket_figures *figures,
                   uint64_t per_s, int64_t now_ns)
 {
-    struct peer peer;
+    struct rpc_peer peer;
     uint64_t bucket = 0;
-    if (!peer_parse(peer_text, &peer))
+    if (!rpc_peer_parse(figures->peer, &peer))
         return 0;
     pthread_mutex_lock(&acceptor->lock);
-    for (uint32_t i = 0; i < acceptor->connection_count; i++) {
-        struct connection *connection = &acceptor->connections[i];
-        if (connection->fd < 0 || connection->peer.port != peer.port ||
-            !same_machine(&connection->peer, &peer))
-            continue;
+    struct connection *connection = find_listed(acceptor, &peer, figures->number);
+    if (connection != NULL) {
+        if (figures->number > connection->number) {
+            connection->number = figures->number;
+            connection->resets = 0;
+            connection->bucket = 0;
+        }
         uint64_t leaked = (uint64_t)((now_ns - connection->filled_ns) / NS_PER_MS) * per_s / 1000;
-        connection->bucket = connection->bucket > leaked ? connection->bucket - leaked : 0;
-        connection->bucket += count - connection->resets;
-        connection->resets = count;
+        bucket = connection->bucket > leaked ? connection->bucket - leaked : 0;
+        bucket += figures->resets - connection->resets;
+        connection->bucket = bucket;
+        connection->resets = figures->resets;
         connection->filled_ns = now_ns;
-        bucket = connection->bucket;
-        break;
     }
     pthread_mutex_unlock(&acceptor->lock);
     return bucket;

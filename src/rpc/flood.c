@@ -14,6 +14,8 @@
  *   2. resets fill a bucket that leaks RESETS_PER_S, and has room for what is open at once, twice;
  *   3. when all together have more than NODE_CONNECTIONS times the limit, the one with most goes.
  *
+ * After that new connections from its address wait (penalty.c).
+ *
  * Memory of what was dropped is given back to the system a moment later.
  */
 #include <grpc/grpc.h>
@@ -45,7 +47,7 @@ struct rpc_flood {
     uint64_t streams_max;
     uint64_t begun;    /* of the last look */
     uint64_t harmless; /* calls not shown, when all connections were looked at */
-    uint64_t accepted; /* connections, likewise */
+    uint64_t handed;   /* connections, likewise */
     int64_t new_ns;    /* when one was new last */
     int64_t next_ns;
     int64_t trim_ns; /* 0: nothing is to be given back */
@@ -106,12 +108,13 @@ struct crowd {
     uint64_t streams;             /* of all connections */
     uint64_t most;                /* of one of them */
     char peer[RPC_PEER_TEXT_MAX]; /* which that is */
+    long socket;                  /* its number in channelz */
 };
 
 static void
-cut(struct crowd *crowd, const char *peer)
+cut(struct crowd *crowd, const char *peer, long socket)
 {
-    if (rpc_acceptor_cut(crowd->acceptor, peer))
+    if (rpc_acceptor_cut_flood(crowd->acceptor, peer, socket, crowd->now_ns))
         crowd->flood->trim_ns = crowd->now_ns + TRIM_MS * (int64_t)NS_PER_MS;
 }
 
@@ -124,13 +127,15 @@ look_at_connection(struct crowd *crowd, const char *peer, long socket)
     uint64_t bad = number_of(json, "\"streamsFailed\":\"");
     gpr_free(json);
     uint64_t open = begun > good + bad ? begun - good - bad : 0;
-    uint64_t resets = rpc_acceptor_fill(crowd->acceptor, peer, bad, RESETS_PER_S, crowd->now_ns);
+    struct rpc_socket_figures figures = {.peer = peer, .number = socket, .resets = bad};
+    uint64_t resets = rpc_acceptor_fill(crowd->acceptor, &figures, RESETS_PER_S, crowd->now_ns);
     crowd->streams += open;
     if (open > crowd->flood->streams_max || resets > 2 * crowd->flood->streams_max) {
         crowd->streams -= open;
-        cut(crowd, peer);
+        cut(crowd, peer, socket);
     } else if (open > crowd->most) {
         crowd->most = open;
+        crowd->socket = socket;
         memcpy(crowd->peer, peer, strlen(peer) + 1);
     }
 }
@@ -173,7 +178,7 @@ look_at_connections(struct crowd *crowd)
         end = end || !any;
     }
     if (crowd->streams > NODE_CONNECTIONS * crowd->flood->streams_max)
-        cut(crowd, crowd->peer);
+        cut(crowd, crowd->peer, crowd->socket);
 }
 
 /* ---- all of them ---- */
@@ -198,12 +203,12 @@ rpc_flood_look(struct rpc_flood *flood, struct rpc_acceptor *acceptor,
     }
     if (counts->connections == 0)
         return flood->trim_ns != 0 ? flood->trim_ns : TIME_NEVER_NS;
-    if (counts->accepted != flood->accepted) {
+    if (counts->handed != flood->handed) {
         flood->new_ns = crowd.now_ns;
         int64_t soon_ns = crowd.now_ns + NEW_MS * (int64_t)NS_PER_MS;
         flood->next_ns = flood->next_ns < soon_ns ? flood->next_ns : soon_ns;
     }
-    flood->accepted = counts->accepted;
+    flood->handed = counts->handed;
     if (crowd.now_ns < flood->next_ns)
         return flood->next_ns;
     char *json = grpc_channelz_get_server(flood->server);

@@ -19,6 +19,7 @@
 #include <grpc/grpc_security.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include "rpc/rpc.h"
@@ -373,6 +374,50 @@ void rpc_listener_shut(struct rpc_listener *listener);
 /* The same, and removes the socket file if it is still the one we made. */
 void rpc_listener_close(struct rpc_listener *listener);
 
+/* ---- peer.c: addresses of callers ---- */
+
+struct rpc_peer {
+    sa_family_t family; /* AF_UNIX: nothing else is known */
+    uint16_t port;
+    uint32_t scope; /* of a link-local IPv6 address: the interface */
+    unsigned char address[16];
+};
+
+struct rpc_peer rpc_peer_of(const struct sockaddr_storage *address);
+/* As the library writes it: "ipv4:192.0.2.7:1234", "ipv6:%5B::1%5D:1234",
+ * "ipv6:%5Bfe80::1%252%5D:1234" with the number of an interface. */
+bool rpc_peer_parse(const char *text, struct rpc_peer *peer);
+/* Whatever the port. */
+bool rpc_peer_same_machine(const struct rpc_peer *a, const struct rpc_peer *b);
+bool rpc_peer_same(const struct rpc_peer *a, const struct rpc_peer *b);
+
+/* ---- penalty.c: addresses that flooded the server ---- */
+
+#define RPC_PENALTY_NS ((int64_t)NS_PER_S)
+#define RPC_PENALTY_AGAIN_NS (8 * (int64_t)NS_PER_S)
+#define RPC_PENALTY_MEMORY_NS (60 * (int64_t)NS_PER_S)
+#define RPC_PENALTY_STEP_NS (100 * (int64_t)NS_PER_MS)
+
+enum { RPC_PENALTIES_MAX = 64 };
+
+struct rpc_penalty {
+    struct rpc_peer peer;
+    int64_t until_ns; /* 0: a free entry */
+};
+
+struct rpc_penalties {
+    struct rpc_penalty items[RPC_PENALTIES_MAX];
+};
+
+/* A connection of that address has flooded the server. */
+void rpc_penalties_add(struct rpc_penalties *penalties, const struct rpc_peer *peer,
+                       int64_t now_ns);
+/* When its next connection may be handed over; 0, or a time that has passed: now. */
+int64_t rpc_penalties_until(struct rpc_penalties *penalties, const struct rpc_peer *peer);
+/* One that waited is handed over. */
+void rpc_penalties_step(struct rpc_penalties *penalties, const struct rpc_peer *peer,
+                        int64_t now_ns);
+
 /* ---- accept.c ---- */
 
 struct rpc_acceptor_options {
@@ -393,14 +438,24 @@ struct rpc_figures rpc_acceptor_figures(struct rpc_acceptor *acceptor);
 /* Shuts the connection down whose peer the library calls so, if it is still there; false: peers of
  * its kind cannot be told apart. */
 bool rpc_acceptor_cut(struct rpc_acceptor *acceptor, const char *peer);
+/* The same for a flood: further connections of its address wait. `number`: channelz's. */
+bool rpc_acceptor_cut_flood(struct rpc_acceptor *acceptor, const char *peer, long number,
+                            int64_t now_ns);
 /* A call was ended instead. */
 void rpc_acceptor_count_cut(struct rpc_acceptor *acceptor);
 /* The server's queues have it no more: they are not woken again. */
 void rpc_acceptor_forget_queues(struct rpc_acceptor *acceptor);
 
-/* Resets of a connection, `count` of them since it began, in a bucket that leaks so many a second:
- * how full it is. 0: there is no such connection. Accepting thread. */
-uint64_t rpc_acceptor_fill(struct rpc_acceptor *acceptor, const char *peer, uint64_t count,
+/* A connection as channelz lists it. */
+struct rpc_socket_figures {
+    const char *peer;
+    long number;     /* a later one has a larger number */
+    uint64_t resets; /* since it began */
+};
+
+/* Adds new resets to the connection's bucket, which leaks so many a second: how full it is. 0:
+ * there is no such connection, or no more. Accepting thread. */
+uint64_t rpc_acceptor_fill(struct rpc_acceptor *acceptor, const struct rpc_socket_figures *figures,
                            uint64_t per_s, int64_t now_ns);
 
 /* ---- flood.c ---- */
@@ -409,7 +464,7 @@ uint64_t rpc_acceptor_fill(struct rpc_acceptor *acceptor, const char *peer, uint
  * are over. */
 struct rpc_call_counts {
     uint64_t connections;
-    uint64_t accepted; /* connections, ever */
+    uint64_t handed; /* connections that the library got, ever */
     uint64_t arrived;
     uint64_t released;
 };

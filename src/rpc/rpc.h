@@ -257,6 +257,7 @@ struct rpc_figures {
     uint64_t connections; /* that are open */
     uint64_t refused;     /* one too many, of all or of a machine */
     uint64_t cut;         /* ended here, because of what they did */
+    uint64_t held;        /* made to wait, as their address had flooded the server */
     uint64_t lacks;       /* times that there was no descriptor, or no memory, to accept with */
     bool is_accepting;    /* false: there is none now; it is tried again ten times a second */
 };

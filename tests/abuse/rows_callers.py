@@ -133,7 +133,7 @@ def flood(run, attack, streams):
             memory = rig.Memory(shoald.pid)
             neighbour.phase("attack")
             end = time.monotonic() + run.seconds
-            while time.monotonic() < end or begun < streams:
+            while time.monotonic() < end:
                 with contextlib.suppress(OSError), \
                         Http2(("127.0.0.1", shoald.port), acknowledge=False) as hostile:
                     begun += shoal_attacks.send_flood(hostile, attack, streams)
@@ -143,8 +143,9 @@ def flood(run, attack, streams):
             returned = memory.wait_returned(MEMORY_LEFT_MIB)
             left = memory.now_mib() - memory.before_mib
         figures = neighbour.figures["attack"]
-        report.say(f"{begun:,} streams on {rounds} connections, {shoald.stat()['grpc_cut']} cut",
-                   streams=begun, rounds=rounds)
+        counters = shoald.stat()
+        report.say(f"{begun:,} streams on {rounds} connections, {counters['grpc_cut']} cut, "
+                   f"{counters['grpc_held']} had to wait", streams=begun, rounds=rounds)
         report.calls("quiet", neighbour.figures["quiet"])
         report.calls("attack", figures)
         report.must(figures["failed"] == 0, "no call of another failed")

@@ -122,17 +122,45 @@ class TestFloods(unittest.TestCase):
         return int(re.search(rf"{name}:\s+(\d+)", status).group(1))
 
     def test_again_and_again(self):
-        """One that is cut connects and floods anew: it gets no further than the first time. (Each time
-        256 streams further would be 100 MiB in the end.)"""
+        """One that is cut connects and floods anew, from another address since its own has to wait: it
+        gets no further than the first time. (Each time 256 streams further would be 100 MiB in the end.)"""
         attack = shoal_attacks.settings_never_acknowledged
         with Limited(self.config, 1024) as shoald:
             before = self.memory_kib(shoald, "VmRSS")
             for cut in range(1, 31):
                 with contextlib.suppress(OSError), \
-                        Http2(("127.0.0.1", shoald.port), acknowledge=False) as hostile:
+                        Http2(("127.0.0.1", shoald.port), source=(f"127.0.1.{cut}", 0),
+                              acknowledge=False) as hostile:
                     shoal_attacks.send_flood(hostile, attack, 100_000)
                 shoald.wait_node(lambda stat, cut=cut: stat["grpc_cut"] == cut, f"cut {cut}")
             self.assertLess(self.memory_kib(shoald, "VmHWM") - before, self.MEMORY_KIB / 2)
+
+    def test_address_has_to_wait(self):
+        """Whoever connects from the address of a flood has to wait for a second after it; who is connected
+        from there, and others, have not. On a machine that stands still for that second nobody waits,
+        so it is tried until somebody does."""
+        attack = shoal_attacks.settings_never_acknowledged
+        address, source = ("127.0.0.1", ("127.0.0.2", 0))
+        with Limited(self.config, 1024) as shoald, \
+                Http2((address, shoald.port), source=source) as old, Client(shoald.target) as client:
+            self.assertNotEqual(old.wait_end(old.ask(LIVE)), b"")
+            for cut in range(1, 21):
+                began = time.monotonic()
+                with contextlib.suppress(OSError), \
+                        Http2((address, shoald.port), source=source, acknowledge=False) as hostile:
+                    shoal_attacks.send_flood(hostile, attack, 100_000)
+                shoald.wait_node(lambda stat, cut=cut: stat["grpc_cut"] == cut, f"cut {cut}")
+                with Http2((address, shoald.port), source=source) as new:
+                    asked = new.ask(LIVE)
+                    self.assertNotEqual(old.wait_end(old.ask(LIVE)), b"")
+                    client.infer_raw("echo", X)
+                    self.assertNotEqual(new.wait_end(asked), b"")
+                    seconds = time.monotonic() - began
+                shoald.wait_published()
+                if shoald.stat()["grpc_held"] > 0:
+                    break
+            self.assertGreaterEqual(seconds, 1)
+            self.assertEqual(shoald.stat()["grpc_held"], 1)
 
     def test_settings_never_acknowledged(self):
         self.flood(shoal_attacks.settings_never_acknowledged, 100_000)

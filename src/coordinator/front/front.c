@@ -750,6 +750,7 @@ front_publish(struct front *front)
     counter_set(counters, NODE_GRPC_CONNECTIONS, figures.connections);
     counter_set(counters, NODE_GRPC_REFUSED, figures.refused);
     counter_set(counters, NODE_GRPC_CUT, figures.cut);
+    counter_set(counters, NODE_GRPC_HELD, figures.held);
     counter_set(counters, NODE_GRPC_LACKS, figures.lacks);
     return figures.is_accepting;
 }
