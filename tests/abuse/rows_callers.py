@@ -2,6 +2,7 @@
 """Attacks by callers: nobody may deny the node's service to others."""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import time
 import rig
 from neighbour import INTERVAL_SECONDS
 import shoal_attacks
-from shoal_attacks import INFER, X, Limited, infer_bytes
+from shoal_attacks import INFER, X, AcceptFails, Limited, infer_bytes
 from shoal_certificates import Certificates
 from shoal_client import INFERENCE, Client, failure
 from shoal_contract import OLD_MODEL_MESH, SERVICES, Stub, connect
@@ -77,24 +78,36 @@ def connections(run):
 
 
 def descriptors(run):
+    """EMFILE by a real limit; ENFILE and ENOMEM, which are the whole machine's, as accept4's answer."""
+    with Limited(echo(http=ANY_PORT), 1024) as shoald:
+        lack_descriptors(run, "EMFILE", shoald, lambda: shoald.limit(8), lambda: shoald.limit(1024))
+    for number in (errno.ENFILE, errno.ENOMEM):
+        with AcceptFails(echo(http=ANY_PORT)) as shoald:
+            lack_descriptors(run, errno.errorcode[number], shoald,
+                             lambda: shoald.fail_accept(number), shoald.relieve)
+
+
+def lack_descriptors(run, name, shoald, take, give_back):
     report = run.report
-    with Limited(echo(http=ANY_PORT), 1024) as shoald, Rest(port_of(shoald)) as rest:
+    with Rest(port_of(shoald)) as rest:
         def ready():
             return rest.get("/v2/health/ready").code == 200
 
         wait_until(ready, "readiness")  # over a connection that it has already
         with rig.infer_neighbour(shoald) as neighbour:
             neighbour.phase("attack")
-            shoald.limit(8)
+            take()
             with Http2(("127.0.0.1", shoald.port)) as waits:
-                report.say(f"not ready after {rig.seconds_until(lambda: not ready(), 'not ready'):.3f} s")
-                rig.pause(run.seconds / 2)
-                shoald.limit(1024)
+                late = rig.seconds_until(lambda: not ready(), "not ready")
+                report.say(f"{name}: not ready after {late:.3f} s")
+                rig.pause(run.seconds / 6)
+                report.must(not ready(), "and stays so")
+                give_back()
                 began = time.monotonic()
                 waits.wait_end(waits.ask(LIVE))
-                report.limit("relief_s", time.monotonic() - began, RELIEF_SECONDS)
+                report.limit(f"{name.lower()}_relief_s", time.monotonic() - began, RELIEF_SECONDS)
             report.say(f"ready after {rig.seconds_until(ready, 'ready'):.3f} s")
-        report.calls("attack", neighbour.figures["attack"])
+        report.calls(name, neighbour.figures["attack"])
         report.must(neighbour.figures["attack"]["failed"] == 0, "who was connected was served")
 
 

@@ -49,6 +49,25 @@ class Limited(Shoald):
         return wait_until(lambda: condition(self.stat()), lambda: f"{what}: {self.stat()}")
 
 
+class AcceptFails(Limited):
+    """A daemon whose every accept fails while the test says so, as for want of what the machine has."""
+
+    PROGRAM = shoal_fixture.BUILD / "tests" / "integration" / "accept_fails"
+
+    def __init__(self, config):
+        super().__init__(config, 1024)
+        self.failing = self.folder / "accept_fails"
+        self.command = [self.PROGRAM, self.failing, *self.command]
+
+    def fail_accept(self, number):
+        part = self.folder / "accept_fails.part"
+        part.write_text(str(number))
+        part.rename(self.failing)
+
+    def relieve(self):
+        self.failing.unlink()
+
+
 class Unread(Shoald):
     """Its log goes into the smallest pipe there is, and is read only while `reads` is set."""
 

@@ -7,6 +7,9 @@ is timed: each wait is for what is sure to happen. ctest: timeout=240
 """
 
 import contextlib
+import errno
+import http.client
+import os
 import re
 import threading
 import time
@@ -14,9 +17,9 @@ import unittest
 
 import shoal_attacks
 import shoal_fixture
-from shoal_attacks import INFER, X, Limited, infer_bytes
+from shoal_attacks import INFER, X, AcceptFails, Limited, infer_bytes
 from shoal_client import INFERENCE, Client, failure
-from shoal_fixture import Shoald, node, pipeline, stage, wait_until
+from shoal_fixture import WAIT_SECONDS, Shoald, node, pipeline, stage, wait_until
 from shoal_http2 import MAX_CONCURRENT_STREAMS, Http2
 from shoal_rest import ANY_PORT, Rest, port_of
 
@@ -85,6 +88,39 @@ class TestConnections(unittest.TestCase):
             self.assertGreater(shoald.stat()["grpc_lacks"], 0)
             shoald.wait_log("grpc_not_accepting")
             shoald.wait_log("grpc_accepting")
+
+    def test_lack_of_files_or_memory(self):
+        """The machine has no more of them: the same, and both listeners try again until it has."""
+        for number in (errno.ENFILE, errno.ENOMEM):
+            config = node(pipeline("echo", stage("libecho.so"), slots=8), message_mib=1,
+                          http=ANY_PORT)
+            with self.subTest(errno.errorcode[number]), AcceptFails(config) as shoald:
+                self.check_lack(shoald, number)
+
+    def check_lack(self, shoald, number):
+        port = port_of(shoald)
+        with Rest(port) as rest, Client(shoald.target) as client:
+            client.infer_raw("echo", X)
+            self.assertEqual(rest.get("/v2/health/ready").code, 200)
+            shoald.fail_accept(number)
+            new = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
+            with contextlib.closing(new), Http2(("127.0.0.1", shoald.port)) as waits:
+                new.request("GET", "/v2/health/live")
+                asked = waits.ask(LIVE)
+                wait_until(lambda: rest.get("/v2/health/ready").code == 503, "not ready")
+                self.assertFalse(client.call("ServerReady").ready)
+                shoald.wait_node(lambda stat: stat["grpc_lacks"] > 2 < stat["http_not_accepting"],
+                                 "more than one try of each")
+                client.infer_raw("echo", X)  # who is connected is served
+                self.assertEqual(rest.get("/v2/health/ready").code, 503)
+                shoald.relieve()
+                self.assertNotEqual(waits.wait_end(asked), b"")
+                self.assertEqual(new.getresponse().status, 200)
+            wait_until(lambda: rest.get("/v2/health/ready").code == 200, "ready again")
+        why = re.escape(os.strerror(number))
+        shoald.wait_log(f'grpc_not_accepting why="{why}"')
+        shoald.wait_log(f'http_not_accepting errno={number} why="{why}"')
+        shoald.wait_log("grpc_accepting")
 
 
 class TestFloods(unittest.TestCase):
