@@ -55,6 +55,11 @@ def wait_until(condition, what, seconds=WAIT_SECONDS):
         time.sleep(min(max(3 * (now - began), PAUSE_SECONDS[0]), PAUSE_SECONDS[1]))
 
 
+def sanitized():
+    """Whether the build has sanitizers, which keep memory that is freed."""
+    return (BUILD / "tests" / "sanitize").read_text().strip() != ""
+
+
 def draw_seed():
     """The seed of this run, printed so that it can be run again."""
     seed = int(os.environ.get("SHOAL_SEED", random.SystemRandom().randrange(1 << 32)))

@@ -148,9 +148,10 @@ class TestFloods(unittest.TestCase):
             highest = self.memory_kib(shoald, "VmHWM")
             print(f"calls={len(times)} longest_ms={1000 * max(times):.0f} memory_kib={before} "
                   f"highest_kib={highest} now_kib={self.memory_kib(shoald, 'VmRSS')}", flush=True)
-            self.assertLess(highest - before, self.MEMORY_KIB)
-            wait_until(lambda: self.memory_kib(shoald, "VmRSS") - before < self.MEMORY_KIB / 2,
-                       "memory to be given back")
+            if not shoal_fixture.sanitized():
+                self.assertLess(highest - before, self.MEMORY_KIB)
+                wait_until(lambda: self.memory_kib(shoald, "VmRSS") - before < self.MEMORY_KIB / 2,
+                           "memory to be given back")
 
     @staticmethod
     def memory_kib(shoald, name):
@@ -169,7 +170,8 @@ class TestFloods(unittest.TestCase):
                               acknowledge=False) as hostile:
                     shoal_attacks.send_flood(hostile, attack, 100_000)
                 shoald.wait_node(lambda stat, cut=cut: stat["grpc_cut"] == cut, f"cut {cut}")
-            self.assertLess(self.memory_kib(shoald, "VmHWM") - before, self.MEMORY_KIB / 2)
+            if not shoal_fixture.sanitized():
+                self.assertLess(self.memory_kib(shoald, "VmHWM") - before, self.MEMORY_KIB / 2)
 
     def test_address_has_to_wait(self):
         """Whoever connects from the address of a flood has to wait for a second after it; who is connected

@@ -10,7 +10,6 @@ ctest: timeout=300
 import collections
 import pathlib
 import random
-import re
 import tempfile
 import unittest
 
@@ -18,22 +17,18 @@ import shoal_boosters
 import shoal_fixture
 import shoal_walk
 from shoal_client import Client
-from shoal_fixture import BUILD, EXAMPLES, Shoald, node, pipeline, stage
+from shoal_fixture import EXAMPLES, Shoald, node, pipeline, stage
 from shoal_loads import Loads
 
 CALLERS, SERVED, LOADS_PER_S, LOADS_MIN = 64, 50, 10, 30
 
 
-def sanitized():
-    cache = (BUILD / "CMakeCache.txt").read_text()
-    return bool(re.search(r"^SHOAL_SANITIZE:\w+=.+$", cache, re.M))
-
-
 class TestWalk(unittest.TestCase):
     def test_short(self):
-        plan = (shoal_walk.Plan(models=400, fit=40, loads=600, seconds_max=200) if sanitized() else
+        small = shoal_fixture.sanitized()
+        plan = (shoal_walk.Plan(models=400, fit=40, loads=600, seconds_max=200) if small else
                 shoal_walk.Plan(models=2000, fit=200, loads=3000, seconds_max=200))
-        report = shoal_walk.run(plan, shoal_fixture.draw_seed(), sanitized())
+        report = shoal_walk.run(plan, shoal_fixture.draw_seed(), small)
         shoal_walk.tell(report)
         self.assertEqual(report["problems"], [])
         self.assertGreater(report["evicted"], 0)
