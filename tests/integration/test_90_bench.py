@@ -131,20 +131,8 @@ class TestLocalLoad(unittest.TestCase):
 
 
 class TestBench(BenchTest):
-    def test_digits(self):
-        help_text = subprocess.run([BUILD / "bin" / "shoald", "--help-config=markdown"],
-                                   capture_output=True, text=True, check=True).stdout
-        absent = () if "`batch_wait`" in help_text else ("adaptive",)
-        report = self.check_cell("digits", "free", absent)
-        self.check_goals(report, ("batching",) + (() if absent else ("adaptive", "adaptive-lone")))
-        digits = report["cells"]["free"]["digits"]
-        for name in ("off", "wait_0", "wait_2"):
-            sizes = digits[name]["128 outstanding"]["batch_sizes"]
-            largest = max(size for size, _ in sizes)
-            self.assertTrue(largest == 1 if name == "off" else 1 < largest <= 64, sizes)
-
-        for figure in ("coordinator_cpu_us", "classify_cpu_us", "others_cpu_us"):
-            self.assertGreater(digits["wait_2"]["128 outstanding"][figure][0], 0)
+    def test_stages(self):
+        self.check_goals(self.check_cell("stages", "free"), ("stage",))
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ test_missing(void **state)
     blob_field_text(&blob, 1, "v");
     blob_field_text(&blob, 2, "m");
     blob_field_bytes(&blob, 4, "", 0);
-    refuse(blob, MESH_SET_VMODEL, "must provide non-empty model type");
+    refuse(blob, MESH_SET_VMODEL, "Must provide non-empty model type string");
 }
 
 static void
