@@ -251,6 +251,9 @@ void rpc_args_add_connection(struct rpc_args *args, int connect_ms);
 
 /* ---- tls_files.c ---- */
 
+/* Keeps OpenSSL usable until the process has ended. Before anything else uses it. */
+void rpc_tls_init(void);
+
 /* What is in use, as it is until the release; looks at the files before. `*version`: as of
  * rpc_tls_version. */
 const struct rpc_pems *rpc_tls_acquire(struct rpc_tls *tls, uint64_t *version);

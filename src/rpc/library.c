@@ -78,6 +78,7 @@ void
 rpc_init(void)
 {
     stop_deadlock_search();
+    rpc_tls_init();
     gpr_set_log_function(on_library_log);
     grpc_init();
 }

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/bio.h>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -497,6 +498,14 @@ rpc_tls_create(const struct rpc_tls_options *options, struct rpc_tls **created, 
     }
     *created = tls;
     return STATUS_OK;
+}
+
+/* Threads of gRPC's library may still run when the process exits. OpenSSL's exit handler would take
+ * away what they use, and would leave behind what belongs to each of them. */
+void
+rpc_tls_init(void)
+{
+    CHECK(OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL) == 1);
 }
 
 void
