@@ -190,6 +190,22 @@ keeps_what_nobody_knows(void **state)
     free(record);
 }
 
+static void
+keeps_numbers_beyond_64_bits(void **state)
+{
+    (void)state;
+    static const char former[] =
+        "{\"type\":\"t\",\"a\":18446744073709551616,\"b\":[-9223372036854775809,1],"
+        "\"c\":{\"d\":1.25e999,\"e\":\"\\\"99999999999999999999\"}}";
+    struct record_model *record = read_ok(former);
+    assert_string_equal(record->extras,
+                        "{\"a\":18446744073709551616,\"b\":[-9223372036854775809,1],"
+                        "\"c\":{\"d\":1.25e999,\"e\":\"\\\"99999999999999999999\"}}");
+    writes(&record->model, former, former);
+    writes(&record->model, record->extras, former);
+    free(record);
+}
+
 /* ---- hostile ---- */
 
 static void
@@ -209,7 +225,13 @@ wrong_shapes(void **state)
     refused("{\"autoDel\":1}", "autoDel: true or false is wanted, not a number");
     refused("{\"refs\":1.5}", "refs: a whole number is wanted, not a fraction");
     refused("{\"refs\":2147483648}", "refs: 2147483648 is more than 2147483647");
-    refused("{\"lu\":9223372036854775808}", "not JSON: ");
+    refused("{\"lu\":9223372036854775808}", "lu: a whole number is wanted, not a number beyond");
+    refused("{\"type\":9223372036854775808}", "type: a text is wanted, not a number beyond");
+    refused("{\"instanceIds\":{\"i\":1e999}}", "i: a whole number is wanted, not a number beyond");
+    refused("{\"a\":99999999999999999999,\"b\":\"\\u0000\"}", "not JSON: ");
+    refused("{\"a\":99999999999999999999-3}", "not JSON: ");
+    refused("{\"a\":0099999999999999999999}", "not JSON: ");
+    refused("{\"a\":99999999999999999999,\"b\":\"\\", "not JSON: ");
     refused("{\"instanceIds\":[]}", "instanceIds: an object is wanted, not an array");
     refused("{\"instanceIds\":{\"i\":null}}", "instanceIds: i: a whole number is wanted, not null");
     refused("{\"instanceIds\":{\"\":1}}", "instanceIds: an instance's id has 0 bytes");
@@ -312,11 +334,17 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trips),  cmocka_unit_test(says_what_the_core_wants),
-        cmocka_unit_test(defaults),     cmocka_unit_test(loaded_beside_the_same_stamp),
-        cmocka_unit_test(changes),      cmocka_unit_test(keeps_what_nobody_knows),
-        cmocka_unit_test(wrong_shapes), cmocka_unit_test(too_much),
-        cmocka_unit_test(any_reason),   cmocka_unit_test(no_utf8),
+        cmocka_unit_test(round_trips),
+        cmocka_unit_test(says_what_the_core_wants),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(loaded_beside_the_same_stamp),
+        cmocka_unit_test(changes),
+        cmocka_unit_test(keeps_what_nobody_knows),
+        cmocka_unit_test(keeps_numbers_beyond_64_bits),
+        cmocka_unit_test(wrong_shapes),
+        cmocka_unit_test(too_much),
+        cmocka_unit_test(any_reason),
+        cmocka_unit_test(no_utf8),
         cmocka_unit_test(wrong_former),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,9 +6,25 @@
 
 #include "base/check.h"
 #include "base/number_text.h"
+#include "mesh/record/large.h"
 #include "mesh/record/record.h"
 
 /* ---- reading ---- */
+
+/* Once more, with the numbers that it was refused for wrapped. */
+static json_t *
+load_large(const void *value, size_t bytes, json_error_t *wrong)
+{
+    struct bytes wrapped = {0};
+    json_t *root = NULL;
+    if (large_wrap(value, bytes, &wrapped)) {
+        CHECK(!wrapped.failed);
+        root =
+            json_loadb(wrapped.data, wrapped.used, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, wrong);
+    }
+    bytes_fini(&wrapped);
+    return root;
+}
 
 enum status
 record_json_load(const void *value, size_t bytes, json_t **found, struct error *error)
@@ -18,6 +34,8 @@ record_json_load(const void *value, size_t bytes, json_t **found, struct error *
         return error_set(error, STATUS_INVALID_ARGUMENT, "%zu bytes; at most %d are taken", bytes,
                          RECORD_BYTES_MAX);
     json_t *root = bytes == 0 ? NULL : json_loadb(value, bytes, JSON_REJECT_DUPLICATES, &wrong);
+    if (root == NULL && bytes > 0 && json_error_code(&wrong) == json_error_numeric_overflow)
+        root = load_large(value, bytes, &wrong);
     if (root == NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT, "not JSON: %s at byte %d",
                          bytes == 0 ? "empty" : wrong.text, bytes == 0 ? 0 : wrong.position);
@@ -42,6 +60,8 @@ record_json_parse(const void *value, size_t bytes, json_t **object, struct error
 static const char *
 kind_name(json_t *value)
 {
+    if (large_is(value))
+        return "a number beyond 64 bits";
     switch (json_typeof(value)) {
     case JSON_OBJECT: return "an object";
     case JSON_ARRAY: return "an array";
@@ -113,7 +133,7 @@ record_json_text(json_t *object, const char *field, const char **value, struct e
     json_t *found = get(object, field);
     if (found == NULL)
         return STATUS_OK;
-    if (!json_is_string(found))
+    if (!json_is_string(found) || large_is(found))
         return record_json_wrong(error, field, "a text", found);
     *value = json_string_value(found);
     return STATUS_OK;
@@ -309,7 +329,10 @@ put_value(struct bytes *to, json_t *value, unsigned depth, struct error *error)
     case JSON_OBJECT: return put_object(to, value, depth + 1, error);
     case JSON_ARRAY: return put_array(to, value, depth + 1, error);
     case JSON_STRING:
-        record_json_put_text(to, json_string_value(value), json_string_length(value));
+        if (large_is(value))
+            large_put(to, value);
+        else
+            record_json_put_text(to, json_string_value(value), json_string_length(value));
         break;
     case JSON_INTEGER: record_json_put_int(to, json_integer_value(value)); break;
     case JSON_REAL: put_real(to, json_real_value(value)); break;

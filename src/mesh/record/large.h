@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Numbers that Jansson has no type for (integers beyond 64 bits, fractions beyond a double), kept
+ * to the letter. In JSON that Jansson has refused for one, each becomes a string that begins with a
+ * NUL. No other string of a record does: without JSON_ALLOW_NUL Jansson refuses the escape, and
+ * large_wrap refuses it before the second parse, which allows it.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/bytes.h"
+#include "mesh/record/json.h"
+
+/* Appends the JSON with each such number wrapped. False: it has a string with a NUL. */
+bool large_wrap(const char *json, size_t bytes, struct bytes *to);
+
+bool large_is(const json_t *value);
+/* As it stood in the JSON. */
+void large_put(struct bytes *to, const json_t *value);
