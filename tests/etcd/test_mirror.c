@@ -397,6 +397,100 @@ long_pages(void **state)
     etcd_destroy(small);
 }
 
+static bool keys_put;
+static bool keys_synced;
+static int keys_told;
+
+static void
+on_keys_put(void *context, const struct etcd_answer *answer)
+{
+    (void)context;
+    done(answer);
+    keys_put = true;
+}
+
+static void
+on_key_told(void *context, size_t range_index, const struct etcd_kv *kv)
+{
+    (void)context;
+    (void)range_index;
+    (void)kv;
+    keys_told++;
+}
+
+static void
+on_keys_synced(void *context, int64_t revision)
+{
+    (void)context;
+    (void)revision;
+    keys_synced = true;
+}
+
+/* So many keys of one length, in transactions. */
+static void
+put_keys(int count, size_t value_bytes)
+{
+    enum { OPS = 100 };
+    char *value = calloc(1, value_bytes + 1);
+    assert_non_null(value);
+    memset(value, 'v', value_bytes);
+    int at_once = value_bytes > 4096 ? 1 : OPS;
+    for (int from = 0; from < count; from += at_once) {
+        char keys[OPS][24];
+        struct etcd_op ops[OPS];
+        for (int i = 0; i < at_once; i++) {
+            snprintf(keys[i], sizeof(keys[i]), "m/many%06d", from + i);
+            ops[i] = (struct etcd_op){
+                .kind = ETCD_PUT, .range = one(keys[i]), .value = {value, value_bytes}};
+        }
+        const struct etcd_txn txn = {.success = ops, .success_count = (size_t)at_once};
+        struct etcd_reply reply = {.on_answer = on_keys_put, .timeout_ns = 30 * NS_PER_S};
+        keys_put = false;
+        etcd_txn(direct, &txn, reply);
+        WAIT_UNTIL(keys_put);
+    }
+    free(value);
+}
+
+/* For each page etcd counts the keys behind it: pages are as large as their bytes permit. */
+static void
+few_pages(void **state)
+{
+    (void)state;
+    static const struct {
+        int keys;
+        size_t value_bytes;
+        int64_t page_keys;
+        unsigned calls;
+    } cases[] = {
+        {8100, 16, 0, 2},      /* 4,096, and the rest */
+        {48, 512 << 10, 20, 5} /* 20 blindly, then 4 MiB each */
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        put_keys(cases[i].keys, cases[i].value_bytes);
+        struct etcd *lister =
+            rig_client(&cluster, (struct etcd_options){.call_timeout_ns = 30 * NS_PER_S});
+        const struct etcd_range all = prefix("m/");
+        const struct etcd_mirror_options options = {.ranges = &all,
+                                                    .range_count = 1,
+                                                    .page_keys = cases[i].page_keys,
+                                                    .on_put = on_key_told,
+                                                    .on_delete = on_key_told,
+                                                    .on_synced = on_keys_synced};
+        struct etcd_mirror *mirror;
+        struct error error = ERROR_NONE;
+        assert_int_equal(etcd_mirror_open(lister, &options, &mirror, &error), STATUS_OK);
+        keys_told = 0;
+        keys_synced = false;
+        WAIT_UNTIL(keys_synced);
+        assert_int_equal(keys_told, cases[i].keys);
+        assert_int_equal(etcd_figures(lister)->calls, cases[i].calls);
+        etcd_mirror_close(mirror);
+        etcd_destroy(lister);
+        done(do_op(direct, (struct etcd_op){.kind = ETCD_DELETE, .range = prefix("m/")}));
+    }
+}
+
 /* History is compacted faster than a mirror can list: it does not list without end. */
 static void
 compacted_always(void **state)
@@ -590,6 +684,7 @@ main(void)
         cmocka_unit_test_setup(compacted_while_listing, clean),
         cmocka_unit_test_setup(compacted_always, clean),
         cmocka_unit_test_setup(long_pages, clean),
+        cmocka_unit_test_setup(few_pages, clean),
         cmocka_unit_test_setup(closed_by_callback, clean),
         cmocka_unit_test_setup(closed_at_any_moment, clean),
         cmocka_unit_test_setup(replaced_with_keys, clean),

@@ -291,7 +291,7 @@ struct etcd_mirror;
 struct etcd_mirror_options {
     const struct etcd_range *ranges; /* 1 to ETCD_RANGES_MAX, which do not overlap */
     size_t range_count;
-    int64_t page_keys;   /* 0: 1000; fewer when a page would be too long */
+    int64_t page_keys;   /* 0: 4,096; fewer when a page would be too long */
     int64_t progress_ns; /* as of a watch */
     /* A key is there, or has changed. While it lists again, only what differs is told. */
     void (*on_put)(void *context, size_t range_index, const struct etcd_kv *kv);

@@ -9,7 +9,8 @@
  *      what differs from what was told before, and last the keys that are gone.
  *   4. When revisions went back everywhere, equal revisions say nothing: then every key is told.
  *   5. A page that fails is asked for again, after a pause: nothing ends a mirror but its owner.
- *      One that is too long is asked for in halves; then pages grow again, slowly.
+ *      One that is too long is asked for in halves; then pages grow again, slowly. None asks for
+ *      more keys than would hold PAGE_BYTES, if they were as long as those of the page before.
  *   6. A listing that was in vain, or of no use for long, is followed by a pause, which grows.
  *   7. etcd may come back without its data, and have written more than before until we ask: then
  *      revisions look as if nothing had happened. So a watch that goes on is checked: one key that
@@ -26,7 +27,9 @@
 #include "mesh/etcd/request.h"
 #include "mesh/etcd/timer.h"
 
-enum { PAGE_KEYS = 1000, PAUSE_DOUBLINGS_MAX = 16 };
+/* For each page etcd counts all keys behind it, so few pages are cheap for it; what a page holds is
+ * in etcd's memory, and several times in ours, as a whole. */
+enum { PAGE_KEYS = 4096, PAGE_BYTES = 4 << 20, PAUSE_DOUBLINGS_MAX = 16 };
 
 #define PAGE_PAUSE_NS (500LL * NS_PER_MS)
 
@@ -379,6 +382,21 @@ next_range(struct etcd_mirror *mirror)
     page_ask(mirror);
 }
 
+/* Rule 5: what the next page may ask for, by what this one held. */
+static void
+page_resize(struct etcd_mirror *mirror, const struct etcd_response *page)
+{
+    size_t bytes = page->kv_count;
+    for (size_t i = 0; i < page->kv_count; i++)
+        bytes += page->kvs[i].key.bytes + page->kvs[i].value.bytes;
+    int64_t most = (int64_t)(PAGE_BYTES * page->kv_count / bytes);
+    if (most > mirror->options.page_keys)
+        most = mirror->options.page_keys;
+    mirror->page_keys += mirror->page_keys / 8 + 1;
+    if (mirror->page_keys > most)
+        mirror->page_keys = most > 0 ? most : 1;
+}
+
 static void
 page_take(struct etcd_mirror *mirror, const struct etcd_answer *answer)
 {
@@ -399,9 +417,7 @@ page_take(struct etcd_mirror *mirror, const struct etcd_answer *answer)
         next_range(mirror);
         return;
     }
-    mirror->page_keys += mirror->page_keys / 8 + 1;
-    if (mirror->page_keys > mirror->options.page_keys)
-        mirror->page_keys = mirror->options.page_keys;
+    page_resize(mirror, page);
     struct etcd_range rest =
         etcd_range_rest(&mirror->ranges[mirror->range_index], page->kvs[page->kv_count - 1].key);
     etcd_range_free(&mirror->rest);
