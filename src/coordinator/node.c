@@ -80,7 +80,7 @@ struct node {
     struct reloads reloads;
     struct loop_timer *publish_timer;
     struct loop_timer *drain_timer;
-    struct loop_timer *mesh_timer; /* until its registry is read */
+    struct loop_timer *mesh_timer; /* until its registry is read; until its lease is revoked */
 };
 
 /* ---- configuration ---- */
@@ -184,10 +184,27 @@ update_ready(struct node *node)
     }
 }
 
+/* Nothing is left that needs the loop: no pipeline, and no lease of this node's in etcd, for whose
+ * end the other nodes would wait. */
+static void
+end_loop_if_done(struct node *node)
+{
+    if (node->stopped_count < node->assembly.pipeline_count)
+        return;
+    if (mesh_node_is_leaving(node->mesh))
+        loop_timer_set(node->mesh_timer, MESH_LOOK_MS * (int64_t)NS_PER_MS);
+    else
+        loop_stop(node->loop);
+}
+
 static void
 on_mesh_look(void *context)
 {
-    update_ready(context);
+    struct node *node = context;
+    if (node->phase == PHASE_STOPPING)
+        end_loop_if_done(node);
+    else
+        update_ready(node);
 }
 
 static void
@@ -245,8 +262,8 @@ on_pipeline_stopped(void *context, struct pipeline *pipeline)
 {
     struct node *node = context;
     (void)pipeline;
-    if (++node->stopped_count == node->assembly.pipeline_count)
-        loop_stop(node->loop);
+    node->stopped_count++;
+    end_loop_if_done(node);
 }
 
 /* ---- stopping ---- */
@@ -270,8 +287,7 @@ stop_pipelines(struct node *node)
     mesh_node_stop(node->mesh);
     stop_directories(node);
     assembly_stop(&node->assembly);
-    if (node->assembly.pipeline_count == 0)
-        loop_stop(node->loop);
+    end_loop_if_done(node);
 }
 
 static void drain_pipelines(struct node *node);

@@ -144,6 +144,10 @@ the_first_leads(void **state)
     WAIT_UNTIL(nodes[0].seen.leadership == STORE_LEADS);
     assert_int_equal(nodes[1].seen.leadership, STORE_FOLLOWS);
     store_leave(nodes[0].seen.store);
+    assert_true(store_is_leaving(nodes[0].seen.store));
+    WAIT_UNTIL(!store_is_leaving(nodes[0].seen.store));
+    assert_value(done(do_get(etcd, PREFIX "leaderLatch/_b")), "_b");
+    assert_int_equal(done(do_get(etcd, PREFIX "instances/a"))->responses[0].kv_count, 0);
     WAIT_UNTIL(nodes[1].seen.leadership == STORE_LEADS);
     WAIT_UNTIL(nodes[0].seen.session == 0);
     WAIT_UNTIL(seen_value(&nodes[1].seen, STORE_INSTANCES, "a") == NULL);

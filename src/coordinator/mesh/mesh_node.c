@@ -712,6 +712,12 @@ mesh_node_stop(struct mesh_node *node)
         external_close(node->external);
 }
 
+bool
+mesh_node_is_leaving(const struct mesh_node *node)
+{
+    return node != NULL && node->store.store != NULL && store_is_leaving(node->store.store);
+}
+
 void
 mesh_node_end_peers(struct mesh_node *node)
 {

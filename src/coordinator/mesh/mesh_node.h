@@ -93,6 +93,8 @@ bool mesh_node_is_drained(const struct mesh_node *node);
 
 /* Calls that wait are answered, none is begun any more. Once more is harmless. */
 void mesh_node_stop(struct mesh_node *node);
+/* After that: the loop is still to be turned, for 2 s at most, or other nodes wait for a lease. */
+bool mesh_node_is_leaving(const struct mesh_node *node);
 /* Other nodes and management, when the front's queues have ended, and what was served has. */
 void mesh_node_end_peers(struct mesh_node *node);
 /* When every pipeline is gone. */

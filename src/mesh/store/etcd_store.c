@@ -412,6 +412,12 @@ store_leave_of(struct store *base)
                                        (struct etcd_reply){on_revoked, store, LEAVE_S * NS_PER_S});
 }
 
+static bool
+store_is_leaving_of(const struct store *base)
+{
+    return ((const struct etcd_store *)base)->leaving != NULL;
+}
+
 static void
 store_set_instance_of(struct store *base, const void *value, size_t value_bytes)
 {
@@ -465,9 +471,15 @@ store_close_of(struct store *base)
     free(store);
 }
 
+static struct record_span
+store_prefix_of(const struct store *base)
+{
+    return etcd_store_prefix((const struct etcd_store *)base);
+}
+
 static const struct store_kind etcd_kind = {
-    "etcd",       store_close_of,   store_set_instance_of, store_leave_of,
-    store_txn_of, store_session_of, store_revision_of,     store_leader_of,
+    "etcd",       store_close_of,   store_set_instance_of, store_leave_of,  store_is_leaving_of,
+    store_txn_of, store_session_of, store_revision_of,     store_leader_of, store_prefix_of,
 };
 
 /* ---- opening ---- */

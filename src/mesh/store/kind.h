@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "mesh/record/keys.h"
 #include "mesh/store/request.h"
 #include "mesh/store/store.h"
 
@@ -13,10 +14,12 @@ struct store_kind {
     void (*close)(struct store *store);
     void (*set_instance)(struct store *store, const void *value, size_t value_bytes);
     void (*leave)(struct store *store);
+    bool (*is_leaving)(const struct store *store);
     void (*txn)(struct store *store, struct request *request); /* which it then owns */
     uint64_t (*session)(const struct store *store);
     uint64_t (*revision)(const struct store *store);
     bool (*leader)(const struct store *store, char id[STORE_ID_BYTES_MAX + 1]);
+    struct record_span (*prefix)(const struct store *store); /* of all keys */
 };
 
 struct store {

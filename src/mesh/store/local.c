@@ -411,6 +411,14 @@ local_leave(struct store *store)
     wake(local);
 }
 
+/* Nobody else waits for its record to go. */
+static bool
+local_is_leaving(const struct store *store)
+{
+    (void)store;
+    return false;
+}
+
 static void
 local_txn(struct store *store, struct request *request)
 {
@@ -439,14 +447,21 @@ local_leader(const struct store *store, char id[STORE_ID_BYTES_MAX + 1])
     return ((const struct local *)store)->session != 0;
 }
 
+static struct record_span
+local_prefix(const struct store *store)
+{
+    (void)store;
+    return (struct record_span){"", 0};
+}
+
 static const struct store_kind memory_kind = {
-    "memory",  local_close,   local_set_instance, local_leave,
-    local_txn, local_session, local_revision,     local_leader,
+    "memory",  local_close,   local_set_instance, local_leave,  local_is_leaving,
+    local_txn, local_session, local_revision,     local_leader, local_prefix,
 };
 
 static const struct store_kind file_kind = {
-    "file",    local_close,   local_set_instance, local_leave,
-    local_txn, local_session, local_revision,     local_leader,
+    "file",    local_close,   local_set_instance, local_leave,  local_is_leaving,
+    local_txn, local_session, local_revision,     local_leader, local_prefix,
 };
 
 /* ---- opening ---- */

@@ -49,6 +49,12 @@ store_leave(struct store *store)
     store->kind->leave(store);
 }
 
+bool
+store_is_leaving(const struct store *store)
+{
+    return store->kind->is_leaving(store);
+}
+
 enum status
 store_txn(struct store *store, const struct store_txn *txn, struct store_reply reply,
           struct error *error)
@@ -58,6 +64,12 @@ store_txn(struct store *store, const struct store_txn *txn, struct store_reply r
         return error->status;
     store->kind->txn(store, request);
     return STATUS_OK;
+}
+
+void
+store_key_put(const struct store *store, enum store_table table, const char *id, struct bytes *to)
+{
+    record_key_put(to, store->kind->prefix(store), (enum record_area)table, record_text(id));
 }
 
 const char *

@@ -24,6 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 
 struct event_base; /* libevent's */
@@ -121,6 +122,8 @@ void store_set_instance(struct store *store, const void *value, size_t value_byt
 /* Ends the session and does not seek another one until store_set_instance. The record is deleted;
  * on_session(0) comes when that is certain, or given up. */
 void store_leave(struct store *store);
+/* It is neither certain yet nor given up (after 2 s): the base is to be turned on. */
+bool store_is_leaving(const struct store *store);
 
 /* ---- transactions ---- */
 
@@ -165,6 +168,9 @@ enum status store_txn(struct store *store, const struct store_txn *txn, struct s
 
 /* ---- looking at it ---- */
 
+/* Appends the key that a record stands under; without an etcd, its end. */
+void store_key_put(const struct store *store, enum store_table table, const char *id,
+                   struct bytes *to);
 /* "memory", "file", "etcd". */
 const char *store_kind(const struct store *store);
 /* 0: none. */
