@@ -135,19 +135,26 @@ test_addresses(void **state)
     static const struct {
         const char *listen, *address;
         int port;
-        const char *told; /* NULL: refused */
+        const char *told;  /* NULL: refused */
+        const char *store; /* NULL: memory */
     } cases[] = {
-        {"port:8080", "10.1.2.3", 8080, "10.1.2.3:8080"},
-        {"port:0", "10.1.2.3", 41234, "10.1.2.3:41234"},
-        {"port:8080", "pod.svc:99", 8080, "pod.svc:99"},
-        {"port:8080", "fe80::1", 8080, "[fe80::1]:8080"},
-        {"port:8080", "[fe80::1]:7", 8080, "[fe80::1]:7"},
-        {"port:8080", "[fe80::1]", 8080, "[fe80::1]:8080"},
-        {"127.0.0.1:0", NULL, 41234, "127.0.0.1:41234"},
-        {"[::1]:8080", NULL, 8080, "[::1]:8080"},
-        {"unix:/x", NULL, 0, NULL},
-        {"unix:/x", "a", 0, NULL},
-        {"unix:/x", "a:1", 0, "a:1"},
+        {"port:8080", "10.1.2.3", 8080, "10.1.2.3:8080", NULL},
+        {"port:0", "10.1.2.3", 41234, "10.1.2.3:41234", NULL},
+        {"port:8080", "pod.svc:99", 8080, "pod.svc:99", NULL},
+        {"port:8080", "fe80::1", 8080, "[fe80::1]:8080", NULL},
+        {"port:8080", "[fe80::1]:7", 8080, "[fe80::1]:7", NULL},
+        {"port:8080", "[fe80::1]", 8080, "[fe80::1]:8080", NULL},
+        {"127.0.0.1:0", NULL, 41234, "127.0.0.1:41234", NULL},
+        {"[::1]:8080", NULL, 8080, "[::1]:8080", NULL},
+        {"127.0.0.1:0", NULL, 9, "127.0.0.1:9", "http://localhost:1,http://[::1]:2;rootPrefix=/x"},
+        {"127.0.1.1:0", NULL, 9, NULL, "http://192.0.2.1:2379"},
+        {"[::1]:0", NULL, 9, NULL, "http://127.0.0.1:1,https://192.0.2.1:2379"},
+        {"localhost:0", NULL, 9, NULL, "192.0.2.1"},
+        {"192.0.2.2:0", NULL, 9, "192.0.2.2:9", "192.0.2.1:2379"},
+        {"port:0", "127.0.0.1", 9, "127.0.0.1:9", "http://192.0.2.1:2379"},
+        {"unix:/x", NULL, 0, NULL, NULL},
+        {"unix:/x", "a", 0, NULL, NULL},
+        {"unix:/x", "a:1", 0, "a:1", NULL},
     };
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
         char told[MESH_ADDRESS_BYTES] = "";
@@ -155,6 +162,8 @@ test_addresses(void **state)
         const struct config_mesh config = {
             .peers = {.items = {(char *)(uintptr_t)cases[i].listen}, .count = 1},
             .address = (char *)(uintptr_t)cases[i].address,
+            .store_kind = cases[i].store != NULL ? CONFIG_STORE_ENDPOINTS : CONFIG_STORE_MEMORY,
+            .store_place = (char *)(uintptr_t)cases[i].store,
         };
         enum status status = mesh_address_find(&config, cases[i].port, told, &error);
         if (cases[i].told == NULL) {

@@ -247,8 +247,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Addresses for other nodes of the mesh. Only with etcd."},
 [KEY_MESH_ADDRESS] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "address", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.address),
-    "HOST or HOST:PORT under which other nodes reach the first of `peers`. Left out: the address "
-    "that this host's name has."},
+    "HOST or HOST:PORT under which other nodes reach the first of `peers`. Left out: the host "
+    "there, or the address that this host's name has; refused if it is a loopback address and "
+    "etcd is not."},
 [KEY_MESH_TLS] = {WHERE_MESH, CONFIG_TLS, OPTIONAL, "tls", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
     "Nodes call each other over TLS, both sides with certificates. The same at all nodes of the "

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/mesh/mesh_address.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "coordinator/mesh/mesh_store.h"
 #include "mesh/edge/peers.h"
 
 /* An address with colons in it stands in brackets before a port. */
@@ -30,26 +33,111 @@ has_port(const char *given)
     return given[0] == '[' ? colon[-1] == ']' : strchr(given, ':') == colon;
 }
 
+static bool
+is_loopback(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)address;
+        return ntohl(in->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    }
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)address;
+    bool is_mapped = IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr);
+    return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr) ||
+           (is_mapped && in6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET);
+}
+
+/* The host's first address that other machines could call, or else its first; numeric. Debian has
+ * the machine's own name stand for 127.0.1.1. Returns what getaddrinfo does. */
+static int
+resolve(const char *name, char host[NI_MAXHOST], bool *only_loopback)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    int failed = getaddrinfo(name, NULL, &hints, &found);
+    const struct addrinfo *best = found;
+    while (best != NULL && is_loopback(best->ai_addr))
+        best = best->ai_next;
+    *only_loopback = failed == 0 && best == NULL;
+    if (best == NULL)
+        best = found;
+    if (failed == 0)
+        failed =
+            getnameinfo(best->ai_addr, best->ai_addrlen, host, NI_MAXHOST, NULL, 0, NI_NUMERICHOST);
+    if (found != NULL)
+        freeaddrinfo(found);
+    return failed;
+}
+
 /* What the host's own name means. */
 static enum status
 host_address(char host[NI_MAXHOST], struct error *error)
 {
     char name[256] = "";
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    struct addrinfo *found = NULL;
+    bool only_loopback;
     (void)gethostname(name, sizeof(name) - 1);
-    int failed = getaddrinfo(name, NULL, &hints, &found);
-    if (failed == 0)
-        failed = getnameinfo(found->ai_addr, found->ai_addrlen, host, NI_MAXHOST, NULL, 0,
-                             NI_NUMERICHOST);
-    if (found != NULL)
-        freeaddrinfo(found);
+    int failed = resolve(name, host, &only_loopback);
     if (failed != 0)
         return error_set(error, STATUS_FAILED_PRECONDITION,
                          "mesh: the host's name \"%s\" has no address (%s): set `address` to what "
                          "other nodes reach this one by",
                          name, gai_strerror(failed));
     return STATUS_OK;
+}
+
+/* Of "http://host:port", "https://[::1]:port/": without brackets. */
+static void
+endpoint_host(const char *endpoint, char host[NI_MAXHOST])
+{
+    const char *from = strstr(endpoint, "://");
+    from = from == NULL ? endpoint : from + 3;
+    bool bracket = from[0] == '[';
+    from += bracket;
+    snprintf(host, NI_MAXHOST, "%.*s", (int)strcspn(from, bracket ? "]" : ":/"), from);
+}
+
+/* Of a host as it stands in an address, with brackets or without. */
+static bool
+host_is_local(const char *host)
+{
+    char bare[NI_MAXHOST];
+    char numeric[NI_MAXHOST];
+    bool only_loopback;
+    host += host[0] == '[';
+    snprintf(bare, sizeof(bare), "%.*s", (int)strcspn(host, "]"), host);
+    return resolve(bare, numeric, &only_loopback) == 0 && only_loopback;
+}
+
+/* A loopback address is right where all nodes are on one machine, which is so if their etcd can be
+ * reached there alone. */
+static enum status
+check_reach(const char *host, const struct etcd_place *place, struct error *error)
+{
+    if (!host_is_local(host))
+        return STATUS_OK;
+    for (uint32_t i = 0; i < place->endpoint_count; i++) {
+        char etcd[NI_MAXHOST];
+        endpoint_host(place->endpoints[i], etcd);
+        if (!host_is_local(etcd))
+            return error_set(error, STATUS_FAILED_PRECONDITION,
+                             "mesh: this node would tell others to call %s, which is another "
+                             "machine to each of them, and etcd (%s) is not on this machine alone: "
+                             "set `address` to what other nodes reach this one by",
+                             host, place->endpoints[i]);
+    }
+    return STATUS_OK;
+}
+
+static enum status
+check_host(const struct config_mesh *config, const char *host, struct error *error)
+{
+    struct etcd_place place;
+    enum status status = mesh_store_place(config, &place, error);
+    if (status == STATUS_OK)
+        status = check_reach(host, &place, error);
+    else
+        error_prefix(error, "mesh: store");
+    etcd_place_fini(&place);
+    return status;
 }
 
 enum status
@@ -80,7 +168,7 @@ mesh_address_find(const struct config_mesh *config, int port, char address[MESH_
     else if (host_address(host, error) != STATUS_OK)
         return error->status;
     put(address, before, host, port);
-    return STATUS_OK;
+    return check_host(config, host, error);
 }
 
 int64_t

@@ -16,7 +16,7 @@ enum { MESH_ADDRESS_BYTES = NI_MAXHOST + 16 };
 
 /* "host:port", the first of `peers`, which is bound to `port` (0: a unix socket), with PEERS_TLS
  * before it if there is TLS between the nodes. FAILED_PRECONDITION: no address is found that
- * another machine could call; the text says what to set. */
+ * another machine could call, and etcd is not on loopback, too; the text says what to set. */
 enum status mesh_address_find(const struct config_mesh *config, int port,
                               char address[MESH_ADDRESS_BYTES], struct error *error) WARN_UNUSED;
 

@@ -45,14 +45,25 @@ open_there(const struct config_mesh *config, struct loop *loop, const struct sto
     return status;
 }
 
+enum status
+mesh_store_place(const struct config_mesh *config, struct etcd_place *place, struct error *error)
+{
+    switch (config->store_kind) {
+    case CONFIG_STORE_ENDPOINTS: return etcd_place_parse(config->store_place, place, error);
+    case CONFIG_STORE_ETCD_FILE: return etcd_place_load(config->store_place, place, error);
+    case CONFIG_STORE_MEMORY:
+    case CONFIG_STORE_FILE: break;
+    }
+    *place = (struct etcd_place){0};
+    return STATUS_OK;
+}
+
 static enum status
 open_etcd(const struct config_mesh *config, struct loop *loop, const struct store_options *options,
           uint64_t seed, struct mesh_store *store, struct error *error)
 {
     struct etcd_place place;
-    enum status status = config->store_kind == CONFIG_STORE_ETCD_FILE
-                             ? etcd_place_load(config->store_place, &place, error)
-                             : etcd_place_parse(config->store_place, &place, error);
+    enum status status = mesh_store_place(config, &place, error);
     if (status == STATUS_OK)
         status = open_there(config, loop, options, &place, seed, store, error);
     etcd_place_fini(&place);

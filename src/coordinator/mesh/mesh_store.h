@@ -47,5 +47,8 @@ enum status etcd_place_parse(const char *text, struct etcd_place *place,
 /* The JSON file that KServe's deployments mount. */
 enum status etcd_place_load(const char *path, struct etcd_place *place,
                             struct error *error) WARN_UNUSED;
+/* That of the configuration; without endpoints, if the store is not in etcd. */
+enum status mesh_store_place(const struct config_mesh *config, struct etcd_place *place,
+                             struct error *error) WARN_UNUSED;
 /* After any result. */
 void etcd_place_fini(struct etcd_place *place);
