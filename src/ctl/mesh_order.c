@@ -50,6 +50,21 @@ end_model(const struct mesh_settings *settings, Mmesh__ModelStatusInfo *info, bo
     return STATUS_OK;
 }
 
+/* Nobody has asked for a load: that the model is not loaded is how it should be. */
+static enum status
+end_registered(const struct mesh_settings *settings, Mmesh__ModelStatusInfo *info, bool *good,
+               struct error *error)
+{
+    bool not_loaded = info->status == MMESH__MODEL_STATUS_INFO__MODEL_STATUS__NOT_LOADED;
+    printf("%s is registered%s\n", settings->words[0],
+           not_loaded ? ": its first call loads it" : "");
+    if (!not_loaded)
+        return end_model(settings, info, good, error);
+    *good = true;
+    mmesh__model_status_info__free_unpacked(info, NULL);
+    return STATUS_OK;
+}
+
 static enum status
 end_vmodel(const struct mesh_settings *settings, Mmesh__VModelStatusInfo *info, bool *good,
            struct error *error)
@@ -62,17 +77,17 @@ end_vmodel(const struct mesh_settings *settings, Mmesh__VModelStatusInfo *info, 
     return STATUS_OK;
 }
 
-/* The answer says nothing; `what` is what has been done. */
+/* The answer says nothing; `what` and `done` are what is so now, in JSON and for people. */
 static enum status
-end_nothing(const struct mesh_settings *settings, void *answer, const char *what, bool *good,
-            struct error *error)
+end_nothing(const struct mesh_settings *settings, void *answer, const char *what, const char *done,
+            bool *good, struct error *error)
 {
     if (answer == NULL)
         return error->status;
     protobuf_c_message_free_unpacked(answer, NULL);
     *good = true;
     if (!settings->json) {
-        printf("%s is %s\n", settings->words[0], what);
+        printf("%s %s\n", settings->words[0], done);
         return STATUS_OK;
     }
     struct json json;
@@ -105,10 +120,11 @@ mesh_order_register(const struct mesh_settings *settings, struct client *client,
     request.modelinfo = &info;
     request.loadnow = settings->load || settings->wait;
     request.sync = settings->wait;
-    return end_model(settings,
-                     ask(settings, client, "registerModel", &request.base,
-                         &mmesh__model_status_info__descriptor, error),
-                     good, error);
+    Mmesh__ModelStatusInfo *status = ask(settings, client, "registerModel", &request.base,
+                                         &mmesh__model_status_info__descriptor, error);
+    if (status == NULL || settings->json || request.loadnow)
+        return end_model(settings, status, good, error);
+    return end_registered(settings, status, good, error);
 }
 
 enum status
@@ -120,7 +136,7 @@ mesh_order_unregister(const struct mesh_settings *settings, struct client *clien
     return end_nothing(settings,
                        ask(settings, client, "unregisterModel", &request.base,
                            &mmesh__unregister_model_response__descriptor, error),
-                       "not registered", good, error);
+                       "not registered", "is unregistered", good, error);
 }
 
 enum status
@@ -181,7 +197,7 @@ mesh_order_delete_vmodel(const struct mesh_settings *settings, struct client *cl
     return end_nothing(settings,
                        ask(settings, client, "deleteVModel", &request.base,
                            &mmesh__delete_vmodel_response__descriptor, error),
-                       "no vmodel", good, error);
+                       "no vmodel", "is deleted", good, error);
 }
 
 enum status

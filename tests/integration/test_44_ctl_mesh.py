@@ -50,8 +50,8 @@ class Case(unittest.TestCase):
 class TestModels(Case):
     def test_the_life_of_a_model(self):
         self.assertEqual(self.mesh("status", "one", code=NEGATIVE).out, "one: NOT_FOUND\n")
-        self.assertEqual(self.register("one").out, "one: NOT_LOADED\n")
-        self.assertEqual(self.register("one").out, "one: NOT_LOADED\n")
+        self.assertEqual(self.register("one").out, "one is registered: its first call loads it\n")
+        self.assertEqual(self.register("one").out, "one is registered: its first call loads it\n")
         told = self.register("one", path="folder", code=NEGATIVE).err
         self.assertIn("ALREADY_EXISTS: Model already exists with different attribute values", told)
         self.assertRegex(self.mesh("load", "one", "--wait").out,
@@ -62,7 +62,7 @@ class TestModels(Case):
         copy, = row["copies"]
         self.assertEqual((copy["node"], copy["status"]), ("the-node", "LOADED"))
         self.assertGreater(copy["since_ms"], 1_600_000_000_000)
-        self.assertEqual(self.mesh("unregister", "one").out, "one is not registered\n")
+        self.assertEqual(self.mesh("unregister", "one").out, "one is unregistered\n")
         self.assertEqual(self.mesh("unregister", "one", "--json").json,
                          {"id": "one", "done": "not registered"})
         self.mesh("status", "one", code=NEGATIVE)
@@ -108,7 +108,7 @@ class TestVModels(Case):
                          ("v2", "LOADED"))
         self.assertIn("FAILED_PRECONDITION: Model v2 has referents",
                       self.mesh("unregister", "v2", code=NEGATIVE).err)
-        self.assertEqual(self.mesh("delete-vmodel", "v", "--owner", "me").out, "v is no vmodel\n")
+        self.assertEqual(self.mesh("delete-vmodel", "v", "--owner", "me").out, "v is deleted\n")
         self.mesh("unregister", "v2")
 
     def test_what_is_asked_for_goes_with_it(self):

@@ -123,6 +123,8 @@ test_file(void **state)
     }
     assert_int_equal(etcd_place_load("/nowhere/etcd.json", &place, &error),
                      STATUS_INVALID_ARGUMENT);
+    assert_string_equal(error.text,
+                        "/nowhere/etcd.json: it cannot be opened: No such file or directory");
     etcd_place_fini(&place);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where etcd is, from a line of text or from a file of JSON (KV_STORE of KServe's deployments). */
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,8 +170,12 @@ etcd_place_load(const char *path, struct etcd_place *place, struct error *error)
     *place = (struct etcd_place){0};
     json_error_t why;
     json_t *file = json_load_file(path, 0, &why);
+    int failure = errno;
     enum status status;
-    if (file == NULL)
+    if (file == NULL && json_error_code(&why) == json_error_cannot_open_file)
+        status =
+            error_set(error, STATUS_INVALID_ARGUMENT, "it cannot be opened: %s", strerror(failure));
+    else if (file == NULL)
         status = error_set(error, STATUS_INVALID_ARGUMENT, "line %d: %s", why.line, why.text);
     else if (!json_is_object(file))
         status = error_set(error, STATUS_INVALID_ARGUMENT, "it is no JSON object");
