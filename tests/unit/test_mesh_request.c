@@ -155,8 +155,23 @@ test_missing(void **state)
     blob = (struct blob){0};
     blob_field_text(&blob, 1, "v");
     blob_field_text(&blob, 2, "m");
-    blob_field_bytes(&blob, 4, "", 0);
+    blob_field_bytes(&blob, 4, "\x12\1p", 3);
     refuse(blob, MESH_SET_VMODEL, "Must provide non-empty model type string");
+}
+
+static void
+test_empty_info_is_none(void **state)
+{
+    (void)state;
+    struct mesh_request request;
+    struct error error = ERROR_NONE;
+    struct blob blob = {0};
+    blob_field_text(&blob, 1, "v");
+    blob_field_text(&blob, 2, "m");
+    blob_field_bytes(&blob, 4, "", 0);
+    assert_int_equal(read_blob(&blob, MESH_SET_VMODEL, NULL, &request, &error), STATUS_OK);
+    assert_null(request.order.type);
+    mesh_request_fini(&request);
 }
 
 static void
@@ -262,10 +277,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fields),       cmocka_unit_test(test_several_times),
-        cmocka_unit_test(test_missing),      cmocka_unit_test(test_too_long),
-        cmocka_unit_test(test_no_text),      cmocka_unit_test(test_wire_types),
-        cmocka_unit_test(test_cut_anywhere), cmocka_unit_test(test_random),
+        cmocka_unit_test(test_fields),     cmocka_unit_test(test_several_times),
+        cmocka_unit_test(test_missing),    cmocka_unit_test(test_empty_info_is_none),
+        cmocka_unit_test(test_too_long),   cmocka_unit_test(test_no_text),
+        cmocka_unit_test(test_wire_types), cmocka_unit_test(test_cut_anywhere),
+        cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,6 +158,13 @@ pack_reply(const struct mesh_order *order, const struct driver_reply *reply, voi
 
 /* ---- refusals ---- */
 
+/* ModelMesh looks at this before it looks whether the vmodel has to be there. */
+static bool
+expects_another(const struct mesh_order *order)
+{
+    return order->expected != NULL && strcmp(order->expected, loose(order->model)) != 0;
+}
+
 static enum status
 refuse_vmodel(const struct mesh_order *order, const struct driver_reply *reply, struct error *error)
 {
@@ -165,7 +172,7 @@ refuse_vmodel(const struct mesh_order *order, const struct driver_reply *reply, 
     const struct mesh_vmodel_status *there = &reply->vmodel;
     switch (reply->outcome) {
     case MESH_OUTCOME_NO_VMODEL:
-        if (order->update_only)
+        if (!expects_another(order))
             return error_set(error, STATUS_NOT_FOUND, "vmodel %.200s not found", vmodel);
         return error_set(error, STATUS_FAILED_PRECONDITION, "vmodel %.200s not found", vmodel);
     case MESH_OUTCOME_OTHER_OWNER:

@@ -97,9 +97,7 @@ read_field(struct reader *reader, const struct slot *slot, struct wire_field *fi
     case SLOT_TIME:
         *(int64_t *)at = field->value < INT64_MAX ? (int64_t)field->value : INT64_MAX;
         return STATUS_OK;
-    case SLOT_INFO:
-        reader->request->has_info = true;
-        return read_fields(reader, field->data, info_slots, error);
+    case SLOT_INFO: return read_fields(reader, field->data, info_slots, error);
     }
     UNREACHABLE();
 }
@@ -160,6 +158,8 @@ check(const struct mesh_request *request, struct error *error)
 {
     const struct mesh_order *order = &request->order;
     bool sets = order->kind == MESH_SET_VMODEL;
+    /* To ModelMesh an empty modelInfo is none. */
+    bool has_info = order->type != NULL || order->path != NULL || order->key != NULL;
     enum status status;
     if (is_of_vmodel(order->kind))
         status = check_id("vModelId", order->vmodel, "Must provide vModelId", error);
@@ -167,9 +167,9 @@ check(const struct mesh_request *request, struct error *error)
         status = check_id("modelId", order->model, "must provide non-empty modelId", error);
     if (status == STATUS_OK && sets)
         status = check_target(order, error);
-    if (status == STATUS_OK && (order->kind == MESH_REGISTER || request->has_info))
-        status = check_id("model type", order->type, "Must provide non-empty model type string",
-                          error);
+    if (status == STATUS_OK && (order->kind == MESH_REGISTER || has_info))
+        status =
+            check_id("model type", order->type, "Must provide non-empty model type string", error);
     if (status == STATUS_OK)
         status = check_length("model path", order->path, MESH_REQUEST_PATH_BYTES_MAX, error);
     if (status == STATUS_OK)

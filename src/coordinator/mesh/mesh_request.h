@@ -17,7 +17,6 @@ enum {
 struct mesh_request {
     struct mesh_order order; /* its texts are in `texts`, or NULL: not given, or empty */
     char *texts;             /* NULL: nothing to be freed */
-    bool has_info;           /* SET_VMODEL: modelInfo was given, be it empty */
 };
 
 /* INVALID_ARGUMENT: no such message, no UTF-8, too long, or what `kind` needs is missing. `owner`
