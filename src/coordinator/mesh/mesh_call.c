@@ -182,7 +182,8 @@ on_serve(struct driver_call *driver, const struct driver_attempt *attempt, struc
     return begun;
 }
 
-/* What this node's own pipeline or runtime has said is worth more than that nobody could. */
+/* What a pipeline or runtime has said, here or at another node, is worth more than that nobody
+ * could. */
 static void
 on_answer(struct driver_call *driver, const struct driver_answer *answer)
 {
@@ -215,15 +216,13 @@ give_back(const struct rpc_answer *answer)
             answer->pieces[i].release(answer->pieces[i].release_context);
 }
 
-/* In the words that clients know, INTERNAL and not UNAVAILABLE: nobody else could serve it. Whoever
- * has the try may write the refusal: the driver has not been told of its end. */
+/* Whoever has the try may write the refusal: the driver has not been told of its end. */
 static void
 keep_refusal(struct mesh_call *call, const struct driver_end *end)
 {
     if (end->said == NULL)
         return;
-    (void)error_set(&call->refusal.error, STATUS_INTERNAL, "ModelRuntime UNAVAILABLE: %s",
-                    end->said);
+    (void)error_set(&call->refusal.error, end->said_status, "%s", end->said);
     call->refusal.retry_ms = 0;
     call->was_refused = true;
 }

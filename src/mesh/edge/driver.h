@@ -65,7 +65,11 @@ struct driver_end {
     bool is_answered; /* of another end: so it is all the same, as the try may not be repeated */
     bool vanished;    /* served here: the runtime does not know the model */
     uint64_t took_us; /* served here: by the runtime; 0: not measured */
-    const char *said; /* served here, UNREACHABLE: by it; for on_ended alone */
+    /* Not OK: what the runtime said, or the other node, and the status that a caller is told it
+     * with if nobody else can serve it; UNAVAILABLE: the store of all nodes takes no writes. Until
+     * driver_try_ended has returned; NULL: nothing. */
+    const char *said;
+    enum status said_status;
     const struct driver_figures *figures; /* forwarded: of who answered; NULL: none came */
     const char *instance;                 /* whose figures they are */
 };
@@ -85,6 +89,7 @@ struct driver_answer {
     const char *text;              /* for people; NULL: none */
     struct driver_figures figures; /* this node's, for a peer's reply */
     uint32_t pool;                 /* that the model belongs to, if that is known; else 0 */
+    bool store_refuses;            /* UNAVAILABLE: it takes no writes, whichever node asks it */
 };
 
 /* What becomes of a call, by its owner. UNDER THE LOCK, on any thread. */

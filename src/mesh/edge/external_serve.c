@@ -112,8 +112,12 @@ external_on_end(void *context, const struct rpc_client_end *ended)
         .trailers = ended->trailers,
         .trailer_count = ended->trailer_count,
     };
-    if (end.end == MESH_END_UNREACHABLE)
-        end.said = text;
+    char said[TEXT_BYTES_MAX + 32];
+    if (end.end == MESH_END_UNREACHABLE) { /* INTERNAL: nobody else could serve it */
+        snprintf(said, sizeof(said), "ModelRuntime UNAVAILABLE: %s", text);
+        end.said = said;
+        end.said_status = STATUS_INTERNAL;
+    }
     if (ended->message != NULL) {
         kept = rpc_message_keep(ended->message);
         piece = rpc_kept_piece(kept);

@@ -21,6 +21,8 @@ struct incoming {
     bool is_called;
     bool is_cancelled;
     bool is_over;
+    char *said; /* by the runtime in a try that failed; NULL: nothing */
+    enum status said_status;
     uint64_t held; /* counted by the session: its message and its memory */
     struct gathered first;
     /* If request.flow is not NULL; the server's thread's: */

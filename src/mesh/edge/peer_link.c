@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mesh/edge/peer_link.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,6 +51,12 @@ deliver(const struct link *link, const struct slot *slot, const struct peer_answ
         .trailers = told->trailing,
         .trailer_count = told->trailing_count,
     };
+    char said[PEER_TEXT_BYTES_MAX + 1];
+    if (end.end != MESH_END_OK && told->status != STATUS_OK && told->text.bytes > 0) {
+        snprintf(said, sizeof(said), "%.*s", (int)told->text.bytes, (const char *)told->text.data);
+        end.said = said;
+        end.said_status = told->status;
+    }
     try_end(slot->request, slot->attempt, &end, end.end == MESH_END_OK ? &answer : NULL);
 }
 

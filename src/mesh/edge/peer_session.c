@@ -46,6 +46,7 @@ incoming_release(struct incoming *incoming)
     pthread_mutex_unlock(&session->lock);
     if (left > 0)
         return;
+    free(incoming->said);
     gathered_release(&incoming->first);
     gathered_release(&incoming->more);
     if (incoming->request.flow != NULL)
@@ -159,6 +160,22 @@ answer(struct incoming *incoming, struct peer_frame *frame, const struct rpc_pie
     return was_there;
 }
 
+/* Why the call could not be served here. With a status: who has it is to tell its caller so, unless
+ * another node serves it. */
+static void
+frame_of_refusal(struct peer_answer *told, const struct incoming *incoming,
+                 const struct driver_answer *given)
+{
+    bool by_runtime = incoming->said != NULL && !given->store_refuses;
+    const char *text = by_runtime ? incoming->said : given->text;
+    size_t bytes = text == NULL ? 0 : strlen(text);
+    told->end = given->end;
+    told->status = by_runtime             ? incoming->said_status
+                   : given->store_refuses ? STATUS_UNAVAILABLE
+                                          : STATUS_OK;
+    told->text = (struct rpc_span){text, bytes < PEER_TEXT_BYTES_MAX ? bytes : PEER_TEXT_BYTES_MAX};
+}
+
 /* driver_call_type: no runtime has answered. Under the driver's lock. */
 static void
 on_answer(struct driver_call *call, const struct driver_answer *given)
@@ -166,11 +183,7 @@ on_answer(struct driver_call *call, const struct driver_answer *given)
     struct incoming *incoming = (struct incoming *)call; /* its first member */
     struct session *session = incoming->session;
     struct peer_frame frame;
-    size_t bytes = given->text == NULL ? 0 : strlen(given->text);
-    frame.answer.end = given->end;
-    frame.answer.status = STATUS_OK;
-    frame.answer.text =
-        (struct rpc_span){given->text, bytes < PEER_TEXT_BYTES_MAX ? bytes : PEER_TEXT_BYTES_MAX};
+    frame_of_refusal(&frame.answer, incoming, given);
     frame.answer.has_message = false;
     frame.answer.initial_count = frame.answer.trailing_count = 0;
     frame.answer.has_figures = true;
@@ -219,6 +232,16 @@ incoming_of(struct peer_request *request)
     return (struct incoming *)((char *)request - offsetof(struct incoming, request));
 }
 
+/* Whoever has the try may: the driver has not been told of its end. */
+static void
+keep_said(struct incoming *incoming, const struct driver_end *end)
+{
+    free(incoming->said);
+    incoming->said = strdup(end->said);
+    CHECK(incoming->said != NULL);
+    incoming->said_status = end->said_status;
+}
+
 static void
 on_ended(struct peer_request *request, uint32_t number, const struct driver_end *ended,
          const struct rpc_answer *given)
@@ -232,6 +255,8 @@ on_ended(struct peer_request *request, uint32_t number, const struct driver_end 
     bool is_last = driver_end_is_last(end);
     if (is_last)
         pass_back(incoming, as_told.answer);
+    else if (end->said != NULL)
+        keep_said(incoming, end);
     driver_try_ended(driver, &incoming->call, number, end);
     pthread_mutex_lock(&session->lock);
     // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): references are counted
@@ -350,6 +375,7 @@ incoming_create(struct session *session, uint32_t head_bytes)
     incoming->session = session;
     incoming->references = 1; /* the table's */
     incoming->is_called = incoming->is_cancelled = incoming->is_over = false;
+    incoming->said = NULL;
     incoming->first = incoming->more = (struct gathered){.pieces = NULL};
     incoming->is_gathering = incoming->is_last = false;
     incoming->in = incoming->credit = incoming->out = 0;
