@@ -54,6 +54,7 @@ node_json(struct json *json, const struct mesh_row *row)
     json_field_bool(json, "leads", (flags & CONTROL_NODE_LEADS) != 0);
     json_field_bool(json, "drains", (flags & CONTROL_NODE_DRAINS) != 0);
     json_field_bool(json, "full", (flags & CONTROL_NODE_FULL) != 0);
+    json_field_bool(json, "store_full", (flags & CONTROL_NODE_STORE_FULL) != 0);
 }
 
 static void
@@ -161,10 +162,11 @@ add_bytes(struct table *table, uint64_t bytes)
 static void
 add_flags(struct table *table, uint64_t flags)
 {
-    table_add(table, "%s%s%s%s", (flags & CONTROL_NODE_SELF) != 0 ? "this one " : "",
+    table_add(table, "%s%s%s%s%s", (flags & CONTROL_NODE_SELF) != 0 ? "this one " : "",
               (flags & CONTROL_NODE_LEADS) != 0 ? "leads " : "",
               (flags & CONTROL_NODE_DRAINS) != 0 ? "drains " : "",
-              (flags & CONTROL_NODE_FULL) != 0 ? "full" : "");
+              (flags & CONTROL_NODE_FULL) != 0 ? "full " : "",
+              (flags & CONTROL_NODE_STORE_FULL) != 0 ? "etcd-full" : "");
 }
 
 static void

@@ -491,6 +491,12 @@ target_print(const struct look *look, const struct settings *settings)
     putchar('\n');
 }
 
+static bool
+registry_is_full(const struct look *look)
+{
+    return snapshot_value(&look->snapshot.scopes[0], NODE_MESH_STORE_FULL) != 0;
+}
+
 static void
 look_print(const struct look *look, const struct settings *settings)
 {
@@ -500,6 +506,8 @@ look_print(const struct look *look, const struct settings *settings)
     if (look->snapshot.scopes != NULL) {
         fputs("node   ", stdout);
         report_node_line(&look->snapshot, stdout);
+        if (registry_is_full(look))
+            puts("mesh   etcd refuses writes, it has no space: free it (docs/operating.md)");
     }
     if (look->path != NULL)
         printf("file   %s\n",
@@ -554,6 +562,8 @@ node_json(const struct look *look, struct json *json)
         json_field_string(json, "error", look->file_error.text);
     else
         report_node_json(&look->snapshot, json);
+    if (look->snapshot.scopes != NULL)
+        json_field_bool(json, "registry_full", registry_is_full(look));
     json_object_end(json);
 }
 

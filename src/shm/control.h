@@ -128,6 +128,7 @@ enum control_node_flags {
     CONTROL_NODE_LEADS = 1u << 1,
     CONTROL_NODE_DRAINS = 1u << 2,
     CONTROL_NODE_FULL = 1u << 3,
+    CONTROL_NODE_STORE_FULL = 1u << 4, /* of the node that is asked: its etcd refuses writes */
 };
 enum control_node_text {
     CONTROL_NODE_ID,

@@ -245,6 +245,7 @@ database_is_full(void **state)
     cluster_start(&small, 1);
     struct etcd *client =
         rig_client(&small, (struct etcd_options){.call_timeout_ns = 60 * NS_PER_S});
+    assert_false(etcd_is_full(client));
     char *value = calloc(1, FULL_VALUE_BYTES);
     assert_non_null(value);
     size_t refused = 0;
@@ -269,6 +270,11 @@ database_is_full(void **state)
     }
     assert_true(refused > 0);
     print_message("refused: %zu; of these carried out: %zu\n", refused, carried_out);
+    assert_true(do_put(client, "full/more", "1")->is_full);
+    assert_true(etcd_figures(client)->full > refused);
+    done(do_delete(client, "full/0/0")); /* this and reads work on, and prove nothing */
+    done(do_get(client, "full/0/0"));
+    assert_true(etcd_is_full(client));
     free(value);
     etcd_destroy(client);
     cluster_stop(&small);

@@ -17,10 +17,11 @@ from shoal_registry import Registrar
 
 class Etcd:
     """One member on loopback, its data in a folder that goes with it. `certificates`: with TLS, for
-    who shows one of the authority `etcd`; its own is `member`."""
+    who shows one of the authority `etcd`; its own is `member`. More options of its command line."""
 
-    def __init__(self, certificates=None):
+    def __init__(self, certificates=None, options=()):
         self.certificates = certificates
+        self.options = options
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="shoal-etcd."))
         self.port, self.peer_port = free_port(), free_port()
         self.url = f"{'https' if certificates else 'http'}://127.0.0.1:{self.port}"
@@ -32,7 +33,7 @@ class Etcd:
             ["setpriv", "--pdeathsig", "KILL", "etcd", "--data-dir", self.folder / "data",
              "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
              "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-             "--initial-cluster", f"default={peer}", "--unsafe-no-fsync", *self.tls_options()],
+             "--initial-cluster", f"default={peer}", "--unsafe-no-fsync", *self.tls_options(), *self.options],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(self.answers, "etcd to answer")
         return self
@@ -70,6 +71,17 @@ class Etcd:
 
     def put(self, key, value):
         self.ask("/v3/kv/put", key=key, value=value)
+
+    def get(self, key):
+        """Its value; None: it is not there."""
+        found = self.ask("/v3/kv/range", key=key).get("kvs", [])
+        return base64.b64decode(found[0]["value"]).decode() if found else None
+
+    def keys(self, prefix):
+        """What stands behind it, of all keys that begin so."""
+        found = self.ask("/v3/kv/range", key=prefix, range_end=prefix[:-1] + chr(ord(prefix[-1]) + 1))
+        return [base64.b64decode(one["key"]).decode().removeprefix(prefix)
+                for one in found.get("kvs", [])]
 
     def delete(self, key):
         self.ask("/v3/kv/deleterange", key=key)

@@ -130,6 +130,7 @@ class OneNode(Rig, unittest.TestCase):
                 "mesh_models_failed": 1, "mesh_vmodels": 1, "mesh_vmodels_moving": 0,
                 "mesh_transitions": 1, "mesh_connected": 1, "mesh_txns_unknown": 0, "mesh_watches": 0,
                 "mesh_lists": 0, "mesh_sessions": 1, "mesh_emptied": 0, "mesh_bad_records": 0,
+                "mesh_store_full": 0, "mesh_writes_full": 0,
                 "mesh_peers": 0, "mesh_out": 0, "mesh_peer_sent": 0, "mesh_peer_received": 0}.items():
             self.assertEqual(now[name], value, name)
         self.assertEqual(now["mesh_calls_load_failed"], 1)

@@ -477,7 +477,7 @@ a_bad_record_is_skipped_and_counted(void **state)
     write_raw(node, STORE_CONFIG, "logger_level", "shouting");
     NODES_WAIT(node_look(node).counts.bad_records == 4);
     assert_int_equal(ask_wait(node, "m", NULL), MESH_END_OK); /* what was known of it stands */
-    assert_int_equal(ask_wait(node, "never", NULL), MESH_END_UNAVAILABLE); /* there is something */
+    assert_int_equal(ask_wait(node, "never", NULL), MESH_END_LOAD_FAILED); /* there is something */
     write_raw(node, STORE_MODELS, "never", "{\"type\":\"t\",\"mPath\":\"p\"}");
     assert_int_equal(ask_wait(node, "never", NULL), MESH_END_OK);
     write_raw(node, STORE_MODELS, "m", NULL);

@@ -209,6 +209,8 @@ mesh_answer_order(const struct mesh_order *order, const struct driver_reply *rep
                   size_t *bytes, struct error *error)
 {
     static const struct driver_reply nothing = {.vmodel = {.state = MESH_VMODEL_NOT_FOUND}};
+    if (reply->refusal != NULL)
+        return error_set(error, reply->refusal->status, "%s", reply->refusal->text);
     switch (reply->outcome) {
     case MESH_OUTCOME_OK:
         pack_reply(order, is_anothers(order, reply) ? &nothing : reply, message, bytes);

@@ -114,10 +114,10 @@ set_models(_Atomic uint64_t *counters, const struct driver_view *view)
 }
 
 static void
-set_store(_Atomic uint64_t *counters, const struct driver_view *view,
-          const struct etcd_figures *etcd)
+set_store(_Atomic uint64_t *counters, const struct driver_view *view, const struct etcd *client)
 {
     const struct driver_counts *counts = &view->counts;
+    const struct etcd_figures *etcd = client != NULL ? etcd_figures(client) : NULL;
     const struct pair pairs[] = {
         {NODE_MESH_CONNECTED, view->session != 0},
         {NODE_MESH_HEARD, (uint64_t)view->heard_ms},
@@ -126,6 +126,8 @@ set_store(_Atomic uint64_t *counters, const struct driver_view *view,
         {NODE_MESH_TXNS_OK, counts->txns_done},
         {NODE_MESH_TXNS_LOST, counts->txns_lost},
         {NODE_MESH_TXNS_UNKNOWN, counts->txns_unknown},
+        {NODE_MESH_WRITES_FULL, etcd != NULL ? etcd->full : 0},
+        {NODE_MESH_STORE_FULL, client != NULL && etcd_is_full(client)},
         {NODE_MESH_WATCHES, etcd != NULL ? etcd->streams : 0},
         {NODE_MESH_LISTS, etcd != NULL ? etcd->lists : 0},
         {NODE_MESH_SESSIONS, counts->sessions},
@@ -148,7 +150,7 @@ mesh_counters_publish(_Atomic uint64_t *counters, struct driver *driver, struct 
     set_calls(counters, &view);
     set_tries(counters, &view.counts);
     set_models(counters, &view);
-    set_store(counters, &view, etcd != NULL ? etcd_figures(etcd) : NULL);
+    set_store(counters, &view, etcd);
     const struct pair pairs[] = {
         {NODE_MESH_PEERS, others.connected},
         {NODE_MESH_OUT, others.calls},

@@ -665,6 +665,7 @@ mesh_node_report(struct mesh_node *node, const struct control_request *request,
     }
     const struct mesh_report_source source = {.driver = node->driver,
                                               .store = node->store.store,
+                                              .is_full = mesh_store_is_full(&node->store),
                                               .instance = node->config->instance,
                                               .external_pool = external_pool_of(node)};
     mesh_report_answer(&source, request, call);

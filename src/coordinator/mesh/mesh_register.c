@@ -106,7 +106,8 @@ judge(const struct mesh_order *order, const struct driver_reply *reply, struct e
         return ENDING_DONE; /* somebody has unregistered it */
     enum status status = mesh_answer_order(order, reply, &message, &bytes, error);
     free(message);
-    if (status == STATUS_UNAVAILABLE || status == STATUS_DEADLINE_EXCEEDED)
+    if (status == STATUS_UNAVAILABLE || status == STATUS_DEADLINE_EXCEEDED ||
+        reply->refusal != NULL) /* a record that cannot be read may be mended */
         return ENDING_AGAIN;
     struct error said = *error;
     error_set(error, status, "%s: %.300s%s", status_name(status), said.text,

@@ -133,6 +133,7 @@ see_node(void *context, const struct mesh_instance *instance)
                         [CONTROL_NODE_LOADERS] = where == NULL ? 0 : where->loaders,
                         [CONTROL_NODE_FLAGS] =
                             (is_self ? CONTROL_NODE_SELF : 0) |
+                            (is_self && report->source->is_full ? CONTROL_NODE_STORE_FULL : 0) |
                             (strcmp(instance->id, report->leader) == 0 ? CONTROL_NODE_LEADS : 0) |
                             (instance->draining ? CONTROL_NODE_DRAINS : 0) |
                             (figures->full ? CONTROL_NODE_FULL : 0)},

@@ -15,6 +15,7 @@
 struct mesh_report_source {
     struct driver *driver;
     struct store *store;
+    bool is_full;           /* the store refuses writes */
     const char *instance;   /* this node's */
     uint32_t external_pool; /* of an external runtime; POOL_NONE: it has none */
 };

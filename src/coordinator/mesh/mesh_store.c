@@ -94,6 +94,12 @@ mesh_store_open(const struct config_mesh *config, struct loop *loop,
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "mesh: store");
 }
 
+bool
+mesh_store_is_full(const struct mesh_store *store)
+{
+    return store->etcd != NULL && etcd_is_full(store->etcd);
+}
+
 void
 mesh_store_close(struct mesh_store *store)
 {

@@ -23,6 +23,9 @@ enum status mesh_store_open(const struct config_mesh *config, struct loop *loop,
                             struct mesh_store *store, struct error *error) WARN_UNUSED;
 void mesh_store_close(struct mesh_store *store);
 
+/* It refuses writes for want of space. */
+bool mesh_store_is_full(const struct mesh_store *store);
+
 /* ---- where etcd is ---- */
 
 enum { MESH_ENDPOINTS_MAX = 16 };

@@ -80,7 +80,7 @@ driver_create(const struct driver_options *options)
     fill_in(&driver->options);
     driver->start_ms = options->start_ms != 0 ? options->start_ms : driver_wall_ms();
     driver->work_last = &driver->work_first;
-    driver->extras.seed = options->seed;
+    driver->extras.seed = driver->unreadable.seed = options->seed;
     driver->clearance_end_ns = clock_now_ns() + options->clearance_ns;
     for (enum load_kind kind = LOAD_SIZE; kind < LOAD_KINDS; kind++)
         link_init(&driver->loads[kind]);
@@ -273,6 +273,7 @@ driver_destroy(struct driver *driver)
     seats_fini(&driver->calls);
     seats_fini(&driver->orders);
     extras_fini(&driver->extras);
+    extras_fini(&driver->unreadable);
     book_fini(&driver->book);
     for (uint32_t i = 0; i < driver->stranger_count; i++)
         free(driver->strangers[i]);

@@ -252,7 +252,8 @@ void driver_runtime_lost(struct driver *driver, uint32_t pool);
 
 /* What became of it; see mesh_core.h. */
 struct driver_reply {
-    enum mesh_outcome outcome;
+    enum mesh_outcome outcome;        /* UNAVAILABLE if there is: */
+    const struct error *refusal;      /* the store's, which is the answer; NULL: none */
     struct mesh_status model;         /* of orders that name a model alone */
     struct mesh_vmodel_status vmodel; /* of those that name a vmodel */
 };

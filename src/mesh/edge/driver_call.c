@@ -67,6 +67,23 @@ answer(struct driver *driver, struct driver_call *call, enum mesh_end end, const
     answer_of_pool(driver, call, end, text, 0);
 }
 
+static void
+forget(struct driver *driver, struct driver_call *call)
+{
+    driver_step(driver,
+                (struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = call->number}});
+    release(driver, call);
+}
+
+void
+driver_call_refuse(struct driver *driver, struct driver_call *call, struct driver_answer made)
+{
+    forget(driver, call);
+    count(driver, call, (enum driver_way)(DRIVER_REFUSED + (int)made.end));
+    made.figures = figures(driver);
+    call->type->answer(call, &made);
+}
+
 /* ---- what the core says ---- */
 
 static struct driver_attempt
@@ -138,8 +155,15 @@ void
 driver_call_do_answer(struct driver *driver, const struct mesh_action *action)
 {
     struct driver_call *call = call_at(driver, action->answer.call);
+    enum store_table table = call->name == DRIVER_NAME_VMODEL ? STORE_VMODELS : STORE_MODELS;
+    const char *unreadable = action->answer.end == MESH_END_UNAVAILABLE
+                                 ? extras_find(&driver->unreadable, table, call->model)
+                                 : NULL;
     release(driver, call);
-    answer_of_pool(driver, call, action->answer.end, action->answer.text, action->answer.pool);
+    if (unreadable != NULL) /* the core knows no record, and could not compare with none */
+        answer(driver, call, MESH_END_LOAD_FAILED, unreadable);
+    else
+        answer_of_pool(driver, call, action->answer.end, action->answer.text, action->answer.pool);
 }
 
 struct mesh_event
@@ -161,13 +185,17 @@ driver_call_end(struct driver *driver, const struct ended *ended)
 
 /* ---- what the owners say ---- */
 
-/* Whether the call, if it waits, does so though the model is loaded here. Its memory may have gone.
- */
-static void
-look_for_what(struct driver *driver, struct driver_call *call, uint32_t number)
+/* After a step: its memory may have gone. */
+static bool
+still_waits(const struct driver *driver, const struct driver_call *call, uint32_t number)
 {
-    if (driver->calls.held[number] != call || call->state != CALL_WAITING)
-        return;
+    return driver->calls.held[number] == call && call->state == CALL_WAITING;
+}
+
+/* Whether the call, if it waits, does so though the model is loaded here. */
+static void
+look_for_what(struct driver *driver, struct driver_call *call)
+{
     const char *model =
         call->name == DRIVER_NAME_VMODEL ? mesh_resolve(driver->mesh, call->model) : call->model;
     call->for_seat = model != NULL && mesh_state(driver->mesh, model) == MESH_STATE_LOADED;
@@ -192,7 +220,10 @@ begin(struct driver *driver, struct driver_call *call)
                                      .tried = call->tried,
                                      .tried_count = call->tried_count},
                         });
-    look_for_what(driver, call, number);
+    if (!still_waits(driver, call, number))
+        return;
+    look_for_what(driver, call);
+    driver_refuse_call(driver, call);
 }
 
 /* The registry could not hold it, nor be asked for it. */
@@ -264,10 +295,14 @@ try_ended(struct driver *driver, struct driver_call *call, const struct driver_e
     enum driver_way way = call->state == CALL_FORWARDED ? DRIVER_ELSEWHERE
                           : call->waited                ? DRIVER_WAITED
                                                         : DRIVER_HERE;
+    if (end->said != NULL && end->said_status == STATUS_UNAVAILABLE)
+        driver_refuse_from_now(driver, end->said);
     driver_step(driver, driver_call_end(driver, &ended));
     if (driver_end_is_last(end)) {
         count(driver, call, way);
         release(driver, call); /* the core has no action for that */
+    } else if (still_waits(driver, call, ended.call)) {
+        driver_refuse_call(driver, call);
     }
 }
 
@@ -295,9 +330,7 @@ driver_call_cancelled(struct driver *driver, struct driver_call *call)
     if (stays)
         call->state = CALL_LEFT;
     else if (call->state != CALL_OVER) {
-        driver_step(driver, (struct mesh_event){.kind = MESH_CALL_CANCELLED,
-                                                .call = {.call = call->number}});
-        release(driver, call);
+        forget(driver, call);
         count(driver, call, DRIVER_CANCELLED);
     }
     driver_unlock(driver);
@@ -351,8 +384,7 @@ driver_call_close_all(struct driver *driver)
         struct driver_call *call = driver->calls.held[i];
         if (call == NULL || call->state != CALL_WAITING)
             continue;
-        driver_step(driver, (struct mesh_event){.kind = MESH_CALL_CANCELLED, .call = {.call = i}});
-        release(driver, call);
+        forget(driver, call);
         answer(driver, call, MESH_END_UNAVAILABLE, "this node is about to end");
     }
 }

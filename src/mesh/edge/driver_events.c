@@ -2,12 +2,14 @@
 /*
  * What the store tells, on the loop thread: bytes become records, and events of the core. A record
  * that cannot be read is skipped, counted and logged: what the core knew of it stands, and its
- * writes on it are lost, until somebody writes it well or it goes.
+ * writes on it are lost, until somebody writes it well or it goes. Until then whoever needs such a
+ * write is told so (driver_refuse.c).
  */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -25,11 +27,25 @@ source_of(const struct store_record *record)
 }
 
 static void
-on_bad_record(struct driver *driver, const char *table, const char *id, const struct error *error)
+on_bad_record(struct driver *driver, const struct store_record *record, const struct error *error)
 {
+    static const char *const tables[] = {[STORE_MODELS] = "models",
+                                         [STORE_VMODELS] = "vmodels",
+                                         [STORE_INSTANCES] = "instances",
+                                         [STORE_CONFIG] = "config"};
     int64_t now_ns = clock_now_ns();
+    struct error keyed = *error;
+    struct bytes key = {0};
+    if (driver->store != NULL)
+        store_key_put(driver->store, record->table, record->id, &key);
+    bytes_put_char(&key, '\0');
+    CHECK(!key.failed);
+    error_prefix(&keyed, "%s", key.data);
+    bytes_fini(&key);
     driver_lock(driver);
     driver->counts.bad_records++;
+    if (record->table == STORE_MODELS || record->table == STORE_VMODELS)
+        driver_refuse_record(driver, record->table, record->id, record->revision, keyed.text);
     bool says = driver->bad_ns == 0 || now_ns - driver->bad_ns > DRIVER_QUIET_NS;
     uint64_t unsaid = driver->bad_unsaid;
     driver->bad_unsaid = says ? 0 : unsaid + 1;
@@ -37,8 +53,8 @@ on_bad_record(struct driver *driver, const char *table, const char *id, const st
         driver->bad_ns = now_ns;
     driver_unlock(driver);
     if (says)
-        log_warn("mesh_record_skipped table=%s id=\"%s\" error=\"%s\" others=%" PRIu64, table, id,
-                 error->text, unsaid);
+        log_warn("mesh_record_skipped table=%s id=\"%s\" error=\"%s\" others=%" PRIu64,
+                 tables[record->table], record->id, keyed.text, unsaid);
 }
 
 static void
@@ -63,11 +79,12 @@ put_model(struct driver *driver, const struct store_record *record)
     struct error error = ERROR_NONE;
     const struct record_source source = source_of(record);
     if (record_model_read(&source, &model, &error) != STATUS_OK) {
-        on_bad_record(driver, "models", record->id, &error);
+        on_bad_record(driver, record, &error);
         return;
     }
     driver_lock(driver);
     extras_set(&driver->extras, STORE_MODELS, record->id, record->revision, model->extras);
+    driver_refuse_record(driver, STORE_MODELS, record->id, record->revision, "");
     tell_and_unlock(driver, (struct mesh_event){.kind = MESH_MODEL_PUT, .model = model->model});
     free(model);
 }
@@ -79,11 +96,12 @@ put_vmodel(struct driver *driver, const struct store_record *record)
     struct error error = ERROR_NONE;
     const struct record_source source = source_of(record);
     if (record_vmodel_read(&source, &vmodel, &error) != STATUS_OK) {
-        on_bad_record(driver, "vmodels", record->id, &error);
+        on_bad_record(driver, record, &error);
         return;
     }
     driver_lock(driver);
     extras_set(&driver->extras, STORE_VMODELS, record->id, record->revision, vmodel->extras);
+    driver_refuse_record(driver, STORE_VMODELS, record->id, record->revision, "");
     tell_and_unlock(driver, (struct mesh_event){.kind = MESH_VMODEL_PUT, .vmodel = vmodel->vmodel});
     free(vmodel);
 }
@@ -105,7 +123,7 @@ put_instance(struct driver *driver, const struct store_record *record)
     uint64_t full_below_units = driver->full_below_units;
     driver_unlock(driver);
     if (record_instance_read(&source, full_below_units, &instance, &error) != STATUS_OK) {
-        on_bad_record(driver, "instances", record->id, &error);
+        on_bad_record(driver, record, &error);
         return;
     }
     const struct driver_peer peer = {.instance = record->id,
@@ -162,7 +180,7 @@ put_setting(struct driver *driver, const struct store_record *record)
     }
     if (record_setting_read(kind, record->value, record->value_bytes, &setting, &error) !=
         STATUS_OK)
-        on_bad_record(driver, "config", record->id, &error);
+        on_bad_record(driver, record, &error);
     else
         set(driver, kind, &setting);
 }
@@ -211,6 +229,7 @@ on_gone(void *context, enum store_table table, const char *id, uint64_t revision
         return;
     driver_lock(driver);
     extras_drop(&driver->extras, table, id, revision);
+    driver_refuse_record(driver, table, id, revision, "");
     tell_and_unlock(driver, (struct mesh_event){.kind = kinds[table], .gone = {id, revision}});
     if (table == STORE_INSTANCES)
         book_drop(&driver->book, id);
@@ -274,6 +293,7 @@ on_emptied(void *context)
     driver->counts.emptied++;
     driver->session = driver->revision = 0;
     extras_restart(&driver->extras);
+    extras_fini(&driver->unreadable);
     driver_unlock(driver);
     log_warn("mesh_registry_emptied instance=%s", driver->options.instance);
     tell(driver, (struct mesh_event){.kind = MESH_EMPTIED});

@@ -58,7 +58,7 @@ struct work {
     void (*drop)(struct work *work);
 };
 
-enum { DRIVER_STRANGERS_MAX = 32 };
+enum { DRIVER_STRANGERS_MAX = 32, DRIVER_UNREADABLE_MAX = 1024 };
 
 enum call_state { CALL_OVER, CALL_WAITING, CALL_SERVED, CALL_FORWARDED, CALL_LEFT };
 
@@ -102,6 +102,8 @@ struct driver {
     struct work **work_last;
     bool called; /* the loop thread, for this work */
     struct extras extras;
+    struct extras unreadable;      /* records that are, and why: those of the first
+                                    * DRIVER_UNREADABLE_MAX */
     struct link loads[LOAD_KINDS]; /* by deadline, as each kind has one time-out */
     struct link given_up;          /* loads that still owe an answer */
     struct link txns;              /* that the store has */
@@ -113,6 +115,8 @@ struct driver {
     int64_t heard_ms;          /* wall clock: the store's last word */
     int64_t bad_ns;            /* when a bad record was logged last */
     uint64_t bad_unsaid;
+    int64_t full_ns;              /* when the store last had no space for a write; 0: never */
+    struct error full;            /* what it said then */
     int64_t clearance_end_ns;     /* C1 */
     uint32_t clearance_failures;  /* C2 */
     bool member;                  /* a runtime was ready once: this node has a record */
@@ -172,8 +176,13 @@ struct mesh_event driver_call_end(struct driver *driver, const struct ended *end
 void driver_call_do_answer(struct driver *driver, const struct mesh_action *action);
 void driver_call_close_all(struct driver *driver);
 
+/* It waits, and is answered so; figures are filled in. */
+void driver_call_refuse(struct driver *driver, struct driver_call *call, struct driver_answer made);
+
 void driver_order_do_reply(struct driver *driver, const struct mesh_action *action);
 void driver_order_close_all(struct driver *driver);
+void driver_order_refuse(struct driver *driver, struct driver_order *order,
+                         const struct error *error);
 
 void driver_load_do(struct driver *driver, const struct mesh_action *action, enum load_kind kind);
 void driver_load_tick(struct driver *driver);
@@ -181,6 +190,22 @@ void driver_load_drop_all(struct driver *driver);
 
 void driver_txn_do(struct driver *driver, const struct mesh_txn *txn);
 void driver_txn_drop_all(struct driver *driver);
+
+/* ---- driver_refuse.c: locked ---- */
+
+/* A record could not be read, or (`text` "") was. */
+void driver_refuse_record(struct driver *driver, enum store_table table, const char *id,
+                          uint64_t revision, const char *text);
+/* A transaction that compared these has ended without success: those who wait for it, and would
+ * wait for nothing, are answered. `full`: the store has no space, in its words; NULL: it has. */
+void driver_refuse_txn(struct driver *driver, const struct store_compare *compares, size_t count,
+                       const struct error *full);
+/* A call waits for a copy. It is answered, if the store would refuse the claim. */
+void driver_refuse_call(struct driver *driver, struct driver_call *call);
+/* The same of an order that waits for a load. */
+void driver_refuse_order(struct driver *driver, struct driver_order *order);
+/* The store takes no writes; `said` by it, or by a node that asked it. */
+void driver_refuse_from_now(struct driver *driver, const char *said);
 
 /* ---- driver_clearance.c: locked ---- */
 

@@ -29,6 +29,8 @@ driver_order(struct driver *driver, struct driver_order *order)
         order->order.order = number;
         order->order.deadline_ms = driver_deadline_ms(order->deadline_ns);
         driver_step(driver, (struct mesh_event){.kind = MESH_ORDER, .order = order->order});
+        if (driver->orders.held[number] == order) /* else its memory may have gone */
+            driver_refuse_order(driver, order);
     }
     driver_unlock(driver);
 }
@@ -65,13 +67,16 @@ driver_order_cancelled(struct driver *driver, struct driver_order *order)
 }
 
 void
+driver_order_refuse(struct driver *driver, struct driver_order *order, const struct error *error)
+{
+    cancel(driver, order);
+    end(order, &(struct driver_reply){.outcome = MESH_OUTCOME_UNAVAILABLE, .refusal = error});
+}
+
+void
 driver_order_close_all(struct driver *driver)
 {
-    for (uint32_t i = 0; i < driver->orders.used; i++) {
-        struct driver_order *order = driver->orders.held[i];
-        if (order == NULL)
-            continue;
-        cancel(driver, order);
-        end(order, &(struct driver_reply){.outcome = MESH_OUTCOME_UNAVAILABLE});
-    }
+    for (uint32_t i = 0; i < driver->orders.used; i++)
+        if (driver->orders.held[i] != NULL)
+            driver_order_refuse(driver, driver->orders.held[i], NULL);
 }

@@ -45,8 +45,18 @@ destroy(struct txn *txn)
 
 /* ---- on the loop thread ---- */
 
+static bool
+puts_any(const struct txn *txn)
+{
+    for (size_t i = 0; i < txn->change_count; i++)
+        if (txn->changes[i].value != NULL)
+            return true;
+    return false;
+}
+
+/* `full`: what the store said that has no space; NULL: it has. */
 static void
-end(struct txn *txn, enum mesh_txn_end how)
+end(struct txn *txn, enum mesh_txn_end how, const struct error *full)
 {
     struct driver *driver = txn->driver;
     driver_lock(driver);
@@ -57,17 +67,23 @@ end(struct txn *txn, enum mesh_txn_end how)
     if (!driver->closed)
         driver_step(driver, (struct mesh_event){.kind = MESH_TXN_ENDED,
                                                 .txn = {.txn = txn->number, .end = how}});
+    if (how == MESH_TXN_OK && puts_any(txn))
+        driver->full_ns = 0;
+    if (!driver->closed && how != MESH_TXN_OK)
+        driver_refuse_txn(driver, txn->compares, txn->compare_count, full);
     driver_unlock_and_work(driver);
     destroy(txn);
 }
 
+/* That a transaction is lost is usual; that the store is in trouble, it says itself. */
 static void
 on_end(void *context, enum store_txn_end how, const struct error *error)
 {
-    (void)error; /* lost is usual; that the store is in trouble, it says itself */
-    static const enum mesh_txn_end ends[] = {
-        [STORE_OK] = MESH_TXN_OK, [STORE_LOST] = MESH_TXN_LOST, [STORE_UNKNOWN] = MESH_TXN_UNKNOWN};
-    end(context, ends[how]);
+    static const enum mesh_txn_end ends[] = {[STORE_OK] = MESH_TXN_OK,
+                                             [STORE_LOST] = MESH_TXN_LOST,
+                                             [STORE_UNKNOWN] = MESH_TXN_UNKNOWN,
+                                             [STORE_FULL] = MESH_TXN_UNKNOWN};
+    end(context, ends[how], how == STORE_FULL ? error : NULL);
 }
 
 /* What cannot be written is lost as far as the core is concerned: it comes back to it in a second,
@@ -82,7 +98,7 @@ refuse(struct txn *txn)
         log_error("mesh_record_refused id=\"%s\" error=\"%s\"", txn->compares[0].id,
                   txn->error.text);
     }
-    end(txn, MESH_TXN_LOST);
+    end(txn, MESH_TXN_LOST, NULL);
 }
 
 static void
@@ -90,7 +106,7 @@ run(struct driver *driver, struct work *work)
 {
     struct txn *txn = (struct txn *)work;
     if (driver->store == NULL) { /* closed while this was about to run */
-        end(txn, MESH_TXN_LOST);
+        end(txn, MESH_TXN_LOST, NULL);
         return;
     }
     const struct store_txn made = {.session = txn->session,

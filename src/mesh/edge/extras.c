@@ -126,11 +126,22 @@ extras_restart(struct extras *extras)
             extra->revision = 0;
 }
 
+static const struct extra *
+find(const struct extras *extras, enum store_table table, const char *id)
+{
+    return extras->slot_count == 0 ? NULL : *link_of(extras, hash_of(extras, table, id), table, id);
+}
+
 const char *
 extras_get(const struct extras *extras, enum store_table table, const char *id, uint64_t revision)
 {
-    if (extras->slot_count == 0)
-        return NULL;
-    const struct extra *extra = *link_of(extras, hash_of(extras, table, id), table, id);
+    const struct extra *extra = find(extras, table, id);
     return extra != NULL && extra->revision == revision ? extra->text : NULL;
+}
+
+const char *
+extras_find(const struct extras *extras, enum store_table table, const char *id)
+{
+    const struct extra *extra = find(extras, table, id);
+    return extra != NULL ? extra->text : NULL;
 }

@@ -31,3 +31,5 @@ void extras_restart(struct extras *extras);
 /* Those of the record as of exactly this revision; NULL: none. */
 const char *extras_get(const struct extras *extras, enum store_table table, const char *id,
                        uint64_t revision);
+/* Those of the record as of any revision. */
+const char *extras_find(const struct extras *extras, enum store_table table, const char *id);

@@ -300,6 +300,7 @@ etcd_answer_judge(const char *endpoint, long http_status, const char *text, size
     bool full = strstr(message, "database space exceeded") != NULL;
     bool refused = etcd_status_is_refusal(status);
     verdict->fate = not_here || (refused && !full) ? ETCD_NOT_DONE : ETCD_UNKNOWN;
+    verdict->is_full = full;
     verdict->endpoint_bad = not_here || !refused;
     verdict->token_bad = status == STATUS_UNAUTHENTICATED ||
                          strstr(message, "user name is empty") != NULL ||

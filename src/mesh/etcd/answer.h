@@ -39,6 +39,7 @@ struct etcd_verdict {
     enum etcd_fate fate; /* of a write; never ETCD_DONE */
     bool endpoint_bad;   /* another endpoint may do better */
     bool token_bad;      /* a new token may help; nothing was done */
+    bool is_full;        /* no space */
     struct error error;
 };
 

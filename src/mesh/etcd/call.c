@@ -35,6 +35,7 @@ struct etcd_call {
     uint64_t token_number;   /* of the exchange */
     uint64_t refused_number; /* of the token that etcd did not take; 0: none */
     int64_t floor;
+    bool is_full; /* etcd has said that it has no space for it */
     struct etcd_token_wait token_wait;
     struct error last; /* why it was not answered so far */
 };
@@ -109,8 +110,10 @@ call_answer(struct etcd_call *call, const struct etcd_reading *reading,
 static void
 call_fail(struct etcd_call *call, enum etcd_fate fate, const struct error *error)
 {
-    struct etcd_answer answer = {
-        .fate = call->plan.effect == ETCD_CALL_READS ? ETCD_NOT_DONE : fate, .error = *error};
+    struct etcd_answer answer = {.fate =
+                                     call->plan.effect == ETCD_CALL_READS ? ETCD_NOT_DONE : fate,
+                                 .error = *error,
+                                 .is_full = call->is_full};
     if (call->plan.kind == ETCD_KIND_TOKEN) /* those who wait for it have their own words */
         error_prefix(&answer.error, "no token");
     else if (answer.fate == ETCD_UNKNOWN)
@@ -157,6 +160,10 @@ call_settle(struct etcd_call *call, const struct etcd_verdict *verdict)
 {
     struct etcd *etcd = call->etcd;
     int64_t now_ns = clock_now_ns();
+    if (verdict->is_full) {
+        call->is_full = etcd->is_full = true;
+        etcd->figures.full++;
+    }
     if (verdict->endpoint_bad) {
         etcd->figures.endpoint_failures++;
         etcd_endpoints_failed(&etcd->endpoints, call->endpoint, now_ns);
@@ -216,6 +223,9 @@ call_take(struct etcd_call *call, const struct etcd_exchange_end *end)
         call_settle(call, &verdict);
     } else {
         etcd_endpoints_worked(&call->etcd->endpoints, call->endpoint);
+        bool held = call->plan.kind != ETCD_KIND_TXN || reading.answer.succeeded;
+        if (call->plan.takes_space[held])
+            call->etcd->is_full = false;
         reading.answer.fate = ETCD_DONE;
         reading.answer.history = call->etcd->history;
         call_answer(call, &reading, &reading.answer);

@@ -101,6 +101,12 @@ etcd_figures(const struct etcd *etcd)
     return &etcd->figures;
 }
 
+bool
+etcd_is_full(const struct etcd *etcd)
+{
+    return etcd->is_full;
+}
+
 const char *
 etcd_endpoint(const struct etcd *etcd)
 {

@@ -55,6 +55,7 @@ struct etcd {
     int64_t revision_max;   /* of all answers */
     uint64_t history;       /* how often revisions went back everywhere */
     uint32_t behind_in_row; /* answers with an old revision */
+    bool is_full;           /* the last call that needs space did not get it */
 };
 
 /* A token that is not `refused_number`'s: calls on_token at once, or later if it must be asked for.
@@ -99,6 +100,8 @@ struct etcd_call_plan {
     enum etcd_call_lane lane;
     enum etcd_call_floor floor;
     struct bytes body;         /* taken */
+    bool takes_space[2];       /* whether it puts, if its compares fail, and if they hold or it has
+                                * none */
     size_t response_counts[2]; /* ETCD_KIND_TXN: if its compares fail, if they hold */
     int64_t attempt_ns;        /* longest one attempt of a read; 0: a third of all */
     struct etcd_reply reply;

@@ -78,6 +78,7 @@ struct etcd_figures {
     uint64_t attempts;          /* requests for them; more than calls: some were tried again */
     uint64_t unknown;           /* writes of which it is not known whether they happened */
     uint64_t endpoint_failures; /* an endpoint did not do its part, and was left */
+    uint64_t full;              /* writes and leases that were refused for want of space */
     uint64_t behind;            /* answers that were refused for an old revision */
     uint64_t tokens;            /* obtained for user and password */
     uint64_t streams;           /* watch streams opened; more than watches: some went on */
@@ -86,6 +87,10 @@ struct etcd_figures {
                          * of other changes than before (which mirrors notice) */
 };
 const struct etcd_figures *etcd_figures(const struct etcd *etcd);
+
+/* The last call that needs space (a put, a lease) was refused for want of it: the answer has etcd's
+ * words. Deletions, renewals and reads work on. */
+bool etcd_is_full(const struct etcd *etcd);
 
 /* The endpoint that the next call goes to. */
 const char *etcd_endpoint(const struct etcd *etcd);
@@ -175,6 +180,7 @@ enum etcd_fate {
 struct etcd_answer {
     enum etcd_fate fate;
     struct error error; /* unless ETCD_DONE */
+    bool is_full;       /* of ETCD_UNKNOWN: etcd has no space for it */
 
     /* ETCD_DONE: */
     int64_t revision; /* of the store */

@@ -22,6 +22,7 @@ etcd_op(struct etcd *etcd, const struct etcd_op *op, struct etcd_reply reply)
         .kind = kinds[op->kind],
         .effect = reads ? ETCD_CALL_READS : ETCD_CALL_WRITES,
         .floor = old_is_fine ? ETCD_FLOOR_NONE : ETCD_FLOOR_KNOWN,
+        .takes_space = {false, op->kind == ETCD_PUT},
         .reply = reply,
     };
     etcd_request_op(&plan.body, op);
@@ -35,6 +36,15 @@ only_reads(const struct etcd_op *ops, size_t count)
         if (ops[i].kind != ETCD_RANGE)
             return false;
     return true;
+}
+
+static bool
+any_puts(const struct etcd_op *ops, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ops[i].kind == ETCD_PUT)
+            return true;
+    return false;
 }
 
 static bool
@@ -58,6 +68,8 @@ etcd_txn(struct etcd *etcd, const struct etcd_txn *txn, struct etcd_reply reply)
         .kind = ETCD_KIND_TXN,
         .effect = reads ? ETCD_CALL_READS : ETCD_CALL_WRITES,
         .floor = old_is_fine ? ETCD_FLOOR_NONE : ETCD_FLOOR_KNOWN,
+        .takes_space = {any_puts(txn->failure, txn->failure_count),
+                        any_puts(txn->success, txn->success_count)},
         .response_counts = {txn->failure_count, txn->success_count},
         .reply = reply,
     };
@@ -85,6 +97,7 @@ etcd_lease_grant(struct etcd *etcd, int64_t ttl_s, int64_t lease_id, struct etcd
         .path = "/v3/lease/grant",
         .kind = ETCD_KIND_LEASE,
         .effect = ETCD_CALL_WRITES,
+        .takes_space = {false, true},
         .reply = reply,
     };
     etcd_request_grant(&plan.body, ttl_s, lease_id);

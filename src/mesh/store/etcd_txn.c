@@ -169,7 +169,9 @@ on_answer(void *context, const struct etcd_answer *answer)
         end = STORE_LOST;
         tell_compared(store, &request->txn, answer, &error);
     } else {
-        end = answer->fate == ETCD_NOT_DONE ? STORE_LOST : STORE_UNKNOWN;
+        end = answer->is_full                 ? STORE_FULL
+              : answer->fate == ETCD_NOT_DONE ? STORE_LOST
+                                              : STORE_UNKNOWN;
         store->store.events.on_trouble(store->store.events.context, &error);
     }
     request_end(request, end, &error);

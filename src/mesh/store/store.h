@@ -142,8 +142,9 @@ struct store_change {
 
 enum store_txn_end {
     STORE_OK,
-    STORE_LOST,   /* a compare did not hold, or the session is another: nothing was changed */
-    STORE_UNKNOWN /* it may have happened, may happen yet, or never */
+    STORE_LOST,    /* a compare did not hold, or the session is another: nothing was changed */
+    STORE_UNKNOWN, /* it may have happened, may happen yet, or never */
+    STORE_FULL /* UNKNOWN, and the store says that it has no space: it refuses all that writes */
 };
 
 struct store_txn {
