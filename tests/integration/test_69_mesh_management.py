@@ -120,7 +120,7 @@ class TestApart(Case):
         self.start()
         here = ["--counters", self.shoald.counters]
         self.assertEqual(shoalctl("mesh", "register", "m", "model", "--type", "pupil", *here).out,
-                         "m: NOT_LOADED\n")
+                         "m is registered: its first call loads it\n")
         folder = self.shoald.folder / "run"
         (folder / "shoal").mkdir(parents=True)
         for name in ("counters", "counters.manage"):
