@@ -135,13 +135,6 @@ on_unloaded(void *context, const struct error *error, const struct model_facts *
     end(context, &(struct driver_load_end){.end = MESH_LOAD_OK});
 }
 
-static void
-unload(void *context, struct driver_load *load, const struct driver_model *model)
-{
-    struct mesh_loads *loads = context;
-    models_unload(loads->registry, model->id, on_unloaded, wait_begin(loads, load));
-}
-
 /* What cannot be said is taken for usual. */
 static void
 on_predicted(void *context, const struct error *error, const struct model_facts *facts)
@@ -193,6 +186,15 @@ harvest(void *context, struct driver *driver)
     struct harvest harvest = {driver, clock_now_ns(),
                               (int64_t)wall.tv_sec * 1000 + wall.tv_nsec / NS_PER_MS};
     models_harvest(loads->registry, on_used, &harvest);
+}
+
+/* Uses of the model that were not told yet would go with it. */
+static void
+unload(void *context, struct driver_load *load, const struct driver_model *model)
+{
+    struct mesh_loads *loads = context;
+    harvest(loads, loads->driver);
+    models_unload(loads->registry, model->id, on_unloaded, wait_begin(loads, load));
 }
 
 /* ---- life ---- */
