@@ -60,7 +60,7 @@ resolve(const char *name, char host[NI_MAXHOST], bool *only_loopback)
     *only_loopback = failed == 0 && best == NULL;
     if (best == NULL)
         best = found;
-    if (failed == 0)
+    if (best != NULL)
         failed =
             getnameinfo(best->ai_addr, best->ai_addrlen, host, NI_MAXHOST, NULL, 0, NI_NUMERICHOST);
     if (found != NULL)
