@@ -29,8 +29,6 @@ RELIEF_SECONDS = 1
 MEMORY_LEFT_MIB = 64
 # AddressSanitizer keeps what is freed for a while, 256 MiB of it, and puts zones around everything.
 SANITIZER_MIB = 1024
-# It makes a stream that ends take some five times as long.
-SANITIZER_P99_MS = 1000
 SLOTS = 64  # where an attack is to take them all; elsewhere the default of 1,024
 
 
@@ -164,7 +162,7 @@ def flood(run, attack, streams):
         report.calls("quiet", neighbour.figures["quiet"])
         report.calls("attack", figures)
         report.must(figures["failed"] == 0, "no call of another failed")
-        report.limit("p99_ms", figures["p99_ms"], SANITIZER_P99_MS if run.sanitized else P99_MS)
+        report.limit("p99_ms", figures["p99_ms"], P99_MS)
         report.say(f"memory + {peak:.0f} MiB at most, + {left:.0f} MiB "
                    + (f"{returned:.1f} s later" if returned is not None else "after 60 s"),
                    memory_added_mib=peak, memory_left_mib=left, memory_returned_s=returned)

@@ -8,7 +8,7 @@
  *      `caller_metadata`, which anybody can invent;
  *   3. else the address of its machine; of such a proxy, 1.
  *
- * What is said can never be taken for a certificate: they are hashed with different keys.
+ * Metadata can never be taken for a certificate: they are hashed with different keys.
  */
 #pragma once
 

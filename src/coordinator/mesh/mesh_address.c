@@ -68,7 +68,7 @@ resolve(const char *name, char host[NI_MAXHOST], bool *only_loopback)
     return failed;
 }
 
-/* What the host's own name means. */
+/* Resolves the host's own name. */
 static enum status
 host_address(char host[NI_MAXHOST], struct error *error)
 {

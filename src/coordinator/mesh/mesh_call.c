@@ -182,8 +182,8 @@ on_serve(struct driver_call *driver, const struct driver_attempt *attempt, struc
     return begun;
 }
 
-/* What a pipeline or runtime has said, here or at another node, is worth more than that nobody
- * could. */
+/* The refusal of a pipeline or runtime, here or at another node, comes before the text that nobody
+ * could serve the call. */
 static void
 on_answer(struct driver_call *driver, const struct driver_answer *answer)
 {
@@ -216,7 +216,7 @@ give_back(const struct rpc_answer *answer)
             answer->pieces[i].release(answer->pieces[i].release_context);
 }
 
-/* Whoever has the try may write the refusal: the driver has not been told of its end. */
+/* The owner of the try may write the refusal: the driver has not been told of its end. */
 static void
 keep_refusal(struct mesh_call *call, const struct driver_end *end)
 {
