@@ -152,6 +152,9 @@ class TestRequests(ServiceTest):
                 else:
                     self.assertEqual(future.result().raw_output_contents[0], bytes(4))
 
+    def test_no_tensor(self):
+        self.check_echo_refused(texts=["there is no input to echo"])
+
     def test_too_many_tensors(self):
         self.check_echo_refused(*[(f"x{i}", "INT8", [1], b"a") for i in range(65)], texts=["64"])
 
