@@ -339,6 +339,14 @@ ensure_arrives(struct world *world, struct task *task)
                                              .size_bytes = message->size_bytes}});
 }
 
+static void
+ensure_is_lost(struct world *world, struct task *task)
+{
+    node_step(world, task->node,
+              (struct mesh_event){.kind = MESH_UNREACHABLE,
+                                  .unreachable = {.instance = world->node_names[task->a]}});
+}
+
 void
 call_do_ensure(struct world *world, uint32_t node, const struct mesh_action *action)
 {
@@ -351,12 +359,14 @@ call_do_ensure(struct world *world, uint32_t node, const struct mesh_action *act
         .target = action->ensure.target,
         .size_bytes = action->ensure.size_bytes,
     };
-    (void)send(world, node, there,
-               (struct task){.run = ensure_arrives,
-                             .node = there,
-                             .life = LIFE_ANY,
-                             .inside = true,
-                             .data = message}); /* who asked looks at the record, and asks again */
+    bool sent = send(world, node, there,
+                     (struct task){.run = ensure_arrives,
+                                   .node = there,
+                                   .life = LIFE_ANY,
+                                   .inside = true,
+                                   .data = message});
+    if (!sent) /* whoever asked looks at the record, and asks again */
+        node_later(world, node, KEEPALIVE_MS, (struct task){.run = ensure_is_lost, .a = there});
 }
 
 /* ---- clients ---- */

@@ -13,6 +13,7 @@ enum {
     CLOCK_MS_MAX = 20000,
     SWIZZLE_MS = 1000,
     FORGOTTEN_MS = 30000,
+    HANG_MS_MAX = 20000,
 };
 
 static uint32_t
@@ -221,12 +222,24 @@ harm_nodes(struct world *world)
 }
 
 static void
+hang_one(struct world *world)
+{
+    uint32_t node = any(world, world->options.nodes);
+    if (!node_is_up(world, node))
+        return;
+    trouble(world, node);
+    runtime_hang(world, node, 1 + any(world, HANG_MS_MAX));
+}
+
+static void
 second(struct world *world, struct task *task)
 {
     const struct faults *faults = &world->options.faults;
     if (!world->faulty)
         return;
     harm_nodes(world);
+    if (comes(world, faults->hangs))
+        hang_one(world);
     if (comes(world, faults->links))
         cut_one(world);
     if (comes(world, faults->partitions))
@@ -283,6 +296,7 @@ chaos_end(struct world *world)
         later(world, FORGOTTEN_MS, (struct task){.run = register_missing, .life = LIFE_ANY});
     for (uint32_t i = 0; i < options->nodes; i++) {
         struct node *node = &world->nodes[i];
+        node->hangs_until_ms = 0;
         node->gone_for_good = i > 0 && i <= options->lost_for_good;
         if (node->mesh == NULL && !node->gone_for_good)
             node_start(world, i);

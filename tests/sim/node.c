@@ -101,6 +101,7 @@ node_start(struct world *world, uint32_t number)
     node->life++;
     node->runtime++;
     node->kept_bytes = 0;
+    node->hangs_until_ms = 0;
     node->paused_until_ms = 0;
     node->draining = false;
     node->start_ms = wall_of(world, number);

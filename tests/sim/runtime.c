@@ -10,13 +10,7 @@
 #include "invariants.h"
 #include "mesh/core/state.h"
 
-enum {
-    LOADERS_MAX = 4,
-    LOAD_MS_MAX = 1500,
-    SLOW_MS = 6000,
-    UNLOAD_MS_MAX = 500,
-    DOWN_MS_MAX = 4000
-};
+enum { LOADERS_MAX = 4, SLOW_MS = 6000, UNLOAD_MS_MAX = 500, DOWN_MS_MAX = 4000 };
 
 uint64_t
 runtime_bytes(const struct world *world, uint32_t model)
@@ -116,6 +110,27 @@ loaded(struct world *world, struct task *task)
     node_step(world, task->node, event);
 }
 
+/* It hangs: the edge has given it up, and has the runtime end it. */
+static void
+given_up(struct world *world, struct task *task)
+{
+    if (!is_of_now(world, task))
+        return;
+    world->nodes[task->node].held[task->a].memory = MEMORY_LOADED;
+    observe(world, (struct sight){.kind = SAW_LOADED, .node = task->node, .model = task->a});
+    node_step(world, task->node,
+              (struct mesh_event){.kind = MESH_LOAD_ENDED,
+                                  .loaded = {.ticket = task->c,
+                                             .end = MESH_LOAD_BROKE,
+                                             .reason = "the runtime did not answer"}});
+}
+
+void
+runtime_hang(struct world *world, uint32_t node, int64_t for_ms)
+{
+    world->nodes[node].hangs_until_ms = world->now_ms + for_ms;
+}
+
 void
 runtime_load(struct world *world, uint32_t number, const struct mesh_action *action)
 {
@@ -129,11 +144,15 @@ runtime_load(struct world *world, uint32_t number, const struct mesh_action *act
                           .bytes = runtime_reserved(world, number, model),
                           .version = version};
     world->loads++;
-    int64_t in_ms = 20 + draw(world, STREAM_RUNTIMES, LOAD_MS_MAX);
+    int64_t in_ms = 20 + draw(world, STREAM_RUNTIMES, world->options.load_ms);
     if (fault(world, STREAM_RUNTIMES, world->options.faults.load_slow))
         in_ms += SLOW_MS;
-    answer_in(world, number, in_ms,
-              (struct task){.run = loaded, .a = model, .c = action->load.ticket});
+    bool hangs = world->now_ms < node->hangs_until_ms;
+    if (hangs)
+        in_ms = LOAD_GIVEN_UP_MS;
+    answer_in(
+        world, number, in_ms,
+        (struct task){.run = hangs ? given_up : loaded, .a = model, .c = action->load.ticket});
 }
 
 static void

@@ -38,7 +38,8 @@ enum {
     LABELLED_EVERY = 2,  /* each second node has the label that heavy models require */
     RECENT_MS = 3600000, /* D4 */
     LOAD_TIMEOUT_MS = 9000,
-    ORDERS_MAX = 64, /* at a time, of a node */
+    LOAD_GIVEN_UP_MS = 14000, /* the edge waits no longer for a runtime */
+    ORDERS_MAX = 64,          /* at a time, of a node */
 };
 
 /* How often what goes wrong: drawn per seed, each often never. */
@@ -52,6 +53,7 @@ struct faults {
     uint32_t size_lies;
     uint32_t forgets; /* per call: it has lost the model */
     uint32_t keeps;   /* per unload: it does not give the memory back */
+    uint32_t hangs;   /* per mille of seconds: a runtime's loads of the next seconds never end */
     /* per mille of calls */
     uint32_t cancels;
     /* per mille of seconds, of the whole world */
@@ -88,6 +90,7 @@ struct options {
     uint32_t watch_lag_ms;  /* at most */
     uint64_t model_bytes;   /* of the smallest ones; they have up to four times as much */
     uint64_t capacity_bytes;
+    uint32_t load_ms; /* that a load takes at most, if nothing is wrong */
     uint32_t chaos_ms;
     bool skewed;            /* clocks differ */
     bool labelled;          /* every fourth model requires a label */
@@ -168,6 +171,7 @@ struct node {
     int64_t heard_ms;
     bool orders[ORDERS_MAX]; /* which it is answering */
     uint64_t kept_bytes;     /* that a runtime would not give back */
+    int64_t hangs_until_ms;  /* loads that begin before that do not end */
     uint32_t runtime;        /* its life */
     struct registry registry;
     struct slot *slots;
@@ -303,6 +307,8 @@ uint64_t runtime_bytes(const struct world *world, uint32_t model);       /* pred
 uint64_t runtime_reserved(struct world *world, uint32_t node, uint32_t model);
 void runtime_start(struct world *world, uint32_t node);
 void runtime_crash(struct world *world, uint32_t node);
+/* Loads that begin within so long do not end. */
+void runtime_hang(struct world *world, uint32_t node, int64_t for_ms);
 void runtime_size(struct world *world, uint32_t node, const struct mesh_action *action);
 void runtime_load(struct world *world, uint32_t node, const struct mesh_action *action);
 void runtime_unload(struct world *world, uint32_t node, const struct mesh_action *action);

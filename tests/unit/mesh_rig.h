@@ -77,6 +77,7 @@ static uint32_t compares; /* and those without */
 static bool prompt;
 static int64_t load_ms;
 static bool load_fails;
+static bool unloads_wait; /* for the test, though `prompt` is set */
 static uint64_t size_units;
 static uint32_t concurrency;
 static uint64_t tickets[MODELS]; /* the last one of each model */
@@ -323,7 +324,7 @@ answer_deed(const struct rig_deed *deed)
         return;
     if (deed->kind == MESH_DO_SIZE)
         runtime_answers(MESH_SIZE_PREDICTED, deed->ticket);
-    if (deed->kind == MESH_DO_UNLOAD)
+    if (deed->kind == MESH_DO_UNLOAD && !unloads_wait)
         runtime_answers(MESH_UNLOAD_ENDED, deed->ticket);
     if (deed->kind == MESH_DO_LOAD) {
         now_ms += load_ms;
@@ -630,6 +631,7 @@ start(struct mesh_config config)
     prompt = true;
     load_ms = LOAD_MS;
     load_fails = false;
+    unloads_wait = false;
     size_units = 100;
     concurrency = 0;
     config.instance = "self";

@@ -6,7 +6,7 @@
  */
 #include "mesh_rig.h"
 
-enum { FULL = 9, CHURN_MS = 10 * LOAD_MS };
+enum { FULL = 9, GUARD_MS = LOAD_MS - 1000 };
 
 static const char *
 name(uint32_t number)
@@ -25,13 +25,17 @@ register_all(uint32_t count)
         put(name(i), "");
 }
 
-/* Loads nine models, LOAD_MS apart, so that the first is 24 s old. */
+/* Loads nine models, a millisecond apart; loads take LOAD_MS on average, so that all are young. */
 static void
 fill(void)
 {
     register_all(20);
-    for (uint32_t i = 1; i <= FULL; i++)
+    load_ms = FULL * LOAD_MS;
+    use(name(1));
+    load_ms = 0;
+    for (uint32_t i = 2; i <= FULL; i++)
         use(name(i));
+    load_ms = LOAD_MS;
     begin();
 }
 
@@ -39,7 +43,7 @@ fill(void)
 static int64_t
 grown_up_ms(uint32_t number)
 {
-    return 100000 + number * (LOAD_MS + 1) + CHURN_MS;
+    return 100000 + FULL * LOAD_MS + number + GUARD_MS;
 }
 
 static void
@@ -47,6 +51,16 @@ grow_up(uint32_t number)
 {
     assert_true(grown_up_ms(number) > now_ms);
     tick(grown_up_ms(number) - now_ms);
+}
+
+/* It has no room, and nothing that may go. */
+static void
+full_for_good(const char *id)
+{
+    instance_with((struct mesh_instance){
+        .id = id,
+        .session = 7,
+        .figures = {.capacity_units = 1000, .full = true, .oldest_ms = WALL + HOUR}});
 }
 
 static void
@@ -57,7 +71,7 @@ test_call_waits_for_room(void **state)
     call_as(10, "m10", MESH_HOP_ENTRY);
     assert_int_equal(line_count, 0);
     for (int i = 0; i < 5; i++) {
-        tick(1000);
+        tick(GUARD_MS / 10);
         assert_int_equal(line_count, 0); /* nothing is out for it */
     }
     grow_up(1);
@@ -73,7 +87,7 @@ test_vanishing_copies_do_not_end_a_waiting_call(void **state)
 {
     (void)state;
     fill();
-    instance("other", 0);
+    full_for_good("other");
     call_as(10, "m10", MESH_HOP_ENTRY);
     for (int i = 0; i < 2 * MESH_TRIES_MAX; i++) {
         begin();
@@ -97,7 +111,7 @@ check_five_copies(const char *first, const char *then, const char *end)
     fill();
     static const char *const others[] = {"a", "b", "c", "d", "e"};
     for (int i = 0; i < MESH_COPIES_TRIED_MAX; i++)
-        instance(others[i], 0);
+        full_for_good(others[i]);
     call_as(10, "m10", MESH_HOP_ENTRY);
     put("m10", first);
     for (uint32_t i = 1; i <= MESH_COPIES_TRIED_MAX; i++) {
@@ -203,7 +217,7 @@ test_new_call_does_not_overtake(void **state)
     fill();
     prompt = false;
     call_as(10, "m10", MESH_HOP_ENTRY);
-    now_ms = grown_up_ms(1) + 1;
+    now_ms = grown_up_ms(1);
     call_as(11, "m11", MESH_HOP_ENTRY);
     assert_seen("size m10", 1);
     assert_seen("size", 1);
@@ -226,27 +240,175 @@ test_unreachable_copy_is_not_lack_of_room(void **state)
     assert_seen("answer 2 failed", 1);
 }
 
-/* R4: a node that holds three models knows after one of them how long a load may take: its churn
- * age is ten times four times that, not ten times a third of the time-out. */
+/* Room for three models, of which `count` are called in turn, `calls` times in all. Each call is
+ * answered after a load at most, without a tick. */
 static void
-test_small_node_learns_load_times(void **state)
+check_rotation(uint32_t count, uint32_t calls, int64_t took_ms)
 {
-    (void)state;
-    register_all(4);
+    register_all(count);
     step((struct mesh_event){.kind = MESH_RUNTIME,
                              .runtime = {.capacity_bytes = UINT64_C(350) * UNIT,
                                          .default_bytes = UINT64_C(100) * UNIT,
                                          .loaders = 1,
                                          .load_timeout_ms = 90000}});
-    for (uint32_t i = 1; i <= 3; i++)
-        use(name(i));
-    step((struct mesh_event){.kind = MESH_CALL,
-                             .call = {.call = 4, .model = "m4", .deadline_ms = now_ms + 400000}});
-    const int64_t may_go_ms = 100000 + LOAD_MS + 1 + 4 * CHURN_MS;
-    tick(may_go_ms - 1000 - now_ms);
-    assert_int_equal(line_count, 0);
+    load_ms = took_ms;
+    for (uint32_t i = 0; i < calls; i++) {
+        begin();
+        int64_t began_ms = now_ms;
+        call_as(1, name(1 + i % count), MESH_HOP_ENTRY);
+        assert_seen("serve 1", 1);
+        assert_true(now_ms - began_ms <= took_ms);
+        end_call(1, MESH_END_OK, 0);
+        now_ms++; /* the next caller's round trip */
+    }
+}
+
+static void
+test_one_model_more_than_fits(void **state)
+{
+    (void)state;
+    check_rotation(4, 4, 20); /* on a node that has loaded hardly anything */
+    check_rotation(4, 40, 2000);
+}
+
+/* E3: nine models loaded for nobody are evicted at once, the first-loaded first. */
+static void
+test_uncalled_models_are_not_protected(void **state)
+{
+    (void)state;
+    register_all(20);
+    load_ms = FULL * LOAD_MS;
+    for (uint32_t i = 1; i <= FULL; i++) {
+        step((struct mesh_event){.kind = MESH_ENSURE,
+                                 .ensure = {.model = name(i), .class = MESH_CLASS_COPY}});
+        assert_int_equal(mesh_state(mesh, name(i)), MESH_STATE_LOADED);
+        load_ms = 0;
+        now_ms++;
+    }
+    use("m1");
+    begin();
+    use("m10");
+    assert_seen("unload m2", 1);
+    assert_seen("unload", 1);
+}
+
+/* E3: twenty callers come at once. All of them are delayed by one protection together, the first
+ * nine loads'; what is loaded after that, for callers that had waited already, is not protected. */
+static void
+test_protection_delays_a_caller_once(void **state)
+{
+    (void)state;
+    fill();
+    for (uint32_t i = 10; i <= 20; i++)
+        call_as(i, name(i), MESH_HOP_ENTRY);
+    begin();
+    load_ms = 0;
+    grow_up(1);
+    for (uint32_t i = 10; i <= 20; i++)
+        if (numbers[i] == 0)
+            pass(1);
+    tick(8); /* all of the first nine have grown up */
     tick(1000);
-    assert_seen("serve 4 m4", 1);
+    for (uint32_t i = 10; i <= 20; i++)
+        assert_int_not_equal(numbers[i], 0);
+}
+
+/* K2, R17: what has not begun to load evicts nobody, however much is queued behind a load that
+ * hangs. */
+static void
+test_queued_loads_evict_nobody(void **state)
+{
+    (void)state;
+    fill();
+    tick(HOUR);
+    prompt = false;
+    for (uint32_t i = 10; i <= 14; i++) {
+        call_as(i, name(i), MESH_HOP_ENTRY);
+        runtime_ends(MESH_SIZE_PREDICTED, name(i));
+    }
+    assert_seen("load", 1);
+    assert_seen("unload", 1);
+    for (int i = 0; i < 20; i++)
+        pass(1000);
+    assert_seen("load", 1);
+    assert_seen("unload", 1);
+    runtime_ends(MESH_UNLOAD_ENDED, "m1");
+    runtime_ends(MESH_LOAD_ENDED, "m10");
+    assert_seen("serve 10 m10", 1);
+    assert_seen("load", 2);
+    assert_seen("unload", 2);
+}
+
+/* R17: loads hang here. After the assumed time the calls that wait for them go to another node,
+ * those whose load is still queued with the withdrawal of it; new calls go there at once. */
+static void
+test_calls_leave_hanging_loads(void **state)
+{
+    (void)state;
+    register_all(20);
+    prompt = false;
+    for (uint32_t i = 1; i <= 3; i++) {
+        call_as(i, name(i), MESH_HOP_ENTRY);
+        runtime_ends(MESH_SIZE_PREDICTED, name(i));
+    }
+    assert_seen("load m1", 1);
+    assert_seen("load", 1);
+    instance("other", 500);
+    begin();
+    pass(2000);
+    assert_seen("forward", 0);
+    pass(1000); /* R4: a third of the time-out, as nothing has been loaded yet */
+    assert_seen("forward 1 m1 other load", 1);
+    assert_seen("forward 2 m2 other load", 1);
+    assert_seen("forward 3 m3 other load", 1);
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADING);
+    assert_int_equal(mesh_state(mesh, "m2"), MESH_STATE_NONE);
+    assert_int_equal(mesh_state(mesh, "m3"), MESH_STATE_NONE);
+    assert_true(mesh_figures(mesh).full);
+    call_as(4, "m4", MESH_HOP_ENTRY);
+    assert_seen("forward 4 m4 other load", 1);
+    call_as(5, "m5", MESH_HOP_LOAD);
+    assert_seen("answer 5 refused", 1);
+    runtime_ends(MESH_LOAD_ENDED, "m1");
+    assert_false(mesh_figures(mesh).full);
+}
+
+/* R17: a call from another node, and nobody else that could load the model. */
+static void
+test_calls_of_others_leave_hanging_loads(void **state)
+{
+    (void)state;
+    register_all(20);
+    prompt = false;
+    call_as(1, "m1", MESH_HOP_LOAD);
+    call_as(2, "m1", MESH_HOP_HIT);
+    runtime_ends(MESH_SIZE_PREDICTED, "m1");
+    for (int i = 0; i < 5; i++)
+        pass(1000);
+    assert_seen("answer", 0); /* nobody else is there */
+    instance("other", 500);
+    pass(1000);
+    assert_seen("answer 1 not-here", 1);
+    assert_seen("answer 2 not-here", 1);
+}
+
+/* R17: a call that another node sends back tries a third one, and does not return to the load that
+ * the record still shows. */
+static void
+test_sent_back_call_tries_a_third_node(void **state)
+{
+    (void)state;
+    step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    instance("slow", 500);
+    put("m1", "");
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    assert_seen("forward 1 m1 slow load", 1);
+    add_place("m1", "slow", MESH_PLACE_LOADING);
+    instance("other", 500);
+    begin();
+    end_call(1, MESH_END_NOT_HERE, 0);
+    assert_seen("forward 1 m1 other load", 1);
+    assert_seen("forward", 1);
 }
 
 /* Two calls for one model are one load. */
@@ -316,11 +478,10 @@ test_call_waits_until_its_deadline(void **state)
 static void
 old_and_full(const char *id)
 {
-    instance_with((struct mesh_instance){.id = id,
-                                         .session = 7,
-                                         .figures = {.capacity_units = 1000,
-                                                     .full = true,
-                                                     .oldest_ms = WALL + now_ms - 2 * CHURN_MS}});
+    instance_with((struct mesh_instance){
+        .id = id,
+        .session = 7,
+        .figures = {.capacity_units = 1000, .full = true, .oldest_ms = WALL + now_ms - MINUTE}});
 }
 
 /* A full node gets four calls at a time, none for a moment after a refusal, and the same call only
@@ -329,8 +490,8 @@ static void
 test_full_nodes_are_not_flooded(void **state)
 {
     (void)state;
-    instance("other", 0);
     fill();
+    instance("other", 0);
     for (uint32_t i = 10; i < 20; i++)
         call_as(i, name(i), MESH_HOP_ENTRY);
     assert_seen("forward", 0);
@@ -377,8 +538,8 @@ static void
 test_waiting_call_on_a_draining_node(void **state)
 {
     (void)state;
-    instance("other", 0);
     fill();
+    instance("other", 0);
     call_as(10, "m10", MESH_HOP_ENTRY);
     begin();
     drain();
@@ -543,7 +704,13 @@ main(void)
         TEST(test_waiting_calls_get_room_in_order),
         TEST(test_new_call_does_not_overtake),
         TEST(test_unreachable_copy_is_not_lack_of_room),
-        TEST(test_small_node_learns_load_times),
+        TEST(test_one_model_more_than_fits),
+        TEST(test_uncalled_models_are_not_protected),
+        TEST(test_protection_delays_a_caller_once),
+        TEST(test_queued_loads_evict_nobody),
+        TEST(test_calls_leave_hanging_loads),
+        TEST(test_calls_of_others_leave_hanging_loads),
+        TEST(test_sent_back_call_tries_a_third_node),
         TEST(test_two_calls_share_one_load),
         TEST(test_awaited_loads_are_not_evicted),
         TEST(test_call_waits_until_its_deadline),

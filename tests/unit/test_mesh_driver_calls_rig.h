@@ -557,7 +557,7 @@ ensure_arrives(struct later *later)
     free(made);
 }
 
-static inline void
+static inline bool
 peers_ensure(void *context, const struct driver_ensure *ensure)
 {
     (void)context;
@@ -569,4 +569,5 @@ peers_ensure(void *context, const struct driver_ensure *ensure)
     made->ensure.instance = made->instance;
     made->ensure.model = made->model;
     nodes_later(&made->later, ensure_arrives);
+    return true;
 }

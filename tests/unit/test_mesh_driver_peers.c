@@ -43,13 +43,14 @@ abandon(void *context, struct driver_call *call, uint32_t number)
     return !there.comes;
 }
 
-static void
+static bool
 ensure(void *context, const struct driver_ensure *what)
 {
     (void)context;
     assert_string_equal(what->instance, "two");
     snprintf(there.ensured, sizeof(there.ensured), "%s", what->model);
     there.ensures++;
+    return !there.unreachable;
 }
 
 static void
@@ -376,6 +377,16 @@ a_drain_asks_the_peer(void **state)
     assert_int_equal(node->drained, 0); /* D3 */
 }
 
+/* The core is told, and goes on: the model stays here. */
+static void
+an_ensure_that_nobody_takes(void **state)
+{
+    there.unreachable = true;
+    a_drain_asks_the_peer(state);
+    NODES_WAIT(node_look(node).calls == 0);
+    assert_true(node_holds(node, "n"));
+}
+
 /* ---- clearance ---- */
 
 static void
@@ -453,6 +464,7 @@ main(void)
         TEST(what_was_tried_counts),
         TEST(an_ensure_loads_here),
         TEST(a_drain_asks_the_peer),
+        TEST(an_ensure_that_nobody_takes),
         TEST_SET_UP(who_cannot_load_what_others_have_is_not_ready, set_up_judged),
         TEST_SET_UP(loads_long_after_the_start_do_not_count, set_up_late),
         TEST_SET_UP(what_nobody_has_may_be_the_models_fault, set_up_judged),

@@ -253,6 +253,7 @@ fill(void)
         snprintf(id, sizeof(id), "x%d", i);
         assert_int_equal(order(REGISTER(id, "t", .load_now = true, .sync = true))->model,
                          MESH_MODEL_LOADED);
+        load_ms = 0;
     }
 }
 
@@ -292,28 +293,68 @@ test_sync_order_waits_for_room(void **state)
     (void)state;
     const struct mesh_order waits = {.kind = MESH_ENSURE_LOADED, .model = "a", .sync = true};
     const struct rig_reply *reply;
+    load_ms = 20000; /* on average 2 s: what was called is protected for one */
     fill();
+    use_all();
     reply = order((struct mesh_order){.kind = MESH_ENSURE_LOADED, .model = "b"});
     assert_int_equal(reply->model, MESH_MODEL_FAILED);
     assert_memory_equal(reply->error, "Cache churn", 11);
     assert_false(order(waits)->came);
-    pass(500); /* the churn age is a second, as loads take no time here */
+    pass(500);
     assert_false(replies[0].came);
     assert_int_equal(txns, 0);
     pass(500);
     assert_int_equal(replies[0].model, MESH_MODEL_LOADED);
     const struct mesh_order also = {.kind = MESH_ENSURE_LOADED, .model = "b", .sync = true};
-    use_all();
+    prompt = false; /* nothing that is being loaded goes */
+    for (uint32_t i = 0; i < 10; i++) {
+        char id[TEXT];
+        snprintf(id, sizeof(id), "y%u", i);
+        assert_int_equal(outcome(REGISTER(id, "t", .path = "p")), MESH_OUTCOME_OK);
+        call_as(i, id, MESH_HOP_ENTRY);
+    }
     assert_false(order(also)->came);
     for (int second = 0; second < 59; second++) {
         assert_false(replies[0].came);
         begin();
-        use_all();
         pass(1000);
     }
     assert_int_equal(replies[0].outcome, MESH_OUTCOME_OK);
     assert_int_equal(replies[0].model, MESH_MODEL_FAILED);
     assert_memory_equal(replies[0].error, "Cache churn", 11);
+}
+
+/* E4: a sync order evicts models that were used since its own model was. */
+static void
+test_sync_register_evicts_idle_models(void **state)
+{
+    (void)state;
+    fill();
+    use_all();
+    now_ms++;
+    instance("broken", 900);
+    const struct rig_reply *reply =
+        order(REGISTER("late", "t", .path = "p", .load_now = true, .sync = true));
+    assert_false(reply->came); /* it was asked for there, and fails */
+    add_place("late", "broken", MESH_PLACE_FAILED);
+    assert_int_equal(replies[0].model, MESH_MODEL_LOADED);
+    assert_seen("unload", 1);
+}
+
+/* The node that failed to load it was the only one that may. */
+static void
+test_sync_register_returns_the_failure(void **state)
+{
+    (void)state;
+    step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    instance("broken", 900);
+    const struct rig_reply *reply =
+        order(REGISTER("late", "t", .path = "p", .load_now = true, .sync = true));
+    assert_false(reply->came);
+    add_place("late", "broken", MESH_PLACE_FAILED);
+    if (!replies[0].came)
+        pass(1000);
+    assert_int_equal(replies[0].model, MESH_MODEL_FAILED);
 }
 
 static void
@@ -378,6 +419,8 @@ main(void)
         TEST_WITH_MODELS(test_load_request_is_repeated_then_given_up),
         TEST_WITH_MODELS(test_no_instance_meets_the_labels),
         TEST_WITH_MODELS(test_sync_order_waits_for_room),
+        TEST_WITH_MODELS(test_sync_register_evicts_idle_models),
+        TEST_WITH_MODELS(test_sync_register_returns_the_failure),
         TEST_WITH_MODELS(test_ensure_refreshes_a_copy_elsewhere),
         TEST_WITH_MODELS(test_status),
     };

@@ -200,9 +200,8 @@ call_place_wish(struct mesh *mesh, const struct call *call)
     wish.tried_count = call->tried_count;
     wish.again = call->overloads == 0;
     wish.not_self |= !load_may_begin(mesh, call->model); /* it knows better than its figures say */
+    wish.churn_ms = 0;
     wish.patient = call->arrival != 0;
-    if (wish.patient)
-        ensure_wish_waited(&wish, mesh->now_ms - call->crowded_ms);
     return wish;
 }
 
@@ -358,7 +357,8 @@ miss(struct mesh *mesh, uint32_t number)
         return;
     }
     if (call->hop == MESH_HOP_LOAD) {
-        if (!load_here(mesh, number) && !wait_for_end(mesh, number))
+        bool stuck = pool_is_stuck(mesh, call->model); /* R17 */
+        if ((stuck || !load_here(mesh, number)) && !wait_for_end(mesh, number))
             give_up(mesh, number, MESH_END_REFUSED, NULL);
         return;
     }
@@ -376,8 +376,9 @@ miss(struct mesh *mesh, uint32_t number)
         if (!load_here(mesh, number))  /* the claim waits for it */
             call_answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
     } else if (there == NAME_NONE) {
-        if (wait_for_end(mesh, number))
-            return;
+        if ((pool_is_stuck(mesh, call->model) && load_here(mesh, number)) ||
+            wait_for_end(mesh, number))
+            return; /* R17: nobody else would load it */
         give_up_loading(mesh, number, &wish);
     } else if (there != INSTANCE_SELF) {
         mesh->tables.instances[there].pending_units += wish.units; /* P5 */
@@ -587,8 +588,8 @@ call_on_call(struct mesh *mesh, const struct mesh_event *event)
     call_route_later(mesh, number);
 }
 
-static void
-stop_waiting(struct mesh *mesh, uint32_t number)
+void
+call_stop_waiting(struct mesh *mesh, uint32_t number)
 {
     struct entry *entry = &mesh->entries[call_at(mesh, number)->entry];
     uint32_t before = CALL_NONE;
@@ -611,7 +612,7 @@ serve_waiting(struct mesh *mesh, struct entry *entry)
 {
     while (entry->first_call != CALL_NONE && has_seat(entry)) {
         uint32_t number = entry->first_call;
-        stop_waiting(mesh, number);
+        call_stop_waiting(mesh, number);
         if (call_at(mesh, number)->deadline_ms > mesh->now_ms)
             serve(mesh, number, entry);
         else
@@ -646,7 +647,7 @@ call_on_cancelled(struct mesh *mesh, uint32_t number)
         return; /* it has just been answered */
     struct call *call = call_at(mesh, number);
     if (call->state == CALL_WAITING)
-        stop_waiting(mesh, number);
+        call_stop_waiting(mesh, number);
     else if (call->state == CALL_PARKED)
         follow_cancelled(mesh, number);
     else if (call->state == CALL_CROWDED)
@@ -668,6 +669,8 @@ learn(struct mesh *mesh, struct call *call, const struct mesh_event *event)
         !served && call->there_hop == MESH_HOP_LOAD ? MESH_LIST_LOAD : MESH_LIST_HIT;
     int64_t since_ms = served ? mesh->entries[call->entry].since_ms : call->there_since_ms;
     call_list(mesh, call, instance, which, since_ms);
+    if (event->tried.end == MESH_END_NOT_HERE && which == MESH_LIST_LOAD)
+        elsewhere_learn(mesh, call, instance);
     if (event->tried.end == MESH_END_UNREACHABLE && !served) {
         mesh->tables.instances[instance].unreachable_until_ms = mesh->now_ms + UNREACHABLE_MS;
         if (which == MESH_LIST_HIT)
@@ -728,7 +731,7 @@ calls_serve(struct mesh *mesh, struct entry *entry)
     uint32_t most = waiting_max(mesh, entry);
     for (uint32_t i = 0; count > most && i < count; i++) { /* more than may wait for a seat */
         uint32_t number = entry->first_call;
-        stop_waiting(mesh, number);
+        call_stop_waiting(mesh, number);
         if (i < most)
             wait_in(mesh, number, entry);
         else
@@ -742,7 +745,7 @@ calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why)
     while (entry->first_call != CALL_NONE) {
         uint32_t number = entry->first_call;
         struct call *call = call_at(mesh, number);
-        stop_waiting(mesh, number);
+        call_stop_waiting(mesh, number);
         if (why != MESH_END_OK && call->hop != MESH_HOP_ENTRY) {
             call_answer(mesh, number, why, NULL);
             continue;
@@ -764,7 +767,7 @@ end_vain_waits(struct mesh *mesh, const struct entry *entry)
         uint32_t number = entry->first_call;
         if (mesh->now_ms - call_at(mesh, number)->waits_ms <= CLAIM_MS_MAX)
             return;
-        stop_waiting(mesh, number);
+        call_stop_waiting(mesh, number);
         call_answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
     }
 }
@@ -774,7 +777,7 @@ call_tick(struct mesh *mesh)
 {
     while (heap_first_key(&mesh->deadlines) <= mesh->now_ms) {
         uint32_t number = heap_first(&mesh->deadlines);
-        stop_waiting(mesh, number);
+        call_stop_waiting(mesh, number);
         call_answer(mesh, number, MESH_END_DEADLINE, NULL);
     }
     follow_tick(mesh);

@@ -29,6 +29,7 @@ move_on(const struct mesh *mesh, struct entry *entry)
 void
 copies_use(struct mesh *mesh, struct entry *entry, uint32_t count)
 {
+    load_called(mesh, entry);
     move_on(mesh, entry);
     entry->minutes |= 1;
     if (__builtin_add_overflow(entry->uses, count, &entry->uses))
@@ -118,7 +119,8 @@ look_at(struct mesh *mesh, struct entry *entry)
         .target = wanted,
         .units = entry->units,
     };
-    ensure_copies(mesh, &wish, by_rate ? mesh->wall_ms + BUSIER_MS : entry->used_ms, 0);
+    struct asked asked = {0};
+    (void)ensure_copies(mesh, &wish, by_rate ? mesh->wall_ms + BUSIER_MS : entry->used_ms, &asked);
 }
 
 void

@@ -28,12 +28,6 @@ ensure_wish(struct mesh *mesh, uint32_t number)
     };
 }
 
-void
-ensure_wish_waited(struct place_wish *wish, int64_t waited_ms)
-{
-    wish->churn_ms = wish->churn_ms > waited_ms ? wish->churn_ms - waited_ms : 0;
-}
-
 static const char *
 too_large_text(struct mesh *mesh, const struct place_wish *wish)
 {
@@ -91,7 +85,11 @@ ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms
         return NULL;
     struct place_wish wish = ensure_wish(mesh, load->model);
     wish.used_ms = used_ms;
+    if (load->class == MESH_CLASS_CALL)
+        wish.churn_ms = 0;
     uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
+    if (there == NAME_NONE && pool_is_stuck(mesh, load->model) && !wish.not_self)
+        there = INSTANCE_SELF; /* R17 */
     if (there == INSTANCE_SELF) {
         enum load_refusal refusal = load_begin(mesh, load);
         if (refusal == LOAD_BEGUN)
@@ -109,27 +107,33 @@ ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms
 
 /* Asked one by one, two might be asked of one node, or the one that is to be the first copy come
  * after the second, and have no claim: all are asked for as any of so many. */
-void
-ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms, int64_t waited_ms)
+bool
+ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms, struct asked *asked)
 {
-    struct tried asked[MESH_TRIED_MAX];
+    struct tried tried[MESH_TRIED_MAX];
     struct place_wish wish = ensure_wish(mesh, load->model);
     uint32_t copies = model_copies(&mesh->tables, wish.model);
     wish.used_ms = used_ms;
-    ensure_wish_waited(&wish, waited_ms);
-    wish.tried = asked;
-    while (copies < load->target && wish.tried_count < MESH_TRIED_MAX) {
+    wish.urgent = load->class == MESH_CLASS_MIGRATION;
+    wish.reachable = wish.urgent;
+    wish.tried = tried;
+    for (; wish.tried_count < asked->count; wish.tried_count++)
+        tried[wish.tried_count] =
+            (struct tried){.instance = asked->instances[wish.tried_count], .list = MESH_LIST_LOAD};
+    while (copies < load->target && asked->count < MESH_TRIED_MAX) {
         uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
         if (there == NAME_NONE)
-            return;
-        asked[wish.tried_count++] =
+            return false;
+        tried[wish.tried_count++] =
             (struct tried){.instance = (uint16_t)there, .list = MESH_LIST_LOAD};
+        asked->instances[asked->count++] = (uint16_t)there;
         if (there == INSTANCE_SELF && load_begin(mesh, load) != LOAD_BEGUN)
             continue; /* it knows better than its figures say */
         if (there != INSTANCE_SELF)
             ensure_at(mesh, load, there);
         copies++;
     }
+    return copies >= load->target;
 }
 
 void
@@ -145,7 +149,8 @@ ensure_at(struct mesh *mesh, const struct load_wish *load, uint32_t there)
     struct mesh_action *action = act(mesh, MESH_DO_ENSURE);
     action->ensure.instance = names_text(&mesh->tables.instance_names, there);
     action->ensure.model = names_text(&mesh->tables.model_names, load->model);
-    action->ensure.used_ms = load->used_ms;
+    action->ensure.used_ms =
+        load->used_ms < mesh->wall_ms ? load->used_ms : 0; /* now, by its own clock */
     action->ensure.class = load->class;
     action->ensure.target = load->target;
     action->ensure.size_bytes = (uint64_t)load->units * LEDGER_UNIT_BYTES;

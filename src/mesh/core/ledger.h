@@ -15,7 +15,7 @@ struct ledger {
     uint64_t capacity;
     uint64_t reserve;
     uint64_t committed;
-    uint64_t claimed; /* part of `committed` that is not admitted yet: nobody goes for it */
+    uint64_t claimed; /* part of `committed` that does not load yet: nobody goes for it */
     uint64_t resident;
     uint64_t lost; /* unloads that failed; part of `resident` */
 };
@@ -35,7 +35,7 @@ ledger_usable(const struct ledger *ledger)
     return ledger->capacity > taken ? ledger->capacity - taken : 0;
 }
 
-/* How much more is committed than may be: what evictions must free. */
+/* How much more is committed than may be. */
 static inline uint64_t
 ledger_excess(const struct ledger *ledger)
 {
@@ -43,7 +43,16 @@ ledger_excess(const struct ledger *ledger)
     return ledger->committed > usable ? ledger->committed - usable : 0;
 }
 
-/* The same for what is admitted alone: what must go at any cost (K4). */
+/* What evictions must free before a load of that size begins. */
+static inline uint64_t
+ledger_excess_with(const struct ledger *ledger, uint32_t units)
+{
+    uint64_t usable = ledger_usable(ledger);
+    uint64_t wanted = ledger->committed - ledger->claimed + units;
+    return wanted > usable ? wanted - usable : 0;
+}
+
+/* How much more loads or is loaded than may be: what must go at any cost (K4). */
 static inline uint64_t
 ledger_excess_admitted(const struct ledger *ledger)
 {

@@ -6,10 +6,11 @@
 #include "mesh/core/state.h"
 
 enum {
-    ASSUMED_MS_MIN = 3000,
-    GUESS_SLOWEST = 4,
+    UNMEASURED_MS_MIN = 3000,
+    GUESS_SLOWEST = 2,
     CHURN_ASSUMED = 10,
     CHURN_MS_MIN = 1000,
+    TICK_MS = 1000,
     CLASS_SHIFT = 56,
     CONCURRENCY_MAX = 1 << 20,
     SAMPLES_FEW = 4, /* R4 */
@@ -34,32 +35,51 @@ commits(enum mesh_state state)
     return state >= MESH_STATE_CLAIMING && state <= MESH_STATE_LOADED;
 }
 
-/* R4: a node that holds few models would not learn for long how quickly they load. */
-static int64_t
-guess_ms(const struct mesh *mesh, uint32_t count, int64_t most)
+static bool
+claims(enum mesh_state state)
 {
+    return state == MESH_STATE_CLAIMING || state == MESH_STATE_QUEUED;
+}
+
+static uint32_t
+sample_count(const struct mesh *mesh)
+{
+    return mesh->samples < SAMPLES_MAX ? mesh->samples : SAMPLES_MAX;
+}
+
+/* R4: a node that holds few models has few measurements. */
+static int64_t
+guess_ms(const struct mesh *mesh, uint32_t count)
+{
+    int64_t unmeasured_ms = mesh->load_timeout_ms / 3;
+    if (unmeasured_ms < UNMEASURED_MS_MIN)
+        unmeasured_ms = UNMEASURED_MS_MIN;
     int64_t slowest = 0;
     for (uint32_t i = 0; i < count; i++)
         if (mesh->samples_ms[i] > slowest)
             slowest = mesh->samples_ms[i];
-    int64_t guess =
-        GUESS_SLOWEST * slowest > ASSUMED_MS_MIN ? GUESS_SLOWEST * slowest : ASSUMED_MS_MIN;
-    return count == 0 || guess > most ? most : guess;
+    return count == 0 || GUESS_SLOWEST * slowest > unmeasured_ms ? unmeasured_ms
+                                                                 : GUESS_SLOWEST * slowest;
+}
+
+/* The mean of the last loads; 0: there was none. */
+static int64_t
+mean_ms(const struct mesh *mesh)
+{
+    uint32_t count = sample_count(mesh);
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += mesh->samples_ms[i];
+    return count == 0 ? 0 : sum / count;
 }
 
 int64_t
 load_assumed_ms(const struct mesh *mesh)
 {
-    int64_t least = mesh->load_timeout_ms / 3;
-    if (least < ASSUMED_MS_MIN)
-        least = ASSUMED_MS_MIN;
-    uint32_t count = mesh->samples < SAMPLES_MAX ? mesh->samples : SAMPLES_MAX;
+    uint32_t count = sample_count(mesh);
     if (count < SAMPLES_FEW)
-        return guess_ms(mesh, count, least);
-    int64_t sum = 0;
-    for (uint32_t i = 0; i < count; i++)
-        sum += mesh->samples_ms[i];
-    int64_t mean = sum / count;
+        return guess_ms(mesh, count);
+    int64_t mean = mean_ms(mesh);
     int64_t squares = 0;
     for (uint32_t i = 0; i < count; i++)
         squares += (mesh->samples_ms[i] - mean) * (mesh->samples_ms[i] - mean);
@@ -77,6 +97,14 @@ load_churn_ms(const struct mesh *mesh)
     return age_ms > CHURN_MS_MIN ? age_ms : CHURN_MS_MIN;
 }
 
+/* The tick that ends a call's wait may come a second late. */
+int64_t
+load_guard_ms(const struct mesh *mesh)
+{
+    int64_t mean = mean_ms(mesh);
+    return mean > TICK_MS ? mean - TICK_MS : 0;
+}
+
 /* ---- in which heaps an entry is ---- */
 
 /* Q1, Q2 as one number: the class, then who waits longest, or who was used last. */
@@ -92,17 +120,21 @@ queue_key(const struct entry *entry)
     return (int64_t)entry->class << CLASS_SHIFT | time_ms;
 }
 
-/* E3: since when, or from when on, it may go; INT64_MAX: it may not. What a call waits for goes for
- * nobody's sake, but of all that may not it is the last one to go at any cost. */
-static int64_t
-may_go_ms(const struct mesh *mesh, const struct entry *entry)
+/* E3: calls have waited for room in this pool since before the entry was claimed. */
+static bool
+is_overdue(struct mesh *mesh, const struct entry *entry)
 {
-    if (entry->state == MESH_STATE_QUEUED)
-        return entry->class == MESH_CLASS_CALL ? INT64_MAX - 1 : mesh->now_ms;
-    if (entry->state != MESH_STATE_LOADED)
-        return INT64_MAX;
-    return entry->class == MESH_CLASS_ADVANCE ? mesh->now_ms
-                                              : entry->began_ms + load_churn_ms(mesh);
+    for (uint32_t i = mesh->crowd; i != CALL_NONE; i = mesh->calls[i].next)
+        if (pool_number(mesh, model_at(mesh, mesh->calls[i].model)) == entry->pool)
+            return mesh->calls[i].crowded_ms < entry->claimed_ms;
+    return false;
+}
+
+static bool
+is_guarded(struct mesh *mesh, const struct entry *entry)
+{
+    return (entry->called || entry->waiting > 0) &&
+           entry->began_ms + load_guard_ms(mesh) > mesh->now_ms && !is_overdue(mesh, entry);
 }
 
 static void
@@ -121,11 +153,10 @@ lru_place(struct mesh *mesh, const struct entry *entry)
     uint32_t number = entry_number(mesh, entry);
     struct pool *pool = pool_of(mesh, entry);
     lru_remove(mesh, number);
-    int64_t when = may_go_ms(mesh, entry);
-    if (when == INT64_MAX)
+    if (entry->state != MESH_STATE_LOADED)
         return;
-    if (when > mesh->now_ms) {
-        heap_set(&pool->young, number, when);
+    if (is_guarded(mesh, entry)) {
+        heap_set(&pool->young, number, entry->began_ms);
         return;
     }
     heap_set(&pool->lru, number, entry->used_ms);
@@ -135,7 +166,8 @@ lru_place(struct mesh *mesh, const struct entry *entry)
 static void
 grow_up(struct mesh *mesh, struct pool *pool)
 {
-    while (heap_first_key(&pool->young) <= mesh->now_ms) {
+    const int64_t old_ms = mesh->now_ms - load_guard_ms(mesh);
+    while (heap_first_key(&pool->young) <= old_ms) {
         uint32_t number = heap_first(&pool->young);
         heap_remove(&pool->young, number);
         heap_set(&pool->lru, number, mesh->entries[number].used_ms);
@@ -201,15 +233,19 @@ entry_set(struct mesh *mesh, struct entry *entry, enum mesh_state state)
         pool->ledger.committed += entry->units;
     else
         mesh->crowd_due = true;
-    if (entry->state == MESH_STATE_CLAIMING)
+    if (claims(entry->state))
         pool->ledger.claimed -= entry->units;
-    if (state == MESH_STATE_CLAIMING)
+    if (claims(state))
         pool->ledger.claimed += entry->units;
     mesh->loaded -= entry->state == MESH_STATE_LOADED;
     mesh->loaded += state == MESH_STATE_LOADED;
-    pool->loading -= entry->state == MESH_STATE_LOADING;
-    pool->loading += state == MESH_STATE_LOADING;
+    if (entry->state == MESH_STATE_LOADING) {
+        pool->loading--;
+        pool->stuck = false;
+        mesh->crowd_due = true;
+    }
     if (state == MESH_STATE_LOADING) {
+        pool->loading++;
         entry->resident = true;
         pool->ledger.resident += entry->units;
     }
@@ -233,7 +269,7 @@ resize(struct mesh *mesh, struct entry *entry, uint32_t units)
     struct pool *pool = pool_of(mesh, entry);
     if (commits(entry->state))
         pool->ledger.committed = pool->ledger.committed - entry->units + units;
-    if (entry->state == MESH_STATE_CLAIMING)
+    if (claims(entry->state))
         pool->ledger.claimed = pool->ledger.claimed - entry->units + units;
     if (entry->resident)
         pool->ledger.resident = pool->ledger.resident - entry->units + units;
@@ -259,6 +295,16 @@ load_touch(struct mesh *mesh, struct entry *entry, int64_t used_ms)
 }
 
 void
+load_called(struct mesh *mesh, struct entry *entry)
+{
+    if (entry->called)
+        return;
+    entry->called = true;
+    if (entry->state == MESH_STATE_LOADED)
+        lru_place(mesh, entry);
+}
+
+void
 load_lift(struct mesh *mesh, struct entry *entry, enum mesh_class class)
 {
     if (class >= entry->class)
@@ -267,37 +313,49 @@ load_lift(struct mesh *mesh, struct entry *entry, enum mesh_class class)
     entry->waited_ms = mesh->now_ms;
     if (entry->state == MESH_STATE_QUEUED)
         heap_set(&pool_of(mesh, entry)->queue, entry_number(mesh, entry), queue_key(entry));
-    if (entry->state == MESH_STATE_QUEUED || entry->state == MESH_STATE_LOADED)
-        lru_place(mesh, entry);
 }
 
 /* ---- room ---- */
 
 enum room { ROOM_FOR_OLDER, ROOM_AT_ANY_COST };
 
-/* E2, E4, E5: either enough victims are found, and leave, or nobody does. Over the capacity whoever
- * is found leaves, though it may not be enough yet; the newcomer, too, if it is the oldest of those
- * that may go (K4). No newcomer: NULL. */
+/* E4: a load that somebody waits for counts as used now. */
+static int64_t
+stamp_of(const struct mesh *mesh, enum mesh_class class, int64_t used_ms)
+{
+    return class == MESH_CLASS_CALL ? mesh->wall_ms : used_ms;
+}
+
+/* E2, E3. */
+static struct heap *
+heap_of_next(struct pool *pool, const struct entry *newcomer, enum room room)
+{
+    bool guarded_too = room == ROOM_AT_ANY_COST || newcomer->class == MESH_CLASS_MIGRATION;
+    return heap_first(&pool->lru) == HEAP_NONE && guarded_too ? &pool->young : &pool->lru;
+}
+
+/* E2, E4, E5: either enough victims are found for a newcomer that is about to load, and leave, or
+ * none does. Over the capacity all that are found leave, though it may not be enough yet; a
+ * newcomer that was loaded in advance, too, if it is the oldest of those that may go (K4). */
 static bool
 make_room(struct mesh *mesh, struct pool *pool, struct entry *newcomer, enum room room)
 {
-    uint64_t excess = room == ROOM_FOR_OLDER ? ledger_excess(&pool->ledger)
+    uint64_t excess = room == ROOM_FOR_OLDER ? ledger_excess_with(&pool->ledger, newcomer->units)
                                              : ledger_excess_admitted(&pool->ledger);
     uint64_t found = 0;
     uint32_t count = 0;
     load_grow_up(mesh);
     while (found < excess) {
-        struct heap *heap = heap_first(&pool->lru) != HEAP_NONE || room == ROOM_FOR_OLDER
-                                ? &pool->lru
-                                : &pool->young; /* I16: measured over the capacity */
+        struct heap *heap = heap_of_next(pool, newcomer, room);
         uint32_t number = heap_first(heap);
         if (number == HEAP_NONE)
             break;
         struct entry *victim = &mesh->entries[number];
-        if (room == ROOM_FOR_OLDER && victim->used_ms >= newcomer->used_ms)
+        if (room == ROOM_FOR_OLDER &&
+            victim->used_ms >= stamp_of(mesh, newcomer->class, newcomer->used_ms))
             break;
         lru_remove(mesh, number);
-        if (victim == newcomer && heap == &pool->young)
+        if (victim == newcomer && (heap == &pool->young || victim->class != MESH_CLASS_ADVANCE))
             continue;
         memory_grow((void **)&mesh->victims, &mesh->victim_capacity, count + 1,
                     sizeof(*mesh->victims));
@@ -307,9 +365,8 @@ make_room(struct mesh *mesh, struct pool *pool, struct entry *newcomer, enum roo
     for (uint32_t i = 0; i < count; i++) {
         struct entry *victim = &mesh->entries[mesh->victims[i]];
         if (found >= excess || room == ROOM_AT_ANY_COST) {
-            victim->offered = victim->state == MESH_STATE_LOADED && /* E6 */
-                              mesh->now_ms - victim->began_ms > 2 * pool->load_timeout_ms;
-            victim->evicted = victim->state == MESH_STATE_LOADED;
+            victim->offered = mesh->now_ms - victim->began_ms > 2 * pool->load_timeout_ms; /* E6 */
+            victim->evicted = true;
             entry_leave(mesh, victim);
         } else {
             lru_place(mesh, victim);
@@ -337,6 +394,41 @@ may_be_here(const struct mesh *mesh, const struct model *model)
                        mesh->tables.instances[INSTANCE_SELF].labels);
 }
 
+static uint64_t
+units_in(const struct mesh *mesh, const struct heap *heap, bool calls_too)
+{
+    uint64_t units = 0;
+    for (uint32_t i = 0; i < heap->count; i++) {
+        const struct entry *entry = &mesh->entries[heap->cells[i].item];
+        if (calls_too || entry->class != MESH_CLASS_CALL)
+            units += entry->units;
+    }
+    return units;
+}
+
+/* A6: so much may be promised, once all that may go has gone. Calls come before all that is queued
+ * and that nobody waits for. */
+static bool
+may_commit(struct mesh *mesh, const struct pool *pool, uint64_t wanted, enum mesh_class class,
+           int64_t used_ms)
+{
+    uint64_t usable = ledger_usable(&pool->ledger);
+    if (wanted <= usable)
+        return true;
+    if (class == MESH_CLASS_CALL)
+        usable += units_in(mesh, &pool->queue, false);
+    if (wanted <= usable)
+        return true;
+    load_grow_up(mesh);
+    usable += pool->evictable_units;
+    bool older = heap_first_key(&pool->lru) < stamp_of(mesh, class, used_ms);
+    if (class == MESH_CLASS_MIGRATION) { /* E3 */
+        usable += units_in(mesh, &pool->young, true);
+        older |= heap_first(&pool->lru) == HEAP_NONE;
+    }
+    return older && wanted <= usable;
+}
+
 static enum load_refusal
 judge(struct mesh *mesh, const struct pool *pool, const struct load_wish *wish, uint32_t units)
 {
@@ -353,14 +445,9 @@ judge(struct mesh *mesh, const struct pool *pool, const struct load_wish *wish, 
     if (units > ledger_usable(&pool->ledger))
         return LOAD_TOO_LARGE;
     if (wish->class == MESH_CLASS_ADVANCE && mesh->crowd != CALL_NONE)
-        return LOAD_FULL; /* R14 */
-    load_grow_up(mesh);
-    uint64_t usable = ledger_usable(&pool->ledger);
+        return LOAD_FULL;                             /* R14 */
     uint64_t wanted = pool->ledger.committed + units; /* A6: other claims will have theirs */
-    if (wanted <= usable)
-        return LOAD_BEGUN;
-    bool enough = wanted <= usable + pool->evictable_units;
-    return enough && heap_first_key(&pool->lru) < wish->used_ms ? LOAD_BEGUN : LOAD_FULL;
+    return may_commit(mesh, pool, wanted, wish->class, wish->used_ms) ? LOAD_BEGUN : LOAD_FULL;
 }
 
 bool
@@ -426,6 +513,7 @@ load_begin(struct mesh *mesh, const struct load_wish *wish)
         .used_ms = wish->used_ms < mesh->wall_ms ? wish->used_ms : mesh->wall_ms,
         .since_ms = mesh->last_since_ms,
         .waited_ms = mesh->now_ms,
+        .claimed_ms = mesh->now_ms,
         .serial = ++mesh->serials,
         .model = wish->model,
         .units = units,
@@ -477,8 +565,9 @@ entry_admit(struct mesh *mesh, struct entry *entry)
     if (entry->waiting > 0)
         load_touch(mesh, entry,
                    mesh->wall_ms); /* what was used since it was claimed is not newer */
+    const struct pool *pool = pool_of(mesh, entry);
     if (!fail_if_too_large(mesh, entry) &&
-        make_room(mesh, pool_of(mesh, entry), entry, ROOM_FOR_OLDER))
+        may_commit(mesh, pool, pool->ledger.committed, entry->class, entry->used_ms))
         entry_set(mesh, entry, MESH_STATE_QUEUED);
     else
         entry_leave(mesh, entry);
@@ -516,6 +605,12 @@ run_queue(struct mesh *mesh, struct pool *pool)
         if (number == HEAP_NONE)
             return;
         struct entry *entry = &mesh->entries[number];
+        if (entry->waiting > 0)
+            load_touch(mesh, entry, mesh->wall_ms);
+        if (!make_room(mesh, pool, entry, ROOM_FOR_OLDER)) { /* E5 */
+            entry_leave(mesh, entry);
+            continue;
+        }
         if (!ledger_fits(&pool->ledger, entry->units)) /* K3, Q4 */
             return;
         int64_t queued_ms = mesh->now_ms - entry->began_ms;
@@ -525,11 +620,12 @@ run_queue(struct mesh *mesh, struct pool *pool)
     }
 }
 
-void
+bool
 load_run_queue(struct mesh *mesh)
 {
     for (uint32_t i = 0; i < mesh->pool_count; i++)
         run_queue(mesh, &mesh->pools[i]);
+    return mesh->unsettled_count > 0 || mesh->routing != CALL_NONE;
 }
 
 /* ---- what the runtime says ---- */

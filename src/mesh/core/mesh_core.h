@@ -236,6 +236,7 @@ enum mesh_event_kind {
     MESH_INSTANCE_PUT,
     MESH_INSTANCE_GONE,
     MESH_INSTANCE_FIGURES, /* on a reply */
+    MESH_UNREACHABLE,      /* an ENSURE could not be sent to an instance */
     MESH_TXN_ENDED,        /* the records as they now are came before it, unless it is UNKNOWN */
     MESH_CALL,
     MESH_CALL_CANCELLED, /* of one that is served here: TRY_ENDED, when the runtime lets go of it */
@@ -295,6 +296,9 @@ struct mesh_event {
             int64_t start_ms; /* of the process that says it */
             struct mesh_figures figures;
         } figures;
+        struct {
+            const char *instance;
+        } unreachable;
         struct {
             uint64_t txn;
             enum mesh_txn_end end;

@@ -11,6 +11,8 @@ enum {
     OLD_TIER = 1 << 20,      /* U3: above all that types_preference says */
     YOUNGER_MS = 20 * 60000, /* G4 */
     LOADS_OUT_MAX = 4,       /* R14 */
+    LOADS_FEW = 4,           /* P4 */
+    LOADS_MANY = 1 << 20,
 };
 
 uint64_t
@@ -70,6 +72,8 @@ static bool
 would_evict(const struct instance *instance, const struct place_wish *wish)
 {
     int64_t oldest = instance->figures.oldest_ms;
+    if (wish->urgent)
+        return instance->figures.copies > 0 && oldest != STAMP_MAX;
     return oldest < wish->wall_ms - wish->churn_ms && oldest < wish->used_ms;
 }
 
@@ -153,7 +157,8 @@ is_candidate(const struct search *search, uint32_t number, struct worth *worth)
         !is_free_to_load(search->tables, search->wish, number,
                          search->last_resort && search->wish->again))
         return false;
-    if (!search->last_resort && instance->unreachable_until_ms > search->wish->now_ms)
+    if ((!search->last_resort || search->wish->reachable) &&
+        instance->unreachable_until_ms > search->wish->now_ms)
         return false;
     *worth = (struct worth){
         .tier = (instance->old ? OLD_TIER : 0) -
@@ -202,6 +207,15 @@ busy_tenths(const struct place_wish *wish)
     return age < MINUTE_MS * 60 * 24 ? 40 : 0;
 }
 
+/* Loads that are queued or under way there; figures may not yet tell of those from here. */
+static uint32_t
+loads_of(const struct instance *instance)
+{
+    uint32_t loads = instance->figures.loading > instance->loads_out ? instance->figures.loading
+                                                                     : instance->loads_out;
+    return loads < LOADS_MANY ? loads : LOADS_MANY;
+}
+
 /* The candidates, in the tables' scratch memory; the best one's worth. */
 static uint32_t
 gather(const struct search *search, struct worth *best)
@@ -216,9 +230,41 @@ gather(const struct search *search, struct worth *best)
             *best = worth;
         uint32_t rate = search->tables->instances[i].figures.calls_per_minute;
         candidates[count++] = (struct candidate){
-            .worth = worth, .number = i, .rate = rate < BUSY_PER_MINUTE ? BUSY_PER_MINUTE : rate};
+            .worth = worth,
+            .number = i,
+            .rate = rate < BUSY_PER_MINUTE ? BUSY_PER_MINUTE : rate,
+            .loads = loads_of(&search->tables->instances[i]),
+        };
     }
     return count;
+}
+
+static bool
+is_as_good(struct worth a, struct worth b)
+{
+    return a.tier == b.tier && a.roomy == b.roomy;
+}
+
+/* P4: of the best kind those stay, in front, that have few loads to do: to more of them a load that
+ * is sent there might wait for long. The best of them. */
+static uint32_t
+keep_idle(const struct search *search, uint32_t count, struct worth *best)
+{
+    struct candidate *candidates = search->tables->candidates;
+    const struct worth kind = *best;
+    uint32_t least = UINT32_MAX;
+    for (uint32_t i = 0; i < count; i++)
+        if (is_as_good(candidates[i].worth, kind) && candidates[i].loads < least)
+            least = candidates[i].loads;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_as_good(candidates[i].worth, kind) || candidates[i].loads > 2 * least + LOADS_FEW)
+            continue;
+        candidates[kept] = candidates[i];
+        if (kept++ == 0 || is_better(candidates[i].worth, *best))
+            *best = candidates[i].worth;
+    }
+    return kept;
 }
 
 /* P4: those near enough to the best stay, in front. */
@@ -277,6 +323,7 @@ place_choose(const struct tables *tables, const struct place_wish *wish, uint64_
     if (count == 0)
         return NAME_NONE;
     uint32_t rate_min;
+    count = keep_idle(&search, count, &best);
     count = keep_best(&search, count, best, &rate_min);
     return draw(&search, count, rate_min, random);
 }

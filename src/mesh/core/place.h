@@ -24,12 +24,14 @@ struct place_wish {
     int64_t now_ms;
     int64_t wall_ms;
     int64_t used_ms;  /* wall clock; in the future for a copy that is to take load off (S4) */
-    int64_t churn_ms; /* E3 */
+    int64_t churn_ms; /* P2 */
     int64_t fresh_ms; /* F3 */
     bool own;         /* this node is preferred, if it is as good (P7) */
     bool not_self;    /* this node is none of them */
     bool again;     /* R12: a copy that was tried in vain may be loaded anew, if nobody else can */
     bool roomy;     /* only where there is room (E6) */
+    bool urgent;    /* V3: where anything is loaded, however lately it was used */
+    bool reachable; /* the unreachable are no last resort */
     bool patient;   /* R14: it waits; of full ones only those that may say yes */
     uint32_t units; /* that it is assumed to take */
     /* G3 to G5: only into what is set aside for loads in advance, so many units, and not where one

@@ -64,6 +64,8 @@ pool_figures(struct mesh *mesh, const struct pool *pool)
         oldest_ms = mesh->entries[oldest].used_ms;
     else if (young != HEAP_NONE)
         oldest_ms = mesh->wall_ms;
+    if (pool->stuck)
+        oldest_ms = STAMP_MAX; /* R17: neither room, nor anything that could make room */
     return (struct mesh_figures){
         .capacity_units = ledger_usable(ledger),
         .free_units = room,
@@ -71,7 +73,8 @@ pool_figures(struct mesh *mesh, const struct pool *pool)
         .copies = pool->lru.count + pool->young.count,
         .loading = pool->loading + pool->queue.count,
         .calls_per_minute = mesh->rate,
-        .full = room < ledger_full_below(ledger->capacity, pool->loaders, pool->default_units),
+        .full = pool->stuck ||
+                room < ledger_full_below(ledger->capacity, pool->loaders, pool->default_units),
     };
 }
 

@@ -3,7 +3,9 @@
 
 #include "mesh/core/state.h"
 
-enum { ASK_AGAIN_MS = 10000, ASKS_GENTLE = 2, ANEW_PER_TICK = 128 };
+/* A node that has not claimed the target by the next tick but for the very next one is passed over.
+ */
+enum { ASK_SOON_MS = 250, ASKS_SOON = 30, ASK_AGAIN_MS = 10000, ANEW_PER_TICK = 128 };
 
 /* Loaded, and alive. */
 static uint32_t
@@ -24,9 +26,9 @@ has_failed_at(const struct mesh *mesh, const struct model *model, uint32_t insta
            failure_is_fresh(place->since_ms, mesh->wall_ms, mesh->config.failure_fresh_ms);
 }
 
-/* Instances that may hold the model. */
+/* Instances that may hold the model; `within_reach`: and can be asked to load it. */
 static uint32_t
-suitable(const struct mesh *mesh, const struct model *model)
+suitable(const struct mesh *mesh, const struct model *model, bool within_reach)
 {
     const struct tables *tables = &mesh->tables;
     const struct type_rule *rule =
@@ -34,7 +36,8 @@ suitable(const struct mesh *mesh, const struct model *model)
     uint32_t count = 0;
     for (uint32_t i = 0; i < tables->instance_names.used; i++) {
         const struct instance *instance = &tables->instances[i];
-        count += instance->session != 0 && !instance->draining &&
+        bool reached = !within_reach || instance->unreachable_until_ms <= mesh->now_ms;
+        count += instance->session != 0 && !instance->draining && reached &&
                  types_allow(rule, instance->labels) && !has_failed_at(mesh, model, i);
     }
     return count;
@@ -47,7 +50,7 @@ wanted_copies(struct mesh *mesh, const struct model *active, const struct model 
     uint32_t wanted = loaded_copies(mesh, active);
     if (wanted <= 1)
         return 1;
-    uint32_t most = suitable(mesh, target);
+    uint32_t most = suitable(mesh, target, true);
     if (most == 0)
         return 1;
     return wanted < most ? wanted : most;
@@ -80,7 +83,7 @@ target_fails(struct mesh *mesh, const struct model *target)
     if (model_copies(&mesh->tables, target) > 0)
         return false;
     uint32_t failures = model_fresh_failures(mesh, target);
-    return failures >= MESH_FAILURES_MAX || (failures > 0 && suitable(mesh, target) == 0);
+    return failures >= MESH_FAILURES_MAX || (failures > 0 && suitable(mesh, target, false) == 0);
 }
 
 /* V4, V5: active := target; `failed` stays what it is to be. */
@@ -99,34 +102,31 @@ write(struct mesh *mesh, uint32_t number, bool promoted, bool failed)
     bid_send(mesh, &vmodel->bid, &batch, BIDDER_VMODEL, number);
 }
 
-/* What it comes after may be unused for long, and all others be newer (E4), or all in use within
- * the churn age (P2). That must not keep the vmodel where it is for ever: who has been asked in
- * vain is asked as for a model used now, that has waited since. */
-static bool
-is_urgent(const struct vmodel *vmodel)
-{
-    return vmodel->asks > ASKS_GENTLE;
-}
-
-/* V3 */
+/* V3. Somebody waits for the switch, so the target counts as used now: with the active model's last
+ * use all other models might be newer, and keep it out for ever (E4). */
 static void
 ask(struct mesh *mesh, struct vmodel *vmodel)
 {
-    if (vmodel->asked_ms != 0 && mesh->now_ms - vmodel->asked_ms < ASK_AGAIN_MS)
+    int64_t again_ms = vmodel->asks < ASKS_SOON ? ASK_SOON_MS : ASK_AGAIN_MS;
+    if (vmodel->asked_ms != 0 && mesh->now_ms - vmodel->asked_ms < again_ms)
         return;
     vmodel->asked_ms = mesh->now_ms;
     vmodel->asks += vmodel->asks < UINT8_MAX;
     const struct model *active = record_of(mesh, vmodel->active);
     const struct model *target = record_of(mesh, vmodel->target);
-    int64_t used = is_urgent(vmodel) ? mesh->wall_ms : active->used_ms;
-    int64_t waited_ms = is_urgent(vmodel) ? (vmodel->asks - 1) * (int64_t)ASK_AGAIN_MS : 0;
     const struct load_wish wish = {
         .model = vmodel->target,
-        .used_ms = used,
-        .class = MESH_CLASS_COPY,
+        .used_ms = mesh->wall_ms,
+        .class = MESH_CLASS_MIGRATION,
         .target = wanted_copies(mesh, active, target),
     };
-    ensure_copies(mesh, &wish, used, waited_ms);
+    const uint8_t before = vmodel->asked.count;
+    if (ensure_copies(mesh, &wish, mesh->wall_ms, &vmodel->asked))
+        return;
+    bool nobody_new = vmodel->asked.count == before;
+    vmodel->asked.count = 0;
+    if (nobody_new && before > 0)
+        (void)ensure_copies(mesh, &wish, mesh->wall_ms, &vmodel->asked);
 }
 
 static void
@@ -149,6 +149,14 @@ look(struct mesh *mesh, uint32_t number)
         write(mesh, number, false, fails);
     else if (!fails)
         ask(mesh, vmodel);
+}
+
+static void
+look_at_all(struct mesh *mesh)
+{
+    const struct heap *moving = &mesh->vmodels.moving;
+    for (uint32_t i = 0; mesh->leader && i < moving->count; i++)
+        look(mesh, moving->cells[i].item);
 }
 
 void
@@ -205,7 +213,11 @@ promote_tick(struct mesh *mesh)
 {
     if (mesh->vmodels.lost && mesh->session != 0 && lost_is_mine(mesh))
         write_anew(mesh);
-    const struct heap *moving = &mesh->vmodels.moving;
-    for (uint32_t i = 0; mesh->leader && i < moving->count; i++)
-        look(mesh, moving->cells[i].item);
+    look_at_all(mesh);
+}
+
+void
+promote_on_unreachable(struct mesh *mesh)
+{
+    look_at_all(mesh);
 }

@@ -19,3 +19,5 @@ void promote_on_model(struct mesh *mesh, uint32_t model);
 void promote_on_vmodel(struct mesh *mesh, uint32_t vmodel);
 void promote_on_txn(struct mesh *mesh, uint64_t txn);
 void promote_tick(struct mesh *mesh);
+/* An instance is out of reach since now. */
+void promote_on_unreachable(struct mesh *mesh);

@@ -176,7 +176,8 @@ ask(struct mesh *mesh, struct order *order)
         .class = order->said.sync ? MESH_CLASS_CALL : MESH_CLASS_COPY,
         .target = 1,
     };
-    const char *refusal = ensure_anywhere(mesh, &wish, wish.used_ms);
+    const char *refusal =
+        ensure_anywhere(mesh, &wish, order->said.sync ? mesh->wall_ms : wish.used_ms);
     if (refusal != NULL && waits_for_room(mesh, order))
         order->asks--; /* nobody was: at the next tick */
     else if (refusal != NULL)

@@ -46,6 +46,7 @@ struct entry {
     int64_t since_ms;         /* stamp of its place; no two of this node are the same */
     int64_t began_ms;         /* now_ms when it came into its state */
     int64_t waited_ms;        /* now_ms of the first call that waited */
+    int64_t claimed_ms;       /* now_ms when its load was begun */
     uint64_t minutes;         /* S1: bit n: used n minutes before `minute` */
     int64_t minute;           /* of now_ms */
     int64_t heavy_ms;         /* now_ms when its rate was last near that of S3 */
@@ -68,6 +69,7 @@ struct entry {
     uint8_t state; /* enum mesh_state */
     uint8_t class; /* enum mesh_class */
     bool sized;    /* the prediction has come */
+    bool called;   /* by anybody, since it was claimed */
     bool resident;
     bool failed;  /* and the record must say so */
     bool doomed;  /* LOADING: is not wanted any more */
@@ -84,10 +86,11 @@ struct pool {
     struct ledger ledger;
     uint32_t loaders;
     uint32_t loading;
+    bool stuck; /* R17: all loaders have been busy with loads for longer than those take */
     uint32_t default_units;
     int64_t load_timeout_ms;
     struct heap lru;   /* may be evicted, by last use (E1) */
-    struct heap young; /* may be, from that now_ms on (E3) */
+    struct heap young; /* are guarded, by when they were loaded (E3) */
     struct heap queue; /* Q */
     uint64_t evictable_units;
 };
@@ -137,6 +140,7 @@ struct call {
     bool gone : 1;   /* another node has seen the model's record go */
     bool let_go : 1; /* R14: it is its turn */
     bool once : 1;   /* R15 */
+    bool moved : 1;  /* R17: it has left a load that took too long */
     struct tried tried[MESH_TRIED_MAX];
 };
 
@@ -297,6 +301,12 @@ pool_for(struct mesh *mesh, struct model *model)
 {
     return &mesh->pools[pool_number(mesh, model)];
 }
+/* R17: no load that is begun here now would begin soon. */
+static inline bool
+pool_is_stuck(struct mesh *mesh, uint32_t model)
+{
+    return pool_for(mesh, model_at(mesh, model))->stuck;
+}
 void pool_open(struct mesh *mesh, const struct mesh_event *event);
 /* Of one alone: what a model that belongs to it finds here. */
 struct mesh_figures pool_figures(struct mesh *mesh, const struct pool *pool);
@@ -318,11 +328,14 @@ enum load_refusal {
 enum load_refusal load_begin(struct mesh *mesh, const struct load_wish *wish);
 /* It would be, for a call of now. */
 bool load_may_begin(struct mesh *mesh, uint32_t model);
-void load_run_queue(struct mesh *mesh);
+/* True: evictions and refusals are to be worked off. */
+bool load_run_queue(struct mesh *mesh);
 void load_tick(struct mesh *mesh);
 /* E3: who has become old enough to go may go from now on. */
 void load_grow_up(struct mesh *mesh);
 void load_touch(struct mesh *mesh, struct entry *entry, int64_t used_ms);
+/* A call was served by it. */
+void load_called(struct mesh *mesh, struct entry *entry);
 /* Q3: a call waits for it. */
 void load_lift(struct mesh *mesh, struct entry *entry, enum mesh_class class);
 /* The one writer of an entry's state; NONE: it is gone. */
@@ -338,7 +351,8 @@ void load_on_unload(struct mesh *mesh, uint64_t ticket, bool freed);
 void act_on_model(struct mesh *mesh, enum mesh_action_kind kind, const struct entry *entry);
 void load_on_runtime_lost(struct mesh *mesh, uint32_t pool);
 int64_t load_assumed_ms(const struct mesh *mesh); /* R4 */
-int64_t load_churn_ms(const struct mesh *mesh);   /* E3 */
+int64_t load_churn_ms(const struct mesh *mesh);   /* P2 */
+int64_t load_guard_ms(const struct mesh *mesh);   /* E3 */
 
 /* settle.c: transactions. */
 void settle_later(struct mesh *mesh, uint32_t model);
@@ -429,6 +443,8 @@ void calls_serve(struct mesh *mesh, struct entry *entry);
 void calls_reroute(struct mesh *mesh, struct entry *entry, enum mesh_end why);
 void call_tick(struct mesh *mesh);
 void call_route_later(struct mesh *mesh, uint32_t number);
+/* For an entry. */
+void call_stop_waiting(struct mesh *mesh, uint32_t number);
 
 /* What was tried is of another model, or of long ago; what the caller excluded stays so. */
 void call_forget_tries(struct mesh *mesh, struct call *call);
@@ -438,6 +454,12 @@ void call_list(struct mesh *mesh, struct call *call, uint32_t instance, enum mes
 struct place_wish call_place_wish(struct mesh *mesh, const struct call *call);
 
 void call_answer(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text);
+
+/* elsewhere.c: loads that hang (R17). */
+void elsewhere_tick(struct mesh *mesh);
+/* Another node has sent the call back that waited for a load there: that load counts as a copy that
+ * was tried in vain. */
+void elsewhere_learn(struct mesh *mesh, struct call *call, uint32_t instance);
 
 /* once.c: calls of which a try may not be repeated (R15). */
 /* Copies that are out of reach count as tried. */
@@ -466,14 +488,12 @@ void unknown_tick(struct mesh *mesh);
 /* A copy more, at the best place that there is; `used_ms` is what placement goes by (S4). Why
  * nobody takes it; NULL: somebody may, or there are enough. */
 const char *ensure_anywhere(struct mesh *mesh, const struct load_wish *load, int64_t used_ms);
-/* As many as are missing of `target`, each at another node; wanted for so long already. */
-void ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms,
-                   int64_t waited_ms);
+/* As many as are missing of `target`, each at another node, none at those in `asked`, which those
+ * that are asked are added to. False: nobody would take one. */
+bool ensure_copies(struct mesh *mesh, const struct load_wish *load, int64_t used_ms,
+                   struct asked *asked);
 /* The first in two: where it may be, and there it is asked for; NAME_NONE: nothing happens. */
 struct place_wish ensure_wish(struct mesh *mesh, uint32_t model);
-/* R14, V3: who has waited for as long as the churn age may have the place of what was used since.
- */
-void ensure_wish_waited(struct place_wish *wish, int64_t waited_ms);
 /* place_refusal's text, with sizes; of the step's memory. */
 const char *ensure_refusal_text(struct mesh *mesh, const struct place_wish *wish,
                                 enum place_refusal refusal);

@@ -240,6 +240,16 @@ on_figures(struct mesh *mesh, const struct mesh_event *event)
 }
 
 static void
+on_unreachable(struct mesh *mesh, const struct mesh_event *event)
+{
+    uint32_t number = tables_instance(&mesh->tables, event->unreachable.instance);
+    if (number == NAME_NONE)
+        return;
+    mesh->tables.instances[number].unreachable_until_ms = mesh->now_ms + UNREACHABLE_MS;
+    promote_on_unreachable(mesh);
+}
+
+static void
 on_runtime(struct mesh *mesh, const struct mesh_event *event)
 {
     CHECK(event->runtime.pool < mesh->pool_count);
@@ -272,6 +282,7 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
         orders_tick(mesh);
         promote_tick(mesh);
         unknown_tick(mesh);
+        elsewhere_tick(mesh);
         call_tick(mesh);
         ensure_tick(mesh);
         tables_tell_old(&mesh->tables, mesh->now_ms, mesh->wall_ms);
@@ -301,6 +312,7 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
         tables_drop_instance(&mesh->tables, event->gone.id, event->gone.revision, mesh->now_ms);
         break;
     case MESH_INSTANCE_FIGURES: on_figures(mesh, event); break;
+    case MESH_UNREACHABLE: on_unreachable(mesh, event); break;
     case MESH_TXN_ENDED: on_txn_ended(mesh, event->txn.txn, event->txn.end); break;
     case MESH_CALL: call_on_call(mesh, event); break;
     case MESH_CALL_CANCELLED: call_on_cancelled(mesh, event->call.call); break;
@@ -355,12 +367,13 @@ mesh_step(struct mesh *mesh, const struct mesh_event *event)
     mesh->action_count = 0;
     memory_arena_reset(&mesh->arena);
     on_event(mesh, event);
-    while (work_off_one(mesh))
-        ;
-    crowd_look(mesh);
-    while (work_off_one(mesh))
-        ;
-    load_run_queue(mesh);
+    do {
+        while (work_off_one(mesh))
+            ;
+        crowd_look(mesh);
+        while (work_off_one(mesh))
+            ;
+    } while (load_run_queue(mesh));
     return (struct mesh_actions){.at = mesh->actions, .count = mesh->action_count};
 }
 
@@ -459,7 +472,8 @@ check_pool(const struct mesh *mesh, uint32_t number)
             continue;
         bool commits = entry->state <= MESH_STATE_LOADED;
         committed += commits ? entry->units : 0;
-        claimed += entry->state == MESH_STATE_CLAIMING ? entry->units : 0;
+        bool claims = entry->state == MESH_STATE_CLAIMING || entry->state == MESH_STATE_QUEUED;
+        claimed += claims ? entry->units : 0;
         resident += entry->resident ? entry->units : 0;
         evictable += heap_has(&pool->lru, i) ? entry->units : 0;
         loading += entry->state == MESH_STATE_LOADING;

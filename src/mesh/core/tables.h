@@ -84,6 +84,7 @@ struct candidate {
     struct worth worth;
     uint32_t number;
     uint32_t rate;
+    uint32_t loads;
 };
 
 struct tables {

@@ -114,6 +114,7 @@ vmodels_put(struct vmodels *vmodels, struct tables *tables, const struct mesh_vm
     if (other_target) {
         vmodel->asked_ms = 0;
         vmodel->asks = 0;
+        vmodel->asked.count = 0;
     }
     if (vmodel_is_moving(vmodel))
         heap_set(&vmodels->moving, at, 0);

@@ -12,13 +12,20 @@
 #include "mesh/core/tables.h"
 #include "mesh/core/write.h"
 
+/* Nodes that were asked to load a model. */
+struct asked {
+    uint16_t instances[MESH_TRIED_MAX];
+    uint8_t count;
+};
+
 struct vmodel {
     char *owner; /* malloc'ed; NULL: nobody's */
     uint64_t create_revision;
     uint64_t revision;
-    struct bid bid;   /* the leader's */
-    int64_t asked_ms; /* now_ms when nodes were last asked to load the target; 0: never */
-    uint32_t active;  /* models; NAME_NONE */
+    struct bid bid;     /* the leader's */
+    int64_t asked_ms;   /* now_ms when nodes were last asked to load the target; 0: never */
+    struct asked asked; /* which nodes: those that have not begun to load it are not the next */
+    uint32_t active;    /* models; NAME_NONE */
     uint32_t target;
     uint8_t asks; /* for that target */
     bool failed;

@@ -190,8 +190,8 @@ struct driver_peers {
      * not touched any more. False: its end is under way, on another thread: driver_try_ended
      * follows. (A lock of the peers' decides which; it is not held across calls of the driver.) */
     bool (*abandon)(void *context, struct driver_call *call, uint32_t number);
-    /* Loop thread, without the lock. Sent or lost: no answer. */
-    void (*ensure)(void *context, const struct driver_ensure *ensure);
+    /* Loop thread, without the lock. Sent or lost: no answer. False: nobody is there. */
+    bool (*ensure)(void *context, const struct driver_ensure *ensure);
     /* Loop thread, without the lock: the address book. Not of this node. */
     void (*on_peer)(void *context, const struct driver_peer *peer);
     void (*on_peer_gone)(void *context, const char *instance);

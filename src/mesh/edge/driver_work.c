@@ -79,8 +79,15 @@ static void
 run_ensure(struct driver *driver, struct work *work)
 {
     struct ensure_work *ensure = (struct ensure_work *)work;
-    if (driver->options.peers.ensure != NULL)
-        driver->options.peers.ensure(driver->options.peers.context, &ensure->ensure);
+    const struct driver_peers *peers = &driver->options.peers;
+    if (peers->ensure != NULL && !peers->ensure(peers->context, &ensure->ensure)) {
+        driver_lock(driver);
+        if (!driver->closed)
+            driver_step(driver,
+                        (struct mesh_event){.kind = MESH_UNREACHABLE,
+                                            .unreachable = {.instance = ensure->ensure.instance}});
+        driver_unlock(driver);
+    }
     free(ensure);
 }
 

@@ -245,14 +245,15 @@ abandon(void *context, struct driver_call *call, uint32_t number)
     return true;
 }
 
-static void
+static bool
 ensure(void *context, const struct driver_ensure *wanted)
 {
     struct link *link = link_to(context, wanted->instance, 0);
     if (link == NULL)
-        return;
+        return false;
     link_ensure(link, wanted);
     pthread_mutex_unlock(&link->lock);
+    return true;
 }
 
 static void

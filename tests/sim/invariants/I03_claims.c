@@ -34,7 +34,7 @@ is_calm(const struct world *world)
         faults->slow,    faults->lost,   faults->load_fails, faults->load_slow, faults->size_lies,
         faults->forgets, faults->kills,  faults->pauses,     faults->crashes,   faults->leases,
         faults->drains,  faults->links,  faults->partitions, faults->swizzles,  faults->outages,
-        faults->keeps,   faults->clocks, faults->elections};
+        faults->keeps,   faults->clocks, faults->elections,  faults->hangs};
     uint32_t sum = world->options.lost_for_good + world->options.poisoned + faults->emptyings +
                    faults->orders + faults->constraints + world->options.concurrency;
     for (uint32_t i = 0; i < sizeof(harm) / sizeof(harm[0]); i++)

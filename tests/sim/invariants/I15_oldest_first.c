@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * I15. What goes for another's sake was used before all that might have gone instead. What was
- * CLAIMING before the step could not go when the step chose (E3), though it may now.
+ * CLAIMING before the step could not go when the step chose (E3), though it may now; nor does what
+ * somebody asked for make room for itself when it turns out larger than predicted (K4).
  */
 #include "evictions.h"
 
@@ -15,6 +16,14 @@ before_of(struct world *world, uint32_t node, const struct entry *entry)
     return of_pair(world, &I15_oldest_first, node, entry_model(world->nodes[node].mesh, entry));
 }
 
+static bool
+could_go(struct world *world, uint32_t node, const struct entry *entry)
+{
+    uint8_t before = before_of(world, node, entry)->state;
+    return before != MESH_STATE_CLAIMING &&
+           (before != MESH_STATE_LOADING || entry->class == MESH_CLASS_ADVANCE);
+}
+
 /* Of those that could go and stay, the oldest one's last use. */
 static int64_t
 oldest_ms(struct world *world, uint32_t node)
@@ -24,7 +33,7 @@ oldest_ms(struct world *world, uint32_t node)
     for (uint32_t i = 0; i < mesh->entry_used; i++) {
         const struct entry *entry = &mesh->entries[i];
         if (heap_has(&mesh->pools[0].lru, i) && entry->used_ms < oldest_ms &&
-            before_of(world, node, entry)->state != MESH_STATE_CLAIMING)
+            could_go(world, node, entry))
             oldest_ms = entry->used_ms;
     }
     return oldest_ms;

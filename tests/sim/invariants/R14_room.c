@@ -19,7 +19,7 @@ is_only_full(const struct world *world)
                     faults->replacements + faults->pauses + faults->crashes + faults->partitions +
                     faults->swizzles + faults->outages + faults->elections + faults->keeps +
                     faults->slow + faults->lost + faults->emptyings + faults->orders +
-                    faults->size_lies + faults->drains + faults->constraints +
+                    faults->size_lies + faults->drains + faults->constraints + faults->hangs +
                     options->concurrency + options->poisoned + options->lost_for_good;
     return harm == 0 && !options->labelled;
 }
