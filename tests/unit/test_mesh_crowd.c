@@ -392,6 +392,24 @@ test_calls_of_others_leave_hanging_loads(void **state)
     assert_seen("answer 2 not-here", 1);
 }
 
+/* R17: a call leaves a load, which ends while another node refuses the call: the copy serves it. */
+static void
+test_call_returns_to_the_load_it_left(void **state)
+{
+    (void)state;
+    register_all(20);
+    prompt = false;
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    runtime_ends(MESH_SIZE_PREDICTED, "m1");
+    instance("other", 500);
+    pass(3000);
+    begin();
+    runtime_ends(MESH_LOAD_ENDED, "m1");
+    end_call(1, MESH_END_REFUSED, 0);
+    assert_seen("serve 1 m1", 1);
+    assert_seen("answer", 0);
+}
+
 /* R17: a call that another node sends back tries a third one, and does not return to the load that
  * the record still shows. */
 static void
@@ -710,6 +728,7 @@ main(void)
         TEST(test_queued_loads_evict_nobody),
         TEST(test_calls_leave_hanging_loads),
         TEST(test_calls_of_others_leave_hanging_loads),
+        TEST(test_call_returns_to_the_load_it_left),
         TEST(test_sent_back_call_tries_a_third_node),
         TEST(test_two_calls_share_one_load),
         TEST(test_awaited_loads_are_not_evicted),

@@ -388,7 +388,7 @@ miss(struct mesh *mesh, uint32_t number)
     }
 }
 
-/* What is loaded here, though a load for this call was in vain, has come since: another copy. */
+/* A copy here counts as tried, unless it was loaded after the call gave up on its load. */
 static bool
 self_is_listed(const struct call *call, const struct entry *entry)
 {
@@ -396,7 +396,8 @@ self_is_listed(const struct call *call, const struct entry *entry)
         const struct tried *tried = &call->tried[i];
         if (tried->instance == INSTANCE_SELF &&
             (tried->list == MESH_LIST_FIXED ||
-             (tried->list == MESH_LIST_HIT && tried->since_ms == entry->since_ms)))
+             (tried->list == MESH_LIST_HIT && tried->since_ms == entry->since_ms &&
+              !(tried->left && entry_serves(entry)))))
             return true;
     }
     return false;

@@ -66,7 +66,10 @@ leave_entry(struct mesh *mesh, uint32_t number, const struct entry *entry)
 {
     struct call *call = &mesh->calls[number];
     call_stop_waiting(mesh, number);
+    uint8_t count = call->tried_count;
     call_list(mesh, call, INSTANCE_SELF, MESH_LIST_HIT, entry->since_ms);
+    if (call->tried_count > count)
+        call->tried[count].left = true;
     if (call->hop == MESH_HOP_ENTRY)
         call_route_later(mesh, number);
     else

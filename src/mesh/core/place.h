@@ -15,6 +15,7 @@ struct tried {
     uint16_t instance;
     uint8_t list; /* enum mesh_list */
     bool passed;  /* R15: it was not tried */
+    bool left;    /* R17: it was still loading */
 };
 
 struct place_wish {
