@@ -169,6 +169,28 @@ test_unknown_claim_is_repeated(void **state)
     assert_seen("load m1", 1);
 }
 
+/* T4: the answer comes before the watch has told of the record that it has written. The place is in
+ * it: what leaves then is withdrawn first. */
+static void
+test_written_record_is_not_seen_yet(void **state)
+{
+    (void)state;
+    load_here("m1");
+    begin();
+    network = NETWORK_LATE;
+    put("m1", ""); /* somebody took this node for dead */
+    assert_seen("write m1 self:loaded", 1);
+    begin();
+    step((struct mesh_event){.kind = MESH_TXN_ENDED, .txn = {last_txn, MESH_TXN_OK}});
+    runtime(50);
+    tick(500);
+    assert_seen("unload", 0);
+    network = NETWORK_OK;
+    tell_model("m1");
+    assert_seen("write m1", 1);
+    assert_seen("unload m1", 1);
+}
+
 /* Room for 150 ids is enough for 300 models that come and go. */
 static void
 test_deleted_models_free_their_ids(void **state)
@@ -350,6 +372,7 @@ main(void)
         TEST_WITH_TWENTY(test_order_of_loads),
         TEST_WITH_TWENTY(test_lost_claim),
         TEST_WITH_TWENTY(test_unknown_claim_is_repeated),
+        TEST_WITH_TWENTY(test_written_record_is_not_seen_yet),
         TEST_WITH_TWENTY(test_deleted_models_free_their_ids),
         TEST_WITH_TWENTY(test_call_goes_on_after_failed_load),
         TEST_WITH_TWENTY(test_three_failures_end_calls_until_they_expire),

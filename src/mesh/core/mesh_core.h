@@ -237,7 +237,7 @@ enum mesh_event_kind {
     MESH_INSTANCE_GONE,
     MESH_INSTANCE_FIGURES, /* on a reply */
     MESH_UNREACHABLE,      /* an ENSURE could not be sent to an instance */
-    MESH_TXN_ENDED,        /* the records as they now are came before it, unless it is UNKNOWN */
+    MESH_TXN_ENDED,        /* LOST: the records as they now are came before it */
     MESH_CALL,
     MESH_CALL_CANCELLED, /* of one that is served here: TRY_ENDED, when the runtime lets go of it */
     MESH_TRY_ENDED,

@@ -427,8 +427,9 @@ settle_on_txn(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end)
     if (model->txn != txn)
         return; /* a newer record has settled it before (T3) */
     model->txn_again_ms = mesh->now_ms + RETRY_MS;
-    if (end == MESH_TXN_UNKNOWN) {
-        heap_set(&mesh->retries, number, model->txn_again_ms); /* T4: still out */
+    bool unseen = end == MESH_TXN_OK && model->txn_compare == model->revision;
+    if (end == MESH_TXN_UNKNOWN || unseen) { /* T4: still out */
+        heap_set(&mesh->retries, number, model->txn_again_ms);
         return;
     }
     model->txn = 0;
