@@ -94,9 +94,10 @@ see(struct world *world, const struct sight *sight)
     if (sight->other == sight->node || sight->number > HOPS_MAX)
         broken(world, &I08_forwarding_ends, "n%u sends m%u to n%u as hop %llu", sight->node,
                sight->model, sight->other, (unsigned long long)sight->number);
+    struct asks *asks = asks_of(world, sight); /* those for a former model end with any hop */
     if (sight->hop != MESH_HOP_LOAD)
         return;
-    struct ask *ask = ask_of(world, asks_of(world, sight), sight->other);
+    struct ask *ask = ask_of(world, asks, sight->other);
     if (sight->number > 1 || !may_ask(world, ask))
         broken(world, &I08_forwarding_ends, "n%u is asked again to load m%u for call %u",
                sight->other, sight->model, sight->client_call);
