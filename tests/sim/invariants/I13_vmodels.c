@@ -16,9 +16,10 @@ struct was_active {
     uint32_t model; /* NODE_NONE: none */
 };
 
-/* Of all nodes. */
-struct unrest {
-    int64_t last_ms;
+/* Of each node; unrest is that of all, kept in the first. */
+struct of_one {
+    int64_t unrest_ms;
+    int64_t told_ms; /* the registry told it something */
 };
 
 /* Of each vmodel. */
@@ -70,9 +71,9 @@ count_loaded(struct world *world, uint32_t model, uint32_t *able)
 static bool
 is_steady(struct world *world)
 {
-    const struct unrest *unrest = of_node(world, &I13_vmodels, 0);
+    const struct of_one *first = of_node(world, &I13_vmodels, 0);
     return !world->options.faults.forced && !world->options.labelled && world->emptied == 0 &&
-           world->now_ms - unrest->last_ms > LAG_MS;
+           world->now_ms - first->unrest_ms > LAG_MS;
 }
 
 static void
@@ -100,13 +101,18 @@ on_vmodel(struct world *world, const struct sight *sight)
 }
 
 /* A node that etcd does not reach goes by what it was told, however long ago: it serves what it
- * has. */
+ * has. If etcd has reached it again during the call, the model was chosen before. */
 static bool
 knows_no_better(struct world *world, const struct client_call *call)
 {
     struct mesh *mesh = world->nodes[call->entry].mesh;
     uint32_t number = names_find(&mesh->vmodels.names, world->vmodel_names[call->vmodel]);
-    if (mesh->session != 0 || number == NAME_NONE)
+    const struct of_one *one = of_node(world, &I13_vmodels, call->entry);
+    if (mesh->session != 0)
+        return false;
+    if (one->told_ms >= call->began_ms)
+        return true;
+    if (number == NAME_NONE)
         return false;
     const struct vmodel *vmodel = &mesh->vmodels.at[number];
     return vmodel->known && vmodel->active != NAME_NONE &&
@@ -146,20 +152,23 @@ on_end(struct world *world)
 static void
 see(struct world *world, const struct sight *sight)
 {
-    struct unrest *unrest = of_node(world, &I13_vmodels, 0);
+    struct of_one *first = of_node(world, &I13_vmodels, 0);
+    struct of_one *one =
+        sight->kind == SAW_MIRROR ? of_node(world, &I13_vmodels, sight->node) : NULL;
     switch (sight->kind) {
     case SAW_VMODEL: on_vmodel(world, sight); break;
     case SAW_ANSWER: on_answer(world, &world->calls[sight->client_call]); break;
     case SAW_END: on_end(world); break;
-    default: unrest->last_ms = world->now_ms; break; /* somebody came, went or was disturbed */
+    case SAW_MIRROR: one->told_ms = world->now_ms; break;
+    default: first->unrest_ms = world->now_ms; break; /* somebody came, went or was disturbed */
     }
 }
 
 const struct invariant I13_vmodels = {
     .name = "I13 vmodels",
     .sees = SEES(VMODEL) | SEES(ANSWER) | SEES(END) | SEES(BIRTH) | SEES(DEATH) | SEES(DRAIN) |
-            SEES(TROUBLE),
-    .node_bytes = sizeof(struct unrest),
+            SEES(TROUBLE) | SEES(MIRROR),
+    .node_bytes = sizeof(struct of_one),
     .model_bytes = 16 * sizeof(struct history), /* of the first model: all vmodels' */
     .see = see,
 };
