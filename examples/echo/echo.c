@@ -10,7 +10,8 @@ run(void *instance, void *model, struct shoal_batch *batch)
     for (uint32_t i = 0; i < batch->count; i++) {
         struct shoal_item *item = batch->items[i];
         if (item->input_count == 0) { /* an item must have an output */
-            item->status = batch->host->fail(item, SHOAL_INVALID_ARGUMENT, "there is no input to echo");
+            item->status =
+                batch->host->fail(item, SHOAL_INVALID_ARGUMENT, "there is no input to echo");
             continue;
         }
         int32_t status = SHOAL_OK;
