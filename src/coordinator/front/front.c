@@ -355,6 +355,12 @@ on_unknown(void *context, const char *path)
     return mesh_node_misplaced(front->options.mesh, path);
 }
 
+static enum status
+refuse_method(const char *path, struct error *error)
+{
+    return error_set(error, STATUS_UNIMPLEMENTED, "no such method: %.200s", path);
+}
+
 /* Methods that are no pipeline's of this node: another one's may be bound to it, or an external
  * runtime may have it. */
 static void
@@ -373,12 +379,14 @@ take_any(struct front *front, struct rpc_call *call, const struct rpc_message *m
     const char *misplaced = mesh_node_misplaced(front->options.mesh, path);
     if (misplaced != NULL)
         status = error_set(&error, STATUS_UNIMPLEMENTED, "%s", misplaced);
-    else if (services_lack(path))
-        status = error_set(&error, STATUS_UNIMPLEMENTED, "no such method: %.200s", path);
+    else if (services_reserve(path))
+        status = refuse_method(path, &error);
     if (status == STATUS_OK)
         status = name_in_mesh(front, &none, &submission, &meant.named, &error);
     if (status == STATUS_OK && meant.named.id.bytes == 0)
-        status = error_set(&error, STATUS_INVALID_ARGUMENT, "must include mm-model-id header");
+        status = services_lack(path) ? refuse_method(path, &error)
+                                     : error_set(&error, STATUS_INVALID_ARGUMENT,
+                                                 "must include mm-model-id header");
     if (status == STATUS_OK && is == ANY_NO_MESSAGE && meant.named.count > 1)
         status = error_set(&error, STATUS_INVALID_ARGUMENT,
                            "a call for several models has one message, and this one has none");

@@ -18,6 +18,7 @@
 #include "coordinator/pipeline/pipeline.h"
 #include "coordinator/protocol/oip.h"
 #include "coordinator/protocol/priority.h"
+#include "coordinator/protocol/services.h"
 #include "mesh/edge/peer_flow.h"
 
 #define OIP "/inference.GRPCInferenceService/"
@@ -223,6 +224,8 @@ check_way(const struct pipeline *pipeline, const struct peer_request *request, c
     const char *path = pipeline_method(pipeline).path;
     if (strcmp(request->method, path != NULL ? path : INFER) == 0)
         return STATUS_OK;
+    if (strcmp(request->method, INFER) != 0 && services_lack(request->method))
+        return error_set(error, STATUS_UNIMPLEMENTED, "no such method: %.200s", request->method);
     return error_set(error, STATUS_INVALID_ARGUMENT, "model \"%.120s\" is called by %s, not by %s",
                      model, path != NULL ? path : INFER, request->method);
 }

@@ -71,3 +71,10 @@ services_lack(const char *path)
             return true;
     return false;
 }
+
+bool
+services_reserve(const char *path)
+{
+    static const char runtime[] = "/mmesh.ModelRuntime/";
+    return strncmp(path, runtime, sizeof(runtime) - 1) == 0;
+}

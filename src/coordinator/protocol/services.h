@@ -60,9 +60,11 @@ void services_on_reflection_alpha(void *context, struct rpc_call *call,
 void services_on_reflection_end(void *context, struct rpc_call *call);
 void services_on_reflection_cancel(void *context, uint64_t tag);
 
-/* Whether a method that is in no table belongs to one of our services, so that nobody has it. What
- * other servers of the protocol have (ModelStreamInfer) may be an external runtime's. */
+/* Whether a method that is in no table belongs to one of our services. Only the external runtime of
+ * a model may have it, and ModelStreamInfer counts as a method of a service that is not ours. */
 bool services_lack(const char *path);
+/* Whether a method is never passed on: those by which a mesh manages its runtimes. */
+bool services_reserve(const char *path);
 
 /* Rows of a table of methods. */
 #define SERVICES_REFLECTION(version, on_message)                                                   \
