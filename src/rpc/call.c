@@ -64,6 +64,16 @@ call_release(struct rpc_call *call)
     queue->free = call;
 }
 
+/* What comes of a call that is taken is told from here on, as of one that was delivered. */
+static void
+call_on_open(struct rpc_later *later)
+{
+    struct rpc_call *call =
+        (struct rpc_call *)(void *)((char *)later - offsetof(struct rpc_call, open));
+    const struct rpc_server *server = call->arm->server;
+    call->delivered = server->any->on_open(server->context, call);
+}
+
 void
 rpc_call_arm(struct rpc_queue *queue, const struct rpc_arm *arm)
 {
@@ -75,6 +85,7 @@ rpc_call_arm(struct rpc_queue *queue, const struct rpc_arm *arm)
     call->core = NULL;
     call->received = NULL;
     call->sending = NULL;
+    call->open = (struct rpc_later){.run = call_on_open};
     call->delivered = false;
     call->closed = false;
     call->user = NULL;
@@ -199,6 +210,7 @@ call_on_no_message(struct rpc_call *call)
 static void
 call_on_received(struct rpc_call *call)
 {
+    rpc_later_drop(&call->open);
     bool lost = call->closed ||
                 (call->received == NULL && grpc_call_failed_before_recv_message(call->core));
     if (lost || rpc_call_has_ended(call)) {
@@ -242,6 +254,7 @@ static void
 call_on_closed(struct rpc_call *call)
 {
     call->closed = true;
+    rpc_later_drop(&call->open);
     if (is_stream(call))
         rpc_stream_drop(call->stream);
     if (!call->delivered || rpc_call_has_ended(call) || call->method->on_cancel == NULL)
@@ -337,6 +350,8 @@ call_on_arrived(struct rpc_call *call, bool ok)
         call_on_received(call);
         return;
     }
+    if (rpc_call_is_any(call) && server->any->on_open != NULL)
+        rpc_queue_later(call->queue, &call->open);
     atomic_store_explicit(&call->reading, true, memory_order_relaxed);
     call_start_receive(call);
 }

@@ -130,7 +130,8 @@ struct rpc_call {
     atomic_bool reading; /* of rpc_any: a message was asked for, or none will come any more */
     _Atomic uint64_t tag;
     void *user;
-    char *path; /* of a method that is in no table; grown, kept with the object */
+    struct rpc_later open; /* of rpc_any: noted until its first message comes, or nobody waits */
+    char *path;            /* of a method that is in no table; grown, kept with the object */
     size_t path_room;
     struct rpc_stream *stream;
     struct rpc_tag tags[RPC_CALL_EVENTS];

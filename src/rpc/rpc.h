@@ -128,6 +128,11 @@ struct rpc_method {
  * first.
  */
 struct rpc_any {
+    /* May be NULL. The metadata are there, and at the end of the step in which they came neither
+     * the first message nor the end was: the caller may be waiting for an answer to them. True: the
+     * user takes the call, or has ended it, and its first message comes as if it was asked for.
+     * False: the call begins with its first message. */
+    bool (*on_open)(void *context, struct rpc_call *call);
     void (*on_message)(void *context, struct rpc_call *call, const struct rpc_message *message);
     void (*on_half_close)(void *context, struct rpc_call *call); /* as in rpc_method; required */
     void (*on_cancel)(void *context, uint64_t tag);              /* as in rpc_method; may be NULL */

@@ -112,7 +112,8 @@ on_cancel(void *context, uint64_t tag)
     rpc_client_cancel(forward->asked);
 }
 
-static const struct rpc_any any = {on_request, on_half_close, on_cancel, NULL};
+static const struct rpc_any any = {
+    .on_message = on_request, .on_half_close = on_half_close, .on_cancel = on_cancel};
 
 static void *
 signal_thread(void *set)

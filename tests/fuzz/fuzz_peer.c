@@ -26,7 +26,7 @@ check_call(const struct peer_call *call, const Shoal__Peer__Call *theirs)
     check_text(call->method, PEER_METHOD_BYTES_MAX);
     check_text(call->model, MESH_ID_BYTES_MAX);
     CHECK(call->hop <= MESH_HOP_HIT && call->tried_count <= MESH_TRIED_MAX &&
-          call->metadata_count <= PEER_METADATA_MAX && call->shape <= PEER_FLOW_EMPTY &&
+          call->metadata_count <= PEER_METADATA_MAX && call->shape <= PEER_FLOW_AWAITED &&
           (int)theirs->shape == (int)call->shape);
     CHECK(theirs->number == call->number && strcmp(theirs->method, call->method) == 0 &&
           strcmp(theirs->model, call->model) == 0 && theirs->left_us == call->left_us &&

@@ -8,17 +8,19 @@ what Shoal has stays Shoal's, and what manages runtimes is nobody's; a runtime m
 ctest: timeout=180
 """
 
+import json
+import threading
 import unittest
 
 import grpc
 
 from shoal_client import Client, failure
-from shoal_fixture import WAIT_SECONDS, main
+from shoal_fixture import WAIT_SECONDS, main, wait_until
 from shoal_meshes import Etcd, mesh_node
 from shoal_pupil import key, said
 from shoal_registry import LOADED, Registrar
-from shoal_runtime import Runtime
-from test_69_mesh_runtimes import Pair, call, start_call
+from shoal_runtime import Refusal, Runtime
+from test_69_mesh_runtimes import ANY, Pair, Talk, call, echo, start_call
 
 Code = grpc.StatusCode
 SERVICE = "/inference.GRPCInferenceService/"
@@ -69,8 +71,163 @@ class Methods(Loaded):
                 self.assertEqual(self.runtime.count(method), before)
 
 
+class Streams(Loaded):
+    def setUp(self):
+        super().setUp()
+
+        def welcome(requests, context):
+            yield b"welcome"
+            yield from echo(requests, context)
+        self.runtime.streams.update({"s/Welcome": welcome, "s/Echo": echo})
+
+    def open(self, registrar, method="/s/Echo", metadata=(("mm-model-id", "m"),)):
+        """A stream of which the caller has said nothing."""
+        talk = Talk()
+        self.addCleanup(talk.say, None)
+        return talk, registrar.channel.stream_stream(method)(talk, timeout=WAIT_SECONDS, metadata=metadata)
+
+    def end(self, talk, stream):
+        talk.say(None)
+        self.assertEqual(list(stream), [])
+        self.assertIs(stream.code(), Code.OK)
+        self.assertIn(("x-last", "two"), stream.trailing_metadata())
+
+    def test_runtime_speaks_first(self):
+        for registrar in self.ways:
+            talk, stream = self.open(registrar, "/s/Welcome")
+            self.assertEqual(next(stream), b"welcome")
+            self.assertIn(("x-first", "one"), stream.initial_metadata())
+            for message in (b"one", b"", b"three"):
+                talk.say(message)
+                self.assertEqual(next(stream), b"answer:" + message)
+            self.end(talk, stream)
+            talk, stream = self.open(registrar, "/s/Welcome")
+            self.assertEqual(next(stream), b"welcome")
+            self.end(talk, stream)
+
+    def test_caller_waits_for_initial_metadata(self):
+        """Then its messages are of any size: the first counts towards no window, on none of the hops."""
+        for registrar in self.ways:
+            talk, stream = self.open(registrar)
+            self.assertIn(("x-first", "one"), stream.initial_metadata())
+            for size in (900_000, 3, 900_000, 0, 262_144, 900_000):
+                talk.say(bytes(size))
+                self.assertEqual(next(stream), b"answer:" + bytes(size))
+            self.end(talk, stream)
+
+    def test_model_is_loaded_for_metadata_alone(self):
+        for name, registrar in self.registrars.items():
+            registrar.register(f"new-{name}")
+            for runtime in self.runtimes.values():
+                runtime.streams["s/Welcome"] = self.runtime.streams["s/Welcome"]
+            talk, stream = self.open(registrar, "/s/Welcome", (("mm-model-id", f"new-{name}"),))
+            self.assertEqual(next(stream), b"welcome")
+            self.end(talk, stream)
+
+    def test_caller_is_refused_at_once_or_goes(self):
+        gone = threading.Event()
+
+        def silent(requests, context):
+            context.add_callback(gone.set)
+            yield from echo(requests, context)
+        self.runtime.streams["s/Silent"] = silent
+        for registrar in self.ways:
+            for metadata, code in (((), Code.INVALID_ARGUMENT), ((("mm-model-id", "nobody"),), Code.NOT_FOUND)):
+                _, stream = self.open(registrar, metadata=metadata)
+                with self.assertRaises(grpc.RpcError):
+                    next(stream)
+                self.assertIs(stream.code(), code)
+            gone.clear()
+            _, stream = self.open(registrar, "/s/Silent")
+            self.assertIn(("x-first", "one"), stream.initial_metadata())
+            stream.cancel()
+            self.assertTrue(gone.wait(WAIT_SECONDS))
+            talk, stream = self.open(registrar)
+            self.assertIn(("x-first", "one"), stream.initial_metadata())
+            talk.say(bytes(2 << 20))  # more than a message may have
+            with self.assertRaises(grpc.RpcError):
+                next(stream)
+            self.assertIs(stream.code(), Code.RESOURCE_EXHAUSTED)
+
+    def test_message_that_is_late_is_kept_for_another_try(self):
+        """The runtime sees the call ahead of its message, and says that it has forgotten the model."""
+        opened, answers = threading.Event(), []
+
+        def watch(runtime):
+            usual = runtime.service
+
+            def service(details):
+                if details.method == ANY:
+                    opened.set()
+                return usual(details)
+
+            def forget_once(request, context):
+                answers.append(request)
+                if len(answers) == 1:
+                    raise Refusal(Code.NOT_FOUND, "no such model")
+                return runtime.infer(request, context)
+            runtime.service = service
+            runtime.says[ANY[1:]] = forget_once
+        for runtime in self.runtimes.values():  # either may load it again
+            watch(runtime)
+        for registrar in self.ways:
+            for message in (b"hello", b"", bytes(900_000)):
+                opened.clear()
+                answers.clear()
+                talk = Talk()
+                future = registrar.channel.stream_unary(ANY).future(
+                    talk, timeout=WAIT_SECONDS, metadata=(("mm-model-id", "m"),))
+                self.assertTrue(opened.wait(WAIT_SECONDS))
+                talk.say(message, None)
+                self.assertEqual(future.result(), b"answer:" + message)
+                self.assertEqual(answers, [message, message])
+
+    def test_several_models_wait_for_the_message(self):
+        registrar = self.ways[1]
+        registrar.register("n")
+        talk = Talk()
+        future = registrar.channel.stream_unary(ANY).future(
+            talk, timeout=WAIT_SECONDS, metadata=(("mm-model-id", "m"), ("mm-model-id", "n")))
+        self.assertEqual(call(registrar, "m"), b"answer:hello")
+        talk.say(b"x", None)
+        self.assertEqual(future.result(), 2 * b"answer:x")
+
+
 class Pipelines(unittest.TestCase):
     """A pipeline's model and a runtime's, in one mesh."""
+
+    def test_pipeline_waits_for_the_message(self):
+        """The method is another node's pipeline's, which has nothing to do before it has a message."""
+        etcd = self.enterContext(Etcd())
+        method = "/test.Pupil/Learn"
+        rules = json.dumps({"learns": {"required": ["learns"]}})
+        nodes = {name: self.enterContext(mesh_node(
+            etcd, name, pipeline=bound, mesh={"address": "127.0.0.1", "type_constraints": rules, "labels": [label]}))
+                 for name, bound, label in (("node-a", {}, "other"), ("node-b", {"method": method}, "learns"))}
+        registrar = self.enterContext(Registrar(nodes["node-a"]))
+        registrar.register("m", kind="learns")
+
+        def is_learned():
+            future = start_call(registrar, "m", method=method)
+            return future.code() is Code.OK and future.result() == b"m"
+        wait_until(is_learned, "node-b to be seen")
+        named = {"timeout": WAIT_SECONDS, "metadata": (("mm-model-id", "m"),)}
+        none = "a pipeline takes one message for a call, and this call has ended without any: send one"
+        for messages, code, text in (((b"late", None), Code.OK, ""), ((None,), Code.INVALID_ARGUMENT, none)):
+            talk = Talk()
+            future = registrar.channel.stream_unary(method).future(talk, **named)
+            for _ in range(3):  # on the same way to node-b, behind it
+                self.assertEqual(call(registrar, "m", method=method), b"m")
+            self.assertFalse(future.done())
+            talk.say(*messages)
+            self.assertEqual((future.code(), future.details()), (code, text))
+        talk = Talk()
+        future = registrar.channel.stream_unary(method).future(talk, **named)
+        self.assertEqual(call(registrar, "m", method=method), b"m")
+        future.cancel()
+        talk.say(None)
+        nodes["node-b"].drain()  # nothing of the call is left there
+        nodes["node-b"].check_end()
 
     def test_pipeline_has_no_other_methods(self):
         etcd = self.enterContext(Etcd())

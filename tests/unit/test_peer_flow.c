@@ -79,7 +79,8 @@ echo_serve(struct peer_request *request, uint32_t number)
     bool closed;
     echo = (struct echo){request, number};
     CHECK(peer_flow_shape(request->flow) == PEER_FLOW_OPEN);
-    CHECK(peer_flow_attach(request->flow, &echo_sink, NULL, &closed) == NULL && !closed);
+    CHECK(peer_flow_attach(request->flow, PEER_FLOW_OPEN, &echo_sink, NULL, &closed) == NULL &&
+          !closed);
 }
 
 static void

@@ -2,7 +2,8 @@
 /*
  * Calls of methods that are in no table: a unary caller and a streaming one are both served by the
  * same handler; metadata pass in both directions as they were, illegal ones are left out; messages
- * come only when asked for; what was sent is told; methods of the table are not disturbed.
+ * come only when asked for; what was sent is told; a call of which only metadata have come may be
+ * taken, refused or left until its message comes; methods of the table are not disturbed.
  *
  * ctest: timeout=120 presets=dev,tsan because calls are answered by other threads
  */
@@ -14,6 +15,7 @@ enum { BIG_BYTES = 100000, SEEN_MAX = 8 };
 static struct {
     char path[SEEN_MAX][512];
     unsigned paths;
+    unsigned opens;
     unsigned sents;
     size_t waiting;
 } seen;
@@ -97,7 +99,28 @@ on_any_sent(void *context, uint64_t tag, size_t waiting)
     pthread_mutex_unlock(&rig->lock);
 }
 
-static const struct rpc_any any = {on_any, on_any_half_close, on_cancel, on_any_sent};
+/* Methods with "/Open" are taken without a message. */
+static bool
+on_any_open(void *context, struct rpc_call *call)
+{
+    struct rig *rig = context;
+    const char *path = rpc_call_method(call);
+    struct rpc_metadata initial = metadata("k", "v", 1);
+    rig_count(rig, &seen.opens);
+    if (strstr(path, "/Open/Hold") != NULL)
+        on_hold(context, call, NULL);
+    else if (strstr(path, "/Open/Refuse") != NULL)
+        rpc_call_refuse(call, STATUS_UNAVAILABLE, "later", 250);
+    else if (strstr(path, "/Open") != NULL)
+        rpc_call_begin(call, &initial, 1);
+    return strstr(path, "/Open") != NULL;
+}
+
+static const struct rpc_any any = {.on_open = on_any_open,
+                                   .on_message = on_any,
+                                   .on_half_close = on_any_half_close,
+                                   .on_cancel = on_cancel,
+                                   .on_sent = on_any_sent};
 
 static void
 with_any(struct rpc_server_options *options)
@@ -278,6 +301,66 @@ test_no_message_with_an_error(void **state)
     assert_int_equal(caller_receive(&caller, NULL, 0), -1);
     assert_int_equal(caller_status(&caller), STATUS_ABORTED);
     caller_close(&caller);
+    stage_stop(&stage);
+}
+
+/* ---- calls without a message ---- */
+
+static void
+test_open(void **state)
+{
+    (void)state;
+    struct stage stage = stage_start();
+    struct probe probe;
+    probe_open(&probe, stage.side, stage.client, "/x.X/Open/Chat");
+    probe_wait(&probe, &probe.initials, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        struct rpc_piece piece = {.data = &i, .bytes = sizeof(i)};
+        assert_int_equal(rpc_client_send(probe.call, &piece, 1), STATUS_OK);
+        rpc_client_read(probe.call);
+        probe_wait(&probe, &probe.messages, i + 1);
+    }
+    rpc_client_half_close(probe.call);
+    rpc_client_read(probe.call);
+    assert_int_equal(probe_end(&probe), STATUS_OK);
+    assert_string_equal(probe.initial, "k=v\n");
+    assert_int_equal(rig_read(stage.rig, &seen.opens), 1);
+    probe_open(&probe, stage.side, stage.client, "/x.X/Open/Chat");
+    probe_wait(&probe, &probe.initials, 1);
+    rpc_client_half_close(probe.call);
+    assert_int_equal(probe_end(&probe), STATUS_OK);
+    probe_open(&probe, stage.side, stage.client, "/x.X/Open/Refuse");
+    assert_int_equal(probe_end(&probe), STATUS_UNAVAILABLE);
+    stage_stop(&stage);
+}
+
+/* Who has taken the call is told that its caller has gone; of one that was left nobody hears more.
+ */
+static void
+test_open_and_gone(void **state)
+{
+    (void)state;
+    struct stage stage = stage_start();
+    struct probe probe;
+    probe_open(&probe, stage.side, stage.client, "/x.X/Left");
+    rig_wait(stage.rig, &seen.opens, 1);
+    rpc_client_cancel(probe.call);
+    assert_int_equal(probe_end(&probe), STATUS_CANCELLED);
+    probe_open(&probe, stage.side, stage.client, "/x.X/Open/Hold");
+    rig_wait(stage.rig, &stage.rig->held_count, 1);
+    rpc_client_cancel(probe.call);
+    assert_int_equal(probe_end(&probe), STATUS_CANCELLED);
+    rig_wait(stage.rig, &stage.rig->cancels, 1);
+    assert_int_equal(stage.rig->cancelled_tag, 1000);
+    probe_open(&probe, stage.side, stage.client, "/x.X/Chat");
+    rig_wait(stage.rig, &seen.opens, 3);
+    assert_int_equal(rpc_client_send(probe.call, &(struct rpc_piece){.data = "x", .bytes = 1}, 1),
+                     STATUS_OK);
+    probe_wait(&probe, &probe.messages, 1);
+    rpc_client_half_close(probe.call);
+    rpc_client_read(probe.call);
+    assert_int_equal(probe_end(&probe), STATUS_OK);
+    assert_int_equal(rig_read(stage.rig, &stage.rig->cancels), 1);
     stage_stop(&stage);
 }
 
@@ -479,6 +562,8 @@ main(void)
         cmocka_unit_test(test_legal),
         cmocka_unit_test(test_answer_of_a_bound_method),
         cmocka_unit_test(test_no_message_with_an_error),
+        cmocka_unit_test(test_open),
+        cmocka_unit_test(test_open_and_gone),
         cmocka_unit_test(test_chat),
         cmocka_unit_test(test_read_when_asked),
         cmocka_unit_test(test_begin),

@@ -230,8 +230,10 @@ on_forward_sent(void *context, uint64_t tag, size_t waiting)
         rpc_client_read(pass->asked);
 }
 
-static const struct rpc_any forward_any = {on_forward, on_forward_half_close, on_forward_cancel,
-                                           on_forward_sent};
+static const struct rpc_any forward_any = {.on_message = on_forward,
+                                           .on_half_close = on_forward_half_close,
+                                           .on_cancel = on_forward_cancel,
+                                           .on_sent = on_forward_sent};
 
 static void *
 forwarder_run(void *argument)

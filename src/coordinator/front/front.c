@@ -153,15 +153,6 @@ find_id(const struct bound *bound, const struct rpc_call *call, const struct rpc
                : find_id_in_message(bound, message, SHOAL_NAME_BYTES_MAX, id, error);
 }
 
-/* What the parameter `priority` is to the Open Inference Protocol. */
-static enum status
-priority_of_call(const struct rpc_call *call, enum priority *priority, struct error *error)
-{
-    struct rpc_span value;
-    bool any = rpc_call_metadata(call, PRIORITY_METADATA, &value);
-    return priority_read(any ? &value : NULL, priority, error);
-}
-
 /* A pipeline of this node, and the model in it; or `elsewhere`: a model or vmodel of the mesh
  * that is not to be had here. */
 struct meant {
@@ -254,7 +245,7 @@ submit(struct front *front, const struct bound *bound, const struct target *targ
     return status == STATUS_OK ? pipeline_submit(target->pipeline, submission, error) : status;
 }
 
-enum any_message { ANY_MESSAGE, ANY_NO_MESSAGE };
+enum any_message { ANY_MESSAGE, ANY_NO_MESSAGE, ANY_AWAITED };
 
 static void
 infer_elsewhere(struct front *front, const struct meant *meant, struct submission *submission,
@@ -268,6 +259,7 @@ infer_elsewhere(struct front *front, const struct meant *meant, struct submissio
         .queue = current_thread->queue,
         .flow_queue = flow_queue,
         .is_empty = is == ANY_NO_MESSAGE,
+        .is_awaited = is == ANY_AWAITED,
         .origin = {caller_of_call(&front->callers, submission->call), submission->trace},
     };
     mesh_node_infer(front->options.mesh, &start, &meant->named);
@@ -398,6 +390,17 @@ take_any(struct front *front, struct rpc_call *call, const struct rpc_message *m
     infer_elsewhere(front, &meant, &submission, meant.named.count <= 1 ? queue : NULL, is);
 }
 
+/* The caller of a stream may wait for the runtime to speak first. */
+static bool
+on_any_open(void *context, struct rpc_call *call)
+{
+    struct front *front = context;
+    bool is_known = mesh_node_names_by_metadata(front->options.mesh, call);
+    if (is_known)
+        take_any(front, call, &(struct rpc_message){.bytes = 0}, ANY_AWAITED);
+    return is_known;
+}
+
 static void
 on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
 {
@@ -412,12 +415,11 @@ on_any(void *context, struct rpc_call *call, const struct rpc_message *message)
 static void
 on_any_half_close(void *context, struct rpc_call *call)
 {
-    static const struct rpc_message nothing;
     struct front *front = context;
     if (rpc_call_user(call) != NULL)
         mesh_node_more(front->options.mesh, call, NULL);
     else
-        take_any(front, call, &nothing, ANY_NO_MESSAGE);
+        take_any(front, call, &(struct rpc_message){.bytes = 0}, ANY_NO_MESSAGE);
 }
 
 static void
@@ -646,6 +648,7 @@ front_main(void *context)
 /* ---- life ---- */
 
 static const struct rpc_any any_method = {
+    .on_open = on_any_open,
     .on_message = on_any,
     .on_half_close = on_any_half_close,
     .on_cancel = on_infer_cancel,

@@ -410,7 +410,8 @@ static void
 on_flow_begin(void *context)
 {
     struct mesh_call *call = context;
-    call->driver.is_once = peer_flow_shape(call->request.flow) == PEER_FLOW_OPEN;
+    enum peer_flow_shape shape = peer_flow_shape(call->request.flow);
+    call->driver.is_once = shape == PEER_FLOW_OPEN || shape == PEER_FLOW_AWAITED;
     driver_call(call->calls->driver, &call->driver);
 }
 
@@ -432,10 +433,13 @@ mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start)
     }
     rpc_call_set_user(start->call, (void *)(uintptr_t)tag); /* not the call: it may end meanwhile */
     call->flow = mesh_flow_create(&(struct mesh_flow_options){.request = &call->request,
+                                                              .is_awaited = start->is_awaited,
                                                               .call = start->call,
                                                               .queue = start->flow_queue,
                                                               .begin = on_flow_begin,
                                                               .context = call});
+    if (start->is_awaited)
+        mesh_flow_begin(call->flow);
 }
 
 void

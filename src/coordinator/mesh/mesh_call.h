@@ -46,6 +46,7 @@ struct mesh_call_start {
     uint32_t queue;               /* of the front thread */
     struct rpc_queue *flow_queue; /* that queue, of a call of rpc_any; NULL: one message each way */
     bool is_empty;                /* with a flow_queue: the call has ended without any message */
+    bool is_awaited; /* with a flow_queue: neither its first message nor its end came */
     struct native_origin origin;
     struct mesh_many *many; /* which of its parts it is: that is told, not the caller; NULL: none */
     uint32_t part;

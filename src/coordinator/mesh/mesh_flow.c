@@ -59,7 +59,8 @@ mesh_flow_message(struct mesh_flow *flow, const struct rpc_message *message, str
 {
     struct rpc_kept *kept = rpc_message_keep(message);
     struct rpc_piece piece = rpc_kept_piece(kept);
-    flow->out += peer_flow_cost(piece.bytes);
+    if (!flow->flow.is_awaited)
+        flow->out += peer_flow_cost(piece.bytes);
     enum status status = peer_flow_send(&flow->flow, &piece, 1, false, error);
     rpc_kept_release(kept);
     begin(flow);
@@ -125,6 +126,12 @@ mesh_flow_sent(struct mesh_flow *flow)
 
 /* ---- life ---- */
 
+void
+mesh_flow_begin(struct mesh_flow *flow)
+{
+    begin(flow);
+}
+
 bool
 mesh_flow_stop(struct mesh_flow *flow)
 {
@@ -154,7 +161,9 @@ mesh_flow_create(const struct mesh_flow_options *options)
     CHECK(pthread_mutex_init(&flow->lock, NULL) == 0);
     peer_flow_init(&flow->flow, options->request);
     flow->flow.is_closed = options->request->is_empty;
-    rpc_queue_later(options->queue, &flow->later);
+    flow->flow.is_awaited = options->is_awaited;
+    if (!options->is_awaited)
+        rpc_queue_later(options->queue, &flow->later);
     if (!options->request->is_empty)
         rpc_call_read(options->call);
     return flow;

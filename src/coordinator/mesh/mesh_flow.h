@@ -4,7 +4,7 @@
  * a peer_flow. The call begins when its first message is there and the step in which it came has
  * ended, or before, if what follows has come: so a caller with one message is known to have no
  * more, and costs the mesh nothing beyond that. One that ends without any message begins at the end
- * of that step, too. DESIGN.md.
+ * of that step, too. One whose first message is awaited begins at once. DESIGN.md.
  *
  * Threads. mesh_flow_claim on any, the rest on the thread of the call's queue.
  */
@@ -16,14 +16,17 @@ struct mesh_flow;
 
 struct mesh_flow_options {
     struct peer_request *request; /* gets the flow; may be is_empty */
+    bool is_awaited;              /* its first message: mesh_flow_begin follows */
     struct rpc_call *call;
     struct rpc_queue *queue;      /* of the call */
     void (*begin)(void *context); /* once, unless mesh_flow_stop was first */
     void *context;
 };
 
-/* Within the callback with the first message, or with the end. */
+/* Within the callback with the first message, or with the end, or with neither. */
 struct mesh_flow *mesh_flow_create(const struct mesh_flow_options *options);
+/* The call begins without its first message; it may have ended, with the flow, on return. */
+void mesh_flow_begin(struct mesh_flow *flow);
 /* With the request. NULL is left alone. */
 void mesh_flow_destroy(struct mesh_flow *flow);
 
@@ -38,7 +41,7 @@ enum status mesh_flow_message(struct mesh_flow *flow, const struct rpc_message *
 enum status mesh_flow_half_close(struct mesh_flow *flow, struct error *error) WARN_UNUSED;
 void mesh_flow_sent(struct mesh_flow *flow);
 
-/* Messages behind the caller's first, and those passed back before the last word. */
+/* Messages behind the one that the call began with, and those passed back before the last word. */
 struct mesh_flow_bytes {
     uint64_t there;
     uint64_t back;

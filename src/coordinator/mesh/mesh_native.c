@@ -9,6 +9,7 @@
  */
 #include "coordinator/mesh/mesh_native.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,8 @@ struct native {
     struct driver *driver;
     bool ready;                     /* the driver knows */
     struct payload_builder builder; /* guarded by the driver's lock */
+    pthread_mutex_t late_lock;
+    struct payload_builder late_builder; /* of tries that waited; guarded by late_lock */
 };
 
 /* One try, from native_serve until it is told. */
@@ -38,6 +41,10 @@ struct native_try {
     struct peer_request *request;
     uint32_t number;
     int64_t begun_ns;
+    /* Of one that waits for its first message: */
+    char *model;
+    int64_t deadline_ns;
+    uint64_t caller;
     /* Of one that is told later: */
     enum status status;
     char *text;    /* NULL: none */
@@ -79,6 +86,7 @@ try_free(struct native_try *tried)
     tried->request->type->release(tried->request);
     free(tried->text);
     free(tried->payload);
+    free(tried->model);
     free(tried);
 }
 
@@ -386,13 +394,126 @@ take_flow(const struct peer_request *request, struct error *error)
     if (request->is_empty)
         return error_set(error, STATUS_INVALID_ARGUMENT, NO_MESSAGE);
     struct peer_flow_kept *kept =
-        request->flow == NULL ? NULL : peer_flow_attach(request->flow, &one_message, NULL, &closed);
+        request->flow == NULL
+            ? NULL
+            : peer_flow_attach(request->flow, PEER_FLOW_CLOSED, &one_message, NULL, &closed);
     if (kept == NULL)
         return STATUS_OK;
     while (kept != NULL)
         kept = peer_flow_kept_free(kept);
     return error_set(error, STATUS_INVALID_ARGUMENT, ONE_MESSAGE);
 }
+
+/* ---- a call whose first message is still to come ---- */
+
+static pthread_mutex_t await_lock = PTHREAD_MUTEX_INITIALIZER; /* of every request's `awaits` */
+
+/* Who takes a try out of it is the only one to go on with it. */
+static struct native_try *
+await_exchange(struct peer_request *request, struct native_try *tried)
+{
+    pthread_mutex_lock(&await_lock);
+    struct native_try *former = request->awaits;
+    request->awaits = tried;
+    pthread_mutex_unlock(&await_lock);
+    return former;
+}
+
+/* As native_serve, of a try that has waited. It may be NOT_HERE by now; all else that would end a
+ * try at once does so here as well, outside the driver's lock. */
+static void
+serve_late(struct native_try *tried)
+{
+    struct native *native = tried->native;
+    struct peer_request *request = tried->request;
+    struct pipeline *pipeline;
+    struct driver_end end = {.end = MESH_END_NOT_HERE, .vanished = true};
+    struct native_refusal refusal = {.error = ERROR_NONE};
+    struct native_origin origin = {.caller = tried->caller};
+    uint32_t number = tried->number;
+    struct submission submission = {
+        .deadline_ns = tried->deadline_ns,
+        .sink = &native_sink,
+        .call = tried,
+        .builder = &native->late_builder,
+        .caller = tried->caller,
+        .model_held = true,
+    };
+    submission.model = registry_enter_loaded(native->options.registry, tried->model,
+                                             strlen(tried->model), MODEL_UNCOUNTED, &pipeline);
+    request->type->hold(request);
+    enum driver_begun begun = DRIVER_ENDED;
+    if (submission.model == NULL) {
+        try_free(tried);
+    } else {
+        pthread_mutex_lock(&native->late_lock);
+        begun = begin(tried, pipeline, &submission, &origin, &end, &refusal);
+        pthread_mutex_unlock(&native->late_lock);
+    }
+    if (begun == DRIVER_ENDED && refusal.error.status != STATUS_OK) {
+        end.said = refusal.error.text;
+        end.said_status = refusal.error.status;
+    }
+    if (begun == DRIVER_ENDED)
+        request->type->on_ended(request, number, &end, NULL);
+    request->type->release(request);
+}
+
+/* The first message, or the end without any; what comes behind is as of any call of a pipeline. */
+static enum status
+awaited_send(void *context, const struct rpc_piece *pieces, size_t piece_count, bool last,
+             struct error *error)
+{
+    struct peer_request *request = context;
+    /* The first message may be handed out by await_message while what is behind it comes here. */
+    bool is_first = pieces != NULL ? !request->flow->is_committed : request->is_empty;
+    struct native_try *tried = is_first ? await_exchange(request, NULL) : NULL;
+    if (tried == NULL)
+        return sink_send(NULL, pieces, piece_count, last, error);
+    if (pieces == NULL)
+        tell_failure_later(tried, STATUS_INVALID_ARGUMENT, NO_MESSAGE);
+    else
+        serve_late(tried);
+    return STATUS_OK;
+}
+
+/* It came while the try began, under the driver's lock. */
+static void
+on_message_there(void *context)
+{
+    serve_late(context);
+}
+
+static const struct peer_flow_sink awaited_message = {awaited_send, sink_taken};
+
+/* The core counts the try, so the model stays; the pipeline hears of it when it has a message. */
+static enum driver_begun
+await_message(struct native_try *tried, const struct driver_attempt *attempt, uint64_t caller)
+{
+    struct peer_request *request = tried->request;
+    bool closed;
+    tried->model = strdup(attempt->model);
+    CHECK(tried->model != NULL);
+    tried->deadline_ns = attempt->deadline_ns;
+    tried->caller = caller;
+    (void)await_exchange(request, tried);
+    struct peer_flow_kept *kept =
+        peer_flow_attach(request->flow, PEER_FLOW_AWAITED, &awaited_message, request, &closed);
+    if ((kept == NULL && !closed) || await_exchange(request, NULL) == NULL)
+        goto out; /* it waits, or was told already */
+    if (kept == NULL)
+        tell_failure_later(tried, STATUS_INVALID_ARGUMENT, NO_MESSAGE);
+    else if (kept->next != NULL)
+        tell_failure_later(tried, STATUS_INVALID_ARGUMENT, ONE_MESSAGE);
+    else
+        loop_post(tried->native->options.loop, on_message_there, tried);
+out:
+    while (kept != NULL)
+        kept = peer_flow_kept_free(kept);
+    return DRIVER_UNDER_WAY;
+}
+
+/* ---- serving ---- */
 
 enum driver_begun
 native_serve(struct native *native, struct peer_request *request,
@@ -414,8 +535,12 @@ native_serve(struct native *native, struct peer_request *request,
         model_leave_loaded(model);
         return tell_of(tried, small, attempt->model);
     }
-    if (check_way(pipeline, request, attempt->model, &refusal->error) != STATUS_OK ||
-        take_flow(request, &refusal->error) != STATUS_OK) {
+    bool is_ours = check_way(pipeline, request, attempt->model, &refusal->error) == STATUS_OK;
+    if (is_ours && peer_flow_shape(request->flow) == PEER_FLOW_AWAITED) {
+        model_leave_loaded(model);
+        return await_message(tried, attempt, origin->caller);
+    }
+    if (!is_ours || take_flow(request, &refusal->error) != STATUS_OK) {
         model_leave_loaded(model);
         return judge(tried, &refusal->error, end);
     }
@@ -435,8 +560,13 @@ native_serve(struct native *native, struct peer_request *request,
 }
 
 void
-native_cancel(struct native *native, const struct peer_request *request)
+native_cancel(struct native *native, struct peer_request *request)
 {
+    struct native_try *waiting = await_exchange(request, NULL);
+    if (waiting != NULL) {
+        tell_failure_later(waiting, STATUS_CANCELLED, "");
+        return;
+    }
     uint64_t tag = (uint64_t)(uintptr_t)request->served;
     uint32_t number = tag_pipeline(tag);
     if (tag != 0 && number < native->options.pipeline_count)
@@ -476,6 +606,7 @@ native_create(const struct native_options *options)
     struct native *native = calloc(1, sizeof(*native));
     CHECK(native != NULL);
     native->options = *options;
+    CHECK(pthread_mutex_init(&native->late_lock, NULL) == 0);
     native->loads = mesh_loads_create(options->pipelines, options->pipeline_count,
                                       options->registry, options->shared);
     return native;
@@ -487,6 +618,7 @@ native_destroy(struct native *native)
     if (native == NULL)
         return;
     mesh_loads_destroy(native->loads);
+    pthread_mutex_destroy(&native->late_lock);
     free(native);
 }
 

@@ -64,4 +64,4 @@ enum driver_begun native_serve(struct native *native, struct peer_request *reque
                                struct driver_end *end, struct native_refusal *refusal);
 
 /* Nobody waits for what is under way of it. */
-void native_cancel(struct native *native, const struct peer_request *request);
+void native_cancel(struct native *native, struct peer_request *request);

@@ -83,6 +83,19 @@ mesh_node_permits(const struct mesh_node *node, const char *method, struct datap
     return STATUS_OK;
 }
 
+bool
+mesh_node_names_by_metadata(const struct mesh_node *node, const struct rpc_call *call)
+{
+    struct dataplane_rule rule;
+    struct mesh_named named;
+    struct error error = ERROR_NONE;
+    if (mesh_node_permits(node, rpc_call_method(call), &rule, &error) != STATUS_OK)
+        return true;
+    if (rule.depth > 0)
+        return false;
+    return mesh_id_of_call(call, &named, &error) != STATUS_OK || named.count <= 1;
+}
+
 void
 mesh_node_more(struct mesh_node *node, const struct rpc_call *call,
                const struct rpc_message *message)

@@ -111,6 +111,9 @@ enum status mesh_node_permits(const struct mesh_node *node, const char *method,
 /* ---- calls ---- */
 
 /* For `start`, or for all that `named` names, if they are several. */
+/* Whether the metadata of a call say for which one model it is, whatever its messages are, or that
+ * it is for none. */
+bool mesh_node_names_by_metadata(const struct mesh_node *node, const struct rpc_call *call);
 void mesh_node_infer(struct mesh_node *node, const struct mesh_call_start *start,
                      const struct mesh_named *named);
 void mesh_node_more(struct mesh_node *node, const struct rpc_call *call,

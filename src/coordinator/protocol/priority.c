@@ -14,3 +14,11 @@ priority_read(const struct rpc_span *value, enum priority *priority, struct erro
     *priority = (enum priority)(*digit - '0');
     return STATUS_OK;
 }
+
+enum status
+priority_of_call(const struct rpc_call *call, enum priority *priority, struct error *error)
+{
+    struct rpc_span value;
+    bool any = rpc_call_metadata(call, PRIORITY_METADATA, &value);
+    return priority_read(any ? &value : NULL, priority, error);
+}

@@ -15,3 +15,6 @@ enum priority { PRIORITY_HIGH = 1, PRIORITY_NORMAL = 2, PRIORITY_LOW = 3 };
 /* `value` NULL: nothing was said, which is normal. INVALID_ARGUMENT: it is none. */
 enum status priority_read(const struct rpc_span *value, enum priority *priority,
                           struct error *error) WARN_UNUSED;
+/* That of a call, by its metadata. */
+enum status priority_of_call(const struct rpc_call *call, enum priority *priority,
+                             struct error *error) WARN_UNUSED;

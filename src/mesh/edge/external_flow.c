@@ -24,6 +24,7 @@ struct served_flow {
     struct rpc_piece held_piece;  /* all of it */
     struct rpc_metadata *initial; /* that were not passed on; NULL: none */
     size_t initial_count;
+    bool is_awaited;           /* the first message of the request; the external's lock */
     bool is_streaming;         /* a message was passed on */
     bool waits_for_room;       /* the next is not asked for */
     uint64_t out;              /* that was passed on, and not taken */
@@ -34,14 +35,15 @@ struct served_flow {
 };
 
 static struct served_flow *
-flow_create(struct served *served, const char *model)
+flow_create(struct served *served, enum peer_flow_shape shape, const char *model)
 {
     size_t bytes = strlen(model) + 1;
     struct served_flow *flow = calloc(1, sizeof(*flow) + bytes);
     CHECK(flow != NULL);
     flow->served = served;
     memcpy(flow->model, model, bytes);
-    flow->cost_count = !served->request->is_empty; /* the first message, which costs nothing */
+    flow->cost_count = peer_flow_has_message(shape); /* the first message, which costs nothing */
+    flow->is_awaited = shape == PEER_FLOW_AWAITED;
     return flow;
 }
 
@@ -91,7 +93,10 @@ send(struct served *served, const struct rpc_piece *pieces, size_t piece_count, 
         enum status status =
             external_list_make(&list, method, pieces, piece_count, flow->model, &plan, error);
         if (status == STATUS_OK && rpc_client_send(served->call, list.at, list.count) == STATUS_OK)
-            cost_push(flow, peer_flow_cost(peer_pieces_bytes(pieces, piece_count)));
+            cost_push(flow, flow->is_awaited
+                                ? 0
+                                : peer_flow_cost(peer_pieces_bytes(pieces, piece_count)));
+        flow->is_awaited = false;
         external_list_fini(&list);
         if (status != STATUS_OK)
             return status;
@@ -273,11 +278,13 @@ send_kept(struct served *served, struct peer_flow_kept *kept, bool closed)
  * lock. */
 void
 external_flow_start(struct served *served, struct rpc_client *client,
-                    struct rpc_client_request *request, const char *model)
+                    struct rpc_client_request *request, enum peer_flow_shape shape,
+                    const char *model)
 {
     bool closed;
-    served->flow = flow_create(served, model);
-    struct peer_flow_kept *kept = peer_flow_attach(served->request->flow, &sink, served, &closed);
+    served->flow = flow_create(served, shape, model);
+    struct peer_flow_kept *kept =
+        peer_flow_attach(served->request->flow, shape, &sink, served, &closed);
     request->kind = RPC_BIDI_STREAM;
     request->events = &events;
     request->last = request->initial_late = closed && kept == NULL;

@@ -309,7 +309,7 @@ entry_of(const char *key, const char *value)
 
 /* Locked. */
 static void
-send(struct served *served, const struct driver_attempt *attempt,
+send(struct served *served, const struct driver_attempt *attempt, enum peer_flow_shape shape,
      const struct external_list *message)
 {
     const struct peer_request *from = served->request;
@@ -327,14 +327,14 @@ send(struct served *served, const struct driver_attempt *attempt,
         .deadline_ns = attempt->deadline_ns,
         .metadata = metadata,
         .metadata_count = count,
-        .pieces = from->is_empty ? NULL : message->at,
+        .pieces = peer_flow_has_message(shape) ? message->at : NULL,
         .piece_count = message->count,
         .events = &events,
         .context = served,
     };
     struct rpc_client *client = served->external->serving[from->queue];
     if (from->flow != NULL)
-        external_flow_start(served, client, &request, attempt->model);
+        external_flow_start(served, client, &request, shape, attempt->model);
     else
         rpc_client_start(client, &request, &served->call);
 }
@@ -380,10 +380,13 @@ serve(struct served *served, const struct driver_attempt *attempt)
     enum status status = permits(served->external, request->method, &method, &served->refusal);
     if (status != STATUS_OK)
         return status;
-    status = external_list_make(&list, request->is_empty ? NULL : method, request->pieces,
-                                request->piece_count, attempt->model, &plan, &served->refusal);
+    enum peer_flow_shape shape = peer_flow_shape(request->flow);
+    bool has_message = peer_flow_has_message(shape);
+    status = external_list_make(
+        &list, has_message ? method : NULL, has_message ? request->pieces : NULL,
+        has_message ? request->piece_count : 0, attempt->model, &plan, &served->refusal);
     if (status == STATUS_OK)
-        send(served, attempt, &list);
+        send(served, attempt, shape, &list);
     external_list_fini(&list);
     return status;
 }

@@ -81,9 +81,10 @@ void external_on_end(void *context, const struct rpc_client_end *ended);
 
 /* ---- external_flow.c: calls with a flow ---- */
 
-/* Locked. Starts the request as a stream, and sends what waited for it. */
+/* Locked. Starts the request as a stream of that shape, and sends what waited for it. */
 void external_flow_start(struct served *served, struct rpc_client *client,
-                         struct rpc_client_request *request, const char *model);
+                         struct rpc_client_request *request, enum peer_flow_shape shape,
+                         const char *model);
 /* The call has ended: what is held of the answer goes into the last word. True: some went before
  * it. */
 bool external_flow_end(struct served_flow *flow, struct rpc_answer *answer);

@@ -56,7 +56,23 @@ peer_flow_fini(struct peer_flow *flow)
 {
     while (flow->first != NULL)
         flow->first = peer_flow_kept_free(flow->first);
+    if (flow->opening != NULL)
+        (void)peer_flow_kept_free(flow->opening);
     pthread_mutex_destroy(&flow->lock);
+}
+
+/* Locked. What was awaited has come: the first message, or the end without any. */
+static void
+open(struct peer_flow *flow, const struct rpc_piece *pieces, size_t piece_count)
+{
+    struct peer_request *request = flow->request;
+    flow->is_awaited = false;
+    request->is_empty = pieces == NULL;
+    if (pieces == NULL)
+        return;
+    flow->opening = kept_create(pieces, piece_count);
+    request->pieces = flow->opening->pieces;
+    request->piece_count = piece_count;
 }
 
 enum status
@@ -67,7 +83,9 @@ peer_flow_send(struct peer_flow *flow, const struct rpc_piece *pieces, size_t pi
     const struct peer_flow_sink *sink = flow->sink;
     void *context = flow->sink_context;
     flow->is_closed = flow->is_closed || last;
-    if (sink != NULL && pieces != NULL) {
+    if (flow->is_awaited) {
+        open(flow, pieces, piece_count);
+    } else if (sink != NULL && pieces != NULL) {
         flow->is_committed = true;
     } else if (pieces != NULL) {
         struct peer_flow_kept *kept = kept_create(pieces, piece_count);
@@ -133,17 +151,18 @@ peer_flow_shape(struct peer_flow *flow)
 {
     if (flow == NULL)
         return PEER_FLOW_UNARY;
-    if (flow->request->is_empty)
-        return PEER_FLOW_EMPTY;
     pthread_mutex_lock(&flow->lock);
-    bool is_open = !flow->is_closed || flow->first != NULL;
+    enum peer_flow_shape shape = flow->is_awaited                          ? PEER_FLOW_AWAITED
+                                 : flow->request->is_empty                 ? PEER_FLOW_EMPTY
+                                 : !flow->is_closed || flow->first != NULL ? PEER_FLOW_OPEN
+                                                                           : PEER_FLOW_CLOSED;
     pthread_mutex_unlock(&flow->lock);
-    return is_open ? PEER_FLOW_OPEN : PEER_FLOW_CLOSED;
+    return shape;
 }
 
 struct peer_flow_kept *
-peer_flow_attach(struct peer_flow *flow, const struct peer_flow_sink *sink, void *context,
-                 bool *closed)
+peer_flow_attach(struct peer_flow *flow, enum peer_flow_shape shape,
+                 const struct peer_flow_sink *sink, void *context, bool *closed)
 {
     pthread_mutex_lock(&flow->lock);
     struct peer_flow_kept *first = flow->first;
@@ -153,6 +172,12 @@ peer_flow_attach(struct peer_flow *flow, const struct peer_flow_sink *sink, void
     flow->last = &flow->first;
     flow->is_committed = flow->is_committed || first != NULL;
     *closed = flow->is_closed;
+    if (shape == PEER_FLOW_AWAITED && flow->opening != NULL) { /* it has come since */
+        struct peer_flow_kept *opening =
+            kept_create(flow->opening->pieces, flow->opening->piece_count);
+        opening->next = first;
+        first = opening;
+    }
     pthread_mutex_unlock(&flow->lock);
     return first;
 }

@@ -47,13 +47,15 @@ struct peer_flow_kept {
 };
 
 struct peer_flow {
-    struct peer_request *request;
+    struct peer_request *request;      /* whose message is set once it comes, if it was awaited */
     pthread_mutex_t lock;              /* of what follows */
     const struct peer_flow_sink *sink; /* NULL: there is no try */
     void *sink_context;
     struct peer_flow_kept *first; /* that were not sent on */
     struct peer_flow_kept **last;
-    bool is_closed; /* the caller sends no more */
+    struct peer_flow_kept *opening; /* the request's message, if it was awaited; NULL: it is not */
+    bool is_awaited;                /* neither the request's message nor the end has come */
+    bool is_closed;                 /* the caller sends no more */
     bool is_committed;
 };
 
@@ -71,7 +73,8 @@ void peer_flow_init(struct peer_flow *flow, struct peer_request *request);
 /* With the request. */
 void peer_flow_fini(struct peer_flow *flow);
 /* What the caller says behind the first message, as the sink takes it; kept pieces, of which it
- * takes references. */
+ * takes references. If the request's own message is awaited, that comes first: it costs nothing,
+ * commits to nothing, and every try that begins from then on begins with it. */
 enum status peer_flow_send(struct peer_flow *flow, const struct rpc_piece *pieces,
                            size_t piece_count, bool last, struct error *error) WARN_UNUSED;
 /* On with the answer. */
@@ -93,18 +96,27 @@ void peer_flow_detach(struct peer_flow *flow, const struct driver_end *end,
 /* ---- the sink's ---- */
 
 enum peer_flow_shape {
-    PEER_FLOW_UNARY,  /* no flow */
-    PEER_FLOW_CLOSED, /* the request is whole, its answer may be any number */
-    PEER_FLOW_OPEN,   /* more of the request may come */
-    PEER_FLOW_EMPTY,  /* the request is whole, and has no message at all */
+    PEER_FLOW_UNARY,   /* no flow */
+    PEER_FLOW_CLOSED,  /* the request is whole, its answer may be any number */
+    PEER_FLOW_OPEN,    /* more of the request may come */
+    PEER_FLOW_EMPTY,   /* the request is whole, and has no message at all */
+    PEER_FLOW_AWAITED, /* the request's first message is still to come, and more may */
 };
 
-/* As what a try is to begin. */
+static inline bool
+peer_flow_has_message(enum peer_flow_shape shape)
+{
+    return shape != PEER_FLOW_EMPTY && shape != PEER_FLOW_AWAITED;
+}
+
+/* As what a try is to begin. The request's pieces are not to be looked at unless it has a message.
+ */
 enum peer_flow_shape peer_flow_shape(struct peer_flow *flow);
-/* The try has begun, as one of the last three. What waits is to be sent by the sink now, in order,
- * and is its; `*closed`: and nothing comes behind. */
-struct peer_flow_kept *peer_flow_attach(struct peer_flow *flow, const struct peer_flow_sink *sink,
-                                        void *context, bool *closed);
+/* The try has begun, of that shape, which is not UNARY. What waits is to be sent by the sink now,
+ * in order, and is its; `*closed`: and nothing comes behind. */
+struct peer_flow_kept *peer_flow_attach(struct peer_flow *flow, enum peer_flow_shape shape,
+                                        const struct peer_flow_sink *sink, void *context,
+                                        bool *closed);
 /* Frees it; returns the one behind. */
 struct peer_flow_kept *peer_flow_kept_free(struct peer_flow_kept *kept);
 /* A part of the answer, for on_part. */

@@ -493,8 +493,9 @@ put_message(struct link *link, struct slot *slot, const struct rpc_piece *pieces
     frame.message.has_message = pieces != NULL;
     frame.message.is_last = last;
     frame.message.message_bytes = bytes;
-    if (pieces != NULL)
+    if (pieces != NULL && !slot->is_awaited)
         slot->out += peer_flow_cost(bytes);
+    slot->is_awaited = false;
     (void)!peer_pipe_put_behind(&link->pipe, &frame, pieces, piece_count, bytes);
     check_pipe(link);
 }
@@ -552,8 +553,10 @@ flow_begin(struct link *link, struct slot *slot, enum peer_flow_shape shape)
 {
     bool closed;
     struct peer_request *request = slot->request;
-    struct peer_flow_kept *kept = peer_flow_attach(request->flow, &flow_sink, request, &closed);
-    if (closed && kept == NULL && shape == PEER_FLOW_OPEN)
+    struct peer_flow_kept *kept =
+        peer_flow_attach(request->flow, shape, &flow_sink, request, &closed);
+    slot->is_awaited = shape == PEER_FLOW_AWAITED;
+    if (closed && kept == NULL && (shape == PEER_FLOW_OPEN || slot->is_awaited))
         put_message(link, slot, NULL, 0, true);
     while (kept != NULL) {
         put_message(link, slot, kept->pieces, kept->piece_count, closed && kept->next == NULL);
@@ -561,7 +564,7 @@ flow_begin(struct link *link, struct slot *slot, enum peer_flow_shape shape)
     }
 }
 
-static uint64_t
+static void
 frame_fill(struct peer_frame *frame, const struct driver_attempt *attempt,
            const struct peer_request *request)
 {
@@ -573,7 +576,9 @@ frame_fill(struct peer_frame *frame, const struct driver_attempt *attempt,
     call->create_revision = attempt->create_revision;
     call->hop = attempt->hop;
     call->shape = peer_flow_shape(request->flow);
-    call->message_bytes = peer_pieces_bytes(request->pieces, request->piece_count);
+    call->message_bytes = peer_flow_has_message(call->shape)
+                              ? peer_pieces_bytes(request->pieces, request->piece_count)
+                              : 0;
     call->tried_count = attempt->tried_count;
     if (attempt->tried_count > 0)
         memcpy(call->tried, attempt->tried, attempt->tried_count * sizeof(*call->tried));
@@ -581,7 +586,6 @@ frame_fill(struct peer_frame *frame, const struct driver_attempt *attempt,
     if (request->metadata_count > 0)
         memcpy(call->metadata, request->metadata,
                request->metadata_count * sizeof(*call->metadata));
-    return call->message_bytes;
 }
 
 static enum mesh_end
@@ -602,14 +606,16 @@ link_forward(struct link *link, const struct driver_attempt *attempt, struct pee
     frame.call.left_us = left_us(attempt->deadline_ns, &is_late);
     if (is_late)
         return DRIVER_ENDED;
-    uint64_t bytes = frame_fill(&frame, attempt, request);
+    frame_fill(&frame, attempt, request);
+    uint64_t bytes = frame.call.message_bytes;
+    bool has_message = peer_flow_has_message(frame.call.shape);
     struct slot *slot = slots_take(&link->slots, request, attempt->number);
     end->end = MESH_END_OVERLOADED;
     if (slot == NULL)
         return DRIVER_ENDED;
     frame.call.number = slot->number;
-    enum status status =
-        peer_pipe_put(&link->pipe, &frame, request->pieces, request->piece_count, bytes);
+    enum status status = peer_pipe_put(&link->pipe, &frame, has_message ? request->pieces : NULL,
+                                       has_message ? request->piece_count : 0, bytes);
     if (status != STATUS_OK) {
         slots_free(&link->slots, slot);
         check_pipe(link);

@@ -388,7 +388,8 @@ static uint64_t
 held_of(const struct rpc_message *message, const struct peer_frame *frame)
 {
     uint64_t beside = message->bytes - frame->payload_bytes;
-    uint64_t behind = frame->call.shape == PEER_FLOW_OPEN ? PEER_FLOW_WINDOW_BYTES : 0;
+    bool is_open = frame->call.shape == PEER_FLOW_OPEN || frame->call.shape == PEER_FLOW_AWAITED;
+    uint64_t behind = is_open ? PEER_FLOW_WINDOW_BYTES : 0;
     return sizeof(struct incoming) + frame->head_bytes + frame->call.message_bytes + behind +
            beside;
 }
@@ -419,7 +420,7 @@ check_call(const struct session *session, const struct peer_frame *frame, struct
         return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: no hop, model or method",
                          told->number);
     if (frame->payload_bytes > told->message_bytes ||
-        (told->shape == PEER_FLOW_EMPTY && told->message_bytes > 0))
+        (!peer_flow_has_message(told->shape) && told->message_bytes > 0))
         return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: more bytes than it said",
                          told->number);
     if (frame->payload_bytes < told->message_bytes && frame->payload_bytes == 0)
@@ -434,7 +435,9 @@ flow_begin(struct incoming *incoming)
 {
     enum peer_flow_shape shape = incoming->frame.call.shape;
     peer_flow_init(&incoming->flow, &incoming->request);
-    incoming->flow.is_closed = incoming->is_last = shape != PEER_FLOW_OPEN;
+    incoming->flow.is_awaited = shape == PEER_FLOW_AWAITED;
+    incoming->flow.is_closed = incoming->is_last =
+        shape != PEER_FLOW_OPEN && shape != PEER_FLOW_AWAITED;
     incoming->request.is_empty = shape == PEER_FLOW_EMPTY;
 }
 

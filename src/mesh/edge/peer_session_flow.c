@@ -98,6 +98,21 @@ check(const struct incoming *incoming, const struct peer_frame *frame, struct er
     return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: %s", told->number, wrong);
 }
 
+/* The first message of a call that was awaited counts as that of any other call does. */
+static bool
+hold(struct incoming *incoming, uint64_t bytes)
+{
+    struct session *session = incoming->session;
+    pthread_mutex_lock(&session->lock);
+    bool is_room = session->held_bytes + bytes <= PEER_SERVER_HELD_BYTES;
+    if (is_room) {
+        incoming->held += bytes;
+        session->held_bytes += bytes;
+    }
+    pthread_mutex_unlock(&session->lock);
+    return is_room;
+}
+
 static void
 begin(struct incoming *incoming, const struct rpc_message *message, const struct peer_frame *frame)
 {
@@ -112,8 +127,14 @@ begin(struct incoming *incoming, const struct rpc_message *message, const struct
     }
     incoming->is_last = told->is_last;
     incoming->is_gathering = true;
-    if (told->has_message)
+    if (told->has_message && !incoming->flow.is_awaited)
         incoming->in += peer_flow_cost(told->message_bytes);
+    if (told->has_message && incoming->flow.is_awaited && !hold(incoming, told->message_bytes)) {
+        (void)error_set(&error, STATUS_RESOURCE_EXHAUSTED,
+                        "too many bytes of requests wait at the node that serves it");
+        incoming_refuse(incoming, &error);
+        return;
+    }
     incoming->more.expected = told->message_bytes;
     gathered_add(&incoming->more, message, frame);
     if (incoming->more.received == incoming->more.expected)

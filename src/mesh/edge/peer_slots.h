@@ -21,6 +21,7 @@ struct slot {
     struct rpc_kept *first;
     uint64_t first_offset; /* of the frame, in `first` */
     bool is_message;       /* of a flow, and not the last word */
+    bool is_awaited;       /* of a flow: its first message was not sent yet */
     /* Of a flow, as peer_flow_cost counts: */
     uint64_t in;     /* that came and was not taken */
     uint64_t credit; /* that was taken, and the peer not told */

@@ -90,7 +90,7 @@ static const struct member call_members[] = {
     PLAIN(peer_call, NUMBER_64, 7, message_bytes, 0),
     INNER(peer_call, MANY, 8, tried, tried_count, MESH_TRIED_MAX, &tried_shape),
     INNER(peer_call, MANY, 9, metadata, metadata_count, PEER_METADATA_MAX, &pair_shape),
-    PLAIN(peer_call, CHOICE, 10, shape, PEER_FLOW_EMPTY),
+    PLAIN(peer_call, CHOICE, 10, shape, PEER_FLOW_AWAITED),
 };
 static const struct shape call_shape = SHAPE(peer_call, call_members);
 

@@ -76,6 +76,7 @@ struct peer_request {
     void *link;
     uint32_t number;
     void *served;
+    void *awaits;   /* a native try, until the first message or the end of the call comes */
     void *external; /* external.h: that it serves it, apart: who cancels knows not which does */
 };
 
