@@ -42,6 +42,7 @@ ALONE = {
     "half-close": b"\0" + run(7, number(1, 1 << 14) + number(3, 1)),
     "credit": b"\0" + run(8, number(1, 1 << 14) + number(2, 131072)),
     "call-empty": b"\0" + run(2, CALL.replace(number(7, 5), b"") + number(10, 3)),
+    "call-awaited": b"\0" + run(2, CALL.replace(number(7, 5), b"") + number(10, 4)),
     "shape-beyond": b"\0" + run(2, number(10, 5)),
     "two-kinds": b"\0" + run(5, b"") + run(3, b""),
     "no-kind": b"\0" + run(15, b"hello"),

@@ -60,7 +60,8 @@ hostile_frame(enum peer_kind kind, uint32_t number, unsigned char *head)
         frame.call.shape = hostile_shape;
     } else if (kind == PEER_MESSAGE) {
         frame.message.number = number;
-        frame.message.has_message = hostile_shape != PEER_FLOW_OPEN; /* nothing, and not the end */
+        bool may_follow = hostile_shape == PEER_FLOW_OPEN || hostile_shape == PEER_FLOW_AWAITED;
+        frame.message.has_message = !may_follow; /* or nothing, and not the end */
     } else if (kind == PEER_CREDIT) {
         frame.credit = (struct peer_credit){number, 1};
     } else {
@@ -140,7 +141,7 @@ test_refused(void **state)
     check_refused(caller, house->address, PEER_CALL, PEER_CALL); /* the same number twice */
     check_refused(caller, house->address, PEER_CALL, PEER_PART); /* more than was said */
     check_refused(caller, house->address, PEER_CALL, 0);         /* no frame */
-    for (int shape = PEER_FLOW_UNARY; shape <= PEER_FLOW_EMPTY; shape++) {
+    for (int shape = PEER_FLOW_UNARY; shape <= PEER_FLOW_AWAITED; shape++) {
         hostile_shape = (enum peer_flow_shape)shape;
         check_refused(caller, house->address, PEER_CALL, PEER_MESSAGE);
         check_refused(caller, house->address, PEER_CALL, PEER_CREDIT); /* for nothing */
