@@ -20,7 +20,7 @@ from shoal_meshes import Etcd, mesh_node
 from shoal_pupil import key, said
 from shoal_registry import LOADED, Registrar
 from shoal_runtime import Refusal, Runtime
-from test_69_mesh_runtimes import ANY, Pair, Talk, call, echo, start_call
+from test_69_mesh_runtimes import ANY, Pair, Talk, call, echo, node_of, start_call
 
 Code = grpc.StatusCode
 SERVICE = "/inference.GRPCInferenceService/"
@@ -191,6 +191,29 @@ class Streams(Loaded):
         self.assertEqual(call(registrar, "m"), b"answer:hello")
         talk.say(b"x", None)
         self.assertEqual(future.result(), 2 * b"answer:x")
+
+
+class Paths(unittest.TestCase):
+    """Where the data-plane configuration finds the id in the request, that comes before metadata."""
+
+    def test_call_waits_for_the_message_that_names_the_model(self):
+        runtime = self.enterContext(Runtime())
+        shoald = node_of(runtime.address, dataplane="dataplane.json")
+        (shoald.folder / "dataplane.json").write_text(json.dumps(
+            {"rpcConfigs": {"s/Echo": {"idExtractionPath": [1]}, ANY[1:]: {}}}))
+        self.enterContext(shoald)
+        registrar = self.enterContext(Registrar(shoald))
+        runtime.streams["s/Echo"] = echo
+        for model in "ab":
+            registrar.register(model)
+        talk = Talk()
+        stream = registrar.channel.stream_stream("/s/Echo")(talk, timeout=WAIT_SECONDS,
+                                                            metadata=(("mm-model-id", "a"),))
+        self.assertEqual(call(registrar, "a"), b"answer:hello")  # behind it
+        self.assertEqual(runtime.count("s/Echo"), 0)
+        talk.say(b"\x0a\x01b", None)
+        self.assertEqual(list(stream), [b"answer:\x0a\x01b"])
+        self.assertEqual(runtime.metadata[-1]["mm-model-id"], "b")
 
 
 class Pipelines(unittest.TestCase):
