@@ -161,13 +161,20 @@ is_external(const struct mesh_calls *calls, uint32_t pool)
 /* The end of a call that nobody else could serve, while the runtime that should is away: it may be
  * tried again. */
 static bool
-runtime_is_away(const struct mesh_call *call, const struct driver_answer *answer)
+runtime_is_away(const struct mesh_call *call, const struct driver_answer *answer,
+                struct error *error)
 {
     struct external_view view;
     if (!is_external(call->calls, answer->pool) || answer->end != MESH_END_FAILED)
         return false;
     external_look(call->calls->external, &view);
-    return !view.is_ready;
+    if (view.is_ready)
+        return false;
+    (void)error_set(error, STATUS_UNAVAILABLE,
+                    "the runtime of this node is not ready%s%s%s, and no other node can serve the "
+                    "model: try again",
+                    view.said[0] == '\0' ? "" : " (", view.said, view.said[0] == '\0' ? "" : ")");
+    return true;
 }
 
 static enum driver_begun
@@ -189,10 +196,7 @@ on_answer(struct driver_call *driver, const struct driver_answer *answer)
 {
     struct mesh_call *call = call_of_driver(driver);
     struct error error = ERROR_NONE;
-    if (runtime_is_away(call, answer)) {
-        (void)error_set(&error, STATUS_UNAVAILABLE,
-                        "the runtime of this node is not ready, and no other node can serve the "
-                        "model: try again");
+    if (runtime_is_away(call, answer, &error)) {
         refuse(call, &error, 0);
     } else if (call->was_refused &&
                (answer->end == MESH_END_FAILED || answer->end == MESH_END_OVERLOADED)) {

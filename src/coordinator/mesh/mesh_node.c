@@ -621,6 +621,11 @@ mesh_node_publish(struct mesh_node *node)
     if (node->management != NULL)
         counter_set(node->options.counters, NODE_MESH_MANAGEMENT_REFUSED,
                     management_refused(node->management));
+    if (node->external != NULL) {
+        struct external_view view;
+        external_look(node->external, &view);
+        counter_set(node->options.counters, NODE_MESH_RUNTIME_AWAYS, view.aways);
+    }
     if (node->driver != NULL)
         mesh_counters_publish(node->options.counters, node->driver, node->peers, node->store.etcd);
 }

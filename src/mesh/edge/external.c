@@ -29,6 +29,7 @@ struct ask {
     struct ask *next; /* of those that are asked anew */
     struct external *external;
     struct driver_load *load;
+    int64_t begun_ns; /* what it was asked last */
     int64_t again_ns;
     uint32_t tries;
     uint32_t max_concurrency;
@@ -66,10 +67,11 @@ ask_send(struct ask *ask, const char *method, int64_t timeout_ns,
     struct external *external = ask->external;
     struct rpc_piece piece = {.data = ask->message.data, .bytes = ask->message.used};
     CHECK(!ask->message.failed);
+    ask->begun_ns = clock_now_ns();
     struct rpc_client_request request = {
         .method = method,
         .kind = RPC_UNARY,
-        .deadline_ns = clock_now_ns() + timeout_ns,
+        .deadline_ns = ask->begun_ns + timeout_ns,
         .pieces = &piece,
         .piece_count = ask->message.used > 0,
         .events = events,
@@ -96,6 +98,24 @@ reason_of(const struct rpc_client_end *end, char reason[REASON_BYTES_MAX])
     return reason;
 }
 
+/* A load that went well shows that something serves models. Adapters may know sizes themselves, and
+ * unload what their model server has lost, so of these only an UNAVAILABLE counts. */
+enum asked { ASKED_TO_LOAD, ASKED_ANYTHING_ELSE };
+
+static void
+ask_judge(const struct ask *ask, enum asked asked, const struct rpc_client_end *end)
+{
+    struct external *external = ask->external;
+    char reason[REASON_BYTES_MAX];
+    pthread_mutex_lock(&external->lock);
+    if (end->status == STATUS_UNAVAILABLE)
+        external_on_unavailable(external, external_circuit_model(ask->id), ask->begun_ns,
+                                reason_of(end, reason));
+    else if (end->status == STATUS_OK && asked == ASKED_TO_LOAD)
+        external_circuit_loaded(&external->circuit);
+    pthread_mutex_unlock(&external->lock);
+}
+
 /* ---- loads ---- */
 
 static void
@@ -104,6 +124,7 @@ on_size_end(void *context, const struct rpc_client_end *end)
     struct ask *ask = context;
     struct driver_load_end loaded = {.end = MESH_LOAD_OK, .max_concurrency = ask->max_concurrency};
     uint32_t unused;
+    ask_judge(ask, ASKED_ANYTHING_ELSE, end);
     if (end->status != STATUS_OK || !external_read_size(end->message, &loaded.size_bytes, &unused))
         log_warn("external_size_failed model=\"%s\" status=%s", ask->id, status_name(end->status));
     ask_end(ask, &loaded);
@@ -147,6 +168,7 @@ on_load_end(void *context, const struct rpc_client_end *end)
     struct ask *ask = context;
     char reason[REASON_BYTES_MAX];
     char told[REASON_BYTES_MAX];
+    ask_judge(ask, ASKED_TO_LOAD, end);
     if (end->status == STATUS_OK) {
         on_loaded(ask, end->message);
         return;
@@ -182,6 +204,7 @@ on_predict_end(void *context, const struct rpc_client_end *end)
     struct external *external = ask->external;
     struct driver_load_end size = {.end = MESH_LOAD_OK};
     uint32_t unused;
+    ask_judge(ask, ASKED_ANYTHING_ELSE, end);
     if (end->status == STATUS_UNIMPLEMENTED) {
         pthread_mutex_lock(&external->lock);
         external->predicts = false;
@@ -229,6 +252,7 @@ on_unload_end(void *context, const struct rpc_client_end *end)
 {
     struct ask *ask = context;
     char reason[REASON_BYTES_MAX];
+    ask_judge(ask, ASKED_ANYTHING_ELSE, end);
     if (end->status == STATUS_OK || end->status == STATUS_NOT_FOUND)
         ask_end(ask, &(struct driver_load_end){.end = MESH_LOAD_OK});
     else if (end->status == STATUS_UNAVAILABLE && ++ask->tries < UNLOAD_TRIES_MAX)
@@ -299,8 +323,8 @@ external_pool(const struct external *external)
 
 /* ---- its life: its thread ---- */
 
-static const char *
-target_of(const struct external *external)
+const char *
+external_target(const struct external *external)
 {
     return external->targets[external->target];
 }
@@ -309,14 +333,14 @@ static void
 fail(struct external *external, const struct error *error)
 {
     external->has_failed = true;
-    log_error("external_failed target=\"%s\" error=\"%s\"", target_of(external), error->text);
+    log_error("external_failed target=\"%s\" error=\"%s\"", external_target(external), error->text);
     if (external->options.on_failed != NULL)
         external->options.on_failed(external->options.context, error);
 }
 
-static enum status
-client_create(const struct external *external, struct rpc_queue *queue, const char *target,
-              struct rpc_client **client, struct error *error)
+enum status
+external_client_create(const struct external *external, struct rpc_queue *queue, const char *target,
+                       struct rpc_client **client, struct error *error)
 {
     /* No pings: servers of others take them for an attack, and the machine is the same. */
     struct rpc_client_options options = {
@@ -332,15 +356,15 @@ static enum status
 serving_create(struct external *external, struct error *error)
 {
     const char *target =
-        external->serving_target == NULL ? target_of(external) : external->serving_target;
+        external->serving_target == NULL ? external_target(external) : external->serving_target;
     enum status status = STATUS_OK;
     if (external->serving != NULL)
         return STATUS_OK;
     external->serving = calloc(external->options.queue_count + 1, sizeof(struct rpc_client *));
     CHECK(external->serving != NULL);
     for (uint32_t i = 0; i < external->options.queue_count && status == STATUS_OK; i++)
-        status = client_create(external, external->options.queues[i], target, &external->serving[i],
-                               error);
+        status = external_client_create(external, external->options.queues[i], target,
+                                        &external->serving[i], error);
     return status;
 }
 
@@ -355,6 +379,7 @@ become_ready(struct external *external, struct external_status *told)
         .pool = external->options.pool,
     };
     struct error error = ERROR_NONE;
+    bool is_trial = false;
     pthread_mutex_lock(&external->lock);
     enum status status = external->is_closing
                              ? error_set(&error, STATUS_CANCELLED, "the node is stopping")
@@ -365,6 +390,7 @@ become_ready(struct external *external, struct external_status *told)
         *told = (struct external_status){.state = EXTERNAL_STARTING};
         external->management = external->candidate;
         external->is_ready = external->predicts = true;
+        is_trial = external_begin_trial(external);
         external->starts++;
     }
     bool is_closing = external->is_closing;
@@ -378,8 +404,10 @@ become_ready(struct external *external, struct external_status *told)
         fail(external, &error);
         return;
     }
-    log_info("external_ready target=\"%s\" version=\"%s\" capacity_bytes=%llu", target_of(external),
-             external->status.version, (unsigned long long)capacity.capacity_bytes);
+    if (!is_trial)
+        log_info("external_ready target=\"%s\" version=\"%s\" capacity_bytes=%llu",
+                 external_target(external), external->status.version,
+                 (unsigned long long)capacity.capacity_bytes);
     driver_runtime_ready(external->driver, &capacity);
     pthread_mutex_lock(&external->lock);
     external->is_known = true;
@@ -394,7 +422,7 @@ not_ready(struct external *external)
     external->poll_at_ns = now_ns + external->options.poll_ns;
     if (!external->was_told)
         log_warn("external_not_ready target=\"%s\" error=\"%s\" action=\"it is asked again\"",
-                 target_of(external), external->last.text);
+                 external_target(external), external->last.text);
     external->was_told = true;
     if (external->was_ready)
         return;
@@ -420,7 +448,7 @@ static void
 hopeless(struct external *external)
 {
     if (external->was_ready) {
-        log_warn("external_wrong target=\"%s\" error=\"%s\"", target_of(external),
+        log_warn("external_wrong target=\"%s\" error=\"%s\"", external_target(external),
                  external->last.text);
         not_ready(external);
         return;
@@ -485,8 +513,8 @@ poll(struct external *external)
     enum status status = STATUS_OK;
     pthread_mutex_lock(&external->lock);
     if (external->candidate == NULL && !external->is_closing)
-        status = client_create(external, external->queue, target_of(external), &external->candidate,
-                               &external->last);
+        status = external_client_create(external, external->queue, external_target(external),
+                                        &external->candidate, &external->last);
     if (external->candidate != NULL && !external->is_closing) {
         external->is_polling = true;
         rpc_client_start(external->candidate, &request, NULL);
@@ -512,11 +540,13 @@ watch(struct external *external)
     if (is_lost) {
         external->is_ready = external->is_known = false;
         external->management = NULL;
+        external_circuit_reset(&external->circuit);
+        external->away[0] = '\0';
     }
     pthread_mutex_unlock(&external->lock);
     if (!is_lost)
         return;
-    log_warn("external_lost target=\"%s\"", target_of(external));
+    log_warn("external_lost target=\"%s\"", external_target(external));
     external->poll_at_ns = clock_now_ns();
     driver_runtime_lost(external->driver, external->options.pool);
 }
@@ -537,12 +567,14 @@ external_main(void *context)
     prctl(PR_SET_NAME, "shoald:runtime");
     external->give_up_ns = clock_now_ns() + external->options.start_ns;
     while (!is_closing(external)) {
-        if (!external->is_polling && external->poll_at_ns <= clock_now_ns())
+        if (!external->is_polling && external->poll_at_ns <= clock_now_ns() &&
+            !external_probe(external))
             poll(external);
         int64_t unload_ns = unload_due(external);
         int64_t until_ns = external->poll_at_ns < unload_ns ? external->poll_at_ns : unload_ns;
         rpc_queue_step(external->queue, until_ns);
         watch(external);
+        external_cut_off(external);
         external_answer_refused(external);
     }
     rpc_queue_destroy(external->queue);
@@ -597,7 +629,8 @@ external_close(struct external *external)
     pthread_mutex_lock(&external->lock);
     external->is_closing = true;
     rpc_client_destroy(external->candidate);
-    external->candidate = external->management = NULL;
+    rpc_client_destroy(external->prober);
+    external->candidate = external->management = external->prober = NULL;
     for (uint32_t i = 0; external->serving != NULL && i < external->options.queue_count; i++) {
         rpc_client_destroy(external->serving[i]);
         external->serving[i] = NULL;
@@ -631,6 +664,8 @@ external_look(struct external *external, struct external_view *view)
     pthread_mutex_lock(&external->lock);
     view->is_ready = external->is_ready && external->is_known;
     view->starts = external->starts;
+    view->aways = external->circuit.openings;
+    memcpy(view->said, external->away, sizeof(view->said));
     memcpy(view->version, external->status.version, sizeof(view->version));
     pthread_mutex_unlock(&external->lock);
 }

@@ -69,9 +69,13 @@ void external_destroy(struct external *external);
 
 /* ---- looking at it: any thread ---- */
 
+enum { EXTERNAL_SAID_BYTES_MAX = 512 };
+
 struct external_view {
     bool is_ready;   /* and the driver knows: calls find room there */
     uint64_t starts; /* times that it was READY */
+    uint64_t aways;  /* times that it was away because it answered nothing but UNAVAILABLE */
+    char said[EXTERNAL_SAID_BYTES_MAX]; /* then; "": it was never, or has ended since */
     char version[65];
 };
 

@@ -88,25 +88,37 @@ took_us(const struct served *served)
     return (uint64_t)(clock_now_ns() - served->begun_ns) / NS_PER_US;
 }
 
+/* Locked. What the node itself has ended is no answer. */
+static void
+judge(const struct served *served, const struct rpc_client_end *ended, const char *text)
+{
+    if (ended->status == STATUS_UNAVAILABLE && !is_unknown(ended->status, ended->text))
+        external_on_unavailable(served->external, served->model, served->begun_ns, text);
+    else if (ended->status != STATUS_CANCELLED && ended->status != STATUS_DEADLINE_EXCEEDED)
+        external_on_answer(served->external);
+}
+
 void
 external_on_end(void *context, const struct rpc_client_end *ended)
 {
     struct served *served = context;
     struct external *external = served->external;
+    char text[TEXT_BYTES_MAX];
+    struct rpc_span told = text_of(served, ended, text);
     pthread_mutex_lock(&external->lock); /* who has begun it is done with it */
     served->request->external = NULL;
+    judge(served, ended, text);
     pthread_mutex_unlock(&external->lock);
     struct driver_end end = {.end = end_of(served, ended), .took_us = took_us(served)};
     if (external->options.on_served != NULL)
         external->options.on_served(external->options.context, served->request->method,
                                     ended->status, (int64_t)end.took_us * NS_PER_US);
     end.vanished = end.end == MESH_END_NOT_HERE;
-    char text[TEXT_BYTES_MAX];
     struct rpc_kept *kept = NULL;
     struct rpc_piece piece;
     struct rpc_answer answer = {
         .status = ended->status,
-        .text = text_of(served, ended, text),
+        .text = told,
         .initial = ended->initial,
         .initial_count = ended->initial_count,
         .trailers = ended->trailers,
@@ -350,6 +362,7 @@ served_create(struct external *external, struct peer_request *request,
     served->request = request;
     served->call = NULL;
     served->flow = NULL;
+    served->model = external_circuit_model(attempt->model);
     served->number = attempt->number;
     served->begun_ns = clock_now_ns();
     served->deadline_ns = attempt->deadline_ns;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two halves of an external runtime share: external.c has its life and its loads,
- * external_serve.c the calls of its models. */
+/* What the parts of an external runtime share: external.c has its life and its loads,
+ * external_serve.c the calls of its models, external_probe.c how it is found to be away. */
 #pragma once
 
 #include <pthread.h>
 
 #include "mesh/edge/external.h"
+#include "mesh/edge/external_circuit.h"
 #include "mesh/edge/external_wire.h"
 #include "mesh/edge/id_inject.h"
 #include "mesh/edge/peer_flow.h"
@@ -19,6 +20,7 @@ struct served {
     struct external *external;
     struct peer_request *request;
     struct rpc_client_call *call;
+    uint64_t model;           /* as external_circuit_model says it */
     struct served_flow *flow; /* NULL: one message each way */
     uint32_t number;
     int64_t begun_ns;
@@ -45,7 +47,10 @@ struct external {
     bool was_seen;  /* the connection of the last READY, as the client says it */
     int64_t poll_at_ns;
     int64_t give_up_ns;
-    struct error last; /* why it is not READY */
+    struct error last;         /* why it is not READY */
+    struct rpc_client *prober; /* to the address of calls, if that is another; NULL: not yet */
+    bool is_probing;
+    bool is_proven; /* while the circuit is open: what serves models has answered */
 
     pthread_mutex_t lock; /* of what follows */
     bool is_closing;
@@ -53,11 +58,14 @@ struct external {
     bool is_known; /* the driver has heard that it is ready */
     uint64_t starts;
     bool predicts;
-    struct external_status status; /* of the last READY */
-    struct rpc_client *management; /* NULL: not ready */
-    struct rpc_client **serving;   /* by queue; NULL: not ready yet */
-    struct ask *again;             /* to be asked anew, later */
-    struct served *refused;        /* to be answered by the thread */
+    bool is_cut; /* the circuit has opened, and the thread has not seen to it */
+    struct external_circuit circuit;
+    char away[EXTERNAL_SAID_BYTES_MAX]; /* what it said when the circuit opened */
+    struct external_status status;      /* of the last READY */
+    struct rpc_client *management;      /* NULL: not ready */
+    struct rpc_client **serving;        /* by queue; NULL: not ready yet */
+    struct ask *again;                  /* to be asked anew, later */
+    struct served *refused;             /* to be answered by the thread */
 };
 
 /* Pieces to be sent: at hand, unless they are many. */
@@ -67,6 +75,27 @@ struct external_list {
     size_t count;
     size_t room;
 };
+
+/* ---- external_probe.c ---- */
+
+/* Locked. It answered UNAVAILABLE, to something that began then. */
+void external_on_unavailable(struct external *external, uint64_t model, int64_t begun_ns,
+                             const char *said);
+/* Locked. It answered a call with anything else. */
+void external_on_answer(struct external *external);
+/* Thread: does the rest of what opening the circuit means. */
+void external_cut_off(struct external *external);
+/* Thread: asks whether anything serves models. Returns false if there is no need to. */
+bool external_probe(struct external *external);
+/* Locked, thread. The runtime is READY; returns true if that begins a trial. */
+bool external_begin_trial(struct external *external);
+
+/* ---- external.c ---- */
+
+enum status external_client_create(const struct external *external, struct rpc_queue *queue,
+                                   const char *target, struct rpc_client **client,
+                                   struct error *error) WARN_UNUSED;
+const char *external_target(const struct external *external);
 
 /* ---- external_serve.c ---- */
 

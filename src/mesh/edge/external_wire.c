@@ -212,6 +212,19 @@ external_status_read(const struct rpc_message *message, struct external_status *
     return STATUS_OK;
 }
 
+bool
+external_read_server_ready(const struct rpc_message *message)
+{
+    struct wire_cursor cursor = wire_begin(message);
+    struct wire_field field;
+    enum wire_result result;
+    bool is_ready = false;
+    while ((result = wire_next(&cursor, &field)) == WIRE_FIELD)
+        if (field.type == WIRE_VARINT && field.number == 1)
+            is_ready = field.value != 0;
+    return is_ready && result != WIRE_MALFORMED;
+}
+
 enum status
 external_status_check(const struct external_status *status, struct error *error)
 {

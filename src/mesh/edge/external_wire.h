@@ -55,6 +55,9 @@ enum status external_status_check(const struct external_status *status,
 bool external_status_permits(const struct external_status *status, const char *method,
                              const struct external_method **found);
 
+/* What inference.GRPCInferenceService/ServerReady has answered; false: it is not, or malformed. */
+bool external_read_server_ready(const struct rpc_message *message);
+
 /* The requests that name a model; those of unloadModel and modelSize have its id alone. */
 void external_write_model(const struct driver_model *model, struct bytes *out);
 void external_write_id(const char *id, struct bytes *out);

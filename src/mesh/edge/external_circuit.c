@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/edge/external_circuit.h"
+
+#include "base/check.h"
+
+/* FNV-1a. A collision takes two models for one, so the circuit opens later. */
+uint64_t
+external_circuit_model(const char *id)
+{
+    uint64_t sum = 14695981039346656037u;
+    for (const unsigned char *at = (const unsigned char *)id; *at != '\0'; at++)
+        sum = (sum ^ *at) * 1099511628211u;
+    return sum;
+}
+
+static void
+circuit_open(struct external_circuit *circuit, int64_t now_ns)
+{
+    if (circuit->state == CIRCUIT_CLOSED) {
+        circuit->openings++;
+        if (now_ns - circuit->closed_ns >= EXTERNAL_CIRCUIT_CALM_NS)
+            circuit->trials = 0;
+    }
+    circuit->state = CIRCUIT_OPEN;
+    circuit->answers = 0;
+}
+
+bool
+external_circuit_unavailable(struct external_circuit *circuit, uint64_t model, int64_t begun_ns,
+                             int64_t now_ns)
+{
+    if (circuit->state == CIRCUIT_OPEN)
+        return false;
+    if (circuit->state == CIRCUIT_HALF_OPEN) {
+        if (begun_ns < circuit->trial_ns)
+            return false;
+        circuit_open(circuit, now_ns);
+        return true;
+    }
+    if (circuit->answers++ == 0) {
+        circuit->first_ns = now_ns;
+        circuit->model = model;
+        circuit->is_of_several = false;
+    }
+    circuit->is_of_several |= model != circuit->model;
+    int64_t for_ns = circuit->is_of_several ? EXTERNAL_CIRCUIT_NS : EXTERNAL_CIRCUIT_ONE_MODEL_NS;
+    if (circuit->answers < EXTERNAL_CIRCUIT_ANSWERS || now_ns - circuit->first_ns < for_ns)
+        return false;
+    circuit_open(circuit, now_ns);
+    return true;
+}
+
+bool
+external_circuit_answered(struct external_circuit *circuit, int64_t now_ns)
+{
+    circuit->answers = 0;
+    if (circuit->state != CIRCUIT_HALF_OPEN)
+        return false;
+    circuit->state = CIRCUIT_CLOSED;
+    circuit->closed_ns = now_ns;
+    return true;
+}
+
+void
+external_circuit_loaded(struct external_circuit *circuit)
+{
+    circuit->answers = 0;
+}
+
+int64_t
+external_circuit_wait_ns(const struct external_circuit *circuit, int64_t first_ns)
+{
+    int64_t wait_ns = first_ns;
+    for (uint32_t i = 0; i < circuit->trials && wait_ns < EXTERNAL_CIRCUIT_WAIT_NS_MAX; i++)
+        wait_ns *= 2;
+    return wait_ns < EXTERNAL_CIRCUIT_WAIT_NS_MAX ? wait_ns : EXTERNAL_CIRCUIT_WAIT_NS_MAX;
+}
+
+bool
+external_circuit_ready(struct external_circuit *circuit, int64_t now_ns)
+{
+    if (circuit->state != CIRCUIT_OPEN)
+        return false;
+    circuit->state = CIRCUIT_HALF_OPEN;
+    circuit->trial_ns = now_ns;
+    circuit->trials++;
+    return true;
+}
+
+void
+external_circuit_reset(struct external_circuit *circuit)
+{
+    *circuit = (struct external_circuit){.openings = circuit->openings};
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The circuit breaker of an external runtime: it opens when the process that manages models lives,
+ * but every call ends UNAVAILABLE, because the model server behind it is dead. The rules are in
+ * DESIGN-external.md. Pure; the owner locks.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+
+enum { EXTERNAL_CIRCUIT_ANSWERS = 5 };
+
+#define EXTERNAL_CIRCUIT_NS (2 * NS_PER_S)            /* for answers about several models */
+#define EXTERNAL_CIRCUIT_ONE_MODEL_NS (30 * NS_PER_S) /* for answers about one model alone */
+#define EXTERNAL_CIRCUIT_WAIT_NS_MAX (30 * NS_PER_S)  /* between two trials */
+#define EXTERNAL_CIRCUIT_CALM_NS (60 * NS_PER_S) /* after that, waits begin at the first again */
+
+enum external_circuit_state { CIRCUIT_CLOSED, CIRCUIT_OPEN, CIRCUIT_HALF_OPEN };
+
+/* Begins as all zeros: closed. */
+struct external_circuit {
+    enum external_circuit_state state;
+    uint32_t answers; /* UNAVAILABLE, in a row */
+    int64_t first_ns; /* when the first of them came */
+    uint64_t model;   /* of that one, as external_circuit_model says it */
+    bool is_of_several;
+    uint32_t trials;   /* since the runtime was last well */
+    int64_t trial_ns;  /* when the last trial began */
+    int64_t closed_ns; /* when the last trial went well */
+    uint64_t openings; /* from closed */
+};
+
+uint64_t external_circuit_model(const char *id);
+
+/* An UNAVAILABLE to something that began at `begun_ns`. Returns true if it opens the circuit. */
+bool external_circuit_unavailable(struct external_circuit *circuit, uint64_t model,
+                                  int64_t begun_ns, int64_t now_ns);
+/* Any other answer to a call. Returns true if it ends a trial: the circuit is closed. */
+bool external_circuit_answered(struct external_circuit *circuit, int64_t now_ns);
+/* A load went well. That ends no trial: a management process may say so without its server. */
+void external_circuit_loaded(struct external_circuit *circuit);
+/* How long an open one waits for its next trial: `first_ns`, doubled for each that failed. */
+int64_t external_circuit_wait_ns(const struct external_circuit *circuit, int64_t first_ns);
+/* The runtime is ready: if the circuit was open, this begins a trial. Returns true then. */
+bool external_circuit_ready(struct external_circuit *circuit, int64_t now_ns);
+/* The runtime has ended: the next one starts with a clean record. */
+void external_circuit_reset(struct external_circuit *circuit);

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a runtime is found to be away while its management process lives, and to be back
+ * (external_circuit.h has the rule). */
+#include <stdio.h>
+
+#include "base/hide_paths.h"
+#include "base/log.h"
+#include "mesh/edge/external_state.h"
+
+#define SERVER_READY "/inference.GRPCInferenceService/ServerReady"
+#define SERVER_READY_NS (5 * NS_PER_S)
+
+void
+external_on_unavailable(struct external *external, uint64_t model, int64_t begun_ns,
+                        const char *said)
+{
+    struct external_circuit *circuit = &external->circuit;
+    bool was_closed = circuit->state == CIRCUIT_CLOSED;
+    if (!external->is_ready || external->is_closing ||
+        !external_circuit_unavailable(circuit, model, begun_ns, clock_now_ns()))
+        return;
+    external->is_ready = external->is_known = false;
+    external->is_cut = true;
+    hide_paths(said, NULL, 0, external->away, sizeof(external->away));
+    rpc_queue_wake(external->queue);
+    if (was_closed)
+        log_warn("external_away target=\"%s\" error=\"%s\" action=\"it takes no calls until it "
+                 "answers again\"",
+                 external_target(external), said);
+}
+
+void
+external_on_answer(struct external *external)
+{
+    if (external_circuit_answered(&external->circuit, clock_now_ns()))
+        log_info("external_back target=\"%s\" trials=%u", external_target(external),
+                 external->circuit.trials);
+}
+
+bool
+external_begin_trial(struct external *external)
+{
+    external->is_proven = false;
+    return external_circuit_ready(&external->circuit, clock_now_ns());
+}
+
+/* Thread. */
+static void
+wait(struct external *external)
+{
+    pthread_mutex_lock(&external->lock);
+    external->poll_at_ns =
+        clock_now_ns() + external_circuit_wait_ns(&external->circuit, external->options.poll_ns);
+    pthread_mutex_unlock(&external->lock);
+}
+
+/* The driver comes first: loads that end with the connection are then nothing to it, and none of
+ * them ends later in what the runtime believes to be empty. */
+void
+external_cut_off(struct external *external)
+{
+    pthread_mutex_lock(&external->lock);
+    bool is_cut = external->is_cut && !external->is_closing;
+    external->is_cut = false;
+    pthread_mutex_unlock(&external->lock);
+    if (!is_cut)
+        return;
+    driver_runtime_lost(external->driver, external->options.pool);
+    pthread_mutex_lock(&external->lock);
+    rpc_client_destroy(external->candidate);
+    external->candidate = external->management = NULL;
+    pthread_mutex_unlock(&external->lock);
+    external->was_seen = external->is_proven = false;
+    external->was_told = true;
+    wait(external);
+}
+
+/* Any answer shows a server that lives, but its own word that it is not ready. */
+static void
+on_probe_end(void *context, const struct rpc_client_end *end)
+{
+    struct external *external = context;
+    external->is_probing = false;
+    bool is_silent = end->status == STATUS_UNAVAILABLE || end->status == STATUS_CANCELLED ||
+                     end->status == STATUS_DEADLINE_EXCEEDED;
+    bool is_ready = end->status != STATUS_OK || external_read_server_ready(end->message);
+    external->is_proven = !is_silent && is_ready;
+    if (external->is_proven)
+        external->poll_at_ns = clock_now_ns();
+    else
+        wait(external);
+}
+
+static const struct rpc_client_events probe_events = {.on_end = on_probe_end};
+
+/* Locked. Where calls go; NULL: it cannot be reached. */
+static struct rpc_client *
+prober_of(struct external *external)
+{
+    struct error error = ERROR_NONE;
+    const char *target = external->serving_target;
+    struct rpc_client **client = &external->prober;
+    if (target == NULL) {
+        target = external_target(external);
+        client = &external->candidate;
+    }
+    if (*client == NULL &&
+        external_client_create(external, external->queue, target, client, &error) != STATUS_OK)
+        return NULL;
+    return *client;
+}
+
+bool
+external_probe(struct external *external)
+{
+    const struct rpc_client_request request = {
+        .method = SERVER_READY,
+        .kind = RPC_UNARY,
+        .deadline_ns = clock_now_ns() + SERVER_READY_NS,
+        .events = &probe_events,
+        .context = external,
+    };
+    pthread_mutex_lock(&external->lock);
+    bool is_due = external->circuit.state == CIRCUIT_OPEN && !external->is_proven;
+    struct rpc_client *client =
+        is_due && !external->is_closing && !external->is_probing ? prober_of(external) : NULL;
+    if (client != NULL) {
+        external->is_probing = true;
+        external->poll_at_ns = TIME_NEVER_NS;
+        rpc_client_start(client, &request, NULL);
+    }
+    pthread_mutex_unlock(&external->lock);
+    return client != NULL;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * When a runtime that answers UNAVAILABLE is taken for away: how many answers, over which time,
+ * about how many models; what resets that; and how trials end and wait for each other.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "mesh/edge/external_circuit.h"
+
+#define START_NS (1000 * NS_PER_S)
+
+static struct external_circuit circuit;
+static int64_t now_ns;
+
+static int
+setup(void **state)
+{
+    (void)state;
+    circuit = (struct external_circuit){0};
+    now_ns = START_NS;
+    return 0;
+}
+
+static bool
+refuse(const char *model, int64_t after_ns)
+{
+    now_ns += after_ns;
+    return external_circuit_unavailable(&circuit, external_circuit_model(model), now_ns, now_ns);
+}
+
+/* Returns how many seconds of failures, five a second, open the circuit; 0: a minute does not. */
+static int64_t
+seconds_to_open(const char *const models[2])
+{
+    for (int i = 0; i <= 300; i++)
+        if (refuse(models[i % 2], NS_PER_S / 5))
+            return (now_ns - START_NS) / NS_PER_S;
+    return 0;
+}
+
+static void
+test_several_models(void **state)
+{
+    (void)state;
+    assert_int_equal(seconds_to_open((const char *const[]){"m", "n"}), 2);
+    assert_int_equal(circuit.openings, 1);
+    assert_false(refuse("m", NS_PER_S)); /* it is open */
+}
+
+static void
+test_one_model(void **state)
+{
+    (void)state;
+    assert_int_equal(seconds_to_open((const char *const[]){"m", "m"}), 30);
+}
+
+static void
+test_one_answer_is_not_enough(void **state)
+{
+    (void)state;
+    assert_false(refuse("m", 0));
+    assert_false(refuse("n", 3600 * NS_PER_S));
+    assert_false(refuse("m", 3600 * NS_PER_S));
+    assert_false(refuse("n", 3600 * NS_PER_S));
+    assert_true(refuse("m", 3600 * NS_PER_S));
+}
+
+static void
+test_many_at_once_are_not_enough(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        assert_false(refuse(i % 2 == 0 ? "m" : "n", NS_PER_S / 1000));
+}
+
+static void
+test_any_other_answer_begins_anew(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 10000; i++) {
+        assert_false(refuse(i % 2 == 0 ? "m" : "n", NS_PER_S / 5));
+        if (i % 5 == 4)
+            assert_false(external_circuit_answered(&circuit, now_ns));
+        if (i % 5 == 2)
+            external_circuit_loaded(&circuit);
+    }
+}
+
+static void
+open_circuit(void)
+{
+    while (!refuse("m", NS_PER_S) && !refuse("n", NS_PER_S))
+        ;
+}
+
+static void
+test_a_trial(void **state)
+{
+    (void)state;
+    assert_false(external_circuit_ready(&circuit, now_ns));
+    open_circuit();
+    int64_t before_ns = now_ns++;
+    assert_true(external_circuit_ready(&circuit, now_ns));
+    /* what began before the trial, and what the management process says, decide nothing */
+    assert_false(external_circuit_unavailable(&circuit, 1, before_ns, now_ns));
+    external_circuit_loaded(&circuit);
+    assert_int_equal(circuit.state, CIRCUIT_HALF_OPEN);
+    assert_true(refuse("m", 0));
+    assert_int_equal(circuit.openings, 1); /* still the same */
+    assert_true(external_circuit_ready(&circuit, now_ns));
+    assert_true(external_circuit_answered(&circuit, now_ns));
+    assert_int_equal(circuit.state, CIRCUIT_CLOSED);
+    assert_false(refuse("m", 0));
+}
+
+static void
+test_waits_grow(void **state)
+{
+    (void)state;
+    open_circuit();
+    for (int64_t wait = 2; wait < 100; wait *= 2) {
+        assert_int_equal(external_circuit_wait_ns(&circuit, 2 * NS_PER_S),
+                         (wait < 30 ? wait : 30) * NS_PER_S);
+        assert_true(external_circuit_ready(&circuit, now_ns));
+        assert_true(refuse("m", 0));
+    }
+    assert_true(external_circuit_ready(&circuit, now_ns));
+    assert_true(external_circuit_answered(&circuit, now_ns));
+    open_circuit(); /* soon after: it goes on where it was */
+    assert_int_equal(external_circuit_wait_ns(&circuit, 2 * NS_PER_S), 30 * NS_PER_S);
+    assert_true(external_circuit_ready(&circuit, now_ns));
+    assert_true(external_circuit_answered(&circuit, now_ns));
+    now_ns += EXTERNAL_CIRCUIT_CALM_NS;
+    open_circuit();
+    assert_int_equal(external_circuit_wait_ns(&circuit, 2 * NS_PER_S), 2 * NS_PER_S);
+    assert_int_equal(circuit.openings, 3);
+}
+
+static void
+test_the_next_process(void **state)
+{
+    (void)state;
+    open_circuit();
+    assert_true(external_circuit_ready(&circuit, now_ns));
+    external_circuit_reset(&circuit);
+    assert_false(refuse("m", 0));
+    assert_int_equal(circuit.openings, 1);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_several_models, setup),
+        cmocka_unit_test_setup(test_one_model, setup),
+        cmocka_unit_test_setup(test_one_answer_is_not_enough, setup),
+        cmocka_unit_test_setup(test_many_at_once_are_not_enough, setup),
+        cmocka_unit_test_setup(test_any_other_answer_begins_anew, setup),
+        cmocka_unit_test_setup(test_a_trial, setup),
+        cmocka_unit_test_setup(test_waits_grow, setup),
+        cmocka_unit_test_setup(test_the_next_process, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
