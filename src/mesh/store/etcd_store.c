@@ -443,8 +443,12 @@ store_leader_of(const struct store *base, char id[STORE_ID_BYTES_MAX + 1])
 {
     const struct etcd_store *store = (const struct etcd_store *)base;
     const struct latch *leader = latches_leader(&store->latches);
-    return leader != NULL &&
-           id_of(store, RECORD_LATCHES, (struct etcd_bytes){leader->key, leader->key_bytes}, id);
+    /* Without a session the latches are as old as the last word of etcd. */
+    bool is_known =
+        leader != NULL && store->session != 0 &&
+        id_of(store, RECORD_LATCHES, (struct etcd_bytes){leader->key, leader->key_bytes}, id);
+    bool is_self = is_known && strcmp(id, base->instance) == 0;
+    return is_known && is_self == (store->leadership == STORE_LEADS);
 }
 
 static void
