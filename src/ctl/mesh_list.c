@@ -71,7 +71,8 @@ static const struct list lists[] = {
       .about =
           "As the node on this machine sees it. RATE is calls a minute, OLDEST since when its\n"
           "least used model has not been called: if that is short, nodes are too small. FREE and\n"
-          "RATE of others are as old as their last word, seconds to a minute.\n",
+          "RATE of others are as old as their last word, seconds to a minute. `unreachable`: this\n"
+          "node cannot reach that one, which others may; `etcd-silent`: etcd does not answer it.\n",
       .example = "  shoalctl mesh nodes --watch\n",
       OPTIONS(plain_options)},
      CONTROL_MESH_NODES,

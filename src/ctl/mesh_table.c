@@ -46,6 +46,8 @@ node_json(struct json *json, const struct mesh_row *row)
         [CONTROL_NODE_VERSION] = "version",
         [CONTROL_NODE_START_MS] = "start_ms",
         [CONTROL_NODE_LOADERS] = "loaders",
+        [CONTROL_NODE_UNREACHABLE_MS] = "unreachable_since_ms",
+        [CONTROL_NODE_SILENT_MS] = "store_silent_since_ms",
     };
     uint64_t flags = row->row->numbers[CONTROL_NODE_FLAGS];
     texts_json(json, row, texts);
@@ -160,13 +162,16 @@ add_bytes(struct table *table, uint64_t bytes)
 }
 
 static void
-add_flags(struct table *table, uint64_t flags)
+add_flags(struct table *table, const uint64_t numbers[CONTROL_NUMBERS])
 {
-    table_add(table, "%s%s%s%s%s", (flags & CONTROL_NODE_SELF) != 0 ? "this one " : "",
+    uint64_t flags = numbers[CONTROL_NODE_FLAGS];
+    table_add(table, "%s%s%s%s%s%s%s", (flags & CONTROL_NODE_SELF) != 0 ? "this one " : "",
               (flags & CONTROL_NODE_LEADS) != 0 ? "leads " : "",
               (flags & CONTROL_NODE_DRAINS) != 0 ? "drains " : "",
               (flags & CONTROL_NODE_FULL) != 0 ? "full " : "",
-              (flags & CONTROL_NODE_STORE_FULL) != 0 ? "etcd-full" : "");
+              (flags & CONTROL_NODE_STORE_FULL) != 0 ? "etcd-full " : "",
+              numbers[CONTROL_NODE_UNREACHABLE_MS] != 0 ? "unreachable " : "",
+              numbers[CONTROL_NODE_SILENT_MS] != 0 ? "etcd-silent" : "");
 }
 
 static void
@@ -177,7 +182,7 @@ node_row(struct table *table, const struct mesh_row *row)
     add_text(table, row->texts[CONTROL_NODE_ZONE]);
     add_text(table, row->texts[CONTROL_NODE_LABELS]);
     add_text(table, row->texts[CONTROL_NODE_ADDRESS]);
-    add_flags(table, numbers[CONTROL_NODE_FLAGS]);
+    add_flags(table, numbers);
     table_add_count(table, numbers[CONTROL_NODE_COPIES]);
     table_add_count(table, numbers[CONTROL_NODE_LOADING]);
     table_add_count(table, numbers[CONTROL_NODE_RATE]);
@@ -286,6 +291,31 @@ print_rows(const struct layout *layout, const struct mesh_rows *rows, FILE *out)
 }
 
 static void
+print_since(const struct mesh_row *row, enum control_node_number number, const char *what,
+            FILE *out)
+{
+    uint64_t since_ms = row->row->numbers[number];
+    time_t since = (time_t)(since_ms / 1000);
+    struct tm parts;
+    char text[sizeof("2026-11-23T12:00:00Z")];
+    if (since_ms == 0 || gmtime_r(&since, &parts) == NULL ||
+        strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts) == 0)
+        return;
+    fprintf(out, "%s: %s since %s\n", row->texts[CONTROL_NODE_ID], what, text);
+}
+
+static void
+print_troubles(const struct mesh_rows *rows, FILE *out)
+{
+    for (size_t i = 0; i < rows->count; i++) {
+        if (rows->at[i].row->kind != CONTROL_ROW_NODE)
+            continue;
+        print_since(&rows->at[i], CONTROL_NODE_UNREACHABLE_MS, "unreachable from here", out);
+        print_since(&rows->at[i], CONTROL_NODE_SILENT_MS, "no answer from etcd", out);
+    }
+}
+
+static void
 print_sum(enum control_verb verb, size_t count, const struct mesh_rows *rows, FILE *out)
 {
     const char *what = verb == CONTROL_MESH_NODES    ? "node"
@@ -306,5 +336,7 @@ mesh_table_print(enum control_verb verb, const struct mesh_rows *rows, FILE *out
         const struct mesh_row *model = &rows->at[0];
         fprintf(out, "%s: %s\n", model->texts[CONTROL_MODEL_ID], model->texts[CONTROL_MODEL_STATE]);
     }
-    print_sum(verb, print_rows(layout, rows, out), rows, out);
+    size_t count = print_rows(layout, rows, out);
+    print_troubles(rows, out);
+    print_sum(verb, count, rows, out);
 }

@@ -24,7 +24,7 @@
 #include "base/error.h"
 
 enum {
-    CONTROL_VERSION = 3,
+    CONTROL_VERSION = 4,
     CONTROL_NAME_BYTES = 64,
     CONTROL_PATH_BYTES = 1024,
     CONTROL_KEY_BYTES = 4096,
@@ -108,7 +108,7 @@ enum control_row_kind {
     CONTROL_ROW_PAGE, /* the last one */
 };
 
-enum { CONTROL_NUMBERS = 10, CONTROL_TEXTS = 6, CONTROL_ROWS_MAX = 1000 };
+enum { CONTROL_NUMBERS = 12, CONTROL_TEXTS = 6, CONTROL_ROWS_MAX = 1000 };
 
 /* Of which row which number and text is what. Times are wall clocks; 0: unknown, or never. */
 enum control_node_number {
@@ -122,6 +122,8 @@ enum control_node_number {
     CONTROL_NODE_START_MS,
     CONTROL_NODE_LOADERS,
     CONTROL_NODE_FLAGS,
+    CONTROL_NODE_UNREACHABLE_MS, /* since when, for the node that is asked */
+    CONTROL_NODE_SILENT_MS,      /* of the node that is asked: since when etcd is */
 };
 enum control_node_flags {
     CONTROL_NODE_SELF = 1u << 0,

@@ -292,7 +292,7 @@ NODE, COPY, MOVE, PAGE = 0, 2, 4, 5
 def row(kind, *texts, number=0):
     texts = b"".join(text.encode() + b"\0" for text in (*texts, *[""] * (6 - len(texts))))
     texts += bytes(-len(texts) % 8)
-    return struct.pack("=II10Q", 88 + len(texts), kind, number, *[0] * 9) + texts
+    return struct.pack("=II12Q", 104 + len(texts), kind, number, *[0] * 11) + texts
 
 
 class FakeNode:

@@ -61,7 +61,8 @@ class Rig(unittest.TestCase):
         shoald.wait_log("external_back target=")
         wait_until(lambda: is_ready(shoald), "the node to be ready")
         self.assertEqual(shoald.stderr.count(AWAY), 1)
-        wait_until(lambda: Scrape(metrics_port(shoald))[AWAYS] == 1, AWAYS)
+        wait_until(lambda: shoald.stat()["mesh_runtime_aways"] == 1, "the counter")
+        self.assertEqual(Scrape(metrics_port(shoald))[AWAYS], 1)
 
 
 class Lone(Rig):

@@ -628,6 +628,8 @@ mesh_node_publish(struct mesh_node *node)
     }
     if (node->driver != NULL)
         mesh_counters_publish(node->options.counters, node->driver, node->peers, node->store.etcd);
+    if (node->peers != NULL)
+        peers_probe(node->peers);
 }
 
 bool
@@ -683,6 +685,8 @@ mesh_node_report(struct mesh_node *node, const struct control_request *request,
     }
     const struct mesh_report_source source = {.driver = node->driver,
                                               .store = node->store.store,
+                                              .peers = node->peers,
+                                              .silent_ns = mesh_store_silent_ns(&node->store),
                                               .is_full = mesh_store_is_full(&node->store),
                                               .instance = node->config->instance,
                                               .external_pool = external_pool_of(node)};

@@ -3,9 +3,11 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "mesh/edge/book.h"
 
 enum {
@@ -108,6 +110,25 @@ bytes_of(uint64_t units)
     return __builtin_mul_overflow(units, RECORD_UNIT_BYTES, &bytes) ? UINT64_MAX : bytes;
 }
 
+/* A point of clock_now_ns on the wall clock; 0 stays. */
+static uint64_t
+wall_ms(int64_t then_ns)
+{
+    struct timespec now;
+    if (then_ns == 0)
+        return 0;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)(now.tv_sec * 1000 + now.tv_nsec / NS_PER_MS -
+                      (clock_now_ns() - then_ns) / NS_PER_MS);
+}
+
+static int64_t
+unreachable_ns(const struct report *report, const char *instance)
+{
+    struct peers *peers = report->source->peers;
+    return peers == NULL ? 0 : peers_unreachable_ns(peers, instance);
+}
+
 static void
 see_node(void *context, const struct mesh_instance *instance)
 {
@@ -131,6 +152,9 @@ see_node(void *context, const struct mesh_instance *instance)
                         [CONTROL_NODE_VERSION] = (uint64_t)instance->version,
                         [CONTROL_NODE_START_MS] = (uint64_t)instance->start_ms,
                         [CONTROL_NODE_LOADERS] = where == NULL ? 0 : where->loaders,
+                        [CONTROL_NODE_UNREACHABLE_MS] =
+                            is_self ? 0 : wall_ms(unreachable_ns(report, instance->id)),
+                        [CONTROL_NODE_SILENT_MS] = is_self ? wall_ms(report->source->silent_ns) : 0,
                         [CONTROL_NODE_FLAGS] =
                             (is_self ? CONTROL_NODE_SELF : 0) |
                             (is_self && report->source->is_full ? CONTROL_NODE_STORE_FULL : 0) |

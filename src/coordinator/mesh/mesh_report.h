@@ -8,6 +8,7 @@
 
 #include "coordinator/loop/control.h"
 #include "mesh/edge/driver.h"
+#include "mesh/edge/peers.h"
 #include "mesh/store/store.h"
 
 #define POOL_NONE UINT32_MAX
@@ -15,6 +16,8 @@
 struct mesh_report_source {
     struct driver *driver;
     struct store *store;
+    struct peers *peers;    /* NULL: there are none */
+    int64_t silent_ns;      /* since when the store has not answered; 0: it does */
     bool is_full;           /* the store refuses writes */
     const char *instance;   /* this node's */
     uint32_t external_pool; /* of an external runtime; POOL_NONE: it has none */

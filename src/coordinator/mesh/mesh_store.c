@@ -100,6 +100,12 @@ mesh_store_is_full(const struct mesh_store *store)
     return store->etcd != NULL && etcd_is_full(store->etcd);
 }
 
+int64_t
+mesh_store_silent_ns(const struct mesh_store *store)
+{
+    return store->etcd != NULL ? etcd_silent_ns(store->etcd) : 0;
+}
+
 void
 mesh_store_close(struct mesh_store *store)
 {

@@ -25,6 +25,8 @@ void mesh_store_close(struct mesh_store *store);
 
 /* It refuses writes for want of space. */
 bool mesh_store_is_full(const struct mesh_store *store);
+/* Since when etcd has not answered, on clock_now_ns; 0: it does. */
+int64_t mesh_store_silent_ns(const struct mesh_store *store);
 
 /* ---- where etcd is ---- */
 

@@ -44,6 +44,7 @@ client_make(struct link *link, const struct peers_options *options)
         log_warn("peer_unreachable instance=\"%s\" address=\"%s\" status=%s error=\"%s\"",
                  link->instance, link->address, status_name(status), error.text);
     link->has_warned = true;
+    link_mark(link);
     link->client = NULL;
     return false;
 }

@@ -10,6 +10,8 @@
 
 _Static_assert((int)PEERS_METADATA_MAX == (int)PEER_METADATA_MAX, "what a frame has room for");
 
+#define PROBE_NS_MAX (30 * NS_PER_S)
+
 /* ---- the end of a try ---- */
 
 static void
@@ -267,6 +269,7 @@ on_hello(struct link *link, const struct peer_hello *hello)
         return;
     }
     link->has_heard = true;
+    link->unreachable_ns = 0;
     link->has_warned = false;
     link->start_ms = hello->start_ms;
 }
@@ -389,6 +392,7 @@ on_end(void *context, const struct rpc_client_end *end)
     static const struct driver_end unreachable = {.end = MESH_END_UNREACHABLE};
     pthread_mutex_lock(&link->lock);
     log_end(link, end);
+    link_mark(link);
     struct slots slots = link->slots;
     rpc_client_release(link->call);
     link->call = NULL;
@@ -438,6 +442,13 @@ link_fini(struct link *link)
     pthread_mutex_destroy(&link->lock);
 }
 
+void
+link_mark(struct link *link)
+{
+    if (link->unreachable_ns == 0)
+        link->unreachable_ns = link->probed_ns = clock_now_ns();
+}
+
 bool
 link_open(struct link *link, const struct peers_options *options)
 {
@@ -466,6 +477,20 @@ link_open(struct link *link, const struct peers_options *options)
     rpc_client_start(link->client, &request, &link->call);
     link->pipe.out = 1; /* the hello */
     return true;
+}
+
+void
+link_probe(struct link *link, const struct peers_options *options)
+{
+    int64_t now_ns = clock_now_ns();
+    int64_t wait_ns = link->probed_ns - link->unreachable_ns;
+    if (wait_ns > PROBE_NS_MAX)
+        wait_ns = PROBE_NS_MAX;
+    if (link->unreachable_ns == 0 || link->is_leaving || link->instance == NULL ||
+        now_ns - link->probed_ns < wait_ns)
+        return;
+    link->probed_ns = now_ns;
+    (void)link_open(link, options);
 }
 
 /* Of the frame; 0: it is late. */

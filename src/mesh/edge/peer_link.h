@@ -22,10 +22,12 @@ struct link {
     struct peer_scratch *scratch; /* of the queue's thread */
     pthread_mutex_t lock;         /* of what follows */
     bool is_used;
-    bool is_leaving; /* no more calls; it ends when the last has */
-    bool has_heard;  /* the peer's hello */
-    bool has_warned; /* that it cannot be reached */
-    bool is_refused; /* it has broken the protocol, and is not listened to any more */
+    bool is_leaving;        /* no more calls; it ends when the last has */
+    bool has_heard;         /* the peer's hello */
+    bool has_warned;        /* that it cannot be reached */
+    int64_t unreachable_ns; /* since when, on clock_now_ns; 0: it is not known to be */
+    int64_t probed_ns;      /* since then: when it was tried again last, or became unreachable */
+    bool is_refused;        /* it has broken the protocol, and is not listened to any more */
     char *instance;
     char *address;
     struct rpc_client *client;    /* NULL: none was needed yet, or all is over */
@@ -56,6 +58,12 @@ void link_fini(struct link *link);
 /* peer_client.c. Locked, without a stream: it has a client, with the certificates of now. False: it
  * cannot have one, which is logged. */
 bool link_client(struct link *link, const struct peers_options *options);
+
+/* Locked. The peer is unreachable, if it is not known to be. */
+void link_mark(struct link *link);
+/* Locked. Opens the stream of an unreachable peer again, if that is due: at intervals that double,
+ * up to half a minute. */
+void link_probe(struct link *link, const struct peers_options *options);
 
 /* Locked. False: the peer is known not to be reachable. */
 bool link_open(struct link *link, const struct peers_options *options);

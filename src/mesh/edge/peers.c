@@ -167,6 +167,7 @@ link_take(struct peers *peers, const struct peer *peer, uint32_t queue)
     link->address = copy(peer->address);
     link->scratch = &peers->scratches[queue];
     link->is_leaving = link->has_warned = false;
+    link->unreachable_ns = 0;
     pthread_mutex_unlock(&link->lock);
     return link;
 }
@@ -326,6 +327,46 @@ peers_look(struct peers *peers, struct peers_view *view)
         view->calls += link->slots.used_count;
         view->sent_bytes += link->sent_bytes;
         view->received_bytes += link->received_bytes;
+        pthread_mutex_unlock(&link->lock);
+    }
+    pthread_mutex_unlock(&peers->lock);
+}
+
+/* Locked. 0: it is connected, or nothing has gone there. */
+static int64_t
+unreachable_ns(const struct peers *peers, const struct peer *peer)
+{
+    int64_t since_ns = 0;
+    for (uint32_t i = 0; i < peers->options.queue_count; i++) {
+        struct link *link = peer->links[i];
+        if (link == NULL)
+            continue;
+        pthread_mutex_lock(&link->lock);
+        if (link->unreachable_ns != 0 && (since_ns == 0 || link->unreachable_ns < since_ns))
+            since_ns = link->unreachable_ns;
+        pthread_mutex_unlock(&link->lock);
+    }
+    return since_ns != 0 && !is_connected(peers, peer) ? since_ns : 0;
+}
+
+int64_t
+peers_unreachable_ns(struct peers *peers, const char *instance)
+{
+    pthread_mutex_lock(&peers->lock);
+    const struct peer *peer = *find(peers, instance);
+    int64_t since_ns = peer == NULL ? 0 : unreachable_ns(peers, peer);
+    pthread_mutex_unlock(&peers->lock);
+    return since_ns;
+}
+
+void
+peers_probe(struct peers *peers)
+{
+    pthread_mutex_lock(&peers->lock);
+    for (struct link *link = peers->is_closed ? NULL : peers->links; link != NULL;
+         link = link->next) {
+        pthread_mutex_lock(&link->lock);
+        link_probe(link, &peers->options);
         pthread_mutex_unlock(&link->lock);
     }
     pthread_mutex_unlock(&peers->lock);

@@ -107,6 +107,12 @@ etcd_is_full(const struct etcd *etcd)
     return etcd->is_full;
 }
 
+int64_t
+etcd_silent_ns(const struct etcd *etcd)
+{
+    return etcd->endpoints.silent_ns;
+}
+
 const char *
 etcd_endpoint(const struct etcd *etcd)
 {

@@ -112,6 +112,8 @@ etcd_endpoints_failed(struct etcd_endpoints *endpoints, size_t index, int64_t no
         pause_ns *= 2;
     if (pause_ns > endpoints->pause_ns_max)
         pause_ns = endpoints->pause_ns_max;
+    if (endpoints->silent_ns == 0)
+        endpoints->silent_ns = now_ns;
     if (endpoint->failures < UINT32_MAX)
         endpoint->failures++;
     endpoint->again_ns = now_ns + etcd_endpoints_jitter(endpoints, pause_ns);
@@ -124,4 +126,5 @@ etcd_endpoints_worked(struct etcd_endpoints *endpoints, size_t index)
 {
     endpoints->list[index].failures = 0;
     endpoints->list[index].again_ns = 0;
+    endpoints->silent_ns = 0;
 }

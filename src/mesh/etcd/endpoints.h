@@ -29,6 +29,7 @@ struct etcd_endpoints {
     struct etcd_endpoint list[ETCD_ENDPOINTS_MAX];
     size_t count;
     size_t current;
+    int64_t silent_ns; /* since when each that was asked has failed; 0: the last one worked */
     int64_t pause_ns_max;
     uint64_t random;
 };

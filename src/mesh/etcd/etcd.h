@@ -92,6 +92,9 @@ const struct etcd_figures *etcd_figures(const struct etcd *etcd);
  * words. Deletions, renewals and reads work on. */
 bool etcd_is_full(const struct etcd *etcd);
 
+/* Since when no endpoint has answered, on clock_now_ns; 0: the last one asked did. */
+int64_t etcd_silent_ns(const struct etcd *etcd);
+
 /* The endpoint that the next call goes to. */
 const char *etcd_endpoint(const struct etcd *etcd);
 
