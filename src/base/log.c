@@ -73,6 +73,7 @@ static struct writer {
     size_t first;
     size_t used;
     bool writes;
+    bool has_place; /* a place has begun to leave lines out */
     char buffer[BUFFER_BYTES];
 } writer = {.lock = PTHREAD_MUTEX_INITIALIZER, .state = WRITER_NONE};
 
@@ -202,6 +203,93 @@ take_lines(char chunk[CHUNK_BYTES])
     return count;
 }
 
+/* ---- places with an allowance ---- */
+
+static struct {
+    pthread_mutex_t lock; /* taken before the writer's */
+    struct log_place *first;
+    _Atomic uint64_t left_out;
+    _Atomic uint32_t lines_max;
+} places = {.lock = PTHREAD_MUTEX_INITIALIZER, .lines_max = LOG_SITE_LINES};
+
+void
+log_set_event_lines(uint32_t lines)
+{
+    atomic_store_explicit(&places.lines_max, lines, memory_order_relaxed);
+}
+
+static void
+tell_left_out(const struct log_place *place, uint64_t lines)
+{
+    log_line(place->level, "log_left_out event=%.*s lines=%" PRIu64 " seconds=%d",
+             (int)strcspn(place->format, " "), place->format, lines, LOG_SITE_S);
+}
+
+/* Tells what the places have left out in a time that is over; returns when the next one is. */
+static int64_t
+tell_places(int64_t now_ns)
+{
+    int64_t next_ns = TIME_NEVER_NS;
+    (void)pthread_mutex_lock(&places.lock);
+    for (struct log_place *place = places.first; place != NULL; place = place->next) {
+        uint64_t left_out = log_site_take(&place->site, now_ns);
+        if (left_out > 0)
+            tell_left_out(place, left_out);
+        if (place->site.left_out > 0 && place->site.until_ns < next_ns)
+            next_ns = place->site.until_ns;
+    }
+    (void)pthread_mutex_unlock(&places.lock);
+    return next_ns;
+}
+
+/* Locked. */
+static void
+list_place(struct log_place *place, enum log_level level, const char *format)
+{
+    place->format = format;
+    place->level = level;
+    if (place->is_listed)
+        return;
+    place->is_listed = true;
+    place->next = places.first;
+    places.first = place;
+}
+
+static void
+wake_writer(void)
+{
+    (void)pthread_mutex_lock(&writer.lock);
+    writer.has_place = true;
+    if (writer.state == WRITER_RUNS)
+        (void)pthread_cond_broadcast(&writer.changed);
+    (void)pthread_mutex_unlock(&writer.lock);
+}
+
+/* ---- the writer's thread ---- */
+
+static bool
+is_idle(void)
+{
+    return writer.used == 0 && writer.untold == 0 && writer.state == WRITER_RUNS;
+}
+
+/* Locked. */
+static void
+wait_for_lines(void)
+{
+    while (is_idle()) {
+        writer.has_place = false;
+        (void)pthread_mutex_unlock(&writer.lock);
+        int64_t next_ns = tell_places(clock_now_ns());
+        struct timespec until = {.tv_sec = next_ns / NS_PER_S, .tv_nsec = next_ns % NS_PER_S};
+        (void)pthread_mutex_lock(&writer.lock);
+        if (is_idle() && !writer.has_place && next_ns == TIME_NEVER_NS)
+            (void)pthread_cond_wait(&writer.changed, &writer.lock);
+        else if (is_idle() && !writer.has_place)
+            (void)pthread_cond_timedwait(&writer.changed, &writer.lock, &until);
+    }
+}
+
 static void *
 writer_main(void *context)
 {
@@ -210,8 +298,7 @@ writer_main(void *context)
     prctl(PR_SET_NAME, "shoald:log");
     (void)pthread_mutex_lock(&writer.lock);
     for (;;) {
-        while (writer.used == 0 && writer.untold == 0 && writer.state == WRITER_RUNS)
-            (void)pthread_cond_wait(&writer.changed, &writer.lock);
+        wait_for_lines();
         if (writer.used == 0 && writer.untold > 0)
             append_told();
         if (writer.used == 0 || writer.state == WRITER_ABANDONED)
@@ -220,6 +307,7 @@ writer_main(void *context)
         (void)pthread_mutex_unlock(&writer.lock);
         uint64_t lost = write_out(chunk, count);
         atomic_fetch_add_explicit(&writer.dropped, lost, memory_order_relaxed);
+        (void)tell_places(clock_now_ns());
         (void)pthread_mutex_lock(&writer.lock);
     }
     writer.writes = false;
@@ -257,6 +345,7 @@ log_stop(int64_t timeout_ns)
 {
     int64_t until_ns = clock_now_ns() + timeout_ns;
     struct timespec until = {.tv_sec = until_ns / NS_PER_S, .tv_nsec = until_ns % NS_PER_S};
+    (void)tell_places(TIME_NEVER_NS);
     (void)pthread_mutex_lock(&writer.lock);
     bool runs = writer.state == WRITER_RUNS;
     if (runs)
@@ -281,6 +370,12 @@ log_dropped(void)
     return atomic_load_explicit(&writer.dropped, memory_order_relaxed);
 }
 
+uint64_t
+log_left_out(void)
+{
+    return atomic_load_explicit(&places.left_out, memory_order_relaxed);
+}
+
 /* ---- lines ---- */
 
 PRINTF_LIKE(3, 0)
@@ -296,15 +391,63 @@ fill_line(char line[LINE_BYTES], size_t used, const char *format, va_list args)
     return used;
 }
 
+static bool
+is_wanted(enum log_level level)
+{
+    return (int)level <= atomic_load_explicit(&log_level_max, memory_order_relaxed);
+}
+
+PRINTF_LIKE(2, 0)
+static void
+put_line(enum log_level level, const char *format, va_list args)
+{
+    char line[LINE_BYTES];
+    put(line, fill_line(line, begin_line(line, level), format, args));
+}
+
 void
 log_line(enum log_level level, const char *format, ...)
 {
-    if ((int)level > atomic_load_explicit(&log_level_max, memory_order_relaxed))
+    if (!is_wanted(level))
         return;
-    char line[LINE_BYTES];
     va_list args;
     va_start(args, format);
-    put(line, fill_line(line, begin_line(line, level), format, args));
+    put_line(level, format, args);
+    va_end(args);
+}
+
+/* Whether the place may write a line now. Tells before it what was left out. */
+static bool
+admit(struct log_place *place, enum log_level level, const char *format)
+{
+    int64_t now_ns = clock_now_ns();
+    (void)pthread_mutex_lock(&places.lock);
+    uint64_t left_out = log_site_take(&place->site, now_ns);
+    if (left_out > 0)
+        tell_left_out(place, left_out);
+    uint32_t lines_max = atomic_load_explicit(&places.lines_max, memory_order_relaxed);
+    bool admitted = log_site_admit(&place->site, lines_max, now_ns);
+    bool begins = !admitted && place->site.left_out == 1;
+    if (begins)
+        list_place(place, level, format);
+    (void)pthread_mutex_unlock(&places.lock);
+    if (begins)
+        wake_writer();
+    return admitted;
+}
+
+void
+log_limited(struct log_place *place, enum log_level level, const char *format, ...)
+{
+    if (!is_wanted(level))
+        return;
+    if (!admit(place, level, format)) {
+        atomic_fetch_add_explicit(&places.left_out, 1, memory_order_relaxed);
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    put_line(level, format, args);
     va_end(args);
 }
 

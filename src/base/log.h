@@ -10,6 +10,11 @@
  * when there is room again. Before, and in workers, the caller writes itself. Nothing per
  * request is logged above debug; a rate is a counter, not a log line. Values that come from
  * outside go through %s in quotes by the caller's format; control characters are replaced here.
+ *
+ * A line that a caller, client, peer or runtime can cause as often as it likes goes through
+ * log_*_limited: each such place in the source writes LOG_SITE_LINES lines in LOG_SITE_S seconds,
+ * and one line of the same level, `log_left_out`, tells how many more there were. What a worker
+ * writes is limited by the coordinator that reads it (coordinator/workers/worker_log.h).
  */
 #pragma once
 
@@ -18,6 +23,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/log_site.h"
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
@@ -30,10 +36,27 @@ void log_never_wait(void);
 /* Any thread, at any time: lines of this level and above are written from now on. */
 void log_set_level(enum log_level level);
 
+/* What each place of log_*_limited may write in LOG_SITE_S seconds, instead of LOG_SITE_LINES; 0:
+ * no limit. */
+void log_set_event_lines(uint32_t lines);
+
 /* Parses "error", "warn", "info", "debug"; -1 if it is none of them. */
 int log_level_from_name(const char *name);
 
 void log_line(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* One place that logs; static, and all zero at first. */
+struct log_place {
+    struct log_site site;
+    const char *format; /* its first word is the event */
+    enum log_level level;
+    struct log_place *next; /* of those that have left lines out */
+    bool is_listed;
+};
+
+/* `format` is kept, not copied. */
+void log_limited(struct log_place *place, enum log_level level, const char *format, ...)
+    PRINTF_LIKE(3, 4);
 
 /* Text without stamp, level and program, whatever the level: for the person who has started it. */
 void log_plain(const char *format, ...) PRINTF_LIKE(1, 2);
@@ -51,8 +74,19 @@ enum status log_start(struct error *error) WARN_UNUSED;
 void log_stop(int64_t timeout_ns);
 /* How many lines found the buffer full, or could not be written. */
 uint64_t log_dropped(void);
+/* How many lines were left out by log_*_limited. */
+uint64_t log_left_out(void);
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...) log_line(LOG_WARN, __VA_ARGS__)
 #define log_info(...) log_line(LOG_INFO, __VA_ARGS__)
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
+
+#define LOG_LIMITED(level, ...)                                                                    \
+    do {                                                                                           \
+        static struct log_place log_place;                                                         \
+        log_limited(&log_place, level, __VA_ARGS__);                                               \
+    } while (0)
+#define log_error_limited(...) LOG_LIMITED(LOG_ERROR, __VA_ARGS__)
+#define log_warn_limited(...) LOG_LIMITED(LOG_WARN, __VA_ARGS__)
+#define log_info_limited(...) LOG_LIMITED(LOG_INFO, __VA_ARGS__)

@@ -462,6 +462,7 @@ on_publish(void *context)
     struct node *node = context;
     assembly_publish(&node->assembly);
     counter_set(counters_values(&node->assembly.counters, 0), NODE_LOG_DROPPED, log_dropped());
+    counter_set(counters_values(&node->assembly.counters, 0), NODE_LOG_LEFT_OUT, log_left_out());
     counter_set(counters_values(&node->assembly.counters, 0), NODE_ORPHANS_KILLED,
                 spawn_orphans_killed());
     spawn_kill_orphans();
@@ -761,6 +762,7 @@ node_run(const struct node_options *options)
         level = log_level_from_name(node->source->config.log_level);
     node->log_level = level < 0 ? LOG_INFO : (enum log_level)level;
     log_init("shoald", node->log_level);
+    log_set_event_lines(node->source->config.event_log_lines);
     struct error error = ERROR_NONE;
     if (start(node, &error) == STATUS_OK) {
         mesh_node_start(node->mesh); /* what the front's threads do for it is ready */

@@ -210,7 +210,7 @@ static void
 on_lack(struct rpc_acceptor *acceptor, int code)
 {
     if (!acceptor->has_lack)
-        log_warn("grpc_not_accepting why=\"%s\"", strerror(code));
+        log_warn_limited("grpc_not_accepting why=\"%s\"", strerror(code));
     acceptor->has_lack = true;
     pthread_mutex_lock(&acceptor->lock);
     acceptor->figures.lacks++;
@@ -224,7 +224,7 @@ on_plenty(struct rpc_acceptor *acceptor)
 {
     if (!acceptor->has_lack)
         return;
-    log_info("grpc_accepting");
+    log_info_limited("grpc_accepting");
     acceptor->has_lack = false;
     pthread_mutex_lock(&acceptor->lock);
     acceptor->figures.is_accepting = true;

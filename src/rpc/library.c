@@ -12,47 +12,16 @@
 #include "base/log.h"
 #include "rpc/internal.h"
 
-/* Strangers can have the library speak as often as they connect. */
-#define SAY_AGAIN_NS NS_PER_S
-
-static struct {
-    pthread_mutex_t lock;
-    const char *file;
-    int line;
-    int64_t until_ns; /* the same place is not heard again before */
-    uint64_t unheard;
-} said = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* Whether a line of that place is to be written; `*unheard`: how many before it were not. */
-static bool
-is_heard(const gpr_log_func_args *line, uint64_t *unheard)
-{
-    int64_t now_ns = clock_now_ns();
-    pthread_mutex_lock(&said.lock);
-    bool again = said.file == line->file && said.line == line->line && now_ns < said.until_ns;
-    *unheard = said.unheard;
-    said.unheard = again ? said.unheard + 1 : 0;
-    if (!again) {
-        said.file = line->file;
-        said.line = line->line;
-        said.until_ns = now_ns + SAY_AGAIN_NS;
-    }
-    pthread_mutex_unlock(&said.lock);
-    return !again;
-}
-
 static void
 on_library_log(gpr_log_func_args *line)
 {
-    uint64_t unheard;
     if (!gpr_should_log(line->severity))
         return;
     const char *slash = strrchr(line->file, '/');
     const char *file = slash != NULL ? slash + 1 : line->file;
-    if (line->severity == GPR_LOG_SEVERITY_ERROR && is_heard(line, &unheard))
-        log_warn("rpc_library place=%s:%d text=\"%s\" unheard=%llu", file, line->line,
-                 line->message, (unsigned long long)unheard);
-    else if (line->severity != GPR_LOG_SEVERITY_ERROR)
+    if (line->severity == GPR_LOG_SEVERITY_ERROR)
+        log_warn_limited("rpc_library place=%s:%d text=\"%s\"", file, line->line, line->message);
+    else
         log_debug("rpc_library place=%s:%d text=\"%s\"", file, line->line, line->message);
 }
 

@@ -16,6 +16,7 @@ import re
 import signal
 import socket
 import struct
+import time
 import unittest
 
 import shoal_fixture
@@ -36,6 +37,8 @@ NOBODY = 65534
 LARGE_MIB = 256
 TURNS = 4
 COME_AND_GO = 700
+FLOOD = 2000
+LINES_MAX = 100  # of one event in ten seconds
 KILLED = 100
 KEPT_BYTES_MAX = 64 << 20  # what a sanitizer's allocator may keep; a leaked region each would be more
 
@@ -70,7 +73,7 @@ class TestSocket(unittest.TestCase):
             pipeline("echo", stage("libecho.so", workers=2), local_clients=CLIENTS, local_slots=4,
                      local_mib=1),
             pipeline("large", stage("libecho.so"), local_clients=2, local_mib=LARGE_MIB),
-            pipeline("closed", stage("libecho.so")))))
+            pipeline("closed", stage("libecho.so")), event_log_lines=0)))
         cls.path = f"{cls.shoald.counters}.local"
 
     def connect(self):
@@ -304,7 +307,7 @@ class TestSocket(unittest.TestCase):
         return {pid: of(pid) for pid in pids}
 
     def served(self):
-        return sum("info shoald local_client pipeline=echo" in line for line in list(self.shoald.lines))
+        return self.shoald.pipeline_stat("echo")["local_welcomed"]
 
     def come_and_die(self):
         """Killed with its region mapped and written into."""
@@ -349,6 +352,33 @@ class TestSocket(unittest.TestCase):
         with Client(self.shoald.target) as client:
             answer = client.infer_raw("echo", ("x", "INT8", [1], b"\x07"))
         self.assertEqual(answer.raw_output_contents[0], b"\x07")
+
+
+class TestFlood(unittest.TestCase):
+    def test_refused_client_in_a_loop_cannot_fill_the_log(self):
+        """Its lines are limited; together with the count of the others they are all."""
+        shoald = self.enterContext(Shoald(node(
+            pipeline("closed", stage("libecho.so")),
+            pipeline("echo", stage("libecho.so"), local_clients=1))))
+        began = time.monotonic()
+        for _ in range(FLOOD):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+                connection.settimeout(WAIT_SECONDS)
+                connection.connect(f"{shoald.counters}.local")
+                connection.send(hello(b"closed"))
+                self.assertEqual(Word(connection).status, FAILED_PRECONDITION)
+        periods = 1 + (time.monotonic() - began) // 10
+
+        def seen():
+            lines = [line for line in list(shoald.lines) if "warn shoald local_client_refused" in line]
+            told = re.findall(r"warn shoald log_left_out event=local_client_refused lines=(\d+) seconds=10",
+                              shoald.stderr)
+            return len(lines), sum(map(int, told))
+        wait_until(lambda: sum(seen()) == FLOOD, lambda: f"{FLOOD} lines written or left out: {seen()}")
+        self.assertLessEqual(seen()[0], LINES_MAX * periods)
+        wait_until(lambda: shoald.stat()["log_left_out"] == seen()[1],
+                   lambda: f"the counter: {shoald.stat()['log_left_out']}, {seen()}")
+        self.assertEqual(shoald.pipeline_stat("closed")["local_refused"], FLOOD)
 
 
 if __name__ == "__main__":

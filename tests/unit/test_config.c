@@ -7,6 +7,7 @@
  * test_config_text.c; what needs files and CPUs, and the manual, in test_config_place.c.
  */
 #include "base/clock.h"
+#include "base/log_site.h"
 #include "coordinator/config/config_keys.h"
 #include "shm/sandbox.h"
 #include "test_config_rig.h"
@@ -156,6 +157,7 @@ static const struct {
     {KEY_MANAGEMENT_CONNECTIONS_MAX, "0", "1", "65535", "65536", "1 to 65535"},
     {KEY_CONNECTIONS_PER_PEER_MAX, "-1", "0", "65535", "65536", "0 to 65535"},
     {KEY_STREAMS_PER_CONNECTION_MAX, "0", "1", "65535", "65536", "1 to 65535 calls"},
+    {KEY_EVENT_LOG_LINES, "-1", "0", "1048576", "1048577", "0 to 1048576"},
     {KEY_WORKER_LOG_KIB_PER_S, "-1", "0", "1048576", "1048577", "0 to 1048576 KiB"},
     {KEY_SEND_TIMEOUT_MS, "-1", "0", "3600000", "3600001", "0 to 3600000 ms"},
     {KEY_MODELS_CONCURRENCY, "0", "1", "64", "65", "1 to 64 models"},
@@ -642,6 +644,7 @@ test_defaults(void **state)
     assert_int_equal(config.keepalive_timeout_ns, INT64_C(20000000000));
     assert_null(config.counters);
     assert_string_equal(config.log_level, "info");
+    assert_int_equal(config.event_log_lines, LOG_SITE_LINES);
     assert_int_equal(config.worker_log_bytes_per_s, 64 << 10);
     assert_int_equal(config.pipeline_count, 1);
     const struct config_pipeline *pipeline = &config.pipelines[0];

@@ -240,6 +240,7 @@ struct config {
     int64_t keepalive_timeout_ns;
     char *counters; /* path of the counters' file; NULL: the default */
     char *log_level;
+    uint32_t event_log_lines;        /* in LOG_SITE_S seconds; 0: no limit */
     uint64_t worker_log_bytes_per_s; /* of each worker; 0: no limit */
     char *caller_metadata;           /* key of metadata; NULL: the default */
     char *caller_proxies;            /* names in certificates, commas between; NULL: none */

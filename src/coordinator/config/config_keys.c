@@ -137,6 +137,11 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_LOG_LEVEL] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "log_level", 0, 0, NULL,
     "info", "error|warn|info|debug", FIELD_NONE, 0, TOP(log_level),
     "What is logged on stderr: this and what is graver."},
+[KEY_EVENT_LOG_LINES] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "event_log_lines", 0, MIB, NULL,
+    "100", NULL, FIELD_U32, 1, TOP(event_log_lines),
+    "How many lines in ten seconds an event may log that callers, local clients, other nodes or "
+    "runtimes can cause as often as they like. More are left out, and one line tells how many. "
+    "0: no limit."},
 [KEY_WORKER_LOG_KIB_PER_S] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "worker_log_kib_per_s", 0, MIB,
     "KiB", "64", NULL, FIELD_U64, 1024, TOP(worker_log_bytes_per_s),
     "What each worker may add to the log in a second by writing to stdout and stderr, on average; "

@@ -234,13 +234,14 @@ static void
 take_caller(struct control *control, int fd)
 {
     if (!peer_may(fd)) {
-        log_warn("control_refused why=\"neither root nor the node's own user\"");
+        log_warn_limited("control_refused why=\"neither root nor the node's own user\"");
         close(fd);
         return;
     }
     struct control_call *call = make_room(control);
     if (call == NULL) {
-        log_warn("control_refused why=\"%d calls are waiting for their answers\"", CALLS_MAX);
+        log_warn_limited("control_refused why=\"%d calls are waiting for their answers\"",
+                         CALLS_MAX);
         close(fd);
         return;
     }

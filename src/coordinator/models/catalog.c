@@ -172,7 +172,8 @@ static void
 forget(struct model *model)
 {
     model_fail_waiting(model, NULL, STATUS_NOT_FOUND, "the model was unloaded");
-    log_info("model_forgotten pipeline=%s model=\"%s\"", model->catalog->pipeline->name, model->id);
+    log_info_limited("model_forgotten pipeline=%s model=\"%s\"", model->catalog->pipeline->name,
+                     model->id);
     struct registry *registry = model->registry;
     registry_lock(registry);
     if (model->place.queued)
@@ -254,7 +255,7 @@ cleared(struct model *model)
     model->held_in = model->usable_in = 0;
     registry_unlock(model->registry);
     model_enter_phase(model, PHASE_REST);
-    log_info("model_unloaded pipeline=%s model=\"%s\"", catalog->pipeline->name, model->id);
+    log_info_limited("model_unloaded pipeline=%s model=\"%s\"", catalog->pipeline->name, model->id);
     if (failed)
         waiters_end(model->registry, &model->failed, &model->error, NULL);
     catalog_kick(catalog); /* there is room */
@@ -329,8 +330,8 @@ catalog_fail(struct model *model, enum status status, const char *text)
     registry_unlock(model->registry);
     model->load_deaths = 0;
     catalog_count(catalog, PIPELINE_MODEL_LOADS_FAILED);
-    log_warn("model_failed pipeline=%s model=\"%s\" error=\"%s\"", catalog->pipeline->name,
-             model->id, text);
+    log_warn_limited("model_failed pipeline=%s model=\"%s\" error=\"%s\"", catalog->pipeline->name,
+                     model->id, text);
     struct model_waiter **last = &model->failed;
     while (*last != NULL)
         last = &(*last)->next;

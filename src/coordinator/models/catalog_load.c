@@ -63,8 +63,9 @@ evict_excess(struct catalog *catalog, const struct model *spared)
         if (victim == NULL)
             return false;
         catalog_count(catalog, PIPELINE_MODEL_EVICTIONS);
-        log_info("model_evicted pipeline=%s model=\"%s\" bytes=%llu", catalog->pipeline->name,
-                 model_of_place(victim)->id, (unsigned long long)victim->bytes);
+        log_info_limited("model_evicted pipeline=%s model=\"%s\" bytes=%llu",
+                         catalog->pipeline->name, model_of_place(victim)->id,
+                         (unsigned long long)victim->bytes);
         model_begin_leaving(model_of_place(victim));
     }
 }
@@ -105,8 +106,9 @@ model_on_loaded(struct model *model, uint64_t bytes)
     model_size_learn(&catalog->sizes, &model->hints, bytes);
     catalog_count(catalog, PIPELINE_MODEL_LOADS);
     histogram_record(catalog->pipeline->counters, PIPELINE_MODEL_LOAD_TIME, (uint64_t)took_ns);
-    log_info("model_loaded pipeline=%s model=\"%s\" bytes=%llu ms=%lld", catalog->pipeline->name,
-             model->id, (unsigned long long)bytes, (long long)(took_ns / NS_PER_MS));
+    log_info_limited("model_loaded pipeline=%s model=\"%s\" bytes=%llu ms=%lld",
+                     catalog->pipeline->name, model->id, (unsigned long long)bytes,
+                     (long long)(took_ns / NS_PER_MS));
     catalog_kick(catalog);
     struct error error = ERROR_NONE;
     if (lane->takes_messages && raw_message_check_model(&info->oip, &error) != STATUS_OK) {
@@ -168,9 +170,9 @@ make_room(struct model *model)
             break;
         case ROOM_EVICT:
             catalog_count(catalog, PIPELINE_MODEL_EVICTIONS);
-            log_info("model_evicted pipeline=%s model=\"%s\" bytes=%llu for=\"%s\"",
-                     catalog->pipeline->name, model_of_place(victim)->id,
-                     (unsigned long long)victim->bytes, model->id);
+            log_info_limited("model_evicted pipeline=%s model=\"%s\" bytes=%llu for=\"%s\"",
+                             catalog->pipeline->name, model_of_place(victim)->id,
+                             (unsigned long long)victim->bytes, model->id);
             model_begin_leaving(model_of_place(victim));
             break;
         }

@@ -403,10 +403,10 @@ look_after_load(struct holder *holder)
     if (holder->sent_count == 0 || now_ns - holder->head_since_ns < IDLE_LOOK_NS ||
         !idle_class_can_be_left() || !idle_watch_look(&holder->idle, seat->process.pid, now_ns))
         return;
-    log_info("load_starved pipeline=%s stage=%s worker=%u pid=%d ms=%lld",
-             holder->catalog->pipeline->name, stage_config(seat->roster, seat->stage)->name,
-             seat->index, (int)seat->process.pid,
-             (long long)((now_ns - holder->head_since_ns) / NS_PER_MS));
+    log_info_limited("load_starved pipeline=%s stage=%s worker=%u pid=%d ms=%lld",
+                     holder->catalog->pipeline->name, stage_config(seat->roster, seat->stage)->name,
+                     seat->index, (int)seat->process.pid,
+                     (long long)((now_ns - holder->head_since_ns) / NS_PER_MS));
 }
 
 void

@@ -489,8 +489,8 @@ static void
 refuse(struct catalog *catalog, const struct model_spec *spec, struct error *error,
        model_done *done, void *context)
 {
-    log_warn("model_refused pipeline=%s model=\"%s\" error=\"%s\" root=\"%s\"",
-             catalog->pipeline->name, spec->id, error->text, catalog->root.configured);
+    log_warn_limited("model_refused pipeline=%s model=\"%s\" error=\"%s\" root=\"%s\"",
+                     catalog->pipeline->name, spec->id, error->text, catalog->root.configured);
     model_path_hide(&catalog->root, error, error);
     tell_later(catalog->registry, done, context, error, NULL);
 }

@@ -299,10 +299,10 @@ on_purged(void *context, const struct error *error, const struct model_facts *fa
     (void)facts;
     ask->runtime->purging = false;
     if (error != NULL) {
-        log_warn("runtime_purge_failed error=\"%s\"", error->text);
+        log_warn_limited("runtime_purge_failed error=\"%s\"", error->text);
         ask_fail(ask, error->status, error->text);
     } else {
-        log_info("runtime_purged");
+        log_info_limited("runtime_purged");
         ask_reply_status(ask);
     }
     ask_free(ask);

@@ -65,7 +65,7 @@ take_pages_out(const struct lane_guest *guest)
         return;
     if (fallocate(guest->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)guest->bytes) !=
         0)
-        log_warn("guest_memory_kept bytes=%llu", (unsigned long long)guest->bytes);
+        log_warn_limited("guest_memory_kept bytes=%llu", (unsigned long long)guest->bytes);
 }
 
 /* Whether one of some seats knows it. */
@@ -326,8 +326,8 @@ seat_hears_of_guest(struct seat *seat, const struct handshake_guest *word)
         return false;
     seat->guests_lost |= bit;
     if (guest->state == GUEST_SERVED || guest->state == GUEST_ENDING) {
-        log_warn("local_client_corrupt pipeline=%s number=%u what=\"%s\"", roster->lane->info.name,
-                 word->number, word->text);
+        log_warn_limited("local_client_corrupt pipeline=%s number=%u what=\"%s\"",
+                         roster->lane->info.name, word->number, word->text);
         lose(roster, word->number, "its shared memory was found corrupt");
     }
     return true;

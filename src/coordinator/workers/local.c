@@ -146,8 +146,8 @@ session_tell(struct session *session, const struct local_word *word, int descrip
     if (status == STATUS_OK)
         return status;
     if (status != STATUS_UNAVAILABLE) /* else it has just gone by itself */
-        log_warn("local_client_dropped pipeline=%s uid=%u why=\"does not read: %s\"",
-                 session->pipeline->name, (unsigned)session->uid, error.text);
+        log_warn_limited("local_client_dropped pipeline=%s uid=%u why=\"does not read: %s\"",
+                         session->pipeline->name, (unsigned)session->uid, error.text);
     session_count(session,
                   status == STATUS_UNAVAILABLE ? PIPELINE_LOCAL_LEFT : PIPELINE_LOCAL_DROPPED_DEAF);
     session_end(session);
@@ -167,7 +167,8 @@ say_refused(int fd, const struct error *error)
 static void
 log_refused(uid_t uid, pid_t pid, const struct error *error)
 {
-    log_warn("local_client_refused uid=%u pid=%d why=\"%s\"", (unsigned)uid, (int)pid, error->text);
+    log_warn_limited("local_client_refused uid=%u pid=%d why=\"%s\"", (unsigned)uid, (int)pid,
+                     error->text);
 }
 
 /* Tells why, if it can be told, and closes. */
@@ -209,7 +210,7 @@ on_party_died(void *context, uint16_t party, bool held)
     if (held)
         charge(local, session, party, now_ns);
     if (held && penance_ns(local, session->uid, now_ns) > DEATHS_MAX * FORGIVEN_NS) {
-        log_warn(
+        log_warn_limited(
             "local_client_dropped pipeline=%s number=%u uid=%u why=\"more than %d workers died "
             "with its requests\"",
             session->pipeline->name, session->number, (unsigned)session->uid, DEATHS_MAX);
@@ -293,9 +294,9 @@ session_welcome(struct session *session, const struct roster *roster)
 {
     session->taken = false;
     session_count(session, session->wish.moves ? PIPELINE_LOCAL_MOVED : PIPELINE_LOCAL_WELCOMED);
-    log_info("local_client pipeline=%s generation=%llu number=%u uid=%u pid=%d",
-             session->pipeline->name, (unsigned long long)roster->lane->generation->number,
-             session->number, (unsigned)session->uid, (int)session->pid);
+    log_info_limited("local_client pipeline=%s generation=%llu number=%u uid=%u pid=%d",
+                     session->pipeline->name, (unsigned long long)roster->lane->generation->number,
+                     session->number, (unsigned)session->uid, (int)session->pid);
     session->wish.moves = true; /* from now on */
     struct local_word word;
     fill_terms(roster, &word);
@@ -332,8 +333,9 @@ session_leave_out(struct session *session, const struct error *error)
         session_turn_away(session, error);
         return;
     }
-    log_info("local_client_left pipeline=%s uid=%u pid=%d why=\"%s\"", session->pipeline->name,
-             (unsigned)session->uid, (int)session->pid, error->text);
+    log_info_limited("local_client_left pipeline=%s uid=%u pid=%d why=\"%s\"",
+                     session->pipeline->name, (unsigned)session->uid, (int)session->pid,
+                     error->text);
     session_count(session, PIPELINE_LOCAL_ENDED);
     session_refuse(session, error);
 }
@@ -464,9 +466,9 @@ on_note(struct session *session, const struct local_note *note)
 static void
 on_closed(struct session *session)
 {
-    log_info("local_client_left pipeline=%s uid=%u pid=%d why=\"closed its socket\"",
-             session->pipeline != NULL ? session->pipeline->name : "", (unsigned)session->uid,
-             (int)session->pid);
+    log_info_limited("local_client_left pipeline=%s uid=%u pid=%d why=\"closed its socket\"",
+                     session->pipeline != NULL ? session->pipeline->name : "",
+                     (unsigned)session->uid, (int)session->pid);
     session_count(session, PIPELINE_LOCAL_LEFT);
     session_end(session);
 }
@@ -483,8 +485,9 @@ on_nonsense(struct session *session, const struct error *error)
         session_turn_away(session, &refusal);
         return;
     }
-    log_warn("local_client_dropped pipeline=%s uid=%u pid=%d why=\"says nonsense: %s\"",
-             session->pipeline->name, (unsigned)session->uid, (int)session->pid, error->text);
+    log_warn_limited("local_client_dropped pipeline=%s uid=%u pid=%d why=\"says nonsense: %s\"",
+                     session->pipeline->name, (unsigned)session->uid, (int)session->pid,
+                     error->text);
     session_count(session, PIPELINE_LOCAL_LEFT);
     session_end(session);
 }

@@ -126,7 +126,8 @@ on_size_end(void *context, const struct rpc_client_end *end)
     uint32_t unused;
     ask_judge(ask, ASKED_ANYTHING_ELSE, end);
     if (end->status != STATUS_OK || !external_read_size(end->message, &loaded.size_bytes, &unused))
-        log_warn("external_size_failed model=\"%s\" status=%s", ask->id, status_name(end->status));
+        log_warn_limited("external_size_failed model=\"%s\" status=%s", ask->id,
+                         status_name(end->status));
     ask_end(ask, &loaded);
 }
 
@@ -175,7 +176,8 @@ on_load_end(void *context, const struct rpc_client_end *end)
     }
     bool attempted =
         end->status != STATUS_FAILED_PRECONDITION && end->status != STATUS_INVALID_ARGUMENT;
-    log_warn("external_load_failed model=\"%s\" error=\"%s\"", ask->id, reason_of(end, reason));
+    log_warn_limited("external_load_failed model=\"%s\" error=\"%s\"", ask->id,
+                     reason_of(end, reason));
     hide_paths(reason, NULL, 0, told, sizeof(told));
     load_end_badly(ask, attempted ? MESH_LOAD_BROKE : MESH_LOAD_NOT_ATTEMPTED, told);
 }
@@ -212,8 +214,8 @@ on_predict_end(void *context, const struct rpc_client_end *end)
     } else if (end->status != STATUS_OK ||
                !external_read_size(end->message, &size.size_bytes, &unused)) {
         char reason[REASON_BYTES_MAX];
-        log_warn("external_predict_failed model=\"%s\" error=\"%s\"", ask->id,
-                 reason_of(end, reason));
+        log_warn_limited("external_predict_failed model=\"%s\" error=\"%s\"", ask->id,
+                         reason_of(end, reason));
     }
     ask_end(ask, &size);
 }
@@ -405,9 +407,9 @@ become_ready(struct external *external, struct external_status *told)
         return;
     }
     if (!is_trial)
-        log_info("external_ready target=\"%s\" version=\"%s\" capacity_bytes=%llu",
-                 external_target(external), external->status.version,
-                 (unsigned long long)capacity.capacity_bytes);
+        log_info_limited("external_ready target=\"%s\" version=\"%s\" capacity_bytes=%llu",
+                         external_target(external), external->status.version,
+                         (unsigned long long)capacity.capacity_bytes);
     driver_runtime_ready(external->driver, &capacity);
     pthread_mutex_lock(&external->lock);
     external->is_known = true;
@@ -421,8 +423,9 @@ not_ready(struct external *external)
     int64_t now_ns = clock_now_ns();
     external->poll_at_ns = now_ns + external->options.poll_ns;
     if (!external->was_told)
-        log_warn("external_not_ready target=\"%s\" error=\"%s\" action=\"it is asked again\"",
-                 external_target(external), external->last.text);
+        log_warn_limited(
+            "external_not_ready target=\"%s\" error=\"%s\" action=\"it is asked again\"",
+            external_target(external), external->last.text);
     external->was_told = true;
     if (external->was_ready)
         return;
@@ -448,8 +451,8 @@ static void
 hopeless(struct external *external)
 {
     if (external->was_ready) {
-        log_warn("external_wrong target=\"%s\" error=\"%s\"", external_target(external),
-                 external->last.text);
+        log_warn_limited("external_wrong target=\"%s\" error=\"%s\"", external_target(external),
+                         external->last.text);
         not_ready(external);
         return;
     }
@@ -546,7 +549,7 @@ watch(struct external *external)
     pthread_mutex_unlock(&external->lock);
     if (!is_lost)
         return;
-    log_warn("external_lost target=\"%s\"", external_target(external));
+    log_warn_limited("external_lost target=\"%s\"", external_target(external));
     external->poll_at_ns = clock_now_ns();
     driver_runtime_lost(external->driver, external->options.pool);
 }

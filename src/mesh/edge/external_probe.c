@@ -24,17 +24,18 @@ external_on_unavailable(struct external *external, uint64_t model, int64_t begun
     hide_paths(said, NULL, 0, external->away, sizeof(external->away));
     rpc_queue_wake(external->queue);
     if (was_closed)
-        log_warn("external_away target=\"%s\" error=\"%s\" action=\"it takes no calls until it "
-                 "answers again\"",
-                 external_target(external), said);
+        log_warn_limited(
+            "external_away target=\"%s\" error=\"%s\" action=\"it takes no calls until it "
+            "answers again\"",
+            external_target(external), said);
 }
 
 void
 external_on_answer(struct external *external)
 {
     if (external_circuit_answered(&external->circuit, clock_now_ns()))
-        log_info("external_back target=\"%s\" trials=%u", external_target(external),
-                 external->circuit.trials);
+        log_info_limited("external_back target=\"%s\" trials=%u", external_target(external),
+                         external->circuit.trials);
 }
 
 bool

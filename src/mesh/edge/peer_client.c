@@ -41,8 +41,8 @@ client_make(struct link *link, const struct peers_options *options)
     if (status == STATUS_OK)
         return true;
     if (!link->has_warned)
-        log_warn("peer_unreachable instance=\"%s\" address=\"%s\" status=%s error=\"%s\"",
-                 link->instance, link->address, status_name(status), error.text);
+        log_warn_limited("peer_unreachable instance=\"%s\" address=\"%s\" status=%s error=\"%s\"",
+                         link->instance, link->address, status_name(status), error.text);
     link->has_warned = true;
     link_mark(link);
     link->client = NULL;

@@ -91,7 +91,7 @@ deliver_flow(const struct slot *slot, const struct peer_frame *frame)
 static void
 refuse(struct link *link, const char *why)
 {
-    log_warn("peer_refused instance=\"%s\" reason=\"%s\"", link->instance, why);
+    log_warn_limited("peer_refused instance=\"%s\" reason=\"%s\"", link->instance, why);
     link->is_refused = true;
     rpc_client_cancel(link->call);
 }
@@ -378,11 +378,12 @@ log_end(struct link *link, const struct rpc_client_end *end)
         return;
     link->has_warned = true;
     if (link->has_heard)
-        log_warn("peer_lost instance=\"%s\" calls=%u status=%s error=\"%.*s\"", link->instance,
-                 link->slots.used_count, status_name(end->status), bytes, text);
+        log_warn_limited("peer_lost instance=\"%s\" calls=%u status=%s error=\"%.*s\"",
+                         link->instance, link->slots.used_count, status_name(end->status), bytes,
+                         text);
     else
-        log_warn("peer_unreachable instance=\"%s\" address=\"%s\" status=%s error=\"%.*s\"",
-                 link->instance, link->address, status_name(end->status), bytes, text);
+        log_warn_limited("peer_unreachable instance=\"%s\" address=\"%s\" status=%s error=\"%.*s\"",
+                         link->instance, link->address, status_name(end->status), bytes, text);
 }
 
 static void

@@ -97,8 +97,9 @@ is_node(const struct peer_server *server, const struct rpc_call *call)
         return true;
     char address[128];
     int bytes = (int)rpc_call_peer(call, address, sizeof(address));
-    log_warn("peer_stranger address=\"%.*s\" reason=\"its certificate does not have the name %s\"",
-             bytes, address, name);
+    log_warn_limited(
+        "peer_stranger address=\"%.*s\" reason=\"its certificate does not have the name %s\"",
+        bytes, address, name);
     return false;
 }
 
@@ -178,7 +179,7 @@ end_broken(struct rpc_post *post)
         (struct peer_server *)((char *)post - offsetof(struct peer_server, broken));
     for (uint32_t i = 0; i < server->session_count; i++)
         if (server->sessions[i] != NULL && session_is_broken(server->sessions[i])) {
-            log_warn("peer_too_slow instance=\"%s\"", server->sessions[i]->peer);
+            log_warn_limited("peer_too_slow instance=\"%s\"", server->sessions[i]->peer);
             end_session(&server->sessions[i], STATUS_RESOURCE_EXHAUSTED,
                         "too many answers wait to be taken");
         }

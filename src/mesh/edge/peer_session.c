@@ -693,8 +693,8 @@ session_on_message(struct session *session, const struct rpc_message *message, s
     if (status == STATUS_OK)
         rpc_call_read(session->call);
     else
-        log_warn("peer_frame_refused instance=\"%s\" reason=\"%s\"",
-                 session->peer == NULL ? "" : session->peer, error->text);
+        log_warn_limited("peer_frame_refused instance=\"%s\" reason=\"%s\"",
+                         session->peer == NULL ? "" : session->peer, error->text);
     return status;
 }
 
