@@ -19,6 +19,7 @@
 #include "coordinator/loop/drains.h"
 #include "coordinator/loop/loop.h"
 #include "coordinator/loop/signals.h"
+#include "coordinator/mesh/mesh_files_check.h"
 #include "coordinator/mesh/mesh_node.h"
 #include "coordinator/models/model_directory.h"
 #include "coordinator/models/model_orders.h"
@@ -141,6 +142,12 @@ load_config(const struct node_options *options, struct config *config)
     return status == STATUS_OK ? EXIT_CLEAN : EXIT_REFUSED;
 }
 
+static void
+say_mistake(const char *mistake)
+{
+    log_plain("shoald: %s", mistake);
+}
+
 int
 node_check(const struct node_options *options)
 {
@@ -152,6 +159,8 @@ node_check(const struct node_options *options)
         log_plain("%s", error.text);
         code = EXIT_REFUSED;
     }
+    if (code == EXIT_CLEAN && mesh_files_check(&config.mesh, say_mistake) > 0)
+        code = EXIT_REFUSED;
     if (code == EXIT_CLEAN)
         printf("%s: configuration is good: %u pipeline%s\n", options->config_path,
                config.pipeline_count, config.pipeline_count == 1 ? "" : "s");

@@ -253,9 +253,9 @@ class TestRegister(RegisterTest):
 
     def test_the_list_makes_no_sense(self):
         for text, said_of_it in (
-                ("[{}]", "mesh: register: entry 1: modelId: must be there, and not empty"),
-                ('[{"modelId": "m"', "mesh: register: not JSON: "),
-                (None, "listed.json: No such file")):
+                ("[{}]", "listed.json: entry 1: modelId: must be there, and not empty"),
+                ('[{"modelId": "m"', "listed.json: not JSON: "),
+                (None, "listed.json: it cannot be opened: No such file")):
             node = self.node([])
             path = node.folder / "listed.json"
             path.write_text(text) if text else path.unlink()

@@ -524,7 +524,7 @@ class Dataplane(unittest.TestCase):
         self.check_refused(Code.UNIMPLEMENTED, "Method not found or not permitted: x.Y/N", "x.Y/N",
                            b"", metadata)
         self.file.write_text('{"rpcConfigs": {"x.Y/Z": {"idExtractionPaths": [1]}}}')
-        self.shoald.wait_log(r'mesh_dataplane_failed error="mesh: dataplane: rpcConfigs: .*'
+        self.shoald.wait_log(r'mesh_dataplane_failed error="mesh: dataplane: /.*: rpcConfigs: .*'
                              'idExtractionPaths.* is no member')
         self.check("a", "x.Y/O", b"", metadata)
         (self.shoald.folder / "types.json").write_text('{"pupil": {"required": ["none-has-it"]}}')

@@ -227,7 +227,8 @@ test_a_file_that_changes(void **state)
     assert_false(mesh_file_changed(&file)); /* there is none, as it was */
     assert_int_equal(mesh_file_read(&file, &text, &bytes, &error), STATUS_NOT_FOUND);
     assert_null(text);
-    assert_non_null(strstr(error.text, "config"));
+    assert_int_equal(mesh_file_blame(&file, "key", &error), STATUS_NOT_FOUND);
+    assert_non_null(strstr(error.text, "mesh: key: config: it cannot be opened: "));
     assert_false(mesh_file_changed(&file));
     write_file("config", "one");
     expect_text(&file, "one");
@@ -280,7 +281,9 @@ test_a_text_never_changes(void **state)
     write_file(path, large);
     struct mesh_file too_large = {.given = path};
     assert_int_equal(mesh_file_read(&too_large, &text, &bytes, &error), STATUS_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.text, "has more than 1048576 bytes"));
+    assert_non_null(strstr(error.text, "it has more than 1048576 bytes"));
+    mesh_file_blame(&nothing, "key", &error);
+    assert_string_equal(error.text, "mesh: key: it has more than 1048576 bytes");
     unlink(path);
 }
 

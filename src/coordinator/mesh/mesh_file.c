@@ -52,7 +52,7 @@ read_path(const char *path, char **text, size_t *bytes, struct error *error)
 {
     FILE *stream = fopen(path, "re");
     if (stream == NULL)
-        return error_set_errno(error, "%s", path);
+        return error_set_errno(error, "it cannot be opened");
     *text = malloc(MESH_FILE_BYTES_MAX + 2);
     CHECK(*text != NULL);
     *bytes = fread(*text, 1, MESH_FILE_BYTES_MAX + 1, stream);
@@ -60,9 +60,9 @@ read_path(const char *path, char **text, size_t *bytes, struct error *error)
     bool failed = ferror(stream) != 0;
     fclose(stream);
     if (failed)
-        return error_set(error, STATUS_UNAVAILABLE, "%s cannot be read", path);
+        return error_set(error, STATUS_UNAVAILABLE, "it cannot be read");
     if (*bytes > MESH_FILE_BYTES_MAX)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "%s has more than %d bytes", path,
+        return error_set(error, STATUS_INVALID_ARGUMENT, "it has more than %d bytes",
                          MESH_FILE_BYTES_MAX);
     return STATUS_OK;
 }
@@ -85,4 +85,12 @@ mesh_file_read(struct mesh_file *file, char **text, size_t *bytes, struct error 
     free(*text);
     *text = NULL;
     return status;
+}
+
+enum status
+mesh_file_blame(const struct mesh_file *file, const char *key, struct error *error)
+{
+    if (is_text(file))
+        return error_prefix(error, "mesh: %s", key);
+    return error_prefix(error, "mesh: %s: %s", key, file->given);
 }

@@ -29,5 +29,8 @@ struct mesh_file {
 enum status mesh_file_read(struct mesh_file *file, char **text, size_t *bytes,
                            struct error *error) WARN_UNUSED;
 
+/* Puts in front which key of `mesh` it is, and which file, if it is one. Returns the status. */
+enum status mesh_file_blame(const struct mesh_file *file, const char *key, struct error *error);
+
 /* Whether there is another file now than when it was read last, be it in vain. */
 bool mesh_file_changed(const struct mesh_file *file);

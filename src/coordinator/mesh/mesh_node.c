@@ -163,7 +163,8 @@ set_types(struct mesh_node *node, struct error *error)
     }
     free(types);
     free(text);
-    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "mesh: type_constraints");
+    return status == STATUS_OK ? STATUS_OK
+                               : mesh_file_blame(&node->types_file, "type_constraints", error);
 }
 
 static enum status
@@ -179,7 +180,7 @@ set_dataplane(struct mesh_node *node, struct error *error)
         status = dataplane_set(node->dataplane, text, bytes, &size, error);
     free(text);
     if (status != STATUS_OK)
-        return error_prefix(error, "mesh: dataplane");
+        return mesh_file_blame(&node->dataplane_file, "dataplane", error);
     log_info("mesh_dataplane_read methods=%u others=%s", size.methods,
              size.others ? "permitted" : "refused");
     return STATUS_OK;
@@ -288,7 +289,7 @@ read_listed(struct mesh_node *node, struct error *error)
     if (status == STATUS_OK)
         status = mesh_listed_read(text, bytes, &node->listed, error);
     free(text);
-    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "mesh: register");
+    return status == STATUS_OK ? STATUS_OK : mesh_file_blame(&file, "register", error);
 }
 
 static void

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`shoald --check` reads the JSON files that `mesh` names as a start would: a mistake in any of them
+is told with the key, the file and the reason, all of them at once, and nothing is connected to."""
+
+import json
+import unittest
+
+from shoal_fixture import Shoald, free_port, main, node
+from shoal_pupil import pupil
+
+GOOD = {
+    "store.json": json.dumps({"endpoints": f"http://127.0.0.1:{free_port()}"}),  # nobody is there
+    "types.json": '{"t": {"required": ["l"]}}',
+    "dataplane.json": '{"rpcConfigs": {"x.Y/Z": {"idExtractionPath": [1]}}}',
+    "listed.json": '[{"modelId": "m", "modelInfo": {"type": "t"}}]',
+}
+BAD = {
+    "store.json": ('{"endpoints": 1}', "mesh: store: ", '"endpoints" must be a text'),
+    "types.json": ('{"t": {"required": 1}}', "mesh: type_constraints: ", ""),
+    "dataplane.json": ('{"rpcConfigs": 1}', "mesh: dataplane: ", "an object is wanted, not a number"),
+    "listed.json": ("[{}]", "mesh: register: ", "entry 1: modelId: must be there"),
+}
+
+
+class TestCheck(unittest.TestCase):
+    def check(self, files):
+        """Exit code and what was printed, with these files; None: there is none of that name."""
+        config = node(pupil(), mesh={
+            "instance": "one", "store": "etcd:./store.json", "type_constraints": "types.json",
+            "dataplane": "dataplane.json", "register": "listed.json"})
+        config["pipelines"][0]["models"]["root"] = "."
+        shoald = Shoald(config, ["--check"])
+        try:
+            for name, text in files.items():
+                if text is not None:
+                    (shoald.folder / name).write_text(text)
+            code = shoald.start().wait_exit()
+            shoald.check_log()
+            return code, shoald.stderr, shoald.folder
+        finally:
+            shoald.discard()
+
+    def test_good_files(self):
+        code, said, _ = self.check(GOOD)
+        self.assertEqual(code, 0, said)
+        self.assertIn("configuration is good", said)
+
+    def test_every_mistake_at_once(self):
+        code, said, folder = self.check({name: text for name, (text, *_) in BAD.items()})
+        self.assertEqual(code, 2, said)
+        for name, (_, key, why) in BAD.items():
+            line, = (line for line in said.splitlines() if name in line)
+            self.assertRegex(line, f"^shoald: {key}{folder}/(./)?{name}: .*")
+            self.assertIn(why, line)
+
+    def test_each_must_be_json_and_there(self):
+        for name in GOOD:
+            for text in (None, "{"):
+                with self.subTest(name, text=text):
+                    code, said, _ = self.check({**GOOD, name: text})
+                    self.assertEqual(code, 2, said)
+                    line, = said.splitlines()
+                    self.assertRegex(line, f"{name}: " + ("it cannot be opened: No such file" if text is None else ""))
+
+
+if __name__ == "__main__":
+    main()
