@@ -221,9 +221,9 @@ locked_error(const char *path, const struct opener *opener, const char *reason, 
 {
     if (opener->from == NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "%s: the key has a password: one without is needed, in a file that others "
-                         "cannot read",
-                         path);
+                         "%s: the key is encrypted: decrypt it with `openssl pkey -in %s -out "
+                         "FILE`, into a file that others cannot read",
+                         path, path);
     if (opener->password == NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "%s: the key has a password: give it by %s, or take a key without one",

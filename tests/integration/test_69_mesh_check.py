@@ -3,9 +3,12 @@
 is told with the key, the file and the reason, all of them at once, and nothing is connected to."""
 
 import json
+import pathlib
+import subprocess
+import tempfile
 import unittest
 
-from shoal_fixture import Shoald, free_port, main, node
+from shoal_fixture import BIN, WAIT_SECONDS, Shoald, free_port, main, node
 from shoal_pupil import pupil
 
 GOOD = {
@@ -23,13 +26,13 @@ BAD = {
 
 
 class TestCheck(unittest.TestCase):
-    def check(self, files):
+    def check(self, files, args=("--check",)):
         """Exit code and what was printed, with these files; None: there is none of that name."""
         config = node(pupil(), mesh={
-            "instance": "one", "store": "etcd:./store.json", "type_constraints": "types.json",
+            "instance": "one", "address": "127.0.0.1", "store": "etcd:./store.json", "type_constraints": "types.json",
             "dataplane": "dataplane.json", "register": "listed.json"})
         config["pipelines"][0]["models"]["root"] = "."
-        shoald = Shoald(config, ["--check"])
+        shoald = Shoald(config, args)
         try:
             for name, text in files.items():
                 if text is not None:
@@ -61,6 +64,39 @@ class TestCheck(unittest.TestCase):
                     self.assertEqual(code, 2, said)
                     line, = said.splitlines()
                     self.assertRegex(line, f"{name}: " + ("it cannot be opened: No such file" if text is None else ""))
+
+    def test_encrypted_key_for_etcd(self):
+        """Nobody is asked for the password, neither by --check nor by a start."""
+        def key(*options):
+            return subprocess.run(["openssl", "genrsa", *options, "2048"], check=True, text=True,
+                                  capture_output=True).stdout
+        pkcs8, old = key("-aes128", "-passout", "pass:secret"), key("-aes128", "-passout", "pass:secret",
+                                                                    "-traditional")
+        place = {"endpoints": "https://127.0.0.1:1", "client_certificate": "-"}
+        for text in (pkcs8, old):
+            for args in ((), ["--check"]):
+                with self.subTest(text.splitlines()[0], args=args):
+                    code, said, folder = self.check(
+                        {**GOOD, "key.pem": text,
+                         "store.json": json.dumps({**place, "client_key_file": "key.pem"})}, args)
+                    self.assertEqual(code, 2, said)
+                    self.assertRegex(said, f'mesh: store: .*"client_key_file": {folder}/(./)?key.pem: the key '
+                                     "is encrypted: decrypt it with `openssl pkey -in .*key.pem -out FILE`")
+            code, said, _ = self.check({**GOOD, "store.json": json.dumps({**place, "client_key": text})})
+            self.assertEqual(code, 2, said)
+            self.assertIn('"client_key": the key is encrypted', said)
+
+    def test_encrypted_key_for_shoalctl(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-passout", "pass:secret", "-subj", "/CN=x",
+                        "-keyout", folder / "key.pem", "-out", folder / "cert.pem"], check=True, capture_output=True)
+        done = subprocess.run([BIN / "shoalctl", "infer", "m", "--input", "x=INT8[1]:1", "--target", "127.0.0.1:1",
+                               "--tls-ca", folder / "cert.pem", "--tls-cert", folder / "cert.pem",
+                               "--tls-key", folder / "key.pem"],
+                              capture_output=True, text=True, timeout=WAIT_SECONDS, start_new_session=True)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(f"{folder}/key.pem: the key is encrypted: decrypt it with `openssl pkey -in "
+                      f"{folder}/key.pem -out FILE`", done.stderr)
 
 
 if __name__ == "__main__":

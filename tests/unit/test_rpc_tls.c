@@ -424,7 +424,7 @@ test_locked_key_refused(void **state)
                            "password that it is encrypted with");
     options.key_password_from = NULL;
     options.key_password = NULL;
-    check_refused(options, "pkcs8.key: the key has a password: one without is needed");
+    check_refused(options, "pkcs8.key: the key is encrypted: decrypt it with `openssl pkey -in ");
     static const char *const wrong[] = {"pkcs8", "old", "scrypt"};
     for (size_t i = 0; i < ARRAY_COUNT(wrong); i++) {
         options = locked_pair("server", wrong[i], "wrong");

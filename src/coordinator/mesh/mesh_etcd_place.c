@@ -9,6 +9,8 @@
 #include "base/check.h"
 #include "coordinator/mesh/mesh_store.h"
 
+enum { KEY_BYTES_MAX = 64 << 10 };
+
 static char *
 copy(const char *text)
 {
@@ -164,6 +166,41 @@ read_file(const json_t *file, const char *path, struct etcd_place *place, struct
     return add_endpoints(place, endpoints, strlen(endpoints), tls, error);
 }
 
+/* Those of PKCS#8, and those of OpenSSL's older format. */
+static bool
+is_encrypted(const char *pem)
+{
+    return strstr(pem, "-----BEGIN ENCRYPTED PRIVATE KEY-----") != NULL ||
+           strstr(pem, "Proc-Type: 4,ENCRYPTED") != NULL;
+}
+
+/* A file that cannot be read is the connection's to complain of. */
+static bool
+is_file_encrypted(const char *path)
+{
+    static char pem[KEY_BYTES_MAX + 1]; /* the loop thread's */
+    FILE *stream = fopen(path, "re");
+    if (stream == NULL)
+        return false;
+    pem[fread(pem, 1, KEY_BYTES_MAX, stream)] = '\0';
+    fclose(stream);
+    return is_encrypted(pem);
+}
+
+static enum status
+check_key(const struct etcd_place *place, struct error *error)
+{
+    if (place->key_file != NULL && is_file_encrypted(place->key_file))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "\"client_key_file\": %s: the key is encrypted: decrypt it with `openssl "
+                         "pkey -in %s -out FILE`, into a file that others cannot read",
+                         place->key_file, place->key_file);
+    if (place->key_file == NULL && place->key_pem != NULL && is_encrypted(place->key_pem))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "\"client_key\": the key is encrypted: decrypt it with `openssl pkey`");
+    return STATUS_OK;
+}
+
 enum status
 etcd_place_load(const char *path, struct etcd_place *place, struct error *error)
 {
@@ -181,6 +218,8 @@ etcd_place_load(const char *path, struct etcd_place *place, struct error *error)
         status = error_set(error, STATUS_INVALID_ARGUMENT, "it is no JSON object");
     else
         status = read_file(file, path, place, error);
+    if (status == STATUS_OK)
+        status = check_key(place, error);
     json_decref(file);
     return status == STATUS_OK ? STATUS_OK : error_prefix(error, "%s", path);
 }

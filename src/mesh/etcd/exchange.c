@@ -409,6 +409,8 @@ set_security(struct etcd_exchange *exchange)
         curl_easy_setopt(easy, CURLOPT_CA_CACHE_TIMEOUT, (long)CA_CACHE_S) == CURLE_OK;
     if (wire->ca_file != NULL || wire->ca_pem != NULL)
         set = set && curl_easy_setopt(easy, CURLOPT_CAPATH, NULL) == CURLE_OK;
+    /* without a password OpenSSL would ask for one at the terminal, and all would wait */
+    set = set && curl_easy_setopt(easy, CURLOPT_KEYPASSWD, "") == CURLE_OK;
     return set && set_pem(easy, CURLOPT_CAINFO, wire->ca_file, CURLOPT_CAINFO_BLOB, wire->ca_pem) &&
            set_pem(easy, CURLOPT_SSLCERT, wire->cert_file, CURLOPT_SSLCERT_BLOB, wire->cert_pem) &&
            set_pem(easy, CURLOPT_SSLKEY, wire->key_file, CURLOPT_SSLKEY_BLOB, wire->key_pem);
