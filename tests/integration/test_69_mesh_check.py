@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`shoald --check` reads the JSON files that `mesh` names as a start would: a mistake in any of them
-is told with the key, the file and the reason, all of them at once, and nothing is connected to."""
+is told with the key, the file and the reason, all of them at once, and nothing is connected to. An
+encrypted key is refused before anything could ask for its password. With `fail_fast` a node ends whose
+etcd cannot be reached at its start, and only then."""
 
 import json
 import pathlib
@@ -9,6 +11,7 @@ import tempfile
 import unittest
 
 from shoal_fixture import BIN, WAIT_SECONDS, Shoald, free_port, main, node
+from shoal_meshes import Etcd, mesh_node
 from shoal_pupil import pupil
 
 GOOD = {
@@ -97,6 +100,35 @@ class TestCheck(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn(f"{folder}/key.pem: the key is encrypted: decrypt it with `openssl pkey -in "
                       f"{folder}/key.pem -out FILE`", done.stderr)
+
+
+class TestFailFast(unittest.TestCase):
+    def node(self, etcd):
+        node = mesh_node(etcd, "node-a", mesh={"fail_fast": "yes"})
+        self.addCleanup(node.discard)
+        return node.start()
+
+    def test_ends_without_etcd(self):
+        etcd = Etcd()
+        self.addCleanup(etcd.__exit__)
+        node = self.node(etcd)
+        self.assertEqual(node.wait_exit(), 2, node.stderr)
+        self.assertRegex(node.stderr, "shoald: mesh: store: etcd was not reached within 10 s: "
+                                      f".*127.0.0.1:{etcd.port}")
+        self.assertNotIn("ready pipelines=", node.stderr)
+        node.check_nothing_left()
+        node.check_log()
+
+    def test_stays_once_it_has_reached_etcd(self):
+        etcd = Etcd()
+        self.addCleanup(etcd.__exit__)
+        etcd.start()
+        node = self.node(etcd).wait_ready()
+        etcd.stop()
+        node.wait_log("mesh_store_trouble", 2)  # at most one in 10 s
+        node.check_still_runs()
+        self.assertEqual(node.terminate(), 0, node.stderr)
+        node.check_log()
 
 
 if __name__ == "__main__":

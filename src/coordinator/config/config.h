@@ -204,6 +204,7 @@ struct config_mesh {
     uint32_t waiting_max; /* 0: by how many calls the model takes at a time */
     int64_t failure_expiry_ns;
     int64_t clearance_ns; /* 0: loads are not judged */
+    char *fail_fast;      /* "yes" or "no" */
     char *names;          /* "models" or "vmodels": what requests name without metadata */
     char *vmodel_owner;   /* of calls that name none; NULL: none */
     /* Of MM_METRICS: labels `method` with the service in front; what is asked for and not there. */

@@ -309,6 +309,10 @@ const struct config_key config_keys[KEY_COUNT] = {
     "A node that so soon after its start cannot load three models that other nodes have loaded is "
     "not ready until it is started anew: whoever replaces nodes one by one stops there. 0: it is "
     "ready all the same."},
+[KEY_MESH_FAIL_FAST] = {WHERE_MESH, CONFIG_CHOICE, OPTIONAL, "fail_fast", 0, 0, NULL,
+    "no", "yes|no", FIELD_NONE, 0, TOP(mesh.fail_fast),
+    "What a node does whose etcd cannot be reached within 10 s of its start. `yes`: it ends, with "
+    "exit code 2. `no`: it is not ready, and goes on trying."},
 [KEY_MESH_NAMES] = {WHERE_MESH, CONFIG_CHOICE, OPTIONAL, "names", 0, 0, NULL,
     "models", "models|vmodels", FIELD_NONE, 0, TOP(mesh.names),
     "What the name in a request is, if its metadata name neither a model (`mm-model-id`) nor a "

@@ -28,6 +28,7 @@ enum {
 };
 
 #define EXTERNAL_START_NS (INT64_MAX / 4)
+enum { REACH_S = 10 }; /* with `fail_fast`: to connect to some members, and for a call to end */
 #define FILES_LOOK_NS NS_PER_S /* how soon a file that has changed is read */
 
 struct mesh_node {
@@ -52,6 +53,7 @@ struct mesh_node {
     struct mesh_file types_file;
     struct mesh_file dataplane_file;
     struct loop_timer *files_timer;
+    struct loop_timer *reach_timer;
     struct dataplane *dataplane; /* NULL: everything may be called, and no path is known */
     struct mesh_listed *listed;  /* this and the next: NULL: nothing is registered at the start */
     struct mesh_register *reg;
@@ -235,6 +237,21 @@ mesh_node_takes_any(const struct mesh_node *node)
     return node != NULL && (is_shared(node) || node->config->runtime != NULL);
 }
 
+/* For `fail_fast`: etcd has had its time to answer. */
+static void
+on_reach_late(void *context)
+{
+    struct mesh_node *node = context;
+    struct driver_view view;
+    struct error error = ERROR_NONE;
+    driver_look(node->driver, &view);
+    if (node->stopped || view.heard_ms != 0)
+        return;
+    error_set(&error, STATUS_UNAVAILABLE, "mesh: store: etcd was not reached within %d s: %s",
+              REACH_S, driver_trouble(node->driver));
+    node->options.on_refused(node->options.context, &error);
+}
+
 /* ---- dynamic settings ---- */
 
 /* KServe ModelMesh has these, too, and there is something else for it here. */
@@ -356,6 +373,7 @@ mesh_node_create(const struct mesh_node_options *options, struct mesh_node **cre
     node->config = &config->mesh;
     node->shared = config_types_are_shared(config);
     node->files_timer = loop_timer_create(options->loop, on_files_look, node);
+    node->reach_timer = loop_timer_create(options->loop, on_reach_late, node);
     if (getrandom(&node->seed, sizeof(node->seed), 0) != sizeof(node->seed))
         return error_set_errno(error, "getrandom");
     if (config->metrics.count > 0)
@@ -585,6 +603,8 @@ mesh_node_start(struct mesh_node *node)
     node->started = true;
     if (node->types_file.given != NULL || node->dataplane_file.given != NULL)
         loop_timer_set(node->files_timer, FILES_LOOK_NS);
+    if (is_shared(node) && strcmp(node->config->fail_fast, "yes") == 0)
+        loop_timer_set(node->reach_timer, REACH_S * (int64_t)NS_PER_S);
     management_start(node->management);
     if (node->server != NULL)
         peer_server_start(node->server, node->driver, 0);
@@ -723,6 +743,7 @@ mesh_node_stop(struct mesh_node *node)
         return;
     node->stopped = true;
     loop_timer_clear(node->files_timer);
+    loop_timer_clear(node->reach_timer);
     mesh_register_stop(node->reg);
     if (node->driver != NULL)
         driver_close(node->driver);
@@ -770,6 +791,7 @@ mesh_node_destroy(struct mesh_node *node)
     pending_destroy(node->pending);
     meters_destroy(node->meters);
     loop_timer_destroy(node->files_timer);
+    loop_timer_destroy(node->reach_timer);
     dataplane_destroy(node->dataplane);
     mesh_register_destroy(node->reg);
     mesh_listed_destroy(node->listed);

@@ -416,6 +416,8 @@ struct driver_view {
 };
 
 void driver_look(struct driver *driver, struct driver_view *view);
+/* What the store last could not do; "": there was nothing. Loop thread. */
+const char *driver_trouble(const struct driver *driver);
 
 /* What this node has of a model. */
 enum mesh_state driver_state(struct driver *driver, const char *model);

@@ -304,10 +304,17 @@ on_trouble(void *context, const struct error *error)
 {
     struct driver *driver = context;
     int64_t now_ns = clock_now_ns();
+    driver->trouble = *error;
     if (driver->trouble_ns != 0 && now_ns - driver->trouble_ns < DRIVER_QUIET_NS)
         return;
     driver->trouble_ns = now_ns;
     log_warn("mesh_store_trouble error=\"%s\"", error->text);
+}
+
+const char *
+driver_trouble(const struct driver *driver)
+{
+    return driver->trouble.text;
 }
 
 struct store_events

@@ -84,6 +84,7 @@ struct driver {
     struct publish said;                   /* in this node's record */
     int64_t said_ns;                       /* when; 0: nothing yet */
     int64_t trouble_ns;                    /* when the store's was logged last */
+    struct error trouble;                  /* the store's last */
     int64_t refused_ns;                    /* the same of a record that cannot be written */
     bool works;                            /* driver_work_run is under way */
     struct book book;                      /* where instances are */
