@@ -341,16 +341,29 @@ class TestErrors(Case):
         self.assertIn(f"cannot read {root}/model: it is torn", self.shoald.stderr)
         self.assertIn(f'root="{root}"', self.shoald.stderr)
 
+    def test_key_that_is_no_json(self):
+        """Nobody looks at it before the model is loaded."""
+        self.start()
+        for model, of_key, why in (("a", "no JSON", "modelKey is no JSON"), ("b", "[1]", "no JSON object")):
+            with self.subTest(of_key):
+                self.assertEqual(self.registrar.register(model, key=of_key).status, NOT_LOADED)
+                code, text = failure(self.registrar.start_infer(model))
+                self.assertEqual(code, Code.INTERNAL, text)
+                self.assertIn(why, text)
+                told, = self.registrar.wait_status(model, LOADING_FAILED).errors
+                self.assertIn(why, told)
+
     def test_of_an_external_runtime(self):
         runtime = self.enterContext(Runtime())
 
-        def refuse(_request, _context):
+        def refuse(request, _context):
+            self.assertEqual(request.modelKey, "no JSON")
             raise Refusal(Code.INTERNAL, "no file /mnt/models/m/1/model.pt there")
         runtime.says["loadModel"] = refuse
         self.shoald = self.enterContext(Shoald({"mesh": {"instance": "one",
                                                          "runtime": runtime.address}}))
         self.registrar = self.enterContext(Registrar(self.shoald))
-        self.registrar.register("m", loadNow=True)
+        self.registrar.register("m", loadNow=True, key="no JSON")  # which is the runtime's matter
         text, = self.registrar.wait_status("m", LOADING_FAILED).errors
         self.assertIn("no file .../model.pt there", text)
         self.assertIn("/mnt/models/m/1/model.pt", self.shoald.stderr)
