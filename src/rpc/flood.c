@@ -31,7 +31,8 @@
 enum {
     UNSEEN_MAX = 256, /* calls that were begun and not shown, beyond what was found harmless */
     RESETS_PER_S = 1000,
-    NODE_CONNECTIONS = 16,
+    NODE_CONNECTIONS = 64,
+    HELD_MAX = 1024, /* calls of all connections that were shown; fewer are not looked at */
     SOCKETS_PER_PAGE = 100,
     STREAMS_DEFAULT = 4096, /* where the server has no limit */
     NEW_MS = 5,
@@ -192,6 +193,12 @@ pause_ns(const struct rpc_flood *flood, int64_t now_ns, bool is_busy)
     return (is_busy ? BUSY_MS : IDLE_MS) * (int64_t)NS_PER_MS;
 }
 
+static uint64_t
+held_max(const struct rpc_flood *flood)
+{
+    return flood->streams_max < HELD_MAX ? HELD_MAX : flood->streams_max;
+}
+
 int64_t
 rpc_flood_look(struct rpc_flood *flood, struct rpc_acceptor *acceptor,
                const struct rpc_call_counts *counts)
@@ -220,7 +227,7 @@ rpc_flood_look(struct rpc_flood *flood, struct rpc_acceptor *acceptor,
     if (unseen < flood->harmless) /* calls of a connection that was cut are shown in the end */
         flood->harmless = unseen;
     if (unseen > flood->harmless + UNSEEN_MAX ||
-        counts->arrived - counts->released > flood->streams_max) {
+        counts->arrived - counts->released > held_max(flood)) {
         look_at_connections(&crowd);
         flood->harmless = unseen;
     }

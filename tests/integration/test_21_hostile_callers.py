@@ -64,7 +64,7 @@ class TestConnections(unittest.TestCase):
                 one.socket.close()
 
     def test_streams_of_the_configuration(self):
-        for keys, streams in (({}, 1024), ({"streams_per_connection_max": 3}, 3)):
+        for keys, streams in (({}, 256), ({"streams_per_connection_max": 3}, 3)):
             config = node(pipeline("echo", stage("libecho.so"), slots=8), message_mib=1, **keys)
             with self.subTest(streams), Limited(config, 1024) as shoald, \
                     Http2(("127.0.0.1", shoald.port)) as caller:

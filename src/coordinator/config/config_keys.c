@@ -75,9 +75,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     "do not count. 0: half of `connections_max`."},
 [KEY_STREAMS_PER_CONNECTION_MAX] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL,
     "streams_per_connection_max", 1, 65535, "calls",
-    "1024", NULL, FIELD_U32, 1, TOP(streams_per_connection_max),
+    "256", NULL, FIELD_U32, 1, TOP(streams_per_connection_max),
     "Calls of one connection to `listen` at a time; further ones wait in the client. A connection "
-    "that does not keep to it is closed, as is the largest one when all have 16 times as many, and "
+    "that does not keep to it is closed, as is the largest one when all have 64 times as many, and "
     "each call takes 13 KiB before its message is complete."},
 [KEY_SEND_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "send_timeout_ms", 0, HOUR_MS,
     "ms", "10000", NULL, FIELD_I64, NS_PER_MS, TOP(send_timeout_ns),
