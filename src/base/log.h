@@ -13,8 +13,8 @@
  *
  * A line that a caller, client, peer or runtime can cause as often as it likes goes through
  * log_*_limited: each such place in the source writes LOG_SITE_LINES lines in LOG_SITE_S seconds,
- * and one line of the same level, `log_left_out`, tells how many more there were. What a worker
- * writes is limited by the coordinator that reads it (coordinator/workers/worker_log.h).
+ * and one line of the same level, `log_left_out`, tells how many more there were. A worker's
+ * output is limited by the coordinator that reads it (coordinator/workers/worker_log.h).
  */
 #pragma once
 
@@ -36,8 +36,8 @@ void log_never_wait(void);
 /* Any thread, at any time: lines of this level and above are written from now on. */
 void log_set_level(enum log_level level);
 
-/* What each place of log_*_limited may write in LOG_SITE_S seconds, instead of LOG_SITE_LINES; 0:
- * no limit. */
+/* Sets the lines that each place of log_*_limited may write in LOG_SITE_S seconds, instead of
+ * LOG_SITE_LINES; 0: no limit. */
 void log_set_event_lines(uint32_t lines);
 
 /* Parses "error", "warn", "info", "debug"; -1 if it is none of them. */

@@ -64,7 +64,7 @@ call_release(struct rpc_call *call)
     queue->free = call;
 }
 
-/* What comes of a call that is taken is told from here on, as of one that was delivered. */
+/* If the user takes the call, its further events are told, as if it had been delivered. */
 static void
 call_on_open(struct rpc_later *later)
 {

@@ -408,7 +408,7 @@ take_flow(const struct peer_request *request, struct error *error)
 
 static pthread_mutex_t await_lock = PTHREAD_MUTEX_INITIALIZER; /* of every request's `awaits` */
 
-/* Who takes a try out of it is the only one to go on with it. */
+/* The thread that takes a try out of it is the only one to go on with it. */
 static struct native_try *
 await_exchange(struct peer_request *request, struct native_try *tried)
 {

@@ -44,7 +44,7 @@ others_would_load(struct mesh *mesh, uint32_t model, const struct call *call)
     return place_choose(&mesh->tables, &wish, &mesh->random) != NAME_NONE;
 }
 
-/* What has not begun to load here is withdrawn; its calls go elsewhere. */
+/* Withdraws models whose load has not begun; their calls go elsewhere. */
 static void
 leave_queue(struct mesh *mesh, uint32_t number)
 {

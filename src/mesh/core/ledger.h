@@ -43,7 +43,7 @@ ledger_excess(const struct ledger *ledger)
     return ledger->committed > usable ? ledger->committed - usable : 0;
 }
 
-/* What evictions must free before a load of that size begins. */
+/* The units that evictions must free before a load of that size begins. */
 static inline uint64_t
 ledger_excess_with(const struct ledger *ledger, uint32_t units)
 {

@@ -92,7 +92,7 @@ struct driver_answer {
     bool store_refuses;            /* UNAVAILABLE: it takes no writes, whichever node asks it */
 };
 
-/* What becomes of a call, by its owner. UNDER THE LOCK, on any thread. */
+/* The owner's side of a call. Called UNDER THE LOCK, on any thread. */
 struct driver_call_type {
     /* The model is loaded here. */
     enum driver_begun (*serve)(struct driver_call *call, const struct driver_attempt *attempt,
@@ -250,7 +250,7 @@ void driver_runtime_lost(struct driver *driver, uint32_t pool);
 
 /* ---- management ---- */
 
-/* What became of it; see mesh_core.h. */
+/* The outcome of an order; see mesh_core.h. */
 struct driver_reply {
     enum mesh_outcome outcome;        /* UNAVAILABLE if there is: */
     const struct error *refusal;      /* the store's, which is the answer; NULL: none */
@@ -277,7 +277,7 @@ void driver_order_cancelled(struct driver *driver, struct driver_order *order);
 
 /* ---- the node ---- */
 
-/* What is told one by one, to whoever keeps histograms. */
+/* Measurements told one by one, for histograms. */
 enum driver_measure {
     DRIVER_WAIT_NS, /* of a call, until it was served here, for a copy, */
     DRIVER_SEAT_NS, /* or for one that was loaded and had as many calls as it takes */
@@ -332,7 +332,7 @@ struct driver_options {
 /* Everything but the store; texts are copied. */
 struct driver *driver_create(const struct driver_options *options);
 
-/* What the store is to be opened with: store_options.events. */
+/* The events to open the store with: store_options.events. */
 struct store_events driver_events(struct driver *driver);
 
 /* Loop thread: the store is open. It stays the caller's, who closes it after driver_close and
@@ -416,10 +416,10 @@ struct driver_view {
 };
 
 void driver_look(struct driver *driver, struct driver_view *view);
-/* What the store last could not do; "": there was nothing. Loop thread. */
+/* The store's last failure; "": there was none. Loop thread. */
 const char *driver_trouble(const struct driver *driver);
 
-/* What this node has of a model. */
+/* The state of a model on this node. */
 enum mesh_state driver_state(struct driver *driver, const char *model);
 
 /*

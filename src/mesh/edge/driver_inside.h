@@ -172,7 +172,7 @@ void driver_work_publish(struct driver *driver);
 
 void driver_call_do_serve(struct driver *driver, const struct mesh_action *action);
 void driver_call_do_forward(struct driver *driver, const struct mesh_action *action);
-/* What the core is told of it. */
+/* The event that tells the core of it. */
 struct mesh_event driver_call_end(struct driver *driver, const struct ended *ended);
 void driver_call_do_answer(struct driver *driver, const struct mesh_action *action);
 void driver_call_close_all(struct driver *driver);

@@ -9,7 +9,7 @@
 #include "mesh/edge/driver_inside.h"
 #include "mesh/record/record.h"
 
-/* What it is to say now. */
+/* The content of the own record as of now. */
 static struct publish
 self_now(struct driver *driver)
 {

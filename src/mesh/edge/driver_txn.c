@@ -86,8 +86,8 @@ on_end(void *context, enum store_txn_end how, const struct error *error)
     end(context, ends[how], how == STORE_FULL ? error : NULL);
 }
 
-/* What cannot be written is lost as far as the core is concerned: it comes back to it in a second,
- * but this line does not. */
+/* Tells the core that the transaction is lost. The core tries again in a second; the log line is
+ * not repeated. */
 static void
 refuse(struct txn *txn)
 {

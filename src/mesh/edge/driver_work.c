@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is queued for the loop thread, in its order. */
+/* The queue of work for the loop thread, in order. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -24,7 +24,7 @@ enum { UNLOAD_TRIES_MAX = 90, REASON_BYTES_MAX = 512 };
 #define UNLOAD_SOON_NS NS_PER_S
 #define UNLOAD_LATER_NS (10 * NS_PER_S)
 
-/* What the runtime was asked of a model. */
+/* A request to the runtime about one model. */
 struct ask {
     struct ask *next; /* of those that are asked anew */
     struct external *external;
@@ -265,7 +265,7 @@ on_unload_end(void *context, const struct rpc_client_end *end)
 
 static const struct rpc_client_events unload_events = {.on_end = on_unload_end};
 
-/* What is not there any more holds nothing. */
+/* If the runtime has gone, the model has no memory any more. */
 static void
 unload_send(struct ask *ask)
 {
@@ -446,7 +446,7 @@ not_ready(struct external *external)
     }
 }
 
-/* What will not become better by asking again, while it never was. */
+/* The runtime's status is wrong in a way that asking again cannot change. */
 static void
 hopeless(struct external *external)
 {

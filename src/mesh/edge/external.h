@@ -41,7 +41,7 @@ struct external_options {
 enum status external_create(const struct external_options *options, struct external **external,
                             struct error *error) WARN_UNUSED;
 
-/* What the driver is to be given, as that pool's. */
+/* The runtime of that pool, for driver_options. */
 struct driver_runtime external_for_driver(struct external *external);
 uint32_t external_pool(const struct external *external);
 

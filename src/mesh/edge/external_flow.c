@@ -178,7 +178,7 @@ copy_metadata(const struct rpc_metadata *from, size_t count)
     return to;
 }
 
-/* What is held, as a part. */
+/* Passes the held message on, as a part. */
 static void
 pass_on(struct rpc_later *later)
 {

@@ -88,7 +88,7 @@ took_us(const struct served *served)
     return (uint64_t)(clock_now_ns() - served->begun_ns) / NS_PER_US;
 }
 
-/* Locked. What the node itself has ended is no answer. */
+/* Locked. Calls that the node itself ended do not count as answers. */
 static void
 judge(const struct served *served, const struct rpc_client_end *ended, const char *text)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of an external runtime share: external.c has its life and its loads,
+/* The state shared by the parts of an external runtime: external.c has its life and its loads,
  * external_serve.c the calls of its models, external_probe.c how it is found to be away. */
 #pragma once
 

@@ -50,12 +50,12 @@ enum status external_status_read(const struct rpc_message *message, struct exter
 enum status external_status_check(const struct external_status *status,
                                   struct error *error) WARN_UNUSED;
 
-/* What it says of a method, "/package.Service/Method". False: it is not to be called. `*found` is
- * NULL if it says nothing of it. */
+/* Looks up a method, "/package.Service/Method". False: it must not be called. `*found` is NULL if
+ * the status does not mention it. */
 bool external_status_permits(const struct external_status *status, const char *method,
                              const struct external_method **found);
 
-/* What inference.GRPCInferenceService/ServerReady has answered; false: it is not, or malformed. */
+/* Reads an answer of inference.GRPCInferenceService/ServerReady; false: not ready, or malformed. */
 bool external_read_server_ready(const struct rpc_message *message);
 
 /* The requests that name a model; those of unloadModel and modelSize have its id alone. */

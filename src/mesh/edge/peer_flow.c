@@ -61,7 +61,7 @@ peer_flow_fini(struct peer_flow *flow)
     pthread_mutex_destroy(&flow->lock);
 }
 
-/* Locked. What was awaited has come: the first message, or the end without any. */
+/* Locked. The first message has come, or the end without any. */
 static void
 open(struct peer_flow *flow, const struct rpc_piece *pieces, size_t piece_count)
 {

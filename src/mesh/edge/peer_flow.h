@@ -29,7 +29,7 @@ enum {
     PEER_FLOW_MESSAGE_BYTES = 4 << 10, /* what a message costs beside its bytes: 64 fill a window */
 };
 
-/* Who has the try. */
+/* The owner of a try. */
 struct peer_flow_sink {
     /* A message; `last`: and no more, NULL pieces: that alone. A status other than OK, with the
      * text for the caller, is the end of the call: the owner ends it. */
@@ -72,15 +72,15 @@ uint64_t peer_pieces_bytes(const struct rpc_piece *pieces, size_t piece_count);
 void peer_flow_init(struct peer_flow *flow, struct peer_request *request);
 /* With the request. */
 void peer_flow_fini(struct peer_flow *flow);
-/* What the caller says behind the first message, as the sink takes it; kept pieces, of which it
- * takes references. If the request's own message is awaited, that comes first: it costs nothing,
+/* Sends a message of the caller behind the first one, as the sink takes it; kept pieces, of which
+ * it takes references. If the request's own message is awaited, that comes first: it costs nothing,
  * commits to nothing, and every try that begins from then on begins with it. */
 enum status peer_flow_send(struct peer_flow *flow, const struct rpc_piece *pieces,
                            size_t piece_count, bool last, struct error *error) WARN_UNUSED;
 /* On with the answer. */
 void peer_flow_taken(struct peer_flow *flow, uint64_t cost);
 
-/* What became of a try, as its owner passes it on. */
+/* The end of a try, as its owner passes it on. */
 struct peer_flow_end {
     struct driver_end end;
     const struct rpc_answer *answer;
@@ -109,11 +109,10 @@ peer_flow_has_message(enum peer_flow_shape shape)
     return shape != PEER_FLOW_EMPTY && shape != PEER_FLOW_AWAITED;
 }
 
-/* As what a try is to begin. The request's pieces are not to be looked at unless it has a message.
- */
+/* The shape in which a try must begin. Do not read the request's pieces unless it has a message. */
 enum peer_flow_shape peer_flow_shape(struct peer_flow *flow);
-/* The try has begun, of that shape, which is not UNARY. What waits is to be sent by the sink now,
- * in order, and is its; `*closed`: and nothing comes behind. */
+/* The try has begun, of that shape, which is not UNARY. Returns the messages that wait: the sink
+ * must send them now, in order, and owns them. `*closed`: nothing comes behind them. */
 struct peer_flow_kept *peer_flow_attach(struct peer_flow *flow, enum peer_flow_shape shape,
                                         const struct peer_flow_sink *sink, void *context,
                                         bool *closed);

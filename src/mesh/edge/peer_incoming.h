@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two halves of a session share: peer_session.c has its calls, peer_session_flow.c what is
- * behind the first message of one, and ahead of its answer's end. */
+/* The state shared by the two halves of a session: peer_session.c has its calls,
+ * peer_session_flow.c their messages behind the first, and ahead of the answer's end. */
 #pragma once
 
 #include "mesh/edge/peer_gathered.h"

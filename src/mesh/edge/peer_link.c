@@ -62,7 +62,7 @@ deliver(const struct link *link, const struct slot *slot, const struct peer_answ
     try_end(slot->request, slot->attempt, &end, end.end == MESH_END_OK ? &answer : NULL);
 }
 
-/* What concerns a flow, and is not its end. The request is held once for it. */
+/* Delivers a frame of a flow that is not its end. The request is held once for it. */
 static void
 deliver_flow(const struct slot *slot, const struct peer_frame *frame)
 {

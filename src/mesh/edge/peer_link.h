@@ -41,7 +41,7 @@ struct link {
     uint64_t received_bytes;
 };
 
-/* What a frame is read into, on one thread. */
+/* The memory that frames are read into, on one thread. */
 struct peer_scratch {
     struct rpc_queue *queue;
     struct peer_frame frame;

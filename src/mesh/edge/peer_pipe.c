@@ -285,8 +285,8 @@ queue_append(struct peer_pipe *pipe, struct peer_item *item)
     pipe->last = &item->next;
 }
 
-/* What was behind a message that is out: as far as to the next one in parts, behind which the
- * others are then. */
+/* Lets the items behind a sent message go, up to the next message in parts; the others then wait
+ * behind that one. */
 static void
 let_behind_go(struct peer_pipe *pipe, struct peer_item *item)
 {

@@ -60,7 +60,7 @@ enum status peer_pipe_put_behind(struct peer_pipe *pipe, struct peer_frame *fram
                                  const struct rpc_piece *pieces, size_t piece_count,
                                  uint64_t bytes) WARN_UNUSED;
 
-/* What is still to be sent of the message of that call, by its number, is not. */
+/* Drops the unsent parts of the message of that call, by its number. */
 void peer_pipe_drop(struct peer_pipe *pipe, uint32_t number);
 
 /* The transport has taken a message. It is counted here what it has: what it says of that may be

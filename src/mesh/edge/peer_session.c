@@ -298,7 +298,7 @@ static const struct driver_call_type call_type = {.serve = on_serve, .answer = o
 
 /* ---- calls ---- */
 
-/* What cannot be taken is answered at once; the parts that follow belong to nothing then. */
+/* Answers a call that cannot be taken at once; parts that follow are ignored. */
 static void
 refuse_call(struct session *session, uint32_t number, enum mesh_end end, const char *text)
 {
@@ -382,8 +382,8 @@ incoming_create(struct session *session, uint32_t head_bytes)
     return incoming;
 }
 
-/* What is counted for a call: itself, its message, what may come behind it, and all that has come
- * with it, which stays as long. */
+/* The bytes counted for a call: itself, its message, a window for messages behind it, and the
+ * delivery that it came in, which lives as long. */
 static uint64_t
 held_of(const struct rpc_message *message, const struct peer_frame *frame)
 {
@@ -394,7 +394,7 @@ held_of(const struct rpc_message *message, const struct peer_frame *frame)
            beside;
 }
 
-/* What a call that can be read asks too much of; NULL: nothing. */
+/* The limit that a readable call exceeds; NULL: none. */
 static const char *
 refusal(const struct session *session, const struct rpc_message *message,
         const struct peer_frame *frame, enum mesh_end *end)

@@ -12,7 +12,7 @@
 
 struct incoming;
 
-/* What sessions share, for their server. */
+/* The state that the sessions of a server share. */
 struct peer_house {
     const struct peer_server_options *options;
     struct driver *driver;
@@ -41,7 +41,7 @@ struct session {
 
 /* All on the server's thread. */
 struct session *session_create(struct peer_house *house, struct rpc_call *call);
-/* What is wrong with a frame: the session is to be ended with that. */
+/* An error means a wrong frame: end the session with it. */
 enum status session_on_message(struct session *session, const struct rpc_message *message,
                                struct error *error) WARN_UNUSED;
 void session_on_sent(struct session *session);

@@ -39,10 +39,10 @@ struct slots {
 
 /* NULL: there are PEERS_CALLS_MAX, or it has a flow and PEERS_FLOWS_MAX have. */
 struct slot *slots_take(struct slots *slots, struct peer_request *request, uint32_t attempt);
-/* What it had received is its taker's. */
+/* The messages it had received belong to their taker. */
 void slots_free(struct slots *slots, struct slot *slot);
 /* NULL: that call is over. */
 struct slot *slots_find(const struct slots *slots, uint32_t number);
 
-/* What it has received, and was not taken. */
+/* Drops the messages that were received and not taken. */
 void slot_drop(struct slot *slot);

@@ -77,7 +77,7 @@ shelf_of(const struct peers *peers, const char *instance)
     return &peers->shelves[hash(instance) & (peers->shelf_count - 1)];
 }
 
-/* What points to it, or to the end of its shelf. */
+/* The link that points to it, or the end of its shelf. */
 static struct peer **
 find(const struct peers *peers, const char *instance)
 {

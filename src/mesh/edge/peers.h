@@ -104,7 +104,7 @@ struct peers_options {
 
 struct peers *peers_create(const struct peers_options *options);
 
-/* What the driver is to be given. */
+/* The peers, for driver_options. */
 struct driver_peers peers_for_driver(struct peers *peers);
 
 /* For people. */

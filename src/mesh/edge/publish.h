@@ -10,7 +10,7 @@
 
 #include "mesh/core/mesh_core.h"
 
-/* What the record says, or would say. */
+/* The content of the record, written or to be written. */
 struct publish {
     struct mesh_figures figures;
     uint32_t loaders;
