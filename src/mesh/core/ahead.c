@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is loaded before anybody asks: rules G3 to G5. On its way through all models the reaper
+ * Loads ahead of calls: rules G3 to G5. On its way through all models the reaper
  * notes those without a copy; when it has seen all, each node is given its share of what may be
  * loaded there until the next time; then, second by second, the latest used ones are asked for.
  */
@@ -37,7 +37,7 @@ ahead_note(struct mesh *mesh, uint32_t number)
         heap_remove(&mesh->unloaded, heap_first(&mesh->unloaded));
 }
 
-/* What a loaded model takes, on average over all nodes. */
+/* The average size of a loaded model, over all nodes. */
 static uint32_t
 mean_units(const struct mesh *mesh)
 {

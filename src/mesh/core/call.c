@@ -403,7 +403,7 @@ self_is_listed(const struct call *call, const struct entry *entry)
     return false;
 }
 
-/* What this node has of the model, as far as the call may use it; NONE: nothing. */
+/* The state of the model here, as far as the call may use it; NONE: not at all. */
 static enum mesh_state
 own_state(const struct call *call, const struct model *model, const struct entry *entry)
 {
@@ -607,7 +607,7 @@ call_stop_waiting(struct mesh *mesh, uint32_t number)
     heap_remove(&mesh->deadlines, number);
 }
 
-/* Who waits longest first, as many as there are seats. */
+/* Serves the calls that have waited longest, as many as there are seats. */
 static void
 serve_waiting(struct mesh *mesh, struct entry *entry)
 {
@@ -660,7 +660,7 @@ call_on_cancelled(struct mesh *mesh, uint32_t number)
     finish(mesh, number);
 }
 
-/* What a try that did not answer the call teaches. */
+/* Notes the reason of a try that did not answer the call. */
 static void
 learn(struct mesh *mesh, struct call *call, const struct mesh_event *event)
 {

@@ -45,7 +45,7 @@ take(struct mesh *mesh, uint32_t before)
         mesh->crowd_last = before;
 }
 
-/* Who comes back stands where it stood; that is near the front. */
+/* A call that comes back gets its old place in the line, which is near the front. */
 static void
 insert(struct mesh *mesh, uint32_t number)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each node puts right by itself every six minutes: rules J2, J4 and J5.
+ * Repairs that each node makes by itself every six minutes: rules J2, J4 and J5.
  */
 #include <string.h>
 

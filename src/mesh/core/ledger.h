@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a runtime's memory is promised to and used by: rules K1 to K5 of DESIGN-rules.md. Sizes in
+ * The account of a runtime's memory, promised and used: rules K1 to K5 of DESIGN-rules.md. Sizes in
  * units of 8 KiB. `committed` is what admission looks at, `resident` what there is; they differ by
  * what is queued and by what is being unloaded.
  */
@@ -27,7 +27,7 @@ uint32_t ledger_units(uint64_t bytes);
 void ledger_open(struct ledger *ledger, uint64_t capacity, uint32_t loaders,
                  uint32_t default_units);
 
-/* What may be committed. */
+/* The units that may be committed. */
 static inline uint64_t
 ledger_usable(const struct ledger *ledger)
 {

@@ -23,7 +23,7 @@ struct memory_arena {
 };
 
 void memory_arena_fini(struct memory_arena *arena);
-/* What was taken is gone; one chunk is kept. */
+/* Frees all that was taken; keeps one chunk. */
 void memory_arena_reset(struct memory_arena *arena);
 void *memory_arena_take(struct memory_arena *arena, size_t size);
 /* One text of several. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one node of the mesh decides, as a pure step: events in, actions out. See DESIGN.md for the
- * contract with the edge, DESIGN-rules.md for the rules.
+ * The decisions of one node of the mesh, as a pure step: events in, actions out. See DESIGN.md for
+ * the contract with the edge, DESIGN-rules.md for the rules.
  *
  * One thread. Texts and arrays in an event are read during mesh_step and not kept; those in actions
  * live until the next mesh_step or mesh_destroy. Times in milliseconds: `now_ms` monotonic,
@@ -193,7 +193,7 @@ enum mesh_model_state {
     MESH_MODEL_FAILED,
 };
 
-/* What the record says, as far as it counts: living copies and fresh failures, latest first. */
+/* The part of the record that counts: living copies and fresh failures, latest first. */
 struct mesh_status {
     enum mesh_model_state state;
     const struct mesh_place *places;
@@ -473,7 +473,7 @@ enum mesh_state {
     MESH_STATE_UNLOADING,
 };
 
-/* What this node has of a model. */
+/* The state of a model on this node. */
 enum mesh_state mesh_state(const struct mesh *mesh, const char *model);
 
 /* V7: the model that a call for the vmodel goes to; NULL: there is none. */
@@ -491,7 +491,7 @@ struct mesh_population {
 };
 struct mesh_population mesh_population(const struct mesh *mesh);
 
-/* What there is for people to look at, kept as it changes: nothing is walked for it. */
+/* Totals for people, updated with each change: reading them walks nothing. */
 struct mesh_sums {
     uint64_t capacity_units; /* usable: without the next two */
     uint64_t reserve_units;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the leader does for vmodels in transition: rules V3 to V6. Each look at one asks for copies
+ * The leader's work for vmodels in transition: rules V3 to V6. Each look at one asks for copies
  * of its target, promotes it, or says that it fails; all of it again and again, so nothing has to
  * be remembered by a leader that dies.
  */

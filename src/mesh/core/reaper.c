@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the leader removes: rules G1 and G2; models without copies that it comes by are noted for
+ * Removals by the leader: rules G1 and G2; models without copies that it comes by are noted for
  * ahead.c. It goes through all models, so many per tick, and then rests. Two leaders at once do no
  * harm: each write compares the record, and that the instance is absent.
  */

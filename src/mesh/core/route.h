@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who serves a call whose model has copies: rules R1 to R4. Pure; looks at the record's places
+ * Chooses the copy that serves a call: rules R1 to R4. Pure; looks at the record's places
  * alone.
  */
 #pragma once

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this node holds and what the records say of it, brought together: rules T1 to T7. Nothing
+ * Brings this node's entries and the records together: rules T1 to T7. Nothing
  * here waits for an answer: `settle` looks at both, and takes the one next step, whoever changed
  * what.
  */
@@ -103,7 +103,7 @@ settle_record(struct mesh *mesh, uint32_t number)
     };
 }
 
-/* What is to be written instead of the record's own. */
+/* Values to write instead of the record's own. */
 struct revised {
     const struct mesh_place *places;
     uint32_t place_count;

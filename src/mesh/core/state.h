@@ -39,7 +39,7 @@ struct call_times {
     uint64_t count;
 };
 
-/* What this node has, or does, of one model. */
+/* One model on this node: its copy, or the work on it. */
 struct entry {
     uint64_t create_revision; /* of the record it is for (T7) */
     int64_t used_ms;          /* wall clock */
@@ -420,7 +420,7 @@ enum lost { LOST_NOT, LOST_SAME, LOST_OTHER };
 enum lost lost_judge(const struct mesh *mesh, const struct mesh_model *record);
 /* It has been put: what is held here is held for it, or for none. */
 void lost_ends(struct mesh *mesh, uint32_t model, enum lost lost);
-/* What nobody else has an entry of is written anew by this node now, if nobody has done so. */
+/* True: this node writes lost records anew now of which no other node has an entry. */
 bool lost_is_mine(const struct mesh *mesh);
 /* One record more may be written anew now; what calls wait for is not counted. */
 bool lost_may_write(struct mesh *mesh);
@@ -446,7 +446,7 @@ void call_route_later(struct mesh *mesh, uint32_t number);
 /* For an entry. */
 void call_stop_waiting(struct mesh *mesh, uint32_t number);
 
-/* What was tried is of another model, or of long ago; what the caller excluded stays so. */
+/* Forgets tries of another model, or of long ago; nodes that the caller excluded stay excluded. */
 void call_forget_tries(struct mesh *mesh, struct call *call);
 /* R9 */
 void call_list(struct mesh *mesh, struct call *call, uint32_t instance, enum mesh_list which,

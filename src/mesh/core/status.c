@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the records say of a model and of a vmodel: rule O4. */
+/* The status of a model and of a vmodel by their records: rule O4. */
 #include "mesh/core/state.h"
 
 static bool

@@ -141,7 +141,7 @@ clear_record(struct tables *tables, struct model *model)
     model->known = false;
 }
 
-/* What is written about an instance twice, or without room for it, is not there. */
+/* A second value for an instance, or one without room, is ignored. */
 static void
 read_places(struct tables *tables, struct model *model, const struct mesh_model *record)
 {
@@ -292,7 +292,7 @@ leave_generation(struct tables *tables, struct instance *instance, int64_t now_m
     instance->generation = NAME_NONE;
 }
 
-/* Whatever it says, sums and differences of these do not overflow. */
+/* Clamps the figures, so that sums and differences of them do not overflow. */
 static struct mesh_figures
 figures_judge(struct mesh_figures figures)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this node knows of the others: models and instances, as of the mirror. A model's number is
+ * This node's view of models and instances, as of the mirror. A model's number is
  * its id's in `model_names`, an instance's in `instance_names`; a place holds a reference to its
  * instance, so a number means the same instance as long as anything speaks of it. This node is
  * instance 0.
@@ -148,7 +148,7 @@ void tables_tell_old(struct tables *tables, int64_t now_ms, int64_t wall_ms);
 /* NULL: anybody may. */
 const struct type_rule *tables_rule(const struct tables *tables, const struct model *model);
 
-/* What the nodes that may hold models of a rule, and do not drain, have together. */
+/* The memory of all nodes that may hold models of a rule and do not drain. */
 struct tables_room {
     uint64_t capacity_units;
     uint64_t free_units;
@@ -163,7 +163,7 @@ stamp_judge(int64_t stamp_ms)
 {
     return stamp_ms < 0 ? 0 : stamp_ms < STAMP_MAX ? stamp_ms : STAMP_MAX;
 }
-/* What an instance says of itself, in its record or on a reply. */
+/* Takes the figures of an instance, from its record or a reply. */
 void tables_tell_figures(struct instance *instance, const struct mesh_figures *figures,
                          int64_t now_ms);
 

@@ -124,7 +124,7 @@ say_busy(struct mesh *mesh, uint32_t number)
                 "it is not known here, and could not be read from the registry: try again");
 }
 
-/* What has come of it, by what is known now: an answer that does not come says nothing (T4). */
+/* Judges by the records as they are now: an answer that does not come says nothing (T4). */
 static void
 tell(struct mesh *mesh, uint32_t number, enum mesh_txn_end end)
 {

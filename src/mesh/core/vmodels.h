@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this node knows of the vmodels, as of the mirror. A vmodel's number is its id's; it holds
+ * This node's view of the vmodels, as of the mirror. A vmodel's number is its id's; it holds
  * references to the ids of its models, which need not have records.
  */
 #pragma once

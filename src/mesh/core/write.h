@@ -25,7 +25,7 @@ struct bid {
     uint32_t count;
 };
 
-/* Who the answer is for; in the upper bits of a transaction's lower half. */
+/* The receiver of the answer; in the upper bits of a transaction's lower half. */
 enum bidder { BIDDER_MODEL, BIDDER_ORDER, BIDDER_VMODEL, BIDDER_CALL };
 enum { BIDDER_SHIFT = 30 };
 #define BIDDER_NUMBER_MAX (UINT32_C(1) << BIDDER_SHIFT)

@@ -246,7 +246,7 @@ status_of_http(long http_status)
     }
 }
 
-/* What to do about two refusals that do not say it themselves. */
+/* Remedies for two refusals that name none. */
 static const char *
 hint_for(long http_status, const char *message)
 {

@@ -34,7 +34,7 @@ void etcd_reading_fini(struct etcd_reading *reading);
  * apart). Of all other codes some come from a proposal that was made and then not waited for. */
 bool etcd_status_is_refusal(enum status status);
 
-/* What a failure means. */
+/* The meaning of a failure. */
 struct etcd_verdict {
     enum etcd_fate fate; /* of a write; never ETCD_DONE */
     bool endpoint_bad;   /* another endpoint may do better */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What calls and streams of one client share: the connections, the endpoints, the token, and what
- * is known of the cluster.
+ * The state that calls and streams of one client share: the connections, the endpoints, the token,
+ * and the cluster as it is known.
  */
 #pragma once
 
@@ -69,7 +69,7 @@ void etcd_token_leave(struct etcd *etcd, struct etcd_token_wait *wait);
 bool etcd_cluster_seen(struct etcd *etcd, size_t endpoint, const struct etcd_answer *answer,
                        int64_t floor, struct error *error);
 
-/* What was seen before is not what etcd holds the continuation of. */
+/* etcd's history is not the continuation of the one seen before. */
 void etcd_history_lost(struct etcd *etcd);
 
 /* Of watches and mirrors. */

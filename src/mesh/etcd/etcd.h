@@ -72,7 +72,7 @@ enum status etcd_create(struct event_base *base, const struct etcd_options *opti
  * before. The event base stays. NULL is left alone. */
 void etcd_destroy(struct etcd *etcd);
 
-/* What has happened since the client was made. */
+/* Counts since the client was made. */
 struct etcd_figures {
     uint64_t calls;             /* answered, whatever the answer */
     uint64_t attempts;          /* requests for them; more than calls: some were tried again */

@@ -33,7 +33,7 @@ enum { PAGE_KEYS = 4096, PAGE_BYTES = 4 << 20, PAUSE_DOUBLINGS_MAX = 16 };
 
 #define PAGE_PAUSE_NS (500LL * NS_PER_MS)
 
-/* What the timer is set for. */
+/* The purpose of the timer. */
 enum mirror_wait { WAIT_LIST, WAIT_PAGE, WAIT_CHECK };
 
 struct etcd_mirror {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is asked, as the gateway's JSON. Pure; the caller owns the bytes.
+ * Requests as the gateway's JSON. Pure; the caller owns the bytes.
  */
 #pragma once
 
@@ -17,7 +17,7 @@ void etcd_request_token(struct bytes *json, const char *user, const char *passwo
 void etcd_request_watch(struct bytes *json, const struct etcd_range *range, int64_t watch_id,
                         int64_t revision);
 
-/* What of a range comes after `last`, a key in it; to be freed with etcd_range_free. */
+/* The rest of a range behind `last`, a key in it; free it with etcd_range_free. */
 struct etcd_range etcd_range_rest(const struct etcd_range *range, struct etcd_bytes last);
 
 /* A copy of a range, its bytes with it, to be freed with etcd_range_free. */

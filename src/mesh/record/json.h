@@ -46,8 +46,8 @@ enum status record_json_wrong(struct error *error, const char *field, const char
 /* `,"name":` or `"name":`, whatever stands before. */
 void record_json_name(struct bytes *to, const char *name);
 void record_json_put_text(struct bytes *to, const char *text, size_t bytes);
-/* What is no UTF-8 in it is replaced, what is beyond so many bytes left out, with a sign that it
- * was. */
+/* Replaces bytes that are not UTF-8, and cuts the text after so many bytes, with a sign that it was
+ * cut. */
 void record_json_put_any_text(struct bytes *to, const char *text, size_t bytes_max);
 /* When all of a value is there. INVALID_ARGUMENT: it is no UTF-8, and would be no JSON for others.
  */

@@ -31,13 +31,13 @@ struct record_span record_text(const char *text);
 /* "registry", "vmodels", … */
 const char *record_area_name(enum record_area area);
 
-/* What all keys begin with, its last slash too. `root` may be NULL or "" and is taken as it is, as
+/* The prefix of all keys, its last slash too. `root` may be NULL or "" and is taken as it is, as
  * the incumbent does: with or without a slash before it. INVALID_ARGUMENT: `mesh` or `service` is
  * empty. */
 enum status record_prefix(const char *root, const char *mesh, const char *service, struct bytes *to,
                           struct error *error) WARN_UNUSED;
 
-/* What all keys of an area begin with. */
+/* The prefix of all keys of an area. */
 void record_area_put(struct bytes *to, struct record_span prefix, enum record_area area);
 /* The key of a record; of a latch, of the instance whose it is. */
 void record_key_put(struct bytes *to, struct record_span prefix, enum record_area area,

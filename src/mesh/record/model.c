@@ -139,7 +139,7 @@ says_more(json_t *failure)
     return json_object_size(failure) > (json_object_get(failure, "msg") != NULL);
 }
 
-/* What failures say beside their text, of those that are places. */
+/* The fields of failures beside their text, of those that are places. */
 static enum status
 put_failure_extras(struct bytes *to, const struct maps *maps, struct error *error)
 {
@@ -266,7 +266,7 @@ compare_places(const void *a, const void *b)
     return strcmp(one->instance, other->instance);
 }
 
-/* Who is in a map. */
+/* Kinds of places in each map. */
 enum {
     IN_INSTANCES = 1 << MESH_PLACE_LOADING | 1 << MESH_PLACE_LOADED,
     IN_LOADED = 1 << MESH_PLACE_LOADED,

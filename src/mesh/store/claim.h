@@ -46,5 +46,5 @@ void claim_set_lease(struct claim *claim, int64_t lease_id);
 /* 0: not held. */
 uint64_t claim_held(const struct claim *claim);
 
-/* What somebody saw of the key as of a revision; `create_revision` 0: it was not there. */
+/* Notes the key as seen at a revision; `create_revision` 0: it was not there. */
 void claim_seen(struct claim *claim, uint64_t create_revision, uint64_t revision);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two files of the etcd store share: etcd_store.c (session, mirror, election) and
+/* The state shared by the two files of the etcd store: etcd_store.c (session, mirror, election) and
  * etcd_txn.c (transactions). */
 #pragma once
 

@@ -43,6 +43,6 @@ void frame_close(struct bytes *to, size_t at);
 
 /* Begins with a frame that is whole. */
 bool frame_is_whole(const char *data, size_t bytes, size_t *frame_bytes);
-/* What its entries say. DATA_LOSS: it is whole, but no such thing was ever written. */
+/* Reads its entries. DATA_LOSS: it is whole, but no such thing was ever written. */
 enum status frame_read(const char *frame, size_t frame_bytes, const struct journal_reader *reader,
                        struct error *error) WARN_UNUSED;

@@ -19,7 +19,7 @@
 struct journal;
 struct table;
 
-/* What is read, in order. */
+/* Callbacks of reading, in order. */
 struct journal_reader {
     void (*on_put)(void *context, const struct store_record *record);
     void (*on_delete)(void *context, enum store_table table, const char *id, uint64_t revision);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a kind of store is made of. `struct store` is the first member of the kind's own struct.
- * What arrives here has been checked against the limits.
+ * The operations of a kind of store. `struct store` is the first member of the kind's own struct.
+ * The arguments have been checked against the limits.
  */
 #pragma once
 

@@ -22,7 +22,7 @@ struct latches {
 void latches_fini(struct latches *latches);
 void latches_put(struct latches *latches, struct etcd_bytes key, uint64_t created);
 void latches_delete(struct latches *latches, struct etcd_bytes key);
-/* Who was first; NULL: there is none. */
+/* The first one; NULL: there is none. */
 const struct latch *latches_leader(const struct latches *latches);
 /* When that was; 0: there is none. */
 uint64_t latches_first(const struct latches *latches);
