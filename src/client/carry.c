@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What becomes of requests in a region that is served no more. It is ours alone then: workers that
+ * Ends the requests in a region that is served no more. It is ours alone then: workers that
  * held something have finished it, or are dead and were repaired. What had come back is an answer;
  * what still waits at the first stage has not begun, its inputs are as they were submitted, and it
  * is submitted again elsewhere; what is beyond the first stage can't begin anew, since its inputs'

@@ -139,7 +139,7 @@ link_give_up(struct shoal_request *request, enum status status, const char *text
     note_answered(request->link, request);
 }
 
-/* Whoever has the link looks after what is in flight. */
+/* The owner of the link looks after the requests in flight. */
 void
 link_lose(struct link *link, const struct error *why)
 {

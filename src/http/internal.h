@@ -27,8 +27,8 @@ enum {
     HTTP_PEER_BUCKETS = 256
 };
 #define HTTP_LINGER_NS (2 * NS_PER_S)
-/* What an answer may take while others are refused: this, and a second more for each so many bytes.
- */
+/* The time that an answer may take while others are refused: this, and a second for each so many
+ * bytes. */
 #define HTTP_RELIEF_NS NS_PER_S
 enum { HTTP_RELIEF_BYTES = 4 << 20 };
 
@@ -170,7 +170,7 @@ struct http_connection *http_connection_open(struct http_listener *listener, int
 void http_connection_answered(struct http_connection *connection);
 /* Reads on from what has come. */
 void http_connection_run(struct http_connection *connection);
-/* What was before was the handler's time, not the client's. */
+/* The time before was the handler's, not the client's. */
 void http_connection_restart_time(struct http_connection *connection);
 /* Sets the timer for the state that it is in. */
 void http_connection_arm(struct http_connection *connection);

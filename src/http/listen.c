@@ -248,7 +248,7 @@ on_lack(struct http_pool *pool, int code)
     evtimer_add(pool->server->pause, &pause);
 }
 
-/* What is left is told again: whoever is connected has a turn before. */
+/* epoll tells of the rest again; connections that exist have a turn first. */
 static void
 on_readable(evutil_socket_t fd, short what, void *context)
 {

@@ -13,8 +13,8 @@ enum { ROOM_FIRST = 1024, ROOM_KEPT = 4096, DIGITS_MAX = 19 };
 
 enum { TOKEN = 1, VALUE = 2, TARGET = 4, HOST = 8, DIGIT = 16 };
 
-/* What a byte may be part of: RFC 9110 5.6.2 and 5.5, RFC 3986 3.2.2. A target may hold bytes above
- * 127, as clients that do not encode their paths send them. */
+/* The kinds of token that a byte may be part of: RFC 9110 5.6.2 and 5.5, RFC 3986 3.2.2. A target
+ * may hold bytes above 127, as clients that do not encode their paths send them. */
 enum {
     V = VALUE,
     U = V | TARGET,

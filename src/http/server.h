@@ -40,7 +40,7 @@ void http_server_drain(struct http_server *server, int64_t grace_ns, void (*on_d
  * released. NULL is left alone. */
 void http_server_destroy(struct http_server *server);
 
-/* What a pool reports, each with by how much it changed. All but the first only grow. */
+/* The figures of a pool, each reported with its change. All but the first only grow. */
 enum http_figure {
     HTTP_CONNECTIONS, /* open; may fall */
     HTTP_REQUESTS,    /* given to a handler */
@@ -124,7 +124,7 @@ struct http_service {
     void *context;
     uint64_t body_bytes_max;
     size_t header_bytes_max; /* of the request line and all headers */
-    /* What an answer of the server's own says as its body, or NULL: plain text. `text` is a
+    /* Writes the body of an answer of the server's own; NULL: plain text. `text` is a
      * sentence. Writes at most `room` bytes with the NUL. */
     void (*error_body)(const char *text, char *body, size_t room);
     const char *error_type; /* its Content-Type; NULL: plain text's */
@@ -164,7 +164,7 @@ bool http_request_peer_names(const struct http_request *request,
                              void *context);
 /* The client has gone. */
 bool http_request_is_gone(const struct http_request *request);
-/* What the handler keeps with the request. NULL at first. */
+/* A pointer that the handler keeps with the request. NULL at first. */
 void http_request_set_user(struct http_request *request, void *user);
 void *http_request_user(const struct http_request *request);
 

@@ -46,7 +46,7 @@ enum {
     VTABLE_HANDLE = 2,    /* where the handler's method stands in its table */
 };
 
-/* What an event of epoll is about. */
+/* The subject of an event of epoll. */
 enum { ABOUT_WAKE, ABOUT_LISTENER, ABOUT_CONNECTION };
 
 struct connection {
@@ -65,7 +65,7 @@ struct connection {
     struct rpc_peer peer;
 };
 
-/* What a queue is to take over. */
+/* A connection for a queue to take over. */
 struct hand {
     struct rpc_post post; /* first: it is what `run` is given */
     struct rpc_acceptor *acceptor;
@@ -205,7 +205,7 @@ listen_for(struct rpc_acceptor *acceptor, bool listens)
     acceptor->is_listening = listens;
 }
 
-/* Who connects waits in the kernel meanwhile. */
+/* New connections wait in the kernel meanwhile. */
 static void
 on_lack(struct rpc_acceptor *acceptor, int code)
 {

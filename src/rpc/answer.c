@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the user of a call that came in sends, and its end. A unary call has one sending batch,
+ * The sending side of a call that came in, and its end. A unary call has one sending batch,
  * started by the one thread that ends it; all else goes through the call's stream.
  */
 #include <grpc/byte_buffer.h>

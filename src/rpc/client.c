@@ -33,7 +33,7 @@ channel_create(const struct rpc_client_options *options, size_t *message_bytes_m
                                                   : RPC_CONNECT_MS);
     /* A connection without calls is kept: its end is to mean that the server has ended it. */
     rpc_args_add(&args, GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, INT_MAX);
-    /* Who retries, where and whether at all, is decided above. */
+    /* The layers above decide about retries. */
     rpc_args_add(&args, GRPC_ARG_ENABLE_RETRIES, 0);
     *message_bytes_max = rpc_args_add_message(&args, options->message_bytes_max);
     rpc_args_add_limit(&args, GRPC_ARG_MAX_METADATA_SIZE, options->metadata_bytes_max);

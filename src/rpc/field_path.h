@@ -4,7 +4,7 @@
  * outermost message in. The walk goes over the wire format as it lies, across spans, decodes
  * nothing and copies nothing.
  *
- * What it finds is what a parser would read there. A field that comes several times counts as
+ * It finds the value that a parser would read there. A field that comes several times counts as
  * protobuf counts one that is not repeated: of strings the last, of messages all together, as if
  * they were one. Stricter than a parser: the fields on the way must have the wire type of a message
  * or string, and groups, which the format has given up, are refused wherever the walk comes by.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of this folder share: queues, the server and its call objects, the client and its
- * calls, the sending half of streams. A call object of the server belongs to the queue it was armed
- * on and is touched by that queue's stepping thread, with these exceptions, which are what other
- * threads reach through rpc_call_reply, _answer, _send, _read and _finish:
+ * The state that the files of this folder share: queues, the server and its call objects, the
+ * client and its calls, the sending half of streams. A call object of the server belongs to the
+ * queue it was armed on and is touched by that queue's stepping thread, with these exceptions,
+ * which are what other threads reach through rpc_call_reply, _answer, _send, _read and _finish:
  *
  *     tag, ended, reading, pending   atomic
  *     sending                        written before `ended` is set
@@ -40,7 +40,7 @@ enum {
     RPC_MESSAGE_BYTES_DEFAULT = 4 << 20, /* the library's own */
 };
 
-/* What can come out of a completion queue. */
+/* The events of a completion queue. */
 enum rpc_event {
     RPC_EVENT_ARRIVED,  /* an armed call was used (or, at the end, was not) */
     RPC_EVENT_RECEIVED, /* a message was read, or there is none */
@@ -78,7 +78,7 @@ struct rpc_headers {
     size_t count;
 };
 
-/* What a call ends with. Values to be handed over: who sends it releases it. */
+/* The end of a call. Values to be handed over: the sender releases it. */
 struct rpc_ending {
     enum status status;
     grpc_slice text;
@@ -137,7 +137,7 @@ struct rpc_call {
     struct rpc_tag tags[RPC_CALL_EVENTS];
 };
 
-/* What calls are armed for: one hot method, or everything else. */
+/* The purpose that calls are armed for: one hot method, or everything else. */
 struct rpc_arm {
     struct rpc_server *server;
     const struct rpc_method *method; /* NULL: everything else */
@@ -255,8 +255,8 @@ void rpc_args_add_connection(struct rpc_args *args, int connect_ms);
 /* Keeps OpenSSL usable until the process has ended. Before anything else uses it. */
 void rpc_tls_init(void);
 
-/* What is in use, as it is until the release; looks at the files before. `*version`: as of
- * rpc_tls_version. */
+/* The certificates in use, unchanged until the release; looks at the files before. `*version`: as
+ * of rpc_tls_version. */
 const struct rpc_pems *rpc_tls_acquire(struct rpc_tls *tls, uint64_t *version);
 void rpc_tls_release(struct rpc_tls *tls);
 bool rpc_tls_has_certificate(const struct rpc_tls *tls);
@@ -271,8 +271,8 @@ grpc_server_credentials *rpc_tls_server(struct rpc_tls_use *use);
 /* ---- queue.c ---- */
 
 void rpc_queue_init(struct rpc_queue *queue, struct rpc_server *server);
-/* What this thread has written is seen by the stepping thread when it handles the event of a batch
- * that is started next: of objects that this thread has made. */
+/* The stepping thread sees this thread's writes, to objects that it has made, when it handles the
+ * event of a batch that is started next. */
 void rpc_queue_hand_over(struct rpc_queue *queue);
 /* After its step has returned -1. */
 void rpc_queue_fini(struct rpc_queue *queue);
@@ -310,8 +310,8 @@ void rpc_delivery_end(struct rpc_delivery *delivery);
 
 struct rpc_headers rpc_headers_to_core(const struct rpc_metadata *entries, size_t count);
 void rpc_headers_release(struct rpc_headers *headers);
-/* What was received, two arrays at once, the one behind the other in the queue's own array; valid
- * until the queue's next metadata. */
+/* The received metadata, two arrays at once, the one behind the other in the queue's own array;
+ * valid until the queue's next metadata. */
 void rpc_headers_from_core(struct rpc_queue *queue, const grpc_metadata_array *first,
                            const grpc_metadata_array *second, const struct rpc_metadata **first_out,
                            const struct rpc_metadata **second_out);
@@ -391,7 +391,7 @@ struct rpc_peer rpc_peer_of(const struct sockaddr_storage *address);
 /* As the library writes it: "ipv4:192.0.2.7:1234", "ipv6:%5B::1%5D:1234",
  * "ipv6:%5Bfe80::1%252%5D:1234" with the number of an interface. */
 bool rpc_peer_parse(const char *text, struct rpc_peer *peer);
-/* Whatever the port. */
+/* Ignores the port. */
 bool rpc_peer_same_machine(const struct rpc_peer *a, const struct rpc_peer *b);
 bool rpc_peer_same(const struct rpc_peer *a, const struct rpc_peer *b);
 

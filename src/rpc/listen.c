@@ -43,7 +43,7 @@ listener_add(struct rpc_listener *listener, int fd)
 
 /* ---- TCP ---- */
 
-/* What is set here the sockets inherit that are accepted. */
+/* Accepted sockets inherit the options set here. */
 static int
 tcp_prepare(int fd, int family)
 {

@@ -225,7 +225,7 @@ rpc_kept_acquire(struct rpc_kept *kept)
     atomic_fetch_add_explicit(&kept->references, 1, memory_order_relaxed);
 }
 
-/* Who lets go last has seen what the others did before they let go. */
+/* The last one to let go has seen all that the others did before they let go. */
 void
 rpc_kept_release(struct rpc_kept *kept)
 {

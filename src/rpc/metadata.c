@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "rpc/internal.h"
 
-/* What belongs to the transport of one hop; the library makes its own. */
+/* Keys of the transport of one hop; the library makes its own. */
 static const char *const transport_keys[] = {
     "connection",
     "content-length",

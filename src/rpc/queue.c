@@ -102,7 +102,7 @@ close_leaving_clients(struct rpc_queue *queue)
     }
 }
 
-/* What wakers wrote before they found WAKE_PENDING set is seen by who steps: both sides read and
+/* The stepping thread sees all writes of wakers that found WAKE_PENDING set: both sides read and
  * write the word in one operation, so the one that comes later sees all that came before. */
 static void
 queue_on_wake(struct rpc_queue *queue)

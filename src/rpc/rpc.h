@@ -86,7 +86,7 @@ bool rpc_metadata_is_legal(const struct rpc_metadata *entry);
  * Keeps a message beyond the callback that it was given to, by reference to the bytes where the
  * library has put them, without a copy; a message that the user has made is copied. Only within
  * that callback; kept twice, it is the same with two references. Everything else on any thread.
- * What is kept holds the library's read buffers as a whole: a few bytes may hold some 8 KiB.
+ * A kept message holds the library's read buffers as a whole: a few bytes may hold some 8 KiB.
  */
 struct rpc_kept *rpc_message_keep(const struct rpc_message *message);
 void rpc_kept_acquire(struct rpc_kept *kept); /* one more reference */
@@ -119,7 +119,7 @@ struct rpc_method {
 };
 
 /*
- * What takes the calls of all methods that are in no table, if there is such a handler
+ * The handler of calls whose methods are in no table, if there is one
  * (`rpc_call_method` says which). Whether such a method is unary or a stream is not known, so both
  * are served: the first message comes to on_message; the next one, or on_half_close, comes when it
  * was asked for (`rpc_call_read`), which is the back-pressure of a stream. What is sent is any
@@ -144,10 +144,10 @@ struct rpc_any {
 /* ---- TLS ---- */
 
 /*
- * Who somebody is, and whom they trust, by files of PEM that may be replaced at any time. Who
- * connects from then on (a second later at the most) meets what is new, if it is good: else what
- * was there before stays in use, which the log says. Connections that are there go on. Used by any
- * number of servers and clients, on any thread.
+ * One side's identity and the peers it trusts, by files of PEM that may be replaced at any time.
+ * Connections from then on (a second later at the most) get the new files, if they are good: else
+ * what was there before stays in use, which the log says. Connections that are there go on. Used by
+ * any number of servers and clients, on any thread.
  */
 struct rpc_tls;
 
@@ -227,7 +227,7 @@ struct rpc_server_options {
      * Each makes every event of the queue a little dearer (DESIGN.md, decision 2). */
     size_t armed_calls;
     size_t armed_calls_other;
-    /* Who has not taken an answer by then, and a second more for each 64 KiB of it, is
+    /* A caller that has not taken an answer by then, and a second more for each 64 KiB of it, is
      * disconnected (over a unix socket: the call ends); 0: never. */
     int64_t send_timeout_ns;
     int64_t keepalive_time_ns;        /* ping a silent client after this; 0: never */
@@ -256,7 +256,7 @@ void rpc_shutdown(void);
 enum status rpc_server_create(const struct rpc_server_options *options, struct rpc_server **server,
                               struct error *error) WARN_UNUSED;
 
-/* What a server's connections are. */
+/* Figures of a server's connections. */
 struct rpc_figures {
     uint64_t accepted;    /* that there ever were */
     uint64_t connections; /* that are open */
@@ -507,7 +507,7 @@ struct rpc_client_end {
     size_t trailer_count;
 };
 
-/* What a call calls back. All on the stepping thread of the client's queue; on_end is the last. */
+/* The callbacks of a call. All on the stepping thread of the client's queue; on_end is the last. */
 struct rpc_client_events {
     /* Streams; may be NULL, which is cheaper. Before the first message. With none when the call
      * failed before the server had sent them, or when it sent nothing but a status. */

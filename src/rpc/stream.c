@@ -21,8 +21,8 @@
 
 enum { QUEUE_PLACES = RPC_STREAM_QUEUE_MAX + 1 };
 
-/* What is to be sent at once, taken out of the stream: once the batch is started, the stream may
- * be another call's. */
+/* The operations to send at once, taken out of the stream: once the batch is started, the stream
+ * may be another call's. */
 struct batch {
     grpc_call *core;
     struct rpc_tag *tag;

@@ -143,7 +143,7 @@ file_read(const char *path, struct stamp *stamp, char **text, struct error *erro
 
 /* ---- judging ---- */
 
-/* What opens a PEM, and whether it was needed. */
+/* The password that opens a PEM, and whether it was needed. */
 struct opener {
     const char *password; /* NULL: there is none */
     size_t bytes;
@@ -311,7 +311,7 @@ warn_of_time(const struct rpc_tls *tls, const X509 *certificate)
              early ? "valid_from" : "valid_until", text);
 }
 
-/* What is wrong with the texts; and what is only worth a word. The key's is open afterwards. */
+/* Checks the texts, and warns of oddities. The key is open afterwards. */
 static enum status
 judge(const struct rpc_tls *tls, char **texts, struct error *error)
 {

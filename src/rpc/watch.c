@@ -114,7 +114,7 @@ relieve(struct rpc_queue *queue, int64_t now_ns)
     free(suspects);
 }
 
-/* What is being sent is of a live call, whose last event has not come: its `core` is there. */
+/* A call that sends is alive, as its last event has not come: its `core` is there. */
 void
 rpc_watch_calls(struct rpc_queue *queue)
 {

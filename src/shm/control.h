@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an operator may ask of a running node: one message of fixed size each way over a
+ * The requests of an operator to a running node: one message of fixed size each way over a
  * SOCK_SEQPACKET socket that stands beside the node's file of counters. Only root and the node's
  * own user are heard. The answer comes when what was asked is done, which may take as long as a
  * modelet takes to load; who goes away before has asked all the same.

@@ -137,7 +137,7 @@ hash_text(uint64_t hash, const char *text)
     return hash_word(hash, 0);
 }
 
-/* Whatever moves a value or changes its meaning changes this; the help text does not. */
+/* Moving a value or changing its meaning changes this; the help text does not. */
 uint64_t
 counters_table_hash(void)
 {
@@ -429,7 +429,7 @@ name_lock(const char *path, int *out, struct error *error)
     return error_set(error, STATUS_ABORTED, "counters: %s keeps being replaced", path);
 }
 
-/* What is no dead node's file is somebody's, named by mistake. */
+/* Any file but a dead node's is somebody's, named by mistake. */
 static enum status
 replaceable(int fd, const char *path, struct error *error)
 {

@@ -209,5 +209,5 @@ counter_get(_Atomic uint64_t *values, enum counter counter)
 void histogram_record(_Atomic uint64_t *values, enum counter counter, uint64_t value);
 void histogram_record_shared(_Atomic uint64_t *values, enum counter counter, uint64_t value);
 
-/* What readers compute: the value at a quantile (0 … 1), from summed words; 0 when it is empty. */
+/* For readers: the value at a quantile (0 … 1), from summed words; 0 when it is empty. */
 uint64_t histogram_quantile(const uint64_t words[HISTOGRAM_WORDS], double quantile);

@@ -66,11 +66,11 @@ bool doorbells_can_wait(void);
  * vain looking halves it; a sleep that turns out shorter than the limit shows how long looking
  * would have had to last. A limit of 0 means never to spin.
  *
- * Who looks gives way between two looks (spin_pause): the process that is waited for may want this
- * very CPU, and then pausing only keeps it from running. Where nobody wants it, that costs a few
- * hundred nanoseconds. It costs much where somebody takes the CPU and keeps it: a sleeper is put
- * before him when it is woken, who gave way is not. So giving way that lasted long bars looking,
- * for many times as long.
+ * The spinning process yields between two looks (spin_pause): the process that is waited for may
+ * want this very CPU, and then pausing only keeps it from running. Where nobody wants it, that
+ * costs a few hundred nanoseconds. It costs much where somebody takes the CPU and keeps it: a
+ * woken sleeper goes before that process, one that gave way does not. So giving way that lasted long
+ * bars looking, for many times as long.
  */
 struct spin {
     int64_t limit_ns;

@@ -115,7 +115,7 @@ receive_failed(struct error *error)
     return error_set_errno(error, "handshake: receiving");
 }
 
-/* What was not sent of it. */
+/* Zeroes the members that an older sender did not send. */
 static enum status
 message_complete(void *message, uint32_t room, uint32_t whole, struct handshake_header *header,
                  struct error *error)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a coordinator hands to a worker, all of it: three descriptors at fixed numbers, a fourth
+ * All that a coordinator hands to a worker: three descriptors at fixed numbers, a fourth
  * where models come and go, one message that says what to do, and the worker's one message back.
  * The sockets are SOCK_SEQPACKET pairs; a message is one of the structs below, whole, in one
  * packet.
@@ -118,7 +118,7 @@ struct handshake_tensor {
     int64_t shape[SHOAL_RANK_MAX];
 };
 
-/* What the modelet has of the functions that concern models. */
+/* The functions for models that the modelet has. */
 enum handshake_functions { HANDSHAKE_LOADS = 1u << 0, HANDSHAKE_PREDICTS = 1u << 1 };
 
 struct handshake_ready {

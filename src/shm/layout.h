@@ -42,7 +42,7 @@ struct region_plan {
     uint64_t class_block_bytes[CLASSES_MAX]; /* of one block; a multiple of 64 */
 };
 
-/* What a stage's payload is made of; all values are the writer's word, to be validated. */
+/* The parts of a stage's payload; all values are the writer's word, to be validated. */
 struct shm_payload {
     uint16_t blocks[PAYLOAD_BLOCKS_MAX];
     uint8_t block_count;
@@ -140,8 +140,8 @@ struct shm_worker {
     _Atomic uint32_t run_items;
     _Atomic uint32_t models_told; /* one more with each word on the worker's socket for models */
     uint32_t reserved;
-    /* What its runs cost, as the worker has learned it: fixed, for each item, and how far a run is
-     * from that on average. Loaded one by one: a mixture of two estimates is an estimate. */
+    /* The cost of its runs, as the worker has learned it: fixed, for each item, and how far a run
+     * is from that on average. Loaded one by one: a mixture of two estimates is an estimate. */
     _Atomic uint64_t cost_fixed_ns;
     _Atomic uint64_t cost_item_ns;
     _Atomic uint64_t cost_spread_ns;

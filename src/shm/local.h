@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a local client and a node say to each other: messages of fixed size over a SOCK_SEQPACKET
+ * The protocol of a local client and a node: messages of fixed size over a SOCK_SEQPACKET
  * socket that stands beside the node's file of counters. Requests do not come this way, only what
  * brings a client and its region together (DESIGN-clients.md).
  *
@@ -36,7 +36,7 @@ struct local_hello {
     char pipeline[LOCAL_NAME_BYTES];
 };
 
-/* What a client says after that: each at most once for what it answers. */
+/* A client's messages after that: each at most once for the message it answers. */
 enum local_note_type { NOTE_TAKEN = 1, NOTE_DRAINING };
 
 struct local_note {

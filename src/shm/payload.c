@@ -228,7 +228,8 @@ align_up(uint64_t value)
     return (value + PAYLOAD_ALIGNMENT - 1) / PAYLOAD_ALIGNMENT * PAYLOAD_ALIGNMENT;
 }
 
-/* What the table can grow to with what is in it so far, and one more tensor of a long name. */
+/* The size that the table can grow to, with its present content and one more tensor of a long name.
+ */
 static uint64_t
 table_bytes_expected(const struct payload_builder *builder)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a slot carries: named tensors and the request's parameters, in the arena's blocks. A payload
- * is written once, by a builder, and read in place. Nothing in it is believed: `payload_read`
- * checks every index, offset, length, type and name against the region's layout, and gives a
- * private view.
+ * The content of a slot: named tensors and the request's parameters, in the arena's blocks. A
+ * payload is written once, by a builder, and read in place. Nothing in it is believed:
+ * `payload_read` checks every index, offset, length, type and name against the region's layout, and
+ * gives a private view.
  *
  * The table, at `table_offset` in one of the blocks: payload_tensor × tensor_count,
  * payload_parameter × parameter_count, then the names and strings, each followed by a zero byte.

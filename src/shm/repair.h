@@ -17,7 +17,7 @@ enum repair_verdict {
 };
 
 struct repair_judge {
-    /* What becomes of a request that the dead party was running at `stage`. */
+    /* Decides about a request that the dead party was running at `stage`. */
     enum repair_verdict (*judge)(void *context, struct shm_ticket ticket, uint8_t stage,
                                  struct error *error);
     void *context;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What coordinator, worker and `shoalctl` must agree on about the sandbox of a worker process: the
- * names by which a stage loosens it, and the parts that it is made of, as they are counted and
- * shown. What each of them means stands in src/worker/DESIGN-sandbox.md.
+ * The definitions that coordinator, worker and `shoalctl` share about the sandbox of a worker
+ * process: the names by which a stage loosens it, and the parts that it is made of, as they are
+ * counted and shown. What each of them means stands in src/worker/DESIGN-sandbox.md.
  */
 #pragma once
 
@@ -30,7 +30,7 @@ sandbox_allow_name(uint32_t index)
 
 enum { SANDBOX_ALLOW_COUNT = 6, SANDBOX_ALLOW_EVERY = (1 << SANDBOX_ALLOW_COUNT) - 1 };
 
-/* What a worker does when a part that it was asked for can't be had. */
+/* A worker's answer to a part of the sandbox that this kernel lacks. */
 enum sandbox_need { SANDBOX_BEST_EFFORT, SANDBOX_REQUIRED };
 
 /* SANDBOX_PART_<id>, a bit each, in the order in which they are put in force. */

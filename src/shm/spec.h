@@ -19,7 +19,7 @@ enum status spec_check_input(const struct shoal_tensor *tensor,
                              const struct handshake_tensor *specs, uint32_t count,
                              const char *model, struct error *error) WARN_UNUSED;
 
-/* What to say of a tensor that was not given. */
+/* The error about a tensor that was not given. */
 enum status spec_missing(const struct handshake_tensor *spec, const char *model,
                          struct error *error);
 

@@ -85,7 +85,7 @@ enum { CELL_LAP_BITS = 23, CELL_STAMP_BITS = 24, CELL_INDEX_BITS = 16 };
 #define CELL_STAMP_MASK ((UINT64_C(1) << CELL_STAMP_BITS) - 1)
 #define CELL_INDEX_MASK ((UINT64_C(1) << CELL_INDEX_BITS) - 1)
 
-/* What a cell keeps of a word: the generation's low bits and the turn, which is to say one push. */
+/* The part of a word that a cell keeps: the generation's low bits and the turn, so one push. */
 static inline uint32_t
 word_stamp(struct shm_word word)
 {

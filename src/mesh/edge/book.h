@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What instances' records say for people alone: where they are. Texts are copied, those that are
- * shown live until the next put or drop. One thread. Out of memory ends the process.
+ * The parts of instances' records that are for people alone: where they are. Texts are copied,
+ * those that are shown live until the next put or drop. One thread. Out of memory ends the process.
  */
 #pragma once
 

@@ -272,7 +272,7 @@ struct driver_order {
 /* Any thread; may have ended before it returns. */
 void driver_order(struct driver *driver, struct driver_order *order);
 /* Any thread, while its memory stays, ended or not: on_end is not called after this has returned.
- * What it has changed stays changed. */
+ * Its changes stay. */
 void driver_order_cancelled(struct driver *driver, struct driver_order *order);
 
 /* ---- the node ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the store tells, on the loop thread: bytes become records, and events of the core. A record
+ * The store's events, on the loop thread: bytes become records, and events of the core. A record
  * that cannot be read is skipped, counted and logged: what the core knew of it stands, and its
  * writes on it are lost, until somebody writes it well or it goes. Until then whoever needs such a
  * write is told so (driver_refuse.c).

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the driver's files share. Fields of `struct driver` are under the lock, except those of the
- * first part, which do not change, and those of the loop thread. A function here that is said to be
- * locked is called with the lock, and does not let go of it.
+ * The state that the driver's files share. Fields of `struct driver` are under the lock, except
+ * those of the first part, which do not change, and those of the loop thread. A function here that
+ * is said to be locked is called with the lock, and does not let go of it.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the runtime is asked: sizes, loads, unloads. The core gets one end for each, from the
+ * Requests to the runtime: sizes, loads, unloads. The core gets one end for each, from the
  * runtime, or from here when that does not answer in time; the memory goes with the runtime's
  * answer, whenever that comes.
  */

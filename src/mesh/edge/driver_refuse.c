@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the store holds or says that makes waiting vain. The core repeats a transaction that is lost
+ * Troubles of the store that make waiting vain. The core repeats a transaction that is lost
  * or unknown, as it must; but two causes do not pass by themselves, and whoever waits is told:
  *
  *   1. A record that cannot be read. The core does not know it, or only its former self, so each

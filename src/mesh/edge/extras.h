@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What records hold beside the fields that we know, to be written back when we rewrite them. Most
+ * Fields of records that we do not know, to be written back when we rewrite them. Most
  * have nothing such, and cost nothing here. A hash table with chains; it grows and does not shrink.
  */
 #pragma once

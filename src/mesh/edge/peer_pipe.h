@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one side of a stream between nodes has to say, in the order in which it goes out. A frame
+ * The frames that one side of a stream between nodes sends, in order. A frame
  * goes to the transport at once while that takes messages readily; what it cannot take yet waits
  * here: whole frames in their order, of which as many as are small then go as one message, and
  * those that are larger than a part in a ring, of which each has a part sent in turn. So a large

@@ -232,7 +232,7 @@ incoming_of(struct peer_request *request)
     return (struct incoming *)((char *)request - offsetof(struct incoming, request));
 }
 
-/* Whoever has the try may: the driver has not been told of its end. */
+/* The owner of the try may: the driver has not been told of its end. */
 static void
 keep_said(struct incoming *incoming, const struct driver_end *end)
 {

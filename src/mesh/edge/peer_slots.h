@@ -16,7 +16,7 @@ struct slot {
     uint32_t number;
     uint32_t attempt;
     uint32_t next_free;
-    /* What comes of its answer, or of a message of a flow. In parts: the frame that began it. */
+    /* Its answer, or a message of a flow, as it comes. In parts: the frame that began it. */
     struct gathered message;
     struct rpc_kept *first;
     uint64_t first_offset; /* of the frame, in `first` */
