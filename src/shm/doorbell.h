@@ -69,8 +69,8 @@ bool doorbells_can_wait(void);
  * The spinning process yields between two looks (spin_pause): the process that is waited for may
  * want this very CPU, and then pausing only keeps it from running. Where nobody wants it, that
  * costs a few hundred nanoseconds. It costs much where somebody takes the CPU and keeps it: a
- * woken sleeper goes before that process, one that gave way does not. So giving way that lasted long
- * bars looking, for many times as long.
+ * woken sleeper goes before that process, one that gave way does not. So giving way that lasted
+ * long bars looking, for many times as long.
  */
 struct spin {
     int64_t limit_ns;

@@ -72,7 +72,8 @@ set_signal(int number, void (*handler)(int))
     CHECK(sigaction(number, &action, NULL) == 0);
 }
 
-/* Whatever was inherited. Until we serve, SIGTERM simply ends the process: nothing is held yet. */
+/* Replaces inherited handlers. Until we serve, SIGTERM simply ends the process: nothing is held
+ * yet. */
 static void
 reset_signals(void)
 {

@@ -14,7 +14,7 @@ static const double VARIANCE_LEAST = 1.0 / 16;
 
 static const int64_t TESTED_NS = NS_PER_S;
 
-/* What the sums say of the division; false: nothing. */
+/* Divides the cost by the sums; false: they do not suffice. */
 static bool
 fit(const struct cost *cost, double *fixed_items)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a run costs, with all that a worker does around it: learned from the runs themselves as a
+ * The cost of a run, with all that a worker does around it: learned from the runs themselves as a
  * fixed part and a part per item. Pure.
  *
  *  1. The line is a least squares fit in which each run counts 31/32 of the one after it, so about

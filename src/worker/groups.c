@@ -152,7 +152,7 @@ take_all_out(struct groups *groups, uint32_t *positions)
     return held;
 }
 
-/* What is left moves up, groups and items, so that both stay in the order in which they came. */
+/* Moves the rest up, groups and items, so that both stay in the order in which they came. */
 static uint32_t
 take_some_out(struct groups *groups, uint32_t group, uint32_t *positions)
 {

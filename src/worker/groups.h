@@ -13,7 +13,7 @@
  *  5. An item that is to run alone is taken when nothing else is held. Until then it waits in the
  *     ring, nothing behind it is taken, and the group with the oldest item goes.
  *
- * What is held lies at positions, numbers from 0 on, that the caller has an item for.
+ * Items held lie at positions, numbers from 0 on, that the caller has an item for.
  */
 #pragma once
 

@@ -67,8 +67,8 @@ grown(uint64_t after, uint64_t before)
     return after > before ? after - before : 0;
 }
 
-/* What a load came to: as the modelet says, if it does, or as it was measured. What it maps is its
- * workers' together, as far as it counts that as held. */
+/* The size of a load: as the modelet says, if it does, or as measured. Mapped files are its
+ * workers' together, as far as it counts them as held. */
 static void
 said_size(struct handshake_model_said *said, uint64_t measured_bytes, uint64_t mapped_bytes)
 {
@@ -265,7 +265,7 @@ loader_hear(struct loader *loader)
 
 /* ---- the thread ---- */
 
-/* What it allocates is for `run`, which stays where it is: on this CPU's memory, if the kernel
+/* Its allocations are for `run`, which stays where it is: on this CPU's memory, if the kernel
  * knows of several. */
 static void
 stay_near(void)
@@ -310,7 +310,7 @@ loader_run(void *context)
     return NULL;
 }
 
-/* What the modelet's own faults raise must still end the process as it would elsewhere. */
+/* Signals of the modelet's own faults must still end the process as they would elsewhere. */
 static void
 block_signals(sigset_t *before)
 {

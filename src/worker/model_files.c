@@ -19,7 +19,7 @@
 
 enum { DIGEST_BYTES = 32, DIGEST_ROOM = 2 * DIGEST_BYTES + 1 };
 
-/* What this thread loads; NULL: nothing. */
+/* The model that this thread loads; NULL: none. */
 static _Thread_local struct model_files *loading;
 
 static const EVP_MD *sha256;
@@ -135,7 +135,7 @@ place_check(const struct model_files *files, const char *name, int fd, const cha
     return status;
 }
 
-/* What may be mapped: a regular file that has bytes. */
+/* Only a regular file that has bytes may be mapped. */
 static enum status
 kind_check(int fd, const char *path, size_t *bytes, struct error *error)
 {

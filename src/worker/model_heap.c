@@ -57,7 +57,7 @@ page_bytes(void)
 
 /* ---- all of them ---- */
 
-/* What jemalloc knows of arenas that were made since, it knows from now on. */
+/* Makes jemalloc's figures include the arenas made since. */
 static bool
 look_again(void)
 {
@@ -103,7 +103,7 @@ heaps_grow(struct heaps *heaps)
     return heaps->count > from;
 }
 
-/* What the first takes for itself, which is what each does. */
+/* The memory that the first heap takes for itself, as each does. */
 static void
 measure_own(struct heaps *heaps)
 {

@@ -47,7 +47,7 @@ void heap_enter(struct heaps *heaps, int32_t heap);
 /* Unused pages go back to the machine. */
 void heap_leave(const struct heaps *heaps, int32_t heap);
 
-/* What is allocated there now, to be compared with the same before. */
+/* The bytes allocated there now, to compare with an earlier value. */
 uint64_t heap_bytes(const struct heaps *heaps, int32_t heap);
 /* In all that have no model, and what was there before those that have one. */
 uint64_t heaps_leaked(const struct heaps *heaps);

@@ -10,7 +10,7 @@
 
 #include "worker/page_pool.h"
 
-/* What is mapped at least, so that the pieces of one load lie side by side. */
+/* The least size to map, so that the pieces of one load lie side by side. */
 enum { CHUNK_BYTES = 1 << 20 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -178,7 +178,7 @@ modelet_suits(const struct modelet *modelet, const struct handshake_start *start
 
 /* ---- starting ---- */
 
-/* What a function of the plug-in returned, as our error: its own code and text. */
+/* The plug-in's return value as our error: its own code and text. */
 static enum status
 foreign_error(struct error *error, int status, struct shoal_error *theirs, const char *file,
               const char *function)

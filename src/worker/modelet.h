@@ -46,7 +46,7 @@ void modelet_stop(struct modelet *modelet);
 enum status modelet_load(const struct modelet *modelet, const struct shoal_model *spec,
                          void **model, struct error *error) WARN_UNUSED;
 
-/* What a model says of itself after its load: what it takes and gives, `bytes` (0: it does not
+/* A model's description after its load: its tensors, `bytes` (0: it does not
  * say), max_concurrency. */
 enum status modelet_ask(const struct modelet *modelet, void *model,
                         struct handshake_model_said *said, struct error *error) WARN_UNUSED;

@@ -119,7 +119,8 @@ pacer_begin(struct pacer *pacer)
     set_class(pacer, SCHED_IDLE);
 }
 
-/* What waits for the next thing to load is ordinary: in the idle class it might not hear of it. */
+/* A thread that waits for the next model to load is in the ordinary class: in the idle class it
+ * might not hear of it. */
 void
 pacer_end(struct pacer *pacer)
 {

@@ -4,8 +4,8 @@
  * memory meanwhile. Neighbours become one, so that a large piece can be had of what was given in
  * small ones. Pure: addresses and sizes, in bytes; no page is looked at.
  *
- * What it holds is bounded, in bytes and in stretches; what is too much it does not take, and is
- * its giver's as before. Takes no memory. Not thread-safe.
+ * Its content is bounded, in bytes and in stretches; it does not take more, which stays the
+ * giver's. Takes no memory. Not thread-safe.
  */
 #pragma once
 

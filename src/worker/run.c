@@ -105,7 +105,7 @@ item_is_dropped(struct worker *worker, struct item *item, uint32_t batch_items, 
     return false;
 }
 
-/* What admission checks of others' requests. */
+/* The checks of admission, for guests' requests. */
 static enum status
 guest_check(const struct worker *worker, const struct payload_view *view, struct error *error)
 {
@@ -407,8 +407,8 @@ drop_if_unwanted(void *context, uint32_t position)
     return true;
 }
 
-/* What waits behind the runs of other models: nobody is to wait for the batch of an item to be told
- * that it is too late for it. */
+/* For items behind the runs of other models: no caller waits for a batch to learn that it is too
+ * late for it. */
 static void
 drop_held(struct worker *worker, int64_t now_ns)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a worker takes from itself before it runs foreign code: rights, limits, files, system calls.
+ * A worker gives these up before it runs foreign code: rights, limits, files, system calls.
  * It is done in two steps. The first comes before the plug-in is opened, whose constructors run
  * then, and is the border that a hostile one meets; the second comes when the modelet is ready, and
  * takes away what only starting needed. All of it is for good: nothing here can be undone.
  *
- * What is allowed, why, and what the sandbox does not protect from: DESIGN-sandbox.md.
+ * DESIGN-sandbox.md says what is allowed and why, and what the sandbox does not protect from.
  */
 #pragma once
 
@@ -25,7 +25,7 @@ enum { SANDBOX_SERVES_MODELS = 1u << 16 };
 
 _Static_assert((SANDBOX_SERVES_MODELS & SANDBOX_ALLOW_EVERY) == 0, "no name's bit");
 
-/* What is in force, and what could not be had. */
+/* The parts in force, and the parts that the kernel lacks. */
 struct sandbox {
     uint32_t allow;    /* enum sandbox_allow, SANDBOX_SERVES_MODELS */
     uint32_t asked;    /* parts that this stage is to have */
@@ -53,14 +53,14 @@ enum status sandbox_narrow(struct sandbox *sandbox, struct error *error) WARN_UN
 
 /* ---- sandbox_landlock.c ---- */
 
-/* What a Landlock ruleset takes away: bits as in <linux/landlock.h>. */
+/* The rights that a Landlock ruleset takes away: bits as in <linux/landlock.h>. */
 struct landlock_rights {
     uint64_t files;
     uint64_t tcp;
     uint64_t scopes;
 };
 
-/* What can be taken away by a kernel that speaks this version, from a stage that allows this.
+/* The rights that a kernel of this version can take away from a stage that allows this.
  * Pure. */
 struct landlock_rights landlock_rights_for(int abi, uint32_t allow);
 /* Which parts of the sandbox these are. Pure. */

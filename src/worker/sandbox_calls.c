@@ -178,7 +178,7 @@ static const int calls_reading[] = {
     SCMP_SYS(readlinkat), SCMP_SYS(stat),   SCMP_SYS(statfs),    SCMP_SYS(umask),
 };
 
-/* Whatever the rights of the user allow with files. */
+/* Calls on files, as far as the user's rights go. */
 static const int calls_files[] = {
     SCMP_SYS(chmod),
     SCMP_SYS(chown),
@@ -302,12 +302,12 @@ static const struct {
 
 /* ---- calls with certain arguments ---- */
 
-/* What of an argument is compared, and with what. */
+/* The mask and the value to compare an argument with. */
 #define INT_IS(value) UINT32_MAX, (value)
 #define BITS_CLEAR(bits) (bits), 0
 #define WHOLE_IS(value) UINT64_MAX, (value)
 
-/* What allows to open files for reading while it serves. */
+/* The permissions to open files for reading while it serves. */
 #define OPENS (SANDBOX_ALLOW_READING | SANDBOX_SERVES_MODELS)
 
 enum {

@@ -121,7 +121,8 @@ guest_goes(struct worker *worker, const struct handshake_guest *message)
         guests_remove(&worker->guests, source->number);
 }
 
-/* What the stage before has passed on is finished here; what has not begun begins elsewhere. */
+/* Items that the stage before has passed on are finished here; items that have not begun begin
+ * elsewhere. */
 static void
 guest_comes_to_end(struct worker *worker, const struct handshake_guest *message)
 {

@@ -112,7 +112,7 @@ take_one(struct worker *worker, struct source *source, int64_t now_ns)
     return take;
 }
 
-/* What a drop counts: to find that an item of a guest can't be read may take as long as it has
+/* The count of a drop: to find that an item of a guest can't be read may take as long as it has
  * bytes, for the lane that was done at admission. */
 static uint32_t
 drop_weight(const struct source *source)
@@ -191,7 +191,7 @@ note_ran(struct worker *worker, int64_t began_ns, int64_t ended_ns)
     wait_ran(&worker->wait, began_ns, ended_ns, worker->ran_items, worker->arrived);
 }
 
-/* What comes goes to another worker then, if there is one. */
+/* New items go to another worker then, if there is one. */
 static void
 note_without_role(struct worker *worker)
 {
@@ -215,8 +215,8 @@ due(const struct worker *worker, int64_t now_ns)
 }
 
 /*
- * What else is held must not wait behind the run if another worker could take it: it goes back to
- * the ring before the role is left, so that whoever then looks finds it.
+ * Other items held must not wait behind the run if another worker could take them: they go back to
+ * the ring before the role is left, so that the next one to look finds them.
  */
 static void
 run_group(struct worker *worker, struct groups_due due)
@@ -252,7 +252,7 @@ worker_turn(struct worker *worker, int64_t now_ns)
 }
 
 /*
- * What the turn before this one cost: all of it, from its look at the ring until every item was
+ * The cost of the turn before this one: all of it, from its look at the ring until every item was
  * passed on, so that a worker that is never without work does as much as is expected of it.
  */
 static void

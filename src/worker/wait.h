@@ -6,7 +6,7 @@
  * processes and are moved between the last event and now. All that can be wrong with an answer is
  * that a batch closes early, or waits up to `batch_wait_ms`, over which batch.h watches.
  *
- * What is learned:
+ * It learns:
  *
  *  1. Gaps: the time to the next arrival from the last event, which is the end of our run or the
  *     arrival before. Each of the two has a table of gaps by octave. A gap counts if somebody was
@@ -26,7 +26,7 @@
  *  3. The crowd: how many may come at all. As many as are in flight now, or were in the last batch
  *     and came while it ran. A lone caller is a crowd of one.
  *
- * What is decided, with n in hand, each time that all that is there was taken:
+ * It decides, with n in hand, each time that all that is there was taken:
  *
  *  4. Nobody is expected once n is the crowd.
  *  5. Company gains nine tenths of the fixed part of a run, which one run less costs (cost.h;

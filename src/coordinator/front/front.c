@@ -24,8 +24,8 @@
 #include "rpc/rpc.h"
 
 enum {
-    /* What finds none armed waits in the library until the next one is, a moment later; but each
-     * that is armed costs something at every event. */
+    /* A call that finds none armed waits in the library until the next one is, a moment later; but
+     * each armed one costs something at every event. */
     ARMED_CALLS = 64,
     ARMED_CALLS_OTHER = 16,
     HOT_BOUND_MAX = 4, /* methods of pipelines that have armed calls of their own */
@@ -182,9 +182,9 @@ find_meant(struct front *front, const struct bound *bound, const struct submissi
                                : status;
 }
 
-/* What a call of a mesh names: in the request where the data-plane configuration says, else by
- * metadata; where it says nothing, also by the name that the request has. That in the request may
- * be a pipeline's. */
+/* Finds the model that a call of a mesh names: in the request where the data-plane configuration
+ * says, else by metadata; where it says nothing, also by the name that the request has. That in the
+ * request may be a pipeline's. */
 static enum status
 name_in_mesh(const struct front *front, const struct bound *bound,
              const struct submission *submission, struct mesh_named *named, struct error *error)
@@ -265,7 +265,7 @@ infer_elsewhere(struct front *front, const struct meant *meant, struct submissio
     mesh_node_infer(front->options.mesh, &start, &meant->named);
 }
 
-/* What this node cannot take now another one may. */
+/* Another node may take a call that this one cannot take now. */
 static bool
 may_be_elsewhere(const struct front *front, const struct meant *meant, enum status status)
 {
@@ -615,7 +615,7 @@ front_free(struct front *front)
 
 /* ---- the threads ---- */
 
-/* What there is on the queue, without waiting. */
+/* Handles the events on the queue, without waiting. */
 static int
 step_queue(void *context)
 {

@@ -71,7 +71,7 @@ on_drained(void *context)
     loop_stop(context);
 }
 
-/* What was answered and posted before has been handed to the server by now. */
+/* Answers posted before have been handed to the server by now. */
 static void
 wind_down(void *context)
 {

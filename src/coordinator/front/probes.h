@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an orchestrator asks of a node over HTTP: GET /ready (200, or 503), GET /live (200, or 500
+ * The probes of an orchestrator over HTTP: GET /ready (200, or 503), GET /live (200, or 500
  * when the loop thread has stood still for long), and, at an address of its own, GET /prestop,
  * which is answered when the node has drained, so that what stands beside it is not stopped before.
  *

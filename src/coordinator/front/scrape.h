@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What answers at the addresses of `metrics`: GET /metrics, and a line at / that says so. A look at
+ * The server at the addresses of `metrics`: GET /metrics, and a line at / that says so. A look at
  * it is a look at the file of counters, as any reader's: it stops nobody, and a worker or thread
  * that hangs does not hold it up. HTTP thread.
  */

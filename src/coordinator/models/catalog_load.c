@@ -46,7 +46,8 @@ make_info(const struct model *model, const struct lane *lane)
     return info;
 }
 
-/* Who is least in use goes for what turned out larger than was foreseen. False: nobody can. */
+/* Evicts the least recently used model because a load exceeded its predicted size. False: nothing
+ * can be evicted. */
 static bool
 evict_excess(struct catalog *catalog, const struct model *spared)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the catalog hears of seats and lanes: who is to hold what, who has come and gone, what a
- * load has come to there.
+ * The catalog's view of seats and lanes: which seat must hold which model, seats that come and go,
+ * the results of loads there.
  *
  * Where a model is held is kept as two masks of lanes, for the threads that ask (model.h). A worker
  * that starts may take requests from its first moment on, before we know of it, and hands back what
@@ -384,7 +384,7 @@ load_all(struct catalog *catalog, struct holder *holder)
     free(models);
 }
 
-/* Who is there, or about to be, has changed. */
+/* The set of seats that are there, or about to be, has changed. */
 static void
 review_all(struct catalog *catalog)
 {

@@ -18,7 +18,7 @@
 /* One that is carried out, and one that is there when it is done. */
 enum { ORDERS_SENT_MAX = 2 };
 
-/* What it is to do, in the list of those to be sent, or of those that were. */
+/* An order to the worker, in the list of those to be sent, or of those that were. */
 struct order {
     struct order *prev, *next;
     enum handshake_model_event event;
@@ -394,7 +394,7 @@ on_readable(void *context)
     seat_kill(holder->seat, KILL_NONSENSE);
 }
 
-/* What has taken long may be starved. */
+/* Looks whether a long load is starved of CPU. */
 static void
 look_after_load(struct holder *holder)
 {

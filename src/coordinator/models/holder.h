@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one worker process holds of its pipeline's models, and the socket over which it is told
+ * The models of its pipeline that one worker process holds, and the socket over which it is told
  * (shm/handshake.h). Loop thread.
  *
  * Few orders are under way at once, so that one that requests wait for need not queue up behind

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the catalog share, and nobody else includes.
+ * The state that the files of the catalog share, and nobody else includes.
  *
  *     models.c      the registry: ids, what callers and registrars ask for (models.h)
  *     catalog.c     one model's way through its states, and the loop's turns
@@ -59,7 +59,7 @@ struct model_source {
     uint64_t version; /* of its content, by who listed it; 0: not known */
 };
 
-/* What a loaded model takes and gives; kept as long as anybody may look at it. */
+/* The tensors of a loaded model; kept as long as anybody may look at them. */
 struct model_info {
     struct model_info *older;
     struct oip_model_info oip;
@@ -155,7 +155,7 @@ struct prediction {
     void *context;
 };
 
-/* What loaded models may take. In a mesh that is the mesh's to say, for all catalogs together. */
+/* The memory for loaded models. In a mesh, the mesh decides it for all catalogs together. */
 uint64_t catalog_budget_bytes(const struct catalog *catalog);
 
 /* ---- models.c ---- */
@@ -205,7 +205,7 @@ void waiters_end(struct registry *registry, struct model_waiter **waiters,
 void catalog_kick(struct catalog *catalog);
 /* The same, at this model; with the lock. */
 void catalog_attend(struct model *model);
-/* What can be begun is begun. */
+/* Begins all loads that can be begun. */
 void catalog_schedule(struct catalog *catalog);
 /* It is to be loaded. */
 void catalog_want(struct model *model, enum shelf_demand demand);
@@ -264,7 +264,7 @@ enum holding_state holder_state(const struct holder *holder, const struct model 
 uint64_t holder_bytes(const struct holder *holder, const struct model *model,
                       uint64_t *mapped_bytes);
 void holder_load(struct holder *holder, struct model *model, enum shelf_demand demand);
-/* What it was to load next is that. */
+/* Makes that model the next to load. */
 void holder_hurry(struct holder *holder, const struct model *model);
 void holder_unload(struct holder *holder, struct model *model);
 void holder_predict(struct holder *holder, const struct model *model,

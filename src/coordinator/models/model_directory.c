@@ -40,7 +40,7 @@ struct entry {
     char name[];
 };
 
-/* What the loop thread is to do; written by the other before, read by it after. */
+/* Work for the loop thread: written by the other thread before, read by the loop thread after. */
 struct change {
     char *key;           /* NULL: it is to be unlisted */
     uint64_t version;    /* of what is to be listed */
@@ -444,7 +444,7 @@ look_soon(struct schedule *schedule)
         schedule->all_ns = soon_ns;
 }
 
-/* What has a name is looked at alone. A name with "." in front may be what links lead through. */
+/* Looks at one name alone. A name with "." in front may be what links lead through. */
 static void
 on_event(struct model_directory *directory, struct schedule *schedule,
          const struct inotify_event *event)

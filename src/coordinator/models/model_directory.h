@@ -4,7 +4,7 @@
  * listed model. Its id is its name, its path too, its key what stands in its `key.json`, if there
  * is one: a JSON object of at most 4,095 bytes.
  *
- * What is known of a model changes when
+ * The listed model changes when
  *  1. it is new: it is listed, as soon as nothing in it has changed for a second (at the start: at
  *     once), so that one that is still being copied is not loaded by halves;
  *  2. its content is another (model_look.h says what that means): listed anew with another version,
@@ -17,8 +17,7 @@
  * its own, of low priority: a file system may take as long as it likes without stopping the loop,
  * which only takes in what has changed, DIRECTORY_CHANGES_MAX at a time.
  *
- * What cannot be listed is said once in the log, and again only when there is something else to
- * say.
+ * A model that cannot be listed is logged once, and again only with another reason.
  */
 #pragma once
 
@@ -41,7 +40,7 @@ struct model_directory_options {
     const char *root;     /* absolute; kept */
     int64_t look_ns;      /* 0: DIRECTORY_LOOK_NS */
 
-    /* Who is told, on the loop thread: models_list and models_unlist. */
+    /* The receivers, on the loop thread: models_list and models_unlist. */
     enum status (*list)(void *context, const struct model_spec *spec, uint64_t version,
                         struct error *error);
     void (*unlist)(void *context, const char *id);

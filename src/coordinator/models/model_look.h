@@ -25,7 +25,7 @@ enum {
     LOOK_FILES_MAX = 1024, /* of a sub-directory; what is beyond does not count */
 };
 
-/* What changed less than this ago may be half written. */
+/* A file that changed less than this ago may be half written. */
 #define LOOK_SETTLED_NS NS_PER_S
 
 enum look_result {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an operator asks about models over the control socket, passed on to registry and catalogs,
- * and what came of it, told in words. Loop thread.
+ * An operator's orders about models over the control socket, passed on to registry and catalogs,
+ * and their results in words. Loop thread.
  */
 #pragma once
 

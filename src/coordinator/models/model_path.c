@@ -79,7 +79,7 @@ model_root_close(struct model_root *root)
     *root = (struct model_root){.fd = -1};
 }
 
-/* What is left of an absolute path behind the root; NULL: it does not begin with it. */
+/* The part of an absolute path behind the root; NULL: it does not begin with the root. */
 static const char *
 behind(const char *path, const char *root)
 {

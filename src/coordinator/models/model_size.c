@@ -19,7 +19,7 @@ whole(double bytes)
     return bytes < (double)MODEL_BYTES_MAX ? (uint64_t)bytes : MODEL_BYTES_MAX;
 }
 
-/* What is known of models like it, in units of which it has so many. NULL: nothing. */
+/* The sizes known of models like it, in units of which it has so many. NULL: none. */
 static const struct model_size *
 known_of(const struct model_sizes *sizes, const struct model_hints *hints, double *units)
 {

@@ -10,7 +10,7 @@
 
 enum { MODEL_SIZE_CLASSES = 48 }; /* by powers of two of the file's bytes */
 
-/* What was learnt of a kind of models: what they take; 0: not known yet. */
+/* The size learnt for a kind of models; 0: not known yet. */
 struct model_size {
     double expected;
     double least;
@@ -22,7 +22,7 @@ struct model_sizes {
     struct model_size by_said;                     /* bytes taken for each byte that was said */
 };
 
-/* What is known before a load. */
+/* The hints known before a load. */
 struct model_hints {
     uint64_t said_bytes;  /* by the modelets of all stages, for one worker of each; 0: not said */
     uint64_t said_factor; /* by which that is multiplied while nothing is known: workers */

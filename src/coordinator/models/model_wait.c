@@ -230,7 +230,7 @@ may_go_on(const struct model *model, const struct request *request)
     return model->place.state == MODEL_IS_LOADED && (model->usable_in & bit) != 0;
 }
 
-/* What the model takes may be known only now. */
+/* The model's inputs may be known only now. */
 static enum status
 check(const struct request *request, struct error *error)
 {

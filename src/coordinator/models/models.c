@@ -453,7 +453,7 @@ find_or_add(struct catalog *catalog, const struct model_spec *spec, struct model
     return model;
 }
 
-/* What it is, or will be when it is unloaded. */
+/* Its source now, or after the unload that is due. */
 static struct model_source *
 source_to_be(struct model *model)
 {

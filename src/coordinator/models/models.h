@@ -73,7 +73,7 @@ bool registry_describe(struct registry *registry, const char *id, struct oip_mod
 
 /* ---- loading and unloading ---- */
 
-/* What a load came to. */
+/* The result of a load. */
 struct model_facts {
     uint64_t bytes; /* of the pipeline's budget */
     uint32_t max_concurrency;

@@ -107,7 +107,7 @@ ask_reply_facts(struct ask *ask, const struct model_facts *facts)
 
 /* ---- loads ---- */
 
-/* What models.h tells in the end, of every ask but runtimeStatus. */
+/* The end of every ask but runtimeStatus, as models.h tells it. */
 static void
 on_done(void *context, const struct error *error, const struct model_facts *facts)
 {

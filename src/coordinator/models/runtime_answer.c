@@ -51,8 +51,8 @@ add_method(struct method_infos *methods, const char *name, const uint32_t *path,
     methods->list[i] = &methods->entries[i];
 }
 
-/* What a mesh may call of a model, and where the model's id stands there. It takes a list for
- * complete: what is not in it, it refuses. */
+/* The methods that a mesh may call of a model, and the place of the model's id in each. It takes a
+ * list for complete: what is not in it, it refuses. */
 static void
 list_methods(struct method_infos *methods, struct pipeline *const *pipelines, uint32_t count)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What mmesh.ModelRuntime answers, as bytes. Loop thread.
+ * The answers of mmesh.ModelRuntime, as bytes. Loop thread.
  */
 #pragma once
 

@@ -23,7 +23,7 @@ host_is_any(const char *host)
     return host[0] == '\0' || strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
 }
 
-/* Who connects to the `runtime` address reaches the `listen` address. */
+/* A connection to the `runtime` address reaches the `listen` address. */
 static bool
 covers(const char *listen, const char *runtime)
 {

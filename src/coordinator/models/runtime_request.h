@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a caller of mmesh.ModelRuntime has said, copied and judged. The five requests share their
+ * Requests of mmesh.ModelRuntime, copied and judged. The five requests share their
  * field numbers, so one reader does for all. Pure.
  */
 #pragma once

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What may stand on a pipeline's shelf of models: states, the budget, who is evicted, who is loaded
- * next. Pure: no I/O, no clock, no lock, no allocation; the caller has the registry's lock, and
+ * A pipeline's shelf of models: states, the budget, which model is evicted, which is loaded next.
+ * Pure: no I/O, no clock, no lock, no allocation; the caller has the registry's lock, and
  * carries out what is decided here.
  *
  *     KNOWN, FAILED ── shelf_queue ──▶ LOADING, queued ── shelf_next ──▶ LOADING ── shelf_reserve

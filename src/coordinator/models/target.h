@@ -32,7 +32,7 @@ enum status target_id_of_call(const struct rpc_call *call, struct target_id *id,
 enum status target_id_set(struct target_id *id, const char *where, const struct rpc_span *value,
                           struct error *error) WARN_UNUSED;
 
-/* What the string field at the end of `id_path` says, as rpc/field_path.h finds it; none, or an
+/* Reads the string field at the end of `id_path`, as rpc/field_path.h finds it; none, or an
  * empty one, is fine. INVALID_ARGUMENT: malformed, of more than `bytes_max`, not UTF-8. */
 enum status target_id_of_message(const struct rpc_message *message, const uint32_t *id_path,
                                  uint32_t id_path_count, size_t bytes_max, struct target_id *id,
@@ -57,10 +57,10 @@ struct target {
 };
 
 /*
- * Who is to answer. `bound`: the pipeline that the call's method is bound to; NULL: the call came
- * by the Open Inference Protocol. NOT_FOUND: no such id. INVALID_ARGUMENT: no id where one is
- * needed, the name of a pipeline that serves models, or an id that is called in another way. Only
- * of STATUS_OK there is something to leave.
+ * Finds the pipeline and model to answer. `bound`: the pipeline that the call's method is bound to;
+ * NULL: the call came by the Open Inference Protocol. NOT_FOUND: no such id. INVALID_ARGUMENT: no
+ * id where one is needed, the name of a pipeline that serves models, or an id that is called in
+ * another way. Only of STATUS_OK there is something to leave.
  */
 enum status target_find(const struct target_scope *scope, struct pipeline *bound,
                         const struct target_id *id, struct target *target,
@@ -72,7 +72,7 @@ bool target_is_model(const struct target_scope *scope, const struct target_id *i
 /* Of a target that was refused later: what a pipeline has taken it leaves itself. */
 void target_leave(struct target *target);
 
-/* What can be told of an id, for readiness and metadata. NOT_FOUND; or `info`, which is valid until
+/* Describes an id, for readiness and metadata. NOT_FOUND; or `info`, which is valid until
  * target_forget. */
 struct target_told {
     struct lane *lane;   /* NULL: none to give back */

@@ -285,7 +285,7 @@ judge_block(const struct look *look, uint32_t index, const struct watched *watch
 
 /* ---- the look ---- */
 
-/* What is found once may have been in motion between two of our loads. */
+/* A fault found once may have been a request in motion between two of our loads. */
 static const char *
 confirm(struct watched *watched, const char *found)
 {

@@ -36,7 +36,7 @@ struct lane;
 struct roster;
 struct audit;
 
-/* Who is asked about processes: `seat` gives a stage's worker with the party of the process in that
+/* The source about processes: `seat` gives a stage's worker with the party of the process in that
  * seat; NULL: there is none. */
 struct audit_workers {
     struct shm_worker *(*seat)(const void *context, uint32_t stage, uint32_t index,

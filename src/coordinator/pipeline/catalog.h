@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a pipeline, its lanes and its seats have of their models, beside models.h. It is done in
- * models/, and declared down here because they stand below that. Each function takes a catalog that
- * is NULL, of a pipeline without models, and does nothing then. Loop thread, but for the request
- * path.
+ * The operations of a pipeline, its lanes and its seats on their models, beside models.h. Defined
+ * in models/, and declared down here because they stand below that. Each function takes a catalog
+ * that is NULL, of a pipeline without models, and does nothing then. Loop thread, but for the
+ * request path.
  */
 #pragma once
 
@@ -69,7 +69,7 @@ void catalog_on_seat_left(struct catalog *catalog, struct seat *seat);
 enum status model_admit(struct lane *lane, struct model *model, bool *reserved,
                         struct error *error) WARN_UNUSED;
 void model_unreserve(struct lane *lane);
-/* What the model takes and gives, as far as it is known. Until model_leave. */
+/* The tensors of the model, as far as they are known. Valid until model_leave. */
 struct oip_model_info model_info(const struct lane *lane, struct model *model);
 const char *model_id(const struct model *model);
 /* The request, which is complete and admitted, may be pushed; false: it waits now, and the slot is

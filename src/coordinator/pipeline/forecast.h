@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is let in when there is more to do than can be done: what the workers say of their runs
- * becomes a forecast of when a request that came now would be answered, and that, the slots there
+ * Admission under overload: the workers' reports of their runs
+ * become a forecast of when a request that came now would be answered, and that, the slots there
  * are, its priority and what its caller already has in flight become a verdict. Pure; the rules and
  * what was rejected stand in DESIGN-overload.md.
  */
@@ -14,7 +14,7 @@
 
 /* ---- from the workers' words ---- */
 
-/* What a worker says of itself, each word loaded once. Nothing of it is believed. */
+/* A worker's report, each word loaded once. Nothing of it is trusted. */
 struct forecast_words {
     uint64_t fixed_ns;
     uint64_t item_ns;
@@ -52,7 +52,7 @@ void forecast_add(struct forecast *forecast, const struct forecast_stage *stage)
 /* How long a request would take that finds `waiting` others before it. */
 int64_t forecast_take_ns(const struct forecast *forecast, uint32_t waiting);
 
-/* What somebody is told to wait who found all slots or all memory taken, `waiting` requests ahead:
+/* The wait told to a caller that found all slots or all memory taken, `waiting` requests ahead:
  * as forecast; where nothing is known, as long again as the run under way has lasted. */
 uint32_t forecast_retry_ms(const struct forecast *forecast, uint32_t waiting);
 
@@ -78,7 +78,7 @@ struct judgement {
     uint32_t retry_ms; /* refused: when there should be room */
 };
 
-/* What a refused caller is told to wait: at most; at least when nothing is known; for workers that
+/* The wait told to a refused caller: at most; at least when nothing is known; for workers that
  * start, which is a matter of a few hundred milliseconds. */
 enum { RETRY_MS_MAX = 10000, RETRY_UNKNOWN_MS = 50, RETRY_STARTING_MS = 250 };
 

@@ -55,7 +55,7 @@ struct request_sink {
 struct model;
 struct trace;
 
-/* What a call that was refused would have to wait for. */
+/* The resource that a refused call would have to wait for. */
 enum lack {
     LACKS_NOTHING, /* it is refused for good */
     LACKS_SHARE,   /* that its caller has less in flight; others may pass it */
@@ -186,7 +186,7 @@ struct lane {
     uint32_t party_next;
     struct audit *audit;
 
-    /* Who is let in (admit.c, DESIGN-overload.md). */
+    /* Admission (admit.c, DESIGN-overload.md). */
     struct share share;              /* of the slots, by callers */
     struct suspects suspects;        /* callers whose requests run singly */
     _Atomic uint32_t waiting;        /* requests that are not answered yet, but for: */
@@ -200,8 +200,8 @@ struct lane {
     _Atomic bool gather_asleep; /* the gather thread is, or is about to be, in doorbell_sleep */
 };
 
-/* What the region of a lane of that pipeline takes; INVALID_ARGUMENT: its arena is too small, and
- * what is the least. */
+/* The bytes of the region of a lane of that pipeline; INVALID_ARGUMENT: its arena is too small, and
+ * the least size. */
 enum status lane_region_bytes(const struct config *node, const struct config_pipeline *config,
                               uint64_t *bytes, struct error *error) WARN_UNUSED;
 /* The size of an arena whose `arena_mib` is not given. */
@@ -232,7 +232,7 @@ void lane_close(struct lane *lane);
 enum status lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns,
                         struct error *error) WARN_UNUSED;
 
-/* What a call that finds no slot now is told to wait. */
+/* The wait told to a call that finds no slot now. */
 uint32_t lane_retry_ms(struct lane *lane, int64_t now_ns);
 
 /*

@@ -433,7 +433,7 @@ restart_after_reset(struct pipeline *pipeline, bool served)
     loop_timer_set(pipeline->restart_timer, wait_ms * (int64_t)NS_PER_MS);
 }
 
-/* What never served is the operator's to mend, as a worker that does not start is. */
+/* A pipeline that never served is the operator's to mend, as a worker that does not start is. */
 static void
 fail_first_start(struct pipeline *pipeline, const char *why)
 {

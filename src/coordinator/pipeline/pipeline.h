@@ -23,7 +23,7 @@ struct registry;
 
 enum { LANES_MAX = 4 };
 
-/* What a pipeline tells its owner. All on the loop thread. */
+/* A pipeline's events for its owner. All on the loop thread. */
 struct pipeline_events {
     void (*serving)(void *context, struct pipeline *pipeline);     /* ready for requests */
     void (*not_serving)(void *context, struct pipeline *pipeline); /* until `serving` again */
@@ -149,7 +149,7 @@ struct pipeline_method {
 };
 struct pipeline_method pipeline_method(const struct pipeline *pipeline);
 
-/* What callers are told of it. `info` may be used until the lane that is returned is given back
+/* Its description for callers. `info` may be used until the lane that is returned is given back
  * with lane_unref; NULL: it serves nothing, and only its name is known. Any thread. */
 struct lane *pipeline_describe(struct pipeline *pipeline, struct oip_model_info *info, bool *ready);
 
@@ -162,7 +162,7 @@ enum status pipeline_submit(struct pipeline *pipeline, struct submission *submis
 /* Tries a call once more that waits for a slot; counts no refusal. `lacks`: it may wait on. */
 enum status pipeline_submit_waiting(struct pipeline *pipeline, struct submission *submission,
                                     struct error *error) WARN_UNUSED;
-/* What a call is told that has waited in vain. */
+/* The wait told to a call that has waited in vain. */
 uint32_t pipeline_retry_ms(struct pipeline *pipeline, int64_t now_ns);
 /* The caller of a request, or of a call that waits for a slot, has gone. */
 void pipeline_cancel(struct pipeline *pipeline, uint64_t tag);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who has how much in flight: callers, hashed into a table of counts. Any thread, no lock;
- * the counts are estimates for whoever reads them while others write, and exact when all is quiet.
- * Two callers that meet in one place of the table count as one. The hash is keyed with a secret, so
- * that nobody can choose whom to meet.
+ * The calls in flight of each caller: callers are hashed into a table of counts. Any thread, no
+ * lock; the counts are estimates for whoever reads them while others write, and exact when all is
+ * quiet. Two callers that meet in one place of the table count as one. The hash is keyed with a
+ * secret, so that nobody can choose whom to meet.
  */
 #pragma once
 

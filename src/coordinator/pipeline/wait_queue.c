@@ -12,7 +12,8 @@
 #include "coordinator/pipeline/pipeline.h"
 #include "rpc/rpc.h"
 
-/* What a call holds beside its message: the library's read buffers as a whole (rpc.h). */
+/* The memory that a call holds beside its message: the library's read buffers as a whole (rpc.h).
+ */
 enum { WAITER_BYTES = 8 * 1024 };
 
 #define SLEEP_NS_MAX (3600 * NS_PER_S)

@@ -76,7 +76,7 @@ wait_queue_count(const struct wait_queue *queue)
 static inline void
 wait_queue_on_freed(struct wait_queue *queue)
 {
-    /* Whoever waits for a slot of this lane entered after the thread was started, and the request
+    /* Calls that wait for a slot of this lane entered after the thread was started, and the request
      * that frees it was admitted after that, too. */
     if (atomic_load_explicit(&queue->started, memory_order_relaxed))
         (void)doorbell_ring(&queue->bell);

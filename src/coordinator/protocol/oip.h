@@ -50,7 +50,7 @@ enum status oip_decode(struct oip_request *request, const struct rpc_message *me
 const char *oip_model_name(const struct oip_request *request);
 const char *oip_model_version(const struct oip_request *request);
 
-/* What the parameter `priority` says, as int64, uint64 or text: 1 high, 2 normal, 3 low; 0 and none
+/* Reads the parameter `priority`, as int64, uint64 or text: 1 high, 2 normal, 3 low; 0 and none
  * are normal. INVALID_ARGUMENT: anything else. Also a skim, for before a request object is taken;
  * judges nothing but this parameter. */
 enum status oip_skim_priority(const struct rpc_message *message, enum priority *priority,

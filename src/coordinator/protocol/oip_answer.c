@@ -5,7 +5,7 @@
 #include "coordinator/protocol/oip_contents.h"
 #include "coordinator/protocol/oip_request.h"
 
-/* What one call works with. Off the inference path, so memory comes and goes with it. */
+/* The state of one call. Off the inference path, so memory comes and goes with it. */
 struct answer {
     const struct oip_node *node;
     const struct rpc_message *message;

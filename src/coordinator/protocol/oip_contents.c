@@ -120,7 +120,7 @@ place(const struct typed_pass *pass, uint64_t bytes)
     return pass->to + pass->bytes;
 }
 
-/* What a parser makes of a varint for this datatype: the wire has 64 bits whatever the member is.
+/* A varint as a parser takes it for this datatype: the wire has 64 bits whatever the member is.
  */
 static int64_t
 narrow(const struct typed_pass *pass, uint64_t bits)

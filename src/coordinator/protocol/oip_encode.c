@@ -27,7 +27,7 @@ enum {
     OUTPUT_BYTES_MAX = 3 * HEAD_BYTES_MAX + DATATYPE_BYTES_MAX + SHAPE_BYTES_MAX,
 };
 
-/* What is being built; small enough for the stack. */
+/* The response under construction; small enough for the stack. */
 struct response {
     struct oip_request *request;
     const struct payload_view *view;

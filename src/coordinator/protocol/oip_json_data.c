@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "coordinator/protocol/oip_contents.h"
 
-/* What any double needs stays far below; the library that reads them is not made for more. */
+/* Any double needs far fewer; the library that reads them is not made for more. */
 enum { NUMBER_BYTES_MAX = 400 };
 
 enum { LENGTH_BYTES = sizeof(uint32_t), SHOWN_BYTES = 40 };

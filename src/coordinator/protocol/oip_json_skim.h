@@ -27,7 +27,7 @@ struct json_run {
     size_t bytes;
 };
 
-/* What was cut out of `small` reads `[i]` there, and is runs[i], from '[' to ']'. */
+/* A part cut out of `small` reads `[i]` there, and is runs[i], from '[' to ']'. */
 struct oip_json_skim {
     struct bytes small;
     uint32_t run_count;

@@ -9,7 +9,7 @@
 
 #include "coordinator/protocol/oip.h"
 
-/* What such a pipeline takes and gives, where its modelets don't say so themselves. */
+/* The tensors of such a pipeline, where its modelets do not declare any. */
 extern const struct handshake_tensor raw_message_spec;
 
 /* The first stage and the last one, by what they describe, take and give a message; what is not

@@ -81,7 +81,7 @@ file_named(const struct reflection_files *set, const char *name, size_t bytes)
 
 /* ---- symbols ---- */
 
-/* What is declared in a scope, and the scope that it is itself, if any. */
+/* A declaration in a scope, and the scope that it opens itself, if any. */
 struct scope_part {
     uint32_t number;
     const struct scope_part *inner;

@@ -45,7 +45,7 @@ void reflection_on_message(enum reflection_version version, struct rpc_call *cal
 
 /* ---- as methods of a server ---- */
 
-/* What the context of a server that has SERVICES_METHODS begins with. */
+/* The context of a server that has SERVICES_METHODS begins with this. */
 struct services {
     struct health *health;
 };

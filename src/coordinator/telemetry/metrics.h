@@ -37,7 +37,7 @@ struct process_figures {
     uint64_t files_max;
 };
 
-/* What cannot be read is 0. */
+/* Figures that cannot be read are 0. */
 void process_figures_read(struct process_figures *figures);
 
 /* `figures` NULL: without them. */
@@ -63,7 +63,7 @@ struct metric_name metric_name(enum counter counter);
 size_t metric_bounds(enum counter_unit unit, const uint64_t **bounds);
 
 /*
- * What is the mesh's once more, under the names, in the units and with the buckets that KServe
+ * The mesh's metrics once more, under the names, in the units and with the buckets that KServe
  * ModelMesh gives it (docs/from-modelmesh.md). A bound that lies within a bucket of ours takes its
  * share of that, as who computes quantiles would.
  */

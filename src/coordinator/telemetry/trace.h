@@ -29,7 +29,7 @@
 
 struct tracer;
 
-/* What kind of call it is. Static. */
+/* The kind of call. Static. */
 enum { TRACE_ATTRIBUTES_MAX = 3 };
 struct trace_origin {
     const char *span_name;
@@ -39,7 +39,7 @@ struct trace_origin {
     } attributes[TRACE_ATTRIBUTES_MAX];
 };
 
-/* Who asked for the trace. */
+/* The caller's context of the trace. */
 struct trace_context {
     struct traceparent parent;
     struct tracestate state;

@@ -17,7 +17,7 @@
 
 enum { TRACE_SPANS_MAX = 1 + STAMPS_MAX };
 
-/* Who writes the spans. */
+/* The process that writes the spans. */
 struct trace_resource {
     const char *service_name;
     const char *service_version;

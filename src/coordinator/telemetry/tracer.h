@@ -16,7 +16,7 @@
 
 /* Traces wait so long for others to be written with them. */
 #define TRACER_NAP_NS (NS_PER_S / 5)
-/* What is left at the end has so long to be sent. */
+/* The time to send the rest at the end. */
 #define TRACER_END_NS (2 * NS_PER_S)
 
 enum {

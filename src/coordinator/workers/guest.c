@@ -57,7 +57,7 @@ roster_guest_plan(const struct roster *roster, const struct guest_wish *wish,
     return status;
 }
 
-/* Whoever still has it mapped is left with zeros, and with pages of his own if he writes. */
+/* A process that still has it mapped sees zeros, and gets pages of its own if it writes. */
 static void
 take_pages_out(const struct lane_guest *guest)
 {

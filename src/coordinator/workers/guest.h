@@ -21,7 +21,7 @@
 struct roster;
 struct seat;
 
-/* Who has brought it: the session of its client. */
+/* Its owner: the session of its client. */
 struct guest_owner {
     /* It was found corrupt, or could not be served: it is, and is not to be dismissed. */
     void (*lost)(void *context, const char *why);
@@ -52,7 +52,7 @@ struct lane_guest {
     struct guest_owner owner;
 };
 
-/* What a client wants; 0: as much as it may have. */
+/* The sizes that a client asks for; 0: as much as it may have. */
 struct guest_wish {
     uint32_t slots;
     uint64_t message_bytes;

@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What was seen of a worker's run. Zero at first, and for each new process. */
+/* A worker's run as last seen. Zero at first, and for each new process. */
 struct run_watch {
     bool lies;
     int64_t lies_since_ns;
@@ -35,7 +35,7 @@ int64_t run_since_ns(struct run_watch *watch, int64_t began_ns, int64_t ready_ns
 
 enum { SILENCE_MS_MIN = 2000 };
 
-/* What was seen of its signs of life. Zero at first, and for each new process. */
+/* Its signs of life as last seen. Zero at first, and for each new process. */
 struct beat_watch {
     int64_t word;
     int64_t since_ns; /* since when it stands there, or since SIGCONT; 0: nothing was seen yet */

@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What was seen of one load; all zeros before. */
+/* One load as last seen; all zeros before. */
 struct idle_watch {
     int64_t looked_ns;
     uint64_t cpu_ns; /* of its threads in the idle class, then */

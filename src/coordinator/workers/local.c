@@ -26,7 +26,7 @@ enum {
 #define FORGIVEN_NS NS_PER_S
 /* Between two tries to take a client when there is no descriptor for it. */
 #define ACCEPT_AGAIN_NS NS_PER_S
-/* Who has not said by then that it has heard of the drain has nobody who waits for an answer. */
+/* A client that has not said by then that it has heard of the drain waits for no answer. */
 #define DRAIN_HEARD_NS NS_PER_S
 
 struct session {
@@ -366,7 +366,7 @@ on_made(const struct maker_order *order, struct made_region region, const struct
         session_try(session);
 }
 
-/* What can't be had now is tried again when it is needed, and told then. */
+/* A failure is not told here: the next use tries again, and tells. */
 static void
 on_ends(void *context)
 {
@@ -473,7 +473,7 @@ on_closed(struct session *session)
     session_end(session);
 }
 
-/* What nobody says who knows what we expect. */
+/* Ends a session whose client breaks the protocol. */
 static void
 on_nonsense(struct session *session, const struct error *error)
 {

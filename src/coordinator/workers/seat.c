@@ -234,7 +234,7 @@ set_specs(struct handshake_tensor *specs, const struct handshake_tensor *tensors
     memcpy(specs, tensors, count * sizeof(specs[0]));
 }
 
-/* What the pipeline takes and gives, from the first stage's and the last stage's first worker. Only
+/* The tensors of the pipeline, from the first stage's and the last stage's first worker. Only
  * before the lane serves: front threads read it without a lock. */
 static void
 learn_model_info(struct seat *seat, const struct handshake_ready *ready)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files that keep a lane's workers share, and nobody else includes: a seat is the place of
- * one worker, in which one process follows another; a stage's staff is all seats of the stage.
+ * The state that the files that keep a lane's workers share, and nobody else includes: a seat is
+ * the place of one worker, in which one process follows another; a stage's staff is all seats of
+ * the stage.
  *
  *     roster.c      the whole: all seats started, stopped, shown
  *     seat.c        one seat: a process is started, says that it is ready, is replaced

@@ -198,7 +198,7 @@ spawn_orphans_killed(void)
     return orphans_killed;
 }
 
-/* What spawn_keep_cpus saw; empty: workers start where the coordinator is. */
+/* The CPUs that spawn_keep_cpus saw; empty: workers start where the coordinator is. */
 static cpu_set_t kept_cpus;
 
 /* The child's, in the order of their numbers from HANDSHAKE_FD_REGION on; -1: it has none. */
@@ -443,7 +443,7 @@ try_spawn(const char *program, int region_fd, int counters_fd, const struct hand
     return status;
 }
 
-/* What another start may find to be there: descriptors, processes, memory. */
+/* Lacks that may pass until the next start: descriptors, processes, memory. */
 static bool
 is_scarcity(int code)
 {

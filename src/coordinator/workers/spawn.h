@@ -41,7 +41,7 @@ void spawn_reserve_end(void);
 enum spawn_failure { SPAWN_WRONG, SPAWN_SCARCE };
 
 /*
- * What workers start and leave behind comes to us when they are dead, and is killed. Children that
+ * Processes that workers leave behind come to us when they are dead, and are killed. Children that
  * the process already has are none of those. To be called before a worker starts that may start
  * processes; from then on orphans of anything else below us come here, too, and are ended with
  * them.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one worker writes to stdout and stderr: read from its pipe on the loop thread, cut into
+ * The output of one worker on stdout and stderr: read from its pipe on the loop thread, cut into
  * lines, and put into the log, as much of it as a rate allows. What the modelet, an engine, an
  * assertion or a sanitizer says comes as the event `worker_said`; lines of the worker's own log
  * have a stamp and go through as they are.
