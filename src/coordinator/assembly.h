@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a configuration becomes, without a front: the file of counters and the pipelines that write
+ * A configuration at work, without a front: the file of counters and the pipelines that write
  * into it. A node puts gRPC before it, a bench its own load. All on the loop thread.
  */
 #pragma once

@@ -137,7 +137,7 @@ shrink(struct config *config, struct config_pipeline *pipeline, uint64_t room_by
              pipeline->name, was_bytes / MIB, pipeline->arena_bytes / MIB);
 }
 
-/* What those of default size may take, divided as they would have it. */
+/* The bytes for regions of default size, divided in proportion to their wishes. */
 static enum status
 shrink_defaults(struct config *config, uint64_t room_bytes, uint64_t defaults_bytes,
                 struct error *error)

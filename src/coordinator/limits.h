@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "coordinator/config/config.h"
 
-/* What the kernel lets this process's cgroup have of memory, by both versions of cgroups, the
+/* The memory that the kernel lets this process's cgroup have, by both versions of cgroups, the
  * smallest of it and those around it; 0: as much as there is. `root`: where /proc and /sys are, ""
  * but in tests. */
 uint64_t limits_memory_bytes(const char *root);

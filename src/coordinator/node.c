@@ -86,7 +86,7 @@ struct node {
 
 /* ---- configuration ---- */
 
-/* What the front listens on; returns how many. */
+/* The addresses that the front listens on; returns how many. */
 static uint32_t
 listens_on(const struct node_options *options, const struct config *config,
            const char *const **addresses)
@@ -109,7 +109,7 @@ check_management(const struct node_options *options, const struct config *config
     return management_place_find(config, counters, listen, count, &place, error);
 }
 
-/* What the file alone does not show: `--listen` may stand for its `listen`. */
+/* Checks beyond the file: `--listen` may stand for its `listen`. */
 static enum status
 check_places(const struct node_options *options, const struct config *config, struct error *error)
 {

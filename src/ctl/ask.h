@@ -31,7 +31,7 @@ void ask_close(struct ask *ask);
 int ask_failed(bool json, const struct error *error);
 int ask_tell(bool json, const struct control_answer *answer);
 
-/* What every such command has as an option. */
+/* The option of every such command. */
 #define ASK_COUNTERS_HELP                                                                          \
     "the node's counters file, beside which its socket is; default\n"                              \
     "/run/shoal/counters for root, else $XDG_RUNTIME_DIR/shoal/counters\n"                         \

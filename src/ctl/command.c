@@ -266,7 +266,7 @@ help(FILE *out)
           out);
 }
 
-/* What could not be written was not said: that must not look like success. */
+/* Output that could not be written must not look like success. */
 static int
 output_finish(int code)
 {

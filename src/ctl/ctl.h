@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 
-/* What scripts may build on. */
+/* Scripts may build on these. */
 enum ctl_exit {
     CTL_OK = 0,
     CTL_NEGATIVE = 1,    /* the node answered with an error, or is not as was asked */

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "ctl/json.h"
 
-/* What an element is; also which member of InferTensorContents takes it. */
+/* The kind of an element; also which member of InferTensorContents takes it. */
 enum element_kind {
     KIND_BOOL,
     KIND_INT,

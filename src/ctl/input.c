@@ -118,7 +118,7 @@ hex_digit(char digit)
     return digit >= 'A' && digit <= 'F' ? digit - 'A' + 10 : -1;
 }
 
-/* What an escape stands for; `*at` is at the backslash and is left at the escape's last letter. */
+/* The character of an escape; `*at` is at the backslash and is left at the escape's last letter. */
 static bool
 escape_read(const char **at, char *letter)
 {

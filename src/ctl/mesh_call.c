@@ -259,7 +259,7 @@ find_socket(struct mesh_settings *settings, struct error *error)
                                sizeof(settings->socket) - strlen(scheme), error);
 }
 
-/* Who is in no mesh has no such socket. */
+/* A node that is in no mesh has no such socket. */
 static enum status
 reach(const struct mesh_settings *settings, struct client *client, struct error *error)
 {

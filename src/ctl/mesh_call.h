@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What shoalctl mesh asks a node of a mesh over gRPC, as mmesh.ModelMesh: mesh_call.c has options
- * and the table of what can be asked, mesh_order.c the messages.
+ * The calls of shoalctl mesh to a node over gRPC, as mmesh.ModelMesh: mesh_call.c has options
+ * and the table of requests, mesh_order.c the messages.
  */
 #pragma once
 

@@ -129,7 +129,7 @@ note_gone(struct drain *drain, const struct mesh_row *row)
     mesh_rows_free(&copies);
 }
 
-/* Who was here at the last look, and is not now; both in order. */
+/* The models here at the last look that are not here now; both in order. */
 static void
 look_again(struct drain *drain)
 {
@@ -151,7 +151,7 @@ look_again(struct drain *drain)
     drain->here = now;
 }
 
-/* What was left at the end is not served here any more, wherever it is. */
+/* Models left at the end are not served here any more, wherever they are. */
 static void
 note_rest(struct drain *drain)
 {

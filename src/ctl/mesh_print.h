@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a mesh says of models and vmodels, for people and as JSON. The messages come from another
- * process: numbers that are no status are shown as numbers, texts are whatever they are.
+ * The status of models and vmodels, for people and as JSON. The messages come from another
+ * process: numbers that are no status are shown as numbers, texts are printed as they are.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the node on this machine tells of its mesh, fetched page by page: shm/control.h says what is
- * in a row.
+ * The view that the node on this machine has of its mesh, fetched page by page: shm/control.h says
+ * what is in a row.
  */
 #pragma once
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is printed of a mesh's rows (mesh_rows.h): a table for people, or an object a line. */
+/* Prints a mesh's rows (mesh_rows.h): a table for people, or an object a line. */
 #pragma once
 
 #include <stdio.h>

@@ -172,7 +172,7 @@ parameter_free(struct parameter *parameter)
 
 /* ---- the request ---- */
 
-/* What the message points to while it is packed. */
+/* The memory that the message points to while it is packed. */
 struct parts {
     input_message inputs[INPUTS_MAX];
     input_message *input_pointers[INPUTS_MAX];

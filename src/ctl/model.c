@@ -89,7 +89,7 @@ wants_nothing(void *context, const char *value, struct error *error)
     return error_set(error, STATUS_INVALID_ARGUMENT, "takes no argument, not \"%.64s\"", value);
 }
 
-/* What the file has; at most `room` - 1 bytes of text. */
+/* Reads the file: at most `room` - 1 bytes of text. */
 static enum status
 take_file(char *to, size_t room, const char *path, struct error *error)
 {
@@ -347,7 +347,7 @@ struct sums {
     uint64_t count, loaded, failed, bytes;
 };
 
-/* What is done with the rows of a list: printed as JSON, or put into a table. */
+/* The output of a list's rows: JSON, or a table. */
 struct rows {
     const struct settings *settings;
     int64_t now_ns;

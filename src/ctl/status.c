@@ -65,7 +65,7 @@ struct settings {
     bool json;
 };
 
-/* What one look has found. */
+/* The findings of one look. */
 struct model {
     const char *name; /* the settings', or the snapshot's */
     bool ready;

@@ -149,7 +149,7 @@ struct config_tls {
 /* Whether callers are asked for certificates; they may have none (`client_auth: optional`). */
 bool config_asks_for_certificates(const struct config_tls *tls);
 
-/* What a caller with a certificate may do with the mesh's models. */
+/* The rights of a caller with a certificate to the mesh's models. */
 struct config_allow {
     char *identity;
     uint32_t methods;     /* bit i: the i-th word of the key's choices; 0: all */
@@ -168,7 +168,7 @@ struct config_management {
     uint32_t allow_count; /* 0: all may do everything */
 };
 
-/* What keeps a mesh's records. */
+/* The kinds of store for a mesh's records. */
 enum config_store {
     CONFIG_STORE_MEMORY,
     CONFIG_STORE_FILE,

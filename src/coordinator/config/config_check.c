@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the table can't say: keys that exclude or need each other, names that must differ, and what
- * must exist outside the file (CPUs, modelets).
+ * Rules that the table cannot express: keys that exclude or need each other, names that must
+ * differ, and what must exist outside the file (CPUs, modelets).
  */
 #include <arpa/inet.h>
 #include <limits.h>
@@ -76,7 +76,7 @@ config_check_models(struct config_reader *reader, struct config_pipeline *pipeli
     }
 }
 
-/* What has no place beside `models`. */
+/* Refuses keys that have no place beside `models`. */
 static void
 check_beside_models(struct config_reader *reader, const struct config_pipeline *pipeline,
                     const struct config_given *given)

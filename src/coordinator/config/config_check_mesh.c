@@ -193,7 +193,7 @@ check_runtime(struct config_reader *reader, const struct config_given *given)
         check_shared(reader);
 }
 
-/* What a catalog would do by itself the mesh decides. */
+/* Refuses keys of catalogs for decisions that are the mesh's. */
 static void
 check_beside(struct config_reader *reader, const struct config_given *given)
 {

@@ -345,7 +345,7 @@ read_variable(struct config_reader *reader, const struct variable *variable, cha
 
 /* ---- the environment ---- */
 
-/* What is said of the value is said of the variable: nobody has written the key. */
+/* Errors about the value name the variable: nobody has written the key. */
 static void
 take(struct config_reader *reader, const struct variable *variable, const char *value)
 {
@@ -391,7 +391,7 @@ is_given(const struct config_reader *reader, const struct config_given *given,
                                                 : given->nodes[key] != NULL;
 }
 
-/* What that container does if nothing is said. */
+/* The default of that container. */
 static const char *
 fallback_of(const struct variable *variable)
 {

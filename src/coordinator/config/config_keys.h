@@ -55,7 +55,7 @@ enum config_type {
 };
 
 enum config_need { OPTIONAL, REQUIRED };
-/* What a number is stored as. */
+/* The type that a number is stored as. */
 enum config_field { FIELD_NONE, FIELD_U32, FIELD_U64, FIELD_I64 };
 
 struct config_key {

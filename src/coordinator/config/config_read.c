@@ -396,7 +396,7 @@ read_cpus(struct config_reader *reader, const struct config_key *key, const stru
     *cpus = found;
 }
 
-/* What a protobuf field can be numbered; those between are the format's own. */
+/* Numbers that a protobuf field can have; those between are the format's own. */
 enum { FIELD_NUMBER_MAX = (1 << 29) - 1, FIELD_RESERVED_MIN = 19000, FIELD_RESERVED_MAX = 19999 };
 
 static void

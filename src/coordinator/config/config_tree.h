@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the configuration's parser share: the report that mistakes go to, and the tree
- * that YAML is turned into before anybody looks for keys in it.
+ * The state that the files of the configuration's parser share: the report that mistakes go to, and
+ * the tree that YAML is turned into before anybody looks for keys in it.
  *
  * Memory: a file is at most a MiB and is read once at start, so a failed allocation here ends the
  * program (CHECK); nothing is to be served without a configuration.
@@ -80,7 +80,7 @@ const char *text_show(const char *value, char text[REPORT_VALUE_BYTES]);
 
 /* ---- reading and checking ---- */
 
-/* What a map of the file gives, by enum config_key_index. */
+/* The keys that a map of the file gives, by enum config_key_index. */
 struct config_given {
     const struct node *nodes[KEY_COUNT]; /* NULL: nothing */
     bool refused[KEY_COUNT];             /* it was wrong, and has been reported */
@@ -101,13 +101,13 @@ void config_read_value(struct config_reader *reader, const struct config_key *ke
 /* The map `mesh`, which turns the mesh on. */
 void config_read_mesh(struct config_reader *reader, const struct node *map);
 
-/* What the file leaves out is taken from the environment, if that asks for a mesh or the file has
+/* Takes keys that the file leaves out from the environment, if that asks for a mesh or the file has
  * one. `given`: at the top. */
 void config_read_environment(struct config_reader *reader, struct config_given *given);
 void config_print_environment(FILE *out, enum config_manual_form form);
 
 /*
- * What no single key shows, of the file, a pipeline or stage whose keys have been read. Values that
+ * Checks across keys, of the file, a pipeline or stage whose keys have been read. Values that
  * were refused are at their defaults then, names NULL.
  */
 void config_check_top(struct config_reader *reader, const struct config_given *given);

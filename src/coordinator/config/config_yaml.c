@@ -269,7 +269,7 @@ build_document(struct builder *builder)
     return tree;
 }
 
-/* What libyaml shall not even see: NULs end a text early, each %TAG is compared with all others. */
+/* Input kept from libyaml: NULs end a text early, each %TAG is compared with all others. */
 static bool
 bytes_refused(const char *text, size_t size, struct report *report)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who has asked over the control socket that the node drains, and waits to hear that it has. Loop
+ * Operators who have asked over the control socket for a drain, and wait to hear of its end. Loop
  * thread. Zero is empty.
  */
 #pragma once

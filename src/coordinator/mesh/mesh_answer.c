@@ -195,7 +195,7 @@ refuse_vmodel(const struct mesh_order *order, const struct driver_reply *reply, 
     UNREACHABLE();
 }
 
-/* Who asks for a vmodel of its own is not told of another's. */
+/* A caller who asks for its own vmodel is not told of another owner's. */
 static bool
 is_anothers(const struct mesh_order *order, const struct driver_reply *reply)
 {

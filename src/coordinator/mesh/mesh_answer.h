@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What mmesh.ModelMesh answers: the mesh's outcome of an order as a message, or as a status and the
- * words that clients of KServe ModelMesh know. Pure.
+ * The answers of mmesh.ModelMesh: the mesh's outcome of an order as a message, or as a status and
+ * the words that clients of KServe ModelMesh know. Pure.
  */
 #pragma once
 

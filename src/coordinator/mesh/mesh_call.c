@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who lets go of a call when. The driver has it from driver_call until it is over, which is said in
- * one of three ways (driver.h); call_over notes it once, whoever comes by. A try holds it
+ * The owners of a call. The driver has it from driver_call until it is over, which is said in
+ * one of three ways (driver.h); call_over notes it once, on whichever thread. A try holds it
  * until it is told (request_type), and whoever looks it up by its tag for as long as that takes.
  * The caller is answered once: `answered` says by whom.
  *

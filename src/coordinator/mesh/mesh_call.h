@@ -37,7 +37,7 @@ void mesh_calls_destroy(struct mesh_calls *calls);
  * NULL: there is none. */
 void mesh_calls_bind(struct mesh_calls *calls, struct driver *driver, struct external *external);
 
-/* What is known of a call when it begins. */
+/* A call as it begins. */
 struct mesh_call_start {
     struct rpc_call *call;
     const struct rpc_message *message;

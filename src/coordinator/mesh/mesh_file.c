@@ -15,7 +15,7 @@ is_text(const struct mesh_file *file)
     return file->given == NULL || config_is_json(file->given);
 }
 
-/* What there is now, of the same name. */
+/* The file that has the name now. */
 static struct mesh_file
 look(const char *given)
 {

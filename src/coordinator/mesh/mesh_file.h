@@ -17,7 +17,7 @@ enum { MESH_FILE_BYTES_MAX = 1 << 20 };
 
 struct mesh_file {
     const char *given; /* the configuration's; NULL: nothing */
-    /* What was read last; all zero: none was there. */
+    /* The file read last; all zero: none was there. */
     dev_t device;
     ino_t inode;
     off_t bytes;

@@ -35,7 +35,7 @@ bool mesh_flow_stop(struct mesh_flow *flow);
 /* Whether it is this one who ends the rpc_call; the flow does not touch it any more. */
 bool mesh_flow_claim(struct mesh_flow *flow);
 
-/* What rpc_any tells. A status other than OK is how the call is to be ended. */
+/* The events of rpc_any. If the status is not OK, end the call with it. */
 enum status mesh_flow_message(struct mesh_flow *flow, const struct rpc_message *message,
                               struct error *error) WARN_UNUSED;
 enum status mesh_flow_half_close(struct mesh_flow *flow, struct error *error) WARN_UNUSED;
@@ -49,6 +49,6 @@ struct mesh_flow_bytes {
 /* To who has claimed it: it counts no more. */
 struct mesh_flow_bytes mesh_flow_bytes(const struct mesh_flow *flow);
 
-/* What the request's type is told. */
+/* The events for the request's type. */
 void mesh_flow_part(struct mesh_flow *flow, const struct rpc_answer *part);
 void mesh_flow_room(struct mesh_flow *flow, uint64_t cost);

@@ -10,7 +10,7 @@
 
 enum { MESH_IDS_MAX = 64 };
 
-/* What a call names. */
+/* The models that a call names. */
 struct mesh_named {
     struct target_id id;   /* the first; `bytes` 0: none */
     enum driver_name name; /* of all of them */

@@ -21,7 +21,7 @@ struct mesh_loads {
     struct driver *driver;
 };
 
-/* What the driver waits for. */
+/* A load, unload or size that the driver waits for. */
 struct wait {
     struct mesh_loads *loads;
     struct driver_load *load;
@@ -135,7 +135,7 @@ on_unloaded(void *context, const struct error *error, const struct model_facts *
     end(context, &(struct driver_load_end){.end = MESH_LOAD_OK});
 }
 
-/* What cannot be said is taken for usual. */
+/* A size that cannot be predicted is the default. */
 static void
 on_predicted(void *context, const struct error *error, const struct model_facts *facts)
 {

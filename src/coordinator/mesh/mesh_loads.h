@@ -19,7 +19,7 @@ void mesh_loads_destroy(struct mesh_loads *loads);
 
 struct driver_runtime mesh_loads_for_driver(struct mesh_loads *loads);
 
-/* Who is told how loads went; before the first. */
+/* Sets the driver that is told of loads' results; before the first. */
 void mesh_loads_bind(struct mesh_loads *loads, struct driver *driver);
 
 /* Of all pipelines together, which are one runtime to the mesh: runtime_figures. */

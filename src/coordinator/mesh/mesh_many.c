@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who lets go of a call for several when. It is its own until all its parts have ended and it has
- * begun them all (`open` counts both); it holds its parts for as long, so that they can be
+ * The lifetime of a call for several models. It is its own until all its parts have ended and it
+ * has begun them all (`open` counts both); it holds its parts for as long, so that they can be
  * cancelled. A part ends once, whatever becomes of it, and does not touch this one afterwards.
  *
  * The first part that fails answers the caller, at once and wherever that happens, perhaps under
@@ -270,7 +270,7 @@ answer_bytes(const struct rpc_answer *answer)
     return bytes;
 }
 
-/* What one caller can have held here of answers that wait for others has a bound. */
+/* Bounds the answers of one caller that are held here until the others come. */
 static bool
 is_too_much(struct mesh_many *many, uint64_t bytes)
 {

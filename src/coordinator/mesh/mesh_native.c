@@ -52,7 +52,7 @@ struct native_try {
     size_t payload_bytes;
 };
 
-/* What this thread submits now, and that it was answered meanwhile: by this thread, and so in vain.
+/* The try that this thread submits now, and whether this thread answered it meanwhile, in vain.
  * If another thread has answered it, `tried` is gone. */
 struct submitting {
     const struct native_try *tried;
@@ -318,7 +318,7 @@ node_is_ready(void *context)
     return true;
 }
 
-/* Whatever name the caller has for it. */
+/* Under any name that the caller has for it. */
 static enum status
 describe(void *context, const char *name, struct oip_model_info *info, bool *ready,
          struct error *error)

@@ -33,7 +33,7 @@ struct native *native_create(const struct native_options *options);
 /* When every pipeline is gone. NULL is left alone. */
 void native_destroy(struct native *native);
 
-/* What the driver is to be given. */
+/* The runtime, for driver_options. */
 struct driver_runtime native_for_driver(struct native *native);
 
 /* Before the driver starts. */
@@ -48,7 +48,7 @@ struct native_refusal {
     uint32_t retry_ms;  /* 0: not said */
 };
 
-/* What only the node knows that a request came to first. */
+/* Facts about a request that only the node knows to which it came first. */
 struct native_origin {
     uint64_t caller;     /* share_hash; 0: by its metadata */
     struct trace *trace; /* NULL: none, or it was taken */

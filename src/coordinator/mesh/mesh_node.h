@@ -54,7 +54,7 @@ enum status mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queu
                            uint32_t queue_count, struct error *error) WARN_UNUSED;
 void mesh_node_start(struct mesh_node *node);
 
-/* What is to be told at `metrics`; NULL: nothing is. */
+/* The meters to show at `metrics`; NULL: none. */
 struct meters *mesh_node_meters(const struct mesh_node *node);
 
 /* Any thread: a call for a model was refused before the mesh or a pipeline had it. */
@@ -69,7 +69,7 @@ bool mesh_node_is_managed_at_front(const struct mesh_node *node);
 /* If a method that the front does not serve is of mmesh.ModelMesh: the text for its caller, and it
  * is counted; else NULL. Any thread. */
 const char *mesh_node_misplaced(struct mesh_node *node, const char *method);
-/* What the health of mmesh.ModelMesh is where it is served, but for the front's. */
+/* Sets the health of mmesh.ModelMesh where it is served, but for the front's. */
 void mesh_node_set_serving(struct mesh_node *node, bool serving);
 
 /* A pipeline has begun or ceased to serve. */
@@ -78,7 +78,7 @@ void mesh_node_update(struct mesh_node *node);
  * taken. True without a mesh. */
 bool mesh_node_is_ready(struct mesh_node *node);
 
-/* What an operator asks: the verbs CONTROL_MESH_…; until the end, also of a node that has stopped.
+/* Answers an operator: the verbs CONTROL_MESH_…; until the end, also of a node that has stopped.
  */
 void mesh_node_report(struct mesh_node *node, const struct control_request *request,
                       struct control_call *call);
@@ -104,7 +104,7 @@ void mesh_node_destroy(struct mesh_node *node);
  * have them. False without a mesh. Any thread. */
 bool mesh_node_takes_any(const struct mesh_node *node);
 
-/* What the data-plane configuration says of a method ("/package.Service/Method"); UNIMPLEMENTED. */
+/* Looks up a method in the data-plane configuration ("/package.Service/Method"); UNIMPLEMENTED. */
 enum status mesh_node_permits(const struct mesh_node *node, const char *method,
                               struct dataplane_rule *rule, struct error *error) WARN_UNUSED;
 

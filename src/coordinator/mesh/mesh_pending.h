@@ -45,9 +45,9 @@ void pending_destroy(struct pending *table);
 uint64_t pending_add(struct pending *table, struct pending_item *item);
 /* Takes it out: its tag means nothing any more. Once more is harmless. */
 void pending_remove(struct pending_item *item);
-/* Who is there, with one more reference; NULL: nobody. */
+/* The item, with one more reference; NULL: there is none. */
 struct pending_item *pending_hold(struct pending *table, uint64_t tag);
-/* Who is there, if anybody is, is told. */
+/* Tells the item, if there is one. */
 void pending_cancel(struct pending *table, uint64_t tag);
 
 void pending_ref(struct pending_item *item);

@@ -5,8 +5,9 @@
  * `loadNow` for those that are to be loaded; then their loads are waited for. So many at a time as
  * there are slots.
  *
- * What may pass (etcd is away, nobody has room) is tried again, at growing intervals, without end.
- * What will not (another model of that name, a load that failed) ends it, and `on_end` says why.
+ * Failures that may pass (etcd is away, no node has room) are tried again, at growing intervals,
+ * without end. Others (another model of that name, a load that failed) end it, and `on_end` says
+ * why.
  *
  * Loop thread.
  */

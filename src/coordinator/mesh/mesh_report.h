@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an operator is told of the mesh over the control socket: the verbs CONTROL_MESH_… of
+ * Reports of the mesh to an operator over the control socket: the verbs CONTROL_MESH_… of
  * shm/control.h, as this node sees it. Loop thread; the driver's lock is held for some hundred
  * names at a time, and an answer looks at no more than some thousand.
  */

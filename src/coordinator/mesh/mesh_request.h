@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a caller of mmesh.ModelMesh has said, copied and judged, as the mesh wants an order. Pure.
+ * Requests of mmesh.ModelMesh, copied and judged, as orders for the mesh. Pure.
  */
 #pragma once
 
