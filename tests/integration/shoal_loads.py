@@ -8,7 +8,7 @@ import time
 
 # shm/control.h: version, verb, limit, flags, from, pipeline, id, path, key; version, status, text.
 REQUEST, ANSWER = struct.Struct("<IIIIQ64s128s1024s4096s"), struct.Struct("<II512s")
-VERSION, LOAD, UNLOAD = 3, 2, 3
+VERSION, LOAD, UNLOAD = 4, 2, 3
 TIMEOUT_S = 60
 
 

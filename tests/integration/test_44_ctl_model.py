@@ -252,9 +252,9 @@ class TestVersions(Case):
         self.assertIn("use the shoalctl that came with it", text)
 
     def test_what_is_none(self):
-        whole = struct.pack("<IIIIQ64s128s1024s4096s", 3, 4, 0, 0, 0, b"", b"", b"", b"")
+        whole = struct.pack("<IIIIQ64s128s1024s4096s", 4, 4, 0, 0, 0, b"", b"", b"", b"")
         for message in (b"x", b"1234", whole[:-1], whole + b"\0", bytes(len(whole)),
-                        struct.pack("<I", 2) + whole[4:], struct.pack("<I", 4) + whole[4:],
+                        struct.pack("<I", 3) + whole[4:], struct.pack("<I", 5) + whole[4:],
                         whole[:4] + struct.pack("<I", 99) + whole[8:],
                         whole[:24] + b"n" * 64 + whole[88:], whole[:-4096] + b"k" * 4096):
             _, status, text, size = self.say(message)

@@ -211,7 +211,7 @@ class Calls(OneNode):
         name = self.registered()
         self.assertEqual(said(self.registrar.infer(name)), name)
         self.assertEqual(self.lessons(name), ["load"])
-        self.assertEqual(self.registrar.status(name).status, LOADED)
+        self.registrar.wait_status(name, LOADED)  # calls do not wait for the registry
 
     def test_ids(self):
         name = self.registered()

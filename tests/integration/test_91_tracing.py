@@ -569,12 +569,10 @@ class TestOverflow(TracingTest):
         more = 20
         self.start(node(pipeline("p", stage("libpuppet.so", params={"folder": "."}),
                                  slots=(TRACES_MAX + more) * 100 // 85 + 10, arena_mib=64),
-                        message_mib=1, traces="file:spans.jsonl"))
+                        message_mib=1, traces="file:spans.jsonl",
+                        streams_per_connection_max=TRACES_MAX + more))
         held = self.hold("a", traceparent(0))
-        # a connection has 1024 streams at most
-        clients = [self.enterContext(Client(self.shoald.target, [("grpc.use_local_subchannel_pool", 1)]))
-                   for _ in range(3)]
-        futures = [self.tell("echo x", traceparent(number), client=clients[number % 3])
+        futures = [self.tell("echo x", traceparent(number))
                    for number in range(1, TRACES_MAX + more)]
         stat = self.wait_node(lambda stat: stat["traces"] + stat["traces_dropped"] == TRACES_MAX + more,
                               "all to be there")
