@@ -35,9 +35,14 @@ class TestUnreachable(Rig, unittest.TestCase):
     def rows(self, name):
         return {row["id"]: row for row in self.list(name, "--json").json_lines}
 
+    def since(self, name, asked, field):
+        """Of a node's row in the list of the node that is asked; None: it has no row, as its key has gone."""
+        return self.rows(asked).get(name, {}).get(field)
+
     def connect(self):
         """A call at node-a that node-b serves."""
         registrar = self.nodes.at("node-a")
+        wait_until(lambda: "node-b" in self.rows("node-a"), "node-a to hear of node-b")
         registrar.register("m", kind="only-b")
         self.assertEqual(said(registrar.infer("m")), "m")
         self.assertEqual(self.rows("node-a")["node-b"]["unreachable_since_ms"], 0)
@@ -61,7 +66,7 @@ class TestUnreachable(Rig, unittest.TestCase):
         self.check_marked(before_ms)
         self.assertIn("node-b", self.etcd.keys("/tas-runtime/test/instances/"))
         self.nodes["node-b"].start().wait_ready()
-        wait_until(lambda: self.rows("node-a").get("node-b", {}).get("unreachable_since_ms") == 0, "it to be back")
+        wait_until(lambda: self.since("node-b", "node-a", "unreachable_since_ms") == 0, "it to be back")
 
     def test_it_hangs(self):
         self.connect()
@@ -72,7 +77,7 @@ class TestUnreachable(Rig, unittest.TestCase):
             self.check_marked(before_ms)
         finally:
             process.send_signal(signal.SIGCONT)
-        wait_until(lambda: self.rows("node-a").get("node-b", {}).get("unreachable_since_ms") == 0,
+        wait_until(lambda: self.since("node-b", "node-a", "unreachable_since_ms") == 0,
                    "it to answer again, without a call")
 
     def leaders(self, name):
@@ -89,14 +94,15 @@ class TestUnreachable(Rig, unittest.TestCase):
         before_ms = time.time() * 1000
         self.etcd.stop()
         for name in NAMES:
-            wait_until(lambda: self.rows(name)[name]["store_silent_since_ms"] >= before_ms - 1, f"{name} to notice")
+            wait_until(lambda: (self.since(name, name, "store_silent_since_ms") or 0) >= before_ms - 1,
+                       f"{name} to notice")
             self.assertRegex(self.list(name).out, rf"(?m)^{name}: no answer from etcd since 20\d\d-\d\d-\d\dT")
         for name in NAMES:
             self.nodes[name].wait_log("mesh_session_lost")
             wait_until(lambda: self.leaders(name) == ([], False), lambda: (name, self.leaders(name)))
         self.etcd.start()
         for name in NAMES:
-            wait_until(lambda: self.rows(name)[name]["store_silent_since_ms"] == 0, f"{name} to hear of it")
+            wait_until(lambda: self.since(name, name, "store_silent_since_ms") == 0, f"{name} to hear of it")
         for name in NAMES:
             def look():
                 ids, itself = self.leaders(name)
