@@ -259,12 +259,30 @@ nobody_has_a_session(void)
     return true;
 }
 
+/* A node that has not heard of a copy yet cannot find it once etcd is away. */
+static bool
+all_know_the_copies(void)
+{
+    for (uint32_t i = 0; i < NODES * MODELS; i++) {
+        char id[ID_MAX];
+        struct ordered ordered;
+        model_name(id, i / NODES);
+        if (order_wait(&nodes.at[i % NODES], &ordered,
+                       (struct mesh_order){.kind = MESH_MODEL_STATUS, .model = id}) !=
+                MESH_OUTCOME_OK ||
+            ordered.state != MESH_MODEL_LOADED)
+            return false;
+    }
+    return true;
+}
+
 static void
 etcd_stops_and_comes_back(void **state)
 {
     (void)state;
     three_join();
     all_answer();
+    NODES_WAIT(all_know_the_copies());
     member_kill(&cluster, 0);
     NODES_WAIT(nobody_has_a_session());
     for (int i = 0; i < 5; i++)
