@@ -313,18 +313,18 @@ read_whole(const char *path)
     return got >= 0 ? text : NULL;
 }
 
-/* The README's section is the manual. SHOAL_UPDATE=1 writes it instead of comparing. */
+/* docs/configuration.md is the manual. SHOAL_UPDATE=1 writes it instead of comparing. */
 static void
-test_readme(void **state)
+test_manual_page(void **state)
 {
     (void)state;
     static const char begin[] = "<!-- config-keys -->\n";
     static const char end[] = "<!-- /config-keys -->";
     char path[1024];
     char program[512] = "";
-    snprintf(path, sizeof(path), "%s/README.md", getenv("SHOAL_SOURCE_DIR"));
-    char *readme = read_whole(path);
-    char *from = readme != NULL ? strstr(readme, begin) : NULL;
+    snprintf(path, sizeof(path), "%s/docs/configuration.md", getenv("SHOAL_SOURCE_DIR"));
+    char *page = read_whole(path);
+    char *from = page != NULL ? strstr(page, begin) : NULL;
     char *to = from != NULL ? strstr(from, end) : NULL;
     if (to == NULL)
         fail_msg("%s has no place for the keys: \"%s\" and \"%s\" around it", path, begin, end);
@@ -335,16 +335,16 @@ test_readme(void **state)
     if (!current && getenv("SHOAL_UPDATE") != NULL) {
         FILE *file = fopen(path, "w");
         assert_non_null(file);
-        fprintf(file, "%.*s%s%s", (int)(from - readme), readme, markdown, to);
+        fprintf(file, "%.*s%s%s", (int)(from - page), page, markdown, to);
         assert_int_equal(fclose(file), 0);
     } else if (!current) {
         assert_true(readlink("/proc/self/exe", program, sizeof(program) - 1) > 0);
-        fail_msg("README.md does not hold the keys as they are. Run: SHOAL_UPDATE=1 "
+        fail_msg("docs/configuration.md does not hold the keys as they are. Run: SHOAL_UPDATE=1 "
                  "SHOAL_SOURCE_DIR=%s %s",
                  getenv("SHOAL_SOURCE_DIR"), program);
     }
     free(markdown);
-    free(readme);
+    free(page);
 }
 
 static bool
@@ -416,7 +416,7 @@ main(void)
         cmocka_unit_test(test_cpus),        cmocka_unit_test(test_modelets),
         cmocka_unit_test(test_models_root), cmocka_unit_test(test_examples),
         cmocka_unit_test(test_files),       cmocka_unit_test(test_manual),
-        cmocka_unit_test(test_readme),      cmocka_unit_test(test_security_page),
+        cmocka_unit_test(test_manual_page), cmocka_unit_test(test_security_page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

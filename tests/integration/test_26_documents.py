@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples in README.md and docs/calling.md do what the documents say.
+
+The console blocks between the markers are run as they stand, command by command in one shell; only the
+port is another. What each command prints must be what is written below it. The README's modelet is
+compiled without a warning and answers.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import shoal_fixture
+from shoal_ctl import shoalctl
+from shoal_fixture import EXAMPLES, SOURCE, WAIT_SECONDS, Shoald
+from shoal_rest import ANY_PORT, port_of
+
+
+def marked(document, marker):
+    text = (SOURCE / document).read_text()
+    found, = re.findall(f"<!-- {marker} -->\n(.*?)<!-- /{marker} -->", text, re.DOTALL)
+    return found
+
+
+def block(text, language):
+    found, = re.findall(f"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return found
+
+
+def commands(console):
+    """(command, what it prints), in their order."""
+    for text in re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]:
+        lines = text.splitlines()
+        count = 1  # of the command's: those that go on are indented
+        while count < len(lines) and lines[count].startswith("    "):
+            count += 1
+        yield "\n".join(lines[:count]), "\n".join(lines[count:])
+
+
+class TestDocuments(unittest.TestCase):
+    maxDiff = None
+
+    def check_console(self, console, port, minimum):
+        wanted = list(commands(console))
+        self.assertGreaterEqual(len(wanted), minimum)
+        script = "".join(f"{command}\nprintf '\\036'\n" for command, _ in wanted)
+        script = script.replace("localhost:8008", f"127.0.0.1:{port}")
+        done = subprocess.run(["bash", "-eu", "-c", script], capture_output=True, text=True,
+                              timeout=WAIT_SECONDS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for (command, output), printed in zip(wanted, done.stdout.split("\036")):
+            self.assertEqual(printed.rstrip("\n"), output.rstrip("\n"), command)
+
+    def test_rest(self):
+        config = (EXAMPLES / "scale-shift" / "scale-shift.yaml").read_text()
+        with Shoald(f'http: "{ANY_PORT}"\n{config}') as shoald:
+            console = block(marked("docs/calling.md", "rest-examples"), "console")
+            self.check_console(console, port_of(shoald), 5)
+
+    def test_serve(self):
+        text = marked("README.md", "serve-example")
+        with tempfile.TemporaryDirectory(prefix="shoal-readme.") as folder:
+            model = pathlib.Path(folder) / "models" / "digits"
+            model.mkdir(parents=True)
+            shutil.copy(EXAMPLES / "digits" / "digits.ubj", model)
+            config = block(text, "yaml").replace('"127.0.0.1:8008"', f'"{ANY_PORT}"')
+            config = config.replace("root: models", f"root: {model.parent}")
+            with Shoald(config) as shoald:
+                port = port_of(shoald)
+                self.check_console(block(text, "console"), port, 3)
+                program = block(text, "python").replace("localhost:8008", f"127.0.0.1:{port}")
+                done = subprocess.run([sys.executable, "-c", program], capture_output=True,
+                                      text=True, timeout=WAIT_SECONDS)
+                self.assertEqual(done.stdout, program.rsplit("# ", 1)[1], done.stderr)
+
+    def test_modelet(self):
+        with tempfile.TemporaryDirectory(prefix="shoal-readme.") as folder:
+            source = pathlib.Path(folder) / "twice.c"
+            source.write_text(block((SOURCE / "README.md").read_text(), "c"))
+            subprocess.run([os.environ.get("CC", "cc"), "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC",
+                            "-I", SOURCE / "include", source, "-o", f"{folder}/libtwice.so"],
+                           check=True, timeout=WAIT_SECONDS)
+            config = ("pipelines:\n  - name: twice\n    stages:\n"
+                      f"      - {{ name: twice, modelet: {folder}/libtwice.so }}\n")
+            with Shoald(config) as shoald:
+                done = shoalctl("infer", "twice", "--input", "x=FP32[3]:1,2,3", "--json",
+                                "--target", shoald.target)
+                self.assertEqual(done.json["outputs"][0]["data"], [2, 4, 6])
+
+
+if __name__ == "__main__":
+    shoal_fixture.main()
