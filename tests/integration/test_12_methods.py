@@ -62,6 +62,7 @@ class TestMethods(unittest.TestCase):
                      method="/Pair/Do", slots=8),
             letters("mute", params={"describe": "nothing"}, slots=8),
             letters("narrow", slots=2),
+            letters("brief", slots=8, default_timeout_ms=500),
             *(pipeline(name, stage("libecho.so"), method=f"/cold.Service/{name}", slots=8)
               for name in COLD),
             pipeline("echo", stage("libecho.so"), slots=8),
@@ -155,6 +156,15 @@ class TestMethods(unittest.TestCase):
             return self.cue("late.gave_up").exists()
         wait_until(gave_up, lambda: f"a call to run; the log:\n{self.shoald.stderr}")
         self.shoald.wait_all_returned("plain")
+
+    def test_default_timeout(self):
+        """A modelet that gives up at the deadline answers before a caller that has no timer."""
+        def gave_up():
+            future = self.caller.start("/test.Letters/brief", b"linger brief", timeout=None)
+            self.check_refused(future, "DEADLINE_EXCEEDED")
+            return self.cue("brief.gave_up").exists()
+        wait_until(gave_up, lambda: f"a call to run; the log:\n{self.shoald.stderr}")
+        self.shoald.wait_all_returned("brief")
 
     def test_cancel(self):
         before = self.shoald.pipeline_stat("plain")["cancelled"]

@@ -266,13 +266,6 @@ write_answer(struct rest_call *call, struct oip_json_answer *answer, struct erro
     return oip_json_write(call->json, &response, answer, error);
 }
 
-/* A modelet that looks at the time may have given up before our timer went off. */
-static bool
-is_late(const struct rest_call *call)
-{
-    return call->status == STATUS_CANCELLED && clock_now_ns() >= call->deadline_ns;
-}
-
 static void
 deliver(void *context)
 {
@@ -285,8 +278,6 @@ deliver(void *context)
         http_request_set_user(call->request, NULL); /* there is nothing to cancel any more */
     if (call->gone || call->request == NULL)
         send_failure(call, STATUS_CANCELLED, "the client has gone");
-    else if (is_late(call))
-        send_failure(call, STATUS_DEADLINE_EXCEEDED, late_text);
     else if (call->status != STATUS_OK)
         send_failure(call, call->status, call->copied.failed ? "" : call->copied.data);
     else if (write_answer(call, &answer, &error) != STATUS_OK)

@@ -265,6 +265,9 @@ gather_error(struct lane *lane)
         note_finished(lane, failed_place);
     if (request->trace != NULL && failed_place < STAGES_MAX)
         request->trace->failed_stage = (int)failed_place;
+    /* A modelet that gives up at the deadline may be faster than the caller's own timer. */
+    if (failure.status == STATUS_CANCELLED && request->deadline_ns <= clock_now_ns())
+        error_set(&failure, STATUS_DEADLINE_EXCEEDED, "the deadline has passed");
     answer_failure(request, failure.status, failure.text);
     return true;
 }
