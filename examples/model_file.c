@@ -94,11 +94,13 @@ struct found {
     int by_name; /* "model" and an ending: of these `name` is one, if there is one */
 };
 
+/* A hidden file, a folder and the model's key are none, whatever they end in. */
 static void
-look_at(struct found *found, const char *name, const char *const *endings)
+look_at(struct found *found, const struct dirent *entry, const char *const *endings)
 {
+    const char *name = entry->d_name;
     size_t length = stem(name, endings);
-    if (length == 0 || name[0] == '.')
+    if (length == 0 || name[0] == '.' || entry->d_type == DT_DIR || strcmp(name, "key.json") == 0)
         return;
     int by_name = length == 5 && strncmp(name, "model", 5) == 0;
     if (by_name || found->by_name == 0)
@@ -116,7 +118,7 @@ folder_search(const char *path, const char *const *endings, struct found *found,
         return refuse_number(error, path, errno);
     const struct dirent *entry;
     while ((entry = readdir(folder)) != NULL)
-        look_at(found, entry->d_name, endings);
+        look_at(found, entry, endings);
     closedir(folder);
     char what[80];
     if (found->by_name == 1 || (found->by_name == 0 && found->by_ending == 1))

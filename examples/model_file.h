@@ -4,7 +4,8 @@
  * workers that map the same file share one copy of its pages, and what is not touched costs
  * nothing. Whatever the path names, opening does not wait: a FIFO or a device is refused. Of a
  * folder, the one file in it is taken that can be meant: called "model" with one of the modelet's
- * endings, or else the only one with such an ending.
+ * endings, or else the only one with such an ending. `key.json`, hidden files, folders and files
+ * with other endings may lie beside it.
  *
  * A file of a model that is loaded is mapped by the host, where it can: then the digest that the
  * model's key states has been checked, and the host unmaps it. The mapping outlives the file's
