@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mesh/edge/external_circuit.h"
 
-#include "base/check.h"
+#include <string.h>
 
-/* FNV-1a. A collision takes two models for one, so the circuit opens later. */
+#include "base/hash.h"
+
+/* A collision takes two models for one, so the circuit opens later. */
 uint64_t
 external_circuit_model(const char *id)
 {
-    uint64_t sum = 14695981039346656037u;
-    for (const unsigned char *at = (const unsigned char *)id; *at != '\0'; at++)
-        sum = (sum ^ *at) * 1099511628211u;
-    return sum;
+    return hash_fnv1a(HASH_FNV1A_SEED, id, strlen(id));
 }
 
 static void

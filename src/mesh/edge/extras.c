@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 
 enum { SLOTS_FIRST = 16 };
 
@@ -31,13 +32,12 @@ extras_fini(struct extras *extras)
     *extras = (struct extras){.seed = extras->seed};
 }
 
-/* FNV-1a from a seed that nobody outside knows. */
+/* From a seed that nobody outside knows. */
 static uint64_t
 hash_of(const struct extras *extras, enum store_table table, const char *id)
 {
-    uint64_t hash = extras->seed ^ UINT64_C(0xcbf29ce484222325) ^ (uint64_t)table;
-    for (const char *at = id; *at != '\0'; at++)
-        hash = (hash ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
+    uint64_t seed = extras->seed ^ HASH_FNV1A_SEED ^ (uint64_t)table;
+    uint64_t hash = hash_fnv1a(seed, id, strlen(id));
     return hash ^ hash >> 29;
 }
 
