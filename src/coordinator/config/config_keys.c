@@ -87,7 +87,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "binary data; all others have `http_write_timeout_ms`. 0: never."},
 [KEY_DRAIN_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "drain_timeout_ms", 0, HOUR_MS,
     "ms", "30000", NULL, FIELD_I64, NS_PER_MS, TOP(drain_timeout_ns),
-    "How long SIGTERM lets requests in flight finish before the workers are stopped."},
+    "Time that SIGTERM lets requests in flight finish before the workers are stopped."},
 [KEY_KEEPALIVE_TIME_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "keepalive_time_ms", 0,
     24 * HOUR_MS, "ms", "60000", NULL, FIELD_I64, NS_PER_MS, TOP(keepalive_time_ns),
     "A client that has been silent for so long is pinged. 0: never."},
@@ -136,19 +136,19 @@ const struct config_key config_keys[KEY_COUNT] = {
     "else `shoal/counters` in `$XDG_RUNTIME_DIR`, or `/tmp/shoal-<uid>/counters`."},
 [KEY_LOG_LEVEL] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "log_level", 0, 0, NULL,
     "info", "error|warn|info|debug", FIELD_NONE, 0, TOP(log_level),
-    "What is logged on stderr: this and what is graver."},
+    "Least severity of what is logged on stderr."},
 [KEY_EVENT_LOG_LINES] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "event_log_lines", 0, MIB, NULL,
     "100", NULL, FIELD_U32, 1, TOP(event_log_lines),
-    "How many lines in ten seconds an event may log that callers, local clients, other nodes or "
+    "Lines in ten seconds that an event may log which callers, local clients, other nodes or "
     "runtimes can cause as often as they like. More are left out, and one line tells how many. "
     "0: no limit."},
 [KEY_WORKER_LOG_KIB_PER_S] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "worker_log_kib_per_s", 0, MIB,
     "KiB", "64", NULL, FIELD_U64, 1024, TOP(worker_log_bytes_per_s),
-    "What each worker may add to the log in a second by writing to stdout and stderr, on average; "
+    "Output of each worker to stdout and stderr that the log takes in a second, on average; "
     "four seconds' worth at once. Lines beyond it are dropped and counted. 0: no limit."},
 [KEY_SANDBOX] = {WHERE_TOP, CONFIG_CHOICE, OPTIONAL, "sandbox", 0, 0, NULL,
     "best_effort", "best_effort|required", FIELD_NONE, 0, TOP(sandbox),
-    "What a worker does if this kernel lacks a part of the sandbox that its stage is to have: "
+    "Reaction of a worker to a kernel that lacks a part of the sandbox that its stage is to have: "
     "`best_effort` logs it, shows it in `shoalctl status` and goes on, `required` does not start."},
 [KEY_CALLER_METADATA] = {WHERE_TOP, CONFIG_NAME, OPTIONAL, "caller_metadata", 1,
     CONFIG_NAME_BYTES_MAX, NULL,
@@ -163,9 +163,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     "out: all that come with one certificate are one caller."},
 [KEY_TRACES] = {WHERE_TOP, CONFIG_TEXT, OPTIONAL, "traces", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(traces),
-    "Where spans of traced requests go, as OTLP/JSON: `file:/var/log/shoal/spans.jsonl`, a line "
-    "for each export; or a collector's URL, `http://127.0.0.1:4318/v1/traces`. Traced is a request "
-    "that comes with a W3C `traceparent` whose flag says so. Left out: nothing is traced."},
+    "Target of the spans of traced requests, as OTLP/JSON: `file:/var/log/shoal/spans.jsonl`, a "
+    "line for each export; or a collector's URL, `http://127.0.0.1:4318/v1/traces`. Traced is a "
+    "request that comes with a W3C `traceparent` whose flag says so. Left out: nothing is traced."},
 [KEY_TRACE_SAMPLE] = {WHERE_TOP, CONFIG_DECIMAL, OPTIONAL, "trace_sample", 0, 1, NULL,
     "0", NULL, FIELD_U64, INT64_C(1) << 32, TOP(trace_sample),
     "Share of the requests without a `traceparent` that are traced too. Only with `traces`."},
@@ -182,7 +182,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "environment asks for one."},
 [KEY_PIPELINES] = {WHERE_TOP, CONFIG_PIPELINES, OPTIONAL, "pipelines", 1, CONFIG_PIPELINES_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, TOP(pipelines),
-    "What is served. Needed, unless `mesh` has a `runtime`."},
+    "The pipelines that the node serves. Needed, unless `mesh` has a `runtime`."},
 
 [KEY_ADDRESS] = {WHERE_ADDRESS, CONFIG_ADDRESS, REQUIRED, "address", 0, 0, NULL,
     NULL, NULL, FIELD_NONE, 0, 0,
@@ -219,7 +219,7 @@ const struct config_key config_keys[KEY_COUNT] = {
 
 [KEY_MESH_STORE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "store", 1, PATH_BYTES_MAX, NULL,
     "memory", NULL, FIELD_NONE, 0, TOP(mesh.store),
-    "Where registered models are kept. `memory`: they are gone with the process. `file:PATH`: they "
+    "Store of the registered models. `memory`: they are gone with the process. `file:PATH`: they "
     "survive it. Both are for a mesh of one node. `etcd:http://a:2379,http://b:2379`, with "
     "`;rootPrefix=/x` behind it if keys are to begin so, or `etcd:PATH.json`, a file with "
     "`endpoints`, `userid`, `password`, `root_prefix`, `certificate_file` …: shared by all nodes."},
@@ -231,7 +231,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "pipelines load all."},
 [KEY_MESH_CALLS] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "runtime_calls", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime_calls),
-    "Where that process is called for the models, likewise. Left out: as `runtime` says."},
+    "Address at which that process serves the models, likewise. Left out: that of `runtime`."},
 [KEY_MESH_RUNTIME_TYPES] = {WHERE_MESH, CONFIG_LABELS, OPTIONAL, "runtime_types", 1,
     CONFIG_LABELS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.runtime_types),
@@ -271,7 +271,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "`listen`."},
 [KEY_MESH_LABELS] = {WHERE_MESH, CONFIG_LABELS, OPTIONAL, "labels", 1, CONFIG_LABELS_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.labels),
-    "What this node offers, for `type_constraints`."},
+    "Labels that this node offers, for `type_constraints`."},
 [KEY_MESH_TYPES] = {WHERE_MESH, CONFIG_JSON, OPTIONAL, "type_constraints", 1, 65536, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.type_constraints),
     "File, relative to this one, that says which labels models of a type need or prefer, or the "
@@ -311,18 +311,18 @@ const struct config_key config_keys[KEY_COUNT] = {
     "ready all the same."},
 [KEY_MESH_FAIL_FAST] = {WHERE_MESH, CONFIG_CHOICE, OPTIONAL, "fail_fast", 0, 0, NULL,
     "no", "yes|no", FIELD_NONE, 0, TOP(mesh.fail_fast),
-    "What a node does whose etcd cannot be reached within 10 s of its start. `yes`: it ends, with "
-    "exit code 2. `no`: it is not ready, and goes on trying."},
+    "A node that cannot reach its etcd within 10 s of its start: `yes` ends it, with exit code 2; "
+    "`no` keeps it trying, not ready."},
 [KEY_MESH_NAMES] = {WHERE_MESH, CONFIG_CHOICE, OPTIONAL, "names", 0, 0, NULL,
     "models", "models|vmodels", FIELD_NONE, 0, TOP(mesh.names),
-    "What the name in a request is, if its metadata name neither a model (`mm-model-id`) nor a "
+    "Meaning of the name in a request whose metadata name neither a model (`mm-model-id`) nor a "
     "vmodel (`mm-vmodel-id`)."},
 [KEY_MESH_OWNER] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "vmodel_owner", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.vmodel_owner),
     "Owner of vmodels in calls of `mmesh.ModelMesh` that name none."},
 [KEY_MESH_LOCATION] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "location", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.location),
-    "Where the node runs, for people who read its record."},
+    "Place at which the node runs, for people who read its record."},
 [KEY_MESH_ZONE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "zone", 1, 255, NULL,
     NULL, NULL, FIELD_NONE, 0, TOP(mesh.zone),
     "Its failure domain, likewise."},
@@ -393,9 +393,9 @@ const struct config_key config_keys[KEY_COUNT] = {
     "name, in the Open Inference Protocol."},
 [KEY_ID_PATH] = {WHERE_PIPELINE, CONFIG_FIELD_NUMBERS, OPTIONAL, "id_path", 1, CONFIG_ID_PATH_MAX,
     NULL, NULL, NULL, FIELD_NONE, 0, PIPELINE(id_path),
-    "Where the method's requests name the model: the field numbers that lead to a string field, "
-    "from the outermost message in. Metadata `mm-model-id` comes first. Only with `method` and "
-    "`models`."},
+    "Place of the model's name in the method's requests: numbers of the fields that lead to a "
+    "string, from the outermost message in. Metadata `mm-model-id` comes first. Only with "
+    "`method` and `models`."},
 [KEY_SLOTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "slots", 1, SLOTS_MAX, "requests",
     "1024", NULL, FIELD_U32, 1, PIPELINE(slot_count),
     "Requests in flight at most; more get RESOURCE_EXHAUSTED at once. From 64 on a tenth is kept "
@@ -413,7 +413,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "deadline is later or it has none. 0: only deadlines count."},
 [KEY_QUEUE_WAIT_MS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "queue_wait_ms", 0,
     24 * HOUR_MS, "ms", "0", NULL, FIELD_I64, NS_PER_MS, PIPELINE(queue_wait_ns),
-    "How long a call waits, at most, that finds no slot, no memory for its tensors, or its "
+    "Time that a call waits, at most, which finds no slot, no memory for its tensors, or its "
     "caller's share used up; not beyond its deadline. Then it gets RESOURCE_EXHAUSTED. Calls wait "
     "in the order of arrival. 0: they are refused at once."},
 [KEY_QUEUE_WAIT_MAX] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "queue_wait_max", 1, 65535,
@@ -424,7 +424,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Memory of the messages of calls that wait, at most: each counts 8 KiB more than it has."},
 [KEY_SPIN_US] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "spin_us", 0, 1000, "µs",
     "200", NULL, FIELD_I64, NS_PER_US, PIPELINE(spin_ns),
-    "How long workers look for work before they sleep, at most. 0: not at all."},
+    "Time that workers look for work before they sleep, at most. 0: none."},
 [KEY_LOCAL_CLIENTS] = {WHERE_PIPELINE, CONFIG_INTEGER, OPTIONAL, "local_clients", 0, GUESTS_MAX,
     "clients", "0", NULL, FIELD_U32, 1, PIPELINE(local_clients),
     "Programs on this host that may be connected through shared memory (`shoal/client.h`), by root "
@@ -440,7 +440,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "Models come and go while the pipeline serves, and calls name the model. Not together with "
     "`local_clients`."},
 [KEY_STAGES] = {WHERE_PIPELINE, CONFIG_STAGES, REQUIRED, "stages", 1, STAGES_MAX, NULL,
-    NULL, NULL, FIELD_NONE, 0, PIPELINE(stages), "What a request passes through, in this order."},
+    NULL, NULL, FIELD_NONE, 0, PIPELINE(stages), "The stages that a request passes, in order."},
 
 [KEY_MODELS_ROOT] = {WHERE_MODELS, CONFIG_TEXT, REQUIRED, "root", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(models.root),
@@ -458,19 +458,19 @@ const struct config_key config_keys[KEY_COUNT] = {
     "A load that takes longer fails, and the workers that still load are replaced."},
 [KEY_MODELS_DEFAULT] = {WHERE_MODELS, CONFIG_INTEGER, OPTIONAL, "default_size_mib", 1, 16 * MIB,
     "MiB", "16", NULL, FIELD_U64, MIB, PIPELINE(models.default_bytes),
-    "What a model is taken to need before anything is known of it. Not given: at most half of "
-    "`memory_mib`; with a mesh nine tenths of it are the most."},
+    "Memory that a model is taken to need before anything is known of it. Not given: at most half "
+    "of `memory_mib`; with a mesh nine tenths of it are the most."},
 [KEY_MODELS_TYPES] = {WHERE_MODELS, CONFIG_NAMES, OPTIONAL, "types", 1, CONFIG_TYPES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, PIPELINE(models.types),
     "Types of models that it takes, by the key's `model_type.name`, where several pipelines have "
-    "`models`, or `mesh` has a `runtime`. No two may name the same."},
+    "`models`, on one `root` or several, or `mesh` has a `runtime`. No two may name the same."},
 [KEY_MODELS_WATCH] = {WHERE_MODELS, CONFIG_CHOICE, OPTIONAL, "watch", 0, 0, NULL,
     "yes", "yes|no", FIELD_NONE, 0, PIPELINE(models.watch),
     "Whether each sub-directory of `root` is a model of that name, loaded when it is asked for."},
 
 [KEY_STAGE_NAME] = {WHERE_STAGE, CONFIG_NAME, REQUIRED, "name", 1, CONFIG_NAME_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(name),
-    "What the stage is called in counters and logs; no other stage of the pipeline may have it."},
+    "Name of the stage in counters and logs; no other stage of the pipeline may have it."},
 [KEY_MODELET] = {WHERE_STAGE, CONFIG_TEXT, REQUIRED, "modelet", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(modelet),
     "The plug-in: a path, relative to this file; or a bare file name, searched in this file's "
@@ -487,8 +487,8 @@ const struct config_key config_keys[KEY_COUNT] = {
     "time."},
 [KEY_BATCH_WAIT_MS] = {WHERE_STAGE, CONFIG_DECIMAL, OPTIONAL, "batch_wait_ms", 0, 60000, "ms",
     "2", NULL, FIELD_I64, NS_PER_MS, STAGE(batch_wait_ns),
-    "How long the oldest request of a batch waits at this stage for others, at most; fractions are "
-    "allowed. 0: what is there goes, which is the default of `batch_wait: fixed`. Only with "
+    "Time that the oldest request of a batch waits at this stage for others, at most; fractions "
+    "are allowed. 0: what is there goes, which is the default of `batch_wait: fixed`. Only with "
     "`batch_size`."},
 [KEY_BATCH_WAIT] = {WHERE_STAGE, CONFIG_CHOICE, OPTIONAL, "batch_wait", 0, 0, NULL,
     "adaptive", "fixed|adaptive", FIELD_NONE, 0, STAGE(batch_wait),
@@ -509,16 +509,16 @@ const struct config_key config_keys[KEY_COUNT] = {
     "0: never."},
 [KEY_QUARANTINE_MS] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "quarantine_ms", 1, 24 * HOUR_MS,
     "ms", "60000", NULL, FIELD_I64, NS_PER_MS, STAGE(quarantine_ns),
-    "How long a quarantine lasts until a single worker is tried."},
+    "Length of a quarantine, after which a single worker is tried."},
 [KEY_HALVINGS_MAX] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "halvings_max", 0, 16, NULL,
     "12", NULL, FIELD_U32, 1, STAGE(halvings_max),
-    "How often a batch that failed as a whole is cut in two to find the culprit. 0: never."},
+    "Times that a batch that failed as a whole is cut in two to find the culprit. 0: never."},
 [KEY_ATTEMPTS_MAX] = {WHERE_STAGE, CONFIG_INTEGER, OPTIONAL, "attempts_max", 1, 8, NULL,
     "2", NULL, FIELD_U32, 1, STAGE(attempts_max),
-    "How often a request is run when workers die of it; 1: it is not run again."},
+    "Runs of a request that workers die of, at most; 1: it is not run again."},
 [KEY_SANDBOX_ALLOW] = {WHERE_STAGE, CONFIG_CHOICES, OPTIONAL, "sandbox_allow", 0,
     SANDBOX_ALLOW_COUNT, NULL, NULL, SANDBOX_ALLOW_NAMES, FIELD_U32, 1, STAGE(sandbox_allow),
-    "What this stage's workers may do that the sandbox forbids. A modelet may read its own "
+    "Rights of this stage's workers beyond those of the sandbox. A modelet may read its own "
     "folder, this file's, its model and the system's libraries while it starts, and nothing more. "
     "`reading`: open these also while it serves. `files`: read, write and make whatever file the "
     "user may. `network`: sockets. `processes`: start and signal other processes; brings "
@@ -539,7 +539,7 @@ const struct config_key config_keys[KEY_COUNT] = {
 [KEY_MODEL_PATH] = {WHERE_MODEL, CONFIG_TEXT, OPTIONAL, "path", 1, PATH_BYTES_MAX, NULL,
     NULL, NULL, FIELD_NONE, 0, STAGE(model_path), "Its file, relative to this file."},
 [KEY_MODEL_KEY] = {WHERE_MODEL, CONFIG_TEXT, OPTIONAL, "key", 1, PATH_BYTES_MAX, NULL,
-    NULL, NULL, FIELD_NONE, 0, STAGE(model_key), "What else the modelet is to be told of it."},
+    NULL, NULL, FIELD_NONE, 0, STAGE(model_key), "Text about the model that the modelet gets."},
     /* clang-format on */
 };
 
