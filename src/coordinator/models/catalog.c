@@ -171,9 +171,11 @@ model_enter_phase(struct model *model, enum model_phase phase)
 static void
 forget(struct model *model)
 {
+    replacement_end(model);
     model_fail_waiting(model, NULL, STATUS_NOT_FOUND, "the model was unloaded");
-    log_info_limited("model_forgotten pipeline=%s model=\"%s\"", model->catalog->pipeline->name,
-                     model->id);
+    if (!model->hidden)
+        log_info_limited("model_forgotten pipeline=%s model=\"%s\"", model->catalog->pipeline->name,
+                         model->id);
     struct registry *registry = model->registry;
     registry_lock(registry);
     if (model->place.queued)
@@ -207,6 +209,7 @@ settle(struct model *model)
         model->next = (struct model_source){0};
         model->retry_ns = model->retry_wait_ns = 0;
         registry_lock(registry);
+        model_set_info(model, NULL); /* requests of another shape may fit it */
         if (model->place.state == MODEL_IS_FAILED)
             model->place.state = MODEL_IS_KNOWN;
         registry_unlock(registry);
@@ -282,6 +285,7 @@ clear(struct model *model)
 void
 model_begin_leaving(struct model *model)
 {
+    replacement_end(model);
     model_free_said(model);
     model_take_from_begun(model);
     if (model->prediction != NULL)
@@ -337,6 +341,8 @@ catalog_fail(struct model *model, enum status status, const char *text)
         last = &(*last)->next;
     *last = model->loaders;
     model->loaders = NULL;
+    if (model->predecessor != NULL)
+        replacement_fail(model);
     model_fail_waiting(model, NULL, status, model->error.text);
     model_begin_leaving(model);
 }
@@ -368,6 +374,8 @@ catalog_review(struct model *model)
             clear(model);
         return;
     }
+    if (replacement_retire(model))
+        return;
     if (model->phase == PHASE_LOADING)
         catalog_tell_to_load(model);
     struct model_reach reach = catalog_reach(model);

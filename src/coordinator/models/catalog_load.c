@@ -95,9 +95,7 @@ model_on_loaded(struct model *model, uint64_t bytes)
     int64_t took_ns = now_ns - model->phase_since_ns;
     registry_lock(model->registry);
     shelf_loaded(&catalog->shelf, &model->place, bytes, now_ns);
-    info->older = model->info;
-    model->info = info;
-    model_free_unused(model);
+    model_set_info(model, info);
     registry_unlock(model->registry);
     model_free_said(model);
     model_take_from_begun(model);
@@ -116,6 +114,8 @@ model_on_loaded(struct model *model, uint64_t bytes)
         catalog_fail(model, error.status, error.text);
         return;
     }
+    if (model->predecessor != NULL)
+        replacement_take_over(model);
     if (!evict_excess(catalog, model)) {
         fail_too_large(model, bytes);
         return;

@@ -5,6 +5,7 @@
  *     models.c      the registry: ids, what callers and registrars ask for (models.h)
  *     catalog.c     one model's way through its states, and the loop's turns
  *     catalog_load.c  what is loaded next, how large it will be, room for it
+ *     replacement.c  listed models, and those whose files have changed
  *     catalog_seats.c  what the catalog hears of seats and lanes
  *     holder.c      one worker: what it is told, what it answers
  *     model_wait.c  requests that wait for their model
@@ -92,18 +93,23 @@ struct model {
     struct model_source next; /* to be from when it is unloaded; path NULL: none */
     uint32_t number;
     uint32_t life;
-    bool forgotten;           /* not in the registry any more [lock] */
-    bool attention;           /* among the catalog's `attention` [lock] */
-    bool swept;               /* among the catalog's `swept` [lock] */
-    bool cancelled;           /* its load is undone because it was unloaded */
+    bool forgotten;          /* not in the registry any more [lock] */
+    bool attention;          /* among the catalog's `attention` [lock] */
+    bool swept;              /* among the catalog's `swept` [lock] */
+    bool cancelled;          /* its load is undone because it was unloaded */
+    bool hidden;             /* callers mean another one of its id [lock] */
+    struct model *successor; /* loads what its files have become; NULL: none */
+    struct model
+        *predecessor; /* of a successor: what still serves; NULL: not one, or not any more */
     struct shelf_place place; /* [lock] */
     uint32_t sent;            /* of the users, those whose slots may be in the stages [lock] */
     uint32_t uses;            /* that models_harvest has not told of [lock] */
     struct request *waiting_first, *waiting_last; /* [lock] */
-    uint32_t held_in;        /* bit i: whoever wants it in lane i has it, or is dead [lock] */
-    uint32_t usable_in;      /* bit i: the same of those who are ready [lock] */
-    struct model_info *info; /* the newest; [lock] */
-    struct error error;      /* why it FAILED [lock] */
+    uint32_t held_in;             /* bit i: whoever wants it in lane i has it, or is dead [lock] */
+    uint32_t usable_in;           /* bit i: the same of those who are ready [lock] */
+    struct model_info *info;      /* of its source; NULL: not known yet [lock] */
+    struct model_info *old_infos; /* that somebody may still look at [lock] */
+    struct error error;           /* why it FAILED [lock] */
     enum model_phase phase;
     int64_t phase_since_ns;
     uint32_t holdings;        /* workers that have something of it, or are to */
@@ -178,8 +184,9 @@ model_of_place(struct shelf_place *place)
     return (struct model *)(void *)((char *)place - offsetof(struct model, place));
 }
 
+/* The one that callers mean. */
 struct model *registry_find(const struct registry *registry, const char *id);
-/* All, or those of one catalog; to be freed. */
+/* All, or those of one catalog, hidden ones included; to be freed. */
 struct model **registry_all(const struct registry *registry, const struct catalog *only,
                             uint32_t *count);
 /* With the lock: takes it out of the registry, and frees it if nobody looks at it any more. */
@@ -188,8 +195,25 @@ void model_forget(struct model *model);
 void model_drop_user(struct model *model);
 /* With the lock: of one that was among `sent`. */
 void model_drop_sent(struct model *model);
-/* With the lock: nobody may look at older infos any more, and at a forgotten model at all. */
+/* With the lock: frees old infos, and a forgotten model, unless somebody may look at them. */
 void model_free_unused(struct model *model);
+/* With the lock: what it takes and gives from now on; NULL: that is not known. */
+void model_set_info(struct model *model, struct model_info *info);
+/* Whether callers may name it: one that is neither listed nor ordered is on its way out. */
+bool model_is_there(const struct model *model);
+/* The spec's model, made if there is none; NULL: refused. `place` is where it lies. */
+struct model *model_find_or_make(struct catalog *catalog, const struct model_spec *spec,
+                                 struct model_place *place, struct error *error);
+/* Hidden, if there is one of its id. NULL: there are as many as there may be. */
+struct model *model_make(struct catalog *catalog, const struct model_spec *spec, const char *path);
+void model_set_flags(struct model *model, bool listed, bool ordered);
+bool model_source_is(const struct model_source *source, const char *path, const char *key);
+/* Its source now, or after the unload or the load of a successor that is due. */
+struct model_source *model_source_to_be(struct model *model);
+/* It is unloaded, and is from there then. */
+void model_move_to(struct model *model, const struct model_spec *spec, const char *path);
+void model_source_set(struct model_source *source, const char *given, const char *path,
+                      const char *key);
 void model_source_fini(struct model_source *source);
 /* `done` from the loop, soon. */
 void tell_later(struct registry *registry, model_done *done, void *context,
@@ -236,6 +260,18 @@ void catalog_predict(struct prediction *prediction, const struct model *model);
 bool catalog_frozen(const struct catalog *catalog);
 /* The timer runs from now on, until nothing is under way. */
 void catalog_arm(struct catalog *catalog);
+
+/* ---- replacement.c ---- */
+
+/* A successor is loaded: callers mean it from now on. */
+void replacement_take_over(struct model *successor);
+/* A successor cannot be loaded, for the reason that is its error; its phase is still the one in
+ * which it failed. */
+void replacement_fail(struct model *successor);
+/* The model leaves its workers: a successor of it has nobody to take over from. */
+void replacement_end(struct model *model);
+/* True: nobody needs the model any more, and it is being unloaded. */
+bool replacement_retire(struct model *model);
 
 /* ---- model_wait.c ---- */
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The registry, and what registrars ask for. An order only says what is to be (listed, ordered, by
- * which path and key); catalog.c brings it about, however far the model is.
+ * The registry, and what registrars ask for, but for directories (replacement.c). An order only
+ * says what is to be (listed, ordered, by which path and key); catalog.c brings it about, however
+ * far the model is.
  */
 #include "coordinator/models/models.h"
 
@@ -9,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "coordinator/models/model.h"
 #include "coordinator/pipeline/pipeline.h"
@@ -47,13 +49,11 @@ registry_destroy(struct registry *registry)
     free(registry);
 }
 
-/* FNV-1a. Who registers models could make them collide, and would slow down his own node. */
+/* A registrar could choose ids that collide, and would slow down its own node. */
 static uint64_t
 hash_of(const char *id, size_t bytes)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ (unsigned char)id[i]) * UINT64_C(0x100000001b3);
+    uint64_t hash = hash_fnv1a(HASH_FNV1A_SEED, id, bytes);
     return hash ^ hash >> 32;
 }
 
@@ -67,7 +67,8 @@ static struct model *
 find(const struct registry *registry, const char *id, size_t bytes)
 {
     struct model *model = *bucket_of(registry, id, bytes);
-    while (model != NULL && (strncmp(model->id, id, bytes) != 0 || model->id[bytes] != '\0'))
+    while (model != NULL &&
+           (model->hidden || strncmp(model->id, id, bytes) != 0 || model->id[bytes] != '\0'))
         model = model->next_in_bucket;
     return model;
 }
@@ -112,8 +113,8 @@ grow(struct registry *registry)
 
 /* ---- one model ---- */
 
-static void
-source_set(struct model_source *source, const char *given, const char *path, const char *key)
+void
+model_source_set(struct model_source *source, const char *given, const char *path, const char *key)
 {
     model_source_fini(source);
     source->given = strdup(given);
@@ -131,8 +132,8 @@ model_source_fini(struct model_source *source)
     *source = (struct model_source){0};
 }
 
-static bool
-source_is(const struct model_source *source, const char *path, const char *key)
+bool
+model_source_is(const struct model_source *source, const char *path, const char *key)
 {
     return source->path != NULL && strcmp(source->path, path) == 0 && strcmp(source->key, key) == 0;
 }
@@ -149,9 +150,8 @@ free_number(struct catalog *catalog)
     return 0;
 }
 
-/* NULL: there are as many as there may be. */
-static struct model *
-add_model(struct catalog *catalog, const struct model_spec *spec, const char *path)
+struct model *
+model_make(struct catalog *catalog, const struct model_spec *spec, const char *path)
 {
     struct registry *registry = catalog->registry;
     struct model *model = calloc(1, sizeof(*model));
@@ -160,8 +160,9 @@ add_model(struct catalog *catalog, const struct model_spec *spec, const char *pa
     model->catalog = catalog;
     model->id = strdup(spec->id);
     CHECK(model->id != NULL);
-    source_set(&model->source, spec->path, path, spec->key);
+    model_source_set(&model->source, spec->path, path, spec->key);
     registry_lock(registry);
+    model->hidden = registry_find(registry, spec->id) != NULL;
     model->number = free_number(catalog);
     if (model->number == 0) {
         registry_unlock(registry);
@@ -181,23 +182,37 @@ add_model(struct catalog *catalog, const struct model_spec *spec, const char *pa
     return model;
 }
 
+static void
+free_infos(struct model_info **infos)
+{
+    struct model_info *info = *infos;
+    *infos = NULL; /* model_free_unused may be called again, by the last that looks at the model */
+    while (info != NULL) {
+        struct model_info *next = info->older;
+        free(info);
+        info = next;
+    }
+}
+
+void
+model_set_info(struct model *model, struct model_info *info)
+{
+    if (model->info != NULL) {
+        model->info->older = model->old_infos;
+        model->old_infos = model->info;
+    }
+    model->info = info;
+    model_free_unused(model);
+}
+
 void
 model_free_unused(struct model *model)
 {
     if (model->place.users > 0)
         return;
-    /* of a model that is there the newest stays */
-    bool keep = !model->forgotten && model->info != NULL;
-    struct model_info **unused = keep ? &model->info->older : &model->info;
-    struct model_info *older = *unused;
-    *unused = NULL;
-    while (older != NULL) {
-        struct model_info *next = older->older;
-        free(older);
-        older = next;
-    }
+    free_infos(&model->old_infos);
     if (model->forgotten)
-        model->info = NULL; /* this may be called again, for who looked at it last */
+        free_infos(&model->info);
     if (!model->forgotten || model->attention || model->swept)
         return; /* somebody still looks at it */
     model->catalog->numbers[model->number] = NULL;
@@ -223,9 +238,8 @@ model_forget(struct model *model)
 
 /* ---- the request path ---- */
 
-/* One that is neither listed nor ordered is on its way out. */
-static bool
-is_there(const struct model *model)
+bool
+model_is_there(const struct model *model)
 {
     return model != NULL && (model->place.listed || model->place.ordered);
 }
@@ -237,7 +251,7 @@ registry_enter(struct registry *registry, const char *id, size_t id_bytes,
     int64_t now_ns = clock_now_ns();
     registry_lock(registry);
     struct model *model = find(registry, id, id_bytes);
-    if (!is_there(model)) {
+    if (!model_is_there(model)) {
         model = NULL;
     } else {
         model->place.users++;
@@ -296,6 +310,8 @@ model_drop_user(struct model *model)
         return;
     if (catalog->room_wanted)
         catalog_kick(catalog);
+    if (model->hidden && !model->forgotten)
+        catalog_attend(model);
     model_free_unused(model);
 }
 
@@ -314,7 +330,7 @@ registry_describe(struct registry *registry, const char *id, struct oip_model_in
 {
     registry_lock(registry);
     struct model *model = registry_find(registry, id);
-    bool there = is_there(model);
+    bool there = model_is_there(model);
     if (there) {
         const struct pipeline *pipeline = model->catalog->pipeline;
         model->place.users++;
@@ -423,10 +439,9 @@ check_spec(const struct catalog *catalog, const struct model_spec *spec, struct 
     return STATUS_OK;
 }
 
-/* The spec's model, made if there is none; NULL: refused. `path` is where it lies. */
-static struct model *
-find_or_add(struct catalog *catalog, const struct model_spec *spec, struct model_place *place,
-            struct error *error)
+struct model *
+model_find_or_make(struct catalog *catalog, const struct model_spec *spec,
+                   struct model_place *place, struct error *error)
 {
     if (catalog->stopping) {
         error_set(error, STATUS_UNAVAILABLE, "the node is stopping");
@@ -439,13 +454,19 @@ find_or_add(struct catalog *catalog, const struct model_spec *spec, struct model
         return NULL;
     }
     struct model *model = registry_find(catalog->registry, spec->id);
+    if (model != NULL && model->catalog != catalog && !model_is_there(model)) {
+        error_set(error, STATUS_ABORTED,
+                  "model \"%s\" is still being unloaded by pipeline \"%s\": try again", spec->id,
+                  model->catalog->pipeline->name);
+        return NULL;
+    }
     if (model != NULL && model->catalog != catalog) {
         error_set(error, STATUS_ALREADY_EXISTS, "model \"%s\" is of pipeline \"%s\"", spec->id,
                   model->catalog->pipeline->name);
         return NULL;
     }
     if (model == NULL)
-        model = add_model(catalog, spec, place->path);
+        model = model_make(catalog, spec, place->path);
     if (model == NULL)
         error_set(error, STATUS_RESOURCE_EXHAUSTED,
                   "pipeline \"%s\" knows %d models: there may be no more", catalog->pipeline->name,
@@ -453,10 +474,11 @@ find_or_add(struct catalog *catalog, const struct model_spec *spec, struct model
     return model;
 }
 
-/* Its source now, or after the unload that is due. */
-static struct model_source *
-source_to_be(struct model *model)
+struct model_source *
+model_source_to_be(struct model *model)
 {
+    if (model->successor != NULL)
+        return &model->successor->source;
     return model->next.path != NULL ? &model->next : &model->source;
 }
 
@@ -467,16 +489,15 @@ at_rest(const struct model *model)
            !model->place.queued;
 }
 
-/* It is to be from there. */
-static void
-move_to(struct model *model, const struct model_spec *spec, const char *path)
+void
+model_move_to(struct model *model, const struct model_spec *spec, const char *path)
 {
-    source_set(&model->next, spec->path, path, spec->key);
+    model_source_set(&model->next, spec->path, path, spec->key);
     catalog_unload(model);
 }
 
-static void
-set_flags(struct model *model, bool listed, bool ordered)
+void
+model_set_flags(struct model *model, bool listed, bool ordered)
 {
     registry_lock(model->registry);
     model->place.listed = listed;
@@ -500,18 +521,18 @@ models_load(struct catalog *catalog, const struct model_spec *spec, model_done *
 {
     struct error error = ERROR_NONE;
     struct model_place place;
-    struct model *model = find_or_add(catalog, spec, &place, &error);
-    bool same = model != NULL && source_is(source_to_be(model), place.path, spec->key);
-    if (model != NULL && !same && is_there(model))
+    struct model *model = model_find_or_make(catalog, spec, &place, &error);
+    bool same = model != NULL && model_source_is(model_source_to_be(model), place.path, spec->key);
+    if (model != NULL && !same && model_is_there(model))
         error_set(&error, STATUS_ALREADY_EXISTS,
                   "model \"%s\" is known by another path or key: unload it first", spec->id);
     if (error.status != STATUS_OK) {
         refuse(catalog, spec, &error, done, context);
         return;
     }
-    set_flags(model, model->place.listed, true);
+    model_set_flags(model, model->place.listed, true);
     if (!same)
-        move_to(model, spec, place.path);
+        model_move_to(model, spec, place.path);
     if (model->phase == PHASE_REST && model->place.state == MODEL_IS_LOADED) {
         struct model_facts facts = {model->place.bytes, model->max_concurrency};
         tell_later(catalog->registry, done, context, NULL, &facts);
@@ -529,7 +550,7 @@ unload(struct model *model, model_done *done, void *context)
     error_set(&error, STATUS_ABORTED, "model \"%s\" was unloaded while it was to be loaded",
               model->id);
     waiters_add(&model->unloaders, done, context);
-    set_flags(model, model->place.listed, false);
+    model_set_flags(model, model->place.listed, false);
     waiters_end(model->registry, &model->loaders, &error, NULL);
     catalog_unload(model);
 }
@@ -582,35 +603,6 @@ models_purge(struct registry *registry, model_done *done, void *context)
     purge_one_done(purge, NULL, NULL);
 }
 
-enum status
-models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t version,
-            struct error *error)
-{
-    struct model_place place;
-    struct model *model = find_or_add(catalog, spec, &place, error);
-    if (model == NULL)
-        return error->status;
-    bool is_new = !is_there(model);
-    set_flags(model, true, model->place.ordered);
-    struct model_source *source = source_to_be(model);
-    bool same = source_is(source, place.path, spec->key);
-    if (!same || (source->version != version && !model->place.ordered && !is_new))
-        move_to(model, spec, place.path);
-    source_to_be(model)->version = version;
-    return STATUS_OK;
-}
-
-void
-models_unlist(struct catalog *catalog, const char *id)
-{
-    struct model *model = registry_find(catalog->registry, id);
-    if (model == NULL || model->catalog != catalog || !model->place.listed)
-        return;
-    set_flags(model, false, model->place.ordered);
-    if (!model->place.ordered)
-        catalog_unload(model);
-}
-
 /* A guess of something that is not known, or of what is. */
 void
 models_predict(struct catalog *catalog, const struct model_spec *spec, model_done *done,
@@ -643,8 +635,8 @@ models_predict(struct catalog *catalog, const struct model_spec *spec, model_don
 
 /* ---- what there is ---- */
 
-static bool
-takes_type(const struct catalog *catalog, const char *type)
+bool
+models_take_type(const struct catalog *catalog, const char *type)
 {
     const struct config_models *config = &catalog->pipeline->generation->config->models;
     for (uint32_t i = 0; i < config->type_count; i++)
@@ -662,7 +654,7 @@ models_catalog_for(struct pipeline *const *pipelines, uint32_t count, const char
         struct catalog *catalog = pipelines[i]->catalog;
         if (catalog == NULL)
             continue;
-        if (type[0] != '\0' && takes_type(catalog, type))
+        if (type[0] != '\0' && models_take_type(catalog, type))
             return catalog;
         only = catalog;
         catalogs++;
@@ -773,6 +765,8 @@ models_visit(struct registry *registry, void (*visit)(void *context, const struc
     qsort(models, count, sizeof(struct model *), compare_ids);
     for (uint32_t i = 0; i < count; i++) {
         const struct model *model = models[i];
+        if (model->hidden)
+            continue;
         registry_lock(registry);
         const struct shelf_place place = model->place;
         registry_unlock(registry);

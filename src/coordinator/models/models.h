@@ -105,16 +105,20 @@ void models_predict(struct catalog *catalog, const struct model_spec *spec, mode
                     void *context);
 
 /* Makes a model known, which is loaded when it is asked for; it may be evicted then. One that is
- * known by another path or key becomes the new one: the old is unloaded first, and who asks
- * meanwhile waits for the new. So does one whose content is of another `version`, unless somebody
- * has ordered it: that stays loaded as it is. */
+ * known by another path or key becomes the new one, as replacement.c has it: while it is loaded,
+ * the old one serves until the new one can. So does one whose content is of another `version`,
+ * unless somebody has ordered it: that stays loaded as it is. ALREADY_EXISTS: another catalog has
+ * it; ABORTED: for a moment still. */
 enum status models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t version,
                         struct error *error) WARN_UNUSED;
-/* It is gone from the list: unloaded and forgotten, unless somebody has ordered it. */
-void models_unlist(struct catalog *catalog, const char *id);
+/* It is gone from the list: unloaded and forgotten, unless somebody has ordered it. Returns false
+ * if the catalog did not list it. */
+bool models_unlist(struct catalog *catalog, const char *id);
 
 /* ---- what there is ---- */
 
+/* Whether its pipeline has that type in its `types`. */
+bool models_take_type(const struct catalog *catalog, const char *type);
 /* Of the pipelines, the one that takes loads for this `type`: whose `types` has it; "" or none has
  * it: the only one with models. NULL: none, or not clear. */
 struct catalog *models_catalog_for(struct pipeline *const *pipelines, uint32_t count,

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Listed models, and how one is replaced whose files, path or key have changed.
+ *
+ *  R1. A model that is loaded goes on serving while its *successor*, a hidden model of the same id,
+ *      loads. When the successor is loaded, callers mean it from one call to the next: its tensors
+ *      are what requests are checked against. The old one is unloaded when its last user has left.
+ *  R2. If the successor cannot be loaded, the old one stays (`model_kept`). The next change is the
+ *      next attempt.
+ *  R3. If there is no room for both, or the old one is unloaded meanwhile for whatever reason, the
+ *      successor is given up, and the old model is from the new source when it is loaded next.
+ *      Requests that come in between wait.
+ *  R4. One that is not loaded has no successor: R3 without the unload.
+ */
+#include <string.h>
+
+#include "base/log.h"
+#include "coordinator/models/model.h"
+#include "coordinator/pipeline/pipeline.h"
+
+static void
+separate(struct model *model, struct model *successor)
+{
+    CHECK(model->successor == successor && successor->predecessor == model);
+    model->successor = NULL;
+    successor->predecessor = NULL;
+}
+
+/* By the loop's next turn: this may be a step of one of the two. */
+static void
+retire_later(struct model *model)
+{
+    registry_lock(model->registry);
+    catalog_attend(model);
+    registry_unlock(model->registry);
+}
+
+bool
+replacement_retire(struct model *model)
+{
+    registry_lock(model->registry);
+    bool retires = model->hidden && model->predecessor == NULL && model->place.users == 0;
+    registry_unlock(model->registry);
+    if (retires)
+        catalog_unload(model);
+    return retires;
+}
+
+void
+replacement_take_over(struct model *successor)
+{
+    struct model *model = successor->predecessor;
+    separate(model, successor);
+    registry_lock(model->registry);
+    successor->place.listed = model->place.listed;
+    successor->place.ordered = model->place.ordered;
+    model->place.listed = model->place.ordered = false;
+    successor->hidden = false;
+    model->hidden = true;
+    registry_unlock(model->registry);
+    log_info_limited("model_replaced pipeline=%s model=\"%s\"", model->catalog->pipeline->name,
+                     model->id);
+    (void)replacement_retire(model); /* at once, if it can: the budget may need its room */
+}
+
+/* R3. The texts are copied: the successor is not gone yet. */
+static void
+give_source(struct model *model, const struct model *successor)
+{
+    const struct model_source *source = &successor->source;
+    model_source_set(&model->next, source->given, source->path, source->key);
+    model->next.version = source->version;
+}
+
+void
+replacement_fail(struct model *successor)
+{
+    struct model *model = successor->predecessor;
+    bool lacked_room =
+        successor->error.status == STATUS_RESOURCE_EXHAUSTED && successor->phase == PHASE_ROOM;
+    separate(model, successor);
+    if (!lacked_room) {
+        log_warn("model_kept pipeline=%s model=\"%s\" error=\"%s\"", model->catalog->pipeline->name,
+                 model->id, successor->error.text);
+        return;
+    }
+    give_source(model, successor);
+    catalog_unload(model);
+}
+
+void
+replacement_end(struct model *model)
+{
+    struct model *predecessor = model->predecessor;
+    struct model *successor = model->successor;
+    if (predecessor != NULL) { /* a purge, which is about to unload that one, too */
+        separate(predecessor, model);
+        give_source(predecessor, model);
+    }
+    if (successor == NULL)
+        return;
+    separate(model, successor);
+    if (model->next.path == NULL)
+        give_source(model, successor);
+    retire_later(successor);
+}
+
+/* ---- what a directory asks for ---- */
+
+/* False: R4, or there are as many models as there may be. */
+static bool
+load_successor(struct model *model, const struct model_spec *spec, const char *path,
+               uint64_t version)
+{
+    if (model->phase != PHASE_REST || model->place.state != MODEL_IS_LOADED)
+        return false;
+    struct model *successor = model_make(model->catalog, spec, path);
+    if (successor == NULL)
+        return false;
+    successor->source.version = version;
+    successor->predecessor = model;
+    model->successor = successor;
+    catalog_want(successor, SHELF_ORDERED);
+    return true;
+}
+
+static void
+replace(struct model *model, const struct model_spec *spec, const char *path, uint64_t version)
+{
+    struct model *successor = model->successor;
+    if (successor != NULL) {
+        separate(model, successor);
+        retire_later(successor);
+        if (model_source_is(&model->source, path, spec->key) && model->source.version == version)
+            return; /* back to what serves */
+    }
+    if (load_successor(model, spec, path, version))
+        return;
+    model_move_to(model, spec, path);
+    model_source_to_be(model)->version = version;
+}
+
+enum status
+models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t version,
+            struct error *error)
+{
+    struct model_place place;
+    struct model *model = model_find_or_make(catalog, spec, &place, error);
+    if (model == NULL)
+        return error->status;
+    bool was_there = model_is_there(model);
+    model_set_flags(model, true, model->place.ordered);
+    struct model_source *source = model_source_to_be(model);
+    bool same = model_source_is(source, place.path, spec->key);
+    bool another_version = source->version != version && !model->place.ordered && was_there;
+    if (!same || another_version)
+        replace(model, spec, place.path, version);
+    else
+        source->version = version;
+    return STATUS_OK;
+}
+
+bool
+models_unlist(struct catalog *catalog, const char *id)
+{
+    struct model *model = registry_find(catalog->registry, id);
+    if (model == NULL || model->catalog != catalog || !model->place.listed)
+        return false;
+    model_set_flags(model, false, model->place.ordered);
+    if (!model->place.ordered)
+        catalog_unload(model);
+    return true;
+}
