@@ -21,7 +21,7 @@
 #include "coordinator/loop/signals.h"
 #include "coordinator/mesh/mesh_files_check.h"
 #include "coordinator/mesh/mesh_node.h"
-#include "coordinator/models/model_directory.h"
+#include "coordinator/models/directories.h"
 #include "coordinator/models/model_orders.h"
 #include "coordinator/models/models.h"
 #include "coordinator/models/runtime.h"
@@ -63,7 +63,7 @@ struct node {
     struct tracer *tracer;   /* NULL: nothing is traced */
     struct control *control;
     struct model_orders *model_orders;
-    struct model_directory *directories[CONFIG_PIPELINES_MAX]; /* NULL: none is watched */
+    struct model_directories *directories;
     struct local *local;
     struct web *web; /* NULL: nothing is to be served over HTTP */
     struct share_key share_key;
@@ -280,10 +280,8 @@ on_pipeline_stopped(void *context, struct pipeline *pipeline)
 static void
 stop_directories(struct node *node)
 {
-    for (uint32_t i = 0; i < CONFIG_PIPELINES_MAX; i++) {
-        model_directory_destroy(node->directories[i]);
-        node->directories[i] = NULL;
-    }
+    model_directories_destroy(node->directories);
+    node->directories = NULL;
 }
 
 static void
@@ -621,39 +619,6 @@ front_open(struct node *node, struct error *error)
 }
 
 static enum status
-list_model(void *context, const struct model_spec *spec, uint64_t version, struct error *error)
-{
-    return models_list(context, spec, version, error);
-}
-
-static void
-unlist_model(void *context, const char *id)
-{
-    models_unlist(context, id);
-}
-
-/* Before anything serves: whoever finds the node ready finds the models that lie there. */
-static enum status
-watch_directories(struct node *node, struct error *error)
-{
-    enum status status = STATUS_OK;
-    for (uint32_t i = 0; i < node->assembly.pipeline_count && status == STATUS_OK; i++) {
-        const struct pipeline *pipeline = node->assembly.pipelines[i];
-        const struct config_models *models = &node->source->config.pipelines[i].models;
-        if (pipeline->catalog == NULL || (models->watch != NULL && models->watch[0] == 'n'))
-            continue;
-        const struct model_directory_options options = {.loop = node->loop,
-                                                        .pipeline = pipeline->name,
-                                                        .root = models->root,
-                                                        .list = list_model,
-                                                        .unlist = unlist_model,
-                                                        .context = pipeline->catalog};
-        status = model_directory_create(&options, &node->directories[i], error);
-    }
-    return status;
-}
-
-static enum status
 start(struct node *node, struct error *error)
 {
     const struct node_options *options = node->options;
@@ -702,8 +667,10 @@ start(struct node *node, struct error *error)
     status = front_open(node, error);
     if (status == STATUS_OK)
         status = web_open(node, error);
+    /* before anything serves: whoever finds the node ready finds the models that lie there */
     if (status == STATUS_OK)
-        status = watch_directories(node, error);
+        status = model_directories_create(node->loop, node->assembly.pipelines,
+                                          node->assembly.pipeline_count, &node->directories, error);
     return status == STATUS_OK ? assembly_start(&node->assembly, error) : status;
 }
 

@@ -59,9 +59,11 @@ def template():
     return json.dumps(model)
 
 
-def text(number):
+def text(number, features=1):
+    """The split is by the first of the features."""
     left, right = answers(number)
-    return template().replace(f'"{LEAVES[0]}"', repr(left)).replace(f'"{LEAVES[1]}"', repr(right))
+    leaves = template().replace(f'"{LEAVES[0]}"', repr(left)).replace(f'"{LEAVES[1]}"', repr(right))
+    return leaves.replace('"num_feature": "1"', f'"num_feature": "{features}"')
 
 
 def answers(number):
@@ -69,11 +71,11 @@ def answers(number):
     return 2.0 * number + 1, 2.0 * number + 2
 
 
-def write(folder, number):
+def write(folder, number, features=1):
     """Makes a folder with a model's file in it."""
     folder = pathlib.Path(folder)
     folder.mkdir()
-    (folder / "model.json").write_text(text(number))
+    (folder / "model.json").write_text(text(number, features))
 
 
 def name(number):
@@ -88,9 +90,9 @@ def write_many(root, count):
 INPUT = "features"  # what the modelet calls it
 
 
-def tensor(value):
-    """An input for infer_raw."""
-    return INPUT, "FP32", [1, 1], struct.pack("<f", value)
+def tensor(value, features=1):
+    """An input for infer_raw: a row whose features are all that value."""
+    return INPUT, "FP32", [1, features], struct.pack("<f", value) * features
 
 
 def value_of(answer):

@@ -15,7 +15,7 @@ import unittest
 
 import shoal_boosters
 import shoal_fixture
-from shoal_client import Client, failure
+from shoal_client import Client, failure, outcome
 from shoal_ctl import shoalctl
 from shoal_fixture import Shoald, node, pipeline, stage, wait_until
 
@@ -37,18 +37,21 @@ class TestDirectory(unittest.TestCase):
         self.shoald = self.enterContext(Shoald(boosters(**keys), folder=self.folder))
         self.client = self.enterContext(Client(self.shoald.target))
 
-    def switch(self, name, number):
+    def switch(self, name, number, features=1):
         """A model that is a link, which is switched: there is no moment without it."""
-        self.put(f".{name}-{number}", number)
+        self.put(f".{name}-{number}", number, features=features)
+        self.point(name, number)
+
+    def point(self, name, number):
         link = self.root / ".next"
         link.symlink_to(f".{name}-{number}")
         link.rename(self.root / name)
 
-    def put(self, name, number, key=None):
+    def put(self, name, number, key=None, features=1):
         """As one should: made elsewhere, then renamed into place."""
         self.made += 1
         making = self.folder / f"making-{self.made}"
-        shoal_boosters.write(making, number)
+        shoal_boosters.write(making, number, features)
         if key is not None:
             (making / "key.json").write_text(key)
         for path in (*making.iterdir(), making):
@@ -58,11 +61,15 @@ class TestDirectory(unittest.TestCase):
             target.rename(self.folder / f"old-{self.made}")
         making.rename(target)
 
-    def ask(self, name):
-        return shoal_boosters.value_of(self.client.infer_raw(name, shoal_boosters.tensor(0)))
+    def ask(self, name, features=1):
+        return shoal_boosters.value_of(
+            self.client.infer_raw(name, shoal_boosters.tensor(0, features)))
 
-    def refused(self, name):
-        return failure(self.client.start_raw(name, shoal_boosters.tensor(0)))
+    def code(self, name, features=1):
+        return outcome(self.client.start_raw(name, shoal_boosters.tensor(0, features))).name
+
+    def refused(self, name, features=1):
+        return failure(self.client.start_raw(name, shoal_boosters.tensor(0, features)))
 
     def rows(self):
         done = shoalctl("model", "list", "--json", "--counters", self.shoald.counters)
@@ -120,6 +127,54 @@ class TestDirectory(unittest.TestCase):
             wait_until(look, lambda: f"the answer of {number}, not of {10 + seen}")
         self.shoald.wait_all_returned("boosters")
 
+    def test_replaced_by_one_of_another_shape(self):
+        """Nobody calls with the old shape, which would load it."""
+        self.switch("m", 10)
+        self.start()
+        self.assertEqual(self.ask("m"), shoal_boosters.answers(10)[0])
+        self.switch("m", 11, features=2)
+        wait_until(lambda: self.code("m", 2) == "OK", lambda: f"not {self.refused('m', 2)}")
+        self.assertEqual(self.code("m", 1), "INVALID_ARGUMENT")
+        self.assertEqual(self.ask("m", 2), shoal_boosters.answers(11)[0])
+        self.assertEqual(self.client.call("ModelMetadata", name="m").inputs[0].shape, [-1, 2])
+        self.shoald.wait_all_returned("boosters")
+
+    def test_replaced_while_it_is_not_loaded(self):
+        self.switch("m", 10)
+        self.start()
+        self.ask("m")
+        shoalctl("model", "unload", "--counters", self.shoald.counters, "m")
+        self.switch("m", 11, features=2)
+        wait_until(lambda: self.code("m", 2) == "OK", lambda: f"not {self.refused('m', 2)}")
+        self.assertEqual(self.ask("m", 2), shoal_boosters.answers(11)[0])
+
+    def test_broken_replacement(self):
+        """What serves goes on, and the next version is another chance."""
+        self.switch("m", 10)
+        self.start()
+        self.ask("m")
+        self.put(".m-0", 0)
+        (self.root / ".m-0" / "model.json").write_text("{")
+        self.point("m", 0)
+        self.shoald.wait_log('model_kept pipeline=boosters model="m" error=".*neither JSON nor')
+        self.assertEqual(self.ask("m"), shoal_boosters.answers(10)[0])
+        self.assertEqual(self.rows()["m"]["state"], "loaded")
+        self.switch("m", 12)
+        wait_until(lambda: self.ask("m") == shoal_boosters.answers(12)[0], "the answer of 12")
+
+    def test_files_beside_the_model(self):
+        """Hidden files, the key, and what ends in something else are no models."""
+        for ending in ("json", "ubj"):
+            self.put(ending, 1, key='{"model_type": {"name": "xgboost"}}')
+            folder = self.root / ending
+            (folder / "model.json").rename(folder / f"iris.{ending}")
+            (folder / "README.md").write_text("# Iris")
+            (folder / ".old.json").write_text("{")
+            (folder / "notes.json").mkdir()
+        self.start()
+        for ending in ("json", "ubj"):
+            self.assertEqual(self.ask(ending), shoal_boosters.answers(1)[0])
+
     def test_what_cannot_be_one(self):
         self.put("boosters", 1)
         self.put("key", 1, key="{")
@@ -155,6 +210,47 @@ class TestDirectory(unittest.TestCase):
         self.assertEqual(self.ask("one"), shoal_boosters.answers(1)[0])
         shoalctl("model", "unload", "--counters", self.shoald.counters, "one")
         self.assertEqual(self.rows(), {})
+
+    def rows_of(self, name):
+        return {row["id"] for row in self.rows().values() if row["pipeline"] == name}
+
+    def divide(self, *pipelines):
+        """Pipelines on one root, each a name and its types."""
+        self.shoald = self.enterContext(Shoald(node(*(
+            pipeline(name, stage("libxgboost_modelet.so"),
+                     models={"root": "models", "memory_mib": 64, **({"types": types} if types else {})},
+                     slots=64) for name, types in pipelines)), folder=self.folder))
+        self.client = self.enterContext(Client(self.shoald.target))
+
+    def put_type(self, name, number, type_name):
+        self.put(name, number, key=f'{{"model_type": {{"name": "{type_name}"}}}}')
+
+    def test_divided_by_types(self):
+        self.put_type("one", 1, "red")
+        self.put_type("two", 2, "blue")
+        self.put_type("three", 3, "green")
+        self.put("four", 4)
+        self.divide(("reds", ["red", "pink"]), ("blues", ["blue"]))
+        self.assertEqual((self.rows_of("reds"), self.rows_of("blues")), ({"one"}, {"two"}))
+        self.assertEqual((self.ask("one"), self.ask("two")),
+                         (shoal_boosters.answers(1)[0], shoal_boosters.answers(2)[0]))
+        self.put_type("one", 5, "blue")  # it changes sides
+        wait_until(lambda: self.rows_of("blues") == {"one", "two"}, lambda: f"moved: {self.rows()}")
+        self.assertEqual(self.ask("one"), shoal_boosters.answers(5)[0])
+        self.put_type("five", 6, "pink")
+        self.wait_known("five")
+        lines = [line for line in self.shoald.stderr.splitlines() if "model_not_listed" in line]
+        self.assertEqual(len(lines), 2, lines)
+        self.shoald.wait_log('model_not_listed pipeline=reds model="three" error=".*type \'green\'')
+        self.shoald.wait_log('model_not_listed pipeline=reds model="four" error="no .*model_type')
+
+    def test_one_takes_what_the_others_do_not_name(self):
+        self.put_type("one", 1, "red")
+        self.put_type("two", 2, "green")
+        self.put("three", 3)
+        self.divide(("others", None), ("reds", ["red"]))
+        self.assertEqual((self.rows_of("reds"), self.rows_of("others")), ({"one"}, {"two", "three"}))
+        self.assertNotIn("model_not_listed", self.shoald.stderr)
 
 
 if __name__ == "__main__":

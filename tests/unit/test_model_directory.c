@@ -50,6 +50,7 @@ struct rig {
     struct listed *models;
     uint32_t model_count;
     uint32_t anew; /* how often one was listed that was already */
+    bool was_late;
     bool refuses;
     /* of the wait that is under way: */
     bool (*holds)(struct rig *rig);
@@ -78,13 +79,32 @@ is_listed(const char *id)
     return find(id) != NULL;
 }
 
-static enum status
-list(void *context, const struct model_spec *spec, uint64_t version, struct error *error)
+static void
+drop(const char *id)
+{
+    struct listed *model = find(id);
+    if (model != NULL)
+        *model = rig.models[--rig.model_count];
+}
+
+static enum listing
+list(void *context, const struct model_spec *spec, const char *type, uint64_t version,
+     struct error *error)
 {
     assert_ptr_equal(context, &rig);
     assert_string_equal(spec->id, spec->path);
-    if (rig.refuses && strncmp(spec->id, "taken", strlen("taken")) == 0)
-        return error_set(error, STATUS_ALREADY_EXISTS, "\"%s\" is taken", spec->id);
+    if (rig.refuses && strncmp(spec->id, "taken", strlen("taken")) == 0) {
+        error_set(error, STATUS_ALREADY_EXISTS, "\"%s\" is taken", spec->id);
+        return LISTING_REFUSED;
+    }
+    if (strcmp(type, "other") == 0) {
+        drop(spec->id);
+        return LISTING_OTHERS;
+    }
+    if (strcmp(type, "late") == 0 && !rig.was_late) {
+        rig.was_late = true;
+        return LISTING_LATER;
+    }
     struct listed *model = find(spec->id);
     if (model != NULL) {
         assert_true(model->version != version); /* or there is nothing to say */
@@ -96,7 +116,7 @@ list(void *context, const struct model_spec *spec, uint64_t version, struct erro
     model->version = version;
     snprintf(model->id, sizeof(model->id), "%s", spec->id);
     snprintf(model->key, sizeof(model->key), "%s", spec->key);
-    return STATUS_OK;
+    return LISTING_DONE;
 }
 
 static void
@@ -509,6 +529,22 @@ test_what_was_refused_is_tried_again(void **state)
     assert_int_equal(lines_logged("model_not_listed"), 1);
 }
 
+static void
+test_other_peoples_models(void **state)
+{
+    (void)state;
+    make_model("m", "{\"model_type\": \"other\"}");
+    start_looking(NS_PER_S);
+    assert_false(is_listed("m"));
+    write_file(path_of(rig.root, "m", "key.json"), "{\"model_type\": \"late\"}", 22);
+    wait_listed("m"); /* put off once */
+    write_file(path_of(rig.root, "m", "key.json"), "{\"model_type\": \"other\"}", 23);
+    wait_not_listed("m");
+    write_file(path_of(rig.root, "m", "key.json"), "{}", 2);
+    wait_listed("m");
+    assert_int_equal(lines_logged("model_not_listed"), 0);
+}
+
 static bool
 root_is_lost(struct rig *context)
 {
@@ -746,6 +782,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_another_content_is_another_model, setup, teardown),
         cmocka_unit_test_setup_teardown(test_links_beneath_the_root, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_was_refused_is_tried_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_other_peoples_models, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_root_is_lost_and_found, setup, teardown),
         cmocka_unit_test_setup_teardown(test_events_are_lost, setup, teardown),
         cmocka_unit_test_setup_teardown(test_random_changes, setup, teardown),

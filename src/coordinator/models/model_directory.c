@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "coordinator/models/model_look.h"
 
@@ -46,7 +47,8 @@ struct change {
     uint64_t version;    /* of what is to be listed */
     struct entry *entry; /* NULL: nobody wants to know what came of it */
     char name[SHOAL_NAME_BYTES_MAX + 1];
-    enum status status;
+    char type[CONFIG_NAME_BYTES_MAX + 1];
+    enum listing listing;
     struct error error;
 };
 
@@ -88,12 +90,13 @@ carry_out(struct model_directory *directory, struct change *change)
 {
     const struct model_directory_options *options = &directory->options;
     const struct model_spec spec = {.id = change->name, .path = change->name, .key = change->key};
-    change->status = STATUS_OK;
+    change->listing = LISTING_DONE;
     change->error = ERROR_NONE;
     if (change->key == NULL)
         options->unlist(options->context, change->name);
     else
-        change->status = options->list(options->context, &spec, change->version, &change->error);
+        change->listing =
+            options->list(options->context, &spec, change->type, change->version, &change->error);
 }
 
 static void
@@ -128,9 +131,7 @@ on_changes(void *context)
 static void
 complain(struct model_directory *directory, struct entry *entry, const char *text)
 {
-    uint64_t complaint = 1;
-    for (const char *at = text; *at != '\0'; at++)
-        complaint = complaint * 31 + (unsigned char)*at;
+    uint64_t complaint = hash_fnv1a(HASH_FNV1A_SEED, text, strlen(text));
     if (complaint == entry->complaint)
         return;
     entry->complaint = complaint;
@@ -156,7 +157,7 @@ wait_for_loop(struct model_directory *directory)
     return done;
 }
 
-/* One that was to be another and is refused is what it was. */
+/* One that was to be another and is refused, or put off, is what it was. */
 static void
 learn(struct model_directory *directory, struct change *change)
 {
@@ -164,9 +165,11 @@ learn(struct model_directory *directory, struct change *change)
     if (entry == NULL)
         return;
     entry->changing = false;
-    entry->listed = change->key != NULL && (entry->listed || change->status == STATUS_OK);
-    entry->version_is_listed = change->status == STATUS_OK;
-    if (change->status != STATUS_OK)
+    entry->listed = change->key != NULL && change->listing != LISTING_OTHERS &&
+                    (entry->listed || change->listing == LISTING_DONE);
+    entry->version_is_listed = change->listing == LISTING_DONE;
+    entry->unsettled = change->listing == LISTING_LATER;
+    if (change->listing == LISTING_REFUSED)
         complain(directory, entry, change->error.text);
 }
 
@@ -279,6 +282,7 @@ list(struct model_directory *directory, struct entry *entry)
     struct change *change = change_add(directory, entry);
     change->key = strdup(directory->seen.key);
     CHECK(change->key != NULL);
+    memcpy(change->type, directory->seen.type, sizeof(change->type));
     change->version = entry->version = directory->seen.version;
 }
 
@@ -507,6 +511,7 @@ look_as_due(struct model_directory *directory, struct schedule *schedule)
         examine_unsettled(directory);
         schedule->again_ns = TIME_NEVER_NS;
     }
+    hand_over(directory); /* which may put off some */
     if (schedule->again_ns == TIME_NEVER_NS && any_unsettled(directory))
         schedule->again_ns = now_ns + LOOK_SETTLED_NS;
 }
@@ -536,7 +541,6 @@ run(void *context)
     while (wait_until_due(directory, &schedule)) {
         take_events(directory, &schedule);
         look_as_due(directory, &schedule);
-        hand_over(directory);
     }
     return NULL;
 }

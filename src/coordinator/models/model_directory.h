@@ -34,15 +34,23 @@ enum { DIRECTORY_CHANGES_MAX = 64 };
 
 struct model_directory;
 
+enum listing {
+    LISTING_DONE,
+    LISTING_REFUSED, /* the error says why */
+    LISTING_OTHERS,  /* another pipeline's: it is not listed, and nothing is said of it */
+    LISTING_LATER,   /* not yet: it is tried again within a second */
+};
+
 struct model_directory_options {
     struct loop *loop;
     const char *pipeline; /* for the log; kept */
     const char *root;     /* absolute; kept */
     int64_t look_ns;      /* 0: DIRECTORY_LOOK_NS */
 
-    /* The receivers, on the loop thread: models_list and models_unlist. */
-    enum status (*list)(void *context, const struct model_spec *spec, uint64_t version,
-                        struct error *error);
+    /* The receivers, on the loop thread. `type` is the key's, "" if it has none. Until a model is
+     * LISTING_DONE, each look asks again. */
+    enum listing (*list)(void *context, const struct model_spec *spec, const char *type,
+                         uint64_t version, struct error *error);
     void (*unlist)(void *context, const char *id);
     void *context;
 };

@@ -13,6 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/hash.h"
+#include "coordinator/models/runtime_request.h"
 #include "rpc/wire.h"
 
 enum status
@@ -44,18 +46,6 @@ struct tally {
     uint32_t count;
 };
 
-/* FNV-1a. */
-static uint64_t
-hash(uint64_t seed, const void *data, size_t bytes)
-{
-    const unsigned char *at = data;
-    for (size_t i = 0; i < bytes; i++)
-        /* clang 14 takes the second byte of an initialized number for garbage */
-        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult)
-        seed = (seed ^ at[i]) * UINT64_C(0x100000001b3);
-    return seed;
-}
-
 static int64_t
 changed_ns(const struct stat *stat)
 {
@@ -71,8 +61,8 @@ tally_entry(struct tally *tally, int directory_fd, const char *name)
         return; /* gone again */
     const uint64_t facts[] = {stat.st_dev, stat.st_ino, (uint64_t)stat.st_size,
                               (uint64_t)changed_ns(&stat)};
-    uint64_t seed = hash(UINT64_C(0xcbf29ce484222325), name, strlen(name));
-    tally->sum += hash(seed, facts, sizeof(facts));
+    uint64_t seed = hash_fnv1a(HASH_FNV1A_SEED, name, strlen(name));
+    tally->sum += hash_fnv1a(seed, facts, sizeof(facts));
     tally->count++;
     if (changed_ns(&stat) > tally->newest_ns)
         tally->newest_ns = changed_ns(&stat);
@@ -111,7 +101,7 @@ read_version(int fd, int64_t now_unix_ns, uint64_t *version, struct error *error
     /* A file that has just been made and is still empty shows in the time of its directory. */
     if (changed_ns(&stat) > tally.newest_ns)
         tally.newest_ns = changed_ns(&stat);
-    *version = hash(tally.sum, &stat.st_dev, sizeof(stat.st_dev));
+    *version = hash_fnv1a(tally.sum, &stat.st_dev, sizeof(stat.st_dev));
     int64_t age_ns = now_unix_ns - tally.newest_ns;
     /* Far in the future is another machine's clock: it says nothing. */
     return now_unix_ns != 0 && age_ns < LOOK_SETTLED_NS && age_ns > -LOOK_SETTLED_NS
@@ -227,5 +217,9 @@ look_at_model(int root_fd, const char *name, int64_t now_unix_ns, struct look *l
     else
         result = read_version(fd, now_unix_ns, &look->version, error);
     close(fd);
-    return result == LOOK_MODEL ? read_key(root_fd, name, now_unix_ns, look->key, error) : result;
+    if (result == LOOK_MODEL)
+        result = read_key(root_fd, name, now_unix_ns, look->key, error);
+    if (result == LOOK_MODEL)
+        runtime_key_type(look->key, look->type);
+    return result;
 }

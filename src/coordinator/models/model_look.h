@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "coordinator/config/config.h"
 
 enum {
     LOOK_KEY_BYTES_MAX = 4095,
@@ -38,7 +39,8 @@ enum look_result {
 
 struct look {
     uint64_t version;
-    char key[LOOK_KEY_BYTES_MAX + 1]; /* content of key.json; "": there is none */
+    char type[CONFIG_NAME_BYTES_MAX + 1]; /* the key's model_type.name; "": it has none */
+    char key[LOOK_KEY_BYTES_MAX + 1];     /* content of key.json; "": there is none */
 };
 
 /* Beside its directory, a model's file of that name is its key. */

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/models/directories.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "coordinator/models/model_directory.h"
+#include "coordinator/models/models.h"
+#include "coordinator/pipeline/catalog.h"
+#include "coordinator/pipeline/pipeline.h"
+
+struct watched {
+    struct model_directories *all;
+    const struct pipeline *pipeline;
+    struct model_directory *directory; /* NULL: it is not watched */
+};
+
+struct model_directories {
+    struct pipeline *const *pipelines;
+    uint32_t count;
+    struct watched watched[CONFIG_PIPELINES_MAX];
+};
+
+static const struct config_models *
+config_of(const struct pipeline *pipeline)
+{
+    return &pipeline->generation->config->models;
+}
+
+static bool
+is_watched(const struct pipeline *pipeline)
+{
+    const char *watch = config_of(pipeline)->watch;
+    return pipeline->catalog != NULL && (watch == NULL || watch[0] != 'n');
+}
+
+static bool
+share_root(const struct pipeline *one, const struct pipeline *other)
+{
+    return one->catalog != NULL && other->catalog != NULL &&
+           strcmp(catalog_root(one->catalog), catalog_root(other->catalog)) == 0;
+}
+
+/* The pipeline that a model of that type belongs to; NULL: none. */
+static const struct pipeline *
+taker_of(const struct watched *asker, const char *type)
+{
+    const struct model_directories *all = asker->all;
+    const struct pipeline *without_types = NULL;
+    uint32_t sharers = 0;
+    for (uint32_t i = 0; i < all->count; i++) {
+        const struct pipeline *pipeline = all->pipelines[i];
+        if (!share_root(pipeline, asker->pipeline))
+            continue;
+        if (type[0] != '\0' && models_take_type(pipeline->catalog, type))
+            return pipeline;
+        if (without_types == NULL && config_of(pipeline)->type_count == 0)
+            without_types = pipeline;
+        sharers++;
+    }
+    return sharers == 1 ? asker->pipeline : without_types;
+}
+
+/* Of those that look at its root it is the one that says what concerns all of them. */
+static bool
+speaks_for_root(const struct watched *asker)
+{
+    const struct model_directories *all = asker->all;
+    uint32_t i = 0;
+    while (!is_watched(all->pipelines[i]) || !share_root(all->pipelines[i], asker->pipeline))
+        i++;
+    return all->pipelines[i] == asker->pipeline;
+}
+
+static enum listing
+refuse_type(const char *type, struct error *error)
+{
+    if (type[0] == '\0')
+        error_set(error, STATUS_INVALID_ARGUMENT,
+                  "no pipeline of this root takes it: its key.json names no model_type");
+    else
+        error_set(error, STATUS_INVALID_ARGUMENT,
+                  "no pipeline of this root has type '%s' in its types", type);
+    return LISTING_REFUSED;
+}
+
+/* Its type was another one before: whose it was then lets go of it now. */
+static bool
+take_from_others(const struct watched *asker, const char *id)
+{
+    const struct model_directories *all = asker->all;
+    bool taken = false;
+    for (uint32_t i = 0; i < all->count; i++)
+        if (all->pipelines[i] != asker->pipeline && share_root(all->pipelines[i], asker->pipeline))
+            taken = models_unlist(all->pipelines[i]->catalog, id) || taken;
+    return taken;
+}
+
+static enum listing
+list(void *context, const struct model_spec *spec, const char *type, uint64_t version,
+     struct error *error)
+{
+    const struct watched *asker = context;
+    const struct pipeline *taker = taker_of(asker, type);
+    if (taker != asker->pipeline) {
+        (void)models_unlist(asker->pipeline->catalog, spec->id);
+        return taker == NULL && speaks_for_root(asker) ? refuse_type(type, error) : LISTING_OTHERS;
+    }
+    enum status status = models_list(asker->pipeline->catalog, spec, version, error);
+    if (status == STATUS_OK)
+        return LISTING_DONE;
+    bool is_later = status == STATUS_ABORTED ||
+                    (status == STATUS_ALREADY_EXISTS && take_from_others(asker, spec->id));
+    return is_later ? LISTING_LATER : LISTING_REFUSED;
+}
+
+static void
+unlist(void *context, const char *id)
+{
+    const struct watched *asker = context;
+    (void)models_unlist(asker->pipeline->catalog, id);
+}
+
+static enum status
+watch(struct watched *watched, struct loop *loop, struct error *error)
+{
+    const struct pipeline *pipeline = watched->pipeline;
+    const struct model_directory_options options = {.loop = loop,
+                                                    .pipeline = pipeline->name,
+                                                    .root = pipeline->options.config->models.root,
+                                                    .list = list,
+                                                    .unlist = unlist,
+                                                    .context = watched};
+    return model_directory_create(&options, &watched->directory, error);
+}
+
+enum status
+model_directories_create(struct loop *loop, struct pipeline *const *pipelines, uint32_t count,
+                         struct model_directories **created, struct error *error)
+{
+    struct model_directories *all = calloc(1, sizeof(*all));
+    CHECK(all != NULL && count <= ARRAY_COUNT(all->watched));
+    all->pipelines = pipelines;
+    all->count = count;
+    *created = all;
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; i < count && status == STATUS_OK; i++) {
+        all->watched[i] = (struct watched){.all = all, .pipeline = pipelines[i]};
+        if (is_watched(pipelines[i]))
+            status = watch(&all->watched[i], loop, error);
+    }
+    return status;
+}
+
+void
+model_directories_destroy(struct model_directories *directories)
+{
+    if (directories == NULL)
+        return;
+    for (uint32_t i = 0; i < directories->count; i++)
+        model_directory_destroy(directories->watched[i].directory);
+    free(directories);
+}
