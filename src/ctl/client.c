@@ -22,6 +22,7 @@ client_tls_take(struct client_tls *tls, const char *option, const char *value)
     } known[] = {{"tls-ca", &tls->ca},
                  {"tls-cert", &tls->cert},
                  {"tls-key", &tls->key},
+                 {"tls-key-password-file", &tls->key_password_file},
                  {"tls-name", &tls->name}};
     for (size_t i = 0; i < ARRAY_COUNT(known); i++)
         if (strcmp(known[i].option, option) == 0) {
@@ -39,12 +40,15 @@ client_open(struct client *client, const char *target, const struct client_tls *
     *client = (struct client){.target = target};
     if (tls != NULL &&
         (tls->ca != NULL || tls->cert != NULL || tls->key != NULL || tls->name != NULL))
-        status = rpc_tls_create(&(struct rpc_tls_options){.name = "--tls",
-                                                          .ca = tls->ca,
-                                                          .certificate = tls->cert,
-                                                          .key = tls->key,
-                                                          .peer_name = tls->name},
-                                &client->tls, error);
+        status =
+            rpc_tls_create(&(struct rpc_tls_options){.name = "--tls",
+                                                     .ca = tls->ca,
+                                                     .certificate = tls->cert,
+                                                     .key = tls->key,
+                                                     .key_password_file = tls->key_password_file,
+                                                     .key_password_from = "--tls-key-password-file",
+                                                     .peer_name = tls->name},
+                           &client->tls, error);
     if (status == STATUS_OK)
         status = rpc_channel_create_tls(target, client->tls, &client->channel, error);
     return status;

@@ -18,7 +18,8 @@ struct client_tls {
     const char *ca; /* NULL: the system's */
     const char *cert;
     const char *key;
-    const char *name; /* NULL: the target's */
+    const char *key_password_file; /* NULL: the key has none */
+    const char *name;              /* NULL: the target's */
 };
 
 /* The options that fill it, of every command with a target. */
@@ -33,6 +34,10 @@ struct client_tls {
 #define CLIENT_TLS_KEY                                                                             \
     {                                                                                              \
         "tls-key", "FILE", "PEM of its key"                                                        \
+    }
+#define CLIENT_TLS_KEY_PASSWORD                                                                    \
+    {                                                                                              \
+        "tls-key-password-file", "FILE", "first line: the password of that key, if it has one"     \
     }
 #define CLIENT_TLS_NAME                                                                            \
     {                                                                                              \

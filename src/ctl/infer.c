@@ -27,6 +27,7 @@ enum infer_option {
     INFER_TLS_CA,
     INFER_TLS_CERT,
     INFER_TLS_KEY,
+    INFER_TLS_KEY_PASSWORD,
     INFER_TLS_NAME,
     INFER_INPUT,
     INFER_OUTPUT,
@@ -52,6 +53,7 @@ static const struct ctl_option options[] = {
     [INFER_TLS_CA] = CLIENT_TLS_CA,
     [INFER_TLS_CERT] = CLIENT_TLS_CERT,
     [INFER_TLS_KEY] = CLIENT_TLS_KEY,
+    [INFER_TLS_KEY_PASSWORD] = CLIENT_TLS_KEY_PASSWORD,
     [INFER_TLS_NAME] = CLIENT_TLS_NAME,
     [INFER_INPUT] = {"input", "TENSOR", "repeated: one for each tensor of the model; see above"},
     [INFER_OUTPUT] = {"output", "NAME", "repeated: answer with these tensors alone, in this order"},
@@ -141,6 +143,7 @@ on_option(void *settings, size_t index, const char *value, struct error *error)
     case INFER_TLS_CA:
     case INFER_TLS_CERT:
     case INFER_TLS_KEY:
+    case INFER_TLS_KEY_PASSWORD:
     case INFER_TLS_NAME: client_tls_take(&infer->tls, options[index].name, value); break;
     case INFER_INPUT: return word_add(infer->inputs, &request->input_count, value, error);
     case INFER_OUTPUT:

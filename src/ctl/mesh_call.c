@@ -119,7 +119,7 @@ on_argument(void *context, const char *value, struct error *error)
         {"target", "ADDRESS",                                                                      \
          "a management address of any node of the mesh instead; see `mesh:\n"                      \
          "management` in shoald --help-config"},                                                   \
-        CLIENT_TLS_CA, CLIENT_TLS_CERT, CLIENT_TLS_KEY, CLIENT_TLS_NAME,                           \
+        CLIENT_TLS_CA, CLIENT_TLS_CERT, CLIENT_TLS_KEY, CLIENT_TLS_KEY_PASSWORD, CLIENT_TLS_NAME,  \
         {"timeout-ms", "N", "how long to wait; default 60000. What was begun goes on"},            \
     {                                                                                              \
         "json", NULL, "one line of JSON"                                                           \

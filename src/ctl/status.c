@@ -30,6 +30,7 @@ enum status_option {
     OPTION_TLS_CA,
     OPTION_TLS_CERT,
     OPTION_TLS_KEY,
+    OPTION_TLS_KEY_PASSWORD,
     OPTION_TLS_NAME,
     OPTION_COUNTERS,
     OPTION_WAIT,
@@ -42,6 +43,7 @@ static const struct ctl_option options[] = {
     [OPTION_TLS_CA] = CLIENT_TLS_CA,
     [OPTION_TLS_CERT] = CLIENT_TLS_CERT,
     [OPTION_TLS_KEY] = CLIENT_TLS_KEY,
+    [OPTION_TLS_KEY_PASSWORD] = CLIENT_TLS_KEY_PASSWORD,
     [OPTION_TLS_NAME] = CLIENT_TLS_NAME,
     [OPTION_COUNTERS] = {"counters", "PATH",
                          "the node's counters file; default /run/shoal/counters "
@@ -611,6 +613,7 @@ on_option(void *given, size_t index, const char *value, struct error *error)
     case OPTION_TLS_CA:
     case OPTION_TLS_CERT:
     case OPTION_TLS_KEY:
+    case OPTION_TLS_KEY_PASSWORD:
     case OPTION_TLS_NAME: client_tls_take(&settings->tls, options[index].name, value); break;
     case OPTION_COUNTERS: settings->counters = value; break;
     case OPTION_WAIT: return ctl_read_seconds(value, &settings->wait_ns, error);

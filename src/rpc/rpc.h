@@ -180,6 +180,14 @@ enum status rpc_tls_create(const struct rpc_tls_options *options, struct rpc_tls
                            struct error *error) WARN_UNUSED;
 /* When all that use it are gone. NULL is left alone. */
 void rpc_tls_destroy(struct rpc_tls *tls);
+/* What a PEM holds, for clients that are not gRPC's. `password` NULL: there is none. */
+enum rpc_key_state {
+    RPC_KEY_OPEN,    /* a private key, which the password opens if it needs one */
+    RPC_KEY_LOCKED,  /* it needs a password, and there is none */
+    RPC_KEY_REFUSED, /* the password does not open it */
+    RPC_KEY_NONE,    /* no private key */
+};
+enum rpc_key_state rpc_key_look(const char *pem, const char *password);
 /* Another one than before: clients that are made now have other certificates. Looks at the files,
  * once a second at most. */
 uint64_t rpc_tls_version(struct rpc_tls *tls);

@@ -256,6 +256,22 @@ key_judge(const struct rpc_tls *tls, char *const *texts, EVP_PKEY **key, bool *w
                      tls->paths[PART_KEY]);
 }
 
+enum rpc_key_state
+rpc_key_look(const char *pem, const char *password)
+{
+    struct opener opener = {.password = password, .bytes = password != NULL ? strlen(password) : 0};
+    BIO *bio = bio_of(pem);
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, password_give, &opener);
+    ERR_clear_error();
+    BIO_free(bio);
+    EVP_PKEY_free(key);
+    if (key != NULL)
+        return RPC_KEY_OPEN;
+    if (!opener.is_asked)
+        return RPC_KEY_NONE;
+    return password == NULL ? RPC_KEY_LOCKED : RPC_KEY_REFUSED;
+}
+
 /* OpenSSL's own buffers are cleared by it when they are freed. */
 static enum status
 key_unlock(const char *path, EVP_PKEY *key, char **text, struct error *error)

@@ -84,10 +84,15 @@ class TestCheck(unittest.TestCase):
                          "store.json": json.dumps({**place, "client_key_file": "key.pem"})}, args)
                     self.assertEqual(code, 2, said)
                     self.assertRegex(said, f'mesh: store: .*"client_key_file": {folder}/(./)?key.pem: the key '
-                                     "is encrypted: decrypt it with `openssl pkey -in .*key.pem -out FILE`")
-            code, said, _ = self.check({**GOOD, "store.json": json.dumps({**place, "client_key": text})})
-            self.assertEqual(code, 2, said)
-            self.assertIn('"client_key": the key is encrypted', said)
+                                     'is encrypted: name a file with its password, "client_key_password_file"')
+            for word, words in (({}, 'the key is encrypted: name a file with its password'),
+                                ({"word": "wrong"}, "word does not open it"), ({"word": "\n"}, "no password in it"),
+                                ({"word": "x" * 1024}, "at most 1023 bytes")):
+                with self.subTest(word=word):
+                    code, said, _ = self.check({**GOOD, **word, "store.json": json.dumps(
+                        {**place, "client_key": text, **({"client_key_password_file": "word"} if word else {})})})
+                    self.assertEqual(code, 2, said)
+                    self.assertRegex(said, f'"client_key": .*{words}')
 
     def test_encrypted_key_for_shoalctl(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -98,8 +103,7 @@ class TestCheck(unittest.TestCase):
                                "--tls-key", folder / "key.pem"],
                               capture_output=True, text=True, timeout=WAIT_SECONDS, start_new_session=True)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn(f"{folder}/key.pem: the key is encrypted: decrypt it with `openssl pkey -in "
-                      f"{folder}/key.pem -out FILE`", done.stderr)
+        self.assertIn(f"{folder}/key.pem: the key has a password: give it by --tls-key-password-file", done.stderr)
 
 
 class TestFailFast(unittest.TestCase):

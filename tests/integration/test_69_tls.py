@@ -83,6 +83,14 @@ class TestCallers(unittest.TestCase):
         self.assertIn("mmesh.ModelMesh is not served on `listen`", told)
         shoalctl("infer", "m", *x, *shown, *own, code=OK)
         shoalctl("status", "m", *shown, *own, code=OK)
+        self.certificates.lock("client", SECRET)
+        own += ["--tls-key-password-file", self.certificates.word("client")]
+        for command in (["infer", "m", *x], ["status", "m"]):
+            shoalctl(*command, *shown, *own, code=OK)
+        told = shoalctl("mesh", "status", "m", *shown, *own, code=NEGATIVE).err
+        self.assertIn("mmesh.ModelMesh is not served on `listen`", told)
+        told = shoalctl("infer", "m", *x, *shown, *own[:4], code=UNREACHABLE).err
+        self.assertIn("the key has a password: give it by --tls-key-password-file", told)
         told = shoalctl("infer", "m", *x, *shown[:4], "--timeout-ms", "1000", code=UNREACHABLE).err
         self.assertIn("no node answers", told)
         told = shoalctl("mesh", "status", "m", *shown, "--timeout-ms", "1000",
@@ -201,7 +209,7 @@ class TestMesh(unittest.TestCase):
             self.certificates.sign(name, authority)
         self.etcd = self.enterContext(Etcd(self.certificates))
 
-    def place(self, inline):
+    def place(self, inline, **more):
         """A file as KServe's deployments mount it, with the certificates in it or named by it."""
         certificates = self.certificates
         files = {"certificate": certificates.pem("etcd"),
@@ -212,11 +220,12 @@ class TestMesh(unittest.TestCase):
         else:
             files = {f"{key}_file": path for key, path in files.items()}
         path = certificates.folder / f"etcd-{inline}.json"
-        path.write_text(json.dumps({"endpoints": self.etcd.url, **files}))
+        path.write_text(json.dumps({"endpoints": self.etcd.url, **files, **more}))
         return f"etcd:{path}"
 
     def keys(self, inline, **tls):
-        return {"mesh": {"store": self.place(inline), **tls}, "drain_timeout_ms": 4000}
+        word = {"client_key_password_file": self.certificates.word("user")}
+        return {"mesh": {"store": self.place(inline, **word), **tls}, "drain_timeout_ms": 4000}
 
     def connect(self, shoald):
         return SecureRegistrar(shoald, self.certificates.credentials("ca", "client"))
@@ -236,7 +245,9 @@ class TestMesh(unittest.TestCase):
         raise AssertionError(f"nothing is placed at {name}")
 
     def test_two_nodes_and_two_strangers(self):
+        """The keys of the nodes have passwords, for one another and for etcd."""
         self.certificates.lock("node", SECRET)
+        self.certificates.lock("user", SECRET)
         tls = {"tls": {**self.certificates.pair("node", ca="mesh"),
                        "key_password_file": self.certificates.word("node")}}
         callers = self.certificates.pair("server", client_ca="ca")

@@ -8,8 +8,9 @@
 
 #include "base/check.h"
 #include "coordinator/mesh/mesh_store.h"
+#include "rpc/rpc.h"
 
-enum { KEY_BYTES_MAX = 64 << 10 };
+enum { KEY_BYTES_MAX = 64 << 10, PASSWORD_BYTES_MAX = 1023 };
 
 static char *
 copy(const char *text)
@@ -41,6 +42,10 @@ etcd_place_fini(struct etcd_place *place)
     free(place->ca_pem);
     free(place->cert_pem);
     free(place->key_pem);
+    free(place->key_password_file);
+    if (place->key_password != NULL)
+        explicit_bzero(place->key_password, strlen(place->key_password));
+    free(place->key_password);
     *place = (struct etcd_place){0};
 }
 
@@ -121,6 +126,7 @@ static const struct member members[] = {
     {"certificate", offsetof(struct etcd_place, ca_pem), false},
     {"client_certificate", offsetof(struct etcd_place, cert_pem), false},
     {"client_key", offsetof(struct etcd_place, key_pem), false},
+    {"client_key_password_file", offsetof(struct etcd_place, key_password_file), true},
 };
 
 static enum status
@@ -166,39 +172,78 @@ read_file(const json_t *file, const char *path, struct etcd_place *place, struct
     return add_endpoints(place, endpoints, strlen(endpoints), tls, error);
 }
 
-/* Those of PKCS#8, and those of OpenSSL's older format. */
-static bool
-is_encrypted(const char *pem)
+/* ---- the key ---- */
+
+/* Its first line, as openssl's own commands take it. */
+static enum status
+read_password(struct etcd_place *place, struct error *error)
 {
-    return strstr(pem, "-----BEGIN ENCRYPTED PRIVATE KEY-----") != NULL ||
-           strstr(pem, "Proc-Type: 4,ENCRYPTED") != NULL;
+    char line[PASSWORD_BYTES_MAX + 2];
+    FILE *stream = fopen(place->key_password_file, "re");
+    if (stream == NULL)
+        return error_set_errno(error, "%s", place->key_password_file);
+    line[fread(line, 1, sizeof(line) - 1, stream)] = '\0';
+    fclose(stream);
+    size_t bytes = strcspn(line, "\r\n");
+    line[bytes] = '\0';
+    enum status status = STATUS_OK;
+    if (bytes == 0)
+        status = error_set(error, STATUS_INVALID_ARGUMENT,
+                           "%s: no password in it: it is to be the first line",
+                           place->key_password_file);
+    else if (bytes > PASSWORD_BYTES_MAX)
+        status = error_set(error, STATUS_INVALID_ARGUMENT, "%s: a password has at most %d bytes",
+                           place->key_password_file, PASSWORD_BYTES_MAX);
+    else
+        place->key_password = copy(line);
+    explicit_bzero(line, sizeof(line));
+    return status;
 }
 
-/* A file that cannot be read is the connection's to complain of. */
-static bool
-is_file_encrypted(const char *path)
+/* One that cannot be read is the connection's to complain of. */
+static enum status
+check_pem(const struct etcd_place *place, const char *pem, struct error *error)
 {
-    static char pem[KEY_BYTES_MAX + 1]; /* the loop thread's */
-    FILE *stream = fopen(path, "re");
-    if (stream == NULL)
-        return false;
-    pem[fread(pem, 1, KEY_BYTES_MAX, stream)] = '\0';
-    fclose(stream);
-    return is_encrypted(pem);
+    switch (rpc_key_look(pem, place->key_password)) {
+    case RPC_KEY_LOCKED:
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "the key is encrypted: name a file with its password, "
+                         "\"client_key_password_file\", or decrypt it with `openssl pkey`");
+    case RPC_KEY_REFUSED:
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "the key is encrypted, and %s does not open it", place->key_password_file);
+    case RPC_KEY_OPEN:
+    case RPC_KEY_NONE: break;
+    }
+    return STATUS_OK;
 }
 
 static enum status
-check_key(const struct etcd_place *place, struct error *error)
+check_key_file(const struct etcd_place *place, struct error *error)
 {
-    if (place->key_file != NULL && is_file_encrypted(place->key_file))
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "\"client_key_file\": %s: the key is encrypted: decrypt it with `openssl "
-                         "pkey -in %s -out FILE`, into a file that others cannot read",
-                         place->key_file, place->key_file);
-    if (place->key_file == NULL && place->key_pem != NULL && is_encrypted(place->key_pem))
-        return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "\"client_key\": the key is encrypted: decrypt it with `openssl pkey`");
-    return STATUS_OK;
+    static char pem[KEY_BYTES_MAX + 1]; /* the loop thread's */
+    FILE *stream = fopen(place->key_file, "re");
+    if (stream == NULL)
+        return STATUS_OK;
+    pem[fread(pem, 1, KEY_BYTES_MAX, stream)] = '\0';
+    fclose(stream);
+    enum status status = check_pem(place, pem, error);
+    explicit_bzero(pem, sizeof(pem));
+    return status == STATUS_OK ? STATUS_OK : error_prefix(error, "%s", place->key_file);
+}
+
+static enum status
+check_key(struct etcd_place *place, struct error *error)
+{
+    bool in_file = place->key_file != NULL;
+    if (!in_file && place->key_pem == NULL)
+        return STATUS_OK;
+    enum status status = place->key_password_file != NULL ? read_password(place, error) : STATUS_OK;
+    if (status == STATUS_OK)
+        status = in_file ? check_key_file(place, error) : check_pem(place, place->key_pem, error);
+    return status == STATUS_OK
+               ? STATUS_OK
+               : error_prefix(error, in_file ? "\"client_key_file\"" : "\"client_key\"");
 }
 
 enum status

@@ -21,6 +21,7 @@ connect(struct loop *loop, const struct etcd_place *place, uint64_t seed, struct
         .ca_pem = place->ca_pem,
         .cert_pem = place->cert_pem,
         .key_pem = place->key_pem,
+        .key_password = place->key_password,
         .seed = seed,
     };
     return etcd_create(loop_base(loop), &options, etcd, error);

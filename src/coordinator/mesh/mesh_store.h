@@ -44,6 +44,8 @@ struct etcd_place {
     char *ca_pem; /* this and the next two: the text itself; a file comes first */
     char *cert_pem;
     char *key_pem;
+    char *key_password_file;
+    char *key_password; /* what that file says */
 };
 
 /* "http://a:2379,b:2379;rootPrefix=/x". */

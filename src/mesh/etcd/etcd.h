@@ -57,6 +57,7 @@ struct etcd_options {
     const char *ca_pem; /* this and the next two: the text itself, where no file is named */
     const char *cert_pem;
     const char *key_pem;
+    const char *key_password;   /* of either; NULL: it has none */
     int64_t call_timeout_ns;    /* of calls that say none; 0: 5 s */
     int64_t connect_timeout_ns; /* one endpoint's; 0: 1 s */
     int64_t retry_ns_max;       /* longest pause before an endpoint is tried again; 0: 2 s */

@@ -29,6 +29,7 @@ struct etcd_wire {
     struct etcd_timer *timer;
     char *ca_file, *cert_file, *key_file;
     char *ca_pem, *cert_pem, *key_pem; /* where there is no file */
+    char *key_password;
     int64_t connect_timeout_ns;
     size_t answer_bytes_max;
     struct exchange_list open;
@@ -307,6 +308,7 @@ etcd_wire_create(struct event_base *base, const struct etcd_options *options,
     wire->ca_pem = copy_of(options->ca_pem);
     wire->cert_pem = copy_of(options->cert_pem);
     wire->key_pem = copy_of(options->key_pem);
+    wire->key_password = copy_of(options->key_password);
     wire->connect_timeout_ns = options->connect_timeout_ns;
     wire->answer_bytes_max = options->answer_bytes_max;
     TAILQ_INIT(&wire->open);
@@ -340,6 +342,9 @@ etcd_wire_destroy(struct etcd_wire *wire)
     free(wire->ca_pem);
     free(wire->cert_pem);
     free(wire->key_pem);
+    if (wire->key_password != NULL)
+        explicit_bzero(wire->key_password, strlen(wire->key_password));
+    free(wire->key_password);
     free(wire);
 }
 
@@ -410,7 +415,8 @@ set_security(struct etcd_exchange *exchange)
     if (wire->ca_file != NULL || wire->ca_pem != NULL)
         set = set && curl_easy_setopt(easy, CURLOPT_CAPATH, NULL) == CURLE_OK;
     /* without a password OpenSSL would ask for one at the terminal, and all would wait */
-    set = set && curl_easy_setopt(easy, CURLOPT_KEYPASSWD, "") == CURLE_OK;
+    const char *password = wire->key_password != NULL ? wire->key_password : "";
+    set = set && curl_easy_setopt(easy, CURLOPT_KEYPASSWD, password) == CURLE_OK;
     return set && set_pem(easy, CURLOPT_CAINFO, wire->ca_file, CURLOPT_CAINFO_BLOB, wire->ca_pem) &&
            set_pem(easy, CURLOPT_SSLCERT, wire->cert_file, CURLOPT_SSLCERT_BLOB, wire->cert_pem) &&
            set_pem(easy, CURLOPT_SSLKEY, wire->key_file, CURLOPT_SSLKEY_BLOB, wire->key_pem);
