@@ -336,7 +336,7 @@ on_drain_look(void *context)
     uint64_t in_flight = assembly_in_flight(&node->assembly);
     uint32_t clients = local_waits_for(node->local);
     bool late = clock_now_ns() >= node->drain_deadline_ns;
-    if ((in_flight > 0 || clients > 0) && !late) {
+    if ((in_flight > 0 || clients > 0 || mesh_node_has_calls(node->mesh)) && !late) {
         loop_timer_set(node->drain_timer, DRAIN_LOOK_MS * (int64_t)NS_PER_MS);
         return;
     }
@@ -353,6 +353,7 @@ on_drain_look(void *context)
 static void
 drain_pipelines(struct node *node)
 {
+    mesh_node_refuse_calls(node->mesh);
     for (uint32_t i = 0; i < node->assembly.pipeline_count; i++)
         pipeline_drain(node->assembly.pipelines[i]);
 }

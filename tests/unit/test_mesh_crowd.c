@@ -569,7 +569,7 @@ test_waiting_call_on_a_draining_node(void **state)
     begin();
     instance_with((struct mesh_instance){.id = "other", .session = 7, .draining = true});
     tick(1000);
-    assert_seen("answer 11 failed", 1);
+    assert_seen("answer 11 unavailable", 1); /* R18 */
 }
 
 /* D5: the drain does not end while a call waits for another node's room. */

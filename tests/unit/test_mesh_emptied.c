@@ -404,6 +404,7 @@ test_draining_copy_stays_when_a_node_joins(void **state)
     use("m1");
     empty();
     drain();
+    pass(2000);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_WITHDRAWING);
     begin();
     instance("other", 500);

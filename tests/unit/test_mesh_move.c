@@ -258,6 +258,7 @@ test_lone_drain_ends_when_a_node_joins(void **state)
     load_here("m1");
     set_session(0);
     drain();
+    pass(2000);
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_WITHDRAWING);
     instance("other", 500);
     begin();
@@ -348,6 +349,7 @@ test_all_nodes_drain(void **state)
     instance_with((struct mesh_instance){.id = "other", .session = 8, .draining = true});
     begin();
     drain();
+    tick(2000); /* it was called just now */
     tick(1000);
     assert_seen("drained", 1);
     tick(1000);

@@ -15,6 +15,7 @@
 #include "coordinator/mesh/mesh_many.h"
 #include "coordinator/mesh/mesh_register.h"
 #include "coordinator/mesh/mesh_report.h"
+#include "coordinator/mesh/mesh_settings.h"
 #include "coordinator/mesh/mesh_store.h"
 #include "coordinator/mesh/mesh_types.h"
 #include "coordinator/pipeline/pipeline.h"
@@ -252,46 +253,6 @@ on_reach_late(void *context)
     node->options.on_refused(node->options.context, &error);
 }
 
-/* ---- dynamic settings ---- */
-
-/* KServe ModelMesh has these, too, and there is something else for it here. */
-static void
-tell_ignored(const char *name, const char *instead)
-{
-    log_warn("mesh_setting_ignored name=%s instead=\"%s\"", name, instead);
-}
-
-static void
-pass_over(const char *name, const struct record_setting *setting, const char *instead)
-{
-    if (setting != NULL && setting->on)
-        tell_ignored(name, instead);
-}
-
-static void
-on_setting(void *context, enum record_setting_kind kind, const struct record_setting *setting)
-{
-    const struct mesh_node *node = context;
-    switch (kind) {
-    case RECORD_LOG_LEVEL:
-        log_set_level(setting != NULL ? setting->log_level : node->options.log_level);
-        log_info("mesh_log_level set=%s", setting != NULL ? "yes" : "no");
-        break;
-    case RECORD_DISABLED:
-        if (setting != NULL && setting->on)
-            node->options.on_disabled(node->options.context);
-        break;
-    case RECORD_LOG_CALLS:
-        pass_over("log_each_invocation", setting, "`traces` in the configuration");
-        break;
-    case RECORD_TELL_DESTINATION:
-        pass_over("send_destination_id", setting, "`shoalctl mesh copies ID`");
-        break;
-    case RECORD_RATE_FOR_MORE: /* this and the next: the driver's */
-    case RECORD_SETTING_NONE: break;
-    }
-}
-
 /* ---- models that are registered at the start ---- */
 
 static enum status
@@ -341,7 +302,7 @@ pass_over_variables(const struct config *config)
     const char *name;
     const char *instead;
     for (size_t position = 0; config_passed_over(config, &position, &name, &instead);)
-        tell_ignored(name, instead);
+        mesh_setting_tell_ignored(name, instead);
 }
 
 /* By what method the models of a pipeline are called does not change (reload.c). */
@@ -494,6 +455,16 @@ on_measure(void *context, enum driver_measure measure, uint64_t value)
 {
     const struct mesh_node *node = context;
     mesh_counters_measure(node->options.counters, measure, value);
+}
+
+static void
+on_setting(void *context, enum record_setting_kind kind, const struct record_setting *setting)
+{
+    const struct mesh_node *node = context;
+    const struct mesh_settings settings = {.log_level = node->options.log_level,
+                                           .on_disabled = node->options.on_disabled,
+                                           .context = node->options.context};
+    mesh_setting_apply(&settings, kind, setting);
 }
 
 static void
@@ -728,10 +699,23 @@ mesh_node_drain(struct mesh_node *node)
 bool
 mesh_node_is_drained(const struct mesh_node *node)
 {
-    bool is_idle = pending_count(node->pending) == 0;
-    if (!is_shared(node))
-        return is_idle;
-    return node->drained && (node->external == NULL || is_idle); /* pipelines wait for their own */
+    return is_shared(node) ? node->drained : pending_count(node->pending) == 0;
+}
+
+void
+mesh_node_refuse_calls(struct mesh_node *node)
+{
+    if (node != NULL && node->driver != NULL && !node->stopped)
+        driver_refuse_calls(node->driver);
+}
+
+bool
+mesh_node_has_calls(struct mesh_node *node)
+{
+    struct driver_view view = {0};
+    if (node != NULL && node->driver != NULL && !node->stopped)
+        driver_look(node->driver, &view);
+    return view.calls > 0;
 }
 
 /* ---- the end ---- */

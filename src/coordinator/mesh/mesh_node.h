@@ -90,6 +90,9 @@ void mesh_node_reload(struct mesh_node *node);
  * for. False: nothing is. */
 bool mesh_node_drain(struct mesh_node *node);
 bool mesh_node_is_drained(const struct mesh_node *node);
+/* The end of a drain: new calls are UNAVAILABLE, those under way are waited for. */
+void mesh_node_refuse_calls(struct mesh_node *node);
+bool mesh_node_has_calls(struct mesh_node *node);
 
 /* Calls that wait are answered, none is begun any more. Once more is harmless. */
 void mesh_node_stop(struct mesh_node *node);

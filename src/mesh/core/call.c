@@ -16,6 +16,8 @@ enum {
 
 static const char OVERLOADED_TEXT[] = "every copy of the model has too many calls";
 static const char COPIES_TRIED_TEXT[] = "Failed to invoke model loaded in >=5 locations";
+static const char LEAVING_TEXT[] =
+    "Nowhere available to load: the nodes that may load the model drain, or have just gone";
 static const char TRIES_TEXT[] = "8 retry iterations exhausted";
 _Static_assert(MESH_COPIES_TRIED_MAX == 5 && MESH_TRIES_MAX == 8, "as the texts say");
 
@@ -253,13 +255,19 @@ give_up_loading(struct mesh *mesh, uint32_t number, const struct place_wish *wis
     if (crowd_join(mesh, number))
         return;
     enum place_refusal refusal = place_refusal(&mesh->tables, wish);
+    bool leaves = mesh->draining || place_is_leaving(&mesh->tables, wish); /* R18 */
     if (entry != NULL && entry->failed && entry->reason != NAME_NONE) {
         give_up(mesh, number, MESH_END_LOAD_FAILED,
                 names_text(&mesh->tables.reasons, entry->reason)); /* no record says so yet */
         return;
     }
     if (refusal == PLACE_ALL_TRIED && model_fresh_failures(mesh, model) > 0)
-        give_up(mesh, number, MESH_END_LOAD_FAILED, failure_text(mesh, model));
+        give_up(mesh, number, leaves ? MESH_END_UNAVAILABLE : MESH_END_LOAD_FAILED,
+                failure_text(mesh, model));
+    else if (leaves)
+        give_up(mesh, number, MESH_END_UNAVAILABLE,
+                refusal == PLACE_NO_LABELS ? ensure_refusal_text(mesh, wish, refusal)
+                                           : LEAVING_TEXT);
     else
         give_up(mesh, number, MESH_END_FAILED, ensure_refusal_text(mesh, wish, refusal));
 }

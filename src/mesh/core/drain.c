@@ -20,21 +20,25 @@ drain_begin(struct mesh *mesh)
     drain_tick(mesh);
 }
 
-/* False: there is nothing at all. */
+/* Returns whether copies that can move have yet to. */
 static bool
-look(struct mesh *mesh, bool others_wait)
+move_all(struct mesh *mesh)
 {
-    bool some = false;
     for (uint32_t i = 0; i < mesh->entry_used; i++) {
         const struct entry *entry = &mesh->entries[i];
-        some |= entry->state != MESH_STATE_NONE;
         if (entry->state == MESH_STATE_LOADED && model_at(mesh, entry->model)->known)
             heap_set(&mesh->order, i, -entry->used_ms);
     }
-    mesh->others_wait = others_wait;
-    if (!move_in_order(mesh) && others_wait && some)
-        (void)look(mesh, false);
-    return some;
+    return move_in_order(mesh);
+}
+
+static bool
+has_entries(const struct mesh *mesh)
+{
+    for (uint32_t i = 0; i < mesh->entry_used; i++)
+        if (mesh->entries[i].state != MESH_STATE_NONE)
+            return true;
+    return false;
 }
 
 void
@@ -43,7 +47,13 @@ drain_tick(struct mesh *mesh)
     if (!mesh->draining || mesh->drained)
         return;
     mesh->drain_ms = mesh->now_ms;
-    if (look(mesh, true) || mesh->crowd != CALL_NONE) /* R14: others may have room for them */
+    mesh->keeps_unmovable = true;
+    mesh->unmovable_called = false;
+    if (!move_all(mesh) && !mesh->unmovable_called) { /* D4 */
+        mesh->keeps_unmovable = false;
+        (void)move_all(mesh);
+    }
+    if (has_entries(mesh) || mesh->crowd != CALL_NONE) /* R14: others may have room for them */
         return;
     mesh->drained = true; /* D5 */
     act(mesh, MESH_DO_DRAINED);

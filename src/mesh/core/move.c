@@ -8,7 +8,9 @@
 
 enum {
     RECENT_MS = 3600000,
-    ASK_AGAIN_MS = 10000,
+    ASK_AGAIN_MS = 10000, /* the node that was asked loads it */
+    ASK_SOON_MS = 2000,   /* nobody does: it was refused, or has failed */
+    CALLED_MS = 2000,     /* D4: a call that long ago may be followed by another one */
     ASKS_PER_NODE = 2,
     FREE_SHARE = 20,
     BARE_MS_MAX = 5000, /* D4: a runtime that has ended may be back so soon */
@@ -17,6 +19,7 @@ enum {
 struct others {
     uint32_t leaving; /* copies that count, and will not stay; this node's among them */
     bool loaded;      /* one that stays is loaded */
+    bool loading;     /* one that stays is not, yet */
 };
 
 static struct others
@@ -33,8 +36,10 @@ look_around(const struct mesh *mesh, const struct model *model)
         if (place->instance == INSTANCE_SELF || instance->draining ||
             !types_allow(rule, instance->labels))
             others.leaving++;
+        else if (place->kind == MESH_PLACE_LOADED)
+            others.loaded = true;
         else
-            others.loaded |= place->kind == MESH_PLACE_LOADED;
+            others.loading = true;
     }
     return others;
 }
@@ -80,8 +85,7 @@ is_recent(const struct mesh *mesh, const struct entry *entry)
     return entry->used_ms > mesh->wall_ms - RECENT_MS;
 }
 
-/* D4. A drain does not wait for what nobody could take; what may not be here serves on, while it is
- * used and nobody can take it. */
+/* D4, for a node that drains; H3: copies that may not be here stay until somebody takes them. */
 static bool
 may_be_taken(struct mesh *mesh, const struct entry *entry)
 {
@@ -99,14 +103,23 @@ move_stays(struct mesh *mesh, struct entry *entry)
     if (!entry->yields || !entry_serves(entry) || model->txn_compare == model->revision ||
         ledger_free(&pool_of(mesh, entry)->ledger) < entry->units)
         return false;
-    if (look_around(mesh, model).loaded ||
-        (mesh->draining && !(is_recent(mesh, entry) && may_be_taken(mesh, entry))))
+    if (look_around(mesh, model).loaded)
+        return false;
+    if (mesh->draining &&
+        !(may_be_taken(mesh, entry) ? is_recent(mesh, entry) : mesh->keeps_unmovable))
         return false;
     entry->yields = false;
     entry->asked_ms = 0; /* another node is asked again at once */
     entry_set(mesh, entry, MESH_STATE_LOADED);
     settle_later(mesh, entry->model);
     return true;
+}
+
+/* D4: calls for it are under way, or may still come. */
+static bool
+is_called(const struct mesh *mesh, const struct entry *entry)
+{
+    return entry->in_flight > 0 || entry->waiting > 0 || entry->used_ms > mesh->wall_ms - CALLED_MS;
 }
 
 enum moved {
@@ -116,19 +129,29 @@ enum moved {
 };
 
 static enum moved
+leave(struct mesh *mesh, struct entry *entry, bool yields)
+{
+    entry->yields = yields || mesh->draining;
+    entry_leave(mesh, entry);
+    return MOVED_NOT;
+}
+
+static enum moved
 move_away(struct mesh *mesh, struct entry *entry, bool may_ask)
 {
     struct others others = look_around(mesh, model_at(mesh, entry->model));
-    bool is_wanted = !others.loaded && is_recent(mesh, entry);
-    bool may_go = is_wanted && may_be_taken(mesh, entry);
-    if (!may_go) {
-        if (is_wanted && mesh->others_wait)
-            return MOVED_NOT;
-        entry->yields = others.loaded || mesh->draining;
-        entry_leave(mesh, entry);
+    if (others.loaded)
+        return leave(mesh, entry, true);
+    if (!may_be_taken(mesh, entry)) {
+        if (!mesh->keeps_unmovable)
+            return leave(mesh, entry, false);
+        mesh->unmovable_called |= is_called(mesh, entry);
         return MOVED_NOT;
     }
-    if (entry->asked_ms != 0 && mesh->now_ms - entry->asked_ms < ASK_AGAIN_MS)
+    if (!is_recent(mesh, entry))
+        return leave(mesh, entry, false);
+    int64_t again_ms = others.loading ? ASK_AGAIN_MS : ASK_SOON_MS;
+    if (entry->asked_ms != 0 && mesh->now_ms - entry->asked_ms < again_ms)
         return entry->asked ? MOVED_ASKED : MOVED_LATER;
     if (!may_ask)
         return MOVED_LATER;

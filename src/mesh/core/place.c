@@ -387,6 +387,27 @@ place_may_have_room(const struct tables *tables, const struct place_wish *wish)
     return false;
 }
 
+bool
+place_is_leaving(const struct tables *tables, const struct place_wish *wish)
+{
+    const struct type_rule *rule = tables_rule(tables, wish->model);
+    bool some_stay = false;
+    for (uint32_t i = 0; i < tables->instance_names.used; i++) {
+        const struct instance *instance = &tables->instances[i];
+        uint64_t capacity = instance->figures.capacity_units;
+        if (instance->session == 0 || !types_allow(rule, instance->labels) ||
+            (capacity != 0 && capacity < wish->units))
+            continue;
+        const struct place *place = model_place(wish->model, (uint16_t)i);
+        bool failed = place != NULL && place->kind == MESH_PLACE_FAILED &&
+                      failure_is_fresh(place->since_ms, wish->wall_ms, wish->fresh_ms);
+        if (instance->draining && !failed)
+            return true;
+        some_stay = true;
+    }
+    return !some_stay && tables_has_departed(tables, rule, wish->units, wish->now_ms);
+}
+
 enum place_refusal
 place_refusal(const struct tables *tables, const struct place_wish *wish)
 {

@@ -51,6 +51,9 @@ const char *place_refusal_text(enum place_refusal refusal);
 /* The most that anybody may load who may hold the model; 0: not known of one of them. */
 uint64_t place_largest(const struct tables *tables, const struct place_wish *wish);
 
+/* R18: a node that may hold it drains, or all of them have gone, the last one lately. */
+bool place_is_leaving(const struct tables *tables, const struct place_wish *wish);
+
 /* R14: somebody who may hold it, and is within reach, is only full, or said no for a moment. */
 bool place_may_have_room(const struct tables *tables, const struct place_wish *wish);
 

@@ -175,10 +175,11 @@ struct mesh {
     bool whole;       /* the mirror is */
     uint64_t seen;    /* up to this revision it was, the last time */
     bool draining;
-    bool drained;     /* and it has been said */
-    int64_t drain_ms; /* now_ms of its last look */
-    bool others_wait; /* what nobody can take leaves with the last of the others (D4) */
-    uint32_t taker;   /* instance that could take what was last looked at (D4) */
+    bool drained;          /* and it has been said */
+    int64_t drain_ms;      /* now_ms of its last look */
+    bool keeps_unmovable;  /* D4: what no other node may load is kept, */
+    bool unmovable_called; /* and some of it has just been called */
+    uint32_t taker;        /* instance that could take what was last looked at (D4) */
     bool leader;
     uint32_t rate;        /* calls served here a minute, at the last look */
     int64_t rates_ms;     /* now_ms of the last look at the rates */

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "mesh/core/memory.h"
 
-enum { TYPES_MAX = 65536, REASONS_MAX = 1 << 20 };
+enum { TYPES_MAX = 65536, REASONS_MAX = 1 << 20, DEPARTED_MS = 600000 };
 
 void
 tables_init(struct tables *tables, const struct mesh_config *config)
@@ -18,9 +18,11 @@ tables_init(struct tables *tables, const struct mesh_config *config)
     names_init(&tables->instance_names, config->instances_max, key);
     names_init(&tables->type_names, TYPES_MAX, key);
     names_init(&tables->reasons, REASONS_MAX, key);
-    names_init(&tables->label_sets, config->instances_max, key);
+    names_init(&tables->label_sets, config->instances_max + DEPARTED_MAX, key);
     types_init(&tables->types, key);
     generations_init(&tables->generations, config->instances_max + 1, key);
+    for (uint32_t i = 0; i < DEPARTED_MAX; i++)
+        tables->departed[i].label_set = NAME_NONE;
     CHECK(tables_hold_instance(tables, config->instance) == INSTANCE_SELF);
 }
 
@@ -345,6 +347,34 @@ tables_put_instance(struct tables *tables, const struct mesh_instance *record, i
     return true;
 }
 
+/* In the place of the one that has been gone for longest; takes the reference to its labels. */
+static void
+note_departed(struct tables *tables, const struct instance *instance, int64_t now_ms)
+{
+    struct departed *departed = &tables->departed[tables->departed_count++ % DEPARTED_MAX];
+    if (departed->label_set != NAME_NONE)
+        names_release(&tables->label_sets, departed->label_set);
+    *departed = (struct departed){.capacity_units = instance->figures.capacity_units,
+                                  .gone_ms = now_ms,
+                                  .label_set = instance->label_set};
+}
+
+bool
+tables_has_departed(const struct tables *tables, const struct type_rule *rule, uint32_t units,
+                    int64_t now_ms)
+{
+    for (uint32_t i = 0; i < DEPARTED_MAX; i++) {
+        const struct departed *departed = &tables->departed[i];
+        if (departed->label_set == NAME_NONE || now_ms - departed->gone_ms >= DEPARTED_MS ||
+            (departed->capacity_units != 0 && departed->capacity_units < units))
+            continue;
+        const char *labels = names_text(&tables->label_sets, departed->label_set);
+        if (types_allow(rule, types_labels(&tables->types, labels)))
+            return true;
+    }
+    return false;
+}
+
 bool
 tables_drop_instance(struct tables *tables, const char *id, uint64_t revision, int64_t now_ms)
 {
@@ -355,8 +385,7 @@ tables_drop_instance(struct tables *tables, const char *id, uint64_t revision, i
     struct instance *instance = &tables->instances[at];
     leave_generation(tables, instance, now_ms);
     if (at != INSTANCE_SELF) { /* which is what it is, without a key too */
-        if (instance->label_set != NAME_NONE)
-            names_release(&tables->label_sets, instance->label_set);
+        note_departed(tables, instance, now_ms);
         instance->label_set = NAME_NONE;
     }
     instance->session = 0;

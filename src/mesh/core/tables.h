@@ -87,6 +87,15 @@ struct candidate {
     uint32_t loads;
 };
 
+/* A node whose key has gone: what it could have held (R18). */
+struct departed {
+    uint64_t capacity_units; /* 0: not known */
+    int64_t gone_ms;
+    uint32_t label_set; /* with a reference; NAME_NONE: the slot is free */
+};
+
+enum { DEPARTED_MAX = 16 };
+
 struct tables {
     struct names model_names;
     struct names instance_names;
@@ -95,6 +104,8 @@ struct tables {
     struct names label_sets;
     struct types types;
     struct generations generations;
+    struct departed departed[DEPARTED_MAX]; /* the last ones, in a ring */
+    uint32_t departed_count;                /* since the beginning */
     struct model *models;
     struct instance *instances;
     struct candidate *candidates; /* as many as instances; place_choose's scratch memory */
@@ -139,6 +150,10 @@ bool tables_put_instance(struct tables *tables, const struct mesh_instance *reco
 bool tables_drop_instance(struct tables *tables, const char *id, uint64_t revision, int64_t now_ms);
 /* A number for an id that a call or record names, with a reference; NAME_NONE: no room. */
 uint32_t tables_hold_instance(struct tables *tables, const char *id);
+
+/* R18: within the last ten minutes the key of a node went that could have held such a model. */
+bool tables_has_departed(const struct tables *tables, const struct type_rule *rule, uint32_t units,
+                         int64_t now_ms);
 
 /* The bits of all instances anew, after the rules have changed. */
 void tables_relabel(struct tables *tables);

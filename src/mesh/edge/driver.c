@@ -232,6 +232,14 @@ driver_drain(struct driver *driver)
     driver_unlock(driver);
 }
 
+void
+driver_refuse_calls(struct driver *driver)
+{
+    driver_lock(driver);
+    driver->refuses = true;
+    driver_unlock(driver);
+}
+
 bool
 driver_is_ready(struct driver *driver)
 {

@@ -344,6 +344,8 @@ void driver_types(struct driver *driver, const struct mesh_type_rule *rules, uin
 
 /* Any thread: this node takes no more loads, and moves what it has. It does not end. */
 void driver_drain(struct driver *driver);
+/* Any thread: new calls, of other nodes too, are UNAVAILABLE; those under way are not touched. */
+void driver_refuse_calls(struct driver *driver);
 
 /* Any thread: the registry was read as a whole, the runtime of each pool was ready once, one is,
  * and the first loads were clear (C2). */

@@ -242,8 +242,9 @@ driver_call(struct driver *driver, struct driver_call *call)
     call->attempt = 0;
     call->waited = false;
     bool too_long = is_too_long(call);
-    call->number = driver->closed || too_long ? SEAT_NONE : seats_take(&driver->calls, call);
-    if (driver->closed)
+    bool ends = driver->closed || driver->refuses;
+    call->number = ends || too_long ? SEAT_NONE : seats_take(&driver->calls, call);
+    if (ends)
         answer(driver, call, MESH_END_UNAVAILABLE, "this node is about to end");
     else if (too_long)
         answer(driver, call, MESH_END_NOT_FOUND,

@@ -127,6 +127,7 @@ struct driver {
     bool leads;
     bool draining;
     bool drained;
+    bool refuses; /* new calls */
     bool closed;
 };
 

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * I18. Who drains begins no load, and withdraws nothing that others have yet to load, if there is
- * anybody who stays and may hold it. When it says that it is done, nothing is left.
+ * I18. A node that drains begins no load. It withdraws nothing that others have yet to load, if one
+ * that stays may hold it; nor, if none may, what was called within two seconds. When it says that
+ * it is done, nothing is left.
  */
 #include "../invariants.h"
 #include "mesh/core/state.h"
+
+enum { CALLED_MS = 2000 };
 
 struct drains {
     bool drains;
@@ -67,9 +70,6 @@ on_withdrawal(struct world *world, uint32_t node, int64_t since_ms,
     last->compare = action->txn.writes[0].compare;
     if (last->compare == former || entry->used_ms <= mesh->wall_ms - RECENT_MS)
         return;
-    bool somebody = false;
-    for (uint32_t i = 0; i < world->options.nodes; i++)
-        somebody |= may_come_to(world, node, i, number_of(id), model);
     uint32_t failed = 0;
     const struct place *places = model_places(model);
     for (uint32_t i = 0; i < model->place_count; i++) {
@@ -77,6 +77,11 @@ on_withdrawal(struct world *world, uint32_t node, int64_t since_ms,
             return;
         failed += places[i].kind == MESH_PLACE_FAILED;
     }
+    if (entry->began_ms == mesh->now_ms && entry->used_ms > mesh->wall_ms - CALLED_MS)
+        broken(world, &I18_drain, "n%u drains, and withdraws %s, which is called", node, id);
+    bool somebody = false;
+    for (uint32_t i = 0; i < world->options.nodes; i++)
+        somebody |= may_come_to(world, node, i, number_of(id), model);
     if (somebody && failed < MESH_FAILURES_MAX)
         broken(world, &I18_drain, "n%u drains, and withdraws %s, which nobody else has", node, id);
 }
