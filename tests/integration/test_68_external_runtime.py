@@ -8,6 +8,7 @@ ctest: timeout=240 presets=dev
 """
 
 import itertools
+import threading
 import unittest
 
 import grpc
@@ -116,14 +117,53 @@ class Loads(Rig):
         wait_until(lambda: self.runtime.count("unloadModel") == 1, lambda: "unloadModel")
         wait_until(lambda: self.node.look()[3] == free[-1], lambda: f"{free[-1]} bytes to be free")
 
-    def test_size_is_asked_for(self):
+    def load_without_size(self):
         self.runtime.says["loadModel"] = lambda request, context: (
             self.runtime.held.add(request.modelId) or MMESH["LoadModelResponse"]())
+
+    def test_size_is_asked_for(self):
+        """The model serves until the answer comes, and counts as predicted: its size is not waited for."""
+        self.load_without_size()
+        told = threading.Event()
+        self.addCleanup(told.set)
+
+        def size(_request, _context):
+            told.wait(WAIT_SECONDS)
+            return MMESH["ModelSizeResponse"](sizeInBytes=5 * MIB)
+        self.runtime.says["modelSize"] = size
         free = self.node.look()[3]
         self.node.register("m")
         self.assertEqual(self.node.call("m")[0], OK)
+        self.assertEqual(self.node.ensure("m"), (0, LOADED, 1, ""))
+        wait_until(lambda: self.runtime.count("modelSize") == 1, "modelSize")
         self.assertEqual(self.runtime.requests("modelSize")[0].modelId, "m")
-        self.assertEqual(free - self.node.look()[3], 5 * MIB)
+        self.assertNotEqual(free - self.node.look()[3], 5 * MIB)
+        told.set()
+        wait_until(lambda: free - self.node.look()[3] == 5 * MIB, "the size to be known")
+        self.assertEqual(self.node.call("m")[0], OK)
+        self.assertEqual(self.runtime.count("loadModel"), 1)
+
+    def test_no_size_is_told(self):
+        """The runtime refuses, or hangs: what it has loaded serves."""
+        self.load_without_size()
+        self.refuse("modelSize", grpc.StatusCode.INTERNAL)
+        self.node.register("refused")
+        self.assertEqual(self.node.call("refused")[0], OK)
+        wait_until(lambda: any('external_size_failed model="refused"' in line for line in self.node.log),
+                   "the refusal to be logged")
+        self.runtime.says["modelSize"] = self.runtime.hang
+        self.node.register("hangs")
+        self.assertEqual(self.node.call("hangs")[0], OK)
+        wait_until(lambda: self.runtime.count("modelSize") == 2, "modelSize")
+        for model in ("refused", "hangs"):
+            self.assertEqual(self.node.call(model)[0], OK)
+            self.assertEqual(self.node.ensure(model), (0, LOADED, 1, ""))
+        self.node.unregister("hangs")
+        wait_until(lambda: self.runtime.count("unloadModel") == 1, "unloadModel")
+        self.runtime.cancelled.clear()
+        self.node.register("hangs-still")
+        self.assertEqual(self.node.call("hangs-still")[0], OK)
+        wait_until(lambda: self.runtime.count("modelSize") == 3, "modelSize")  # the node ends meanwhile
 
     def test_predictions_are_optional(self):
         """A runtime that refuses one in time is asked for no more."""

@@ -95,6 +95,7 @@ options_draw(struct world *world)
     bool calm = below(world, 8) == 0; /* to see that it is quiet */
     options->load_ms = below(world, 2) ? 1500 : 2900;
     options->faults.hangs = rate(world, 60);
+    options->faults.sizes_late = rate(world, 500);
     if (calm) {
         options->faults = (struct faults){0};
         options->poisoned = false;
@@ -122,16 +123,17 @@ options_print(const struct world *world)
     fprintf(
         stderr,
         "slow %u, lost %u, load_fails %u, load_slow %u, loads of %u ms, hangs %u, size_lies %u, "
+        "sizes_late %u, "
         "forgets %u, keeps %u, cancels %u, kills %u, pauses %u,\ncrashes %u, leases %u, clocks %u, "
         "drains %u, "
         "links %u, partitions %u, swizzles %u, outages %u, elections %u, compactions %u, "
         "replacements %u, emptyings %u, constraints %u, orders %u of %u vmodels, forced %d, "
         "concurrency %u, upgrades %d\n",
         faults->slow, faults->lost, faults->load_fails, faults->load_slow, options->load_ms,
-        faults->hangs, faults->size_lies, faults->forgets, faults->keeps, faults->cancels,
-        faults->kills, faults->pauses, faults->crashes, faults->leases, faults->clocks,
-        faults->drains, faults->links, faults->partitions, faults->swizzles, faults->outages,
-        faults->elections, faults->compactions, faults->replacements, faults->emptyings,
-        faults->constraints, faults->orders, options->vmodels, faults->forced, options->concurrency,
-        options->upgrades);
+        faults->hangs, faults->size_lies, faults->sizes_late, faults->forgets, faults->keeps,
+        faults->cancels, faults->kills, faults->pauses, faults->crashes, faults->leases,
+        faults->clocks, faults->drains, faults->links, faults->partitions, faults->swizzles,
+        faults->outages, faults->elections, faults->compactions, faults->replacements,
+        faults->emptyings, faults->constraints, faults->orders, options->vmodels, faults->forced,
+        options->concurrency, options->upgrades);
 }

@@ -81,6 +81,37 @@ runtime_size(struct world *world, uint32_t node, const struct mesh_action *actio
 
 /* ---- loads ---- */
 
+static uint64_t
+size_now(struct world *world, uint32_t model)
+{
+    uint64_t bytes = runtime_bytes(world, model);
+    if (!fault(world, STREAM_RUNTIMES, world->options.faults.size_lies))
+        return bytes;
+    return draw(world, STREAM_RUNTIMES, 2) ? bytes / 2 : bytes + bytes / 2;
+}
+
+/* Until the node is told, the model counts as what was reserved for it (I1). */
+static void
+measured(struct world *world, struct task *task)
+{
+    if (!is_of_now(world, task))
+        return;
+    struct held *held = &world->nodes[task->node].held[task->a];
+    uint64_t bytes = size_now(world, task->a);
+    if (held->ticket == task->c)
+        held->bytes = bytes;
+    node_step(world, task->node,
+              (struct mesh_event){.kind = MESH_SIZE_MEASURED,
+                                  .loaded = {.ticket = task->c, .size_bytes = bytes}});
+}
+
+static bool
+is_measured_late(struct world *world)
+{
+    return world->options.faults.sizes_late > 0 &&
+           fault(world, STREAM_RUNTIMES, world->options.faults.sizes_late);
+}
+
 static void
 loaded(struct world *world, struct task *task)
 {
@@ -98,11 +129,11 @@ loaded(struct world *world, struct task *task)
         held->memory = tried ? MEMORY_LOADED : MEMORY_NONE;
     } else {
         held->memory = MEMORY_LOADED;
-        held->bytes = runtime_bytes(world, task->a);
-        if (fault(world, STREAM_RUNTIMES, faults->size_lies))
-            held->bytes =
-                draw(world, STREAM_RUNTIMES, 2) ? held->bytes / 2 : held->bytes + held->bytes / 2;
-        event.loaded.size_bytes = held->bytes;
+        if (is_measured_late(world))
+            answer_in(world, task->node, 1 + draw(world, STREAM_RUNTIMES, SLOW_MS),
+                      (struct task){.run = measured, .a = task->a, .c = task->c});
+        else
+            event.loaded.size_bytes = held->bytes = size_now(world, task->a);
         event.loaded.max_concurrency = runtime_concurrency(world, task->a);
     }
     observe(world,
@@ -142,6 +173,7 @@ runtime_load(struct world *world, uint32_t number, const struct mesh_action *act
             (struct sight){.kind = SAW_LOAD, .node = number, .model = model, .number = version});
     *held = (struct held){.memory = MEMORY_LOADING,
                           .bytes = runtime_reserved(world, number, model),
+                          .ticket = action->load.ticket,
                           .version = version};
     world->loads++;
     int64_t in_ms = 20 + draw(world, STREAM_RUNTIMES, world->options.load_ms);

@@ -51,9 +51,10 @@ struct faults {
     uint32_t load_fails;
     uint32_t load_slow;
     uint32_t size_lies;
-    uint32_t forgets; /* per call: it has lost the model */
-    uint32_t keeps;   /* per unload: it does not give the memory back */
-    uint32_t hangs;   /* per mille of seconds: a runtime's loads of the next seconds never end */
+    uint32_t forgets;    /* per call: it has lost the model */
+    uint32_t keeps;      /* per unload: it does not give the memory back */
+    uint32_t sizes_late; /* per mille of loads: how large the model is comes later */
+    uint32_t hangs;      /* per mille of seconds: a runtime's loads of the next seconds never end */
     /* per mille of calls */
     uint32_t cancels;
     /* per mille of seconds, of the whole world */
@@ -107,6 +108,7 @@ enum memory { MEMORY_NONE, MEMORY_LOADING, MEMORY_LOADED, MEMORY_UNLOADING };
 struct held {
     enum memory memory;
     uint64_t bytes;
+    uint64_t ticket;  /* of its load */
     uint64_t version; /* registration of the model that is in memory */
     uint32_t in_flight;
     uint32_t serial; /* of the load: an answer to a former one is none */

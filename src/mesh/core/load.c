@@ -632,12 +632,20 @@ load_run_queue(struct mesh *mesh)
 
 /* NULL: the entry has gone since. */
 static struct entry *
-entry_at(struct mesh *mesh, uint64_t ticket, enum mesh_state state)
+entry_of_ticket(struct mesh *mesh, uint64_t ticket)
 {
     uint32_t number = (uint32_t)ticket;
     CHECK(number < mesh->entry_used);
     struct entry *entry = &mesh->entries[number];
-    return entry->serial == ticket >> 32 && entry->state == state ? entry : NULL;
+    return entry->serial == ticket >> 32 && entry->state != MESH_STATE_NONE ? entry : NULL;
+}
+
+/* NULL: it has gone, or has left that state. */
+static struct entry *
+entry_at(struct mesh *mesh, uint64_t ticket, enum mesh_state state)
+{
+    struct entry *entry = entry_of_ticket(mesh, ticket);
+    return entry != NULL && entry->state == state ? entry : NULL;
 }
 
 void
@@ -685,6 +693,22 @@ load_on_load(struct mesh *mesh, const struct mesh_event *event)
         entry->resident = false;
     }
     entry_leave(mesh, entry);
+}
+
+/* K7: what is on its way out keeps its memory until it has gone, and makes room for nobody. */
+void
+load_on_measured(struct mesh *mesh, uint64_t ticket, uint64_t size_bytes)
+{
+    struct entry *entry = entry_of_ticket(mesh, ticket);
+    if (entry == NULL || !entry->resident || entry->state == MESH_STATE_LOADING || size_bytes == 0)
+        return;
+    resize(mesh, entry, ledger_units(size_bytes));
+    mesh->crowd_due = true;
+    if (entry->state != MESH_STATE_LOADED)
+        return;
+    if (fail_if_too_large(mesh, entry))
+        entry_leave(mesh, entry);
+    make_room(mesh, pool_of(mesh, entry), entry, ROOM_AT_ANY_COST);
 }
 
 void

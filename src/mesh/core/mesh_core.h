@@ -246,6 +246,7 @@ enum mesh_event_kind {
     MESH_ENSURE,
     MESH_SIZE_PREDICTED,
     MESH_LOAD_ENDED,
+    MESH_SIZE_MEASURED, /* of what was loaded without a size; may come late, or never */
     MESH_UNLOAD_ENDED,
     MESH_TYPES,
     MESH_RATE,

@@ -347,6 +347,7 @@ void entry_admit(struct mesh *mesh, struct entry *entry);
 void entry_leave(struct mesh *mesh, struct entry *entry);
 void load_on_size(struct mesh *mesh, uint64_t ticket, uint64_t size_bytes);
 void load_on_load(struct mesh *mesh, const struct mesh_event *event);
+void load_on_measured(struct mesh *mesh, uint64_t ticket, uint64_t size_bytes);
 void load_on_unload(struct mesh *mesh, uint64_t ticket, bool freed);
 /* SIZE, LOAD or UNLOAD. */
 void act_on_model(struct mesh *mesh, enum mesh_action_kind kind, const struct entry *entry);

@@ -324,6 +324,9 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
         load_on_size(mesh, event->loaded.ticket, event->loaded.size_bytes);
         break;
     case MESH_LOAD_ENDED: load_on_load(mesh, event); break;
+    case MESH_SIZE_MEASURED:
+        load_on_measured(mesh, event->loaded.ticket, event->loaded.size_bytes);
+        break;
     case MESH_UNLOAD_ENDED: load_on_unload(mesh, event->loaded.ticket, event->loaded.freed); break;
     case MESH_TYPES:
         if (types_set(&mesh->tables.types, event->types.rules, event->types.rule_count)) {

@@ -84,7 +84,7 @@ driver_create(const struct driver_options *options)
     driver->clearance_end_ns = clock_now_ns() + options->clearance_ns;
     for (enum load_kind kind = LOAD_SIZE; kind < LOAD_KINDS; kind++)
         link_init(&driver->loads[kind]);
-    link_init(&driver->given_up);
+    link_init(&driver->owing);
     link_init(&driver->txns);
     seats_init(&driver->calls, driver->options.calls_max);
     seats_init(&driver->orders, driver->options.orders_max);

@@ -227,12 +227,17 @@ struct driver_load_end {
     uint64_t size_bytes;      /* of a size or a load; 0: not known */
     uint32_t max_concurrency; /* of a load: calls at a time; 0: all that come */
     const char *reason;       /* of a load that is not OK */
+    bool is_measured;         /* of a load that is OK: driver_load_measured follows */
 };
 
 /* Any thread. An answer that came after the driver has given it up is dropped; it has to come all
  * the same: the memory of `load` goes with it. */
 void driver_load_ended(struct driver *driver, struct driver_load *load,
                        const struct driver_load_end *end);
+
+/* Any thread, once, after a load that was said to be measured: the size of what it serves by now.
+ * 0: nobody knows. The memory of `load` goes with it. */
+void driver_load_measured(struct driver *driver, struct driver_load *load, uint64_t size_bytes);
 
 struct driver_capacity {
     uint64_t capacity_bytes;

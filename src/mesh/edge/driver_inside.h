@@ -106,7 +106,7 @@ struct driver {
     struct extras unreadable;      /* records that are, and why: those of the first
                                     * DRIVER_UNREADABLE_MAX */
     struct link loads[LOAD_KINDS]; /* by deadline, as each kind has one time-out */
-    struct link given_up;          /* loads that still owe an answer */
+    struct link owing;             /* given up, or to be measured: an answer comes still */
     struct link txns;              /* that the store has */
     struct driver_capacity capacity[MESH_POOLS_MAX];
     struct driver_counts counts;

@@ -21,7 +21,7 @@ enum {
 
 struct driver_load {
     struct work work;
-    struct link link; /* by its kind, or given up */
+    struct link link; /* by its kind, or owing */
     uint64_t ticket;
     int64_t begun_ns;
     int64_t deadline_ns;
@@ -162,14 +162,42 @@ tell(struct driver *driver, const struct driver_load *load, const struct driver_
                                                        .freed = ok}});
 }
 
+/* It still owes an answer. */
+static void
+keep(struct driver *driver, struct driver_load *load)
+{
+    link_remove(&load->link);
+    link_add_last(&driver->owing, &load->link);
+}
+
 void
 driver_load_ended(struct driver *driver, struct driver_load *load,
                   const struct driver_load_end *end)
 {
+    bool is_kept = end->is_measured;
     driver_lock(driver);
-    link_remove(&load->link);
+    if (is_kept)
+        keep(driver, load);
+    else
+        link_remove(&load->link);
     if (!load->given_up && !driver->closed)
         tell(driver, load, end);
+    driver_unlock(driver);
+    if (!is_kept)
+        free(load);
+}
+
+void
+driver_load_measured(struct driver *driver, struct driver_load *load, uint64_t size_bytes)
+{
+    driver_lock(driver);
+    link_remove(&load->link);
+    if (!load->given_up && !driver->closed && size_bytes > 0) {
+        driver_measure(driver, DRIVER_LOADED_BYTES, size_bytes);
+        driver_step(driver, (struct mesh_event){
+                                .kind = MESH_SIZE_MEASURED,
+                                .loaded = {.ticket = load->ticket, .size_bytes = size_bytes}});
+    }
     driver_unlock(driver);
     free(load);
 }
@@ -182,8 +210,7 @@ give_up(struct driver *driver, struct driver_load *load)
              "DEADLINE_EXCEEDED: the runtime did not answer within %" PRId64 " ms",
              load->timeout_ms);
     load->given_up = true;
-    link_remove(&load->link);
-    link_add_last(&driver->given_up, &load->link);
+    keep(driver, load);
     driver->counts.given_up++;
     tell(driver, load, &(struct driver_load_end){.end = MESH_LOAD_BROKE, .reason = reason});
 }
@@ -216,5 +243,5 @@ driver_load_drop_all(struct driver *driver)
 {
     for (enum load_kind kind = LOAD_SIZE; kind < LOAD_KINDS; kind++)
         drop_list(&driver->loads[kind]);
-    drop_list(&driver->given_up);
+    drop_list(&driver->owing);
 }

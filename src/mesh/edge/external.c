@@ -32,7 +32,6 @@ struct ask {
     int64_t begun_ns; /* what it was asked last */
     int64_t again_ns;
     uint32_t tries;
-    uint32_t max_concurrency;
     struct bytes message; /* it names the model; kept to ask anew */
     char id[];
 };
@@ -52,11 +51,24 @@ ask_create(struct external *external, struct driver_load *load, const char *id)
 }
 
 static void
+ask_free(struct ask *ask)
+{
+    bytes_fini(&ask->message);
+    free(ask);
+}
+
+static void
 ask_end(struct ask *ask, const struct driver_load_end *end)
 {
     driver_load_ended(ask->external->driver, ask->load, end);
-    bytes_fini(&ask->message);
-    free(ask);
+    ask_free(ask);
+}
+
+static void
+ask_measured(struct ask *ask, uint64_t size_bytes)
+{
+    driver_load_measured(ask->external->driver, ask->load, size_bytes);
+    ask_free(ask);
 }
 
 /* False: the runtime is not there; the ask is still the caller's. */
@@ -122,13 +134,13 @@ static void
 on_size_end(void *context, const struct rpc_client_end *end)
 {
     struct ask *ask = context;
-    struct driver_load_end loaded = {.end = MESH_LOAD_OK, .max_concurrency = ask->max_concurrency};
+    uint64_t size_bytes = 0;
     uint32_t unused;
     ask_judge(ask, ASKED_ANYTHING_ELSE, end);
-    if (end->status != STATUS_OK || !external_read_size(end->message, &loaded.size_bytes, &unused))
+    if (end->status != STATUS_OK || !external_read_size(end->message, &size_bytes, &unused))
         log_warn_limited("external_size_failed model=\"%s\" status=%s", ask->id,
                          status_name(end->status));
-    ask_end(ask, &loaded);
+    ask_measured(ask, size_bytes);
 }
 
 static const struct rpc_client_events size_events = {.on_end = on_size_end};
@@ -152,14 +164,16 @@ on_loaded(struct ask *ask, const struct rpc_message *message)
     bool limits = external->status.limits_concurrency;
     pthread_mutex_unlock(&external->lock);
     loaded.max_concurrency = !limits ? 0 : loaded.max_concurrency == 0 ? 1 : loaded.max_concurrency;
-    ask->max_concurrency = loaded.max_concurrency;
-    if (loaded.size_bytes == 0) {
-        ask->message.used = 0;
-        external_write_id(ask->id, &ask->message);
-        if (ask_send(ask, SERVICE "modelSize", SIZE_NS, &size_events))
-            return;
+    if (loaded.size_bytes > 0) {
+        ask_end(ask, &loaded);
+        return;
     }
-    ask_end(ask, &loaded);
+    loaded.is_measured = true; /* and serves meanwhile */
+    driver_load_ended(external->driver, ask->load, &loaded);
+    ask->message.used = 0;
+    external_write_id(ask->id, &ask->message);
+    if (!ask_send(ask, SERVICE "modelSize", SIZE_NS, &size_events))
+        ask_measured(ask, 0);
 }
 
 /* Callers are told what of it is no path, the log has all. */

@@ -2,7 +2,7 @@
 /*
  * I1. What a runtime holds, loads, or has not yet freed never exceeds its capacity when a load
  * begins. A model that turns out larger overshoots by itself alone, and who may go goes in the same
- * step; so it is when memory is not given back.
+ * step; so it is when memory is not given back. What is not measured yet counts as predicted (K7).
  */
 #include "../invariants.h"
 #include "mesh/core/state.h"
@@ -24,7 +24,7 @@ see(struct world *world, const struct sight *sight)
     if (sight->kind == SAW_STEP) {
         const struct mesh *mesh = node->mesh;
         enum mesh_event_kind kind = sight->event->kind;
-        if ((kind == MESH_LOAD_ENDED || kind == MESH_UNLOAD_ENDED) &&
+        if ((kind == MESH_LOAD_ENDED || kind == MESH_SIZE_MEASURED || kind == MESH_UNLOAD_ENDED) &&
             could_evict(mesh, sight->event) && ledger_excess_admitted(&mesh->pools[0].ledger) > 0)
             broken(world, &I01_capacity, "n%u has %llu units too many, and evicts nobody",
                    sight->node, (unsigned long long)ledger_excess_admitted(&mesh->pools[0].ledger));

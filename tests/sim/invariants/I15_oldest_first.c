@@ -16,24 +16,34 @@ before_of(struct world *world, uint32_t node, const struct entry *entry)
     return of_pair(world, &I15_oldest_first, node, entry_model(world->nodes[node].mesh, entry));
 }
 
+/* It is the one whose size was told in this step. */
 static bool
-could_go(struct world *world, uint32_t node, const struct entry *entry)
+is_measured(const struct mesh *mesh, const struct entry *entry, const struct mesh_event *event)
 {
-    uint8_t before = before_of(world, node, entry)->state;
+    return event->kind == MESH_SIZE_MEASURED &&
+           entry_number(mesh, entry) == (uint32_t)event->loaded.ticket;
+}
+
+static bool
+could_go(struct world *world, const struct sight *sight, const struct entry *entry)
+{
+    uint8_t before = before_of(world, sight->node, entry)->state;
+    if (is_measured(world->nodes[sight->node].mesh, entry, sight->event))
+        before = MESH_STATE_LOADING;
     return before != MESH_STATE_CLAIMING &&
            (before != MESH_STATE_LOADING || entry->class == MESH_CLASS_ADVANCE);
 }
 
 /* Of those that could go and stay, the oldest one's last use. */
 static int64_t
-oldest_ms(struct world *world, uint32_t node)
+oldest_ms(struct world *world, const struct sight *sight)
 {
-    const struct mesh *mesh = world->nodes[node].mesh;
+    const struct mesh *mesh = world->nodes[sight->node].mesh;
     int64_t oldest_ms = INT64_MAX;
     for (uint32_t i = 0; i < mesh->entry_used; i++) {
         const struct entry *entry = &mesh->entries[i];
         if (heap_has(&mesh->pools[0].lru, i) && entry->used_ms < oldest_ms &&
-            could_go(world, node, entry))
+            could_go(world, sight, entry))
             oldest_ms = entry->used_ms;
     }
     return oldest_ms;
@@ -47,12 +57,10 @@ see(struct world *world, const struct sight *sight)
         const struct entry *entry = &mesh->entries[i];
         if (entry->state == MESH_STATE_WITHDRAWING &&
             before_of(world, sight->node, entry)->state == MESH_STATE_LOADED &&
-            evicted_for_room(world, sight->node, entry) &&
-            oldest_ms(world, sight->node) < entry->used_ms)
+            evicted_for_room(world, sight->node, entry) && oldest_ms(world, sight) < entry->used_ms)
             broken(world, &I15_oldest_first,
                    "n%u evicts m%u, which was used %lld ms after another that may go", sight->node,
-                   entry_model(mesh, entry),
-                   (long long)(entry->used_ms - oldest_ms(world, sight->node)));
+                   entry_model(mesh, entry), (long long)(entry->used_ms - oldest_ms(world, sight)));
     }
     for (uint32_t i = 0; i < mesh->entry_used; i++)
         if (mesh->entries[i].state != MESH_STATE_NONE)
