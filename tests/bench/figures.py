@@ -235,6 +235,8 @@ SHOWN = [
          "128 outstanding", ratio("digits", MANY, RATE, "wait_2", "off"), "", 0),
     Goal("models-burned", "50 models, while an idle-class program burns 10 ms ten times a second ÷ not: p99, "
          "64 outstanding", ratio("models", "64 outstanding", "p99_us", "burned", "alone"), "", 0),
+    Goal("register", "models registered through a node ÷ keys put into its etcd: requests/s, 64 outstanding",
+         ratio("register", "64 outstanding", RATE, "shoal", "etcd"), "", 0),
     Goal("digits-direct", "digits, best fixed wait ÷ XGBoost alone, 64 per call: requests/s",
          lambda cells: quotient(best(cells, "digits", MANY, RATE, "wait_"),
                                 median_of(cells, "digits", "xgboost", "64 per call", RATE)), "", 0),

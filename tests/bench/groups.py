@@ -4,7 +4,7 @@
 from contenders import (LOAD_FIGURES, OUTSTANDING, SIZES, Case, Group, Rings, closed, digits_group,
                         echo_group, echo_tcp_group, idle_contenders, local_group, models_groups,
                         ring_contenders, service_contenders, stages_contenders)
-from meshes import mesh_group
+from meshes import mesh_group, register_group
 from web import web_group
 
 GROUPS = [
@@ -14,6 +14,7 @@ GROUPS = [
     digits_group(),
     *models_groups(),
     mesh_group(),
+    register_group(),
     web_group(),
     Group("stages", "stages without a network: echo, on two CPUs in turn",
           ("shoal_1", "shoal_2", "shoal_4"), stages_contenders,

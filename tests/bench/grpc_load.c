@@ -37,6 +37,8 @@
 #define STALL_S 10
 #define WARMUP_OUTSTANDING 16 /* before an open loop */
 #define TURN_MS 20            /* so late is the end of an open loop seen */
+#define SERIAL_MARKER "################"
+#define SERIAL_DIGITS 16
 
 struct options {
     const char *target;
@@ -51,6 +53,7 @@ struct options {
     uint64_t requests;     /* 0: until the time is up */
     double seconds;
     double rate; /* 0: closed loop */
+    bool serial;
     uint64_t seed;
     uint64_t warmup;
     struct channel_args args;
@@ -76,6 +79,7 @@ struct load {
     struct flight flights[OUTSTANDING_MAX];
     _Atomic unsigned in_flight;
     uint64_t sent;
+    uint64_t serial; /* of the last call, --serial */
     uint64_t requests_max;
     uint64_t end_ns;
     uint64_t answered_ns; /* the last one */
@@ -127,6 +131,22 @@ channels_connect(void)
 
 /* ---- one call ---- */
 
+/* A copy of the message, its marker replaced by a number that no call of any run had before. */
+static grpc_slice
+message_numbered(grpc_slice message)
+{
+    grpc_slice copy = grpc_slice_malloc(GRPC_SLICE_LENGTH(message));
+    char *bytes = (char *)GRPC_SLICE_START_PTR(copy);
+    char digits[sizeof(SERIAL_MARKER)];
+    memcpy(bytes, GRPC_SLICE_START_PTR(message), GRPC_SLICE_LENGTH(message));
+    char *marker = memmem(bytes, GRPC_SLICE_LENGTH(copy), SERIAL_MARKER, SERIAL_DIGITS);
+    if (marker == NULL)
+        BENCH_FAIL("--serial: a message has no %s", SERIAL_MARKER);
+    snprintf(digits, sizeof(digits), "%0*llu", SERIAL_DIGITS, (unsigned long long)++load.serial);
+    memcpy(marker, digits, SERIAL_DIGITS);
+    return copy;
+}
+
 static void
 flight_start(struct flight *flight, uint64_t due_ns)
 {
@@ -134,8 +154,10 @@ flight_start(struct flight *flight, uint64_t due_ns)
     flight->message = load.sent++ % options.message_count;
     flight->due_ns = due_ns;
     atomic_fetch_add(&load.in_flight, 1);
-    unary_call_start(&flight->call, flight->channel, load.queue, &how,
-                     load.messages[flight->message], flight);
+    grpc_slice message = options.serial ? message_numbered(load.messages[flight->message])
+                                        : grpc_slice_ref(load.messages[flight->message]);
+    unary_call_start(&flight->call, flight->channel, load.queue, &how, message, flight);
+    grpc_slice_unref(message);
 }
 
 /* True if the answer's bytes from `offset` on are those; they are compared where they lie. */
@@ -463,6 +485,7 @@ static const struct option OPTIONS[] = {
     {"expect-bytes", required_argument, NULL, 'b'},
     {"server-pid", required_argument, NULL, 'p'},
     {"cpu", required_argument, NULL, 'C'},
+    {"serial", no_argument, NULL, 'N'},
     {"json", no_argument, NULL, 'j'},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
@@ -485,6 +508,8 @@ static const char usage[] =
     "  --expect-bytes N      how long the right answer is\n"
     "  --server-pid PID      its CPU time counts as the server's, and is given by itself; several\n"
     "                        times\n"
+    "  --serial              each message has " SERIAL_MARKER ", which becomes another number\n"
+    "                        for each call\n"
     "  --cpu N               run on this CPU\n"
     "  --json\n"
     "  --help\n";
@@ -514,6 +539,7 @@ parse(int argc, char **argv)
         case 'b': options.expect_bytes = bench_number("expect-bytes", optarg, 0, 1u << 30); break;
         case 'C': bench_pin((int)bench_number("cpu", optarg, 0, CPU_SETSIZE - 1)); break;
         case 'j': options.json = true; break;
+        case 'N': options.serial = true; break;
         case 'p': bench_servers_add(&options.servers, optarg); break;
         case 'h': fputs(usage, stdout); exit(0);
         default: BENCH_FAIL("%s", usage);
@@ -558,6 +584,7 @@ int
 main(int argc, char **argv)
 {
     parse(argc, argv);
+    load.serial = bench_clock_ns(CLOCK_REALTIME) / 1000; /* fewer than a million calls a second */
     grpc_init();
     load.queue = grpc_completion_queue_create_for_next(NULL);
     read_messages();

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs to be one of a mesh: a model that is here, and one that another node has."""
+"""What it costs to be one of a mesh: a model that is here, one that another node has, and one that is
+registered."""
 
 import subprocess
 import time
 
-from contenders import (BATCH, LOAD_FIGURES, MODELS_MIB, OUTSTANDING, SERVED_MODELS, Group, Networks,
-                        Shoal, Size, closed)
+from contenders import (BATCH, KEPT, LOAD_FIGURES, MODELS_MIB, OUTSTANDING, SERVED_MODELS, Group,
+                        Networks, Shoal, Size, closed)
 from programs import (KEEP_MEMORY, PINNED, START_DEADLINE_S, Client, Failed, Messages, Missing, Server,
-                      floats, infer_request)
+                      field, floats, infer_request)
 from shoal_meshes import Etcd
 
 SIZE = Size("mesh", 4, "unix", 1000)
@@ -143,3 +144,90 @@ def mesh_group():
                  mesh_contenders, closed(*OUTSTANDING), figures=LOAD_FIGURES[:5],
                  note="The proxy passes calls on to the node alone, over a unix socket and unseen. The mesh's "
                  "node finds out whose model it is, and passes them on over TCP.")
+
+
+# ---- registering
+
+REGISTER_METHOD = "/mmesh.ModelMesh/registerModel"
+PUT_METHOD = "/etcdserverpb.KV/Put"
+SERIAL = b"#" * 16  # grpc_load's --serial
+
+
+class CallClient(Client):
+    """Calls another method; each call names another model, or key."""
+
+    def __init__(self, setting, name, target, messages, method):
+        super().__init__(setting, name, target, messages)
+        self.command += ["--method", method, "--serial"]
+
+
+class Registrations(Node):
+    """A node that is asked to register models, each once, in an etcd that waits for its disk."""
+
+    def __init__(self, setting, name, engine):
+        self.etcd = Etcd(durable=True)
+        info = field(1, TYPE.encode()) + field(2, b"models/" + SERIAL) + field(3, b'{"model_type": "mlp"}')
+        message = field(1, b"model-" + SERIAL) + field(2, info)
+        super().__init__(setting, name, engine, Messages([message], [b""], warmup=200),
+                         {"store": f'"etcd:{self.etcd.url}"', "service": "bench", "instance": "node",
+                          "peers": '["127.0.0.1:0"]'})
+
+    def make_client(self):
+        return CallClient(self.setting, self.name, f"unix:{self.counters}.manage", self.messages,
+                          REGISTER_METHOD)
+
+    def start(self):
+        try:
+            self.etcd.start()
+        except FileNotFoundError as error:
+            raise Missing("etcd is not installed") from error
+        super().start()
+
+    def stop(self):
+        wrong = super().stop()
+        self.etcd.__exit__()
+        return wrong
+
+    def pids(self):
+        return [*self.server.pids(), self.etcd.process.pid]
+
+
+class Puts:
+    """The same etcd, called without a node: a key a call, which compares nothing."""
+
+    def __init__(self, setting, name, registrations):
+        self.setting = setting
+        self.name = name
+        self.etcd = registrations.etcd
+        value = b'{"type":"mlp","encKey":"","mPath":"models/' + SERIAL + b'","autoDel":false,"luTime":0}'
+        self.messages = Messages([field(1, b"/bench/" + SERIAL) + field(2, value)], [b""], warmup=200)
+        self.client = None
+
+    def start(self):
+        self.client = CallClient(self.setting, self.name, f"127.0.0.1:{self.etcd.port}", self.messages,
+                                 PUT_METHOD)
+
+    def stop(self):
+        return None
+
+    def pids(self):
+        return [self.etcd.process.pid]
+
+    def measure(self, case, seconds, _rate, seed):
+        line = self.client.measure(seconds, self.pids(), case.outstanding, seed=seed)
+        return {name: line[name] for name in KEPT}
+
+
+def register_contenders(setting):
+    engine = Networks()
+    engine.root = setting.directory
+    node = Registrations(setting, "shoal", engine)
+    return {"shoal": node, "etcd": Puts(setting, "etcd", node)}
+
+
+def register_group():
+    return Group("register", "models registered through a node, and keys put into its etcd",
+                 ("shoal", "etcd"), register_contenders, closed(1, 64), placements=("free",),
+                 figures=LOAD_FIGURES[:5],
+                 note="A registration is a transaction that compares two keys and puts one; etcd waits for its disk. "
+                 "The server's CPU is that of node and etcd.")

@@ -5,7 +5,8 @@ next to their goals.
 
     ./dev bench                      everything, pinned and not pinned: 49 minutes
     ./dev bench --quick              a few minutes: 2 short rounds, pinned
-    ./dev bench --only echo          one cell: echo, local, digits, models, mesh, http, stages, service, ring, idle
+    ./dev bench --only echo          one cell: echo, local, digits, models, mesh, register, http,
+                                     stages, service, ring, idle
     ./dev bench --publish            everything, and docs/performance.md is made of it
     ./dev bench --publish --only echo
                                      this cell takes the place of the published one
@@ -20,6 +21,8 @@ Cells:
   models   50 models of one stage: while others are loaded, and while none is
   mesh     50 networks: one node without a mesh, one that is a mesh, behind a bare proxy, behind
            another node of the mesh
+  register models registered through a node, with an etcd that waits for its disk; keys put straight
+           into that etcd
   http     keep-alive requests of 1 KiB: nginx and Shoal's HTTP server (packages nginx-light, wrk)
   stages   echo with 1, 2 and 4 stages without a network: what a stage adds
   service  two stages: a service in plain Python without a network; Shoal without a network

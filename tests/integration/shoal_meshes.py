@@ -17,11 +17,12 @@ from shoal_registry import Registrar
 
 class Etcd:
     """One member on loopback, its data in a folder that goes with it. `certificates`: with TLS, for
-    who shows one of the authority `etcd`; its own is `member`. More options of its command line."""
+    who shows one of the authority `etcd`; its own is `member`. More options of its command line.
+    `durable`: it waits for its disk, which is etcd's default."""
 
-    def __init__(self, certificates=None, options=()):
+    def __init__(self, certificates=None, options=(), durable=False):
         self.certificates = certificates
-        self.options = options
+        self.options = options if durable else ("--unsafe-no-fsync", *options)
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="shoal-etcd."))
         self.port, self.peer_port = free_port(), free_port()
         self.url = f"{'https' if certificates else 'http'}://127.0.0.1:{self.port}"
@@ -33,7 +34,7 @@ class Etcd:
             ["setpriv", "--pdeathsig", "KILL", "etcd", "--data-dir", self.folder / "data",
              "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
              "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-             "--initial-cluster", f"default={peer}", "--unsafe-no-fsync", *self.tls_options(), *self.options],
+             "--initial-cluster", f"default={peer}", *self.tls_options(), *self.options],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(self.answers, "etcd to answer")
         return self

@@ -59,6 +59,9 @@ class TestCells(BenchTest):
     def test_mesh(self):
         self.check_goals(self.check_cell("mesh", "free"), ("mesh-local", "mesh-forwarded"))
 
+    def test_register(self):
+        self.check_goals(self.check_cell("register", "free"), ("register",))
+
     def test_http(self):
         if shutil.which("wrk") is None:
             self.skipTest("wrk is not installed")
