@@ -22,6 +22,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "mesh/etcd/timer.h"
+#include "mesh/store/batch.h"
 #include "mesh/store/etcd_store.h"
 
 enum { LEASE_S = 25, WHOLE_S = 1, LEAVE_S = 2 };
@@ -370,11 +371,12 @@ on_refused_time(void *context)
     struct etcd_store *store = context;
     struct request *request;
     struct error error;
-    error_set(&error, STATUS_ABORTED, "there is no such session, or its lease is about to end");
     struct request_queue refused = store->refused;
     store->refused = (struct request_queue){0};
-    while ((request = request_queue_take(&refused)) != NULL)
+    while ((request = request_queue_take(&refused)) != NULL) {
+        error_set(&error, STATUS_ABORTED, "%s", request->refusal);
         request_end(request, STORE_LOST, &error);
+    }
 }
 
 /* ---- the interface ---- */
@@ -574,6 +576,7 @@ store_open_etcd(struct event_base *base, const struct store_options *options,
     store->timeout_ns = etcd->timeout_ns == 0 ? TIMEOUT_NS : etcd->timeout_ns;
     store->histories = etcd_figures(etcd->etcd)->histories;
     store->leadership = STORE_FOLLOWS;
+    store->ops_max = BATCH_OPS_MAX;
     bytes_put_text(&store->prefix, etcd->prefix);
     if (store_init(&store->store, &etcd_kind, options, error) != STATUS_OK) {
         bytes_fini(&store->prefix);

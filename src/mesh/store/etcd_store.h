@@ -17,7 +17,7 @@ _Static_assert((int)STORE_MODELS == RECORD_MODELS && (int)STORE_VMODELS == RECOR
                    (int)STORE_INSTANCES == RECORD_INSTANCES && (int)STORE_CONFIG == RECORD_CONFIG,
                "a table is an area");
 
-struct out; /* a transaction that is out */
+struct out; /* a batch that is out */
 
 /* A key that a listing does not have any more: told when the listing's revision is known. */
 struct missed {
@@ -42,7 +42,11 @@ struct etcd_store {
     struct etcd_timer *whole_timer;
     struct etcd_timer *refused_timer;
     struct request_queue refused; /* lost before they were sent */
+    struct request_queue waiting; /* for one that is out to be answered */
+    size_t waiting_count;
     struct out *outs;
+    size_t out_count;
+    size_t ops_max; /* of a batch; fewer than BATCH_OPS_MAX if etcd has refused as many */
     struct latches latches;
     struct table told; /* keys and revisions that answers told of, and the mirror not yet */
     struct missed *missed;
@@ -62,5 +66,5 @@ void etcd_store_told(struct etcd_store *store, enum record_area area, const char
 
 /* To be answered LOST, or tried. */
 void etcd_store_txn(struct etcd_store *store, struct request *request);
-/* Those that are out are forgotten. */
+/* Those that are out, and those that wait, are forgotten. */
 void etcd_store_txns_drop(struct etcd_store *store);

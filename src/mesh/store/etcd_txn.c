@@ -1,41 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A transaction in etcd:
+ * Transactions in etcd. One goes out as soon as fewer than OUT_MAX are out. Those that come then
+ * wait, and go out together (batch.h) when one is answered:
  *
  *   if    the own instance's key has the session's creation revision, and each record its revision
- *   then  put and delete; and look at each that was put, for the creation revision
+ *   then  put and delete; and look at each that was put and is not new, for the creation revision
  *   else  look at the own key, and at each record that was compared
  *
  * So the answer has the records as they now are, and they are told before it. The mirror tells the
  * same later.
+ *
+ * Of a batch that came to nothing, those whose compares hold by the answer go out again; the others
+ * are lost. Each answer settles one at least. Rejected: a nested transaction for each, with an
+ * answer of its own; etcd does not count what it puts against its quota, nor refuse it once the
+ * quota is reached (3.4.23).
  */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "mesh/etcd/timer.h"
+#include "mesh/store/batch.h"
 #include "mesh/store/etcd_store.h"
 
-enum { KEYS_MAX = 1 + STORE_COMPARES_MAX + STORE_CHANGES_MAX };
+enum { OUT_MAX = 2, WAITING_MAX = 4096 };
 
 struct out {
     struct out *next;
     struct out **link; /* that points here */
     struct etcd_store *store;
-    struct request *request;
     struct etcd_call *call;
+    struct batch batch;
 };
 
-/* A transaction in the making. etcd_txn copies all of it. */
+/* A batch in the making. etcd_txn copies all of it. */
 struct making {
-    struct bytes keys[KEYS_MAX];
+    struct bytes keys[2 * BATCH_OPS_MAX];
     size_t key_count;
-    struct etcd_compare compares[1 + STORE_COMPARES_MAX];
-    struct etcd_op success[2 * STORE_CHANGES_MAX];
+    struct etcd_compare compares[BATCH_OPS_MAX];
+    size_t compare_count;
+    struct etcd_op success[BATCH_OPS_MAX];
     size_t success_count;
-    struct etcd_op failure[1 + STORE_COMPARES_MAX];
+    struct etcd_op failure[BATCH_OPS_MAX]; /* as many as compares */
 };
+
+static void pump(struct etcd_store *store);
 
 /* ---- asking ---- */
 
@@ -50,35 +61,42 @@ key_range(struct making *making, const struct etcd_store *store, enum store_tabl
 }
 
 static void
-make_compares(struct making *making, const struct etcd_store *store, const struct store_txn *txn)
+make_fence(struct making *making, const struct etcd_store *store, uint64_t session)
 {
     struct etcd_range own = key_range(making, store, STORE_INSTANCES, store->store.instance);
     making->compares[0] =
-        (struct etcd_compare){.range = own, .target = ETCD_CREATE, .number = (int64_t)txn->session};
+        (struct etcd_compare){.range = own, .target = ETCD_CREATE, .number = (int64_t)session};
     making->failure[0] =
         (struct etcd_op){.kind = ETCD_RANGE, .range = own, .content = ETCD_KEYS_ONLY};
-    for (size_t i = 0; i < txn->compare_count; i++) {
-        const struct store_compare *compare = &txn->compares[i];
-        struct etcd_range range = key_range(making, store, compare->table, compare->id);
-        making->compares[1 + i] = (struct etcd_compare){
-            .range = range, .target = ETCD_MOD, .number = (int64_t)compare->revision};
-        making->failure[1 + i] = (struct etcd_op){.kind = ETCD_RANGE, .range = range};
-    }
+    making->compare_count = 1;
 }
 
 static void
+make_compares(struct making *making, const struct etcd_store *store, const struct store_txn *txn)
+{
+    for (size_t i = 0; i < txn->compare_count; i++) {
+        const struct store_compare *compare = &txn->compares[i];
+        struct etcd_range range = key_range(making, store, compare->table, compare->id);
+        size_t at = making->compare_count++;
+        making->compares[at] = (struct etcd_compare){
+            .range = range, .target = ETCD_MOD, .number = (int64_t)compare->revision};
+        making->failure[at] = (struct etcd_op){.kind = ETCD_RANGE, .range = range};
+    }
+}
+
+/* A change, and what it is looked at for, follow each other. */
+static void
 make_changes(struct making *making, const struct etcd_store *store, const struct store_txn *txn)
 {
-    making->success_count = txn->change_count;
     for (size_t i = 0; i < txn->change_count; i++) {
         const struct store_change *change = &txn->changes[i];
         struct etcd_range range = key_range(making, store, change->table, change->id);
-        making->success[i] = (struct etcd_op){
+        making->success[making->success_count++] = (struct etcd_op){
             .kind = change->value == NULL ? ETCD_DELETE : ETCD_PUT,
             .range = range,
             .value = {change->value, change->value_bytes},
         };
-        if (change->value != NULL)
+        if (change->value != NULL && !batch_creates(txn, change))
             making->success[making->success_count++] =
                 (struct etcd_op){.kind = ETCD_RANGE, .range = range, .content = ETCD_KEYS_ONLY};
     }
@@ -108,20 +126,24 @@ tell_kv(struct etcd_store *store, const struct store_compare *compare,
     etcd_store_told(store, (enum record_area)record.table, record.id, record.revision);
 }
 
-static void
+/* `responses`: to its changes, and to what else it looked at. Returns what follows them. */
+static const struct etcd_response *
 tell_changes(struct etcd_store *store, const struct store_txn *txn,
-             const struct etcd_answer *answer)
+             const struct etcd_response *responses, uint64_t revision)
 {
     const struct store_events *events = &store->store.events;
-    const struct etcd_response *look = &answer->responses[txn->change_count];
     for (size_t i = 0; i < txn->change_count; i++) {
         const struct store_change *change = &txn->changes[i];
-        uint64_t revision = (uint64_t)answer->revision;
+        responses++;
         if (change->value == NULL) {
             events->on_gone(events->context, change->table, change->id, revision);
             continue;
         }
-        const struct etcd_kv *kv = look->kv_count == 1 ? &look->kvs[0] : NULL;
+        const struct etcd_kv *kv = NULL;
+        if (!batch_creates(txn, change)) {
+            kv = responses->kv_count == 1 ? &responses->kvs[0] : NULL;
+            responses++;
+        }
         const struct store_record record = {
             .table = change->table,
             .id = change->id,
@@ -132,22 +154,105 @@ tell_changes(struct etcd_store *store, const struct store_txn *txn,
         };
         events->on_put(events->context, &record);
         etcd_store_told(store, (enum record_area)record.table, record.id, revision);
-        look++;
     }
+    return responses;
 }
 
 static void
-tell_compared(struct etcd_store *store, const struct store_txn *txn,
-              const struct etcd_answer *answer, struct error *error)
+batch_held(struct etcd_store *store, const struct batch *batch, const struct etcd_answer *answer)
+{
+    const struct etcd_response *responses = answer->responses;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct request *request = batch->requests[i];
+        responses = tell_changes(store, &request->txn, responses, (uint64_t)answer->revision);
+        request_end(request, STORE_OK, &answer->error);
+    }
+}
+
+/* `responses`: to its compares. */
+static bool
+would_hold(const struct store_txn *txn, const struct etcd_response *responses)
+{
+    for (size_t i = 0; i < txn->compare_count; i++) {
+        const struct etcd_response *response = &responses[i];
+        uint64_t revision = response->kv_count == 0 ? 0 : (uint64_t)response->kvs[0].mod_revision;
+        if (revision != txn->compares[i].revision)
+            return false;
+    }
+    return true;
+}
+
+/* Puts them before all that wait. */
+static void
+again(struct etcd_store *store, struct request_queue *requests, enum request_company company)
+{
+    for (struct request *request = requests->first; request != NULL; request = request->next) {
+        request->company = company;
+        store->waiting_count++;
+    }
+    request_queue_return(&store->waiting, requests);
+}
+
+static void
+batch_lost(struct etcd_store *store, const struct batch *batch, const struct etcd_answer *answer)
 {
     const struct etcd_response *own = &answer->responses[0];
+    const struct etcd_response *responses = own + 1;
     uint64_t session = own->kv_count == 1 ? (uint64_t)own->kvs[0].create_revision : 0;
-    error_set(error, STATUS_ABORTED, "a record has changed since");
-    if (session != txn->session)
-        error_set(error, STATUS_ABORTED, "the session %" PRIu64 " is over", txn->session);
-    for (size_t i = 0; i < txn->compare_count; i++)
-        tell_kv(store, &txn->compares[i], &answer->responses[1 + i], answer->revision);
+    struct request_queue held = {0};
+    size_t held_count = 0;
+    struct error error;
     claim_seen(store->instance, session, (uint64_t)answer->revision);
+    for (size_t i = 0; i < batch->count; i++) {
+        struct request *request = batch->requests[i];
+        const struct store_txn *txn = &request->txn;
+        const struct etcd_response *looks = responses;
+        responses += txn->compare_count;
+        if (batch->count > 1 && session == txn->session && would_hold(txn, looks)) {
+            request_queue_put(&held, request);
+            held_count++;
+            continue;
+        }
+        error_set(&error, STATUS_ABORTED, "a record has changed since");
+        if (session != txn->session)
+            error_set(&error, STATUS_ABORTED, "the session %" PRIu64 " is over", txn->session);
+        for (size_t k = 0; k < txn->compare_count; k++)
+            tell_kv(store, &txn->compares[k], &looks[k], answer->revision);
+        request_end(request, STORE_LOST, &error);
+    }
+    /* All of them: no etcd would say so; alone each has an answer of its own. */
+    again(store, &held, held_count == batch->count ? REQUEST_ALONE : REQUEST_AGAIN);
+}
+
+/* For something that is in it, or for its size: alone, each has an answer of its own. Not because
+ * nobody took it, nor because etcd has too much to do. */
+static bool
+is_refused(const struct batch *batch, const struct etcd_answer *answer)
+{
+    return batch->count > 1 && answer->fate == ETCD_NOT_DONE &&
+           answer->error.status != STATUS_UNAVAILABLE &&
+           answer->error.status != STATUS_DEADLINE_EXCEEDED &&
+           answer->error.status != STATUS_RESOURCE_EXHAUSTED;
+}
+
+static void
+batch_failed(struct etcd_store *store, const struct batch *batch, const struct etcd_answer *answer)
+{
+    enum store_txn_end end = answer->is_full                 ? STORE_FULL
+                             : answer->fate == ETCD_NOT_DONE ? STORE_LOST
+                                                             : STORE_UNKNOWN;
+    if (is_refused(batch, answer)) {
+        struct request_queue all = {0};
+        for (size_t i = 0; i < batch->count; i++)
+            request_queue_put(&all, batch->requests[i]);
+        if (answer->error.status == STATUS_INVALID_ARGUMENT) /* its limits are not the default */
+            store->ops_max = store->ops_max > 1 ? store->ops_max / 2 : 1;
+        again(store, &all, REQUEST_ALONE);
+        return;
+    }
+    store->store.events.on_trouble(store->store.events.context, &answer->error);
+    for (size_t i = 0; i < batch->count; i++)
+        request_end(batch->requests[i], end, &answer->error);
 }
 
 static void
@@ -155,73 +260,133 @@ on_answer(void *context, const struct etcd_answer *answer)
 {
     struct out *out = context;
     struct etcd_store *store = out->store;
-    struct request *request = out->request;
-    struct error error = answer->error;
-    enum store_txn_end end;
     *out->link = out->next;
     if (out->next != NULL)
         out->next->link = out->link;
+    if (answer->fate != ETCD_DONE)
+        batch_failed(store, &out->batch, answer);
+    else if (answer->succeeded)
+        batch_held(store, &out->batch, answer);
+    else
+        batch_lost(store, &out->batch, answer);
     free(out);
-    if (answer->fate == ETCD_DONE && answer->succeeded) {
-        end = STORE_OK;
-        tell_changes(store, &request->txn, answer);
-    } else if (answer->fate == ETCD_DONE) {
-        end = STORE_LOST;
-        tell_compared(store, &request->txn, answer, &error);
-    } else {
-        end = answer->is_full                 ? STORE_FULL
-              : answer->fate == ETCD_NOT_DONE ? STORE_LOST
-                                              : STORE_UNKNOWN;
-        store->store.events.on_trouble(store->store.events.context, &error);
-    }
-    request_end(request, end, &error);
+    store->out_count--; /* not before: what the ends have brought goes together */
+    pump(store);
 }
 
-/* ---- the interface ---- */
+/* ---- sending ---- */
 
 static void
-send(struct etcd_store *store, struct request *request)
+send(struct etcd_store *store, const struct batch *batch, int64_t timeout_ns)
 {
     struct making *making = calloc(1, sizeof(*making));
     struct out *out = calloc(1, sizeof(*out));
-    CHECK(making != NULL && out != NULL);
-    make_compares(making, store, &request->txn);
-    make_changes(making, store, &request->txn);
+    CHECK(making != NULL && out != NULL && batch->count > 0);
+    make_fence(making, store, batch->requests[0]->txn.session);
+    for (size_t i = 0; i < batch->count; i++) {
+        make_compares(making, store, &batch->requests[i]->txn);
+        make_changes(making, store, &batch->requests[i]->txn);
+    }
     const struct etcd_txn txn = {
-        making->compares, 1 + request->txn.compare_count, making->success, making->success_count,
-        making->failure,  1 + request->txn.compare_count,
+        making->compares,      making->compare_count, making->success,
+        making->success_count, making->failure,       making->compare_count,
     };
-    *out = (struct out){store->outs, &store->outs, store, request, NULL};
+    *out = (struct out){store->outs, &store->outs, store, NULL, *batch};
     if (out->next != NULL)
         out->next->link = &out->next;
     store->outs = out;
-    out->call = etcd_txn(store->etcd, &txn, (struct etcd_reply){on_answer, out, store->timeout_ns});
+    store->out_count++;
+    out->call = etcd_txn(store->etcd, &txn, (struct etcd_reply){on_answer, out, timeout_ns});
     for (size_t i = 0; i < making->key_count; i++)
         bytes_fini(&making->keys[i]);
     free(making);
 }
 
+static void
+refuse(struct etcd_store *store, struct request *request, const char *refusal)
+{
+    request->refusal = refusal;
+    request_queue_put(&store->refused, request);
+    etcd_timer_set(store->refused_timer, 0);
+}
+
+/* NULL: it may be sent. */
+static const char *
+refusal_of(const struct etcd_store *store, const struct request *request, int64_t now_ns)
+{
+    if (store->session == 0 || store->session != request->txn.session || store->lease == NULL ||
+        etcd_session_left_ns(store->lease) <= 0)
+        return "there is no such session, or its lease is about to end";
+    return request->deadline_ns > now_ns ? NULL
+                                         : "its time was over before those ahead were answered";
+}
+
+/* Takes those out that may not be sent; returns how long the others have, at least. */
+static int64_t
+batch_sift(struct etcd_store *store, struct batch *batch)
+{
+    int64_t now_ns = clock_now_ns();
+    int64_t left_ns = INT64_MAX;
+    size_t kept = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct request *request = batch->requests[i];
+        const char *refusal = refusal_of(store, request, now_ns);
+        if (refusal != NULL) {
+            refuse(store, request, refusal);
+            continue;
+        }
+        batch->requests[kept++] = request;
+        if (request->deadline_ns - now_ns < left_ns)
+            left_ns = request->deadline_ns - now_ns;
+    }
+    batch->count = kept;
+    return left_ns;
+}
+
+/* While etcd has no space, each transaction has an answer of its own: to one that needs none, it is
+ * another. */
+static void
+pump(struct etcd_store *store)
+{
+    while (store->waiting_count > 0 && store->out_count < OUT_MAX) {
+        struct batch batch;
+        batch_take(&store->waiting, etcd_is_full(store->etcd) ? 1 : store->ops_max, &batch);
+        store->waiting_count -= batch.count;
+        int64_t left_ns = batch_sift(store, &batch);
+        if (batch.count > 0)
+            send(store, &batch, left_ns);
+    }
+}
+
+/* ---- the interface ---- */
+
 void
 etcd_store_txn(struct etcd_store *store, struct request *request)
 {
-    bool may = store->session != 0 && store->session == request->txn.session &&
-               store->lease != NULL && etcd_session_left_ns(store->lease) > 0;
-    if (may) {
-        send(store, request);
+    int64_t now_ns = clock_now_ns();
+    request->deadline_ns = now_ns + store->timeout_ns;
+    const char *refusal = refusal_of(store, request, now_ns);
+    if (refusal == NULL && store->waiting_count >= WAITING_MAX)
+        refusal = "too many transactions wait";
+    if (refusal != NULL) {
+        refuse(store, request, refusal);
         return;
     }
-    request_queue_put(&store->refused, request);
-    etcd_timer_set(store->refused_timer, 0);
+    request_queue_put(&store->waiting, request);
+    store->waiting_count++;
+    pump(store);
 }
 
 void
 etcd_store_txns_drop(struct etcd_store *store)
 {
+    request_queue_drop(&store->waiting);
     while (store->outs != NULL) {
         struct out *out = store->outs;
         store->outs = out->next;
         etcd_cancel(out->call);
-        free(out->request);
+        for (size_t i = 0; i < out->batch.count; i++)
+            free(out->batch.requests[i]);
         free(out);
     }
 }

@@ -117,6 +117,18 @@ request_queue_put(struct request_queue *queue, struct request *request)
     queue->last = request;
 }
 
+void
+request_queue_return(struct request_queue *queue, struct request_queue *front)
+{
+    if (front->first == NULL)
+        return;
+    front->last->next = queue->first;
+    if (queue->first == NULL)
+        queue->last = front->last;
+    queue->first = front->first;
+    *front = (struct request_queue){0};
+}
+
 struct request *
 request_queue_take(struct request_queue *queue)
 {
