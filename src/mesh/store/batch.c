@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 
 enum kind { KIND_COMPARES, KIND_DELETES, KIND_PUTS };
 
@@ -62,13 +63,10 @@ cost_of(const struct store_txn *txn)
     return cost;
 }
 
-/* FNV-1a */
 static struct key
 key_of(enum store_table table, const char *id, bool changed)
 {
-    uint64_t hash = UINT64_C(14695981039346656037) + (uint64_t)table;
-    for (const char *at = id; *at != '\0'; at++)
-        hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211);
+    uint64_t hash = hash_fnv1a(HASH_FNV1A_SEED + (uint64_t)table, id, strlen(id));
     return (struct key){hash, table, id, changed};
 }
 
