@@ -636,7 +636,7 @@ start(struct mesh_config config)
     concurrency = 0;
     config.instance = "self";
     config.models_max = config.models_max == 0 ? MODELS : config.models_max;
-    config.instances_max = 40;
+    config.instances_max = config.instances_max == 0 ? 40 : config.instances_max;
     config.calls_max = CALLS;
     config.vmodels_max = VMODELS;
     config.orders_max = ORDERS;

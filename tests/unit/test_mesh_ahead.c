@@ -40,11 +40,26 @@ lead_for(int64_t seconds)
         pass(1000);
 }
 
+static void
+drain_self(void)
+{
+    instance_with((struct mesh_instance){.id = "self", .session = session, .draining = true});
+}
+
 static int
 fresh_and_small(void **state)
 {
     fresh(state);
-    instance_with((struct mesh_instance){.id = "self", .session = session, .draining = true});
+    drain_self();
+    return 0;
+}
+
+static int
+fresh_and_large(void **state)
+{
+    (void)state;
+    start((struct mesh_config){.instances_max = 4096});
+    drain_self();
     return 0;
 }
 
@@ -87,6 +102,68 @@ test_one_in_four_seconds(void **state)
     assert_seen("ensure", 0);
     pass(1000);
     assert_seen("ensure", 2);
+}
+
+/* Each load is told to all nodes, so a mesh has a budget: 1,000 a second, divided by its nodes. Of
+ * 200 nodes each could begin one at once; the mesh begins five a second, until all are loaded. */
+static void
+test_large_mesh_has_one_budget(void **state)
+{
+    (void)state;
+    char id[TEXT];
+    for (uint32_t i = 0; i < 199; i++) {
+        snprintf(id, sizeof(id), "n%u", i);
+        node(id, 1000, WALL);
+    }
+    put_models(140);
+    lead_for(1);
+    assert_seen("ensure", 5);
+    begin();
+    for (int i = 0; i < 10; i++)
+        pass(1000);
+    assert_seen("ensure", 50);
+    begin();
+    for (int i = 0; i < 60; i++)
+        pass(1000);
+    assert_seen("ensure", 85);
+}
+
+/* A mesh of more nodes than loads in a second saves for one load, and no more. */
+static void
+test_huge_mesh_saves_for_a_load(void **state)
+{
+    (void)state;
+    char id[TEXT];
+    for (uint32_t i = 0; i < 3999; i++) {
+        snprintf(id, sizeof(id), "n%u", i);
+        node(id, 1000, WALL);
+    }
+    put_models(140);
+    lead_for(1);
+    assert_seen("ensure", 1);
+    begin();
+    for (int i = 0; i < 40; i++)
+        pass(1000);
+    assert_seen("ensure", 10);
+}
+
+/* Up to 63 nodes, one in four seconds and node is less. */
+static void
+test_small_mesh_has_no_other_pace(void **state)
+{
+    (void)state;
+    char id[TEXT];
+    for (uint32_t i = 0; i < 29; i++) {
+        snprintf(id, sizeof(id), "n%u", i);
+        node(id, 1000, WALL);
+    }
+    put_models(140);
+    lead_for(1);
+    assert_seen("ensure", 29);
+    begin();
+    for (int i = 0; i < 4; i++)
+        pass(1000);
+    assert_seen("ensure", 29);
 }
 
 /* Models with a copy or two fresh failures are left alone, and so are all without the lead. */
@@ -170,14 +247,22 @@ test_leader_loads_on_itself(void **state)
 }
 
 #define LED(function) cmocka_unit_test_setup_teardown(function, fresh_and_small, drop)
+#define LED_LARGE(function) cmocka_unit_test_setup_teardown(function, fresh_and_large, drop)
 
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        LED(test_half_of_what_is_free),    LED(test_nothing_below_an_eighth),
-        LED(test_one_in_four_seconds),     LED(test_models_that_need_no_load_are_skipped),
-        LED(test_into_full_nodes),         LED(test_unplaceable_types_do_not_block_others),
+        LED(test_half_of_what_is_free),
+        LED(test_nothing_below_an_eighth),
+        LED(test_one_in_four_seconds),
+        LED(test_models_that_need_no_load_are_skipped),
+
+        LED(test_small_mesh_has_no_other_pace),
+        LED_LARGE(test_large_mesh_has_one_budget),
+        LED_LARGE(test_huge_mesh_saves_for_a_load),
+        LED(test_into_full_nodes),
+        LED(test_unplaceable_types_do_not_block_others),
         TEST(test_leader_loads_on_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

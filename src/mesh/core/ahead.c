@@ -9,12 +9,15 @@
 
 enum {
     NOTED_MAX = 16384, /* the latest used ones; as many as a thousand nodes load in a minute */
-    PACE_MS = 4000,    /* G5 */
-    FAILURES_MAX = 2,  /* G3 */
-    KEPT_FREE = 8,     /* an eighth of a node stays free */
-    RENEWED = 20,      /* G4: a twentieth of a node at least, though it is full */
-    LATER_MAX = 16,    /* that have to wait, before the next second is waited for */
-    LOOKS_MAX = 256,   /* a second */
+    PACE_MS = 4000,    /* G5: of a node */
+    MESH_PACE = 1000,  /* G5: of the mesh, loads a second times nodes */
+    LOAD = 1000,       /* of the mesh's budget, so that it has fractions */
+    SAVED_MS_MAX = 10000,
+    FAILURES_MAX = 2, /* G3 */
+    KEPT_FREE = 8,    /* an eighth of a node stays free */
+    RENEWED = 20,     /* G4: a twentieth of a node at least, though it is full */
+    LATER_MAX = 16,   /* that have to wait, before the next second is waited for */
+    LOOKS_MAX = 256,  /* a second */
 };
 
 static bool
@@ -93,6 +96,22 @@ ahead_plan(struct mesh *mesh)
     }
 }
 
+/* G5, of the mesh. What is not used within a second, or for one load, is not saved. */
+static void
+budget_grow(struct mesh *mesh)
+{
+    int64_t nodes = mesh->tables.live > 0 ? mesh->tables.live : 1;
+    int64_t passed_ms = mesh->now_ms - mesh->ahead_paid_ms;
+    int64_t a_second = (int64_t)MESH_PACE * LOAD / nodes;
+    int64_t most = a_second > LOAD ? a_second : LOAD;
+    if (passed_ms > SAVED_MS_MAX)
+        passed_ms = SAVED_MS_MAX;
+    mesh->ahead_budget += a_second * passed_ms / 1000;
+    if (mesh->ahead_budget > most)
+        mesh->ahead_budget = most;
+    mesh->ahead_paid_ms = mesh->now_ms;
+}
+
 enum sent { SENT, SENT_LATER, SENT_NEVER };
 
 static enum sent
@@ -135,12 +154,16 @@ ahead_tick(struct mesh *mesh)
     uint32_t waiting_count = 0;
     if (!mesh->leader || mesh->session == 0)
         forget_all(&mesh->ahead);
+    budget_grow(mesh);
     for (uint32_t looks = 0; looks < LOOKS_MAX && waiting_count < LATER_MAX; looks++) {
         uint32_t number = heap_first(&mesh->ahead);
-        if (number == HEAP_NONE)
+        if (number == HEAP_NONE || mesh->ahead_budget < LOAD)
             break;
         heap_remove(&mesh->ahead, number);
-        if (send_ahead(mesh, number) == SENT_LATER)
+        enum sent sent = send_ahead(mesh, number);
+        if (sent == SENT)
+            mesh->ahead_budget -= LOAD;
+        else if (sent == SENT_LATER)
             waiting[waiting_count++] = number;
     }
     for (uint32_t i = 0; i < waiting_count; i++)

@@ -198,6 +198,9 @@ struct mesh {
     uint32_t lost_writes; /* that may still go out this second */
     bool lost_seen;       /* on this sweep */
     uint32_t lost_at;     /* the model that it has come to */
+    /* Thousandths of a load that the mesh may begin in advance (G5), and when that last grew. */
+    int64_t ahead_budget;
+    int64_t ahead_paid_ms;
     struct pool pools[MESH_POOLS_MAX];
     uint32_t pool_count;
     int64_t load_timeout_ms;         /* the longest of theirs */
