@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""External runtimes whose adapter lives while their model server is dead: every call ends UNAVAILABLE.
+"""External runtimes whose adapter lives while their model server is dead: every call ends UNAVAILABLE, or
+without any answer.
 
 What is proved, with real daemons and runtimes in Python (shoal_runtime.py): the node finds out, says so once and
 is not ready; a lone node answers UNAVAILABLE with what the runtime said; nobody's call fails where another node
@@ -36,9 +37,9 @@ def node_of(runtime, name="node-1", **mesh):
     return Shoald({"message_mib": 1, "metrics": "127.0.0.1:0", "mesh": {"instance": name, "runtime": runtime, **mesh}})
 
 
-def call(registrar, model):
+def call(registrar, model, timeout=10):
     return registrar.channel.unary_unary(METHOD).future(
-        b"hello", timeout=10, metadata=(("mm-model-id", model),))
+        b"hello", timeout=timeout, metadata=(("mm-model-id", model),))
 
 
 def is_ready(shoald):
@@ -115,6 +116,23 @@ class Lone(Rig):
         wait_until(look, "two trials")
         self.assertLessEqual(runtime.count(METHOD[1:]) - before, 3)
         del runtime.says[METHOD[1:]]
+        self.check_back(shoald, registrar)
+
+
+    def test_a_model_server_that_hangs(self):
+        """Calls without an answer for half a minute have the node ask it; its silence is what counts."""
+        runtime = self.enterContext(Runtime())
+        shoald, registrar = self.start(runtime.address)
+        runtime.says.update({METHOD[1:]: runtime.hang, SERVER_READY: runtime.hang})
+
+        def look():
+            for ended in [call(registrar, model, 0.5) for model in ("m", "n")]:
+                self.assertIn(ended.exception().code(), (Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE))
+            return AWAY in shoald.stderr
+        wait_until(look, lambda: f"{AWAY}\n{shoald.stderr}")
+        shoald.wait_log(AWAY + r'.* error="calls of several models and ServerReady get no answer in time"')
+        wait_until(lambda: not is_ready(shoald), "the node not to be ready")
+        runtime.says.clear()
         self.check_back(shoald, registrar)
 
 

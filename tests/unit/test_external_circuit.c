@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * When a runtime that answers UNAVAILABLE is taken for away: how many answers, over which time,
- * about how many models; what resets that; and how trials end and wait for each other.
+ * about how many models; when one that does not answer is asked, and what follows; what resets
+ * that; and how trials end and wait for each other.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -152,6 +153,65 @@ test_the_next_process(void **state)
     assert_int_equal(circuit.openings, 1);
 }
 
+static bool
+time_out(const char *model, int64_t after_ns)
+{
+    now_ns += after_ns;
+    return external_circuit_timed_out(&circuit, external_circuit_model(model), now_ns);
+}
+
+/* Returns how many seconds of time-outs, two a second, make it a suspect; 0: two minutes do not. */
+static int64_t
+seconds_to_suspect(const char *const models[2])
+{
+    int64_t began_ns = now_ns;
+    for (int i = 0; i <= 240; i++)
+        if (time_out(models[i % 2], NS_PER_S / 2))
+            return (now_ns - began_ns) / NS_PER_S;
+    return 0;
+}
+
+static void
+test_time_outs_make_a_suspect(void **state)
+{
+    (void)state;
+    assert_int_equal(seconds_to_suspect((const char *const[]){"m", "m"}), 0);
+    assert_true(time_out("n", 0));
+    assert_false(external_circuit_asked(&circuit, CIRCUIT_SIGN_OF_LIFE, now_ns));
+    assert_int_equal(circuit.state, CIRCUIT_CLOSED);
+    assert_int_equal(seconds_to_suspect((const char *const[]){"m", "n"}), 30);
+    assert_true(external_circuit_asked(&circuit, CIRCUIT_SILENCE, now_ns));
+    assert_int_equal(circuit.state, CIRCUIT_OPEN);
+    assert_int_equal(circuit.openings, 1);
+    assert_false(time_out("m", 3600 * NS_PER_S));
+}
+
+static void
+test_few_time_outs_are_nothing(void **state)
+{
+    (void)state;
+    for (int i = 1; i < EXTERNAL_CIRCUIT_TIMEOUTS; i++)
+        assert_false(time_out(i % 2 == 0 ? "m" : "n", 60 * NS_PER_S));
+    assert_true(time_out("m", 0));
+}
+
+static void
+test_an_answer_clears_a_suspect(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        assert_false(time_out(i % 2 == 0 ? "m" : "n", NS_PER_S));
+        if (i % 29 == 28 && i % 2 == 0)
+            assert_false(external_circuit_answered(&circuit, now_ns));
+        else if (i % 29 == 28)
+            external_circuit_loaded(&circuit);
+    }
+    assert_true(seconds_to_suspect((const char *const[]){"m", "n"}) > 0);
+    assert_false(external_circuit_answered(&circuit, now_ns)); /* while it is asked */
+    assert_false(external_circuit_asked(&circuit, CIRCUIT_SILENCE, now_ns));
+    assert_int_equal(circuit.state, CIRCUIT_CLOSED);
+}
+
 int
 main(void)
 {
@@ -164,6 +224,9 @@ main(void)
         cmocka_unit_test_setup(test_a_trial, setup),
         cmocka_unit_test_setup(test_waits_grow, setup),
         cmocka_unit_test_setup(test_the_next_process, setup),
+        cmocka_unit_test_setup(test_time_outs_make_a_suspect, setup),
+        cmocka_unit_test_setup(test_few_time_outs_are_nothing, setup),
+        cmocka_unit_test_setup(test_an_answer_clears_a_suspect, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

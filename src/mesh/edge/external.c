@@ -591,6 +591,7 @@ external_main(void *context)
         int64_t until_ns = external->poll_at_ns < unload_ns ? external->poll_at_ns : unload_ns;
         rpc_queue_step(external->queue, until_ns);
         watch(external);
+        external_ask_suspect(external);
         external_cut_off(external);
         external_answer_refused(external);
     }

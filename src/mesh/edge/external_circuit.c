@@ -21,7 +21,7 @@ circuit_open(struct external_circuit *circuit, int64_t now_ns)
             circuit->trials = 0;
     }
     circuit->state = CIRCUIT_OPEN;
-    circuit->answers = 0;
+    circuit->answers = circuit->timeouts = 0;
 }
 
 bool
@@ -50,9 +50,36 @@ external_circuit_unavailable(struct external_circuit *circuit, uint64_t model, i
 }
 
 bool
+external_circuit_timed_out(struct external_circuit *circuit, uint64_t model, int64_t now_ns)
+{
+    if (circuit->state != CIRCUIT_CLOSED)
+        return false;
+    if (circuit->timeouts++ == 0) {
+        circuit->timed_out_ns = now_ns;
+        circuit->slow_model = model;
+        circuit->timed_out_several = false;
+    }
+    circuit->timed_out_several |= model != circuit->slow_model;
+    return circuit->timed_out_several && circuit->timeouts >= EXTERNAL_CIRCUIT_TIMEOUTS &&
+           now_ns - circuit->timed_out_ns >= EXTERNAL_CIRCUIT_TIMEOUTS_NS;
+}
+
+bool
+external_circuit_asked(struct external_circuit *circuit, enum external_circuit_sign sign,
+                       int64_t now_ns)
+{
+    bool had_answers = circuit->timeouts == 0; /* of calls, while it was asked */
+    circuit->timeouts = 0;
+    if (sign == CIRCUIT_SIGN_OF_LIFE || had_answers || circuit->state != CIRCUIT_CLOSED)
+        return false;
+    circuit_open(circuit, now_ns);
+    return true;
+}
+
+bool
 external_circuit_answered(struct external_circuit *circuit, int64_t now_ns)
 {
-    circuit->answers = 0;
+    circuit->answers = circuit->timeouts = 0;
     if (circuit->state != CIRCUIT_HALF_OPEN)
         return false;
     circuit->state = CIRCUIT_CLOSED;
@@ -63,7 +90,7 @@ external_circuit_answered(struct external_circuit *circuit, int64_t now_ns)
 void
 external_circuit_loaded(struct external_circuit *circuit)
 {
-    circuit->answers = 0;
+    circuit->answers = circuit->timeouts = 0;
 }
 
 int64_t

@@ -11,10 +11,14 @@
 
 #include "base/clock.h"
 
-enum { EXTERNAL_CIRCUIT_ANSWERS = 5 };
+enum {
+    EXTERNAL_CIRCUIT_ANSWERS = 5,
+    EXTERNAL_CIRCUIT_TIMEOUTS = 20, /* of calls, until the model server is asked whether it lives */
+};
 
 #define EXTERNAL_CIRCUIT_NS (2 * NS_PER_S)            /* for answers about several models */
 #define EXTERNAL_CIRCUIT_ONE_MODEL_NS (30 * NS_PER_S) /* for answers about one model alone */
+#define EXTERNAL_CIRCUIT_TIMEOUTS_NS (30 * NS_PER_S)  /* for calls without any answer */
 #define EXTERNAL_CIRCUIT_WAIT_NS_MAX (30 * NS_PER_S)  /* between two trials */
 #define EXTERNAL_CIRCUIT_CALM_NS (60 * NS_PER_S) /* after that, waits begin at the first again */
 
@@ -27,10 +31,14 @@ struct external_circuit {
     int64_t first_ns; /* when the first of them came */
     uint64_t model;   /* of that one, as external_circuit_model says it */
     bool is_of_several;
-    uint32_t trials;   /* since the runtime was last well */
-    int64_t trial_ns;  /* when the last trial began */
-    int64_t closed_ns; /* when the last trial went well */
-    uint64_t openings; /* from closed */
+    uint32_t timeouts;      /* since the last answer */
+    int64_t timed_out_ns;   /* when the first of them came */
+    uint64_t slow_model;    /* of that one */
+    bool timed_out_several; /* they are about several models */
+    uint32_t trials;        /* since the runtime was last well */
+    int64_t trial_ns;       /* when the last trial began */
+    int64_t closed_ns;      /* when the last trial went well */
+    uint64_t openings;      /* from closed */
 };
 
 uint64_t external_circuit_model(const char *id);
@@ -38,6 +46,13 @@ uint64_t external_circuit_model(const char *id);
 /* An UNAVAILABLE to something that began at `begun_ns`. Returns true if it opens the circuit. */
 bool external_circuit_unavailable(struct external_circuit *circuit, uint64_t model,
                                   int64_t begun_ns, int64_t now_ns);
+/* The deadline of a call passed before it was answered. Returns true if the model server is to be
+ * asked whether it lives: slow calls alone may be overload. */
+bool external_circuit_timed_out(struct external_circuit *circuit, uint64_t model, int64_t now_ns);
+/* What it said, or that it did not. Returns true if that opens the circuit. */
+enum external_circuit_sign { CIRCUIT_SIGN_OF_LIFE, CIRCUIT_SILENCE };
+bool external_circuit_asked(struct external_circuit *circuit, enum external_circuit_sign sign,
+                            int64_t now_ns);
 /* Any other answer to a call. Returns true if it ends a trial: the circuit is closed. */
 bool external_circuit_answered(struct external_circuit *circuit, int64_t now_ns);
 /* A load went well. That ends no trial: a management process may say so without its server. */

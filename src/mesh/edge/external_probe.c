@@ -10,6 +10,24 @@
 #define SERVER_READY "/inference.GRPCInferenceService/ServerReady"
 #define SERVER_READY_NS (5 * NS_PER_S)
 
+/* Locked. The circuit has opened; the thread does the rest. */
+static void
+go_away(struct external *external, const char *said)
+{
+    external->is_ready = external->is_known = external->is_suspect = false;
+    external->is_cut = true;
+    hide_paths(said, NULL, 0, external->away, sizeof(external->away));
+    rpc_queue_wake(external->queue);
+}
+
+static void
+log_away(const struct external *external, const char *said)
+{
+    log_warn_limited("external_away target=\"%s\" error=\"%s\" action=\"it takes no calls until it "
+                     "answers again\"",
+                     external_target(external), said);
+}
+
 void
 external_on_unavailable(struct external *external, uint64_t model, int64_t begun_ns,
                         const char *said)
@@ -19,15 +37,19 @@ external_on_unavailable(struct external *external, uint64_t model, int64_t begun
     if (!external->is_ready || external->is_closing ||
         !external_circuit_unavailable(circuit, model, begun_ns, clock_now_ns()))
         return;
-    external->is_ready = external->is_known = false;
-    external->is_cut = true;
-    hide_paths(said, NULL, 0, external->away, sizeof(external->away));
-    rpc_queue_wake(external->queue);
+    go_away(external, said);
     if (was_closed)
-        log_warn_limited(
-            "external_away target=\"%s\" error=\"%s\" action=\"it takes no calls until it "
-            "answers again\"",
-            external_target(external), said);
+        log_away(external, said);
+}
+
+void
+external_on_timeout(struct external *external, uint64_t model)
+{
+    bool is_suspect = external_circuit_timed_out(&external->circuit, model, clock_now_ns());
+    if (!is_suspect || external->is_suspect || !external->is_ready || external->is_closing)
+        return;
+    external->is_suspect = true;
+    rpc_queue_wake(external->queue);
 }
 
 void
@@ -76,6 +98,20 @@ external_cut_off(struct external *external)
     wait(external);
 }
 
+/* Of a suspect: the circuit is closed, unless it has opened meanwhile. */
+static void
+on_suspect_end(struct external *external, enum external_circuit_sign sign)
+{
+    static const char said[] = "calls of several models and ServerReady get no answer in time";
+    pthread_mutex_lock(&external->lock);
+    external->is_asking = external->is_suspect = false;
+    if (external_circuit_asked(&external->circuit, sign, clock_now_ns()) && external->is_ready) {
+        go_away(external, said);
+        log_away(external, said);
+    }
+    pthread_mutex_unlock(&external->lock);
+}
+
 /* Any answer shows a server that lives, but its own word that it is not ready. */
 static void
 on_probe_end(void *context, const struct rpc_client_end *end)
@@ -84,6 +120,10 @@ on_probe_end(void *context, const struct rpc_client_end *end)
     external->is_probing = false;
     bool is_silent = end->status == STATUS_UNAVAILABLE || end->status == STATUS_CANCELLED ||
                      end->status == STATUS_DEADLINE_EXCEEDED;
+    if (external->is_asking) {
+        on_suspect_end(external, is_silent ? CIRCUIT_SILENCE : CIRCUIT_SIGN_OF_LIFE);
+        return;
+    }
     bool is_ready = end->status != STATUS_OK || external_read_server_ready(end->message);
     external->is_proven = !is_silent && is_ready;
     if (external->is_proven)
@@ -111,8 +151,9 @@ prober_of(struct external *external)
     return *client;
 }
 
-bool
-external_probe(struct external *external)
+/* Locked. Returns false if nobody can be asked now. */
+static bool
+start_probe(struct external *external)
 {
     const struct rpc_client_request request = {
         .method = SERVER_READY,
@@ -121,15 +162,32 @@ external_probe(struct external *external)
         .events = &probe_events,
         .context = external,
     };
+    struct rpc_client *client =
+        external->is_closing || external->is_probing ? NULL : prober_of(external);
+    if (client == NULL)
+        return false;
+    external->is_probing = true;
+    rpc_client_start(client, &request, NULL);
+    return true;
+}
+
+bool
+external_probe(struct external *external)
+{
     pthread_mutex_lock(&external->lock);
     bool is_due = external->circuit.state == CIRCUIT_OPEN && !external->is_proven;
-    struct rpc_client *client =
-        is_due && !external->is_closing && !external->is_probing ? prober_of(external) : NULL;
-    if (client != NULL) {
-        external->is_probing = true;
+    bool begun = is_due && start_probe(external);
+    if (begun)
         external->poll_at_ns = TIME_NEVER_NS;
-        rpc_client_start(client, &request, NULL);
-    }
     pthread_mutex_unlock(&external->lock);
-    return client != NULL;
+    return begun;
+}
+
+void
+external_ask_suspect(struct external *external)
+{
+    pthread_mutex_lock(&external->lock);
+    if (external->is_suspect && external->is_ready && !external->is_asking)
+        external->is_asking = start_probe(external);
+    pthread_mutex_unlock(&external->lock);
 }

@@ -88,14 +88,18 @@ took_us(const struct served *served)
     return (uint64_t)(clock_now_ns() - served->begun_ns) / NS_PER_US;
 }
 
-/* Locked. Calls that the node itself ended do not count as answers. */
+/* Locked. Calls that the node itself ended do not count as answers; the caller's cancellation may
+ * come before the end of their time that they have in common. */
 static void
 judge(const struct served *served, const struct rpc_client_end *ended, const char *text)
 {
+    bool is_cut = ended->status == STATUS_CANCELLED || ended->status == STATUS_DEADLINE_EXCEEDED;
     if (ended->status == STATUS_UNAVAILABLE && !is_unknown(ended->status, ended->text))
         external_on_unavailable(served->external, served->model, served->begun_ns, text);
-    else if (ended->status != STATUS_CANCELLED && ended->status != STATUS_DEADLINE_EXCEEDED)
+    else if (!is_cut)
         external_on_answer(served->external);
+    else if (clock_now_ns() >= served->deadline_ns)
+        external_on_timeout(served->external, served->model);
 }
 
 void

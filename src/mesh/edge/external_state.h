@@ -51,6 +51,7 @@ struct external {
     struct rpc_client *prober; /* to the address of calls, if that is another; NULL: not yet */
     bool is_probing;
     bool is_proven; /* while the circuit is open: what serves models has answered */
+    bool is_asking; /* the probe is for a suspect, the circuit is closed */
 
     pthread_mutex_t lock; /* of what follows */
     bool is_closing;
@@ -58,7 +59,8 @@ struct external {
     bool is_known; /* the driver has heard that it is ready */
     uint64_t starts;
     bool predicts;
-    bool is_cut; /* the circuit has opened, and the thread has not seen to it */
+    bool is_cut;     /* the circuit has opened, and the thread has not seen to it */
+    bool is_suspect; /* calls are not answered in time: the thread is to ask why */
     struct external_circuit circuit;
     char away[EXTERNAL_SAID_BYTES_MAX]; /* what it said when the circuit opened */
     struct external_status status;      /* of the last READY */
@@ -81,12 +83,16 @@ struct external_list {
 /* Locked. It answered UNAVAILABLE, to something that began then. */
 void external_on_unavailable(struct external *external, uint64_t model, int64_t begun_ns,
                              const char *said);
+/* Locked. A call's time has passed without an answer. */
+void external_on_timeout(struct external *external, uint64_t model);
 /* Locked. It answered a call with anything else. */
 void external_on_answer(struct external *external);
 /* Thread: does the rest of what opening the circuit means. */
 void external_cut_off(struct external *external);
 /* Thread: asks whether anything serves models. Returns false if there is no need to. */
 bool external_probe(struct external *external);
+/* Thread: the same of a suspect. */
+void external_ask_suspect(struct external *external);
 /* Locked, thread. The runtime is READY; returns true if that begins a trial. */
 bool external_begin_trial(struct external *external);
 
