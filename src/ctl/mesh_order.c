@@ -136,7 +136,7 @@ mesh_order_unregister(const struct mesh_settings *settings, struct client *clien
     return end_nothing(settings,
                        ask(settings, client, "unregisterModel", &request.base,
                            &mmesh__unregister_model_response__descriptor, error),
-                       "not registered", "is unregistered", good, error);
+                       "unregistered", "is unregistered", good, error);
 }
 
 enum status
@@ -197,7 +197,7 @@ mesh_order_delete_vmodel(const struct mesh_settings *settings, struct client *cl
     return end_nothing(settings,
                        ask(settings, client, "deleteVModel", &request.base,
                            &mmesh__delete_vmodel_response__descriptor, error),
-                       "no vmodel", "is deleted", good, error);
+                       "deleted", "is deleted", good, error);
 }
 
 enum status

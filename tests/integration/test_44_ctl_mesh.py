@@ -64,7 +64,7 @@ class TestModels(Case):
         self.assertGreater(copy["since_ms"], 1_600_000_000_000)
         self.assertEqual(self.mesh("unregister", "one").out, "one is unregistered\n")
         self.assertEqual(self.mesh("unregister", "one", "--json").json,
-                         {"id": "one", "done": "not registered"})
+                         {"id": "one", "done": "unregistered"})
         self.mesh("status", "one", code=NEGATIVE)
 
     def test_registered_and_loaded_at_once(self):
