@@ -18,30 +18,14 @@ from shoal_client import Client, failure
 from shoal_fixture import WAIT_SECONDS, main, wait_until
 from shoal_meshes import Etcd, mesh_node
 from shoal_pupil import key, said
-from shoal_registry import LOADED, Registrar
+from shoal_registry import Registrar
 from shoal_runtime import Refusal, Runtime
-from test_69_mesh_runtimes import ANY, Pair, Talk, call, echo, node_of, start_call
+from test_69_mesh_runtimes import ANY, Loaded, Talk, call, echo, node_of, start_call
 
 Code = grpc.StatusCode
 SERVICE = "/inference.GRPCInferenceService/"
 LACKING = (SERVICE + "ModelConfig", SERVICE + "ModelStatistics", "/mmesh.Other/Method", "/grpc.health.v1.Health/List")
 OF_RUNTIMES = "/mmesh.ModelRuntime/"
-
-
-class Loaded(Pair):
-    """One model, loaded by one of the two runtimes."""
-
-    def setUp(self):
-        super().setUp()
-        first = self.registrars["node-a"]
-        first.register("m")
-        first.ensure("m", sync=True)
-        self.at, = {copy.location for copy in first.wait_status("m", LOADED).modelCopyInfos}
-        self.other, = set(self.nodes) - {self.at}
-        self.runtime = self.runtimes[self.at]
-        self.ways = [self.registrars[self.at], self.registrars[self.other]]
-        for registrar in self.ways:  # the other has heard of the copy
-            self.assertEqual(call(registrar, "m"), b"answer:hello")
 
 
 class Methods(Loaded):

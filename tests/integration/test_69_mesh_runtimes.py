@@ -872,8 +872,8 @@ def echo(requests, _context):
         yield b"answer:" + request
 
 
-class Streams(Pair):
-    """Each is asked of the node that has the model, and of the other one."""
+class Loaded(Pair):
+    """One model, loaded by one of the two runtimes."""
 
     def setUp(self):
         super().setUp()
@@ -883,10 +883,17 @@ class Streams(Pair):
         self.at, = {copy.location for copy in first.wait_status("m", LOADED).modelCopyInfos}
         self.other, = set(self.nodes) - {self.at}
         self.runtime = self.runtimes[self.at]
-        self.runtime.streams[STREAM[1:]] = echo
         self.ways = [self.registrars[self.at], self.registrars[self.other]]
         for registrar in self.ways:  # the other has heard of the copy
             self.assertEqual(call(registrar, "m"), b"answer:hello")
+
+
+class Streams(Loaded):
+    """Each is asked of the node that has the model, and of the other one."""
+
+    def setUp(self):
+        super().setUp()
+        self.runtime.streams[STREAM[1:]] = echo
 
     def stream(self, registrar, requests, method=STREAM, model="m", more=()):
         return registrar.channel.stream_stream(method)(

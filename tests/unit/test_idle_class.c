@@ -12,7 +12,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -25,59 +24,81 @@
 
 enum { SLEEPS, BURNS, ENDS };
 
-static _Atomic pid_t loader; /* 0: it is not in the idle class yet */
-static _Atomic int task;
-static _Atomic int64_t burnt_ns;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+/* under the lock: */
+static pid_t loader; /* 0: it is not in the idle class yet */
+static int task;
+static int64_t burnt_ns; /* CPU time of the loader */
 
+/* Until the loader is there and has used so much CPU time since it said so last. */
 static void
-wait_a_moment(void)
+wait_until_burns(int64_t more_ns)
 {
-    const struct timespec moment = {.tv_nsec = NS_PER_MS};
-    nanosleep(&moment, NULL);
+    struct timespec until;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &until) == 0);
+    until.tv_sec += 120;
+    int waited = 0;
+    pthread_mutex_lock(&lock);
+    int64_t wanted_ns = burnt_ns + more_ns;
+    while ((loader == 0 || burnt_ns < wanted_ns) && waited == 0)
+        waited = pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &until);
+    pthread_mutex_unlock(&lock);
+    assert_int_equal(waited, 0);
 }
 
-/* Asleep in between: who looks again and again would take the CPU that the other lives on. */
-static void
-wait_until_burnt(int64_t wanted_ns)
+static int64_t
+burn(void)
 {
-    int64_t until_ns = clock_now_ns() + 120 * NS_PER_S;
-    while (atomic_load(&loader) == 0 || atomic_load(&burnt_ns) < wanted_ns) {
-        assert_true(clock_now_ns() < until_ns);
-        wait_a_moment();
-    }
+    enum { ROUNDS = 1000 };
+    struct timespec used = {0};
+    for (int i = 0; i < ROUNDS; i++)
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return used.tv_sec * NS_PER_S + used.tv_nsec;
 }
 
 static void *
 load(void *context)
 {
     const struct sched_param none = {.sched_priority = 0};
-    struct timespec used;
     (void)context;
     CHECK(setpriority(PRIO_PROCESS, 0, LOADER_NICE) == 0);
     CHECK(sched_setscheduler(0, SCHED_IDLE, &none) == 0);
-    atomic_store(&loader, (pid_t)syscall(SYS_gettid));
-    while (atomic_load(&task) != ENDS) {
-        if (atomic_load(&task) == SLEEPS)
-            wait_a_moment();
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-        atomic_store(&burnt_ns, used.tv_sec * NS_PER_S + used.tv_nsec);
+    pthread_mutex_lock(&lock);
+    loader = (pid_t)syscall(SYS_gettid);
+    pthread_cond_broadcast(&changed);
+    while (task != ENDS) {
+        if (task == SLEEPS) {
+            pthread_cond_wait(&changed, &lock);
+            continue;
+        }
+        pthread_mutex_unlock(&lock);
+        int64_t now_ns = burn();
+        pthread_mutex_lock(&lock);
+        burnt_ns = now_ns;
+        pthread_cond_broadcast(&changed);
     }
+    pthread_mutex_unlock(&lock);
     return NULL;
 }
 
 static void
 start(pthread_t *thread, int what)
 {
-    atomic_store(&loader, 0);
-    atomic_store(&task, what);
+    loader = 0; /* nobody else runs yet */
+    burnt_ns = 0;
+    task = what;
     assert_int_equal(pthread_create(thread, NULL, load, NULL), 0);
-    wait_until_burnt(0);
+    wait_until_burns(0);
 }
 
 static void
 end(pthread_t thread)
 {
-    atomic_store(&task, ENDS);
+    pthread_mutex_lock(&lock);
+    task = ENDS;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
@@ -93,11 +114,11 @@ test_starved(void **state)
     assert_false(idle_watch_look(&watch, getpid(), now_ns)); /* nothing to compare with yet */
     now_ns += IDLE_LOOK_NS - 1;
     assert_false(idle_watch_look(&watch, getpid(), now_ns));
-    assert_int_equal(sched_getscheduler(atomic_load(&loader)), SCHED_IDLE);
+    assert_int_equal(sched_getscheduler(loader), SCHED_IDLE);
     now_ns += 1000 * NS_PER_S;
     bool left = idle_watch_look(&watch, getpid(), now_ns);
     assert_int_equal(left, idle_class_can_be_left());
-    assert_int_equal(sched_getscheduler(atomic_load(&loader)), left ? SCHED_OTHER : SCHED_IDLE);
+    assert_int_equal(sched_getscheduler(loader), left ? SCHED_OTHER : SCHED_IDLE);
     assert_false(idle_watch_look(&watch, getpid(), now_ns + 1000 * NS_PER_S)); /* once a load */
     end(thread);
 }
@@ -112,10 +133,10 @@ test_has_enough(void **state)
     start(&thread, BURNS);
     for (int i = 0; i < 3; i++) {
         assert_false(idle_watch_look(&watch, getpid(), now_ns));
-        wait_until_burnt(atomic_load(&burnt_ns) + IDLE_LOOK_NS / 8);
+        wait_until_burns(IDLE_LOOK_NS / 8);
         now_ns += IDLE_LOOK_NS;
     }
-    assert_int_equal(sched_getscheduler(atomic_load(&loader)), SCHED_IDLE);
+    assert_int_equal(sched_getscheduler(loader), SCHED_IDLE);
     end(thread);
 }
 
