@@ -24,8 +24,7 @@
 #include "rpc/rpc.h"
 
 enum {
-    /* A call that finds none armed waits in the library until the next one is, a moment later; but
-     * each armed one costs something at every event. */
+    /* A call that finds none armed waits for the next one; each armed one costs at every event. */
     ARMED_CALLS = 64,
     ARMED_CALLS_OTHER = 16,
     HOT_BOUND_MAX = 4, /* methods of pipelines that have armed calls of their own */
@@ -34,8 +33,7 @@ enum {
 
 #define INFERENCE "inference.GRPCInferenceService"
 
-/* How long replies on their way may take at the end. Longer than it takes to write them to a client
- * that reads; one that does not is cut off. */
+/* Time for the last replies to be written: more than a client needs that reads. */
 #define LAST_REPLIES_NS (NS_PER_S / 2)
 
 /* A blocked step returns at least so often, to look whether the rings have been left alone. */
@@ -242,7 +240,11 @@ submit(struct front *front, const struct bound *bound, const struct target *targ
         bound == NULL ? oip_skim(submission->message, &submission->priority, &timeout_ns, error)
                       : priority_of_call(call, &submission->priority, error);
     submission_shorten(submission, timeout_ns);
-    return status == STATUS_OK ? pipeline_submit(target->pipeline, submission, error) : status;
+    if (status == STATUS_OK)
+        status = pipeline_submit(target->pipeline, submission, error);
+    if (status == STATUS_RESOURCE_EXHAUSTED)
+        rpc_server_relieve(front->server);
+    return status;
 }
 
 enum any_message { ANY_MESSAGE, ANY_NO_MESSAGE, ANY_AWAITED };
@@ -269,8 +271,9 @@ infer_elsewhere(struct front *front, const struct meant *meant, struct submissio
 static bool
 may_be_elsewhere(const struct front *front, const struct meant *meant, enum status status)
 {
-    return front->options.mesh != NULL && meant->target.model != NULL &&
-           status == STATUS_UNAVAILABLE;
+    const struct mesh_node *mesh = front->options.mesh;
+    bool is_full = status == STATUS_RESOURCE_EXHAUSTED && mesh_node_takes_any(mesh);
+    return mesh != NULL && meant->target.model != NULL && (status == STATUS_UNAVAILABLE || is_full);
 }
 
 static enum status
@@ -291,10 +294,9 @@ infer(struct front *front, const struct bound *bound, struct submission *submiss
         meant.elsewhere = may_be_elsewhere(front, &meant, status);
         target_leave(&meant.target);
     }
-    if (!meant.elsewhere)
-        return status;
-    infer_elsewhere(front, &meant, submission, NULL, ANY_MESSAGE);
-    return STATUS_OK;
+    if (meant.elsewhere)
+        infer_elsewhere(front, &meant, submission, NULL, ANY_MESSAGE);
+    return meant.elsewhere ? STATUS_OK : status;
 }
 
 static void
@@ -575,8 +577,7 @@ bind_method(struct front *front, struct pipeline *pipeline)
         name, {{"rpc.system", "grpc"}, {"rpc.service", bound->service}, {"rpc.method", slash + 1}}};
 }
 
-/* Ours, then theirs. Only the first few of them are hot: each that is costs every event a little.
- */
+/* Ours, then theirs. The first few of theirs are hot: each hot one slows every event a little. */
 static void
 collect_methods(struct front *front)
 {
@@ -766,8 +767,7 @@ front_publish(struct front *front)
     return figures.is_accepting;
 }
 
-/* Joins the threads, which end when the server has nothing left to do; false: not within the time.
- */
+/* Joins the threads, which end when the server has nothing left to do; false: they did not. */
 static bool
 join_threads(struct front *front, int64_t timeout_ns)
 {
