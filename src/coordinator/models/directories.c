@@ -102,12 +102,13 @@ list(void *context, const struct model_spec *spec, const char *type, uint64_t ve
      struct error *error)
 {
     const struct watched *asker = context;
+    struct catalog *catalog = asker->pipeline->catalog;
     const struct pipeline *taker = taker_of(asker, type);
     if (taker != asker->pipeline) {
-        (void)models_unlist(asker->pipeline->catalog, spec->id);
+        (void)models_unlist(catalog, spec->id);
         return taker == NULL && speaks_for_root(asker) ? refuse_type(type, error) : LISTING_OTHERS;
     }
-    enum status status = models_list(asker->pipeline->catalog, spec, version, error);
+    enum status status = models_list(catalog, spec, version, error);
     if (status == STATUS_OK)
         return LISTING_DONE;
     bool is_later = status == STATUS_ABORTED ||

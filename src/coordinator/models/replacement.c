@@ -80,8 +80,8 @@ replacement_fail(struct model *successor)
         successor->error.status == STATUS_RESOURCE_EXHAUSTED && successor->phase == PHASE_ROOM;
     separate(model, successor);
     if (!lacked_room) {
-        log_warn("model_kept pipeline=%s model=\"%s\" error=\"%s\"", model->catalog->pipeline->name,
-                 model->id, successor->error.text);
+        log_warn_limited("model_kept pipeline=%s model=\"%s\" error=\"%s\"",
+                         model->catalog->pipeline->name, model->id, successor->error.text);
         return;
     }
     give_source(model, successor);
