@@ -20,6 +20,7 @@ static const uint64_t seeds_once_failed[] = {
     367,   /* reason not recorded */
     882,   /* a model of a new etcd was taken for one of the former (25) */
     1193,  /* I10: a late answer raised a deleted record (32) */
+    1689,  /* a call waited for a copy to go that stayed (57) */
     2059,  /* I15: others went for a load in advance that nobody had asked for (40) */
     2725,  /* the one node's runtime had forgotten the model (15) */
     2826,  /* R14: copies went before a call got there, eight times (42) */

@@ -221,6 +221,30 @@ test_withdrawal_ends_when_the_other_copy_goes(void **state)
     assert_seen("unload m1", 1);
 }
 
+/* R12: a call has tried all copies, and waits for this node's to go. That one stays, and serves it.
+ */
+static void
+test_call_waits_for_a_withdrawal_that_ends(void **state)
+{
+    (void)state;
+    labelled("good", "gpu");
+    put("m1", "");
+    call_as(1, "m1", MESH_HOP_LOAD);
+    constrain("gpu");
+    network = NETWORK_DOWN;
+    add_place("m1", "good", MESH_PLACE_LOADED);
+    tick(1000);
+    assert_seen("write m1 good:loaded", 1);
+    end_call(1, MESH_END_UNREACHABLE, 0);
+    assert_seen("forward 1 m1 good hit", 1);
+    end_call(1, MESH_END_NOT_HERE, 0);
+    assert_seen("answer", 0);
+    network = NETWORK_OK;
+    other_copy_goes("m1");
+    assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_LOADED);
+    assert_seen("serve 1 m1", 1);
+}
+
 /* J5: a surplus copy stays if it has become the only one. */
 static void
 test_surplus_copy_stays_when_it_becomes_the_last(void **state)
@@ -678,6 +702,7 @@ main(void)
         TEST(test_two_nodes_drain),
         TEST(test_withdrawal_ends_when_the_other_copy_goes),
         TEST(test_other_copy_goes_after_memory_is_promised),
+        TEST(test_call_waits_for_a_withdrawal_that_ends),
         TEST(test_surplus_copy_stays_when_it_becomes_the_last),
         TEST(test_lone_drain_ends_when_a_node_joins),
         TEST(test_unknown_withdrawal_is_repeated),

@@ -111,6 +111,7 @@ move_stays(struct mesh *mesh, struct entry *entry)
     entry->yields = false;
     entry->asked_ms = 0; /* another node is asked again at once */
     entry_set(mesh, entry, MESH_STATE_LOADED);
+    calls_serve(mesh, entry); /* R12: some may have waited until it is gone */
     settle_later(mesh, entry->model);
     return true;
 }
