@@ -52,6 +52,7 @@ client_is_answered(struct world *world, uint32_t number, enum mesh_end end, bool
     struct client_call *call = &world->calls[number];
     call->end = end;
     call->lost = lost;
+    call->ended_ms = world->now_ms;
     observe(world, (struct sight){.kind = SAW_ANSWER, .client_call = number});
     call->open = false;
     if (!lost)

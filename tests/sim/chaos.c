@@ -61,6 +61,8 @@ static void
 set_clock(struct world *world, uint32_t node)
 {
     world->nodes[node].skew_ms += (int64_t)any(world, CLOCK_MS_MAX) - CLOCK_MS_MAX / 2;
+    if (world->options.wrong_clocks > 0 && draw(world, STREAM_CLOCKS, 2))
+        world->nodes[node].skew_ms = clock_draw_skew(world);
 }
 
 /* ---- the network ---- */

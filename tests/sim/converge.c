@@ -90,18 +90,21 @@ is_busy(const struct world *world)
 }
 
 /* Until nothing is loaded for a moment: the leader loads in advance whenever it likes. All that
- * etcd had at that moment's beginning has been seen by everybody at its end: its revision. */
+ * etcd had at that moment's beginning has been seen by everybody at its end: its revision. So
+ * nothing was under way at its beginning, either: what ended then has been written since. */
 static uint64_t
 run_to_rest(struct world *world)
 {
     uint64_t loads;
     int64_t revision;
     uint32_t pauses = 0;
+    bool was_busy;
     do {
+        was_busy = is_busy(world);
         revision = fake_etcd_revision(world->etcd);
         loads = world->loads;
         world_run(world, PAUSE_MS);
-    } while ((is_busy(world) || world->loads != loads) && ++pauses < PAUSES_MAX);
+    } while ((was_busy || is_busy(world) || world->loads != loads) && ++pauses < PAUSES_MAX);
     return (uint64_t)revision;
 }
 

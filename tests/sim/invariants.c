@@ -36,6 +36,7 @@ static const struct invariant *const ALL[] = {
     &L4_rest,
     &L5_one_leader,
     &H1_labels,
+    &M1_one_time,
     &S6_seats,
     &R14_room,
     &W1_nothing_forgotten,

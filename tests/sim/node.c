@@ -59,7 +59,7 @@ node_step(struct world *world, uint32_t number, struct mesh_event event)
 {
     struct node *node = &world->nodes[number];
     event.now_ms = world->now_ms;
-    event.wall_ms = wall_of(world, number);
+    event.wall_ms = clock_mesh_ms(world, number);
     struct mesh_actions actions = mesh_step(node->mesh, &event);
     if (world->options.models < 100 || ++node->steps % CHECK_EACH == 0)
         mesh_check(node->mesh);
@@ -72,6 +72,7 @@ node_step(struct world *world, uint32_t number, struct mesh_event event)
 static void
 tick(struct world *world, struct task *task)
 {
+    clock_tick(world, task->node);
     node_step(world, task->node, (struct mesh_event){.kind = MESH_TICK});
     later(world, TICK_MS, *task);
 }
@@ -104,7 +105,7 @@ node_start(struct world *world, uint32_t number)
     node->hangs_until_ms = 0;
     node->paused_until_ms = 0;
     node->draining = false;
-    node->start_ms = wall_of(world, number);
+    clock_start(world, number);
     node->mesh = mesh_create(&(struct mesh_config){
         .instance = world->node_names[number],
         .seed = world->seed * 1000 + number,

@@ -96,6 +96,8 @@ options_draw(struct world *world)
     options->load_ms = below(world, 2) ? 1500 : 2900;
     options->faults.hangs = rate(world, 60);
     options->faults.sizes_late = rate(world, 500);
+    if (draw(world, STREAM_CLOCKS, 3) == 0) /* draws nothing of the other streams */
+        options->wrong_clocks = 1 + draw(world, STREAM_CLOCKS, options->nodes);
     if (calm) {
         options->faults = (struct faults){0};
         options->poisoned = false;
@@ -112,14 +114,15 @@ options_print(const struct world *world)
     fprintf(stderr,
             "seed %llu: %u nodes, %u models, zipf %u, a call each %u ms, room for %llu units of "
             "%llu, second copies at %u a minute,\n"
-            "delay %u ms, watch %u ms, chaos %u ms, skewed %d, labelled %d, poisoned %d, own %d, "
+            "delay %u ms, watch %u ms, chaos %u ms, skewed %d, wrong clocks %u, labelled %d, "
+            "poisoned %d, own %d, "
             "unsure %d, lost %u;\n",
             (unsigned long long)world->seed, options->nodes, options->models, options->zipf,
             options->call_every_ms, (unsigned long long)(options->capacity_bytes / 8192),
             (unsigned long long)(options->model_bytes / 8192), options->rate_for_more,
             options->delay_ms, options->watch_lag_ms, options->chaos_ms, options->skewed,
-            options->labelled, options->poisoned, options->tells_own, options->unsure,
-            options->lost_for_good);
+            options->wrong_clocks, options->labelled, options->poisoned, options->tells_own,
+            options->unsure, options->lost_for_good);
     fprintf(
         stderr,
         "slow %u, lost %u, load_fails %u, load_slow %u, loads of %u ms, hangs %u, size_lies %u, "

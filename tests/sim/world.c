@@ -37,12 +37,6 @@ trace(struct world *world, uint64_t what)
     world->trace = random_draw(&state);
 }
 
-int64_t
-wall_of(const struct world *world, uint32_t node)
-{
-    return INT64_C(1700000000000) + world->now_ms + world->nodes[node].skew_ms;
-}
-
 uint32_t
 number_of(const char *name)
 {
@@ -162,12 +156,20 @@ etcd_second(struct world *world, struct task *task)
 void
 world_init(struct world *world, uint64_t seed)
 {
+    world_init_as(world, seed, NULL);
+}
+
+void
+world_init_as(struct world *world, uint64_t seed, void (*adjust)(struct world *world))
+{
     *world = (struct world){.seed = seed, .faulty = true};
     for (uint32_t i = 0; i < STREAM_COUNT; i++) {
-        world->random[i] = seed * STREAM_COUNT + i;
+        world->random[i] = seed * STREAMS_SEEDED + i;
         world->random[i] = random_draw(&world->random[i]);
     }
     options_draw(world);
+    if (adjust != NULL)
+        adjust(world);
     const struct options *options = &world->options;
     world->constrained = options->labelled;
     world->etcd = fake_etcd_create();
@@ -181,6 +183,8 @@ world_init(struct world *world, uint64_t seed)
     for (uint32_t i = 0; i < options->nodes; i++) {
         uint32_t skew = draw(world, STREAM_OPTIONS, 20000);
         world->nodes[i].skew_ms = options->skewed ? (int64_t)skew - 10000 : 0;
+        if (i < options->wrong_clocks)
+            world->nodes[i].skew_ms += clock_draw_skew(world);
         node_start(world, i);
     }
     later(world, 500, (struct task){.run = etcd_second, .life = LIFE_ANY});

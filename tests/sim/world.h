@@ -14,6 +14,7 @@
 
 #include "arena.h"
 #include "fake_etcd.h"
+#include "mesh/core/mesh_clock.h"
 #include "mesh/core/mesh_core.h"
 
 /* Each part draws from its own stream: more chances of one do not shuffle the others. */
@@ -25,7 +26,9 @@ enum stream {
     STREAM_CLIENTS,
     STREAM_CHAOS,
     STREAM_CHECKS,
+    STREAM_CLOCKS, /* added later */
     STREAM_COUNT,
+    STREAMS_SEEDED = STREAM_CLOCKS, /* so that a seed goes on meaning the same */
 };
 
 enum {
@@ -93,11 +96,13 @@ struct options {
     uint64_t capacity_bytes;
     uint32_t load_ms; /* that a load takes at most, if nothing is wrong */
     uint32_t chaos_ms;
-    bool skewed;            /* clocks differ */
-    bool labelled;          /* every fourth model requires a label */
-    bool poisoned;          /* the last model cannot be loaded */
-    bool tells_own;         /* who wrote a record is told before the watch comes */
-    bool unsure;            /* of a lease that was lost: one does not always know */
+    bool skewed; /* clocks differ by seconds */
+    uint32_t
+        wrong_clocks; /* nodes whose clocks are off by up to a day besides, from the first on */
+    bool labelled;    /* every fourth model requires a label */
+    bool poisoned;    /* the last model cannot be loaded */
+    bool tells_own;   /* who wrote a record is told before the watch comes */
+    bool unsure;      /* of a lease that was lost: one does not always know */
     uint32_t lost_for_good; /* nodes, after the faults */
     struct faults faults;
 };
@@ -164,8 +169,10 @@ struct registry {
 struct node {
     struct mesh *mesh; /* NULL: dead */
     uint32_t life;
-    int64_t start_ms; /* its wall clock, when it began */
+    int64_t start_ms; /* mesh time when it began, as its record says it */
+    int64_t began_ms; /* the world's time then */
     int64_t skew_ms;
+    struct mesh_clock clock;
     int64_t paused_until_ms;
     bool draining;
     bool gone_for_good;
@@ -189,6 +196,7 @@ struct client_call {
     uint32_t model;  /* that it is for, or a vmodel's that it has come to */
     uint32_t vmodel; /* VMODEL_NONE */
     int64_t began_ms;
+    int64_t ended_ms;
     int64_t deadline_ms;
     bool open;
     bool lost; /* its entry died, or it cancelled */
@@ -264,6 +272,8 @@ struct world {
 
 /* world.c */
 void world_init(struct world *world, uint64_t seed);
+/* The same with options that `adjust` has changed after they were drawn. */
+void world_init_as(struct world *world, uint64_t seed, void (*adjust)(struct world *world));
 void world_fini(struct world *world);
 void world_run(struct world *world, int64_t for_ms);
 uint32_t draw(struct world *world, enum stream stream, uint32_t below);
@@ -271,7 +281,6 @@ bool happens(struct world *world, enum stream stream, uint32_t per_mille);
 /* Within the world's faults alone. */
 bool fault(struct world *world, enum stream stream, uint32_t per_mille);
 void trace(struct world *world, uint64_t what);
-int64_t wall_of(const struct world *world, uint32_t node);
 uint32_t number_of(const char *name);
 void later(struct world *world, int64_t in_ms, struct task task);
 /* A task of a living node, of this life. */
@@ -324,6 +333,15 @@ void node_drain(struct world *world, uint32_t node);
 void node_hear(struct world *world, uint32_t node, bool constrained);
 void node_step(struct world *world, uint32_t node, struct mesh_event event);
 bool node_is_up(const struct world *world, uint32_t node);
+
+/* clocks.c */
+int64_t clock_wall_ms(const struct world *world, uint32_t node); /* as that node has it */
+int64_t clock_mesh_ms(struct world *world, uint32_t node);
+void clock_start(struct world *world, uint32_t node); /* a process begins */
+/* The node asks the others whose turn it is. */
+void clock_tick(struct world *world, uint32_t node);
+/* A skew of up to a day, either way: small, large and whole ones alike. */
+int64_t clock_draw_skew(struct world *world);
 
 /* calls.c */
 uint32_t call_begin(struct world *world, uint32_t node, uint32_t model, int64_t deadline_ms);

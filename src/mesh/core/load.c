@@ -278,13 +278,9 @@ resize(struct mesh *mesh, struct entry *entry, uint32_t units)
     entry->units = units;
 }
 
-void
-load_touch(struct mesh *mesh, struct entry *entry, int64_t used_ms)
+static void
+set_used(struct mesh *mesh, struct entry *entry, int64_t used_ms)
 {
-    if (used_ms > mesh->wall_ms)
-        used_ms = mesh->wall_ms; /* E1 */
-    if (used_ms <= entry->used_ms)
-        return;
     entry->used_ms = used_ms;
     uint32_t number = entry_number(mesh, entry);
     struct pool *pool = pool_of(mesh, entry);
@@ -292,6 +288,28 @@ load_touch(struct mesh *mesh, struct entry *entry, int64_t used_ms)
         heap_set(&pool->lru, number, used_ms);
     if (heap_has(&pool->queue, number))
         heap_set(&pool->queue, number, queue_key(entry));
+}
+
+void
+load_touch(struct mesh *mesh, struct entry *entry, int64_t used_ms)
+{
+    if (used_ms > mesh->wall_ms)
+        used_ms = mesh->wall_ms; /* E1 */
+    if (used_ms > entry->used_ms)
+        set_used(mesh, entry, used_ms);
+}
+
+void
+load_on_clock_set(struct mesh *mesh, int64_t by_ms)
+{
+    mesh->last_since_ms = 0;
+    for (uint32_t i = 0; i < mesh->entry_used; i++) {
+        struct entry *entry = &mesh->entries[i];
+        if (entry->state == MESH_STATE_NONE)
+            continue;
+        int64_t used_ms = stamp_judge(entry->used_ms + by_ms);
+        set_used(mesh, entry, used_ms < mesh->wall_ms ? used_ms : mesh->wall_ms);
+    }
 }
 
 void
@@ -489,6 +507,18 @@ act_on_model(struct mesh *mesh, enum mesh_action_kind kind, const struct entry *
     action->load.key = model->path + __builtin_strlen(model->path) + 1;
 }
 
+/* Of a place: one of its own, and not before the start of this process that others know, or the
+ * place would count as its predecessor's. */
+static int64_t
+stamp_next(const struct mesh *mesh)
+{
+    int64_t start_ms = mesh->tables.instances[INSTANCE_SELF].start_ms;
+    int64_t since_ms = mesh->last_since_ms + 1;
+    if (since_ms < mesh->wall_ms)
+        since_ms = mesh->wall_ms;
+    return since_ms > start_ms ? since_ms : start_ms;
+}
+
 enum load_refusal
 load_begin(struct mesh *mesh, const struct load_wish *wish)
 {
@@ -505,8 +535,7 @@ load_begin(struct mesh *mesh, const struct load_wish *wish)
         load_lift(mesh, there, wish->class);
         return LOAD_BEGUN;
     }
-    int64_t since_ms = mesh->last_since_ms + 1;
-    mesh->last_since_ms = since_ms > mesh->wall_ms ? since_ms : mesh->wall_ms;
+    mesh->last_since_ms = stamp_next(mesh);
     struct entry *entry = entry_take(mesh);
     *entry = (struct entry){
         .create_revision = model->create_revision,

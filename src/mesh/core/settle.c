@@ -281,7 +281,7 @@ settle_withdrawing(struct mesh *mesh, struct entry *entry, const struct place *o
 {
     const struct model *model = model_at(mesh, entry->model);
     bool listed = own != NULL && own->kind != MESH_PLACE_FAILED;
-    bool untold = entry->failed && (own == NULL || listed || own->since_ms < entry->since_ms);
+    bool untold = entry->failed && (own == NULL || listed || own->since_ms != entry->since_ms);
     if (listed && move_stays(mesh, entry))
         return;
     if (listed || untold)

@@ -338,6 +338,8 @@ void load_tick(struct mesh *mesh);
 /* E3: who has become old enough to go may go from now on. */
 void load_grow_up(struct mesh *mesh);
 void load_touch(struct mesh *mesh, struct entry *entry, int64_t used_ms);
+/* The wall clock was set by so much, and wall_ms is what it says now. */
+void load_on_clock_set(struct mesh *mesh, int64_t by_ms);
 /* A call was served by it. */
 void load_called(struct mesh *mesh, struct entry *entry);
 /* Q3: a call waits for it. */

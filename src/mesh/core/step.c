@@ -13,7 +13,8 @@ enum {
     FAILURE_FRESH_MS = 15 * 60000,
     GONE_MS = 10 * 60000,
     RATE_FOR_MORE = 2000,
-    BUSY_PERCENT = 90
+    BUSY_PERCENT = 90,
+    CLOCK_SET_MS = 1000, /* so far off at once, and the wall clock was set */
 };
 
 struct mesh *
@@ -233,8 +234,8 @@ static void
 on_figures(struct mesh *mesh, const struct mesh_event *event)
 {
     uint32_t number = tables_instance(&mesh->tables, event->figures.instance);
-    if (number == NAME_NONE || mesh->tables.instances[number].start_ms != event->figures.start_ms)
-        return; /* of a process that is no more */
+    if (number == NAME_NONE || mesh->tables.instances[number].start_ms > event->figures.start_ms)
+        return; /* of a process that is no more; a start may be corrected to an earlier one */
     tables_tell_figures(&mesh->tables.instances[number], &event->figures.figures, mesh->now_ms);
     mesh->crowd_due = true;
 }
@@ -360,13 +361,27 @@ work_off_one(struct mesh *mesh)
     return true;
 }
 
+/* A wall clock that was set leaves every age here as it was: the stamps of entries go with it. One
+ * that is late by less stands still instead. */
+static void
+set_clocks(struct mesh *mesh, const struct mesh_event *event)
+{
+    int64_t former_ms = mesh->wall_ms;
+    int64_t wall_ms = stamp_judge(event->wall_ms);
+    int64_t passed_ms = event->now_ms > mesh->now_ms ? event->now_ms - mesh->now_ms : 0;
+    int64_t by_ms = wall_ms - former_ms - passed_ms;
+    bool is_set = former_ms != 0 && (by_ms > CLOCK_SET_MS || by_ms < -CLOCK_SET_MS);
+    mesh->now_ms += passed_ms;
+    if (wall_ms > former_ms || is_set)
+        mesh->wall_ms = wall_ms;
+    if (is_set)
+        load_on_clock_set(mesh, by_ms);
+}
+
 struct mesh_actions
 mesh_step(struct mesh *mesh, const struct mesh_event *event)
 {
-    if (event->now_ms > mesh->now_ms)
-        mesh->now_ms = event->now_ms;
-    if (event->wall_ms > mesh->wall_ms)
-        mesh->wall_ms = stamp_judge(event->wall_ms);
+    set_clocks(mesh, event);
     mesh->action_count = 0;
     memory_arena_reset(&mesh->arena);
     on_event(mesh, event);

@@ -73,7 +73,7 @@ on_answer(struct world *world, const struct client_call *call)
     bool short_one = call->deadline_ms - call->began_ms < CALL_MS_MAX;
     if ((call->end == MESH_END_DEADLINE && short_one) ||
         !had_peace(world, call->entry, call->began_ms) ||
-        world->nodes[call->entry].start_ms > wall_of(world, call->entry) - QUIET_MS)
+        world->nodes[call->entry].began_ms > world->now_ms - QUIET_MS)
         return;
     struct mesh_place places[64];
     struct mesh_model record;

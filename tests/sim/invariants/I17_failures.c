@@ -25,7 +25,7 @@ on_commit(struct world *world, const struct sight *sight, struct failed *failed)
         return;
     failed->claimed = sight->commit->after->create_revision;
     uint32_t fresh = 0;
-    int64_t wall_ms = wall_of(world, sight->node);
+    int64_t wall_ms = clock_mesh_ms(world, sight->node);
     for (uint32_t i = 0; i < before->place_count; i++) {
         const struct mesh_place *place = &before->places[i];
         fresh += place->kind == MESH_PLACE_FAILED && place->since_ms > wall_ms - FRESH_MS / 2 &&
@@ -39,7 +39,8 @@ on_commit(struct world *world, const struct sight *sight, struct failed *failed)
 static void
 see(struct world *world, const struct sight *sight)
 {
-    if (world->options.skewed || world->options.faults.clocks > 0 || world->emptied > 0)
+    if (world->options.skewed || world->options.wrong_clocks > 0 ||
+        world->options.faults.clocks > 0 || world->emptied > 0)
         return;
     struct failed *failed = of_pair(world, &I17_failures, sight->node, sight->model);
     switch (sight->kind) {
