@@ -34,7 +34,7 @@ node_json(struct json *json, const struct mesh_row *row)
     static const char *const texts[CONTROL_TEXTS] = {
         [CONTROL_NODE_ID] = "id",           [CONTROL_NODE_ZONE] = "zone",
         [CONTROL_NODE_LABELS] = "labels",   [CONTROL_NODE_LOCATION] = "location",
-        [CONTROL_NODE_ADDRESS] = "address",
+        [CONTROL_NODE_ADDRESS] = "address", [CONTROL_NODE_CLOCK] = "clock_ahead_seconds",
     };
     static const char *const numbers[CONTROL_NUMBERS] = {
         [CONTROL_NODE_CAPACITY_BYTES] = "capacity_bytes",
@@ -312,6 +312,10 @@ print_troubles(const struct mesh_rows *rows, FILE *out)
             continue;
         print_since(&rows->at[i], CONTROL_NODE_UNREACHABLE_MS, "unreachable from here", out);
         print_since(&rows->at[i], CONTROL_NODE_SILENT_MS, "no answer from etcd", out);
+        const char *const *texts = rows->at[i].texts;
+        if (texts[CONTROL_NODE_CLOCK][0] != '\0')
+            fprintf(out, "%s: its clock is %s s off mesh time: run chrony or ntpd there\n",
+                    texts[CONTROL_NODE_ID], texts[CONTROL_NODE_CLOCK]);
     }
 }
 

@@ -138,6 +138,8 @@ enum control_node_text {
     CONTROL_NODE_LABELS,
     CONTROL_NODE_LOCATION,
     CONTROL_NODE_ADDRESS,
+    CONTROL_NODE_CLOCK, /* seconds by which its clock is ahead of mesh time; "": in time, or unknown
+                         */
 };
 
 enum control_mesh_model_number {

@@ -94,7 +94,13 @@ check_theirs(const struct peer_frame *frame, const unsigned char *head, size_t b
     else if (frame->kind == PEER_HELLO)
         CHECK(strcmp(theirs->hello->from, frame->hello.from) == 0 &&
               strcmp(theirs->hello->to, frame->hello.to) == 0 &&
-              theirs->hello->start_ms == frame->hello.start_ms);
+              theirs->hello->start_ms == frame->hello.start_ms &&
+              theirs->hello->tells_clock == frame->hello.tells_clock);
+    else if (frame->kind == PEER_CLOCK)
+        CHECK(theirs->clock->asked_ms == frame->clock.asked_ms &&
+              theirs->clock->wall_ms == frame->clock.wall_ms &&
+              theirs->clock->mesh_ms == frame->clock.mesh_ms &&
+              theirs->clock->voted == frame->clock.voted);
     shoal__peer__frames__free_unpacked(all, NULL);
 }
 

@@ -41,6 +41,8 @@ ALONE = {
     "message-initial": b"\4" + run(7, MESSAGE + run(5, PAIR) + run(5, PAIR)) + run(15, b"hello"),
     "half-close": b"\0" + run(7, number(1, 1 << 14) + number(3, 1)),
     "credit": b"\0" + run(8, number(1, 1 << 14) + number(2, 131072)),
+    "hello-clock": b"\0" + run(1, number(1, 2) + run(2, b"a") + run(3, b"b") + number(5, 1)),
+    "clock": b"\0" + run(9, number(1, 42) + number(2, 1700000000000) + number(3, 1700000000001) + number(4, 1)),
     "call-empty": b"\0" + run(2, CALL.replace(number(7, 5), b"") + number(10, 3)),
     "call-awaited": b"\0" + run(2, CALL.replace(number(7, 5), b"") + number(10, 4)),
     "shape-beyond": b"\0" + run(2, number(10, 5)),

@@ -2,7 +2,9 @@
 #include "coordinator/mesh/mesh_counters.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "mesh/edge/peers.h"
+#include "mesh/edge/skew.h"
 #include "mesh/etcd/etcd.h"
 #include "mesh/record/record.h"
 #include "shm/counters.h"
@@ -138,6 +140,20 @@ set_store(_Atomic uint64_t *counters, const struct driver_view *view, const stru
     set_all(counters, pairs, ARRAY_COUNT(pairs));
 }
 
+static void
+set_clock(_Atomic uint64_t *counters, struct skew *skew)
+{
+    struct skew_view view = {.clocks = 0};
+    if (skew != NULL)
+        skew_look(skew, &view);
+    int64_t off_ms = view.ahead_ms < 0 ? -view.ahead_ms : view.ahead_ms;
+    const struct pair pairs[] = {
+        {NODE_MESH_CLOCK_SKEW, (uint64_t)off_ms * NS_PER_MS},
+        {NODE_MESH_CLOCKS, view.clocks},
+    };
+    set_all(counters, pairs, ARRAY_COUNT(pairs));
+}
+
 void
 mesh_counters_publish(_Atomic uint64_t *counters, struct driver *driver, struct peers *peers,
                       const struct etcd *etcd)
@@ -151,6 +167,7 @@ mesh_counters_publish(_Atomic uint64_t *counters, struct driver *driver, struct 
     set_tries(counters, &view.counts);
     set_models(counters, &view);
     set_store(counters, &view, etcd);
+    set_clock(counters, driver_skew(driver));
     const struct pair pairs[] = {
         {NODE_MESH_PEERS, others.connected},
         {NODE_MESH_OUT, others.calls},

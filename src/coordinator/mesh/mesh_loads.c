@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -162,7 +161,7 @@ size(void *context, struct driver_load *load, const struct driver_model *model)
 struct harvest {
     struct driver *driver;
     int64_t now_ns;
-    int64_t wall_ms;
+    int64_t mesh_ms;
 };
 
 static void
@@ -172,7 +171,7 @@ on_used(void *context, const char *id, uint32_t count, int64_t used_ns)
     struct driver_use use = {
         .model = id,
         .count = count,
-        .used_ms = harvest->wall_ms - (harvest->now_ns - used_ns) / NS_PER_MS,
+        .used_ms = harvest->mesh_ms - (harvest->now_ns - used_ns) / NS_PER_MS,
     };
     driver_used(harvest->driver, &use);
 }
@@ -181,10 +180,7 @@ static void
 harvest(void *context, struct driver *driver)
 {
     struct mesh_loads *loads = context;
-    struct timespec wall;
-    clock_gettime(CLOCK_REALTIME, &wall);
-    struct harvest harvest = {driver, clock_now_ns(),
-                              (int64_t)wall.tv_sec * 1000 + wall.tv_nsec / NS_PER_MS};
+    struct harvest harvest = {driver, clock_now_ns(), driver_mesh_ms(driver)};
     models_harvest(loads->registry, on_used, &harvest);
 }
 

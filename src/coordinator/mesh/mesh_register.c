@@ -7,7 +7,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "coordinator/mesh/mesh_address.h"
 #include "coordinator/mesh/mesh_answer.h"
 
 enum {
@@ -184,11 +183,11 @@ on_order_end(struct driver_order *order, const struct driver_reply *reply)
 /* The load was begun when the model was registered: this one waits for it, and counts as a use no
  * later than that one did. */
 static struct mesh_order
-order_load(const struct mesh_listed_model *model)
+order_load(const struct mesh_listed_model *model, int64_t now_ms)
 {
     return (struct mesh_order){.kind = MESH_ENSURE_LOADED,
                                .model = model->model,
-                               .used_ms = mesh_wall_ms() - HOUR_MS,
+                               .used_ms = now_ms - HOUR_MS,
                                .sync = true};
 }
 
@@ -214,8 +213,9 @@ begin(struct slot *slot)
     struct mesh_register *reg = slot->reg;
     slot->state = SLOT_UNDER_WAY;
     slot->order = (struct driver_order){
-        .order = reg->pass == PASS_LOAD ? order_load(slot->model)
-                                        : order_register(slot->model, reg->options.vmodel_owner),
+        .order = reg->pass == PASS_LOAD
+                     ? order_load(slot->model, driver_mesh_ms(reg->options.driver))
+                     : order_register(slot->model, reg->options.vmodel_owner),
         .deadline_ns = TIME_NEVER_NS,
         .on_end = on_order_end,
     };

@@ -9,10 +9,12 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "mesh/edge/book.h"
+#include "mesh/edge/skew.h"
 
 enum {
     LOOKED_AT_ONCE = 512, /* in one hold of the driver's lock */
     LOOKED_MAX = 16384,   /* for one answer */
+    CLOCK_ROOM = 32,
 };
 
 struct report {
@@ -21,6 +23,7 @@ struct report {
     struct bytes bytes;
     uint32_t rows;
     char leader[STORE_ID_BYTES_MAX + 1]; /* "": none */
+    struct skew_view skew;
 };
 
 /* A row that is being made; texts that are left out are "". */
@@ -122,6 +125,30 @@ wall_ms(int64_t then_ns)
                       (clock_now_ns() - then_ns) / NS_PER_MS);
 }
 
+/* A stamp of mesh time on the wall clock here, so that whoever reads it here sees its age; 0 stays.
+ */
+static uint64_t
+stamp_ms(const struct report *report, int64_t stamp)
+{
+    int64_t here_ms;
+    if (stamp == 0 || __builtin_add_overflow(stamp, report->skew.ahead_ms, &here_ms))
+        return (uint64_t)stamp;
+    return (uint64_t)here_ms;
+}
+
+/* By how much the node's clock is ahead of mesh time, in seconds; "": it is not, or nobody knows.
+ */
+static const char *
+clock_text(const struct report *report, const char *instance, bool is_self, char text[CLOCK_ROOM])
+{
+    struct skew *skew = driver_skew(report->source->driver);
+    int64_t ahead_ms = is_self || skew == NULL ? report->skew.ahead_ms : skew_of(skew, instance);
+    if (ahead_ms < MESH_CLOCK_SKEWED_MS && ahead_ms > -MESH_CLOCK_SKEWED_MS)
+        return "";
+    snprintf(text, CLOCK_ROOM, "%+.1f", (double)ahead_ms / 1000);
+    return text;
+}
+
 static int64_t
 unreachable_ns(const struct report *report, const char *instance)
 {
@@ -136,6 +163,7 @@ see_node(void *context, const struct mesh_instance *instance)
     const struct mesh_figures *figures = &instance->figures;
     const struct book_entry *where = driver_where(report->source->driver, instance->id);
     bool is_self = strcmp(instance->id, report->source->instance) == 0;
+    char clock[CLOCK_ROOM];
     if (strncmp(instance->id, report->request->key, strlen(report->request->key)) != 0)
         return;
     report_row(
@@ -145,12 +173,12 @@ see_node(void *context, const struct mesh_instance *instance)
             .numbers = {[CONTROL_NODE_CAPACITY_BYTES] = bytes_of(figures->capacity_units),
                         [CONTROL_NODE_FREE_BYTES] = bytes_of(figures->free_units),
                         [CONTROL_NODE_OLDEST_MS] =
-                            figures->copies == 0 ? 0 : (uint64_t)figures->oldest_ms,
+                            figures->copies == 0 ? 0 : stamp_ms(report, figures->oldest_ms),
                         [CONTROL_NODE_COPIES] = figures->copies,
                         [CONTROL_NODE_LOADING] = figures->loading,
                         [CONTROL_NODE_RATE] = figures->calls_per_minute,
                         [CONTROL_NODE_VERSION] = (uint64_t)instance->version,
-                        [CONTROL_NODE_START_MS] = (uint64_t)instance->start_ms,
+                        [CONTROL_NODE_START_MS] = stamp_ms(report, instance->start_ms),
                         [CONTROL_NODE_LOADERS] = where == NULL ? 0 : where->loaders,
                         [CONTROL_NODE_UNREACHABLE_MS] =
                             is_self ? 0 : wall_ms(unreachable_ns(report, instance->id)),
@@ -165,7 +193,8 @@ see_node(void *context, const struct mesh_instance *instance)
                       [CONTROL_NODE_ZONE] = where == NULL ? "" : where->zone,
                       [CONTROL_NODE_LABELS] = instance->labels,
                       [CONTROL_NODE_LOCATION] = where == NULL ? "" : where->location,
-                      [CONTROL_NODE_ADDRESS] = where == NULL ? "" : where->address},
+                      [CONTROL_NODE_ADDRESS] = where == NULL ? "" : where->address,
+                      [CONTROL_NODE_CLOCK] = clock_text(report, instance->id, is_self, clock)},
         });
 }
 
@@ -206,7 +235,7 @@ report_model(struct report *report, const struct mesh_sight *sight)
             .numbers = {[CONTROL_MODEL_LOADED] = count_of(&sight->status, MESH_PLACE_LOADED),
                         [CONTROL_MODEL_LOADING] = count_of(&sight->status, MESH_PLACE_LOADING),
                         [CONTROL_MODEL_FAILED] = count_of(&sight->status, MESH_PLACE_FAILED),
-                        [CONTROL_MODEL_USED_MS] = (uint64_t)model->used_ms,
+                        [CONTROL_MODEL_USED_MS] = stamp_ms(report, model->used_ms),
                         [CONTROL_MODEL_REFERENCES] = model->references,
                         [CONTROL_MODEL_AUTO_DELETE] = model->auto_delete},
             .texts = {[CONTROL_MODEL_ID] = model->id,
@@ -268,7 +297,7 @@ see_copies_of(void *context, const struct mesh_sight *sight)
         report_row(report,
                    &(struct row){
                        .kind = CONTROL_ROW_COPY,
-                       .numbers = {[CONTROL_COPY_SINCE_MS] = (uint64_t)place->since_ms},
+                       .numbers = {[CONTROL_COPY_SINCE_MS] = stamp_ms(report, place->since_ms)},
                        .texts = {[CONTROL_COPY_NODE] = place->instance,
                                  [CONTROL_COPY_STATE] = place_word(place->kind),
                                  [CONTROL_COPY_HERE] = is_self ? here_word(sight->here) : "",
@@ -394,6 +423,8 @@ mesh_report_answer(const struct mesh_report_source *source, const struct control
     struct error error = ERROR_NONE;
     char text[64];
     uint64_t next;
+    if (driver_skew(source->driver) != NULL)
+        skew_look(driver_skew(source->driver), &report.skew);
     if (!store_leader(source->store, report.leader))
         report.leader[0] = '\0';
     if (report_on(&report, &next, &error) == STATUS_OK) {

@@ -79,6 +79,7 @@ driver_create(const struct driver_options *options)
     copy_texts(driver);
     fill_in(&driver->options);
     driver->start_ms = options->start_ms != 0 ? options->start_ms : driver_wall_ms();
+    driver->began_ms = clock_now_ns() / NS_PER_MS;
     driver->work_last = &driver->work_first;
     driver->extras.seed = driver->unreadable.seed = options->seed;
     driver->clearance_end_ns = clock_now_ns() + options->clearance_ns;
@@ -130,7 +131,7 @@ on_tick(void *context)
     driver_load_tick(driver);
     driver_step(driver, (struct mesh_event){.kind = MESH_TICK});
     driver_unlock_and_work(driver);
-    driver_self_publish(driver, SELF_IF_DUE);
+    driver_self_publish(driver, driver_self_correct(driver) ? SELF_NOW : SELF_IF_DUE);
     etcd_timer_set(driver->timer, driver->options.tick_ms * NS_PER_MS);
 }
 

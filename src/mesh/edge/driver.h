@@ -15,7 +15,7 @@
  * larger; it must stay from driver_call until it is over: see there. Texts given to functions are
  * copied or read before they return; texts given to callbacks live until they return.
  *
- * Clocks: deadline_ns is clock_now_ns()'s; *_ms of records and figures are wall clocks.
+ * Clocks: deadline_ns is clock_now_ns()'s; *_ms of records and figures are mesh time (skew.h).
  *
  * Everything that is begun through an interface ends in exactly one event, here by promise of who
  * implements it; for loads, unloads and sizes the driver watches the time as well.
@@ -35,6 +35,7 @@ struct driver_load;
 struct driver_order;
 struct event_base; /* libevent's */
 struct peer_request;
+struct skew;
 struct store;
 struct store_events;
 
@@ -195,6 +196,7 @@ struct driver_peers {
     /* Loop thread, without the lock: the address book. Not of this node. */
     void (*on_peer)(void *context, const struct driver_peer *peer);
     void (*on_peer_gone)(void *context, const char *instance);
+    struct skew *skew; /* mesh time; lives longer than the driver. NULL: the wall clock */
 };
 
 /* Any thread: a peer's ensure has arrived. `instance` in it is not looked at. */
@@ -304,7 +306,7 @@ struct driver_options {
     const char *labels; /* sorted, comma between */
     int64_t version;
     uint64_t seed;
-    int64_t start_ms;              /* of this process, as its record says it; 0: now */
+    int64_t start_ms;              /* of this process, its wall clock; 0: now */
     uint32_t calls_max;            /* 0: 65,536; what is more is answered OVERLOADED at once */
     uint32_t orders_max;           /* 0: 4,096; what is more ends UNAVAILABLE at once */
     uint32_t vmodels_max;          /* 0: 1,000,000 */
@@ -336,6 +338,10 @@ struct driver_options {
 
 /* Everything but the store; texts are copied. */
 struct driver *driver_create(const struct driver_options *options);
+
+/* Any thread: mesh time, for stamps; and whence it comes: NULL: it is the wall clock. */
+int64_t driver_mesh_ms(const struct driver *driver);
+struct skew *driver_skew(const struct driver *driver);
 
 /* The events to open the store with: store_options.events. */
 struct store_events driver_events(struct driver *driver);

@@ -77,7 +77,8 @@ struct driver {
     char *texts;
     struct wake *wake;
     struct etcd_timer *timer;
-    int64_t start_ms; /* of the process, by the wall clock */
+    int64_t start_ms; /* of the process, in mesh time as far as that was known (driver_self.c) */
+    int64_t began_ms; /* the same, by the monotonic clock */
 
     /* The loop thread's. */
     struct store *store;                   /* NULL: not started, or closed */
@@ -217,5 +218,7 @@ bool driver_is_clear(const struct driver *driver);
 
 /* ---- driver_self.c: this node's record. Loop thread, without the lock ---- */
 
+/* True: the start that this node's record says has changed. */
+bool driver_self_correct(struct driver *driver);
 enum self_when { SELF_IF_DUE, SELF_NOW };
 void driver_self_publish(struct driver *driver, enum self_when when);

@@ -9,6 +9,8 @@
 #include "mesh/edge/driver_inside.h"
 #include "mesh/record/record.h"
 
+enum { START_LATE_MS = 1000 };
+
 /* The content of the own record as of now. */
 static struct publish
 self_now(struct driver *driver)
@@ -17,6 +19,24 @@ self_now(struct driver *driver)
     for (uint32_t i = 0; i < driver_pools(driver); i++)
         now.loaders += driver->capacity[i].loaders;
     return now;
+}
+
+/*
+ * A clock that is ahead has said a start that mesh time has not reached, and a place counts only if
+ * its stamp is not before its process's start. So the start goes back with the clock. It never goes
+ * forward: places that were written since the earlier one would count as a predecessor's.
+ */
+bool
+driver_self_correct(struct driver *driver)
+{
+    driver_lock(driver);
+    int64_t ran_ms = clock_now_ns() / NS_PER_MS - driver->began_ms;
+    int64_t start_ms = driver_mesh_ms(driver) - ran_ms;
+    bool is_late = driver_skew(driver) != NULL && start_ms < driver->start_ms - START_LATE_MS;
+    if (is_late)
+        driver->start_ms = start_ms;
+    driver_unlock(driver);
+    return is_late;
 }
 
 static void

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "mesh/edge/driver_inside.h"
+#include "mesh/edge/skew.h"
 #include "mesh/edge/wake.h"
 
 /* Far enough, and the core may still subtract from it and add to it. */
@@ -44,6 +45,19 @@ driver_wall_ms(void)
 }
 
 int64_t
+driver_mesh_ms(const struct driver *driver)
+{
+    struct skew *skew = driver->options.peers.skew;
+    return skew != NULL ? skew_mesh_ms(skew) : driver_wall_ms();
+}
+
+struct skew *
+driver_skew(const struct driver *driver)
+{
+    return driver->options.peers.skew;
+}
+
+int64_t
 driver_deadline_ms(int64_t deadline_ns)
 {
     return deadline_ns == TIME_NEVER_NS ? NEVER_MS : deadline_ns / NS_PER_MS;
@@ -77,7 +91,7 @@ static void
 step(struct driver *driver, struct mesh_event *event)
 {
     event->now_ms = clock_now_ns() / NS_PER_MS;
-    event->wall_ms = driver_wall_ms();
+    event->wall_ms = driver_mesh_ms(driver);
     driver->steps++;
     struct mesh_actions actions = mesh_step(driver->mesh, event);
     for (uint32_t i = 0; i < actions.count; i++)

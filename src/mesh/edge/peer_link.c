@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "mesh/edge/skew.h"
 
 _Static_assert((int)PEERS_METADATA_MAX == (int)PEER_METADATA_MAX, "what a frame has room for");
 
@@ -272,6 +273,19 @@ on_hello(struct link *link, const struct peer_hello *hello)
     link->unreachable_ns = 0;
     link->has_warned = false;
     link->start_ms = hello->start_ms;
+    link->has_clock = hello->tells_clock;
+    link_ask_clock(link);
+}
+
+/* Locked. */
+static void
+on_clock(struct link *link, const struct peer_clock *clock)
+{
+    struct mesh_clock_answer answer = {.asked_ms = clock->asked_ms,
+                                       .wall_ms = clock->wall_ms,
+                                       .mesh_ms = clock->mesh_ms,
+                                       .voted = clock->voted};
+    skew_tell(peers_skew(link->peers), link->instance, answer);
 }
 
 /* Locked. The frame at the cursor. True: something is complete, and taken. */
@@ -290,6 +304,8 @@ on_frame(struct link *link, const struct rpc_message *message, struct wire_curso
         refuse(link, "it does not begin with a hello");
     else if (frame->kind == PEER_HELLO)
         on_hello(link, &frame->hello);
+    else if (frame->kind == PEER_CLOCK)
+        on_clock(link, &frame->clock);
     else if (frame->kind == PEER_ANSWER)
         return on_answer(link, message, frame, taken);
     else if (frame->kind == PEER_PART)
@@ -397,7 +413,7 @@ on_end(void *context, const struct rpc_client_end *end)
     struct slots slots = link->slots;
     rpc_client_release(link->call);
     link->call = NULL;
-    link->has_heard = link->is_refused = false;
+    link->has_heard = link->has_clock = link->is_refused = false;
     link->slots = (struct slots){.all = NULL};
     peer_pipe_fini(&link->pipe);
     bool is_leaving = link->is_leaving;
@@ -667,6 +683,17 @@ link_ensure(struct link *link, const struct driver_ensure *ensure)
                                         .target = ensure->target,
                                         .size_bytes = ensure->size_bytes};
     (void)!peer_pipe_put(&link->pipe, &frame, NULL, 0, 0); /* lost: the core asks again */
+    check_pipe(link);
+}
+
+void
+link_ask_clock(struct link *link)
+{
+    struct peer_frame frame = {.kind = PEER_CLOCK};
+    if (link->call == NULL || !link->has_clock || link->is_refused)
+        return;
+    frame.clock = (struct peer_clock){.asked_ms = skew_now_ms()};
+    (void)!peer_pipe_put(&link->pipe, &frame, NULL, 0, 0); /* lost: it is asked again */
     check_pipe(link);
 }
 

@@ -24,6 +24,7 @@ struct link {
     bool is_used;
     bool is_leaving;        /* no more calls; it ends when the last has */
     bool has_heard;         /* the peer's hello */
+    bool has_clock;         /* and it answers clock frames */
     bool has_warned;        /* that it cannot be reached */
     int64_t unreachable_ns; /* since when, on clock_now_ns; 0: it is not known to be */
     int64_t probed_ns;      /* since then: when it was tried again last, or became unreachable */
@@ -74,6 +75,9 @@ enum driver_begun link_forward(struct link *link, const struct driver_attempt *a
 /* Locked. */
 void link_ensure(struct link *link, const struct driver_ensure *ensure);
 
+/* Locked. Asks the peer for its clock, if it has said hello and answers that. */
+void link_ask_clock(struct link *link);
+
 /* True: the request was this link's, in that try, and no longer is; the caller releases it. */
 bool link_abandon(struct link *link, const struct peer_request *request, uint32_t attempt);
 
@@ -85,3 +89,4 @@ void link_close(struct link *link);
 /* peers.c: the link is free for others. Called unlocked. */
 void peers_link_free(struct peers *peers, struct link *link);
 const struct peers_options *peers_options_of(const struct peers *peers);
+struct skew *peers_skew(const struct peers *peers);

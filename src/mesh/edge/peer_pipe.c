@@ -429,7 +429,8 @@ number_of(const struct peer_frame *frame)
     case PEER_MESSAGE: return frame->message.number;
     case PEER_CREDIT: return frame->credit.number;
     case PEER_HELLO:
-    case PEER_ENSURE: return 0;
+    case PEER_ENSURE:
+    case PEER_CLOCK: return 0;
     }
     UNREACHABLE();
 }

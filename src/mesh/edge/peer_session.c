@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "mesh/edge/skew.h"
 
 enum { PLACES_FIRST = 64 };
 
@@ -609,10 +610,31 @@ on_hello(struct session *session, const struct peer_hello *hello, struct error *
                                       .from = options->instance,
                                       .to = hello->from,
                                       .start_ms = options->start_ms};
+    frame.hello.tells_clock = driver_skew(session->house->driver) != NULL;
     session->peer = strdup(hello->from);
     CHECK(session->peer != NULL);
     pthread_mutex_lock(&session->lock);
     session->has_heard = true;
+    if (peer_pipe_put(&session->pipe, &frame, NULL, 0, 0) != STATUS_OK)
+        session_broke(session);
+    pthread_mutex_unlock(&session->lock);
+    return STATUS_OK;
+}
+
+static enum status
+on_clock(struct session *session, const struct peer_clock *asked, struct error *error)
+{
+    struct skew *skew = driver_skew(session->house->driver);
+    struct peer_frame frame = {.kind = PEER_CLOCK};
+    struct skew_view view;
+    if (skew == NULL)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "this node does not tell its clock");
+    skew_look(skew, &view);
+    frame.clock = (struct peer_clock){.asked_ms = asked->asked_ms,
+                                      .wall_ms = view.wall_ms,
+                                      .mesh_ms = view.mesh_ms,
+                                      .voted = view.voted};
+    pthread_mutex_lock(&session->lock);
     if (peer_pipe_put(&session->pipe, &frame, NULL, 0, 0) != STATUS_OK)
         session_broke(session);
     pthread_mutex_unlock(&session->lock);
@@ -654,6 +676,7 @@ on_frame(struct session *session, const struct rpc_message *message, struct wire
     case PEER_PART: return on_part(session, message, frame, error);
     case PEER_CANCEL: on_cancel(session, frame->about.number); return STATUS_OK;
     case PEER_ENSURE: on_ensure(session, &frame->ensure); return STATUS_OK;
+    case PEER_CLOCK: return on_clock(session, &frame->clock, error);
     case PEER_MESSAGE: return session_on_flow_message(session, message, frame, error);
     case PEER_CREDIT: return session_on_credit(session, &frame->credit, error);
     default: return error_set(error, STATUS_INVALID_ARGUMENT, "a frame that is for who calls");

@@ -64,8 +64,17 @@ static const struct member hello_members[] = {
     PLAIN(peer_hello, TEXT, 2, from, MESH_ID_BYTES_MAX),
     PLAIN(peer_hello, TEXT, 3, to, MESH_ID_BYTES_MAX),
     PLAIN(peer_hello, NUMBER_64, 4, start_ms, 0),
+    PLAIN(peer_hello, FLAG, 5, tells_clock, 0),
 };
 static const struct shape hello_shape = SHAPE(peer_hello, hello_members);
+
+static const struct member clock_members[] = {
+    PLAIN(peer_clock, NUMBER_64, 1, asked_ms, 0),
+    PLAIN(peer_clock, NUMBER_64, 2, wall_ms, 0),
+    PLAIN(peer_clock, NUMBER_64, 3, mesh_ms, 0),
+    PLAIN(peer_clock, FLAG, 4, voted, 0),
+};
+static const struct shape clock_shape = SHAPE(peer_clock, clock_members);
 
 static const struct member pair_members[] = {
     PLAIN(rpc_metadata, RUN, 1, key, PEER_TEXT_BYTES_MAX),
@@ -151,7 +160,7 @@ enum { FIELD_FRAME = 1, FIELD_PAYLOAD = 15 };
 static const struct shape *const shapes[] = {
     [PEER_HELLO] = &hello_shape,     [PEER_CALL] = &call_shape,     [PEER_PART] = &about_shape,
     [PEER_ANSWER] = &answer_shape,   [PEER_CANCEL] = &about_shape,  [PEER_ENSURE] = &ensure_shape,
-    [PEER_MESSAGE] = &message_shape, [PEER_CREDIT] = &credit_shape,
+    [PEER_MESSAGE] = &message_shape, [PEER_CREDIT] = &credit_shape, [PEER_CLOCK] = &clock_shape,
 };
 _Static_assert(offsetof(struct peer_frame, hello) == offsetof(struct peer_frame, answer) &&
                    offsetof(struct peer_frame, hello) == offsetof(struct peer_frame, call),

@@ -30,6 +30,14 @@ struct peer_hello {
     const char *from;
     const char *to;
     int64_t start_ms;
+    bool tells_clock; /* answers clock frames */
+};
+
+struct peer_clock {
+    int64_t asked_ms;
+    int64_t wall_ms;
+    int64_t mesh_ms;
+    bool voted;
 };
 
 struct peer_call {
@@ -101,6 +109,7 @@ enum peer_kind {
     PEER_ENSURE = 6,
     PEER_MESSAGE = 7,
     PEER_CREDIT = 8,
+    PEER_CLOCK = 9,
 };
 
 /* Of those that are not the frame's kind, nothing is valid. */
@@ -119,6 +128,7 @@ struct peer_frame {
         struct peer_ensure ensure;
         struct peer_message message;
         struct peer_credit credit;
+        struct peer_clock clock;
     };
 };
 

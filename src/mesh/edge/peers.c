@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "mesh/edge/peer_link.h"
+#include "mesh/edge/skew.h"
 
 enum { SHELVES_FIRST = 64 };
 
@@ -22,7 +23,8 @@ struct peers {
     struct peers_options options;
     char *instance;
     struct peer_scratch *scratches; /* by queue */
-    pthread_mutex_t lock;           /* of what follows */
+    struct skew *skew;
+    pthread_mutex_t lock; /* of what follows */
     bool is_closed;
     struct peer **shelves;
     uint32_t shelf_count;
@@ -35,6 +37,12 @@ const struct peers_options *
 peers_options_of(const struct peers *peers)
 {
     return &peers->options;
+}
+
+struct skew *
+peers_skew(const struct peers *peers)
+{
+    return peers->skew;
 }
 
 /* ---- metadata ---- */
@@ -281,6 +289,7 @@ on_peer_gone(void *context, const char *instance)
     struct peer **at = find(peers, instance);
     struct peer *gone = *at == NULL ? NULL : peer_take(peers, at);
     pthread_mutex_unlock(&peers->lock);
+    skew_forget(peers->skew, instance);
     if (gone != NULL)
         peer_leave(peers, gone);
 }
@@ -292,6 +301,7 @@ peers_for_driver(struct peers *peers)
                                  .forward = forward,
                                  .abandon = abandon,
                                  .ensure = ensure,
+                                 .skew = peers->skew,
                                  .on_peer = on_peer,
                                  .on_peer_gone = on_peer_gone};
 }
@@ -359,9 +369,36 @@ peers_unreachable_ns(struct peers *peers, const char *instance)
     return since_ns;
 }
 
+/* Locked. Over the link of the first queue; one that is lost is probed. */
+static void
+ask_clock(struct peers *peers, struct peer *peer)
+{
+    if (peer->address[0] == '\0' || !skew_ask(peers->skew, peer->instance))
+        return;
+    if (peer->links[0] == NULL)
+        peer->links[0] = link_take(peers, peer, 0);
+    struct link *link = peer->links[0];
+    pthread_mutex_lock(&link->lock);
+    if (link->unreachable_ns == 0 && link_open(link, &peers->options))
+        link_ask_clock(link);
+    pthread_mutex_unlock(&link->lock);
+}
+
+static void
+ask_clocks(struct peers *peers)
+{
+    pthread_mutex_lock(&peers->lock);
+    for (uint32_t i = 0; i < peers->shelf_count && !peers->is_closed; i++)
+        for (struct peer *peer = peers->shelves[i]; peer != NULL; peer = peer->next)
+            ask_clock(peers, peer);
+    pthread_mutex_unlock(&peers->lock);
+}
+
 void
 peers_probe(struct peers *peers)
 {
+    ask_clocks(peers);
+    skew_watch(peers->skew);
     pthread_mutex_lock(&peers->lock);
     for (struct link *link = peers->is_closed ? NULL : peers->links; link != NULL;
          link = link->next) {
@@ -381,6 +418,7 @@ peers_create(const struct peers_options *options)
     CHECK(peers != NULL);
     peers->options = *options;
     peers->options.instance = peers->instance = copy(options->instance);
+    peers->skew = skew_create(options->instance);
     peers->scratches = calloc(options->queue_count, sizeof(*peers->scratches));
     CHECK(peers->scratches != NULL);
     for (uint32_t i = 0; i < options->queue_count; i++)
@@ -416,6 +454,7 @@ peers_destroy(struct peers *peers)
     }
     free(peers->shelves);
     free(peers->scratches);
+    skew_destroy(peers->skew);
     free(peers->instance);
     pthread_mutex_destroy(&peers->lock);
     free(peers);

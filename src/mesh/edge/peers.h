@@ -120,8 +120,8 @@ void peers_look(struct peers *peers, struct peers_view *view);
 /* Any thread, until peers_destroy. Since when that peer cannot be reached, on clock_now_ns; 0: it
  * can, or nothing was sent there. */
 int64_t peers_unreachable_ns(struct peers *peers, const char *instance);
-/* Any thread, until peers_close: tries those again that could not be reached, at growing intervals.
- */
+/* Any thread, until peers_close, once a second: tries those again that could not be reached, at
+ * growing intervals, and asks some for their clocks, to which streams are opened. */
 void peers_probe(struct peers *peers);
 
 /* Loop thread. Every try ends UNREACHABLE, on its queue's thread, and so does each that is begun
