@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "mesh/core/tables.h"
 
 enum {
@@ -17,10 +18,7 @@ enum {
 uint64_t
 mesh_clock_key(const char *instance)
 {
-    uint64_t sum = UINT64_C(14695981039346656037); /* FNV-1a */
-    for (const unsigned char *at = (const unsigned char *)instance; *at != '\0'; at++)
-        sum = (sum ^ *at) * UINT64_C(1099511628211);
-    return sum | 1;
+    return hash_fnv1a(HASH_FNV1A_SEED, instance, strlen(instance)) | 1;
 }
 
 void

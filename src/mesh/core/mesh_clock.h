@@ -5,17 +5,19 @@
  * all look new, or its own do) nor judge failures by their age. Each node asks others for their
  * clocks, and takes the median for mesh time. Pure: time comes as an argument.
  *
- * M1. Mesh time is the monotonic clock plus a base, so a wall clock that is set does not move it at
- *     once; the vote decides anew.
- * M2. An answer that took longer than two seconds tells nothing. Of a peer's answers the one that
- *     took least time counts, for a minute, unless a later one contradicts it: that clock was set.
- * M3. A node that has never heard another clock has its own wall clock.
- * M4. With three clocks or more, the own one included, mesh time is their lower median, so a
- * minority may say anything. Of many nodes the fifteen vote whose keys are least, on each node the
- * same. M5. Of two clocks nobody can tell which is wrong. If one of the two nodes knows a vote
- * (M4), both keep to that; else both take the earlier clock. M6. A node whose peers have all gone
- * keeps what it has. M7. The base stays while it is within a quarter of a second of what the vote
- * says.
+ *   M1. Mesh time is the monotonic clock plus a base, so a wall clock that is set does not move it
+ *       at once; the vote decides anew.
+ *   M2. An answer that took longer than two seconds is dropped. Of a peer's answers the one that
+ *       took least time counts, for a minute, unless a later one contradicts it: that clock was
+ *       set.
+ *   M3. A node that has never heard another clock has its own wall clock.
+ *   M4. With three clocks or more, the own one included, mesh time is their lower median, so a
+ *       minority may say anything. Of many nodes the fifteen vote whose keys are least, on each
+ *       node the same.
+ *   M5. Of two clocks nobody can tell which is wrong. If one of the two nodes knows a vote (M4),
+ *       both keep to that; else both take the earlier clock.
+ *   M6. A node whose peers have all gone keeps the base that it has.
+ *   M7. The base stays while it is within a quarter of a second of the vote.
  */
 #pragma once
 

@@ -315,7 +315,7 @@ on_frame(struct link *link, const struct rpc_message *message, struct wire_curso
     else if (frame->kind == PEER_CREDIT)
         return on_credit(link, &frame->credit, taken);
     else
-        refuse(link, "a frame that is not for who calls");
+        refuse(link, "received a frame that only clients send");
     return false;
 }
 

@@ -679,7 +679,8 @@ on_frame(struct session *session, const struct rpc_message *message, struct wire
     case PEER_CLOCK: return on_clock(session, &frame->clock, error);
     case PEER_MESSAGE: return session_on_flow_message(session, message, frame, error);
     case PEER_CREDIT: return session_on_credit(session, &frame->credit, error);
-    default: return error_set(error, STATUS_INVALID_ARGUMENT, "a frame that is for who calls");
+    default:
+        return error_set(error, STATUS_INVALID_ARGUMENT, "received a frame that only servers send");
     }
 }
 
