@@ -152,7 +152,8 @@ class ClusterNode:
         self.life = 0
         self.asked = False  # whether callers shall ask it
         mesh = {"store": f"etcd:{etcds.urls}", "service": "cluster", "instance": name,
-                "peers": ["127.0.0.1:0"]}
+                "peers": ["127.0.0.1:0"],
+                "address": "127.0.0.1"}  # parted members of etcd are not on loopback
         self.shoald = Shoald(node(boosters(root, memory_mib, slots), mesh=mesh, message_mib=1,
                                   **keys))
         self.shoald.command = [*etcds.enter, *self.shoald.command]
