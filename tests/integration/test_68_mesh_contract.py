@@ -355,9 +355,10 @@ class Managed(Wire, unittest.TestCase):
         self.call("unregisterModel", modelId=model)  # that is fine
 
     def test_sizes(self):
-        """Of a model that loadModel has no size of, modelSize is asked."""
+        """Of a model that loadModel has no size of, modelSize is asked, while it counts as loaded."""
         model, _ = self.register(path="ASK", loadNow=True, sync=True)
-        self.assertEqual(self.asked("modelSize", model), [b"\x0a%c" % len(model) + model.encode()])
+        asked = wait_until(lambda: self.asked("modelSize", model), "modelSize")
+        self.assertEqual(asked, [b"\x0a%c" % len(model) + model.encode()])
 
     # ---- vmodels ----
 
