@@ -37,6 +37,7 @@ channel_create(const struct rpc_client_options *options, size_t *message_bytes_m
     rpc_args_add(&args, GRPC_ARG_ENABLE_RETRIES, 0);
     *message_bytes_max = rpc_args_add_message(&args, options->message_bytes_max);
     rpc_args_add_limit(&args, GRPC_ARG_MAX_METADATA_SIZE, options->metadata_bytes_max);
+    rpc_args_add_window(&args, options->stream_window_bytes);
     rpc_args_add(&args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     rpc_args_add_keepalive(&args, options->keepalive_time_ns, options->keepalive_timeout_ns);
     rpc_args_add_peer_name(&args, options->tls);

@@ -33,7 +33,8 @@ enum {
     RPC_CONNECT_MS = 1000,
     RPC_LISTENER_FDS_MAX = 8,
     RPC_PEER_TEXT_MAX = 128,
-    RPC_READ_BYTES_MAX = 1 << 17, /* at once, of one connection: others are not kept for longer */
+    RPC_READ_BYTES_MAX = 1 << 17,  /* at once, of one connection: others are not kept for longer */
+    RPC_FRAME_BYTES_MAX = 1 << 20, /* with a window; the library's own way allows more */
     RPC_CONNECTIONS_DEFAULT = 2048,
     RPC_WATCH_MS = 200,       /* how often calls are looked at, as long as there are connections */
     RPC_HANDSHAKE_MS = 20000, /* from connecting to the first settings of HTTP/2 */
@@ -241,6 +242,8 @@ void rpc_args_add_string(struct rpc_args *args, const char *key, const char *val
 size_t rpc_args_add_message(struct rpc_args *args, size_t bytes_max);
 /* A pointer that is neither copied nor freed. */
 void rpc_args_add_pointer(struct rpc_args *args, const char *key, void *value);
+/* What the other side may send on a stream ahead of being asked; 0: the library's own way. */
+void rpc_args_add_window(struct rpc_args *args, size_t bytes);
 /* 0: the library's own limit. */
 void rpc_args_add_limit(struct rpc_args *args, const char *key, size_t limit);
 /* Pings after `time_ns` of silence, with calls or without; 0: none. */

@@ -172,6 +172,16 @@ rpc_args_add_message(struct rpc_args *args, size_t bytes_max)
     return limit;
 }
 
+void
+rpc_args_add_window(struct rpc_args *args, size_t bytes)
+{
+    if (bytes == 0)
+        return;
+    rpc_args_add(args, GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    rpc_args_add(args, GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, rpc_limit_to_core(bytes));
+    rpc_args_add(args, GRPC_ARG_HTTP2_MAX_FRAME_SIZE, RPC_FRAME_BYTES_MAX);
+}
+
 static int
 whole_ms(int64_t time_ns)
 {

@@ -230,6 +230,9 @@ struct rpc_server_options {
                                       * descriptors that the process may open */
     size_t connections_per_peer_max; /* of one machine; 0: half of them */
     size_t concurrent_streams_max;   /* per connection, more wait in the client; 0: any number */
+    /* With `any`: what a caller may send on a stream ahead of being asked for it. 0, or without
+     * `any`: as much as the library thinks that the network takes, without a bound. */
+    size_t stream_window_bytes;
     /* Calls offered to the library ahead of need, on each queue: for each hot method, and for all
      * others together. Of a burst, what finds none waits in the library until one is armed again.
      * Each makes every event of the queue a little dearer (DESIGN.md, decision 2). */
@@ -471,12 +474,13 @@ struct rpc_client;
 struct rpc_client_call;
 
 struct rpc_client_options {
-    struct rpc_queue *queue;   /* on which its callbacks come */
-    const char *target;        /* as the library takes it: "unix:/path", "host:port" */
-    struct rpc_tls *tls;       /* NULL: none. Its certificates of this moment */
-    size_t message_bytes_max;  /* larger answers: RESOURCE_EXHAUSTED; 0: 4 MiB */
-    size_t metadata_bytes_max; /* 0: the library's default, 8 KiB */
-    int64_t keepalive_time_ns; /* ping a silent server after this, calls or no calls; 0: never */
+    struct rpc_queue *queue;    /* on which its callbacks come */
+    const char *target;         /* as the library takes it: "unix:/path", "host:port" */
+    struct rpc_tls *tls;        /* NULL: none. Its certificates of this moment */
+    size_t message_bytes_max;   /* larger answers: RESOURCE_EXHAUSTED; 0: 4 MiB */
+    size_t metadata_bytes_max;  /* 0: the library's default, 8 KiB */
+    size_t stream_window_bytes; /* of the server, as in rpc_server_options */
+    int64_t keepalive_time_ns;  /* ping a silent server after this, calls or no calls; 0: never */
     int64_t keepalive_timeout_ns;
     int64_t connect_timeout_ns; /* of one attempt; 0: 1 s */
 };

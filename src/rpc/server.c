@@ -44,6 +44,8 @@ args_add_server(struct rpc_args *args, const struct rpc_server_options *options)
     rpc_args_add(args, GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, RPC_READ_BYTES_MAX);
     rpc_args_add_limit(args, GRPC_ARG_MAX_METADATA_SIZE, options->metadata_bytes_max);
     rpc_args_add_limit(args, GRPC_ARG_MAX_CONCURRENT_STREAMS, options->concurrent_streams_max);
+    if (options->any != NULL) /* all others read what comes at once */
+        rpc_args_add_window(args, options->stream_window_bytes);
     rpc_args_add(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     rpc_args_add(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                  CLIENT_PING_INTERVAL_MS_MIN);

@@ -5,7 +5,7 @@
     ./dev abuse [--only ROW]... [--seconds N] [--json FILE] [--preset release|dev]
 
 Each row starts a daemon of its own, has a neighbour call it from another process, first in quiet and
-then during one kind of attack (rows_callers.py: by callers; rows_workers.py: by modelets, the machine,
+then during one kind of attack (rows_callers.py, rows_streams.py: by callers; rows_workers.py: by modelets, the machine,
 its limits), and compares what it measured with what is required. --seconds: how long an attack that can
 be repeated goes on (default 10). Figures depend on the machine; who shares its processors is seen in
 the neighbour's own lateness. The short forms, judged by counts, run in `./dev test`.
@@ -58,6 +58,10 @@ ROWS = (
      "refused by name, or honoured"),
     ("management", "callers.management", "callers register, unregister and delete models of a mesh",
      "an address of its own, and who may do what"),
+    ("unread-answers", "streams.answers", "60 streams of 100 kB messages whose callers do not read",
+     "512 KiB of each on the node called, and on the one with the runtime"),
+    ("unread-requests", "streams.requests", "60 streams of 100 kB messages that a runtime does not read",
+     "512 KiB of each on the node called, and on the one with the runtime"),
     ("plain-http", "callers.plain_http", "a plain `http` beside `client_ca`",
      "does not start, unless it is said to be meant"),
     ("log", "workers.log", "nobody reads the log while a modelet floods stderr",

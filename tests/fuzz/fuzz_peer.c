@@ -95,7 +95,8 @@ check_theirs(const struct peer_frame *frame, const unsigned char *head, size_t b
         CHECK(strcmp(theirs->hello->from, frame->hello.from) == 0 &&
               strcmp(theirs->hello->to, frame->hello.to) == 0 &&
               theirs->hello->start_ms == frame->hello.start_ms &&
-              theirs->hello->tells_clock == frame->hello.tells_clock);
+              theirs->hello->tells_clock == frame->hello.tells_clock &&
+              theirs->hello->credit_bytes == frame->hello.credit_bytes);
     else if (frame->kind == PEER_CLOCK)
         CHECK(theirs->clock->asked_ms == frame->clock.asked_ms &&
               theirs->clock->wall_ms == frame->clock.wall_ms &&

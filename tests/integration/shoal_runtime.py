@@ -24,7 +24,7 @@ class Refusal(Exception):
 class Runtime(grpc.GenericRpcHandler):
     """Knows what it was asked (`asked`: method, request), and what it holds. A test sets what it says."""
 
-    def __init__(self, address="127.0.0.1:0", serves=True, **status):
+    def __init__(self, address="127.0.0.1:0", serves=True, threads=32, options=(), **status):
         self.serves = serves
         self.asked = []
         self.metadata = []
@@ -36,7 +36,8 @@ class Runtime(grpc.GenericRpcHandler):
         self.says = {}  # by method: a function of the request and the context
         self.streams = {}  # by method: a function of the requests and the context, which yields answers
         self.cancelled = threading.Event()
-        self.server = grpc.server(futures.ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0)])
+        self.server = grpc.server(futures.ThreadPoolExecutor(threads),
+                                  options=[("grpc.so_reuseport", 0), *options])
         self.server.add_generic_rpc_handlers((self,))
         port = self.server.add_insecure_port(address)
         self.address = address if address.startswith("unix:") else f"127.0.0.1:{port}"

@@ -157,6 +157,7 @@ static const struct {
     {KEY_MANAGEMENT_CONNECTIONS_MAX, "0", "1", "65535", "65536", "1 to 65535"},
     {KEY_CONNECTIONS_PER_PEER_MAX, "-1", "0", "65535", "65536", "0 to 65535"},
     {KEY_STREAMS_PER_CONNECTION_MAX, "0", "1", "65535", "65536", "1 to 65535 calls"},
+    {KEY_STREAM_WINDOW_KIB, "-1", "0", "16384", "16385", "0 to 16384 KiB"},
     {KEY_EVENT_LOG_LINES, "-1", "0", "1048576", "1048577", "0 to 1048576"},
     {KEY_WORKER_LOG_KIB_PER_S, "-1", "0", "1048576", "1048577", "0 to 1048576 KiB"},
     {KEY_SEND_TIMEOUT_MS, "-1", "0", "3600000", "3600001", "0 to 3600000 ms"},
@@ -638,6 +639,7 @@ test_defaults(void **state)
     assert_int_equal(config.connections_max, 2048);
     assert_int_equal(config.connections_per_peer_max, 0);
     assert_int_equal(config.streams_per_connection_max, 256);
+    assert_int_equal(config.stream_window_bytes, 64 << 10);
     assert_int_equal(config.send_timeout_ns, INT64_C(10000000000));
     assert_int_equal(config.drain_timeout_ns, INT64_C(30000000000));
     assert_int_equal(config.keepalive_time_ns, INT64_C(60000000000));

@@ -71,7 +71,7 @@ echo_taken(void *context, uint64_t cost)
     echo.request->type->on_room(echo.request, cost);
 }
 
-static const struct peer_flow_sink echo_sink = {echo_send, echo_taken};
+static const struct peer_flow_sink echo_sink = {echo_send, echo_taken, PEER_FLOW_WINDOW_BYTES};
 
 static void
 echo_serve(struct peer_request *request, uint32_t number)
@@ -188,7 +188,7 @@ talk_begin(struct talk *talk, struct caller *caller, const size_t *lengths, unsi
     talk->ask->request.type = &talk_type;
     talk->ask->request.piece_count = 1;
     talk->ask->piece.bytes = 5; /* the first message */
-    peer_flow_init(&talk->flow, &talk->ask->request);
+    peer_flow_init(&talk->flow, &talk->ask->request, PEER_FLOW_WINDOW_BYTES);
     talking = talk;
     talk_send(talk);
     assert_int_equal(ask_send(caller, talk->ask), DRIVER_UNDER_WAY);

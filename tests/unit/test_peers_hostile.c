@@ -51,7 +51,7 @@ hostile_frame(enum peer_kind kind, uint32_t number, unsigned char *head)
     memset(&frame, 0, sizeof(frame));
     frame.kind = kind;
     if (kind == PEER_HELLO) {
-        frame.hello = (struct peer_hello){PEER_VERSION, "x", hostile_to, 1, false};
+        frame.hello = (struct peer_hello){PEER_VERSION, "x", hostile_to, 1, false, 0};
     } else if (kind == PEER_CALL) {
         frame.call.number = number;
         frame.call.method = "/t.T/Hold";
@@ -204,7 +204,7 @@ add_about(unsigned char *message, size_t at, enum peer_kind kind, uint32_t numbe
     else if (kind == PEER_CREDIT)
         frame.credit = (struct peer_credit){number, 1};
     else if (kind == PEER_HELLO)
-        frame.hello = (struct peer_hello){PEER_VERSION, "b", "a", 1, false};
+        frame.hello = (struct peer_hello){PEER_VERSION, "b", "a", 1, false, 0};
     return add(message, at, &frame, payload_bytes);
 }
 

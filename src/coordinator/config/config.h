@@ -235,6 +235,7 @@ struct config {
     uint32_t connections_max; /* of each address; and of one machine, 0: half of that */
     uint32_t connections_per_peer_max;
     uint32_t streams_per_connection_max;
+    uint64_t stream_window_bytes; /* 0: the library's own way */
     int64_t send_timeout_ns;
     int64_t drain_timeout_ns; /* grace between SIGTERM and stopping the workers */
     int64_t keepalive_time_ns;

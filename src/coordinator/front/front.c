@@ -675,6 +675,7 @@ server_options(struct front *front)
         .connections_per_peer_max = config->connections_per_peer_max,
         .send_timeout_ns = config->send_timeout_ns,
         .concurrent_streams_max = config->streams_per_connection_max,
+        .stream_window_bytes = config->stream_window_bytes,
         .armed_calls = ARMED_CALLS,
         .armed_calls_other = ARMED_CALLS_OTHER,
         .keepalive_time_ns = config->keepalive_time_ns,
@@ -773,9 +774,8 @@ join_threads(struct front *front, int64_t timeout_ns)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    int64_t nanoseconds = until.tv_nsec + timeout_ns;
-    until.tv_sec += nanoseconds / NS_PER_S;
-    until.tv_nsec = nanoseconds % NS_PER_S;
+    until.tv_sec += (until.tv_nsec + timeout_ns) / NS_PER_S;
+    until.tv_nsec = (until.tv_nsec + timeout_ns) % NS_PER_S;
     while (front->thread_count > 0) {
         if (pthread_timedjoin_np(front->threads[front->thread_count - 1].thread, NULL, &until) != 0)
             return false;

@@ -289,8 +289,16 @@ on_room(struct peer_request *request, uint64_t cost)
     mesh_flow_room(call_of_request(request)->flow, cost);
 }
 
+static void
+on_let_go(struct peer_request *request)
+{
+    struct mesh_call *call = call_of_request(request);
+    rpc_kept_release(call->kept);
+    call->kept = NULL;
+}
+
 static const struct peer_request_type request_type = {on_ended, request_hold, request_release,
-                                                      on_part, on_room};
+                                                      on_part,  on_room,      on_let_go};
 
 /* ---- the caller goes ---- */
 

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 
-enum { COSTS_MAX = PEER_FLOW_WINDOW_BYTES / PEER_FLOW_MESSAGE_BYTES + 1 };
+enum { COSTS_MAX = PEER_FLOW_TAKEN_BYTES / PEER_FLOW_MESSAGE_BYTES + 1 };
 
 struct mesh_flow {
     struct peer_flow flow;
@@ -48,7 +48,7 @@ read_if_room(struct mesh_flow *flow, size_t bytes)
     pthread_mutex_lock(&flow->lock);
     if (!flow->is_claimed)
         flow->bytes.there += bytes;
-    flow->waits_for_room = flow->out >= PEER_FLOW_WINDOW_BYTES;
+    flow->waits_for_room = flow->out >= peer_flow_window(&flow->flow);
     if (!flow->waits_for_room && !flow->is_claimed)
         rpc_call_read(flow->options.call);
     pthread_mutex_unlock(&flow->lock);
@@ -64,6 +64,7 @@ mesh_flow_message(struct mesh_flow *flow, const struct rpc_message *message, str
     enum status status = peer_flow_send(&flow->flow, &piece, 1, false, error);
     rpc_kept_release(kept);
     begin(flow);
+    peer_flow_settle(&flow->flow);
     if (status == STATUS_OK)
         read_if_room(flow, piece.bytes);
     return status;
@@ -82,6 +83,7 @@ mesh_flow_room(struct mesh_flow *flow, uint64_t cost)
 {
     CHECK(cost <= flow->out);
     flow->out -= cost;
+    peer_flow_settle(&flow->flow);
     if (flow->waits_for_room)
         read_if_room(flow, 0);
 }
@@ -159,7 +161,7 @@ mesh_flow_create(const struct mesh_flow_options *options)
     flow->options = *options;
     flow->later.run = at_end_of_step;
     CHECK(pthread_mutex_init(&flow->lock, NULL) == 0);
-    peer_flow_init(&flow->flow, options->request);
+    peer_flow_init(&flow->flow, options->request, PEER_FLOW_WINDOW_BYTES);
     flow->flow.is_closed = options->request->is_empty;
     flow->flow.is_awaited = options->is_awaited;
     if (!options->is_awaited)

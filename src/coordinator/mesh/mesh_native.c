@@ -384,7 +384,7 @@ sink_taken(void *context, uint64_t cost)
     (void)cost;
 }
 
-static const struct peer_flow_sink one_message = {sink_send, sink_taken};
+static const struct peer_flow_sink one_message = {sink_send, sink_taken, PEER_FLOW_WINDOW_BYTES};
 
 /* A request with a flow: what waits behind its first message is too much, and so is what comes. */
 static enum status
@@ -484,7 +484,8 @@ on_message_there(void *context)
     serve_late(context);
 }
 
-static const struct peer_flow_sink awaited_message = {awaited_send, sink_taken};
+static const struct peer_flow_sink awaited_message = {awaited_send, sink_taken,
+                                                      PEER_FLOW_WINDOW_BYTES};
 
 /* The core counts the try, so the model stays; the pipeline hears of it when it has a message. */
 static enum driver_begun

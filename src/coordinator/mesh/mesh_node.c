@@ -432,6 +432,7 @@ open_external(struct mesh_node *node, struct error *error)
         .queues = node->queues,
         .queue_count = node->queue_count,
         .message_bytes_max = node->options.config->message_bytes_max,
+        .stream_window_bytes = node->options.config->stream_window_bytes,
         .start_ns = EXTERNAL_START_NS,
         .on_served = on_served,
         .context = node,

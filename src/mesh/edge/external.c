@@ -363,6 +363,7 @@ external_client_create(const struct external *external, struct rpc_queue *queue,
         .queue = queue,
         .target = target,
         .message_bytes_max = external->options.message_bytes_max,
+        .stream_window_bytes = external->options.stream_window_bytes,
     };
     return rpc_client_create(&options, client, error);
 }

@@ -27,9 +27,10 @@ struct external_options {
     struct rpc_queue *const *queues; /* as those of peers.h */
     uint32_t queue_count;
     size_t message_bytes_max;
-    uint32_t pool;    /* of the driver, that it is */
-    int64_t poll_ns;  /* 0: 2 s */
-    int64_t start_ns; /* how long the first READY may take; 0: 180 s */
+    size_t stream_window_bytes; /* of the answers of a call, as in rpc_client_options */
+    uint32_t pool;              /* of the driver, that it is */
+    int64_t poll_ns;            /* 0: 2 s */
+    int64_t start_ns;           /* how long the first READY may take; 0: 180 s */
     /* Its thread, once: it has not become READY in time, or says that it never will, or what it
      * says makes no sense. It is not asked again. */
     void (*on_failed)(void *context, const struct error *error);

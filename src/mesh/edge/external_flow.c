@@ -15,7 +15,7 @@
 #include "mesh/edge/external_state.h"
 
 /* The first message, and as many as may be on their way. */
-enum { COSTS_MAX = PEER_FLOW_WINDOW_BYTES / PEER_FLOW_MESSAGE_BYTES + 2 };
+enum { COSTS_MAX = PEER_FLOW_TAKEN_BYTES / PEER_FLOW_MESSAGE_BYTES + 2 };
 
 struct served_flow {
     struct served *served;
@@ -120,7 +120,7 @@ sink_send(void *context, const struct rpc_piece *pieces, size_t piece_count, boo
 static void
 read_if_room(struct served_flow *flow)
 {
-    flow->waits_for_room = flow->out >= PEER_FLOW_WINDOW_BYTES;
+    flow->waits_for_room = flow->out >= flow->served->request->flow->window_bytes;
     if (!flow->waits_for_room)
         rpc_client_read(flow->served->call);
 }
@@ -135,7 +135,7 @@ sink_taken(void *context, uint64_t cost)
         read_if_room(flow);
 }
 
-static const struct peer_flow_sink sink = {sink_send, sink_taken};
+static const struct peer_flow_sink sink = {sink_send, sink_taken, PEER_FLOW_WINDOW_BYTES};
 
 static void
 on_sent(void *context, size_t waiting)
@@ -290,4 +290,5 @@ external_flow_start(struct served *served, struct rpc_client *client,
     request->last = request->initial_late = closed && kept == NULL;
     rpc_client_start(client, request, &served->call);
     send_kept(served, kept, closed);
+    peer_flow_begun(served->request->flow);
 }

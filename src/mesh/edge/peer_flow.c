@@ -43,9 +43,9 @@ peer_flow_kept_free(struct peer_flow_kept *kept)
 /* ---- the owner's ---- */
 
 void
-peer_flow_init(struct peer_flow *flow, struct peer_request *request)
+peer_flow_init(struct peer_flow *flow, struct peer_request *request, uint32_t window_bytes)
 {
-    *flow = (struct peer_flow){.request = request};
+    *flow = (struct peer_flow){.request = request, .window_bytes = window_bytes};
     flow->last = &flow->first;
     request->flow = flow;
     CHECK(pthread_mutex_init(&flow->lock, NULL) == 0);
@@ -75,6 +75,26 @@ open(struct peer_flow *flow, const struct rpc_piece *pieces, size_t piece_count)
     request->piece_count = piece_count;
 }
 
+void
+peer_flow_settle(struct peer_flow *flow)
+{
+    struct peer_request *request = flow->request;
+    pthread_mutex_lock(&flow->lock);
+    bool lets_go = flow->is_committed && flow->has_begun && !flow->has_let_go;
+    struct peer_flow_kept *opening = lets_go ? flow->opening : NULL;
+    if (lets_go) {
+        flow->opening = NULL;
+        flow->has_let_go = true;
+        request->pieces = NULL;
+        request->piece_count = 0;
+    }
+    pthread_mutex_unlock(&flow->lock);
+    if (opening != NULL)
+        (void)peer_flow_kept_free(opening);
+    if (lets_go && request->type->on_let_go != NULL)
+        request->type->on_let_go(request);
+}
+
 enum status
 peer_flow_send(struct peer_flow *flow, const struct rpc_piece *pieces, size_t piece_count,
                bool last, struct error *error)
@@ -93,7 +113,20 @@ peer_flow_send(struct peer_flow *flow, const struct rpc_piece *pieces, size_t pi
         flow->last = &kept->next;
     }
     pthread_mutex_unlock(&flow->lock);
-    return sink == NULL ? STATUS_OK : sink->send(context, pieces, piece_count, last, error);
+    if (sink == NULL)
+        return STATUS_OK;
+    enum status status = sink->send(context, pieces, piece_count, last, error);
+    peer_flow_settle(flow);
+    return status;
+}
+
+uint64_t
+peer_flow_window(struct peer_flow *flow)
+{
+    pthread_mutex_lock(&flow->lock);
+    uint64_t bytes = flow->sink != NULL ? flow->sink->window_bytes : PEER_FLOW_OLD_WINDOW_BYTES;
+    pthread_mutex_unlock(&flow->lock);
+    return bytes;
 }
 
 void
@@ -131,6 +164,7 @@ peer_flow_detach(struct peer_flow *flow, const struct driver_end *end,
         return;
     pthread_mutex_lock(&flow->lock);
     flow->sink = NULL;
+    flow->has_begun = false;
     bool is_committed = flow->is_committed;
     pthread_mutex_unlock(&flow->lock);
     if (end->end == MESH_END_OK || !is_committed)
@@ -180,6 +214,14 @@ peer_flow_attach(struct peer_flow *flow, enum peer_flow_shape shape,
     }
     pthread_mutex_unlock(&flow->lock);
     return first;
+}
+
+void
+peer_flow_begun(struct peer_flow *flow)
+{
+    pthread_mutex_lock(&flow->lock);
+    flow->has_begun = true;
+    pthread_mutex_unlock(&flow->lock);
 }
 
 void

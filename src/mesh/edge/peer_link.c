@@ -225,7 +225,7 @@ on_flow_message(struct link *link, const struct rpc_message *message, struct pee
     if (slot == NULL)
         return false;
     bool is_empty = !told->has_message || told->message_bytes == 0;
-    if (slot->request->flow == NULL || slot->first != NULL || slot->in >= PEER_FLOW_WINDOW_BYTES ||
+    if (slot->request->flow == NULL || slot->first != NULL || slot->in >= PEER_FLOW_TAKEN_BYTES ||
         frame->payload_bytes > told->message_bytes || (frame->payload_bytes == 0) != is_empty) {
         refuse(link, "a message that is none of a flow's, or too many at once");
         return false;
@@ -273,6 +273,7 @@ on_hello(struct link *link, const struct peer_hello *hello)
     link->unreachable_ns = 0;
     link->has_warned = false;
     link->start_ms = hello->start_ms;
+    link->credit_bytes = hello->credit_bytes;
     link->has_clock = hello->tells_clock;
     link_ask_clock(link);
 }
@@ -414,6 +415,7 @@ on_end(void *context, const struct rpc_client_end *end)
     rpc_client_release(link->call);
     link->call = NULL;
     link->has_heard = link->has_clock = link->is_refused = false;
+    link->credit_bytes = 0;
     link->slots = (struct slots){.all = NULL};
     peer_pipe_fini(&link->pipe);
     bool is_leaving = link->is_leaving;
@@ -480,7 +482,8 @@ link_open(struct link *link, const struct peers_options *options)
     frame.hello = (struct peer_hello){.version = PEER_VERSION,
                                       .from = options->instance,
                                       .to = link->instance,
-                                      .start_ms = options->start_ms};
+                                      .start_ms = options->start_ms,
+                                      .credit_bytes = PEER_FLOW_CREDIT_BYTES};
     struct rpc_piece hello = {.data = head, .bytes = peer_frame_write(&frame, head)};
     struct rpc_client_request request = {
         .method = PEER_METHOD,
@@ -577,7 +580,7 @@ flow_taken(void *context, uint64_t cost)
         slot->in -= cost;
         slot->credit += cost;
     }
-    if (slot != NULL && slot->credit >= PEER_FLOW_WINDOW_BYTES / 2) {
+    if (slot != NULL && slot->credit >= PEER_FLOW_CREDIT_BYTES) {
         struct peer_frame frame = {.kind = PEER_CREDIT};
         frame.credit = (struct peer_credit){slot->number, slot->credit};
         slot->credit = 0;
@@ -587,7 +590,10 @@ flow_taken(void *context, uint64_t cost)
     pthread_mutex_unlock(&link->lock);
 }
 
-static const struct peer_flow_sink flow_sink = {flow_send, flow_taken};
+static const struct peer_flow_sink flow_sink = {flow_send, flow_taken, PEER_FLOW_WINDOW_BYTES};
+/* Of a node that has not said hello, too. */
+static const struct peer_flow_sink old_flow_sink = {flow_send, flow_taken,
+                                                    PEER_FLOW_OLD_WINDOW_BYTES};
 
 /* Locked. What waited for the try goes behind the call. */
 static void
@@ -595,8 +601,10 @@ flow_begin(struct link *link, struct slot *slot, enum peer_flow_shape shape)
 {
     bool closed;
     struct peer_request *request = slot->request;
-    struct peer_flow_kept *kept =
-        peer_flow_attach(request->flow, shape, &flow_sink, request, &closed);
+    const struct peer_flow_sink *sink =
+        peer_flow_window_to(link->credit_bytes) == PEER_FLOW_WINDOW_BYTES ? &flow_sink
+                                                                          : &old_flow_sink;
+    struct peer_flow_kept *kept = peer_flow_attach(request->flow, shape, sink, request, &closed);
     slot->is_awaited = shape == PEER_FLOW_AWAITED;
     if (closed && kept == NULL && (shape == PEER_FLOW_OPEN || slot->is_awaited))
         put_message(link, slot, NULL, 0, true);
@@ -604,6 +612,7 @@ flow_begin(struct link *link, struct slot *slot, enum peer_flow_shape shape)
         put_message(link, slot, kept->pieces, kept->piece_count, closed && kept->next == NULL);
         kept = peer_flow_kept_free(kept);
     }
+    peer_flow_begun(request->flow);
 }
 
 static void

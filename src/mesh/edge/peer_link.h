@@ -24,6 +24,7 @@ struct link {
     bool is_used;
     bool is_leaving;        /* no more calls; it ends when the last has */
     bool has_heard;         /* the peer's hello */
+    uint32_t credit_bytes;  /* of its hello */
     bool has_clock;         /* and it answers clock frames */
     bool has_warned;        /* that it cannot be reached */
     int64_t unreachable_ns; /* since when, on clock_now_ns; 0: it is not known to be */

@@ -286,6 +286,7 @@ static const struct peer_request_type request_type = {
     .release = on_release,
     .on_part = incoming_on_part,
     .on_room = incoming_on_room,
+    .on_let_go = incoming_on_let_go,
 };
 
 static enum driver_begun
@@ -390,7 +391,7 @@ held_of(const struct rpc_message *message, const struct peer_frame *frame)
 {
     uint64_t beside = message->bytes - frame->payload_bytes;
     bool is_open = frame->call.shape == PEER_FLOW_OPEN || frame->call.shape == PEER_FLOW_AWAITED;
-    uint64_t behind = is_open ? PEER_FLOW_WINDOW_BYTES : 0;
+    uint64_t behind = is_open ? PEER_FLOW_TAKEN_BYTES : 0;
     return sizeof(struct incoming) + frame->head_bytes + frame->call.message_bytes + behind +
            beside;
 }
@@ -435,7 +436,8 @@ static void
 flow_begin(struct incoming *incoming)
 {
     enum peer_flow_shape shape = incoming->frame.call.shape;
-    peer_flow_init(&incoming->flow, &incoming->request);
+    peer_flow_init(&incoming->flow, &incoming->request,
+                   peer_flow_window_to(incoming->session->credit_bytes));
     incoming->flow.is_awaited = shape == PEER_FLOW_AWAITED;
     incoming->flow.is_closed = incoming->is_last =
         shape != PEER_FLOW_OPEN && shape != PEER_FLOW_AWAITED;
@@ -609,7 +611,9 @@ on_hello(struct session *session, const struct peer_hello *hello, struct error *
     frame.hello = (struct peer_hello){.version = PEER_VERSION,
                                       .from = options->instance,
                                       .to = hello->from,
-                                      .start_ms = options->start_ms};
+                                      .start_ms = options->start_ms,
+                                      .credit_bytes = PEER_FLOW_CREDIT_BYTES};
+    session->credit_bytes = hello->credit_bytes;
     frame.hello.tells_clock = driver_skew(session->house->driver) != NULL;
     session->peer = strdup(hello->from);
     CHECK(session->peer != NULL);

@@ -29,6 +29,7 @@ struct session {
     pthread_mutex_t lock;  /* of what follows */
     struct rpc_call *call; /* NULL: it is over */
     bool has_heard;
+    uint32_t credit_bytes; /* of the peer's hello */
     bool is_broken;
     unsigned references;        /* the server's, and one of each call */
     struct incoming **incoming; /* by a number's low bits */

@@ -50,7 +50,7 @@ incoming_on_room(struct peer_request *request, uint64_t cost)
     CHECK(cost <= incoming->in);
     incoming->in -= cost;
     incoming->credit += cost;
-    if (incoming->credit < PEER_FLOW_WINDOW_BYTES / 2)
+    if (incoming->credit < PEER_FLOW_CREDIT_BYTES)
         return;
     struct peer_frame frame = {.kind = PEER_CREDIT};
     frame.credit = (struct peer_credit){incoming->number, incoming->credit};
@@ -59,6 +59,12 @@ incoming_on_room(struct peer_request *request, uint64_t cost)
     if (incoming_is_there(incoming) && session->call != NULL)
         put(session, &frame, NULL, 0, 0);
     pthread_mutex_unlock(&session->lock);
+}
+
+void
+incoming_on_let_go(struct peer_request *request)
+{
+    gathered_release(&incoming_of(request)->first);
 }
 
 /* ---- from the peer ---- */
@@ -88,7 +94,7 @@ check(const struct incoming *incoming, const struct peer_frame *frame, struct er
     if (incoming->request.flow == NULL || !incoming->is_called || incoming->is_gathering ||
         incoming->is_last)
         wrong = "a message that may not follow";
-    else if (incoming->in >= PEER_FLOW_WINDOW_BYTES)
+    else if (incoming->in >= PEER_FLOW_TAKEN_BYTES)
         wrong = "more than its window";
     else if (frame->payload_bytes > told->message_bytes ||
              (frame->payload_bytes == 0) != is_empty || (!told->has_message && !told->is_last))

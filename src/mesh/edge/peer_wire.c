@@ -65,6 +65,7 @@ static const struct member hello_members[] = {
     PLAIN(peer_hello, TEXT, 3, to, MESH_ID_BYTES_MAX),
     PLAIN(peer_hello, NUMBER_64, 4, start_ms, 0),
     PLAIN(peer_hello, FLAG, 5, tells_clock, 0),
+    PLAIN(peer_hello, NUMBER_32, 6, credit_bytes, 0),
 };
 static const struct shape hello_shape = SHAPE(peer_hello, hello_members);
 

@@ -30,7 +30,8 @@ struct peer_hello {
     const char *from;
     const char *to;
     int64_t start_ms;
-    bool tells_clock; /* answers clock frames */
+    bool tells_clock;      /* answers clock frames */
+    uint32_t credit_bytes; /* 0: of a node of before */
 };
 
 struct peer_clock {

@@ -57,6 +57,9 @@ struct peer_request_type {
     void (*on_part)(struct peer_request *request, const struct rpc_answer *part);
     /* Of the messages behind the first, so much was taken: there is room for as much. */
     void (*on_room)(struct peer_request *request, uint64_t cost);
+    /* Once, after a message behind the first was sent: nobody reads the first one any more, and
+     * its pieces are forgotten. NULL: it is kept until the end. */
+    void (*on_let_go)(struct peer_request *request);
 };
 
 /* The owner's, as it was set until the last one has let go of it. */

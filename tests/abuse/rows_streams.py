@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attacks by streams that a mesh passes on: a side that does not read must not fill the nodes' memory."""
+
+from shoal_unread import AT_ONCE, LEFT_KIB, LIMIT_KIB, STREAMS, UnreadMesh
+
+
+def unread(run, streams, most_kib):
+    report = run.report
+    with UnreadMesh(AT_ONCE) as mesh:
+        for entry_name, entry in mesh.nodes.items():
+            held = {}
+            with streams(mesh, entry):
+                held["during"] = mesh.held_kib(), most_kib
+            mesh.call()
+            held["after"] = mesh.held_kib(), LEFT_KIB
+            for when, (nodes, limit_kib) in held.items():
+                for node, kib in nodes.items():
+                    name = f"{entry_name}_{when}_{node}_kib"
+                    if run.sanitized:
+                        report.say(f"{name} {kib:.0f}", **{name: kib})
+                    else:
+                        report.limit(name, kib, limit_kib)
+        report.say(f"{STREAMS} streams each")
+
+
+def answers(run):
+    unread(run, UnreadMesh.answers, LIMIT_KIB)
+
+
+def requests(run):
+    unread(run, UnreadMesh.requests, LIMIT_KIB)
