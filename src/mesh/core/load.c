@@ -508,11 +508,14 @@ act_on_model(struct mesh *mesh, enum mesh_action_kind kind, const struct entry *
 }
 
 /* Of a place: one of its own, and not before the start of this process that others know, or the
- * place would count as its predecessor's. */
+ * place would count as its predecessor's. Until the mirror has that start, it is no later than any
+ * time there has been. */
 static int64_t
 stamp_next(const struct mesh *mesh)
 {
-    int64_t start_ms = mesh->tables.instances[INSTANCE_SELF].start_ms;
+    const struct instance *self = &mesh->tables.instances[INSTANCE_SELF];
+    bool is_told = mesh->session != 0 && self->session == mesh->session;
+    int64_t start_ms = is_told ? self->start_ms : mesh->wall_most_ms;
     int64_t since_ms = mesh->last_since_ms + 1;
     if (since_ms < mesh->wall_ms)
         since_ms = mesh->wall_ms;

@@ -168,6 +168,7 @@ struct mesh {
     struct mesh_config config;
     int64_t now_ms;
     int64_t wall_ms;
+    int64_t wall_most_ms; /* the latest that it has been */
     uint64_t random;
 
     /* the world */

@@ -374,6 +374,8 @@ set_clocks(struct mesh *mesh, const struct mesh_event *event)
     mesh->now_ms += passed_ms;
     if (wall_ms > former_ms || is_set)
         mesh->wall_ms = wall_ms;
+    if (wall_ms > mesh->wall_most_ms)
+        mesh->wall_most_ms = wall_ms;
     if (is_set)
         load_on_clock_set(mesh, by_ms);
 }
