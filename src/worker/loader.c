@@ -11,10 +11,10 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/join.h"
 #include "base/log.h"
 #include "worker/model_pages.h"
 
@@ -371,12 +371,9 @@ static bool
 thread_stop(struct loader *loader)
 {
     const uint64_t one = 1;
-    struct timespec until;
     if (write(loader->stop_fd, &one, sizeof(one)) != sizeof(one))
         return false;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += STOP_PATIENCE_S;
-    return pthread_timedjoin_np(loader->thread, NULL, &until) == 0;
+    return join_until(loader->thread, clock_now_ns() + STOP_PATIENCE_S * NS_PER_S);
 }
 
 bool

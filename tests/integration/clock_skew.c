@@ -2,8 +2,7 @@
 /*
  * Preloaded (LD_PRELOAD) by a shoald whose wall clock is to be off by the seconds that stand in the
  * file CLOCK_SKEW_FILE, as of now. The monotonic clock is as it is. The file is read at most once
- * in ten milliseconds, and not by workers, whose sandbox may not let them. The kernel's clock is as
- * it is, too, so a join that waits until a time on the wall clock is told that clock's.
+ * in ten milliseconds, and not by workers, whose sandbox may not let them.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,13 +16,11 @@
 #include <unistd.h>
 
 typedef int clock_function(clockid_t clock, struct timespec *time);
-typedef int join_function(pthread_t thread, void **result, const struct timespec *until);
 
 enum { LOOK_NS = 10000000 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static clock_function *real;
-static join_function *real_join;
 static const char *path;
 static _Atomic long skew_s;
 static _Atomic long long looked_ns;
@@ -32,7 +29,6 @@ static void
 begin(void)
 {
     *(void **)&real = dlsym(RTLD_NEXT, "clock_gettime");
-    *(void **)&real_join = dlsym(RTLD_NEXT, "pthread_timedjoin_np");
     if (strcmp(program_invocation_short_name, "shoald") == 0)
         path = getenv("CLOCK_SKEW_FILE");
 }
@@ -64,14 +60,6 @@ clock_gettime(clockid_t clock, struct timespec *time)
     look();
     time->tv_sec += skew_s;
     return 0;
-}
-
-int
-pthread_timedjoin_np(pthread_t thread, void **result, const struct timespec *until)
-{
-    pthread_once(&once, begin);
-    struct timespec unshifted = {until->tv_sec - skew_s, until->tv_nsec};
-    return real_join(thread, result, &unshifted);
 }
 
 int

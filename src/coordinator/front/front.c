@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/join.h"
 #include "coordinator/front/caller.h"
 #include "coordinator/mesh/mesh_id.h"
 #include "coordinator/mesh/mesh_node.h"
@@ -772,12 +773,9 @@ front_publish(struct front *front)
 static bool
 join_threads(struct front *front, int64_t timeout_ns)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (until.tv_nsec + timeout_ns) / NS_PER_S;
-    until.tv_nsec = (until.tv_nsec + timeout_ns) % NS_PER_S;
+    int64_t deadline_ns = clock_now_ns() + timeout_ns;
     while (front->thread_count > 0) {
-        if (pthread_timedjoin_np(front->threads[front->thread_count - 1].thread, NULL, &until) != 0)
+        if (!join_until(front->threads[front->thread_count - 1].thread, deadline_ns))
             return false;
         front->thread_count--;
     }

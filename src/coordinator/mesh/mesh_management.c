@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/join.h"
 #include "base/log.h"
 #include "coordinator/mesh/mesh_manage.h"
 #include "coordinator/protocol/services.h"
@@ -263,18 +263,13 @@ cancel_all(struct mesh_management *management)
 static void
 stop_servers(struct mesh_management *management)
 {
-    struct timespec until;
     if (management->secured != NULL)
         rpc_server_stop(management->secured);
     rpc_server_stop(management->plain);
     health_end_watches(management->services.health);
     if (!management->started)
         management_start(management);
-    clock_gettime(CLOCK_REALTIME, &until);
-    int64_t nanoseconds = until.tv_nsec + LAST_ANSWERS_NS;
-    until.tv_sec += nanoseconds / NS_PER_S;
-    until.tv_nsec = nanoseconds % NS_PER_S;
-    if (pthread_timedjoin_np(management->thread, NULL, &until) != 0) {
+    if (!join_until(management->thread, clock_now_ns() + LAST_ANSWERS_NS)) {
         cancel_all(management);
         CHECK(pthread_join(management->thread, NULL) == 0);
     }

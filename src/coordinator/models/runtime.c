@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/join.h"
 #include "base/log.h"
 #include "coordinator/models/model_health.h"
 #include "coordinator/models/runtime_answer.h"
@@ -532,12 +533,7 @@ stop_server(struct runtime *runtime)
     health_end_watches(runtime->services.health);
     if (!runtime->started)
         runtime_start(runtime);
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    int64_t nanoseconds = until.tv_nsec + LAST_ANSWERS_NS;
-    until.tv_sec += nanoseconds / NS_PER_S;
-    until.tv_nsec = nanoseconds % NS_PER_S;
-    if (pthread_timedjoin_np(runtime->thread, NULL, &until) != 0) {
+    if (!join_until(runtime->thread, clock_now_ns() + LAST_ANSWERS_NS)) {
         rpc_server_cancel_all(runtime->server);
         CHECK(pthread_join(runtime->thread, NULL) == 0);
     }
