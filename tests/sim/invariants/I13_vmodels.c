@@ -19,7 +19,8 @@ struct was_active {
 /* Of each node; unrest is that of all, kept in the first. */
 struct of_one {
     int64_t unrest_ms;
-    int64_t told_ms; /* the registry told it something */
+    int64_t told_ms;  /* the registry told it something */
+    int64_t again_ms; /* it did so after a silence longer than LAG_MS */
 };
 
 /* Of each vmodel. */
@@ -108,6 +109,8 @@ knows_no_better(struct world *world, const struct client_call *call)
     struct mesh *mesh = world->nodes[call->entry].mesh;
     uint32_t number = names_find(&mesh->vmodels.names, world->vmodel_names[call->vmodel]);
     const struct of_one *one = of_node(world, &I13_vmodels, call->entry);
+    if (one->again_ms >= call->began_ms)
+        return true;
     if (mesh->session != 0)
         return false;
     if (one->told_ms >= call->began_ms)
@@ -150,16 +153,22 @@ on_end(struct world *world)
 }
 
 static void
+on_mirror(struct of_one *one, int64_t now_ms)
+{
+    if (now_ms - one->told_ms > LAG_MS)
+        one->again_ms = now_ms;
+    one->told_ms = now_ms;
+}
+
+static void
 see(struct world *world, const struct sight *sight)
 {
     struct of_one *first = of_node(world, &I13_vmodels, 0);
-    struct of_one *one =
-        sight->kind == SAW_MIRROR ? of_node(world, &I13_vmodels, sight->node) : NULL;
     switch (sight->kind) {
     case SAW_VMODEL: on_vmodel(world, sight); break;
     case SAW_ANSWER: on_answer(world, &world->calls[sight->client_call]); break;
     case SAW_END: on_end(world); break;
-    case SAW_MIRROR: one->told_ms = world->now_ms; break;
+    case SAW_MIRROR: on_mirror(of_node(world, &I13_vmodels, sight->node), world->now_ms); break;
     default: first->unrest_ms = world->now_ms; break; /* somebody came, went or was disturbed */
     }
 }
