@@ -135,6 +135,16 @@ commit_all(struct world *world, const struct ask *ask, const struct etcd_kv *bef
         observe(world, (struct sight){.kind = SAW_WRITTEN, .node = ask->node});
 }
 
+/* etcd's quota is used up: it takes what only reads or deletes, and neither leases nor keys. */
+static bool
+lacks_space(const struct world *world, const struct ask *ask)
+{
+    bool puts = ask->kind == ASK_GRANT;
+    for (size_t i = 0; ask->kind == ASK_TXN && i < ask->txn.success_count; i++)
+        puts = puts || ask->success[i].kind == ETCD_PUT;
+    return puts && world->now_ms < world->no_space_until_ms;
+}
+
 static const struct etcd_answer *
 do_txn(struct world *world, struct ask *ask)
 {
@@ -159,7 +169,10 @@ ask_arrives(struct world *world, struct task *task)
     struct ask *ask = task->data;
     int64_t before = fake_etcd_revision(world->etcd);
     fake_etcd_advance(world->etcd, world->now_ms);
-    switch (ask->kind) {
+    static const struct etcd_answer no_space = {.fate = ETCD_UNKNOWN, .is_full = true};
+    enum ask_kind kind = lacks_space(world, ask) ? ASK_REFUSED : ask->kind;
+    switch (kind) {
+    case ASK_REFUSED: ask->answer = &no_space; break;
     case ASK_GRANT: ask->answer = fake_etcd_grant(world->etcd, LEASE_S, 0); break;
     case ASK_RENEW: ask->answer = fake_etcd_renew(world->etcd, ask->lease_id); break;
     case ASK_TXN: ask->answer = do_txn(world, ask); break;

@@ -10,7 +10,7 @@
 
 enum { COMPARES_MAX = MESH_WRITES_MAX + 2 };
 
-enum ask_kind { ASK_GRANT, ASK_RENEW, ASK_TXN };
+enum ask_kind { ASK_GRANT, ASK_RENEW, ASK_TXN, ASK_REFUSED };
 
 /* A call to etcd. It may be over for the node, and arrive there all the same. */
 struct ask {

@@ -9,6 +9,7 @@ enum {
     PAUSE_MS_MAX = 3 * LEASE_S * 1000,
     LINK_MS_MAX = 12000,
     OUTAGE_MS_MAX = 25000,
+    NO_SPACE_MS_MAX = 30000,
     ELECTION_MS_MAX = 4000,
     CLOCK_MS_MAX = 20000,
     SWIZZLE_MS = 1000,
@@ -138,6 +139,7 @@ static void
 etcd_is_well(struct world *world, struct task *task)
 {
     (void)task;
+    world->no_space_until_ms = 0;
     fake_etcd_advance(world->etcd, world->now_ms);
     fake_etcd_set_health(world->etcd, FAKE_WELL);
 }
@@ -148,6 +150,13 @@ etcd_is_not(struct world *world, enum fake_health health, int64_t for_ms)
     trouble(world, NODE_NONE);
     fake_etcd_set_health(world->etcd, health);
     later(world, for_ms, (struct task){.run = etcd_is_well, .life = LIFE_ANY});
+}
+
+static void
+etcd_has_no_space(struct world *world, int64_t for_ms)
+{
+    trouble(world, NODE_NONE);
+    world->no_space_until_ms = world->now_ms + for_ms;
 }
 
 /* All of the past, or all but the last of it. */
@@ -252,6 +261,8 @@ second(struct world *world, struct task *task)
         etcd_is_not(world, FAKE_SILENT, 1 + any(world, OUTAGE_MS_MAX));
     if (comes(world, faults->elections))
         etcd_is_not(world, FAKE_NO_LEADER, 1 + any(world, ELECTION_MS_MAX));
+    if (faults->no_space > 0 && fault(world, STREAM_SPACE, faults->no_space))
+        etcd_has_no_space(world, 1 + draw(world, STREAM_SPACE, NO_SPACE_MS_MAX));
     if (comes(world, faults->compactions))
         compact(world);
     if (comes(world, faults->replacements))

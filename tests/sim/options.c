@@ -98,6 +98,8 @@ options_draw(struct world *world)
     options->faults.sizes_late = rate(world, 500);
     if (draw(world, STREAM_CLOCKS, 3) == 0) /* draws nothing of the other streams */
         options->wrong_clocks = 1 + draw(world, STREAM_CLOCKS, options->nodes);
+    if (draw(world, STREAM_SPACE, 3) == 0)
+        options->faults.no_space = 1 + draw(world, STREAM_SPACE, 40);
     if (calm) {
         options->faults = (struct faults){0};
         options->poisoned = false;
@@ -130,13 +132,14 @@ options_print(const struct world *world)
         "forgets %u, keeps %u, cancels %u, kills %u, pauses %u,\ncrashes %u, leases %u, clocks %u, "
         "drains %u, "
         "links %u, partitions %u, swizzles %u, outages %u, elections %u, compactions %u, "
-        "replacements %u, emptyings %u, constraints %u, orders %u of %u vmodels, forced %d, "
+        "no space %u, replacements %u, emptyings %u, constraints %u, orders %u of %u vmodels, "
+        "forced %d, "
         "concurrency %u, upgrades %d\n",
         faults->slow, faults->lost, faults->load_fails, faults->load_slow, options->load_ms,
         faults->hangs, faults->size_lies, faults->sizes_late, faults->forgets, faults->keeps,
         faults->cancels, faults->kills, faults->pauses, faults->crashes, faults->leases,
         faults->clocks, faults->drains, faults->links, faults->partitions, faults->swizzles,
-        faults->outages, faults->elections, faults->compactions, faults->replacements,
-        faults->emptyings, faults->constraints, faults->orders, options->vmodels, faults->forced,
-        options->concurrency, options->upgrades);
+        faults->outages, faults->elections, faults->compactions, faults->no_space,
+        faults->replacements, faults->emptyings, faults->constraints, faults->orders,
+        options->vmodels, faults->forced, options->concurrency, options->upgrades);
 }

@@ -306,7 +306,7 @@ written(struct world *world, struct ask *ask, const struct etcd_answer *answer)
             tell_own(world, ask, answer);
         else
             tell_written(world, ask, answer);
-    } else if (answer != NULL) {
+    } else if (answer != NULL && !answer->is_full) {
         end = MESH_TXN_LOST; /* it has certainly not happened */
     }
     node_step(world, ask->node,

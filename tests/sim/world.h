@@ -26,7 +26,8 @@ enum stream {
     STREAM_CLIENTS,
     STREAM_CHAOS,
     STREAM_CHECKS,
-    STREAM_CLOCKS, /* added later */
+    STREAM_CLOCKS, /* this and the next: added later */
+    STREAM_SPACE,
     STREAM_COUNT,
     STREAMS_SEEDED = STREAM_CLOCKS, /* so that a seed goes on meaning the same */
 };
@@ -72,6 +73,7 @@ struct faults {
     uint32_t swizzles;   /* some nodes' links stop one by one, and come back in another order */
     uint32_t outages;    /* of etcd */
     uint32_t elections;  /* of etcd */
+    uint32_t no_space;   /* etcd refuses writes, and answers reads */
     uint32_t compactions;
     uint32_t replacements; /* a model is registered anew */
     uint32_t emptyings;    /* etcd loses its data */
@@ -241,8 +243,9 @@ struct world {
     char (*model_names)[8];
     char (*vmodel_names)[8];
     uint32_t registrations;
-    uint64_t *popularity;  /* by model: sum of the weights up to it */
-    int64_t *cut_until_ms; /* from × to; the last one is etcd */
+    uint64_t *popularity;      /* by model: sum of the weights up to it */
+    int64_t *cut_until_ms;     /* from × to; the last one is etcd */
+    int64_t no_space_until_ms; /* etcd refuses writes */
     struct invariants *invariants;
 
     struct task *tasks;
