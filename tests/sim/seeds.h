@@ -26,6 +26,7 @@ static const uint64_t seeds_once_failed[] = {
     2826,  /* R14: copies went before a call got there, eight times (42) */
     3640,  /* nothing could be evicted at once, and nothing was later (16) */
     3694,  /* reason not recorded */
+    8723,  /* I3: a place got the stamp of an earlier one (58) */
     8917,  /* I3: copies that turned a call away counted as tried (45) */
     9557,  /* I1: memory that an unload had not given back was promised (44) */
     9632,  /* I18: the last copy left after another one had gone (48) */

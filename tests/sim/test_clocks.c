@@ -18,7 +18,7 @@
 enum {
     NODES = 3,
     MODELS_EACH = 12, /* node; there is room for two thirds of them */
-    WORLDS = 8,
+    WORLDS = 3,
     HIT_MS = 300, /* served by a copy that is loaded: at most two hops and a runtime */
     WARM_UP_MS = 60000,
     MEASURED_MS = 1200000,

@@ -14,6 +14,7 @@ enum {
     CLASS_SHIFT = 56,
     CONCURRENCY_MAX = 1 << 20,
     SAMPLES_FEW = 4, /* R4 */
+    STAMPS_AHEAD_MS = 60000,
 };
 
 /* Which states may follow which. */
@@ -299,10 +300,28 @@ load_touch(struct mesh *mesh, struct entry *entry, int64_t used_ms)
         set_used(mesh, entry, used_ms);
 }
 
+/* A place is not stamped before that: the start of this process that others know, or the place
+ * would count as its predecessor's. Until the mirror has that start, it is no later than any time
+ * there has been; stamps of that time have been used. */
+static int64_t
+stamp_least(const struct mesh *mesh)
+{
+    const struct instance *self = &mesh->tables.instances[INSTANCE_SELF];
+    bool is_told = mesh->session != 0 && self->session == mesh->session;
+    int64_t start_ms = self->start_ms;
+    if (!is_told)
+        start_ms =
+            mesh->wall_most_ms > mesh->most_since_ms ? mesh->wall_most_ms : mesh->most_since_ms + 1;
+    return start_ms > mesh->wall_ms ? start_ms : mesh->wall_ms;
+}
+
+/* Each place has a stamp of its own, so stamps go on from the last one, unless that lies far
+ * ahead. */
 void
 load_on_clock_set(struct mesh *mesh, int64_t by_ms)
 {
-    mesh->last_since_ms = 0;
+    if (mesh->last_since_ms > stamp_least(mesh) + STAMPS_AHEAD_MS)
+        mesh->last_since_ms = 0;
     for (uint32_t i = 0; i < mesh->entry_used; i++) {
         struct entry *entry = &mesh->entries[i];
         if (entry->state == MESH_STATE_NONE)
@@ -507,19 +526,12 @@ act_on_model(struct mesh *mesh, enum mesh_action_kind kind, const struct entry *
     action->load.key = model->path + __builtin_strlen(model->path) + 1;
 }
 
-/* Of a place: one of its own, and not before the start of this process that others know, or the
- * place would count as its predecessor's. Until the mirror has that start, it is no later than any
- * time there has been. */
+/* Of a place. */
 static int64_t
 stamp_next(const struct mesh *mesh)
 {
-    const struct instance *self = &mesh->tables.instances[INSTANCE_SELF];
-    bool is_told = mesh->session != 0 && self->session == mesh->session;
-    int64_t start_ms = is_told ? self->start_ms : mesh->wall_most_ms;
-    int64_t since_ms = mesh->last_since_ms + 1;
-    if (since_ms < mesh->wall_ms)
-        since_ms = mesh->wall_ms;
-    return since_ms > start_ms ? since_ms : start_ms;
+    int64_t least_ms = stamp_least(mesh);
+    return mesh->last_since_ms < least_ms ? least_ms : mesh->last_since_ms + 1;
 }
 
 enum load_refusal
@@ -539,6 +551,8 @@ load_begin(struct mesh *mesh, const struct load_wish *wish)
         return LOAD_BEGUN;
     }
     mesh->last_since_ms = stamp_next(mesh);
+    if (mesh->last_since_ms > mesh->most_since_ms)
+        mesh->most_since_ms = mesh->last_since_ms;
     struct entry *entry = entry_take(mesh);
     *entry = (struct entry){
         .create_revision = model->create_revision,

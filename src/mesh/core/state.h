@@ -215,8 +215,9 @@ struct mesh {
     uint32_t entry_free;
     uint32_t loaded;
     uint32_t serials;
-    int64_t last_since_ms;
-    struct heap order; /* scratch: entries, for who goes through them in an order */
+    int64_t last_since_ms; /* the last stamp of a place here, */
+    int64_t most_since_ms; /* and the latest */
+    struct heap order;     /* scratch: entries, for who goes through them in an order */
     uint32_t *victims;
     uint32_t victim_capacity;
 
