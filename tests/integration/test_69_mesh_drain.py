@@ -94,9 +94,11 @@ class Drains:
             node.drain()
             callers.go_on()
             wait_until(lambda: len(callers.failed) == 2, lambda: f"both to fail, not {callers.failed}")
+        # a call that gRPC has not handed over when its server stops is CANCELLED (src/rpc/DESIGN.md)
+        at_the_end = {"node-a": (Code.UNAVAILABLE, Code.CANCELLED), "node-b": (Code.UNAVAILABLE,)}
         for name, (when, code, text) in callers.failed.items():
             self.assertGreaterEqual(when - told, SERVES_MS / 1000, (name, code, text))
-            self.assertIs(code, Code.UNAVAILABLE, (name, text))
+            self.assertIn(code, at_the_end[name], (name, text))
         self.assertEqual(node.wait_exit(), 0)
         node.check_end()
         for _ in range(3):
