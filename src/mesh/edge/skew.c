@@ -10,12 +10,19 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-enum { MS_PER_S = 1000, WARN_AGAIN_MS = 600 * MS_PER_S };
+enum {
+    MS_PER_S = 1000,
+    WARN_AGAIN_MS = 600 * MS_PER_S,
+    /* A node that starts may hear a wrong clock before the right ones, and keep to it until then.
+     */
+    LASTS_MS = 3 * MS_PER_S,
+};
 
 struct skew {
     pthread_mutex_t lock; /* of what follows */
     struct mesh_clock clock;
-    bool is_off; /* and that was said, at: */
+    int64_t off_ms; /* since when it is off, on skew_now_ms; 0: it is not */
+    bool is_off;    /* for LASTS_MS, and that was said, at: */
     int64_t said_ms;
 };
 
@@ -117,7 +124,12 @@ skew_watch(struct skew *skew)
     pthread_mutex_lock(&skew->lock);
     int64_t now_ms = skew_now_ms();
     bool was_off = skew->is_off;
-    skew->is_off = off_ms >= (was_off ? MESH_CLOCK_SKEWED_MS / 2 : MESH_CLOCK_SKEWED_MS);
+    bool is_beyond = off_ms >= (was_off ? MESH_CLOCK_SKEWED_MS / 2 : MESH_CLOCK_SKEWED_MS);
+    if (!is_beyond)
+        skew->off_ms = 0;
+    else if (skew->off_ms == 0)
+        skew->off_ms = now_ms;
+    skew->is_off = is_beyond && now_ms - skew->off_ms >= LASTS_MS;
     bool says = skew->is_off && (!was_off || now_ms - skew->said_ms >= WARN_AGAIN_MS);
     if (says)
         skew->said_ms = now_ms;
