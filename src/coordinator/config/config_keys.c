@@ -80,12 +80,12 @@ const struct config_key config_keys[KEY_COUNT] = {
     "that does not keep to it is closed, as is the largest one when all have 64 times as many, and "
     "each call takes 13 KiB before its message is complete."},
 [KEY_STREAM_WINDOW_KIB] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "stream_window_kib", 0, 16384,
-    "KiB", "64", NULL, FIELD_U64, 1024, TOP(stream_window_bytes),
+    "KiB", "0", NULL, FIELD_U64, 1024, TOP(stream_window_bytes),
     "How much a caller, or a runtime beside the node, may send ahead of being read on a stream "
     "that the node passes on. A stream that nobody reads holds this, some 128 KiB and one message. "
     "Only with `mesh`. A connection then has at most 64 KiB on its way that was not asked for, "
     "which is slow over distant networks, and a message of more than 64 KiB takes one round trip "
-    "more. 0: as much as the network takes, many MiB for each such stream."},
+    "more; 64 suits. 0: as much as the network takes, many MiB for each such stream."},
 [KEY_SEND_TIMEOUT_MS] = {WHERE_TOP, CONFIG_INTEGER, OPTIONAL, "send_timeout_ms", 0, HOUR_MS,
     "ms", "10000", NULL, FIELD_I64, NS_PER_MS, TOP(send_timeout_ns),
     "A caller that has not taken an answer by then, and a second more for each 64 KiB of it, is "
