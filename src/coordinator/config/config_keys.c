@@ -221,7 +221,7 @@ const struct config_key config_keys[KEY_COUNT] = {
     "who they are."},
 [KEY_TLS_CLIENT_AUTH] = {WHERE_TLS, CONFIG_CHOICE, OPTIONAL, "client_auth", 0, 0, NULL,
     NULL, "required|optional|none", FIELD_NONE, 0, TOP(tls.client_auth),
-    "Whether callers must show a certificate; `optional`: who shows one must show a good one. Left "
+    "Whether callers must show a certificate; `optional`: one that is shown must be good. Left "
     "out: `required` if there is `client_ca`."},
 
 [KEY_MESH_STORE] = {WHERE_MESH, CONFIG_TEXT, OPTIONAL, "store", 1, PATH_BYTES_MAX, NULL,
